@@ -1,0 +1,46 @@
+# lockstep_module(name SOURCES ... [DEPENDS modules...] [LIBRARIES external...])
+# One folder of src/ as a static library lockstep_<name>. DEPENDS may only name modules above it in
+# docs/architecture.md's list; tests/includes_test.py checks the includes themselves.
+function(lockstep_module name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  add_library(lockstep_${name} STATIC ${ARG_SOURCES})
+  list(TRANSFORM ARG_DEPENDS PREPEND lockstep_)
+  target_link_libraries(lockstep_${name} PUBLIC lockstep_flags ${ARG_DEPENDS} PRIVATE ${ARG_LIBRARIES})
+endfunction()
+
+# lockstep_test(name SOURCES ... MODULES ... [LABELS ...] [LIBRARIES ...] [TIMEOUT s]): one GoogleTest program.
+function(lockstep_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;MODULES;LABELS;LIBRARIES" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  list(TRANSFORM ARG_MODULES PREPEND lockstep_)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE lockstep_flags ${ARG_MODULES} ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+    SKIP_REGULAR_EXPRESSION "ONLY_SKIPPED_TESTS"
+    ENVIRONMENT "LOCKSTEP_TEST_DATA=${CMAKE_SOURCE_DIR}/../shared/data")
+endfunction()
+
+# add_mpi_test(name RANKS 1 2 4 SOURCES ... MODULES ...): the same program under mpirun for each number of ranks.
+function(add_mpi_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "RANKS;SOURCES;MODULES;LIBRARIES" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  list(TRANSFORM ARG_MODULES PREPEND lockstep_)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE lockstep_flags ${ARG_MODULES} ${ARG_LIBRARIES} GTest::gtest GTest::gmock)
+  foreach(ranks ${ARG_RANKS})
+    add_test(NAME ${name}.${ranks}ranks
+      COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}.${ranks}ranks PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS mpi PROCESSORS 2
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_hwloc_base_binding_policy=none;OMPI_MCA_mpi_yield_when_idle=1;LOCKSTEP_TEST_DATA=${CMAKE_SOURCE_DIR}/../shared/data")
+  endforeach()
+endfunction()

@@ -1,0 +1,31 @@
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+option(LOCKSTEP_TESTS "Build the tests" ON)
+set(LOCKSTEP_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where nvcc and the libraries are found), ON or OFF")
+set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(LOCKSTEP_SANITIZE "" CACHE STRING "Comma list for -fsanitize: address,undefined or thread")
+set(LOCKSTEP_CPU_ARCH "native" CACHE STRING "-march of the CPU kernels; x86-64-v3 for binaries that travel")
+
+find_program(LOCKSTEP_CCACHE ccache)
+if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
+endif()
+
+add_library(lockstep_flags INTERFACE)
+# No contraction: a fused multiply-add changes bits with the compiler's mood. Formulas that want one call std::fma.
+target_compile_options(lockstep_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wno-missing-field-initializers -ffp-contract=off>)
+target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+if(LOCKSTEP_SANITIZE)
+  target_compile_options(lockstep_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+  target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+endif()

@@ -1,0 +1,192 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace lockstep {
+
+// The options of every op, as a user writes them in a config or passes them to ModelBuilder. Each has a name, and
+// visit(), which calls `v(field_name, field)` for each option in order: text, comparison and hashing follow from it.
+// Shapes in comments are those of one sample; the batch comes in front.
+
+/// y = x W^T + b over the last dimension: [..., in] -> [..., units]. Parameters weight [units, in], bias [units].
+struct Linear {
+  static constexpr std::string_view kName = "linear";
+  int64_t units = 0;
+  bool bias = true;
+  float init_std = 0;      ///< standard deviation of the weight's normal init; 0: uniform in ±1/sqrt(in) (Kaiming, a=sqrt 5)
+  template <class V> void visit(V&& v) { v("units", units); v("bias", bias); v("init_std", init_std); }
+  bool operator==(const Linear&) const = default;
+};
+
+/// Cross-correlation, [H, W, C] -> [H', W', channels], H' = (H + 2 padding - kernel) / stride + 1.
+/// Parameters weight [channels, kernel, kernel, C], bias [channels].
+struct Conv2d {
+  static constexpr std::string_view kName = "conv2d";
+  int64_t channels = 0;
+  int64_t kernel = 0;
+  int64_t stride = 1;
+  int64_t padding = 0;
+  bool bias = true;
+  template <class V> void visit(V&& v) {
+    v("channels", channels); v("kernel", kernel); v("stride", stride); v("padding", padding); v("bias", bias);
+  }
+  bool operator==(const Conv2d&) const = default;
+};
+
+enum class PoolKind : int { max, average };
+
+/// [H, W, C] -> [H', W', C]. Average pooling divides by kernel² also at padded borders' actual element count.
+struct Pool2d {
+  static constexpr std::string_view kName = "pool2d";
+  PoolKind kind = PoolKind::max;
+  int64_t kernel = 0;
+  int64_t stride = 0;      ///< 0: as kernel
+  int64_t padding = 0;
+  template <class V> void visit(V&& v) { v("kind", kind); v("kernel", kernel); v("stride", stride); v("padding", padding); }
+  bool operator==(const Pool2d&) const = default;
+};
+
+/// Mean over height and width: [H, W, C] -> [C].
+struct GlobalPool2d {
+  static constexpr std::string_view kName = "global_pool2d";
+  template <class V> void visit(V&&) {}
+  bool operator==(const GlobalPool2d&) const = default;
+};
+
+/// Over all dimensions but the last, per micro-batch. Parameters weight, bias [C]; statistics running_mean,
+/// running_var [C], which move once per optimizer step: running += momentum (mean over micro-batches - running).
+struct BatchNorm {
+  static constexpr std::string_view kName = "batch_norm";
+  float momentum = 0.1f;
+  float epsilon = 1e-5f;
+  template <class V> void visit(V&& v) { v("momentum", momentum); v("epsilon", epsilon); }
+  bool operator==(const BatchNorm&) const = default;
+};
+
+/// Over the last dimension. Parameters weight [C] and, with bias, bias [C].
+struct LayerNorm {
+  static constexpr std::string_view kName = "layer_norm";
+  float epsilon = 1e-5f;
+  bool bias = true;
+  template <class V> void visit(V&& v) { v("epsilon", epsilon); v("bias", bias); }
+  bool operator==(const LayerNorm&) const = default;
+};
+
+/// Rows of a table: int32 [...] -> [..., width]. Parameter weight [vocabulary, width], N(0, init_std).
+struct Embedding {
+  static constexpr std::string_view kName = "embedding";
+  int64_t vocabulary = 0;
+  int64_t width = 0;
+  float init_std = 0.02f;
+  template <class V> void visit(V&& v) { v("vocabulary", vocabulary); v("width", width); v("init_std", init_std); }
+  bool operator==(const Embedding&) const = default;
+};
+
+/// Adds a learned vector per position: [T, C] -> [T, C], T <= positions. Parameter weight [positions, C].
+struct PositionEmbedding {
+  static constexpr std::string_view kName = "position_embedding";
+  int64_t positions = 0;
+  float init_std = 0.02f;
+  template <class V> void visit(V&& v) { v("positions", positions); v("init_std", init_std); }
+  bool operator==(const PositionEmbedding&) const = default;
+};
+
+/// Causal multi-head self-attention core: [T, 3C] (query, key, value side by side, each split into heads) -> [T, C].
+/// softmax(q k^T / sqrt(C / heads) + causal mask) v. `dropout` acts on the attention weights. Keeps [heads, T]
+/// log-sum-exps for the backward pass, never a T×T tensor.
+struct Attention {
+  static constexpr std::string_view kName = "attention";
+  int64_t heads = 0;
+  float dropout = 0;
+  template <class V> void visit(V&& v) { v("heads", heads); v("dropout", dropout); }
+  bool operator==(const Attention&) const = default;
+};
+
+/// Zeroes each element with probability `rate`, scales the others by 1 / (1 - rate). Identity in evaluation.
+struct Dropout {
+  static constexpr std::string_view kName = "dropout";
+  float rate = 0.5f;
+  template <class V> void visit(V&& v) { v("rate", rate); }
+  bool operator==(const Dropout&) const = default;
+};
+
+struct Relu {
+  static constexpr std::string_view kName = "relu";
+  template <class V> void visit(V&&) {}
+  bool operator==(const Relu&) const = default;
+};
+/// The tanh approximation: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x³))), as GPT-2 uses it.
+struct Gelu {
+  static constexpr std::string_view kName = "gelu";
+  template <class V> void visit(V&&) {}
+  bool operator==(const Gelu&) const = default;
+};
+struct Sigmoid {
+  static constexpr std::string_view kName = "sigmoid";
+  template <class V> void visit(V&&) {}
+  bool operator==(const Sigmoid&) const = default;
+};
+struct Tanh {
+  static constexpr std::string_view kName = "tanh";
+  template <class V> void visit(V&&) {}
+  bool operator==(const Tanh&) const = default;
+};
+
+/// Sum of two tensors of one shape.
+struct Add {
+  static constexpr std::string_view kName = "add";
+  template <class V> void visit(V&&) {}
+  bool operator==(const Add&) const = default;
+};
+
+/// One value to two readers; put in by the graph wherever a value is used again. Its backward is the sum of both
+/// gradients. Not written by users.
+struct Fork {
+  static constexpr std::string_view kName = "fork";
+  template <class V> void visit(V&&) {}
+  bool operator==(const Fork&) const = default;
+};
+
+/// [...] -> [product].
+struct Flatten {
+  static constexpr std::string_view kName = "flatten";
+  template <class V> void visit(V&&) {}
+  bool operator==(const Flatten&) const = default;
+};
+
+/// Same elements, other dimensions: `shape` is a comma list such as "7,7,16"; one entry may be -1.
+struct Reshape {
+  static constexpr std::string_view kName = "reshape";
+  std::string shape;
+  template <class V> void visit(V&& v) { v("shape", shape); }
+  bool operator==(const Reshape&) const = default;
+};
+
+/// Logits [..., classes] and labels int32 [...] -> metrics (see kMetricCount in ops/op.h). Labels equal to
+/// `ignore_index`, and all negative ones, count for nothing.
+struct SoftmaxCrossEntropy {
+  static constexpr std::string_view kName = "softmax_cross_entropy";
+  int64_t ignore_index = -1;
+  template <class V> void visit(V&& v) { v("ignore_index", ignore_index); }
+  bool operator==(const SoftmaxCrossEntropy&) const = default;
+};
+
+/// Prediction [...] and target float32 [...] of the same shape -> metrics; the mean runs over samples and elements.
+struct MeanSquaredError {
+  static constexpr std::string_view kName = "mean_squared_error";
+  template <class V> void visit(V&&) {}
+  bool operator==(const MeanSquaredError&) const = default;
+};
+
+using Op = std::variant<Linear, Conv2d, Pool2d, GlobalPool2d, BatchNorm, LayerNorm, Embedding, PositionEmbedding,
+                        Attention, Dropout, Relu, Gelu, Sigmoid, Tanh, Add, Fork, Flatten, Reshape,
+                        SoftmaxCrossEntropy, MeanSquaredError>;
+
+inline std::string_view name_of(const Op& op) {
+  return std::visit([](const auto& o) { return o.kName; }, op);
+}
+
+}  // namespace lockstep

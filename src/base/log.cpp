@@ -1,0 +1,34 @@
+#include "base/log.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+std::atomic<LogLevel> lowest_level{LogLevel::info};
+std::atomic<int> log_rank{0};
+std::atomic<int> log_world_size{1};
+
+}  // namespace
+
+void set_log_level(LogLevel lowest) { lowest_level = lowest; }
+LogLevel log_level() { return lowest_level; }
+void set_log_rank(int rank, int world_size) {
+  log_rank = rank;
+  log_world_size = world_size;
+}
+
+void log(LogLevel level, std::string_view message) {
+  if (level < lowest_level.load()) return;
+  const char* kind = level == LogLevel::warning ? "warning: " : level == LogLevel::error ? "error: " : "";
+  const std::string rank = log_world_size > 1 ? fmt::format("[rank {}] ", log_rank.load()) : "";
+  const std::string line = fmt::format("{}{}{}\n", rank, kind, message);
+  // One write per line: lines of several processes on one terminal stay whole.
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string_view>
+
+namespace lockstep {
+
+enum class LogLevel { debug, info, warning, error };
+
+/// Messages go to stderr, one line each, written by one call so that lines of several ranks do not mix.
+/// The process-wide settings below are set once by the command line, before threads start.
+void set_log_level(LogLevel lowest);
+void set_log_rank(int rank, int world_size);  ///< prefixes lines with "[rank]" where world_size > 1
+LogLevel log_level();
+
+void log(LogLevel level, std::string_view message);
+inline void log_debug(std::string_view message) { log(LogLevel::debug, message); }
+inline void log_info(std::string_view message) { log(LogLevel::info, message); }
+inline void log_warning(std::string_view message) { log(LogLevel::warning, message); }
+inline void log_error(std::string_view message) { log(LogLevel::error, message); }
+
+}  // namespace lockstep

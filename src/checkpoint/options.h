@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+enum class ResumePolicy { never, automatic, path };
+
+struct CheckpointOptions {
+  int64_t every_steps = 0;       ///< 0: only at the end
+  bool at_end = true;
+  int keep = 3;                  ///< complete checkpoints kept; 0: all
+  ResumePolicy resume = ResumePolicy::never;
+  std::string resume_path;       ///< where resume is path
+  bool allow_config_change = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/options.h"
+#include "data/options.h"
+#include "lockstep/model.h"
+#include "observe/options.h"
+#include "optim/optimizer.h"
+#include "parallel/options.h"
+
+namespace lockstep {
+
+/// What happens at a step whose loss or gradients are not finite. locate: stop, and name the first such tensor by
+/// replay. stop: stop at once. ignore: no check; buckets may be updated as they land.
+enum class NonFinitePolicy { locate, stop, ignore };
+
+struct TrainerOptions {
+  int64_t global_batch = 0;        ///< samples per optimizer step, over all workers
+  int64_t micro_batch = 0;         ///< upper bound of samples per forward pass; 0: the whole leaf
+  int virtual_replicas = 0;        ///< leaves of the gradient tree; 0: see resolved_virtual_replicas
+  int64_t steps = 0;               ///< 0 where epochs are given
+  double epochs = 0;
+  uint64_t seed = 1;
+  double clip_norm = 0;            ///< 0: no clipping
+  int64_t eval_every_steps = 0;    ///< 0: only at the end
+  bool eval_at_end = true;
+  NonFinitePolicy nonfinite = NonFinitePolicy::locate;
+};
+
+/// A whole run, in the plain options of each module: what a config becomes. No protobuf here.
+struct RunConfig {
+  ModelSpec model;
+  DataOptions data;
+  TrainerOptions trainer;
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  ParallelOptions parallel;
+  CheckpointOptions checkpoint;
+  MetricsOptions metrics;
+
+  std::string effective_text;      ///< the config with every default filled in, as text proto: config.effective.textproto
+  uint64_t config_hash = 0;        ///< of everything
+  uint64_t math_hash = 0;          ///< of what decides the numbers; see design: model, data selection, trainer, optimizer,
+                                   ///< precision, reduction, virtual replicas; not layout, devices, paths, metrics
+  std::vector<std::pair<std::string, std::string>> math_fields;  ///< "trainer.seed" -> "7", ...: to name what differs
+};
+
+/// virtual_replicas as stated, or the largest power of two up to 8 that divides global_batch.
+int resolved_virtual_replicas(const TrainerOptions& options);
+
+/// Reads a config file, applies `--set path=value` overrides in order, fills in defaults, checks everything that can
+/// be checked without data and world size, and converts. Throws ConfigError "file:line:column: field: ...".
+RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides);
+RunConfig parse_run_config(const std::string& text, const std::string& name, const std::vector<std::string>& overrides);
+
+/// The model as text proto of plain layers (presets and repeated blocks expanded), and back: `config print --expand`.
+std::string model_to_text(const ModelSpec& model);
+ModelSpec model_from_text(const std::string& text, const std::string& name);
+
+}  // namespace lockstep

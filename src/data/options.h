@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+enum class DataKind { idx, text, synthetic };
+
+/// Which samples: [begin, end) of the files, in file order. -1: to the end.
+struct SampleRange {
+  int64_t begin = 0;
+  int64_t end = -1;
+};
+
+struct DataOptions {
+  DataKind kind = DataKind::synthetic;
+  std::string directory;              ///< --data-dir; file names below are relative to it
+  bool shuffle = true;
+
+  // idx: images and labels in IDX files, gzip or not; pixels become (value / 255 - mean) / deviation.
+  std::string train_images, train_labels, eval_images, eval_labels;
+  SampleRange train_range, eval_range;
+  double mean = 0, deviation = 1;
+
+  // text: one file of characters; the vocabulary is its sorted set of bytes.
+  std::string text_file;
+  int64_t context = 0;                ///< tokens per sample
+  double train_fraction = 0.9;        ///< the first part trains, the rest evaluates
+
+  // synthetic: `samples` learnable samples made from the seed (see data/synthetic.h).
+  int64_t samples = 0, eval_samples = 0;
+  int64_t classes = 0;
+  std::string shape;                  ///< "28,28,1"
+  uint64_t seed = 1;
+
+  int prefetch_threads = 1;
+  int prefetch_depth = 4;             ///< micro-batches held ready
+};
+
+}  // namespace lockstep

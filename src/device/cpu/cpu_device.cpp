@@ -1,0 +1,65 @@
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/text.h"
+#include "device/cpu/host_memory.h"
+#include "device/device.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+
+void* allocate_host_bytes(int64_t size_bytes) {
+  const size_t rounded = (static_cast<size_t>(size_bytes) + 63) / 64 * 64;
+  void* data = std::aligned_alloc(64, rounded);
+  if (data == nullptr)
+    throw DeviceError(fmt::format("the host has no {} of memory left; use a smaller micro_batch, or more workers",
+                                  human_bytes(size_bytes)));
+  std::memset(data, 0, rounded);
+  return data;
+}
+
+void free_host_bytes(void* data) noexcept { std::free(data); }
+
+namespace {
+
+/// Work has always finished by the time launch() returns, so events have nothing to wait for.
+class ImmediateEvent : public Event {
+ public:
+  bool ready() const override { return true; }
+  void synchronize() override {}
+};
+
+class ImmediateStream : public Stream {
+ public:
+  explicit ImmediateStream(std::string name) : name_(std::move(name)) {}
+  const std::string& name() const override { return name_; }
+  void launch(std::function<void()> work) override { work(); }
+  void record(Event&) override {}
+  void wait(const Event&) override {}
+  void synchronize() override {}
+
+ private:
+  std::string name_;
+};
+
+class CpuDevice : public Device {
+ public:
+  DeviceKind kind() const override { return DeviceKind::cpu; }
+  std::string description() const override { return "CPU"; }
+  std::unique_ptr<Stream> create_stream(const std::string& name) override {
+    return std::make_unique<ImmediateStream>(name);
+  }
+  std::unique_ptr<Event> create_event() override { return std::make_unique<ImmediateEvent>(); }
+
+ protected:
+  void* allocate_bytes(int64_t size_bytes) override { return allocate_host_bytes(size_bytes); }
+  void free_bytes(void* data, int64_t) noexcept override { free_host_bytes(data); }
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device() { return std::make_unique<CpuDevice>(); }
+
+}  // namespace lockstep

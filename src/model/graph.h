@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/model.h"
+#include "ops/op.h"
+
+namespace lockstep {
+
+/// One tensor of the graph. After forks are put in, every value has at most one reader.
+struct Value {
+  std::string name;
+  TensorSpec spec;            ///< per sample
+  int producer = -1;          ///< node, or -1 for a model input
+  int producer_output = 0;
+  int consumer = -1;          ///< node, or -1 where nobody reads it
+  int consumer_input = 0;
+  int storage = -1;           ///< the value whose memory this one is (itself, unless its op is an alias)
+  bool needs_gradient = false;  ///< a parameter lies upstream
+};
+
+/// A parameter and the nodes that use it, in graph order. The first use owns the place in the flat buffers.
+struct Parameter {
+  std::string name;           ///< "layer.parameter"
+  ParameterSpec spec;
+  struct Use {
+    int node;
+    int slot;                 ///< index among the node's parameters
+  };
+  std::vector<Use> uses;
+};
+
+struct Node {
+  std::string name;
+  Op op;
+  OpSignature signature;
+  std::vector<int> inputs, outputs;   ///< values
+  std::vector<int> parameters;        ///< by slot
+  int group = -1;                     ///< fused group: nodes of one group are consecutive and never separated
+};
+
+/// The model with shapes, forks and fused groups: what everything behind it works on. The same graph results from a
+/// preset, a text config and ModelBuilder. Nodes stand in an order in which producers come first.
+struct Graph {
+  std::vector<Value> values;
+  std::vector<Node> nodes;
+  std::vector<Parameter> parameters;
+  std::vector<int> inputs;            ///< values fed by the data set
+  int loss = -1;                      ///< node
+  int group_count = 0;
+
+  int64_t parameter_count() const;    ///< elements of weights, tied ones once
+  int64_t loss_positions() const;     ///< terms of the loss in one sample (1 for a classifier, T for a language model)
+};
+
+/// Infers shapes, puts in forks, marks gradients and forms fused groups. Throws ConfigError naming the layer.
+Graph make_graph(const ModelSpec& spec);
+
+/// Hash of everything in the graph that decides numbers (names, ops, options, shapes, ties).
+uint64_t hash_of(const Graph& graph);
+
+/// The spec as a table of layers: name, op, output shape, parameters, for `lockstep inspect`.
+std::string describe(const Graph& graph);
+
+}  // namespace lockstep

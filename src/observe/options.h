@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+struct MetricsOptions {
+  int64_t log_every_steps = 1;   ///< lines in metrics.jsonl
+  bool progress = true;          ///< the progress line on stderr
+};
+
+}  // namespace lockstep

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "lockstep/ops.h"
+#include "lockstep/tensor.h"
+
+namespace lockstep {
+
+/// How a parameter's first values are drawn. The numbers depend on (seed, parameter's name) only.
+struct Initializer {
+  enum class Kind { zero, one, normal, uniform } kind = Kind::zero;
+  float scale = 0;  ///< normal: standard deviation; uniform: half the width, values in [-scale, scale)
+  bool operator==(const Initializer&) const = default;
+};
+
+/// weight: trained by the optimizer. statistic: follows its tree mean over micro-batches with `momentum` (running
+/// mean and variance of batch norm): its "gradient" is the micro-batch's statistic.
+enum class ParameterRole { weight, statistic };
+
+struct ParameterSpec {
+  std::string name;            ///< within the op: "weight", "bias", ...
+  Shape shape;
+  Initializer init;
+  ParameterRole role = ParameterRole::weight;
+  bool is_norm_or_bias = false;  ///< exempt from weight decay where the config says so
+  float momentum = 0;            ///< for statistics
+  bool operator==(const ParameterSpec&) const = default;
+};
+
+/// A tensor that forward leaves for backward besides the op's inputs and outputs.
+struct AuxiliarySpec {
+  std::string name;
+  Shape shape;               ///< per sample where per_sample, otherwise for the whole micro-batch
+  DType dtype = DType::float32;
+  bool per_sample = true;
+};
+
+/// split: gradients of inputs and of parameters are computed by two calls that may be far apart.
+/// joint: backward_input does both; backward_weight does nothing.
+/// none: the op has no parameters; backward_weight does nothing.
+enum class BackwardForm { none, split, joint };
+
+/// What the graph has to know about an op. Shapes are per sample.
+struct OpSignature {
+  std::vector<TensorSpec> outputs;           ///< empty for losses, which write metrics
+  std::vector<ParameterSpec> parameters;
+  std::vector<AuxiliarySpec> auxiliary;
+  BackwardForm backward = BackwardForm::none;
+  std::vector<bool> differentiable;          ///< per input: whether a gradient flows into it (not for int32)
+  std::vector<bool> backward_needs_input;    ///< per input: either half of backward reads its value
+  bool backward_needs_output = false;        ///< backward reads the output's value
+  bool alias = false;                        ///< outputs are the input's memory, under other names (fork, reshape)
+  bool elementwise = false;                  ///< may be fused behind the op that makes its only input
+  bool is_loss = false;
+};
+
+/// The shape rule. Throws ConfigError saying what was expected and found; the caller adds the layer's name.
+OpSignature infer(const Op& op, std::span<const TensorSpec> inputs);
+
+struct OpCost {
+  double forward_flops = 0, backward_input_flops = 0, backward_weight_flops = 0;   ///< a multiply-add counts as two
+  double forward_bytes = 0, backward_input_bytes = 0, backward_weight_bytes = 0;   ///< memory traffic at the least
+};
+/// For a micro-batch of `batch` samples.
+OpCost cost(const Op& op, std::span<const TensorSpec> inputs, int64_t batch);
+
+/// Metrics of a loss op, summed over the samples of a leaf in ascending order: float64 each.
+enum Metric : int { kLossSum = 0, kCount = 1, kCorrect = 2, kMetricCount = 4 };
+
+/// Per-step numbers that kernels read through a pointer, so that a recorded step can be replayed with new ones.
+struct StepConstants {
+  uint64_t step = 0;            ///< optimizer step, from 0
+  uint64_t seed = 0;
+  double learning_rate = 0;
+  double loss_scale = 1;        ///< gradients of the loss are multiplied by it
+  double beta1_power = 1, beta2_power = 1;   ///< beta^(step+1), for the bias corrections of Adam
+  uint64_t reserved[2] = {};
+};
+
+/// What a kernel works on in one call. Tensors are views with the batch in front; spans follow the op's signature.
+struct KernelArguments {
+  std::span<const Tensor> inputs;
+  std::span<const Tensor> outputs;
+  std::span<const Tensor> parameters;
+  std::span<const Tensor> auxiliary;
+  std::span<const Tensor> output_gradients;      ///< backward: read
+  std::span<const Tensor> input_gradients;       ///< backward: overwritten; data null where none is wanted
+  std::span<const Tensor> parameter_gradients;   ///< backward: overwritten or, with `accumulate`, added to
+  double* metrics = nullptr;                     ///< losses: kMetricCount numbers, overwritten or added to
+  bool accumulate = false;
+  void* workspace = nullptr;                     ///< as many bytes as the kernel's workspace_bytes asks for
+  const StepConstants* constants = nullptr;
+  int64_t first_sample = 0;                      ///< place of the micro-batch's first sample in the global batch
+};
+
+enum class KernelPhase { forward, backward_input, backward_weight };
+
+/// How kernels of one model are made.
+struct KernelOptions {
+  int64_t batch = 0;               ///< samples in a micro-batch
+  bool training = true;            ///< false: evaluation (dropout off, running statistics)
+  int intra_op_threads = 1;        ///< part of the arithmetic: bits may depend on it
+  double loss_weight = 1;          ///< losses: gradient of the summed loss is multiplied by it (1 / global count)
+  uint32_t op_number = 0;          ///< the op's place in the graph: key of its random stream
+};
+
+/// An op bound to shapes, options and a device: where libraries' descriptors live. Made before the first step.
+/// Thread-safety: one call at a time.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual int64_t workspace_bytes(KernelPhase) const { return 0; }
+  virtual void forward(const KernelArguments& arguments, Stream& stream) = 0;
+  virtual void backward_input(const KernelArguments&, Stream&) {}
+  virtual void backward_weight(const KernelArguments&, Stream&) {}
+};
+
+/// Throws DeviceError where the device's kind has no kernel for the op.
+std::unique_ptr<Kernel> make_kernel(DeviceKind device, const Op& op, std::span<const TensorSpec> inputs,
+                                    const KernelOptions& options);
+
+/// One line per op: what the factory, the error messages and the tests read. A new op is a new line.
+struct OpTableRow {
+  std::string_view name;
+  Op (*make)();              ///< with default options
+  bool user_visible;         ///< false for ops that only the graph puts in
+};
+std::span<const OpTableRow> op_table();
+
+}  // namespace lockstep

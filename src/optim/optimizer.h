@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "device/device.h"
+#include "ops/op.h"
+
+namespace lockstep {
+
+enum class OptimizerKind { sgd, adam, adamw };
+
+struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::sgd;
+  double learning_rate = 0.01;      ///< peak, before the schedule
+  double momentum = 0;              ///< sgd
+  bool nesterov = false;            ///< sgd; needs momentum
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;   ///< adam, adamw
+  double weight_decay = 0;          ///< sgd, adam: added to the gradient; adamw: decoupled
+  bool decay_norm_and_bias = false; ///< whether weight decay touches biases and normalisation parameters too
+};
+
+enum class ScheduleKind { constant, cosine };
+
+/// Learning rate over optimizer steps: linear warm-up from learning_rate / warmup_steps to learning_rate, then
+/// constant, or a half cosine down to minimum at the last step.
+struct ScheduleOptions {
+  ScheduleKind kind = ScheduleKind::constant;
+  int64_t warmup_steps = 0;
+  double minimum = 0;               ///< cosine: learning rate at the end
+};
+double learning_rate_at(const OptimizerOptions& optimizer, const ScheduleOptions& schedule, int64_t step,
+                        int64_t total_steps);
+
+/// Numbers of float32 state per parameter element: 0 (sgd), 1 (sgd with momentum), 2 (adam, adamw).
+int state_slots(const OptimizerOptions& options);
+std::string_view state_slot_name(const OptimizerOptions& options, int slot);   ///< "momentum", "exp_avg", "exp_avg_sq"
+
+/// One contiguous range of one parameter.
+struct UpdateArguments {
+  float* parameters = nullptr;
+  const float* gradients = nullptr;      ///< summed over the global batch, already a mean
+  float* state[2] = {nullptr, nullptr};  ///< one per slot
+  int64_t count = 0;                     ///< elements
+  bool decay = true;                     ///< this parameter takes weight decay
+  double gradient_scale = 1;             ///< clipping, loss scale and the ratio of counts; applied first
+};
+
+/// Applies one optimizer step elementwise; a pure function of its arguments for each element, so that any split of a
+/// parameter gives the same bits. PyTorch's formulas: SGD (dampening 0), Adam, AdamW.
+void update(const OptimizerOptions& options, const UpdateArguments& arguments, const StepConstants& constants,
+            Stream& stream);
+
+/// statistic parameters (see ParameterRole): value += momentum * (mean - value), mean = gradients * gradient_scale.
+void update_statistic(float* values, const float* gradients, int64_t count, float momentum, double gradient_scale,
+                      Stream& stream);
+
+}  // namespace lockstep

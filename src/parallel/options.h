@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+#include "step/program.h"
+
+namespace lockstep {
+
+enum class SyncKind { all_reduce };
+
+/// How FAST sums gradients: the library's all-reduce, or a ring written into the program.
+enum class AllReduceAlgorithm { automatic, library, ring };
+
+struct ParallelOptions {
+  SyncKind sync = SyncKind::all_reduce;
+  Reduction reduction = Reduction::fast;
+  AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
+  int64_t bucket_bytes = 4 << 20;
+  int data_parallel = 0;               ///< 0: world size; otherwise checked against it
+  int intra_op_threads = 1;            ///< part of the arithmetic
+};
+
+}  // namespace lockstep
