@@ -1,0 +1,314 @@
+#include "model/graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+bool valid_name(const std::string& name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '-' || c == '.' || c == '/';
+  });
+}
+
+/// Lowers a ModelSpec layer by layer. Values are handed out to their readers one by one; a value that several layers
+/// read is forked right behind its producer, so that its memory and the sum of its gradients belong to that group.
+class GraphMaker {
+ public:
+  explicit GraphMaker(const ModelSpec& spec) : spec_(spec) {}
+
+  Graph make() {
+    count_readers();
+    for (const auto& input : spec_.inputs) add_input(input);
+    for (const auto& layer : spec_.layers) add_layer(layer);
+    check_ends();
+    form_groups();
+    return std::move(graph_);
+  }
+
+ private:
+  void count_readers() {
+    for (const auto& layer : spec_.layers)
+      for (const auto& input : layer.inputs) ++readers_[input];
+  }
+
+  void claim_name(const std::string& name, std::string_view what) {
+    if (!valid_name(name))
+      throw ConfigError(fmt::format("{} name '{}' must consist of letters, digits, '_', '-', '.' and '/'", what, name));
+    if (available_.contains(name) || !used_names_.emplace(name, true).second)
+      throw ConfigError(fmt::format("the name '{}' is used twice; names of layers and inputs must differ", name));
+  }
+
+  int add_value(std::string name, TensorSpec spec, int producer, int producer_output) {
+    const int id = static_cast<int>(graph_.values.size());
+    graph_.values.push_back({.name = std::move(name),
+                             .spec = std::move(spec),
+                             .producer = producer,
+                             .producer_output = producer_output,
+                             .storage = id,
+                             .gradient_storage = id});
+    return id;
+  }
+
+  void add_input(const ModelInput& input) {
+    claim_name(input.name, "input");
+    if (input.spec.shape.count() <= 0)
+      throw ConfigError(fmt::format("input {}: shape {} has no elements", input.name, input.spec.shape.to_string()));
+    const int value = add_value(input.name, input.spec, -1, 0);
+    graph_.inputs.push_back(value);
+    offer(input.name, value);
+  }
+
+  /// Makes `value` available under `name` to as many readers as the spec has, through forks where there are several.
+  void offer(const std::string& name, int value) {
+    auto& ready = available_[name];
+    const int readers = readers_.contains(name) ? readers_.at(name) : 0;
+    for (int left = readers; left > 1; --left) {
+      const int number = readers - left;
+      const std::string fork_name = number == 0 ? name + ".fork" : fmt::format("{}.fork{}", name, number);
+      const int node = add_node(fork_name, Fork{}, {value});
+      ready.push_back(graph_.nodes[static_cast<size_t>(node)].outputs[0]);
+      value = graph_.nodes[static_cast<size_t>(node)].outputs[1];
+    }
+    ready.push_back(value);
+  }
+
+  int take(const Layer& layer, const std::string& input) {
+    const auto found = available_.find(input);
+    if (found == available_.end()) {
+      std::vector<std::string> names;
+      for (const auto& [name, values] : available_) names.push_back(name);
+      throw ConfigError(fmt::format("layer {}: its input '{}' is no model input and no earlier layer{}", layer.name,
+                                    input, did_you_mean(input, names)));
+    }
+    auto& ready = found->second;
+    ensure(!ready.empty(), "a value ran out of readers");
+    const int value = ready.front();
+    ready.erase(ready.begin());
+    return value;
+  }
+
+  int add_node(const std::string& name, const Op& op, const std::vector<int>& inputs) {
+    const int id = static_cast<int>(graph_.nodes.size());
+    std::vector<TensorSpec> specs;
+    for (const int input : inputs) specs.push_back(graph_.values[static_cast<size_t>(input)].spec);
+    Node node;
+    node.name = name;
+    node.op = op;
+    node.inputs = inputs;
+    try {
+      node.signature = infer(op, specs);
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("layer {}: {}", name, error.what()));
+    }
+    const auto& signature = node.signature;
+    ensure(signature.differentiable.size() == inputs.size() && signature.backward_needs_input.size() == inputs.size(),
+           "an op's signature must speak of each of its inputs");
+
+    bool gradient = std::any_of(signature.parameters.begin(), signature.parameters.end(),
+                                [](const auto& p) { return p.role == ParameterRole::weight; });
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      auto& value = graph_.values[static_cast<size_t>(inputs[i])];
+      value.consumer = id;
+      value.consumer_input = static_cast<int>(i);
+      if (value.needs_gradient && !signature.differentiable[i])
+        throw ConfigError(fmt::format("layer {}: no gradient can flow into its input {} ('{}'), but parameters lie before it",
+                                      name, i, value.name));
+      gradient = gradient || value.needs_gradient;
+    }
+    const bool is_fork = std::holds_alternative<Fork>(op);
+    for (size_t o = 0; o < signature.outputs.size(); ++o) {
+      const std::string value_name = is_fork ? fmt::format("{}:{}", name, o) : name;
+      const int output = add_value(value_name, signature.outputs[o], id, static_cast<int>(o));
+      auto& value = graph_.values[static_cast<size_t>(output)];
+      value.needs_gradient = gradient;
+      if (signature.alias) {
+        const auto& source = graph_.values[static_cast<size_t>(inputs[0])];
+        value.storage = source.storage;
+        if (!is_fork) value.gradient_storage = source.gradient_storage;
+      }
+      node.outputs.push_back(output);
+    }
+    graph_.nodes.push_back(std::move(node));
+    return id;
+  }
+
+  void add_layer(const Layer& layer) {
+    claim_name(layer.name, "layer");
+    if (std::holds_alternative<Fork>(layer.op))
+      throw ConfigError(fmt::format("layer {}: fork is put in by the graph itself; simply use a layer's name twice", layer.name));
+    std::vector<int> inputs;
+    for (const auto& input : layer.inputs) inputs.push_back(take(layer, input));
+    const int id = add_node(layer.name, layer.op, inputs);
+    add_parameters(layer, id);
+    auto& node = graph_.nodes[static_cast<size_t>(id)];
+    if (node.signature.is_loss) {
+      if (graph_.loss >= 0)
+        throw ConfigError(fmt::format("layer {}: a model has one loss, and {} is one already", layer.name,
+                                      graph_.nodes[static_cast<size_t>(graph_.loss)].name));
+      if (!graph_.values[static_cast<size_t>(node.inputs[0])].needs_gradient)
+        throw ConfigError(fmt::format("layer {}: no parameter lies before the loss; there is nothing to train", layer.name));
+      graph_.loss = id;
+    } else {
+      offer(layer.name, node.outputs[0]);
+    }
+  }
+
+  void add_parameters(const Layer& layer, int id) {
+    std::map<std::string, std::string> ties;
+    for (const auto& tie : layer.ties)
+      if (!ties.emplace(tie.parameter, tie.with).second)
+        throw ConfigError(fmt::format("layer {}: its parameter '{}' is tied twice", layer.name, tie.parameter));
+    auto& node = graph_.nodes[static_cast<size_t>(id)];
+    std::vector<std::string> own_names;
+    for (size_t slot = 0; slot < node.signature.parameters.size(); ++slot) {
+      const auto& spec = node.signature.parameters[slot];
+      own_names.push_back(spec.name);
+      const Parameter::Use use{id, static_cast<int>(slot)};
+      if (const auto tie = ties.find(spec.name); tie != ties.end()) {
+        node.parameters.push_back(tie_to(layer, spec, tie->second, use));
+        ties.erase(tie);
+      } else {
+        node.parameters.push_back(static_cast<int>(graph_.parameters.size()));
+        graph_.parameters.push_back({.name = layer.name + "." + spec.name, .spec = spec, .uses = {use}});
+      }
+    }
+    if (!ties.empty())
+      throw ConfigError(fmt::format("layer {}: it has no parameter '{}' to tie{}; it has: {}", layer.name,
+                                    ties.begin()->first, did_you_mean(ties.begin()->first, own_names), join(own_names, ", ")));
+  }
+
+  int tie_to(const Layer& layer, const ParameterSpec& spec, const std::string& with, Parameter::Use use) {
+    std::vector<std::string> names;
+    for (size_t p = 0; p < graph_.parameters.size(); ++p) {
+      auto& parameter = graph_.parameters[p];
+      names.push_back(parameter.name);
+      if (parameter.name != with) continue;
+      if (parameter.spec.shape != spec.shape)
+        throw ConfigError(fmt::format("layer {}: {} has shape {} and cannot be tied to {} of shape {}", layer.name,
+                                      spec.name, spec.shape.to_string(), with, parameter.spec.shape.to_string()));
+      if (parameter.spec.role != ParameterRole::weight || spec.role != ParameterRole::weight)
+        throw ConfigError(fmt::format("layer {}: running statistics cannot be tied ({} with {})", layer.name, spec.name, with));
+      parameter.uses.push_back(use);
+      return static_cast<int>(p);
+    }
+    throw ConfigError(fmt::format("layer {}: {} is tied to '{}', which no earlier layer has{}", layer.name, spec.name,
+                                  with, did_you_mean(with, names)));
+  }
+
+  void check_ends() {
+    if (graph_.loss < 0)
+      throw ConfigError("the model has no loss; end it with softmax_cross_entropy or mean_squared_error");
+    for (const auto& value : graph_.values)
+      if (value.consumer < 0)
+        throw ConfigError(value.producer < 0
+                              ? fmt::format("model input '{}' is used by no layer", value.name)
+                              : fmt::format("the output of layer {} is used by no other layer", value.name));
+  }
+
+  /// A group is an op with what may be computed in one go with it: elementwise ops behind it, views, forks.
+  void form_groups() {
+    int group = -1;
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      auto& node = graph_.nodes[n];
+      bool joins = false;
+      if (n > 0 && node.inputs.size() == 1 && (node.signature.elementwise || node.signature.alias)) {
+        const auto& before = graph_.nodes[n - 1];
+        const int producer = graph_.values[static_cast<size_t>(node.inputs[0])].producer;
+        const bool behind_fork = std::holds_alternative<Fork>(before.op) && !node.signature.alias;
+        joins = producer == static_cast<int>(n) - 1 && !behind_fork;
+      }
+      if (!joins) ++group;
+      node.group = group;
+    }
+    graph_.group_count = group + 1;
+  }
+
+  const ModelSpec& spec_;
+  Graph graph_;
+  std::map<std::string, int> readers_;
+  std::map<std::string, std::vector<int>> available_;
+  std::map<std::string, bool> used_names_;
+};
+
+struct OptionText {
+  std::string text;
+  template <class T>
+  void operator()(std::string_view field, const T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      text += fmt::format(" {}={}", field, static_cast<int>(value));
+    } else {
+      text += fmt::format(" {}={}", field, value);
+    }
+  }
+};
+
+std::string options_text(Op op) {
+  OptionText out;
+  std::visit([&](auto& o) { o.visit(out); }, op);
+  return out.text;
+}
+
+}  // namespace
+
+Graph make_graph(const ModelSpec& spec) { return GraphMaker(spec).make(); }
+
+int64_t Graph::parameter_count() const {
+  int64_t count = 0;
+  for (const auto& parameter : parameters)
+    if (parameter.spec.role == ParameterRole::weight) count += parameter.spec.shape.count();
+  return count;
+}
+
+int64_t Graph::loss_positions() const {
+  const auto& node = nodes[static_cast<size_t>(loss)];
+  const auto& prediction = values[static_cast<size_t>(node.inputs[0])].spec.shape;
+  return std::holds_alternative<SoftmaxCrossEntropy>(node.op) ? prediction.count() / prediction[-1] : prediction.count();
+}
+
+uint64_t hash_of(const Graph& graph) {
+  std::string text;
+  for (const int input : graph.inputs) {
+    const auto& value = graph.values[static_cast<size_t>(input)];
+    text += fmt::format("input {} {} {}\n", value.name, value.spec.shape.to_string(), name_of(value.spec.dtype));
+  }
+  for (const auto& node : graph.nodes) {
+    text += fmt::format("{} {}{} group={}", node.name, name_of(node.op), options_text(node.op), node.group);
+    for (const int input : node.inputs) text += " " + graph.values[static_cast<size_t>(input)].name;
+    for (const int parameter : node.parameters)
+      text += fmt::format(" {}{}", graph.parameters[static_cast<size_t>(parameter)].name,
+                          graph.parameters[static_cast<size_t>(parameter)].spec.shape.to_string());
+    text += "\n";
+  }
+  return hash64(text);
+}
+
+std::string describe(const Graph& graph) {
+  std::string table = fmt::format("{:<24} {:<22} {:<18} {}\n", "layer", "op", "output", "parameters");
+  for (const auto& node : graph.nodes) {
+    std::string parameters;
+    for (const int p : node.parameters) {
+      const auto& parameter = graph.parameters[static_cast<size_t>(p)];
+      parameters += fmt::format("{}{}{} ", graph.nodes[static_cast<size_t>(parameter.uses[0].node)].name == node.name
+                                               ? parameter.spec.name : "= " + parameter.name,
+                                parameter.spec.shape.to_string(),
+                                parameter.spec.role == ParameterRole::statistic ? " (statistic)" : "");
+    }
+    table += fmt::format("{:<24} {:<22} {:<18} {}\n", node.name, name_of(node.op),
+                         node.outputs.empty() ? "loss" : graph.values[static_cast<size_t>(node.outputs[0])].spec.shape.to_string(),
+                         parameters);
+  }
+  table += fmt::format("{} parameters in {} layers, {} fused groups\n", graph.parameter_count(), graph.nodes.size(),
+                       graph.group_count);
+  return table;
+}
+
+}  // namespace lockstep

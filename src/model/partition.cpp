@@ -1,0 +1,123 @@
+#include "model/partition.h"
+
+#include <algorithm>
+#include <set>
+
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+int64_t aligned(int64_t bytes) { return (bytes + kBucketAlignment - 1) / kBucketAlignment * kBucketAlignment; }
+
+struct GroupExtent {
+  int first_node = 0, last_node = 0;
+  int64_t gradient_bytes = 0;
+};
+
+std::vector<GroupExtent> group_extents(const Graph& graph) {
+  std::vector<GroupExtent> groups(static_cast<size_t>(graph.group_count));
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const auto& node = graph.nodes[n];
+    auto& group = groups[static_cast<size_t>(node.group)];
+    if (n == 0 || graph.nodes[n - 1].group != node.group) group.first_node = static_cast<int>(n);
+    group.last_node = static_cast<int>(n);
+    for (const int p : node.parameters)
+      group.gradient_bytes += aligned(graph.parameters[static_cast<size_t>(p)].spec.shape.count() * 4);
+  }
+  return groups;
+}
+
+/// How many values with gradients are made at or before `node` and read behind it.
+int values_crossing(const Graph& graph, int node) {
+  int crossing = 0;
+  for (const auto& value : graph.values)
+    if (value.needs_gradient && value.producer <= node && value.consumer > node) ++crossing;
+  return crossing;
+}
+
+/// Cuts lie behind the returned groups, ascending; the last group is always among them.
+std::vector<int> choose_cuts(const Graph& graph, const std::vector<GroupExtent>& groups, int64_t bucket_bytes) {
+  const int count = static_cast<int>(groups.size());
+  std::vector<int> cuts{count - 1};
+  // Backwards, as gradients become complete.
+  int64_t bytes = 0;
+  for (int g = count - 1; g > 0; --g) {
+    bytes += groups[static_cast<size_t>(g)].gradient_bytes;
+    const bool narrow = values_crossing(graph, groups[static_cast<size_t>(g - 1)].last_node) <= 1;
+    if (bytes >= 2 * bucket_bytes || (bytes >= bucket_bytes && narrow)) {
+      cuts.push_back(g - 1);
+      bytes = 0;
+    }
+  }
+  std::reverse(cuts.begin(), cuts.end());
+
+  // The first segment: as much of it as fits a quarter of a bucket stays first, the rest becomes a segment of its own.
+  int64_t total = 0;
+  for (int g = 0; g <= cuts.front(); ++g) total += groups[static_cast<size_t>(g)].gradient_bytes;
+  if (total > bucket_bytes / 4) {
+    int best = -1;
+    int64_t front = 0;
+    for (int g = 0; g < cuts.front(); ++g) {
+      front += groups[static_cast<size_t>(g)].gradient_bytes;
+      if (front > bucket_bytes / 4) break;
+      if (front > 0 && values_crossing(graph, groups[static_cast<size_t>(g)].last_node) <= 1) best = g;
+    }
+    if (best >= 0) cuts.insert(cuts.begin(), best);
+  }
+  return cuts;
+}
+
+Bucket make_bucket(const Graph& graph, const Segment& segment) {
+  Bucket bucket;
+  const auto place = [&](bool owners) {
+    for (int n = segment.first_node; n <= segment.last_node; ++n) {
+      const auto& node = graph.nodes[static_cast<size_t>(n)];
+      for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
+        const auto& parameter = graph.parameters[static_cast<size_t>(node.parameters[slot])];
+        int use = 0;
+        while (parameter.uses[static_cast<size_t>(use)].node != n ||
+               parameter.uses[static_cast<size_t>(use)].slot != static_cast<int>(slot))
+          ++use;
+        if ((use == 0) != owners) continue;
+        const int64_t elements = parameter.spec.shape.count();
+        bucket.entries.push_back({node.parameters[slot], use, bucket.size_bytes, elements});
+        bucket.size_bytes += aligned(elements * 4);
+      }
+    }
+  };
+  place(true);
+  bucket.owned_bytes = bucket.size_bytes;
+  place(false);
+  return bucket;
+}
+
+}  // namespace
+
+Partition make_partition(const Graph& graph, int64_t bucket_bytes) {
+  require(bucket_bytes > 0, "parallel.bucket_bytes must be positive");
+  const auto groups = group_extents(graph);
+  Partition partition;
+  int first_group = 0;
+  for (const int cut : choose_cuts(graph, groups, bucket_bytes)) {
+    Segment segment;
+    segment.first_node = groups[static_cast<size_t>(first_group)].first_node;
+    segment.last_node = groups[static_cast<size_t>(cut)].last_node;
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      const auto& value = graph.values[v];
+      const bool made_inside = value.producer >= segment.first_node && value.producer <= segment.last_node;
+      const bool read_inside = value.consumer >= segment.first_node && value.consumer <= segment.last_node;
+      if (read_inside && !made_inside) {
+        segment.inputs.push_back(static_cast<int>(v));
+        segment.needs_input_gradient = segment.needs_input_gradient || value.needs_gradient;
+      }
+      if (made_inside && !read_inside) segment.outputs.push_back(static_cast<int>(v));
+    }
+    partition.buckets.push_back(make_bucket(graph, segment));
+    partition.segments.push_back(std::move(segment));
+    first_group = cut + 1;
+  }
+  return partition;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,131 @@
+#include "parallel/data_parallel.h"
+
+#include <numeric>
+
+#include "lockstep/error.h"
+#include "parallel/gradient_sync.h"
+
+namespace lockstep {
+namespace {
+
+int most_leaves(const BatchDivision& division) { return division.leaves_of(0).size(); }
+
+/// What all three programs begin with.
+ProgramWriter begin(const DataParallelPlan& plan, const char* name, int rank, const ModelCode& code) {
+  ProgramWriter writer(name, plan.graph, plan.partition, code, plan.state_slots);
+  auto& program = writer.program;
+  program.rank = rank;
+  program.world_size = plan.division.workers;
+  program.reduction = plan.parallel.reduction;
+  program.virtual_replicas = plan.division.leaves;
+  program.micro_batches_per_leaf = plan.division.micro_batches_per_leaf;
+  Group world{"world", std::vector<int>(static_cast<size_t>(plan.division.workers))};
+  std::iota(world.members.begin(), world.members.end(), 0);
+  program.groups.push_back(std::move(world));
+  return writer;
+}
+
+void write_sync(const DataParallelPlan& plan, ProgramWriter& writer, int lane, int rank, int segment, int results) {
+  std::vector<int> slots;
+  for (int slot = 0; slot < results; ++slot) slots.push_back(writer.gradient_buffer(segment, slot));
+  const BucketSync sync{writer.program, lane, 0, rank, segment, slots};
+  if (plan.parallel.reduction == Reduction::reproducible) {
+    write_tree_reduction(sync, plan.division);
+  } else if (plan.parallel.algorithm == AllReduceAlgorithm::library) {
+    write_library_all_reduce(sync, plan.division.workers);
+  } else {
+    write_ring_all_reduce(sync, plan.division.workers);
+  }
+}
+
+}  // namespace
+
+Program compile_step(const DataParallelPlan& plan, int rank) {
+  ProgramWriter writer = begin(plan, "step", rank, plan.training);
+  auto& program = writer.program;
+  const int copy = program.add_lane("copy", LaneKind::copy);
+  const int compute = program.add_lane("compute", LaneKind::compute);
+  const int agree = program.add_lane("agree", LaneKind::comm);
+  const int reduce = program.add_lane("reduce", LaneKind::comm);
+  const int update = plan.update_as_it_lands ? program.add_lane("update", LaneKind::compute) : compute;
+
+  const auto& division = plan.division;
+  const TreeNode leaves = division.leaves_of(rank);
+  const FoldPlan fold = plan_fold(division.leaves, leaves.begin, leaves.end);
+  writer.add_metrics(leaves.size());
+  writer.add_gradient_slots(fold.slots);
+  const int segments = static_cast<int>(plan.partition.segments.size());
+  const auto has_bucket = [&](int s) { return plan.partition.buckets[static_cast<size_t>(s)].size_bytes > 0; };
+
+  int micro_batch = 0;
+  for (size_t f = 0; f < fold.steps.size(); ++f) {
+    const FoldStep step = fold.steps[f];
+    if (step.kind != FoldStep::Kind::leaf) continue;   // taken together with the leaf before it
+    const bool last_leaf = step.leaf + 1 == leaves.end;
+    for (int m = 0; m < division.micro_batches_per_leaf; ++m, ++micro_batch) {
+      const bool leaf_complete = m + 1 == division.micro_batches_per_leaf;
+      writer.load(copy, micro_batch, step.leaf);
+      for (int s = 0; s < segments; ++s)
+        writer.forward(compute, s, micro_batch, step.leaf, step.leaf - leaves.begin, m > 0);
+      // The loss is complete: agree on it behind the last backward pass.
+      if (last_leaf && leaf_complete) writer.agree(agree, 0, division.workers, most_leaves(division));
+      for (int s = segments - 1; s >= 0; --s) {
+        writer.backward(compute, s, micro_batch, step.leaf, step.slot, m > 0);
+        if (!leaf_complete || !has_bucket(s)) continue;
+        for (size_t add = f + 1; add < fold.steps.size() && fold.steps[add].kind == FoldStep::Kind::add; ++add)
+          writer.add_ranges(compute, program.whole(writer.gradient_buffer(s, fold.steps[add].slot)),
+                            program.whole(writer.gradient_buffer(s, fold.steps[add].slot + 1)));
+        if (last_leaf) write_sync(plan, writer, reduce, rank, s, static_cast<int>(fold.results.size()));
+      }
+    }
+  }
+  writer.add_tied_uses(update);
+  if (!plan.update_as_it_lands) writer.norm(compute);
+  for (int s = segments - 1; s >= 0; --s) writer.update(update, s, !plan.update_as_it_lands);
+  if (plan.update_as_it_lands) writer.norm(compute);
+  return std::move(writer.program);
+}
+
+Program compile_evaluation(const DataParallelPlan& plan, int rank) {
+  ProgramWriter writer = begin(plan, "evaluate", rank, plan.evaluation);
+  auto& program = writer.program;
+  const int copy = program.add_lane("copy", LaneKind::copy);
+  const int compute = program.add_lane("compute", LaneKind::compute);
+  const int agree = program.add_lane("agree", LaneKind::comm);
+  const TreeNode leaves = plan.division.leaves_of(rank);
+  writer.add_metrics(leaves.size());
+  for (int leaf = leaves.begin; leaf < leaves.end; ++leaf) {
+    const int micro_batch = leaf - leaves.begin;
+    writer.load(copy, micro_batch, leaf);
+    for (size_t s = 0; s < plan.partition.segments.size(); ++s)
+      writer.forward(compute, static_cast<int>(s), micro_batch, leaf, micro_batch, true);
+  }
+  writer.agree(agree, 0, plan.division.workers, most_leaves(plan.division));
+  return std::move(writer.program);
+}
+
+Program compile_boundary(const DataParallelPlan& plan, int rank) {
+  ProgramWriter writer = begin(plan, "boundary", rank, plan.evaluation);
+  auto& program = writer.program;
+  const int copy = program.add_lane("copy", LaneKind::copy);
+  const int agree = program.add_lane("agree", LaneKind::comm);
+  writer.add_metrics(1);
+  Instruction snapshot;
+  snapshot.kind = InstructionKind::snapshot;
+  snapshot.lane = copy;
+  snapshot.deadline = DeadlineClass::storage;
+  for (size_t s = 0; s < plan.partition.segments.size() && rank == 0; ++s) {
+    const int segment = static_cast<int>(s);
+    if (writer.parameter_buffer(segment) < 0) continue;
+    snapshot.operands.push_back({Role::parameters, segment, Access::read, program.whole(writer.parameter_buffer(segment))});
+    if (writer.state_buffer(segment) >= 0)
+      snapshot.operands.push_back({Role::state, segment, Access::read, program.whole(writer.state_buffer(segment))});
+  }
+  // Whether the writer succeeded travels as the record's stop flag; ranks that write nothing report success.
+  snapshot.operands.push_back({Role::metrics, 0, Access::write, program.whole(writer.metrics_buffer())});
+  program.instructions.push_back(std::move(snapshot));
+  writer.agree(agree, 0, plan.division.workers, 1);
+  return std::move(writer.program);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <vector>
+
+#include "parallel/batch_division.h"
+#include "parallel/options.h"
+#include "parallel/program_writer.h"
+
+namespace lockstep {
+
+/// Everything that data-parallel programs depend on. Programs are pure functions of it and of the rank.
+struct DataParallelPlan {
+  const Graph& graph;
+  const Partition& partition;
+  const ModelCode& training;        ///< kernels and layouts of forward and backward
+  const ModelCode& evaluation;      ///< of forward alone
+  BatchDivision division;
+  ParallelOptions parallel;
+  int state_slots = 0;
+  bool update_as_it_lands = false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
+};
+
+/// The loop body of one optimizer step of one worker. Drawn for 2 workers with one leaf of two micro-batches each, and
+/// three segments (F forward, B backward, A agree, R reduction of a bucket, N norm, U update):
+///
+///     copy      L0  L1
+///     compute   F0 F1 F2 B2 B1 B0  F0 F1 F2 B2 B1 B0 ------ N U2 U1 U0
+///     reduce                                 R2 R1 R0
+///     agree                                 A
+Program compile_step(const DataParallelPlan& plan, int rank);
+
+/// One micro-batch of every leaf of this worker through the forward pass; metrics add up from one iteration to the
+/// next (the first one overwrites, see StepInputs), and every iteration agrees on the totals so far.
+Program compile_evaluation(const DataParallelPlan& plan, int rank);
+
+/// The checkpoint: rank 0 hands parameters and state to the writer, then all agree on whether that went well.
+Program compile_boundary(const DataParallelPlan& plan, int rank);
+
+}  // namespace lockstep

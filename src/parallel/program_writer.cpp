@@ -1,0 +1,231 @@
+#include "parallel/program_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "lockstep/error.h"
+#include "step/step_scalars.h"
+
+namespace lockstep {
+
+ProgramWriter::ProgramWriter(std::string name, const Graph& graph, const Partition& partition, const ModelCode& code,
+                             int state_slots)
+    : graph_(graph), partition_(partition), code_(code) {
+  program.name = std::move(name);
+  const int segments = static_cast<int>(partition.segments.size());
+  for (int s = 0; s < segments; ++s) {
+    const int64_t bytes = partition.buckets[static_cast<size_t>(s)].owned_bytes;
+    parameters_.push_back(bytes == 0 ? -1 : program.add_buffer(fmt::format("param.{}", s), Space::parameters, Category::parameters, bytes));
+  }
+  for (int s = 0; s < segments; ++s) {
+    const int64_t bytes = partition.buckets[static_cast<size_t>(s)].owned_bytes * state_slots;
+    states_.push_back(bytes == 0 ? -1 : program.add_buffer(fmt::format("state.{}", s), Space::optimizer, Category::optimizer_state, bytes));
+  }
+  constants_ = program.add_buffer("constants", Space::scalars, Category::staging, sizeof(StepConstants));
+  verdict_ = program.add_buffer("verdict", Space::scalars, Category::staging, sizeof(Verdict));
+
+  program.parameters.resize(graph.parameters.size());
+  for (size_t p = 0; p < graph.parameters.size(); ++p) {
+    program.parameters[p].name = graph.parameters[p].name;
+    program.parameters[p].uses.resize(graph.parameters[p].uses.size());
+  }
+  for (int s = 0; s < segments; ++s)
+    for (const auto& entry : partition.buckets[static_cast<size_t>(s)].entries) {
+      auto& place = program.parameters[static_cast<size_t>(entry.parameter)];
+      place.uses[static_cast<size_t>(entry.use)] = {s, entry.offset_bytes};
+      if (entry.use == 0) {
+        place.buffer = parameters_[static_cast<size_t>(s)];
+        place.offset = entry.offset_bytes;
+        place.size_bytes = entry.count * 4;
+      }
+    }
+}
+
+void ProgramWriter::add_gradient_slots(int slots) {
+  for (int slot = 0; slot < slots; ++slot) {
+    std::vector<int> buffers;
+    for (size_t s = 0; s < partition_.buckets.size(); ++s) {
+      const int64_t bytes = partition_.buckets[s].size_bytes;
+      buffers.push_back(bytes == 0 ? -1
+                                   : program.add_buffer(fmt::format("grad.{}.slot{}", s, slot), Space::gradients,
+                                                        Category::gradients, bytes));
+    }
+    gradients_.push_back(std::move(buffers));
+  }
+}
+
+void ProgramWriter::add_metrics(int leaves) {
+  metrics_ = program.add_buffer("metrics", Space::scalars, Category::staging,
+                                std::max(leaves, 1) * static_cast<int64_t>(kMetricCount * sizeof(double)));
+}
+
+Instruction ProgramWriter::instruction(InstructionKind kind, int lane, int segment, int micro_batch, int leaf) const {
+  Instruction result;
+  result.kind = kind;
+  result.lane = lane;
+  result.segment = segment;
+  result.micro_batch = micro_batch;
+  result.leaf = leaf;
+  return result;
+}
+
+int ProgramWriter::keyed_buffer(const std::string& name, Category category, int64_t bytes) {
+  const auto found = keyed_.find(name);
+  if (found != keyed_.end()) return found->second;
+  return keyed_[name] = program.add_buffer(name, Space::arena, category, bytes);
+}
+
+int ProgramWriter::activation(int storage, int micro_batch) {
+  const auto& value = graph_.values[static_cast<size_t>(storage)];
+  if (value.producer < 0) {
+    const std::string name = fmt::format("batch.{}.{}", value.name, micro_batch % 2);
+    if (const auto found = keyed_.find(name); found != keyed_.end()) return found->second;
+    return keyed_[name] = program.add_buffer(name, Space::staging, Category::staging, code_.activation_bytes(storage));
+  }
+  return keyed_buffer(fmt::format("act.{}.mb{}", value.name, micro_batch), Category::activations, code_.activation_bytes(storage));
+}
+
+int ProgramWriter::activation_gradient(int storage, int micro_batch) {
+  return keyed_buffer(fmt::format("dact.{}.mb{}", graph_.values[static_cast<size_t>(storage)].name, micro_batch),
+                      Category::activations, code_.activation_bytes(storage));
+}
+
+int ProgramWriter::scratch(std::string_view what, int64_t bytes) {
+  return program.add_buffer(fmt::format("tmp.{}.{}", what, scratch_count_++), Space::arena, Category::workspace, bytes);
+}
+
+void ProgramWriter::read_parameters(Instruction& instruction, int segment) const {
+  for (const int owner : code_.segment(segment).parameter_segments)
+    instruction.operands.push_back({Role::parameters, owner, Access::read, program.whole(parameters_[static_cast<size_t>(owner)])});
+}
+
+void ProgramWriter::load(int lane, int micro_batch, int leaf) {
+  Instruction load = instruction(InstructionKind::load, lane, -1, micro_batch, leaf);
+  load.deadline = DeadlineClass::input;
+  for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+    // A fork of an input is still the input's memory.
+    const int storage = graph_.inputs[i];
+    load.operands.push_back({Role::batch, static_cast<int>(i), Access::write, program.whole(activation(storage, micro_batch))});
+  }
+  if (micro_batch == 0) load.operands.push_back({Role::constants, 0, Access::write, program.whole(constants_)});
+  program.instructions.push_back(std::move(load));
+}
+
+void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate) {
+  const auto& face = code_.segment(segment);
+  Instruction forward = instruction(InstructionKind::forward, lane, segment, micro_batch, leaf);
+  forward.accumulate = accumulate && face.has_loss;
+  for (const int storage : face.reads)
+    forward.operands.push_back({Role::input, storage, Access::read, program.whole(activation(storage, micro_batch))});
+  read_parameters(forward, segment);
+  forward.operands.push_back({Role::constants, 0, Access::read, program.whole(constants_)});
+  for (const int storage : face.writes)
+    forward.operands.push_back({Role::output, storage, Access::write, program.whole(activation(storage, micro_batch))});
+  if (face.stash_bytes > 0)
+    forward.operands.push_back({Role::stash, 0, Access::write,
+        program.whole(keyed_buffer(fmt::format("stash.{}.mb{}", segment, micro_batch), Category::activations, face.stash_bytes))});
+  if (face.forward_temporary_bytes > 0)
+    forward.operands.push_back({Role::temporary, 0, Access::write,
+        program.whole(scratch(fmt::format("f{}", segment), face.forward_temporary_bytes))});
+  if (face.has_loss) {
+    const int64_t bytes = kMetricCount * sizeof(double);
+    forward.operands.push_back({Role::metrics, 0, forward.accumulate ? Access::read_write : Access::write,
+                                {metrics_, local_leaf * bytes, bytes}});
+  }
+  program.instructions.push_back(std::move(forward));
+}
+
+void ProgramWriter::backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate) {
+  const auto& face = code_.segment(segment);
+  const auto& bucket = partition_.buckets[static_cast<size_t>(segment)];
+  if (bucket.size_bytes == 0 && face.input_gradients.empty()) return;
+  Instruction backward = instruction(InstructionKind::backward, lane, segment, micro_batch, leaf);
+  backward.accumulate = accumulate;
+  for (const int storage : face.backward_reads)
+    backward.operands.push_back({Role::input, storage, Access::read, program.whole(activation(storage, micro_batch))});
+  read_parameters(backward, segment);
+  backward.operands.push_back({Role::constants, 0, Access::read, program.whole(constants_)});
+  if (face.stash_bytes > 0)
+    backward.operands.push_back({Role::stash, 0, Access::read,
+        program.whole(keyed_buffer(fmt::format("stash.{}.mb{}", segment, micro_batch), Category::activations, face.stash_bytes))});
+  for (const int storage : face.output_gradients)
+    backward.operands.push_back({Role::output_gradient, storage, Access::read, program.whole(activation_gradient(storage, micro_batch))});
+  for (const int storage : face.input_gradients)
+    backward.operands.push_back({Role::input_gradient, storage, Access::write, program.whole(activation_gradient(storage, micro_batch))});
+  if (bucket.size_bytes > 0)
+    backward.operands.push_back({Role::gradients, segment, accumulate ? Access::read_write : Access::write,
+                                 program.whole(gradient_buffer(segment, slot))});
+  if (face.backward_temporary_bytes > 0)
+    backward.operands.push_back({Role::temporary, 0, Access::write,
+        program.whole(scratch(fmt::format("b{}", segment), face.backward_temporary_bytes))});
+  program.instructions.push_back(std::move(backward));
+}
+
+void ProgramWriter::add_ranges(int lane, ByteRange destination, ByteRange source) {
+  Instruction add = instruction(InstructionKind::add, lane, -1, -1, -1);
+  add.operands.push_back({Role::destination, 0, Access::read_write, destination});
+  add.operands.push_back({Role::source, 0, Access::read, source});
+  program.instructions.push_back(std::move(add));
+}
+
+void ProgramWriter::add_tied_uses(int lane) {
+  for (const auto& place : program.parameters)
+    for (size_t use = 1; use < place.uses.size(); ++use) {
+      const auto& first = place.uses[0];
+      const auto& other = place.uses[use];
+      add_ranges(lane, {gradient_buffer(first.segment, 0), first.bucket_offset, place.size_bytes},
+                 {gradient_buffer(other.segment, 0), other.bucket_offset, place.size_bytes});
+    }
+}
+
+void ProgramWriter::agree(int lane, int group, int ranks, int most_leaves) {
+  Instruction agree = instruction(InstructionKind::agree, lane, -1, -1, -1);
+  agree.group = group;
+  agree.deadline = DeadlineClass::communication;
+  const int gather = program.add_buffer("agree.records", Space::scalars, Category::staging, ranks * agree_record_bytes(most_leaves));
+  agree.operands.push_back({Role::metrics, 0, Access::read, program.whole(metrics_)});
+  agree.operands.push_back({Role::data, 0, Access::write, program.whole(gather)});
+  agree.operands.push_back({Role::verdict, 0, Access::write, {verdict_, 0, kAgreedBytes}});
+  program.instructions.push_back(std::move(agree));
+}
+
+void ProgramWriter::norm(int lane) {
+  Instruction norm = instruction(InstructionKind::norm, lane, -1, -1, -1);
+  int64_t chunks = 0;
+  for (size_t s = 0; s < partition_.buckets.size(); ++s) {
+    const auto& bucket = partition_.buckets[s];
+    if (bucket.owned_bytes == 0) continue;
+    norm.operands.push_back({Role::gradients, static_cast<int>(s), Access::read,
+                             {gradient_buffer(static_cast<int>(s), 0), 0, bucket.owned_bytes}});
+    for (const auto& entry : bucket.entries) chunks += entry.use == 0 ? (entry.count + kNormChunk - 1) / kNormChunk : 0;
+  }
+  const int sums = program.add_buffer("norm.chunks", Space::scalars, Category::staging, chunks * static_cast<int64_t>(sizeof(double)));
+  norm.operands.push_back({Role::chunks, 0, Access::write, program.whole(sums)});
+  norm.operands.push_back({Role::verdict, 0, Access::read, {verdict_, 0, kAgreedBytes}});
+  norm.operands.push_back({Role::verdict, 1, Access::write, {verdict_, kAgreedBytes, kAgreedBytes}});
+  program.instructions.push_back(std::move(norm));
+}
+
+void ProgramWriter::update(int lane, int segment, bool whole_step_verdict) {
+  const int64_t bytes = partition_.buckets[static_cast<size_t>(segment)].owned_bytes;
+  if (bytes == 0) return;
+  Instruction update = instruction(InstructionKind::update, lane, segment, -1, -1);
+  update.operands.push_back({Role::gradients, segment, Access::read, {gradient_buffer(segment, 0), 0, bytes}});
+  update.operands.push_back({Role::parameters, segment, Access::read_write, program.whole(parameter_buffer(segment))});
+  if (state_buffer(segment) >= 0)
+    update.operands.push_back({Role::state, segment, Access::read_write, program.whole(state_buffer(segment))});
+  update.operands.push_back({Role::constants, 0, Access::read, program.whole(constants_)});
+  update.operands.push_back({Role::verdict, 0, Access::read, {verdict_, 0, kAgreedBytes}});
+  if (!whole_step_verdict) {
+    program.instructions.push_back(std::move(update));
+    return;
+  }
+  update.operands.push_back({Role::verdict, 1, Access::read, {verdict_, kAgreedBytes, kAgreedBytes}});
+  update.operands.push_back({Role::predicate, 0, Access::read,
+                             {verdict_, static_cast<int64_t>(offsetof(Verdict, finite)), sizeof(double)}});
+  program.instructions.push_back(std::move(update));
+}
+
+}  // namespace lockstep

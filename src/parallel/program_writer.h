@@ -1,0 +1,68 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/graph.h"
+#include "model/partition.h"
+#include "step/program.h"
+#include "step/segment_code.h"
+
+namespace lockstep {
+
+/// What every compiler of programs needs: the buffers of a model and the instructions that use them. Operands carry
+/// the graph's ids as their index (values for activations and their gradients, segments for parameters, gradients and
+/// optimizer state), which is how the executor finds its way back from an instruction to kernels.
+///
+/// Buffers that live for ever come first and in one order in every program of a rank, so that all of its programs see
+/// the same parameters at the same place.
+class ProgramWriter {
+ public:
+  ProgramWriter(std::string name, const Graph& graph, const Partition& partition, const ModelCode& code,
+                int state_slots);
+
+  Program program;
+
+  /// Gradient buffers for `slots` tree nodes per segment.
+  void add_gradient_slots(int slots);
+  int gradient_buffer(int segment, int slot) const { return gradients_[static_cast<size_t>(slot)][static_cast<size_t>(segment)]; }
+  /// One record of kMetricCount doubles per leaf of this rank.
+  void add_metrics(int leaves);
+
+  /// Batches alternate between two sets of staging buffers, so that one is filled while the other is read.
+  void load(int lane, int micro_batch, int leaf);
+  void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate);
+  void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
+  void add_ranges(int lane, ByteRange destination, ByteRange source);
+  /// Adds the gradients of a tied parameter's later uses to that of its first, in graph order.
+  void add_tied_uses(int lane);
+  void agree(int lane, int group, int ranks, int most_leaves);
+  void norm(int lane);
+  /// `whole_step_verdict`: waits for `norm`, whose clipping and finite flag it obeys; otherwise only for `agree`.
+  void update(int lane, int segment, bool whole_step_verdict);
+
+  int parameter_buffer(int segment) const { return parameters_[static_cast<size_t>(segment)]; }
+  int state_buffer(int segment) const { return states_[static_cast<size_t>(segment)]; }
+  int metrics_buffer() const { return metrics_; }
+
+ private:
+  Instruction instruction(InstructionKind kind, int lane, int segment, int micro_batch, int leaf) const;
+  int keyed_buffer(const std::string& name, Category category, int64_t bytes);
+  int activation(int storage, int micro_batch);
+  int activation_gradient(int storage, int micro_batch);
+  int scratch(std::string_view what, int64_t bytes);
+  void read_parameters(Instruction& instruction, int segment) const;
+
+  const Graph& graph_;
+  const Partition& partition_;
+  const ModelCode& code_;
+  std::vector<int> parameters_, states_;             // by segment; -1 where it has none
+  std::vector<std::vector<int>> gradients_;          // by slot, segment
+  int constants_ = -1, verdict_ = -1, metrics_ = -1;
+  std::map<std::string, int> keyed_;
+  int scratch_count_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,322 @@
+#include "step/actions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "lockstep/error.h"
+#include "step/vector_sums.h"
+
+namespace lockstep {
+namespace {
+
+const Operand* find(const Instruction& instruction, Role role, int index) {
+  for (const auto& operand : instruction.operands)
+    if (operand.role == role && operand.index == index) return &operand;
+  return nullptr;
+}
+
+/// Builds the actions of one program: one function per kind of instruction.
+class ActionMaker {
+ public:
+  ActionMaker(const Program& program, const ExecutionContext& context, const KernelObserver* observer)
+      : program_(program), context_(context), observer_(observer) {}
+
+  Action make(int index) {
+    index_ = index;
+    const auto& instruction = program_.instructions[static_cast<size_t>(index)];
+    switch (instruction.kind) {
+      case InstructionKind::load: return load(instruction);
+      case InstructionKind::forward:
+      case InstructionKind::backward: return segment(instruction);
+      case InstructionKind::add: return add(instruction);
+      case InstructionKind::exchange: return exchange(instruction);
+      case InstructionKind::all_reduce: return all_reduce(instruction);
+      case InstructionKind::agree: return agree(instruction);
+      case InstructionKind::norm: return norm(instruction);
+      case InstructionKind::update: return update(instruction);
+      case InstructionKind::snapshot: return snapshot(instruction);
+      default:
+        throw InternalError(fmt::format("{}: this executor has no action for it", describe(program_, index)));
+    }
+  }
+
+ private:
+  std::byte* pointer(const Instruction& instruction, Role role, int index) const {
+    const Operand* operand = find(instruction, role, index);
+    return operand == nullptr ? nullptr : context_.memory.at(program_, operand->range);
+  }
+  std::byte* at(const Operand& operand) const { return context_.memory.at(program_, operand.range); }
+
+  Communicator* communicator(const Instruction& instruction) const {
+    const auto found = context_.communicators.find({instruction.lane, instruction.group});
+    ensure(found != context_.communicators.end(), "every communication lane needs a communicator for its group");
+    return found->second;
+  }
+
+  Action load(const Instruction& instruction) {
+    std::vector<Tensor> fields;
+    for (size_t i = 0; i < context_.graph.inputs.size(); ++i) {
+      const auto& spec = context_.graph.values[static_cast<size_t>(context_.graph.inputs[i])].spec;
+      fields.push_back({pointer(instruction, Role::batch, static_cast<int>(i)),
+                        spec.shape.batched(context_.code.options().micro_batch), spec.dtype});
+    }
+    auto* constants = reinterpret_cast<StepConstants*>(pointer(instruction, Role::constants, 0));
+    const int64_t position = context_.first_samples[static_cast<size_t>(instruction.micro_batch)];
+    return {.start = [fields = std::move(fields), constants, position, batches = context_.batches](
+                         Stream&, const StepInputs& inputs, const auto&) {
+      if (constants != nullptr) *constants = inputs.constants;
+      batches->load(inputs.iteration, position, fields);
+    }};
+  }
+
+  Action segment(const Instruction& instruction) {
+    const auto& graph = context_.graph;
+    const auto& partition = context_.partition;
+    SegmentBindings bindings;
+    bindings.activation = [&](int storage) {
+      std::byte* data = pointer(instruction, Role::input, storage);
+      return data != nullptr ? data : pointer(instruction, Role::output, storage);
+    };
+    bindings.gradient = [&](int storage) {
+      std::byte* data = pointer(instruction, Role::output_gradient, storage);
+      return data != nullptr ? data : pointer(instruction, Role::input_gradient, storage);
+    };
+    const auto entry_of = [&](int parameter, int use) -> std::pair<int, const BucketEntry*> {
+      const int node = graph.parameters[static_cast<size_t>(parameter)].uses[static_cast<size_t>(use)].node;
+      for (size_t s = 0; s < partition.segments.size(); ++s)
+        if (node >= partition.segments[s].first_node && node <= partition.segments[s].last_node)
+          for (const auto& entry : partition.buckets[s].entries)
+            if (entry.parameter == parameter && entry.use == use) return {static_cast<int>(s), &entry};
+      throw InternalError("a parameter has no place in any bucket");
+    };
+    bindings.parameter = [&](int parameter) {
+      const auto [owner, entry] = entry_of(parameter, 0);
+      return pointer(instruction, Role::parameters, owner) + entry->offset_bytes;
+    };
+    bindings.parameter_gradient = [&](int parameter, int use) {
+      const auto [owner, entry] = entry_of(parameter, use);
+      return pointer(instruction, Role::gradients, owner) + entry->offset_bytes;
+    };
+    bindings.stash = pointer(instruction, Role::stash, 0);
+    bindings.temporary = pointer(instruction, Role::temporary, 0);
+    bindings.metrics = reinterpret_cast<double*>(pointer(instruction, Role::metrics, 0));
+    bindings.constants = reinterpret_cast<const StepConstants*>(pointer(instruction, Role::constants, 0));
+    bindings.accumulate = instruction.accumulate;
+
+    const bool forward = instruction.kind == InstructionKind::forward;
+    Action action;
+    action.calls = forward ? context_.code.bind_forward(instruction.segment, bindings)
+                           : context_.code.bind_backward(instruction.segment, bindings);
+    const int64_t first_sample = context_.first_samples[static_cast<size_t>(instruction.micro_batch)];
+    // In evaluation metrics add up over iterations: the first one starts them anew.
+    const bool spans_iterations = forward && instruction.accumulate && instruction_is_first_of_leaf(instruction);
+    action.start = [calls = action.calls, first_sample, spans_iterations, observer = observer_, index = index_](
+                       Stream& stream, const StepInputs& inputs, const std::function<void()>& between) mutable {
+      for (auto& call : calls) {
+        if (spans_iterations && call.metrics != nullptr) call.accumulate = !inputs.first_iteration;
+        call.run(stream, first_sample);
+        if (observer != nullptr && *observer) (*observer)({index, call});
+        between();
+      }
+    };
+    return action;
+  }
+
+  /// Whether no earlier instruction of the program writes the same leaf's metrics.
+  bool instruction_is_first_of_leaf(const Instruction& instruction) const {
+    for (const auto& other : program_.instructions) {
+      if (&other == &instruction) return true;
+      if (other.kind == InstructionKind::forward && other.leaf == instruction.leaf && other.segment == instruction.segment)
+        return false;
+    }
+    return true;
+  }
+
+  Action add(const Instruction& instruction) {
+    const Operand* to = find(instruction, Role::destination, 0);
+    const Operand* from = find(instruction, Role::source, 0);
+    auto* destination = reinterpret_cast<float*>(at(*to));
+    const auto* source = reinterpret_cast<const float*>(at(*from));
+    const int64_t count = to->range.size_bytes / 4;
+    return {.start = [destination, source, count](Stream& stream, const StepInputs&, const auto&) {
+      stream.launch([destination, source, count] { add_into(destination, source, count); });
+    }};
+  }
+
+  Action exchange(const Instruction& instruction) {
+    std::vector<Transfer> transfers;
+    for (const auto& operand : instruction.operands)
+      transfers.push_back({operand.role == Role::send ? Transfer::Direction::send : Transfer::Direction::receive,
+                           operand.peer, at(operand), operand.range.size_bytes});
+    Communicator* comm = communicator(instruction);
+    return {.start = [transfers = std::move(transfers), comm](Stream& stream, const StepInputs&, const auto&) {
+              comm->exchange(transfers, stream);
+            },
+            .communicator = comm};
+  }
+
+  Action all_reduce(const Instruction& instruction) {
+    const Operand* data = find(instruction, Role::data, 0);
+    void* at_data = at(*data);
+    const int64_t count = data->range.size_bytes / 4;
+    Communicator* comm = communicator(instruction);
+    return {.start = [=](Stream& stream, const StepInputs&, const auto&) {
+              comm->all_reduce(at_data, count, DType::float32, ReduceOp::sum, stream);
+            },
+            .communicator = comm};
+  }
+
+  /// All-gathers a record per rank, then every rank sums the leaves' metrics in leaf order: the same numbers for any
+  /// number of workers.
+  Action agree(const Instruction& instruction) {
+    const auto* metrics = reinterpret_cast<const double*>(pointer(instruction, Role::metrics, 0));
+    std::byte* records = pointer(instruction, Role::data, 0);
+    auto* verdict = reinterpret_cast<Verdict*>(pointer(instruction, Role::verdict, 0));
+    const auto leaves = program_.name == "boundary" ? std::vector<int>(context_.leaves_by_rank.size(), 1) : context_.leaves_by_rank;
+    const int64_t block = find(instruction, Role::data, 0)->range.size_bytes / static_cast<int64_t>(leaves.size());
+    Communicator* comm = communicator(instruction);
+    const auto own_leaves = static_cast<size_t>(leaves[static_cast<size_t>(program_.rank)]);
+    std::byte* own = records + block * program_.rank;
+    return {.start = [=](Stream& stream, const StepInputs& inputs, const auto&) {
+              const AgreeRecord record{.stop_requested = inputs.stop_requested};
+              std::memcpy(own, &record, sizeof record);
+              std::memcpy(own + sizeof record, metrics, own_leaves * kMetricCount * sizeof(double));
+              comm->all_gather(records, block, stream);
+            },
+            .communicator = comm,
+            .finish = [=] {
+              Verdict agreed;
+              for (size_t rank = 0; rank < leaves.size(); ++rank) {
+                const std::byte* at_record = records + block * static_cast<int64_t>(rank);
+                AgreeRecord record;
+                std::memcpy(&record, at_record, sizeof record);
+                agreed.stop_requested = std::max(agreed.stop_requested, record.stop_requested);
+                const auto* leaf = reinterpret_cast<const double*>(at_record + sizeof record);
+                for (int l = 0; l < leaves[rank]; ++l, leaf += kMetricCount) {
+                  agreed.loss_sum += leaf[kLossSum];
+                  agreed.count += leaf[kCount];
+                  agreed.correct += leaf[kCorrect];
+                }
+              }
+              std::memcpy(static_cast<void*>(verdict), &agreed, kAgreedBytes);  // the rest is norm's
+            }};
+  }
+
+  /// Sums of squares by chunks of each parameter, folded per parameter and then over parameters in graph order, so that
+  /// neither buckets nor layouts change a bit. Statistics have no gradient and do not count.
+  Action norm(const Instruction& instruction) {
+    struct Piece {
+      const float* data;
+      int64_t count;
+      int64_t chunk;      // index of its sum
+      int parameter;
+    };
+    std::vector<Piece> pieces;
+    for (size_t s = 0; s < context_.partition.buckets.size(); ++s)
+      for (const auto& entry : context_.partition.buckets[s].entries)
+        if (entry.use == 0 && context_.graph.parameters[static_cast<size_t>(entry.parameter)].spec.role == ParameterRole::weight) {
+          std::byte* base = pointer(instruction, Role::gradients, static_cast<int>(s));
+          pieces.push_back({reinterpret_cast<const float*>(base + entry.offset_bytes), entry.count, 0, entry.parameter});
+        }
+    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.parameter < b.parameter; });
+    int64_t chunks = 0;
+    for (auto& piece : pieces) {
+      piece.chunk = chunks;
+      chunks += (piece.count + kNormChunk - 1) / kNormChunk;
+    }
+    auto* sums = reinterpret_cast<double*>(pointer(instruction, Role::chunks, 0));
+    auto* agreed = reinterpret_cast<Verdict*>(pointer(instruction, Role::verdict, 0));
+    const double static_count = context_.static_count, clip = context_.clip_norm;
+    return {.start = [=, pieces = std::move(pieces)](Stream& stream, const StepInputs&, const auto&) {
+      stream.launch([&pieces, sums, chunks, agreed, static_count, clip] {
+        for (const auto& piece : pieces)
+          for (int64_t begin = 0, c = piece.chunk; begin < piece.count; begin += kNormChunk, ++c)
+            sums[c] = sum_of_squares(piece.data + begin, std::min(kNormChunk, piece.count - begin));
+        double total = 0;
+        for (int64_t c = 0; c < chunks; ++c) total += sums[c];
+        const double ratio = agreed->count > 0 ? static_count / agreed->count : 0;
+        agreed->gradient_norm = std::sqrt(total) * ratio;
+        agreed->finite = std::isfinite(total) && std::isfinite(agreed->loss_sum) ? 1 : 0;
+        // As PyTorch's clip_grad_norm_: the coefficient is max_norm / (norm + 1e-6), at most 1.
+        agreed->gradient_scale = clip > 0 ? std::min(1.0, clip / (agreed->gradient_norm + 1e-6)) : 1.0;
+      });
+    }};
+  }
+
+  Action update(const Instruction& instruction) {
+    struct Piece {
+      UpdateArguments arguments;
+      ParameterRole role;
+      float momentum;
+    };
+    const int segment = instruction.segment;
+    const auto& bucket = context_.partition.buckets[static_cast<size_t>(segment)];
+    auto* parameters = pointer(instruction, Role::parameters, segment);
+    const auto* gradients = pointer(instruction, Role::gradients, segment);
+    auto* state = pointer(instruction, Role::state, segment);
+    std::vector<Piece> pieces;
+    for (const auto& entry : bucket.entries) {
+      if (entry.use != 0) continue;
+      const auto& spec = context_.graph.parameters[static_cast<size_t>(entry.parameter)].spec;
+      UpdateArguments arguments;
+      arguments.parameters = reinterpret_cast<float*>(parameters + entry.offset_bytes);
+      arguments.gradients = reinterpret_cast<const float*>(gradients + entry.offset_bytes);
+      for (int slot = 0; slot < state_slots(context_.optimizer); ++slot)
+        arguments.state[slot] = reinterpret_cast<float*>(state + slot * bucket.owned_bytes + entry.offset_bytes);
+      arguments.count = entry.count;
+      arguments.decay = context_.optimizer.decay_norm_and_bias || !spec.is_norm_or_bias;
+      pieces.push_back({arguments, spec.role, spec.momentum});
+    }
+    const auto* verdict = reinterpret_cast<const Verdict*>(pointer(instruction, Role::verdict, 0));
+    const bool whole_step = find(instruction, Role::verdict, 1) != nullptr;
+    const auto* constants = reinterpret_cast<const StepConstants*>(pointer(instruction, Role::constants, 0));
+    return {.start = [=, this_context = &context_, pieces = std::move(pieces)](Stream& stream, const StepInputs& inputs, const auto&) {
+      if (inputs.suppress_updates || (whole_step && verdict->finite == 0)) return;
+      const double ratio = verdict->count > 0 ? this_context->static_count / verdict->count : 0;
+      const double scale = ratio * (whole_step ? verdict->gradient_scale : 1.0);
+      for (auto piece : pieces) {
+        piece.arguments.gradient_scale = scale;
+        if (piece.role == ParameterRole::statistic) {
+          update_statistic(piece.arguments.parameters, piece.arguments.gradients, piece.arguments.count, piece.momentum,
+                           this_context->statistic_scale, stream);
+        } else {
+          lockstep::update(this_context->optimizer, piece.arguments, *constants, stream);
+        }
+      }
+    }};
+  }
+
+  Action snapshot(const Instruction& instruction) {
+    auto* failures = reinterpret_cast<double*>(pointer(instruction, Role::metrics, 0));
+    const bool writes = find(instruction, Role::parameters, first_parameter_segment()) != nullptr;
+    return {.start = [=, write = context_.snapshot](Stream&, const StepInputs&, const auto&) {
+      std::fill_n(failures, static_cast<size_t>(kMetricCount), 0.0);
+      if (writes && !write()) failures[0] = 1;
+    }};
+  }
+
+  int first_parameter_segment() const {
+    for (size_t s = 0; s < context_.partition.buckets.size(); ++s)
+      if (context_.partition.buckets[s].owned_bytes > 0) return static_cast<int>(s);
+    return -1;
+  }
+
+  const Program& program_;
+  const ExecutionContext& context_;
+  const KernelObserver* observer_;
+  int index_ = 0;
+};
+
+}  // namespace
+
+std::vector<Action> make_actions(const Program& program, const ExecutionContext& context, const KernelObserver* observer) {
+  ActionMaker maker(program, context, observer);
+  std::vector<Action> actions;
+  for (size_t i = 0; i < program.instructions.size(); ++i) actions.push_back(maker.make(static_cast<int>(i)));
+  return actions;
+}
+
+}  // namespace lockstep

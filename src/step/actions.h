@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "model/graph.h"
+#include "model/partition.h"
+#include "optim/optimizer.h"
+#include "step/program.h"
+#include "step/program_memory.h"
+#include "step/segment_code.h"
+#include "step/step_scalars.h"
+
+namespace lockstep {
+
+/// Where `load` takes batches from. Fields are the model's inputs, in graph order, batch in front.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  /// `position`: of the micro-batch's first sample within the iteration's global batch.
+  virtual void load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) = 0;
+};
+
+/// What one iteration of a program gets from outside.
+struct StepInputs {
+  StepConstants constants;
+  uint64_t iteration = 0;             ///< of the data: which global batch
+  bool first_iteration = true;        ///< metrics that add up over iterations start anew
+  bool suppress_updates = false;      ///< replay: everything runs, nothing is changed
+  double stop_requested = 0;          ///< this rank's contribution to `agree`
+};
+
+/// After every kernel call of a replay: the node, what ran, its outputs (or the gradients it wrote).
+struct KernelObservation {
+  int instruction;
+  const KernelCall& call;
+};
+
+/// Everything instructions need to turn into work. Owned by whoever builds the executor; outlives it.
+struct ExecutionContext {
+  const Graph& graph;
+  const Partition& partition;
+  const ModelCode& code;
+  const ProgramMemory& memory;
+  OptimizerOptions optimizer;
+  double clip_norm = 0;                         ///< 0: none
+  double static_count = 1;                      ///< terms of the loss in a global batch
+  double statistic_scale = 1;                   ///< 1 / micro-batches of a global batch
+  std::vector<int> leaves_by_rank;              ///< how many leaves each rank contributes to `agree`
+  std::vector<int64_t> first_samples;           ///< by micro-batch of this rank
+  BatchSource* batches = nullptr;
+  std::function<bool()> snapshot;               ///< writes the checkpoint; true where it went well
+  std::map<std::pair<int, int>, Communicator*> communicators;   ///< by (lane, group)
+};
+
+/// An instruction made ready to run. Running it twice, for two iterations, allocates nothing.
+struct Action {
+  /// Computes, or starts a communication. `between` is called between kernels of a long instruction.
+  std::function<void(Stream&, const StepInputs&, const std::function<void()>& between)> start;
+  Communicator* communicator = nullptr;   ///< communications: complete when its test() is true
+  std::function<void()> finish;           ///< after completion; may be empty
+  std::vector<KernelCall> calls;          ///< of forward and backward
+};
+
+using KernelObserver = std::function<void(const KernelObservation&)>;
+
+/// One action per instruction of `program`. `observer` (may be empty) is called after every kernel call.
+std::vector<Action> make_actions(const Program& program, const ExecutionContext& context, const KernelObserver* observer);
+
+}  // namespace lockstep

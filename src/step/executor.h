@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "step/actions.h"
+#include "step/program.h"
+
+namespace lockstep {
+
+struct ExecutorOptions {
+  std::chrono::milliseconds communication_timeout{300000};
+};
+
+/// What the last iteration spent waiting.
+struct IterationTimes {
+  double total_ms = 0;
+  double exposed_communication_ms = 0;   ///< no compute or copy instruction could run, a communication was under way
+};
+
+/// Runs a program, iteration by iteration. It knows instructions, lanes and dependencies, and nothing of the strategy
+/// that wrote them. Errors carry the instruction, its tensor's segment, micro-batch and rank.
+/// Thread-safety: one thread.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  /// COLLECTIVE where the program communicates. Returns when the iteration is complete.
+  virtual void run(const StepInputs& inputs) = 0;
+  virtual IterationTimes last_times() const = 0;
+};
+
+/// Everything on the calling thread: instructions of compute and copy lanes run in program order as they become ready;
+/// communication lanes are polled between kernels. What a busy core wants: a thread of its own for communication was
+/// measured to hide nothing there. `program` and `context` must outlive the executor; `observer` may be null.
+std::unique_ptr<Executor> make_inline_executor(const Program& program, const ExecutionContext& context,
+                                               const ExecutorOptions& options, const KernelObserver* observer = nullptr);
+
+/// Every lane is a stream of `device`, ordered against the others by events alone: what runs on devices whose streams
+/// work by themselves (and, on the asynchronous CPU device, proves that the program's dependencies suffice).
+std::unique_ptr<Executor> make_stream_executor(const Program& program, const ExecutionContext& context,
+                                               const ExecutorOptions& options, Device& device,
+                                               const KernelObserver* observer = nullptr);
+
+}  // namespace lockstep

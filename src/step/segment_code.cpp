@@ -1,0 +1,324 @@
+#include "step/segment_code.h"
+
+#include <algorithm>
+
+#include "lockstep/error.h"
+#include "step/interval_packing.h"
+
+namespace lockstep {
+namespace {
+
+void insert_once(std::vector<int>& list, int item) {
+  if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
+}
+
+bool contains(const std::vector<int>& list, int item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+const int64_t* find_offset(const std::vector<std::pair<int, int64_t>>& table, int key) {
+  for (const auto& [id, offset] : table)
+    if (id == key) return &offset;
+  return nullptr;
+}
+
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/// Views have no gradient memory of their own: their backward is nothing.
+bool is_view(const Node& node) { return node.signature.alias && !std::holds_alternative<Fork>(node.op); }
+
+int64_t auxiliary_count(const AuxiliarySpec& spec, int64_t batch) {
+  return spec.shape.count() * (spec.per_sample ? batch : 1);
+}
+
+}  // namespace
+
+void KernelCall::run(Stream& stream, int64_t first_sample) const {
+  const KernelArguments arguments{.inputs = inputs,
+                                  .outputs = outputs,
+                                  .parameters = parameters,
+                                  .auxiliary = auxiliary,
+                                  .output_gradients = output_gradients,
+                                  .input_gradients = input_gradients,
+                                  .parameter_gradients = parameter_gradients,
+                                  .metrics = metrics,
+                                  .accumulate = accumulate,
+                                  .workspace = workspace,
+                                  .constants = constants,
+                                  .first_sample = first_sample};
+  switch (phase) {
+    case KernelPhase::forward: kernel->forward(arguments, stream); break;
+    case KernelPhase::backward_input: kernel->backward_input(arguments, stream); break;
+    case KernelPhase::backward_weight: kernel->backward_weight(arguments, stream); break;
+  }
+}
+
+ModelCode::ModelCode(const Graph& graph, const Partition& partition, const Options& options)
+    : graph_(graph), partition_(partition), options_(options) {
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const auto& node = graph.nodes[n];
+    std::vector<TensorSpec> inputs;
+    for (const int input : node.inputs) inputs.push_back(graph.values[static_cast<size_t>(input)].spec);
+    kernels_.push_back(make_kernel(options.device, node.op, inputs,
+                                   {.batch = options.micro_batch,
+                                    .training = options.training,
+                                    .intra_op_threads = options.intra_op_threads,
+                                    .loss_weight = options.loss_weight,
+                                    .op_number = static_cast<uint32_t>(n)}));
+  }
+  segments_.resize(partition.segments.size());
+  for (size_t s = 0; s < segments_.size(); ++s) lay_out(static_cast<int>(s));
+}
+
+int64_t ModelCode::activation_bytes(int value) const {
+  const auto& spec = graph_.values[static_cast<size_t>(value)].spec;
+  return spec.shape.count() * options_.micro_batch * size_of(spec.dtype);
+}
+
+void ModelCode::lay_out(int segment) {
+  const auto& range = partition_.segments[static_cast<size_t>(segment)];
+  auto& layout = segments_[static_cast<size_t>(segment)];
+  auto& face = layout.face;
+  const auto inside = [&](int node) { return node >= range.first_node && node <= range.last_node; };
+  const auto producer_of = [&](int value) { return graph_.values[static_cast<size_t>(value)].producer; };
+
+  for (const int v : range.inputs) insert_once(face.reads, graph_.values[static_cast<size_t>(v)].storage);
+  for (const int v : range.outputs)
+    if (const int root = graph_.values[static_cast<size_t>(v)].storage; inside(producer_of(root)))
+      insert_once(face.writes, root);
+
+  std::vector<int> kept, made;   // storages made inside: needed by backward; all
+  const auto keep = [&](int value) {
+    const int root = graph_.values[static_cast<size_t>(value)].storage;
+    if (contains(face.reads, root) || contains(face.writes, root)) {
+      insert_once(face.backward_reads, root);
+    } else {
+      insert_once(kept, root);
+    }
+  };
+  for (int n = range.first_node; n <= range.last_node; ++n) {
+    const auto& node = graph_.nodes[static_cast<size_t>(n)];
+    const auto& signature = node.signature;
+    face.has_loss = face.has_loss || signature.is_loss;
+    for (const int output : node.outputs)
+      if (graph_.values[static_cast<size_t>(output)].storage == output) made.push_back(output);
+    for (const int p : node.parameters) {
+      const int owner = graph_.parameters[static_cast<size_t>(p)].uses[0].node;
+      for (size_t s = 0; s < partition_.segments.size(); ++s)
+        if (owner >= partition_.segments[s].first_node && owner <= partition_.segments[s].last_node)
+          insert_once(face.parameter_segments, static_cast<int>(s));
+    }
+    if (!options_.training) continue;
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (signature.backward_needs_input[i]) keep(node.inputs[i]);
+    if (signature.backward_needs_output)
+      for (const int output : node.outputs) keep(output);
+    if (is_view(node)) continue;
+    for (const int output : node.outputs) {
+      const auto& value = graph_.values[static_cast<size_t>(output)];
+      if (!value.needs_gradient) continue;
+      // Follow the views of this output to whoever really writes its gradient.
+      int last = output;
+      while (true) {
+        const int reader = graph_.values[static_cast<size_t>(last)].consumer;
+        if (!inside(reader)) {
+          insert_once(face.output_gradients, value.gradient_storage);
+          break;
+        }
+        if (!is_view(graph_.nodes[static_cast<size_t>(reader)])) break;
+        last = graph_.nodes[static_cast<size_t>(reader)].outputs[0];
+      }
+    }
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const auto& value = graph_.values[static_cast<size_t>(node.inputs[i])];
+      if (value.needs_gradient && signature.differentiable[i] && !inside(producer_of(value.gradient_storage)))
+        insert_once(face.input_gradients, value.gradient_storage);
+    }
+  }
+  std::sort(face.parameter_segments.begin(), face.parameter_segments.end());
+
+  for (const int root : kept) {
+    layout.stash.emplace_back(root, face.stash_bytes);
+    face.stash_bytes += aligned(activation_bytes(root));
+  }
+  std::vector<int> temporaries;
+  for (const int root : made)
+    if (!contains(kept, root) && !contains(face.writes, root)) temporaries.push_back(root);
+  lay_out_forward(segment, temporaries);
+  if (options_.training) lay_out_backward(segment);
+}
+
+void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries) {
+  const auto& range = partition_.segments[static_cast<size_t>(segment)];
+  auto& layout = segments_[static_cast<size_t>(segment)];
+  std::vector<Interval> intervals;
+  for (const int root : temporaries) {
+    int last = graph_.values[static_cast<size_t>(root)].producer;
+    for (const auto& value : graph_.values)
+      if (value.storage == root) last = std::max(last, value.consumer);
+    intervals.push_back({activation_bytes(root), graph_.values[static_cast<size_t>(root)].producer, last});
+  }
+  for (int n = range.first_node; n <= range.last_node; ++n)
+    intervals.push_back({kernels_[static_cast<size_t>(n)]->workspace_bytes(KernelPhase::forward), n, n});
+  const size_t first_auxiliary = intervals.size();
+  for (int n = range.first_node; n <= range.last_node; ++n)
+    for (const auto& spec : graph_.nodes[static_cast<size_t>(n)].signature.auxiliary) {
+      const int64_t bytes = auxiliary_count(spec, options_.micro_batch) * size_of(spec.dtype);
+      intervals.push_back({options_.training ? 0 : bytes, n, n});
+    }
+  layout.face.forward_temporary_bytes = pack_intervals(intervals);
+
+  size_t next = 0;
+  for (const int root : temporaries) layout.forward_temporary.emplace_back(root, intervals[next++].offset);
+  for (int n = range.first_node; n <= range.last_node; ++n) layout.forward_workspace.push_back(intervals[next++].offset);
+  next = first_auxiliary;
+  for (int n = range.first_node; n <= range.last_node; ++n) {
+    std::vector<int64_t> offsets;
+    for (const auto& spec : graph_.nodes[static_cast<size_t>(n)].signature.auxiliary) {
+      offsets.push_back(options_.training ? layout.face.stash_bytes : intervals[next].offset);
+      ++next;
+      if (options_.training)
+        layout.face.stash_bytes += aligned(auxiliary_count(spec, options_.micro_batch) * size_of(spec.dtype));
+    }
+    layout.auxiliary.push_back(std::move(offsets));
+  }
+}
+
+void ModelCode::lay_out_backward(int segment) {
+  const auto& range = partition_.segments[static_cast<size_t>(segment)];
+  auto& layout = segments_[static_cast<size_t>(segment)];
+  // Event number of a node is its distance from the segment's end: backward runs in reverse.
+  const auto event = [&](int node) { return range.last_node - node; };
+  std::vector<Interval> intervals;
+  std::vector<int> roots;
+  for (int n = range.last_node; n >= range.first_node; --n) {
+    const auto& node = graph_.nodes[static_cast<size_t>(n)];
+    if (is_view(node)) continue;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const auto& value = graph_.values[static_cast<size_t>(node.inputs[i])];
+      const int root = value.gradient_storage;
+      const int producer = graph_.values[static_cast<size_t>(root)].producer;
+      if (!value.needs_gradient || !node.signature.differentiable[i] || producer < range.first_node) continue;
+      roots.push_back(root);
+      intervals.push_back({activation_bytes(root), event(n), event(producer)});
+    }
+  }
+  for (int n = range.first_node; n <= range.last_node; ++n) {
+    const auto& kernel = *kernels_[static_cast<size_t>(n)];
+    const int64_t bytes = std::max(kernel.workspace_bytes(KernelPhase::backward_input),
+                                   kernel.workspace_bytes(KernelPhase::backward_weight));
+    intervals.push_back({bytes, event(n), event(n)});
+  }
+  layout.face.backward_temporary_bytes = pack_intervals(intervals);
+  for (size_t i = 0; i < roots.size(); ++i) layout.backward_temporary.emplace_back(roots[i], intervals[i].offset);
+  for (size_t i = roots.size(); i < intervals.size(); ++i) layout.backward_workspace.push_back(intervals[i].offset);
+}
+
+Tensor ModelCode::view(int value, std::byte* data) const {
+  const auto& spec = graph_.values[static_cast<size_t>(value)].spec;
+  return {data, spec.shape.batched(options_.micro_batch), spec.dtype};
+}
+
+/// What forward and backward have in common: activations, parameters, auxiliaries.
+KernelCall ModelCode::begin_call(int segment, int n, const SegmentBindings& bindings) const {
+  const auto& range = partition_.segments[static_cast<size_t>(segment)];
+  const auto& layout = segments_[static_cast<size_t>(segment)];
+  const auto& node = graph_.nodes[static_cast<size_t>(n)];
+  const auto activation = [&](int value) -> std::byte* {
+    const int root = graph_.values[static_cast<size_t>(value)].storage;
+    if (const auto* offset = find_offset(layout.stash, root)) return bindings.stash + *offset;
+    if (const auto* offset = find_offset(layout.forward_temporary, root)) return bindings.temporary + *offset;
+    return bindings.activation(root);
+  };
+  KernelCall call;
+  call.kernel = kernels_[static_cast<size_t>(n)].get();
+  call.node = n;
+  for (const int input : node.inputs) call.inputs.push_back(view(input, activation(input)));
+  for (const int output : node.outputs) call.outputs.push_back(view(output, activation(output)));
+  for (const int p : node.parameters)
+    call.parameters.push_back({bindings.parameter(p), graph_.parameters[static_cast<size_t>(p)].spec.shape});
+  const auto& offsets = layout.auxiliary[static_cast<size_t>(n - range.first_node)];
+  for (size_t a = 0; a < offsets.size(); ++a) {
+    const auto& spec = node.signature.auxiliary[a];
+    std::byte* base = options_.training ? bindings.stash : bindings.temporary;
+    call.auxiliary.push_back({base + offsets[a],
+                              spec.per_sample ? spec.shape.batched(options_.micro_batch) : spec.shape, spec.dtype});
+  }
+  call.constants = bindings.constants;
+  call.accumulate = bindings.accumulate;
+  return call;
+}
+
+std::vector<KernelCall> ModelCode::bind_forward(int segment, const SegmentBindings& bindings) const {
+  const auto& range = partition_.segments[static_cast<size_t>(segment)];
+  const auto& layout = segments_[static_cast<size_t>(segment)];
+  std::vector<KernelCall> calls;
+  for (int n = range.first_node; n <= range.last_node; ++n) {
+    const auto& node = graph_.nodes[static_cast<size_t>(n)];
+    if (node.signature.alias) continue;
+    KernelCall call = begin_call(segment, n, bindings);
+    call.phase = KernelPhase::forward;
+    call.workspace = bindings.temporary + layout.forward_workspace[static_cast<size_t>(n - range.first_node)];
+    if (node.signature.is_loss) call.metrics = bindings.metrics;
+    calls.push_back(std::move(call));
+  }
+  return calls;
+}
+
+std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindings& bindings) const {
+  const auto& range = partition_.segments[static_cast<size_t>(segment)];
+  const auto& layout = segments_[static_cast<size_t>(segment)];
+  const auto gradient = [&](int value) -> std::byte* {
+    const int root = graph_.values[static_cast<size_t>(value)].gradient_storage;
+    if (const auto* offset = find_offset(layout.backward_temporary, root)) return bindings.temporary + *offset;
+    return bindings.gradient(root);
+  };
+  std::vector<KernelCall> calls;
+  for (int n = range.last_node; n >= range.first_node; --n) {
+    const auto& node = graph_.nodes[static_cast<size_t>(n)];
+    const auto& signature = node.signature;
+    if (is_view(node)) continue;
+    KernelCall call = begin_call(segment, n, bindings);
+    // Outputs and inputs that lived in forward's temporary memory are gone; backward does not read them.
+    for (size_t i = 0; i < call.inputs.size(); ++i)
+      if (!signature.backward_needs_input[i]) call.inputs[i].data = nullptr;
+    if (!signature.backward_needs_output)
+      for (auto& output : call.outputs) output.data = nullptr;
+    call.workspace = bindings.temporary + layout.backward_workspace[static_cast<size_t>(n - range.first_node)];
+
+    bool wanted = false;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const auto& value = graph_.values[static_cast<size_t>(node.inputs[i])];
+      const bool want = value.needs_gradient && signature.differentiable[i];
+      wanted = wanted || want;
+      call.input_gradients.push_back(view(node.inputs[i], want ? gradient(node.inputs[i]) : nullptr));
+    }
+    bool reached = signature.is_loss;
+    for (const int output : node.outputs) {
+      const bool has = graph_.values[static_cast<size_t>(output)].needs_gradient;
+      reached = reached || has;
+      call.output_gradients.push_back(view(output, has ? gradient(output) : nullptr));
+    }
+    if (!reached) continue;   // nothing to train at or before this op
+    for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
+      const auto& parameter = graph_.parameters[static_cast<size_t>(node.parameters[slot])];
+      int use = 0;
+      while (parameter.uses[static_cast<size_t>(use)].node != n ||
+             parameter.uses[static_cast<size_t>(use)].slot != static_cast<int>(slot))
+        ++use;
+      call.parameter_gradients.push_back({bindings.parameter_gradient(node.parameters[slot], use), parameter.spec.shape});
+    }
+    if (signature.is_loss) call.metrics = bindings.metrics;
+    if (wanted || signature.backward == BackwardForm::joint) {
+      call.phase = KernelPhase::backward_input;
+      calls.push_back(call);
+    }
+    if (signature.backward == BackwardForm::split && !node.parameters.empty()) {
+      call.phase = KernelPhase::backward_weight;
+      calls.push_back(std::move(call));
+    }
+  }
+  return calls;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/device.h"
+#include "model/graph.h"
+#include "model/partition.h"
+#include "ops/op.h"
+
+namespace lockstep {
+
+/// What a segment's forward and backward need from outside, as activation storages and gradient storages (values
+/// whose memory or gradient memory stands for all their views). The compilers turn these lists into operands, in this
+/// order; the executor turns the operands back into pointers.
+struct SegmentInterface {
+  std::vector<int> reads;             ///< storages made before the segment (model inputs included) that forward reads
+  std::vector<int> writes;            ///< storages made in the segment and read behind it
+  std::vector<int> backward_reads;    ///< storages of `reads` and `writes` whose contents backward needs
+  std::vector<int> output_gradients;  ///< gradient storages that backward reads
+  std::vector<int> input_gradients;   ///< gradient storages that backward writes
+  std::vector<int> parameter_segments;  ///< segments whose parameter buffers it reads: its own and those of tied weights
+  int64_t stash_bytes = 0;            ///< kept from forward to backward
+  int64_t forward_temporary_bytes = 0;
+  int64_t backward_temporary_bytes = 0;
+  bool has_loss = false;
+};
+
+/// Where everything that an instruction touches lies.
+struct SegmentBindings {
+  std::function<std::byte*(int storage)> activation;
+  std::function<std::byte*(int storage)> gradient;
+  std::function<std::byte*(int parameter)> parameter;
+  std::function<std::byte*(int parameter, int use)> parameter_gradient;
+  std::byte* stash = nullptr;
+  std::byte* temporary = nullptr;
+  double* metrics = nullptr;
+  const StepConstants* constants = nullptr;
+  bool accumulate = false;
+};
+
+/// One kernel call with everything resolved. Executing it allocates nothing.
+struct KernelCall {
+  Kernel* kernel = nullptr;
+  KernelPhase phase = KernelPhase::forward;
+  int node = -1;
+  std::vector<Tensor> inputs, outputs, parameters, auxiliary, output_gradients, input_gradients, parameter_gradients;
+  double* metrics = nullptr;
+  const StepConstants* constants = nullptr;
+  void* workspace = nullptr;
+  bool accumulate = false;
+
+  void run(Stream& stream, int64_t first_sample) const;
+};
+
+/// The kernels of a model for one device, micro-batch size and mode, and the layout of each segment's private memory.
+/// Thread-safety: kernels of one ModelCode may be used by one thread at a time; two compute lanes need two.
+class ModelCode {
+ public:
+  struct Options {
+    DeviceKind device = DeviceKind::cpu;
+    int64_t micro_batch = 0;
+    bool training = true;
+    int intra_op_threads = 1;
+    double loss_weight = 1;        ///< see KernelOptions
+  };
+  /// `graph` and `partition` must outlive it.
+  ModelCode(const Graph& graph, const Partition& partition, const Options& options);
+
+  const SegmentInterface& segment(int s) const { return segments_[static_cast<size_t>(s)].face; }
+  int64_t activation_bytes(int value) const;      ///< of a micro-batch
+  const Options& options() const { return options_; }
+
+  std::vector<KernelCall> bind_forward(int segment, const SegmentBindings& bindings) const;
+  /// Both halves, op by op, in reverse order.
+  std::vector<KernelCall> bind_backward(int segment, const SegmentBindings& bindings) const;
+
+ private:
+  struct SegmentLayout {
+    SegmentInterface face;
+    std::vector<std::pair<int, int64_t>> stash;                ///< storage -> offset
+    std::vector<std::vector<int64_t>> auxiliary;               ///< node (in the segment), number -> offset, in the stash
+                                                               ///< (training) or the forward temporary
+    std::vector<std::pair<int, int64_t>> forward_temporary;    ///< storage -> offset
+    std::vector<std::pair<int, int64_t>> backward_temporary;   ///< gradient storage -> offset
+    std::vector<int64_t> forward_workspace, backward_workspace;  ///< node in the segment -> offset in the temporary
+  };
+
+  void lay_out(int segment);
+  void lay_out_forward(int segment, const std::vector<int>& temporaries);
+  void lay_out_backward(int segment);
+  Tensor view(int value, std::byte* data) const;
+  KernelCall begin_call(int segment, int node, const SegmentBindings& bindings) const;
+
+  const Graph& graph_;
+  const Partition& partition_;
+  Options options_;
+  std::vector<std::unique_ptr<Kernel>> kernels_;   // by node
+  std::vector<SegmentLayout> segments_;
+};
+
+}  // namespace lockstep

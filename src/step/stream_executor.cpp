@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include "lockstep/error.h"
+#include "step/executor.h"
+
+namespace lockstep {
+namespace {
+
+/// Issues the whole iteration at once: for each instruction, its stream waits for the events of what it depends on,
+/// does the work and records an event. On the asynchronous CPU device the work itself runs on the lane's thread.
+class StreamExecutor : public Executor {
+ public:
+  StreamExecutor(const Program& program, const ExecutionContext& context, const ExecutorOptions& options, Device& device,
+                 const KernelObserver* observer)
+      : program_(program),
+        options_(options),
+        immediate_device_(make_cpu_device()),
+        immediate_(immediate_device_->create_stream("lane")),
+        actions_(make_actions(program, context, observer)) {
+    for (const auto& lane : program.lanes) streams_.push_back(device.create_stream(lane.name));
+    for (size_t i = 0; i < program.instructions.size(); ++i)
+      for (auto& set : events_) set.push_back(device.create_event());
+  }
+
+  ~StreamExecutor() override {
+    // Streams go first: their queues refer to events and actions.
+    streams_.clear();
+  }
+
+  void run(const StepInputs& inputs) override {
+    const auto begin = Clock::now();
+    inputs_[parity_] = inputs;
+    const auto& events = events_[parity_];
+    const auto& events_before = events_[1 - parity_];
+    for (size_t i = 0; i < program_.instructions.size(); ++i) {
+      const auto& instruction = program_.instructions[i];
+      auto& stream = *streams_[static_cast<size_t>(instruction.lane)];
+      for (const auto& dependency : instruction.after)
+        stream.wait(*(dependency.distance == 0 ? events : events_before)[static_cast<size_t>(dependency.instruction)]);
+      stream.launch([this, i, inputs = &inputs_[parity_]] { execute(static_cast<int>(i), *inputs); });
+      stream.record(*events[i]);
+    }
+    for (auto& stream : streams_) stream->synchronize();
+    parity_ = 1 - parity_;
+    times_.total_ms = milliseconds_between(begin, Clock::now());
+  }
+
+  IterationTimes last_times() const override { return times_; }
+
+ private:
+  void execute(int index, const StepInputs& inputs) {
+    auto& action = actions_[static_cast<size_t>(index)];
+    try {
+      action.start(*immediate_, inputs, [] {});
+      if (action.communicator != nullptr)
+        action.communicator->synchronize(*immediate_, deadline_in(options_.communication_timeout));
+      if (action.finish) action.finish();
+    } catch (const Error& error) {
+      throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, describe(program_, index)), error.code());
+    }
+  }
+
+  const Program& program_;
+  ExecutorOptions options_;
+  std::unique_ptr<Device> immediate_device_;
+  std::unique_ptr<Stream> immediate_;
+  std::vector<Action> actions_;
+  std::vector<std::unique_ptr<Event>> events_[2];   // by parity of the iteration
+  StepInputs inputs_[2];
+  int parity_ = 0;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  IterationTimes times_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_stream_executor(const Program& program, const ExecutionContext& context,
+                                               const ExecutorOptions& options, Device& device,
+                                               const KernelObserver* observer) {
+  return std::make_unique<StreamExecutor>(program, context, options, device, observer);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+/// destination[i] += source[i]: a node of the gradient tree.
+void add_into(float* destination, const float* source, int64_t count);
+
+/// Sum of squares in double precision, in a fixed order: 16 lanes, folded pairwise at the end.
+double sum_of_squares(const float* data, int64_t count);
+
+}  // namespace lockstep
