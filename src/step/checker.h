@@ -11,8 +11,8 @@ namespace lockstep {
 struct CheckFinding {
   enum class Property { structure, matching, deadlock, data, mathematics } property;
   int rank = -1;
-  int instruction = -1;          ///< -1 where no single one is to blame
-  std::string message;           ///< names instruction, rank, tensor or range, and what would be right
+  int instruction = -1;  ///< -1 where no single one is to blame
+  std::string message;   ///< names instruction, rank, tensor or range, and what would be right
 };
 
 struct CheckOptions {
@@ -20,9 +20,9 @@ struct CheckOptions {
 };
 
 /// Proves, without communication, what docs/step-program.md lists: matching, freedom from deadlock with zero
-/// buffering, ordering of every conflicting access, no read before a write, and that what reaches each `update` is
-/// the canonical tree (REPRODUCIBLE) or each leaf exactly once (FAST). Unrolls two iterations. `programs` holds the
-/// programs of all ranks, by rank. Empty result: proven.
+/// buffering, ordering of every conflicting access, no read before a write, and that what reaches each
+/// `update` is the canonical tree (REPRODUCIBLE) or each leaf exactly once (FAST). Unrolls two iterations.
+/// `programs` holds the programs of all ranks, by rank. Empty result: proven.
 std::vector<CheckFinding> check_programs(std::span<const Program> programs, const CheckOptions& options = {});
 
 /// Throws InternalError with all findings, if any.

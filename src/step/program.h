@@ -5,11 +5,15 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/tensor.h"
+
 namespace lockstep {
 
-/// A step program is the list of everything one rank does in one iteration of a loop. It is data: compilers in
-/// parallel/ write it, the memory plan places its buffers, the checker proves things about it, executors run it, and
-/// errors quote it. Executors and checkers know nothing of the strategy that wrote it.
+/// A step program is the list of everything one rank does in one iteration of a loop. It is data: compilers
+/// in parallel/ write it, the memory plan places its buffers, the checker proves things about it, executors
+/// run it, and errors quote it. Executors and checkers know nothing of the strategy that wrote it.
+/// docs/step-program.md is the reference of the instruction set: operands of every kind, and what the checker
+/// proves.
 
 enum class InstructionKind {
   load,             ///< next micro-batch (and the step's constants) into buffers
@@ -18,35 +22,39 @@ enum class InstructionKind {
   backward_input,   ///< only the gradients of inputs (joint ops do everything here)
   backward_weight,  ///< only the gradients of parameters
   recompute,        ///< forward again, to restore what backward needs
-  add,              ///< destination = destination + source (a node of the gradient tree, a fan-out, a tied weight)
-  cast,             ///< destination = source in another element type
-  exchange,         ///< a group of sends and receives that start together
+  add,       ///< destination = destination + source (a node of the gradient tree, a fan-out, a tied weight)
+  cast,      ///< destination = source in another element type
+  exchange,  ///< a group of sends and receives that start together
   all_reduce,
   reduce_scatter,
   all_gather,
   broadcast,
-  push,             ///< gradients to a server
-  pull,             ///< parameters from a server
-  norm,             ///< sums of squares by chunks of 65,536 elements
-  finite,           ///< flag: are all elements finite?
-  agree,            ///< a few scalars of all ranks: loss, counts, stop request, state hash
-  update,           ///< optimizer on a range of parameters
-  snapshot,         ///< parameters and state to the checkpoint writer
-  serve,            ///< reactive: messages to handlers until all workers have left
+  push,      ///< gradients to a server's `serve`; without operands: this worker leaves
+  pull,      ///< parameters from a server's `serve`
+  norm,      ///< sums of squares by chunks of 65,536 elements
+  finite,    ///< flag: are all elements finite?
+  agree,     ///< a few scalars of all ranks: loss, counts, stop request, state hash
+  update,    ///< optimizer on a range of parameters
+  snapshot,  ///< parameters and state to the checkpoint writer
+  serve,     ///< reactive: applies pushes as they arrive and answers pulls, until all workers have left
 };
 std::string_view name_of(InstructionKind kind);
-bool communicates(InstructionKind kind);   ///< exchange ... pull, agree
+bool communicates(InstructionKind kind);  ///< exchange ... pull, agree
 
 enum class LaneKind { compute, copy, comm, server };
+std::string_view name_of(LaneKind kind);
 struct Lane {
   std::string name;
   LaneKind kind;
+  bool operator==(const Lane&) const = default;
 };
 
-/// A group of ranks with a channel of its own. Members are world ranks; the index is the rank within the group.
+/// A group of ranks with a channel of its own. Members are world ranks; the index is the rank within the
+/// group.
 struct Group {
   std::string name;
   std::vector<int> members;
+  bool operator==(const Group&) const = default;
 };
 
 /// Where bytes live, and what they count as in the memory table.
@@ -55,40 +63,51 @@ enum class Category { parameters, gradients, optimizer_state, activations, works
 std::string_view name_of(Space space);
 std::string_view name_of(Category category);
 
-/// What a program's memory is made of. Buffers in `arena` may share bytes once placed; buffers of other spaces are
-/// alive for ever and keep their contents between iterations.
+/// What a program's memory is made of. Buffers in `arena` may share bytes once placed, and nothing in them
+/// outlives the iteration; buffers of other spaces have bytes of their own and keep their contents between
+/// iterations. Before the first iteration only buffers that hold parameters (ParameterPlace), and those in
+/// `optimizer`, have contents.
 struct ProgramBuffer {
   std::string name;
   Space space = Space::arena;
   Category category = Category::activations;
   int64_t size_bytes = 0;
-  int64_t offset = -1;           ///< within its space; -1 before the memory plan
+  int64_t offset = -1;  ///< within its space; -1 before the memory plan
+  bool operator==(const ProgramBuffer&) const = default;
 };
 
 struct ByteRange {
   int buffer = -1;
-  int64_t offset = 0;            ///< within the buffer
+  int64_t offset = 0;  ///< within the buffer
   int64_t size_bytes = 0;
+  bool operator==(const ByteRange&) const = default;
 };
 
 enum class Access { read, write, read_write };
 
-/// What an operand is to its instruction. `index` tells several of one role apart (third input, receive from peer 2).
+/// What an operand is to its instruction. `index` tells several of one role apart (third input, receive from
+/// peer 2).
 enum class Role {
-  batch,             ///< load: one model input
-  constants,         ///< StepConstants
-  input, output,     ///< activations into and out of a segment
-  stash,             ///< what backward needs from forward, besides inputs and outputs
-  temporary,         ///< scratch of this instruction alone; contents never survive it
-  output_gradient, input_gradient,
-  parameters, gradients, state,
-  metrics,           ///< loss sums of a leaf
-  source, destination,   ///< add, cast
-  data,              ///< collectives in place
-  send, receive,     ///< exchange; `peer` says with whom
-  chunks,            ///< partial sums of squares
-  verdict,           ///< loss, counts, norm, finite flag, as agreed
-  predicate,         ///< flag: nothing is written where it is false
+  batch,      ///< load: one model input
+  constants,  ///< StepConstants
+  input,
+  output,     ///< activations into and out of a segment
+  stash,      ///< what backward needs from forward, besides inputs and outputs
+  temporary,  ///< scratch of this instruction alone; contents never survive it
+  output_gradient,
+  input_gradient,
+  parameters,
+  gradients,
+  state,
+  metrics,  ///< loss sums of a leaf
+  source,
+  destination,  ///< add, cast
+  data,         ///< collectives in place
+  send,
+  receive,    ///< exchange; `peer` says with whom
+  chunks,     ///< partial sums of squares
+  verdict,    ///< loss, counts, norm, finite flag, as agreed
+  predicate,  ///< update: a flag on the device; nothing is written where it is false
 };
 std::string_view name_of(Role role);
 
@@ -97,10 +116,15 @@ struct Operand {
   int index = 0;
   Access access = Access::read;
   ByteRange range;
-  int peer = -1;                 ///< send, receive: rank within the group
+  int peer = -1;  ///< send, receive, and all operands of push, pull, serve: rank within the group
+  DType dtype = DType::float32;  ///< of the elements; decides sums, casts and what arrives where
+  int64_t position = 0;  ///< gradients of a backward: the range's first byte within the segment's bucket,
+                         ///< counted in float32 bytes, for operands that cover a part of it
+  bool operator==(const Operand&) const = default;
 };
 
-/// `distance` 0: the instruction of the same iteration; 1: of the one before. Order within a lane needs no dependency.
+/// `distance` 0: the instruction of the same iteration; 1: of the one before. Order within a lane needs no
+/// dependency.
 struct Dependency {
   int instruction;
   int distance = 0;
@@ -112,65 +136,78 @@ enum class DeadlineClass { compute, communication, input, storage };
 struct Instruction {
   InstructionKind kind = InstructionKind::load;
   int lane = 0;
-  int segment = -1;              ///< forward, backward..., update: whose parameters
-  int micro_batch = -1;          ///< within the step, over all leaves of this rank, from 0
-  int leaf = -1;                 ///< virtual replica (world-wide number), where the gradient goes to
-  bool accumulate = false;       ///< backward: add to the leaf; forward of a loss: add to the leaf's metrics
-  int group = -1;                ///< communicating instructions
-  int root = -1;                 ///< broadcast
+  int segment = -1;         ///< forward, backward..., update: whose parameters
+  int micro_batch = -1;     ///< within the step, over all leaves of this rank, from 0
+  int leaf = -1;            ///< virtual replica (world-wide number), where the gradient goes to
+  bool accumulate = false;  ///< backward: add to the leaf; forward of a loss: add to the leaf's metrics
+  int group = -1;           ///< communicating instructions
+  int root = -1;            ///< broadcast: rank within the group
+  int bound = -1;  ///< serve: pushes that a worker may be ahead of the slowest when it pulls; -1: any
   std::vector<Operand> operands;
   std::vector<Dependency> after;
   DeadlineClass deadline = DeadlineClass::compute;
+  bool operator==(const Instruction&) const = default;
 };
 
-/// What the mathematics check needs to know: where a parameter lies, and where each of its uses leaves its gradient
-/// within the bucket of its segment.
+/// What the mathematics check needs to know: where a parameter lies, and where each of its uses leaves its
+/// gradient within the bucket of its segment. A rank that holds a part of a parameter says where the whole
+/// would lie, so `offset` may be negative and the end may lie behind the buffer's.
 struct ParameterPlace {
   std::string name;
-  int buffer = -1;               ///< in space parameters; -1 where this rank does not hold it
+  int buffer = -1;  ///< in space parameters; -1 where this rank does not hold it
   int64_t offset = 0;
   int64_t size_bytes = 0;
   struct Use {
     int segment;
-    int64_t bucket_offset;       ///< bytes from the start of the segment's bucket
+    int64_t bucket_offset;  ///< bytes from the start of the segment's bucket
+    bool operator==(const Use&) const = default;
   };
-  std::vector<Use> uses;         ///< in graph order
+  std::vector<Use> uses;  ///< in graph order
+  bool operator==(const ParameterPlace&) const = default;
 };
 
 enum class Reduction { fast, reproducible };
 
 struct Program {
-  std::string name;              ///< "step", "evaluate", "boundary"
+  std::string name;  ///< "step", "evaluate", "boundary"
   int rank = 0;
   int world_size = 1;
   Reduction reduction = Reduction::fast;
-  int virtual_replicas = 1;      ///< leaves of the gradient tree, over all ranks
+  int virtual_replicas = 1;  ///< leaves of the gradient tree, over all ranks
   int micro_batches_per_leaf = 1;
   std::vector<Lane> lanes;
   std::vector<Group> groups;
   std::vector<ProgramBuffer> buffers;
   std::vector<ParameterPlace> parameters;
-  std::vector<Instruction> instructions;   ///< program order: a sequential execution in it is correct on one rank
+  std::vector<Instruction>
+      instructions;  ///< program order: a sequential execution in it is correct on one rank
 
   int add_lane(std::string name, LaneKind kind);
   int add_buffer(std::string name, Space space, Category category, int64_t size_bytes);
+  bool operator==(const Program&) const = default;
   /// The whole of a buffer.
   ByteRange whole(int buffer) const { return {buffer, 0, buffers[static_cast<size_t>(buffer)].size_bytes}; }
 };
 
-/// "step instruction 17 (all_reduce, lane reduce, segment 3, micro-batch 1)": how every error names an instruction.
+/// "step instruction 17 (all_reduce, lane reduce, segment 3, micro-batch 1)": how every error names an
+/// instruction.
 std::string describe(const Program& program, int instruction);
 
-/// Writes and reads the golden text (docs/step-program.md). Reading reports line numbers and throws ConfigError.
+/// Writes and reads the golden text (docs/step-program.md): program_from_text(to_text(p)) == p. Names of
+/// lanes, groups and buffers must be unique within the program. Reading throws ConfigError with the line
+/// number.
 std::string to_text(const Program& program);
 Program program_from_text(std::string_view text);
+/// Several programs, one after the other.
+std::vector<Program> programs_from_text(std::string_view text);
 
 /// Equal on two ranks that run the same list, apart from their own rank number.
 uint64_t hash_of(const Program& program);
 
-/// Adds the dependencies that sequential execution in program order implies: for any two instructions on different
-/// lanes whose ranges overlap, one of them writing, within the iteration and from one to the next. Dependencies that
-/// others imply are left out. Works on buffers before the memory plan (which keeps them valid, see memory_plan.h).
+/// Adds the dependencies that sequential execution in program order implies: for any two instructions on
+/// different lanes whose ranges overlap, one of them writing, within the iteration and from one to the next.
+/// Those that lanes and other dependencies imply are left out, so that lists stay short. Ranges are compared
+/// where they are placed, and within their buffer before the memory plan.
 void derive_dependencies(Program& program);
 
 }  // namespace lockstep
