@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+/// What the bits of a CPU run depend on besides the config: the instruction set that oneDNN dispatches to, its
+/// version, the compiler's target and the number of threads within an op. Two runs with equal fingerprints and equal
+/// math_hash have equal bits.
+std::string arithmetic_fingerprint(int intra_op_threads);
+
+/// Version and content hash of the running program.
+std::string binary_identity();
+
+}  // namespace lockstep

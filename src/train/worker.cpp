@@ -1,0 +1,237 @@
+#include "train/worker.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <cmath>
+
+#include "base/hash.h"
+#include "lockstep/error.h"
+#include "train/fingerprint.h"
+
+namespace lockstep {
+namespace {
+
+ModelCode::Options code_options(const RunConfig& config, const BatchDivision& division, const Graph& graph, bool training) {
+  return {.device = DeviceKind::cpu,
+          .micro_batch = division.micro_batch,
+          .training = training,
+          .intra_op_threads = config.parallel.intra_op_threads,
+          .loss_weight = 1.0 / (static_cast<double>(division.global_batch) * static_cast<double>(graph.loss_positions()))};
+}
+
+/// Dependencies, places, and the dependencies that sharing of places makes necessary.
+MemoryPlan finish_program(Program& program) {
+  derive_dependencies(program);
+  const MemoryPlan plan = plan_memory(program);
+  derive_dependencies(program);
+  return plan;
+}
+
+}  // namespace
+
+int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples) {
+  if (trainer.steps > 0) return trainer.steps;
+  return static_cast<int64_t>(std::ceil(trainer.epochs * static_cast<double>(train_samples) / static_cast<double>(trainer.global_batch)));
+}
+
+CompiledRun::CompiledRun(const RunConfig& config, int world_size)
+    : config_(config), graph_(make_graph(config.model)), partition_(make_partition(graph_, config.parallel.bucket_bytes)) {
+  if (config.parallel.data_parallel > 0 && config.parallel.data_parallel != world_size)
+    throw ConfigError(fmt::format("parallel.data_parallel is {}, but {} worker{} started; start {} or leave the field out",
+                                  config.parallel.data_parallel, world_size, world_size == 1 ? " was" : "s were",
+                                  config.parallel.data_parallel));
+  const BatchDivision division = divide_batch(config.trainer.global_batch, config.trainer.micro_batch,
+                                              resolved_virtual_replicas(config.trainer), config.parallel.reduction, world_size);
+  training_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, true));
+  evaluation_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, false));
+  plan_ = std::make_unique<DataParallelPlan>(DataParallelPlan{
+      .graph = graph_, .partition = partition_, .training = *training_, .evaluation = *evaluation_, .division = division,
+      .parallel = config.parallel, .state_slots = state_slots(config.optimizer),
+      .update_as_it_lands = config.trainer.clip_norm == 0 && config.trainer.nonfinite == NonFinitePolicy::ignore});
+  program_hash_ = hash_combine(hash_of(graph_), static_cast<uint64_t>(world_size));
+  for (int rank = 0; rank < world_size; ++rank) {
+    for (const Program& program : {compile_step(*plan_, rank), compile_evaluation(*plan_, rank), compile_boundary(*plan_, rank)})
+      program_hash_ = hash_combine(program_hash_, hash_of(program));
+  }
+}
+
+MemoryPlan CompiledRun::RankPrograms::combined() const {
+  const MemoryPlan plans[] = {step_plan, evaluate_plan, boundary_plan};
+  return combine_plans(plans);
+}
+
+CompiledRun::RankPrograms CompiledRun::compile(int rank) const {
+  RankPrograms programs{.step = compile_step(*plan_, rank),
+                        .evaluate = compile_evaluation(*plan_, rank),
+                        .boundary = compile_boundary(*plan_, rank),
+                        .step_plan = {}, .evaluate_plan = {}, .boundary_plan = {}};
+  programs.step_plan = finish_program(programs.step);
+  programs.evaluate_plan = finish_program(programs.evaluate);
+  programs.boundary_plan = finish_program(programs.boundary);
+  return programs;
+}
+
+void CompiledRun::check() const {
+  std::vector<Program> step, evaluate, boundary;
+  for (int rank = 0; rank < plan_->division.workers; ++rank) {
+    auto programs = compile(rank);
+    step.push_back(std::move(programs.step));
+    evaluate.push_back(std::move(programs.evaluate));
+    boundary.push_back(std::move(programs.boundary));
+  }
+  ensure_checked(step);
+  ensure_checked(evaluate);
+  ensure_checked(boundary);
+}
+
+Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_(options) {
+  omp_set_num_threads(config.parallel.intra_op_threads);
+  compiled_ = std::make_unique<CompiledRun>(config, options.world_size);
+  programs_ = compiled_->compile(options.rank);
+  data_ = open_datasets(config.data);
+  check_data_fits_model(*data_.train, compiled_->graph());
+  total_steps_ = lockstep::total_steps(config.trainer, data_.train->size());
+
+  const auto& division = compiled_->division();
+  std::vector<int64_t> train_positions, eval_positions;
+  for (int m = 0; m < division.micro_batches_of(options.rank); ++m)
+    train_positions.push_back(division.first_sample(options.rank, m));
+  const TreeNode leaves = division.leaves_of(options.rank);
+  for (int leaf = leaves.begin; leaf < leaves.end; ++leaf) eval_positions.push_back(leaf * division.micro_batch);
+  train_batches_ = std::make_unique<PrefetchedBatches>(
+      *data_.train, compiled_->graph(), SampleOrder(config.trainer.seed, data_.train->size(), config.data.shuffle),
+      division.global_batch, train_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
+  if (data_.eval)
+    eval_batches_ = std::make_unique<PrefetchedBatches>(
+        *data_.eval, compiled_->graph(), SampleOrder::once(data_.eval->size()), division.leaves * division.micro_batch,
+        eval_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
+
+  device_ = make_cpu_device();
+  const MemoryPlan plans[] = {programs_.step_plan, programs_.evaluate_plan, programs_.boundary_plan};
+  memory_ = std::make_unique<ProgramMemory>(*device_, plans);
+  step_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->training_code(), train_positions, train_batches_.get()));
+  evaluate_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), eval_positions, eval_batches_.get()));
+  boundary_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), {}, nullptr));
+  boundary_context_->snapshot = [this] { return write_checkpoint_(); };
+}
+
+Worker::~Worker() = default;
+
+ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches) {
+  const auto& config = compiled_->config();
+  const auto& division = compiled_->division();
+  std::vector<int> leaves_by_rank;
+  for (int rank = 0; rank < division.workers; ++rank) leaves_by_rank.push_back(division.leaves_of(rank).size());
+  return {.graph = compiled_->graph(),
+          .partition = compiled_->partition(),
+          .code = code,
+          .memory = *memory_,
+          .optimizer = config.optimizer,
+          .clip_norm = config.trainer.clip_norm,
+          .static_count = static_cast<double>(division.global_batch) * static_cast<double>(compiled_->graph().loss_positions()),
+          .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.micro_batches_per_leaf),
+          .leaves_by_rank = std::move(leaves_by_rank),
+          .first_samples = std::move(first_samples),
+          .batches = batches,
+          .snapshot = {},
+          .communicators = {}};
+}
+
+void Worker::connect_lanes(Communicator& world, const Program& program, ExecutionContext& context) {
+  // A channel for each lane and group, made in one order on all ranks: lanes and groups are the same everywhere.
+  for (size_t lane = 0; lane < program.lanes.size(); ++lane) {
+    if (program.lanes[lane].kind != LaneKind::comm) continue;
+    for (size_t group = 0; group < program.groups.size(); ++group) {
+      const auto& members = program.groups[group].members;
+      bool member = false;
+      for (const int rank : members) member = member || rank == options_.rank;
+      communicators_.push_back(world.split(member ? 0 : -1, options_.rank));
+      if (member) context.communicators[{static_cast<int>(lane), static_cast<int>(group)}] = communicators_.back().get();
+    }
+  }
+}
+
+void Worker::connect(Communicator& world) {
+  connect_lanes(world, programs_.step, *step_context_);
+  connect_lanes(world, programs_.evaluate, *evaluate_context_);
+  connect_lanes(world, programs_.boundary, *boundary_context_);
+  step_executor_ = make_inline_executor(programs_.step, *step_context_, {});
+  replay_executor_ = make_inline_executor(programs_.step, *step_context_, {}, &observer_);
+  if (data_.eval) evaluate_executor_ = make_inline_executor(programs_.evaluate, *evaluate_context_, {});
+  boundary_executor_ = make_inline_executor(programs_.boundary, *boundary_context_, {});
+}
+
+std::vector<AgreementField> Worker::agreement_fields() const {
+  const auto& config = compiled_->config();
+  std::vector<AgreementField> fields;
+  fields.push_back({"lockstep binary", binary_identity(), ExitCode::usage});
+  fields.push_back({"arithmetic", arithmetic_fingerprint(config.parallel.intra_op_threads), ExitCode::usage});
+  for (const auto& [name, value] : config.math_fields) fields.push_back({"config " + name, value, ExitCode::usage});
+  fields.push_back({"config", to_hex(config.config_hash), ExitCode::usage});
+  fields.push_back({"training data", to_hex(data_.train->identity()), ExitCode::data});
+  if (data_.eval) fields.push_back({"evaluation data", to_hex(data_.eval->identity()), ExitCode::data});
+  fields.push_back({"programs", to_hex(compiled_->program_hash()), ExitCode::usage});
+  return fields;
+}
+
+void Worker::replay_step(StepInputs inputs, const KernelObserver& observer) {
+  observer_ = observer;
+  inputs.suppress_updates = true;
+  replay_executor_->run(inputs);
+  observer_ = {};
+}
+
+Verdict Worker::evaluate() {
+  const auto& division = compiled_->division();
+  const int64_t samples_each = division.leaves * division.micro_batch;
+  const int64_t iterations = (data_.eval->size() + samples_each - 1) / samples_each;
+  eval_batches_->start(0);
+  StepInputs inputs;
+  for (int64_t i = 0; i < iterations; ++i) {
+    inputs.iteration = static_cast<uint64_t>(i);
+    inputs.first_iteration = i == 0;
+    evaluate_executor_->run(inputs);
+  }
+  for (const auto& instruction : programs_.evaluate.instructions)
+    for (const auto& operand : instruction.operands)
+      if (operand.role == Role::verdict) return *reinterpret_cast<const Verdict*>(memory_->at(programs_.evaluate, operand.range));
+  throw InternalError("the evaluation program agrees on nothing");
+}
+
+bool Worker::run_boundary(const std::function<bool()>& write) {
+  write_checkpoint_ = write;
+  boundary_executor_->run({});
+  write_checkpoint_ = {};
+  for (const auto& instruction : programs_.boundary.instructions)
+    for (const auto& operand : instruction.operands)
+      if (operand.role == Role::verdict)
+        return reinterpret_cast<const Verdict*>(memory_->at(programs_.boundary, operand.range))->loss_sum == 0;
+  throw InternalError("the boundary program agrees on nothing");
+}
+
+const Verdict& Worker::verdict() const {
+  for (const auto& instruction : programs_.step.instructions)
+    for (const auto& operand : instruction.operands)
+      if (operand.role == Role::verdict && operand.index == 0)
+        return *reinterpret_cast<const Verdict*>(memory_->at(programs_.step, operand.range));
+  throw InternalError("the step program agrees on nothing");
+}
+
+float* Worker::parameter_data(int parameter) const {
+  const auto& place = programs_.step.parameters[static_cast<size_t>(parameter)];
+  return reinterpret_cast<float*>(memory_->at(programs_.step, {place.buffer, place.offset, place.size_bytes}));
+}
+
+float* Worker::state_data(int parameter, int slot) const {
+  const auto& place = programs_.step.parameters[static_cast<size_t>(parameter)];
+  const int segment = place.uses[0].segment;
+  const int64_t owned = compiled_->partition().buckets[static_cast<size_t>(segment)].owned_bytes;
+  const auto& buffers = programs_.step.buffers;
+  for (size_t b = 0; b < buffers.size(); ++b)
+    if (buffers[b].name == fmt::format("state.{}", segment))
+      return reinterpret_cast<float*>(memory_->at(programs_.step, {static_cast<int>(b), slot * owned + place.offset, place.size_bytes}));
+  throw InternalError(fmt::format("parameter {} has no optimizer state", place.name));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "config/run_config.h"
+#include "data/dataset.h"
+#include "parallel/data_parallel.h"
+#include "step/checker.h"
+#include "step/executor.h"
+#include "step/memory_plan.h"
+#include "train/agreement.h"
+#include "train/batches.h"
+
+namespace lockstep {
+
+/// What a rank needs to know before programs are written: everything else follows from the config.
+struct WorkerOptions {
+  int rank = 0;
+  int world_size = 1;
+  bool verbose_errors = false;
+};
+
+/// The programs of a run and what they were compiled from: pure functions of config and world size, without data,
+/// devices or communication. What `lockstep inspect` shows and what every rank executes its part of.
+class CompiledRun {
+ public:
+  CompiledRun(const RunConfig& config, int world_size);
+
+  /// Programs of one rank, with placed buffers.
+  struct RankPrograms {
+    Program step, evaluate, boundary;
+    MemoryPlan step_plan, evaluate_plan, boundary_plan;
+    MemoryPlan combined() const;
+  };
+  RankPrograms compile(int rank) const;
+  /// Proves all ranks' programs; throws InternalError with what is wrong.
+  void check() const;
+  /// Over all ranks' programs, the graph and the division: equal on all ranks that run the same job.
+  uint64_t program_hash() const { return program_hash_; }
+
+  const RunConfig& config() const { return config_; }
+  const Graph& graph() const { return graph_; }
+  const Partition& partition() const { return partition_; }
+  const BatchDivision& division() const { return plan_->division; }
+  const ModelCode& training_code() const { return *training_; }
+  const ModelCode& evaluation_code() const { return *evaluation_; }
+  int state_slot_count() const { return plan_->state_slots; }
+
+ private:
+  RunConfig config_;
+  Graph graph_;
+  Partition partition_;
+  std::unique_ptr<ModelCode> training_, evaluation_;
+  std::unique_ptr<DataParallelPlan> plan_;
+  uint64_t program_hash_ = 0;
+};
+
+/// One rank's parts, ready to run: memory, data, communicators, executors. Owns them all.
+/// The constructor does what needs no other rank; connect() is COLLECTIVE.
+class Worker {
+ public:
+  Worker(const RunConfig& config, const WorkerOptions& options);
+  ~Worker();
+  Worker(const Worker&) = delete;
+
+  /// COLLECTIVE: makes the lanes' communicators and the executors.
+  void connect(Communicator& world);
+  /// What all ranks must have in common.
+  std::vector<AgreementField> agreement_fields() const;
+
+  /// One optimizer step; afterwards verdict() holds what was agreed.
+  void run_step(const StepInputs& inputs) { step_executor_->run(inputs); }
+  IterationTimes step_times() const { return step_executor_->last_times(); }
+  /// The same with a check of every kernel's results; used to locate what is not finite. Nothing is updated.
+  void replay_step(StepInputs inputs, const KernelObserver& observer);
+  /// The whole evaluation set; returns the sums over it.
+  Verdict evaluate();
+  /// The boundary program: calls `write` on the rank that writes; true where all went well on all ranks.
+  bool run_boundary(const std::function<bool()>& write);
+
+  const Verdict& verdict() const;
+  const CompiledRun& compiled() const { return *compiled_; }
+  const CompiledRun::RankPrograms& programs() const { return programs_; }
+  const Dataset& train_data() const { return *data_.train; }
+  const Dataset& eval_data() const { return *data_.eval; }
+  bool has_eval_data() const { return data_.eval != nullptr; }
+  int64_t total_steps() const { return total_steps_; }
+  /// Where batches of the training data begin to be read ahead.
+  void start_reading(uint64_t step) { train_batches_->start(step); }
+  double data_wait_ms() const { return train_batches_->data_wait_ms(); }
+
+  Device& device() { return *device_; }
+  float* parameter_data(int parameter) const;
+  float* state_data(int parameter, int slot) const;
+
+ private:
+  ExecutionContext make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches);
+  void connect_lanes(Communicator& world, const Program& program, ExecutionContext& context);
+
+  WorkerOptions options_;
+  std::unique_ptr<CompiledRun> compiled_;
+  CompiledRun::RankPrograms programs_;
+  int64_t total_steps_ = 0;
+  DatasetPair data_;
+  std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<ProgramMemory> memory_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;   // by (program, lane)
+  std::unique_ptr<ExecutionContext> step_context_, evaluate_context_, boundary_context_;
+  std::function<bool()> write_checkpoint_;
+  KernelObserver observer_;
+  std::unique_ptr<Executor> step_executor_, evaluate_executor_, boundary_executor_, replay_executor_;
+};
+
+/// Optimizer steps of a run: as stated, or ceil(epochs * samples / global_batch).
+int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples);
+
+}  // namespace lockstep
