@@ -1,0 +1,148 @@
+#include "model/presets.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+// Layer counts and widths beyond these are mistakes; below them no product made here overflows.
+constexpr int64_t kMaximumLayers = 4096;
+constexpr int64_t kMaximumWidth = int64_t{1} << 24;
+
+void check_range(std::string_view preset, std::string_view option, int64_t value, int64_t least,
+                 int64_t most) {
+  if (value < least || value > most)
+    throw ConfigError(
+        fmt::format("{}: {} must be from {} to {}, but is {}", preset, option, least, most, value));
+}
+
+void check_rate(std::string_view preset, float rate) {
+  if (!(rate >= 0 && rate < 1))
+    throw ConfigError(fmt::format("{}: dropout must be at least 0 and below 1, but is {}", preset, rate));
+}
+
+/// A model under construction that remembers its last value, for architectures that are mostly a chain.
+class Chain {
+ public:
+  explicit Chain(ModelBuilder::Ref start) : last(std::move(start)) {}
+  void then(ModelBuilder& builder, const std::string& name, Op op, std::vector<Tie> ties = {}) {
+    last = builder.add(name, std::move(op), {last}, std::move(ties));
+  }
+  ModelBuilder::Ref last;
+};
+
+}  // namespace
+
+ModelSpec make_mlp(const MlpOptions& options) {
+  check_range("mlp", "classes", options.classes, 2, kMaximumWidth);
+  check_range("mlp", "the number of hidden layers", static_cast<int64_t>(options.hidden.size()), 0,
+              kMaximumLayers);
+  check_rate("mlp", options.dropout);
+  ModelBuilder builder;
+  Chain chain(builder.input("image", {options.image}));
+  const auto label = builder.input("label", {{}, DType::int32});
+  chain.then(builder, "flatten", Flatten{});
+  int number = 1;
+  for (const int64_t units : options.hidden) {
+    check_range("mlp", fmt::format("hidden[{}]", number - 1), units, 1, kMaximumWidth);
+    chain.then(builder, fmt::format("fc{}", number), Linear{.units = units});
+    chain.then(builder, fmt::format("relu{}", number), Relu{});
+    if (options.dropout > 0) chain.then(builder, fmt::format("drop{}", number), Dropout{options.dropout});
+    ++number;
+  }
+  chain.then(builder, fmt::format("fc{}", number), Linear{.units = options.classes});
+  builder.add("loss", SoftmaxCrossEntropy{}, {chain.last, label});
+  return builder.build();
+}
+
+ModelSpec make_lenet(const LenetOptions& options) {
+  check_range("lenet", "classes", options.classes, 2, kMaximumWidth);
+  check_rate("lenet", options.dropout);
+  if (options.image.rank() != 3 || options.image[0] < 12 || options.image[1] < 12)
+    throw ConfigError(
+        fmt::format("lenet: image must be [height, width, channels] of at least 12 x 12, but is {}",
+                    options.image.to_string()));
+  ModelBuilder builder;
+  Chain chain(builder.input("image", {options.image}));
+  const auto label = builder.input("label", {{}, DType::int32});
+  const auto convolution = [&](int number, const Conv2d& conv) {
+    chain.then(builder, fmt::format("conv{}", number), conv);
+    if (options.batch_norm) chain.then(builder, fmt::format("bn{}", number), BatchNorm{});
+    chain.then(builder, fmt::format("relu{}", number), Relu{});
+    chain.then(builder, fmt::format("pool{}", number), Pool2d{.kind = PoolKind::max, .kernel = 2});
+  };
+  convolution(1, {.channels = 6, .kernel = 5, .padding = 2});
+  convolution(2, {.channels = 16, .kernel = 5});
+  chain.then(builder, "flatten", Flatten{});
+  chain.then(builder, "fc1", Linear{.units = 120});
+  chain.then(builder, "relu3", Relu{});
+  if (options.dropout > 0) chain.then(builder, "drop1", Dropout{options.dropout});
+  chain.then(builder, "fc2", Linear{.units = 84});
+  chain.then(builder, "relu4", Relu{});
+  if (options.dropout > 0) chain.then(builder, "drop2", Dropout{options.dropout});
+  chain.then(builder, "fc3", Linear{.units = options.classes});
+  builder.add("loss", SoftmaxCrossEntropy{}, {chain.last, label});
+  return builder.build();
+}
+
+ModelSpec make_gpt(const GptOptions& options) {
+  check_range("gpt", "vocabulary", options.vocabulary, 2, kMaximumWidth);
+  check_range("gpt", "context", options.context, 1, kMaximumWidth);
+  check_range("gpt", "layers", options.layers, 1, kMaximumLayers);
+  check_range("gpt", "width", options.width, 1, kMaximumWidth);
+  check_range("gpt", "heads", options.heads, 1, options.width);
+  check_rate("gpt", options.dropout);
+  if (options.width % options.heads != 0)
+    throw ConfigError(
+        fmt::format("gpt: width must be a multiple of heads, but is {} with {} heads; nearest are {} and {}",
+                    options.width, options.heads, options.width / options.heads * options.heads,
+                    (options.width / options.heads + 1) * options.heads));
+
+  const float std = 0.02f;
+  // The variance of the residual stream grows with each of its 2 * layers summands; this keeps it at one
+  // summand's.
+  const float residual_std = static_cast<float>(0.02 / std::sqrt(2.0 * static_cast<double>(options.layers)));
+  const auto linear = [&](int64_t units, float init_std) {
+    return Linear{.units = units, .bias = options.bias, .init_std = init_std};
+  };
+  ModelBuilder builder;
+  Chain chain(builder.input("tokens", {{options.context}, DType::int32}));
+  const auto label = builder.input("label", {{options.context}, DType::int32});
+  const auto dropout = [&](const std::string& name) {
+    if (options.dropout > 0) chain.then(builder, name, Dropout{options.dropout});
+  };
+  const LayerNorm norm{.bias = options.bias};
+
+  chain.then(builder, "wte",
+             Embedding{.vocabulary = options.vocabulary, .width = options.width, .init_std = std});
+  chain.then(builder, "wpe", PositionEmbedding{.positions = options.context, .init_std = std});
+  dropout("drop");
+  for (int64_t i = 0; i < options.layers; ++i) {
+    const std::string block = fmt::format("h.{}.", i);
+    auto residual = chain.last;
+    chain.then(builder, block + "ln_1", norm);
+    chain.then(builder, block + "attn.c_attn", linear(3 * options.width, std));
+    chain.then(builder, block + "attn.core", Attention{.heads = options.heads, .dropout = options.dropout});
+    chain.then(builder, block + "attn.c_proj", linear(options.width, residual_std));
+    dropout(block + "attn.drop");
+    residual = chain.last = builder.add(block + "attn.residual", Add{}, {residual, chain.last});
+    chain.then(builder, block + "ln_2", norm);
+    chain.then(builder, block + "mlp.c_fc", linear(4 * options.width, std));
+    chain.then(builder, block + "mlp.gelu", Gelu{});
+    chain.then(builder, block + "mlp.c_proj", linear(options.width, residual_std));
+    dropout(block + "mlp.drop");
+    chain.last = builder.add(block + "mlp.residual", Add{}, {residual, chain.last});
+  }
+  chain.then(builder, "ln_f", norm);
+  const std::vector<Tie> tie =
+      options.tied_head ? std::vector<Tie>{{"weight", "wte.weight"}} : std::vector<Tie>{};
+  chain.then(builder, "lm_head", Linear{.units = options.vocabulary, .bias = false, .init_std = std}, tie);
+  builder.add("loss", SoftmaxCrossEntropy{}, {chain.last, label});
+  return builder.build();
+}
+
+}  // namespace lockstep
