@@ -11,6 +11,7 @@ enum class DataKind { idx, text, synthetic };
 struct SampleRange {
   int64_t begin = 0;
   int64_t end = -1;
+  bool operator==(const SampleRange&) const = default;
 };
 
 struct DataOptions {
@@ -36,6 +37,7 @@ struct DataOptions {
 
   int prefetch_threads = 1;
   int prefetch_depth = 4;             ///< micro-batches held ready
+  bool operator==(const DataOptions&) const = default;
 };
 
 }  // namespace lockstep

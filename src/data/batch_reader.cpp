@@ -1,0 +1,82 @@
+#include "data/batch_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/text.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMostFields = 16;  // so that reading a sample needs no allocation
+
+}  // namespace
+
+BatchReader::BatchReader(const Dataset& dataset, SampleOrder order, const std::vector<std::string>& fields)
+    : dataset_(&dataset), order_(order) {
+  const auto& known = dataset.fields();
+  ensure(known.size() <= kMostFields, fmt::format("a data set has more than {} fields", kMostFields));
+  std::vector<std::string> names;
+  for (const auto& field : known) names.push_back(field.name);
+  for (const auto& name : fields.empty() ? names : fields) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    require(found != names.end(), fmt::format("expected one of the data set's fields {}, found '{}'{}",
+                                              join(names, ", "), name, did_you_mean(name, names)));
+    const auto index = static_cast<size_t>(found - names.begin());
+    require(
+        std::none_of(selected_.begin(), selected_.end(), [&](const Selected& s) { return s.index == index; }),
+        fmt::format("expected each field once, found '{}' twice", name));
+    const auto& spec = known[index].spec;
+    const bool is_label = name == kLabelField && spec.dtype == DType::int32;
+    selected_.push_back({index, spec.shape.count() * size_of(spec.dtype), is_label});
+  }
+}
+
+void BatchReader::check(SampleSpan span, std::span<const Tensor> tensors) const {
+  // This runs for every batch: messages, which take memory, are built only where they are needed.
+  if (span.first_position < 0 || span.count < 0)
+    throw ConfigError(
+        fmt::format("expected a span of samples from position 0 on, found position {} and count {}",
+                    span.first_position, span.count));
+  if (tensors.size() != selected_.size())
+    throw ConfigError(
+        fmt::format("expected {} tensors, one per field, found {}", selected_.size(), tensors.size()));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto& field = dataset_->fields()[selected_[i].index];
+    const auto& dims = tensors[i].shape.dims();
+    const auto& expected = field.spec.shape.dims();
+    const bool fits = tensors[i].dtype == field.spec.dtype && dims.size() == expected.size() + 1 &&
+                      dims[0] == span.count && std::equal(expected.begin(), expected.end(), dims.begin() + 1);
+    if (!fits)
+      throw ConfigError(fmt::format("field '{}': expected a {} tensor of shape {}, found {} {}", field.name,
+                                    name_of(field.spec.dtype),
+                                    field.spec.shape.batched(span.count).to_string(),
+                                    name_of(tensors[i].dtype), tensors[i].shape.to_string()));
+  }
+}
+
+void BatchReader::read(SampleSpan span, std::span<const Tensor> tensors) const {
+  std::array<std::byte*, kMostFields> batches{};
+  for (size_t i = 0; i < tensors.size(); ++i) batches[i] = tensors[i].as<std::byte>();
+  read(span, std::span<std::byte* const>(batches.data(), tensors.size()), [] { return false; });
+}
+
+void BatchReader::read_one(int64_t position, int64_t row, std::span<std::byte* const> batches) const {
+  const int64_t sample = order_.sample(position);
+  if (sample == SampleOrder::kPadding) {
+    for (size_t i = 0; i < selected_.size(); ++i)  // all bits set is -1 in int32
+      std::memset(batches[i] + row * selected_[i].sample_bytes, selected_[i].is_label ? 0xff : 0,
+                  static_cast<size_t>(selected_[i].sample_bytes));
+    return;
+  }
+  std::array<std::byte*, kMostFields> destinations{};
+  for (size_t i = 0; i < selected_.size(); ++i)
+    destinations[selected_[i].index] = batches[i] + row * selected_[i].sample_bytes;
+  dataset_->read(sample, std::span<std::byte* const>(destinations.data(), dataset_->fields().size()));
+}
+
+}  // namespace lockstep

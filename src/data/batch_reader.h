@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/order.h"
+
+namespace lockstep {
+
+/// Positions [first_position, first_position + count) of the stream of samples: a micro-batch.
+struct SampleSpan {
+  int64_t first_position = 0;
+  int64_t count = 0;
+  bool operator==(const SampleSpan&) const = default;
+};
+
+/// Fills batched tensors from a data set, sample by sample, on the calling thread. Positions that the order
+/// pads get zeros, and -1 in the field "label". Const and thread-safe; borrows the data set.
+class BatchReader {
+ public:
+  /// `fields`: which ones to read, in this order; empty: all, in the data set's. Throws ConfigError for an
+  /// unknown one.
+  BatchReader(const Dataset& dataset, SampleOrder order, const std::vector<std::string>& fields);
+
+  size_t field_count() const { return selected_.size(); }
+  int64_t sample_bytes(size_t field) const { return selected_[field].sample_bytes; }
+  /// Throws ConfigError unless `tensors` are one per field, of shape [span.count, ...] and of the field's
+  /// type.
+  void check(SampleSpan span, std::span<const Tensor> tensors) const;
+  /// `batches[i]` takes field i of all samples, aligned for its type. `cancelled` is asked before each
+  /// sample; where it says true, the rest stays unread and the result is false.
+  template <class Cancelled>
+  bool read(SampleSpan span, std::span<std::byte* const> batches, Cancelled&& cancelled) const {
+    for (int64_t i = 0; i < span.count; ++i) {
+      if (cancelled()) return false;
+      read_one(span.first_position + i, i, batches);
+    }
+    return true;
+  }
+  void read(SampleSpan span, std::span<const Tensor> tensors) const;
+
+ private:
+  struct Selected {
+    size_t index;  // among the data set's fields
+    int64_t sample_bytes;
+    bool is_label;
+  };
+  void read_one(int64_t position, int64_t row, std::span<std::byte* const> batches) const;
+
+  const Dataset* dataset_;
+  SampleOrder order_;
+  std::vector<Selected> selected_;
+};
+
+/// Evaluation's view of a data set: file order, each sample once, positions behind the last one padded.
+class EvaluationReader {
+ public:
+  explicit EvaluationReader(const Dataset& dataset, const std::vector<std::string>& fields = {})
+      : reader_(dataset, SampleOrder::once(dataset.size()), fields) {}
+  void read(SampleSpan span, std::span<const Tensor> tensors) const {
+    reader_.check(span, tensors);
+    reader_.read(span, tensors);
+  }
+
+ private:
+  BatchReader reader_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+#include "data/byte_source.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/text.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kInputBytes = 64 * 1024;
+// Deflate codes at most 258 bytes in 2 bits, so that no stream grows by more than 1032 (zlib's technical
+// notes).
+constexpr int64_t kMostInflation = 1032;
+
+}  // namespace
+
+struct ByteSource::Inflater {
+  z_stream stream{};
+  std::vector<uint8_t> input = std::vector<uint8_t>(kInputBytes);
+  bool member_open = true;  // inside a gzip member, whose end has not been seen
+  ~Inflater() { inflateEnd(&stream); }
+};
+
+ByteSource::ByteSource(const std::string& path)
+    : path_(path), file_(std::fopen(path.c_str(), "rb"), std::fclose) {
+  struct stat info {};
+  if (!file_ || fstat(fileno(file_.get()), &info) != 0)
+    throw IoError(fmt::format("cannot open {}: {}; check the file name and the data directory (--data-dir)",
+                              path, std::strerror(errno)));
+  if (!S_ISREG(info.st_mode)) throw IoError(fmt::format("cannot read {}: it is not a regular file", path));
+  most_bytes_ = info.st_size;
+
+  uint8_t magic[2] = {};
+  const bool gzip = read_raw(magic, 2) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+  std::rewind(file_.get());
+  if (!gzip) return;
+  inflater_ = std::make_unique<Inflater>();
+  if (inflateInit2(&inflater_->stream, 15 + 16) != Z_OK)  // 15: largest window; 16: gzip only
+    throw IoError(fmt::format("cannot read {}: zlib found no memory", path));
+  if (__builtin_mul_overflow(most_bytes_, kMostInflation, &most_bytes_)) most_bytes_ = INT64_MAX;
+}
+
+ByteSource::~ByteSource() = default;
+
+int64_t ByteSource::read(void* destination, int64_t size_bytes) {
+  return inflater_ ? read_inflated(destination, size_bytes) : read_raw(destination, size_bytes);
+}
+
+int64_t ByteSource::read_raw(void* destination, int64_t size_bytes) {
+  const size_t got = std::fread(destination, 1, static_cast<size_t>(size_bytes), file_.get());
+  if (std::ferror(file_.get())) throw IoError(fmt::format("cannot read {}: {}", path_, std::strerror(errno)));
+  return static_cast<int64_t>(got);
+}
+
+int64_t ByteSource::read_inflated(void* destination, int64_t size_bytes) {
+  auto& stream = inflater_->stream;
+  auto* out = static_cast<uint8_t*>(destination);
+  int64_t done = 0;
+  while (done < size_bytes) {
+    if (stream.avail_in == 0) {
+      stream.next_in = inflater_->input.data();
+      stream.avail_in = static_cast<uInt>(read_raw(inflater_->input.data(), kInputBytes));
+      if (stream.avail_in == 0) {
+        if (inflater_->member_open)
+          throw DataError(
+              fmt::format("{}: expected gzip data up to its checksum, found the end of the file after {} "
+                          "inflated bytes: the file is truncated, get it again",
+                          path_, done));
+        return done;
+      }
+    }
+    if (!inflater_->member_open) {  // a gzip file may hold several members, one behind the other
+      inflateReset(&stream);
+      inflater_->member_open = true;
+    }
+    const auto room = static_cast<uInt>(std::min<int64_t>(size_bytes - done, 1 << 30));
+    stream.next_out = out + done;
+    stream.avail_out = room;
+    const int status = inflate(&stream, Z_NO_FLUSH);
+    done += room - stream.avail_out;
+    if (status == Z_STREAM_END)
+      inflater_->member_open = false;
+    else if (status != Z_OK && status != Z_BUF_ERROR)
+      throw DataError(
+          fmt::format("{}: expected gzip data, found damage after {} inflated bytes ({}); get it again",
+                      path_, done, stream.msg ? stream.msg : "zlib gives no reason"));
+  }
+  return done;
+}
+
+std::vector<uint8_t> read_all_bytes(const std::string& path) {
+  ByteSource source(path);
+  std::vector<uint8_t> bytes;
+  constexpr int64_t kStep = 1 << 20;
+  for (;;) {
+    const size_t before = bytes.size();
+    bytes.resize(before + kStep);
+    const int64_t got = source.read(bytes.data() + before, kStep);
+    bytes.resize(before + static_cast<size_t>(got));
+    if (got < kStep) return bytes;
+  }
+}
+
+std::string path_in(const std::string& directory, const std::string& name) {
+  return (std::filesystem::path(directory) / name).string();
+}
+
+}  // namespace lockstep

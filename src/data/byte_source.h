@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// The bytes of a file from front to end, inflated where the content is gzip (told by its first two bytes,
+/// never by the name). Not thread-safe.
+class ByteSource {
+ public:
+  /// Throws IoError where the file cannot be opened.
+  explicit ByteSource(const std::string& path);
+  ~ByteSource();
+  ByteSource(const ByteSource&) = delete;
+  ByteSource& operator=(const ByteSource&) = delete;
+
+  /// Reads up to `size_bytes`; fewer only at the end. Throws DataError for damaged gzip data, IoError
+  /// otherwise.
+  int64_t read(void* destination, int64_t size_bytes);
+  /// No more bytes than this can come out, so that a header's claim is judged before memory is taken for it.
+  int64_t most_bytes() const { return most_bytes_; }
+  bool is_gzip() const { return inflater_ != nullptr; }
+
+ private:
+  struct Inflater;
+  int64_t read_raw(void* destination, int64_t size_bytes);
+  int64_t read_inflated(void* destination, int64_t size_bytes);
+
+  std::string path_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  int64_t most_bytes_ = 0;
+  std::unique_ptr<Inflater> inflater_;
+};
+
+/// All bytes of a file, inflated where it is gzip.
+std::vector<uint8_t> read_all_bytes(const std::string& path);
+
+/// `name` below `directory`, or `name` itself where it is absolute or `directory` is empty.
+std::string path_in(const std::string& directory, const std::string& name);
+
+}  // namespace lockstep

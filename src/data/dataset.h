@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/options.h"
+#include "lockstep/tensor.h"
+
+namespace lockstep {
+
+/// One component of every sample: what a model input of the same name is fed with.
+struct Field {
+  std::string name;  ///< "image", "tokens", "label"
+  TensorSpec spec;   ///< of one sample, without the batch
+  bool operator==(const Field&) const = default;
+};
+
+/// The field whose negative values a loss ignores, and which evaluation pads with -1.
+inline constexpr std::string_view kLabelField = "label";
+
+/// Samples in a fixed order. Immutable: every method may be called from several threads at once.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual const std::vector<Field>& fields() const = 0;
+  virtual int64_t size() const = 0;     ///< samples, at least 1
+  virtual int64_t classes() const = 0;  ///< labels lie in [0, classes), or are -1 (ignored)
+  /// Writes one sample: destinations[i] takes the bytes of field i; null skips that field.
+  /// REQUIRES: 0 <= sample < size(), one destination per field.
+  virtual void read(int64_t sample, std::span<std::byte* const> destinations) const = 0;
+  /// Hash of the samples themselves: the same content read from another path, gzip or not, has the same one.
+  virtual uint64_t identity() const = 0;
+  virtual std::string description() const = 0;  ///< one line for people: what, how many, from where
+};
+
+struct DatasetPair {
+  std::unique_ptr<Dataset> train, eval;
+};
+
+/// Opens what the options name and checks all of it. Throws ConfigError for options that make no sense,
+/// DataError for malformed files, IoError for files that cannot be read.
+DatasetPair open_datasets(const DataOptions& options);
+
+}  // namespace lockstep

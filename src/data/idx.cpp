@@ -1,0 +1,192 @@
+#include "data/idx.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/hash.h"
+#include "data/byte_source.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint32_t kMagic = 0x00000800;  // two zeros, type 8 (unsigned byte), then the rank
+
+uint32_t big_endian(const uint8_t* bytes) {
+  return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | uint32_t{bytes[3]};
+}
+
+void append_big_endian(std::vector<uint8_t>& bytes, uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<uint8_t>(value >> shift));
+}
+
+/// An images file and its labels, as loaded once and shared by the ranges cut from it.
+struct LabelledImages {
+  std::string path;
+  IdxArray images, labels;
+  int64_t size() const { return images.dims[0]; }
+  int64_t pixels() const { return images.dims[1] * images.dims[2]; }
+};
+
+std::shared_ptr<const LabelledImages> load(const std::string& images_path, const std::string& labels_path) {
+  auto files = std::make_shared<LabelledImages>();
+  files->path = images_path;
+  files->images = read_idx(images_path, 3);
+  files->labels = read_idx(labels_path, 1);
+  if (files->labels.dims[0] != files->size())
+    throw DataError(
+        fmt::format("{}: expected {} labels, one for each image of {}, found {}; the two files do not belong "
+                    "together",
+                    labels_path, files->size(), images_path, files->labels.dims[0]));
+  return files;
+}
+
+class IdxDataset : public Dataset {
+ public:
+  IdxDataset(std::shared_ptr<const LabelledImages> files, SampleRange range, const char* range_name,
+             double mean, double deviation)
+      : files_(std::move(files)), begin_(range.begin), end_(range.end < 0 ? files_->size() : range.end) {
+    if (begin_ < 0 || begin_ >= end_ || end_ > files_->size())
+      throw DataError(fmt::format("{}: expected {} to select at least one of its {} samples, found [{}, {})",
+                                  files_->path, range_name, files_->size(), range.begin, range.end));
+    fields_ = {{"image", {Shape{files_->images.dims[1], files_->images.dims[2], 1}, DType::float32}},
+               {std::string(kLabelField), {Shape{}, DType::int32}}};
+    for (int value = 0; value < 256; ++value)
+      pixel_[static_cast<size_t>(value)] = static_cast<float>((value / 255.0 - mean) / deviation);
+    const auto& labels = files_->labels.values;
+    classes_ = 1 + *std::max_element(labels.begin(), labels.end());
+    identity_ = compute_identity();
+  }
+
+  const std::vector<Field>& fields() const override { return fields_; }
+  int64_t size() const override { return end_ - begin_; }
+  int64_t classes() const override { return classes_; }
+  uint64_t identity() const override { return identity_; }
+  std::string description() const override {
+    return fmt::format("{} images of {}x{} in {} classes: samples [{}, {}) of {}", size(),
+                       files_->images.dims[1], files_->images.dims[2], classes_, begin_, end_, files_->path);
+  }
+
+  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
+    const auto index = static_cast<size_t>(begin_ + sample);
+    const auto pixels = static_cast<size_t>(files_->pixels());
+    if (destinations[0]) {
+      const uint8_t* from = files_->images.values.data() + index * pixels;
+      auto* to = reinterpret_cast<float*>(destinations[0]);
+      for (size_t i = 0; i < pixels; ++i) to[i] = pixel_[from[i]];
+    }
+    if (destinations[1]) {
+      const int32_t label = files_->labels.values[index];
+      std::memcpy(destinations[1], &label, sizeof label);
+    }
+  }
+
+ private:
+  uint64_t compute_identity() const {
+    const int64_t header[3] = {size(), files_->images.dims[1], files_->images.dims[2]};
+    uint64_t hash = hash64(header, sizeof header);
+    const auto pixels = static_cast<size_t>(files_->pixels());
+    const auto first = static_cast<size_t>(begin_), count = static_cast<size_t>(size());
+    hash = hash_combine(hash, hash64(files_->images.values.data() + first * pixels, count * pixels));
+    hash = hash_combine(hash, hash64(files_->labels.values.data() + first, count));
+    return hash_combine(hash, hash64(pixel_.data(), sizeof pixel_));
+  }
+
+  std::shared_ptr<const LabelledImages> files_;
+  int64_t begin_, end_;
+  int64_t classes_ = 0;
+  uint64_t identity_ = 0;
+  std::vector<Field> fields_;
+  std::array<float, 256> pixel_{};  // a pixel's value after normalisation
+};
+
+}  // namespace
+
+IdxArray read_idx(const std::string& path, int rank) {
+  ByteSource source(path);
+  std::vector<uint8_t> header(4 + 4 * static_cast<size_t>(rank));
+  const auto header_bytes = static_cast<int64_t>(header.size());
+  const int64_t header_found = source.read(header.data(), header_bytes);
+  const uint32_t expected_magic = kMagic + static_cast<uint32_t>(rank);
+  if (header_found >= 4 && big_endian(header.data()) != expected_magic)
+    throw DataError(fmt::format("{}: expected an IDX file of {} (magic 0x{:08x}), found 0x{:08x}", path,
+                                rank == 1 ? "labels" : "images", expected_magic, big_endian(header.data())));
+  if (header_found < header_bytes)
+    throw DataError(fmt::format("{}: expected an IDX header of {} bytes, found a file of {}: it is truncated",
+                                path, header_bytes, header_found));
+
+  IdxArray array;
+  int64_t count = 1;
+  bool overflow = false;
+  for (int axis = 0; axis < rank; ++axis) {
+    array.dims.push_back(big_endian(header.data() + 4 + 4 * axis));
+    overflow |= __builtin_mul_overflow(count, array.dims.back(), &count);
+  }
+  if (!overflow && count == 0)
+    throw DataError(fmt::format("{}: expected at least one value, found dimensions [{}]", path,
+                                fmt::join(array.dims, ", ")));
+  if (overflow || count > source.most_bytes() - (source.is_gzip() ? 0 : header_bytes))
+    throw DataError(
+        fmt::format("{}: expected values for dimensions [{}], found a file that holds no more than {} bytes: "
+                    "it is truncated, or its header is damaged",
+                    path, fmt::join(array.dims, ", "), source.most_bytes()));
+  array.values.resize(static_cast<size_t>(count));
+  const int64_t found = source.read(array.values.data(), count);
+  if (found < count)
+    throw DataError(fmt::format("{}: expected {} values for dimensions [{}], found {}: the file is truncated",
+                                path, count, fmt::join(array.dims, ", "), found));
+  uint8_t extra;
+  if (source.read(&extra, 1) != 0)
+    throw DataError(
+        fmt::format("{}: expected the end of the file after {} values for dimensions [{}], found more bytes",
+                    path, count, fmt::join(array.dims, ", ")));
+  return array;
+}
+
+std::vector<uint8_t> idx_bytes(std::span<const int64_t> dims, std::span<const uint8_t> values) {
+  std::vector<uint8_t> bytes;
+  bytes.reserve(4 + 4 * dims.size() + values.size());
+  append_big_endian(bytes, kMagic + static_cast<uint32_t>(dims.size()));
+  int64_t count = 1;
+  for (const int64_t dim : dims) {
+    ensure(dim >= 0 && dim <= UINT32_MAX, "an IDX dimension does not fit 32 bits");
+    append_big_endian(bytes, static_cast<uint32_t>(dim));
+    count *= dim;
+  }
+  ensure(count == static_cast<int64_t>(values.size()), "IDX dimensions do not match the number of values");
+  bytes.insert(bytes.end(), values.begin(), values.end());
+  return bytes;
+}
+
+DatasetPair open_idx_datasets(const DataOptions& options) {
+  require(std::isfinite(options.mean) && std::isfinite(options.deviation) && options.deviation > 0,
+          fmt::format("data: expected a finite mean and a deviation above 0, found mean {} and deviation {}",
+                      options.mean, options.deviation));
+  for (const auto* name :
+       {&options.train_images, &options.train_labels, &options.eval_images, &options.eval_labels})
+    require(!name->empty(),
+            "data: an IDX data set needs the names of train_images, train_labels, eval_images and "
+            "eval_labels");
+  const auto train_files = load(path_in(options.directory, options.train_images),
+                                path_in(options.directory, options.train_labels));
+  const bool shared =
+      options.train_images == options.eval_images && options.train_labels == options.eval_labels;
+  const auto eval_files = shared ? train_files
+                                 : load(path_in(options.directory, options.eval_images),
+                                        path_in(options.directory, options.eval_labels));
+  if (train_files->images.dims[1] != eval_files->images.dims[1] ||
+      train_files->images.dims[2] != eval_files->images.dims[2])
+    throw DataError(fmt::format("{}: expected images of {}x{} as in {}, found {}x{}", eval_files->path,
+                                train_files->images.dims[1], train_files->images.dims[2], train_files->path,
+                                eval_files->images.dims[1], eval_files->images.dims[2]));
+  return {std::make_unique<IdxDataset>(train_files, options.train_range, "train_range", options.mean,
+                                       options.deviation),
+          std::make_unique<IdxDataset>(eval_files, options.eval_range, "eval_range", options.mean,
+                                       options.deviation)};
+}
+
+}  // namespace lockstep

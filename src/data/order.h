@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+/// Which sample stands at a position of the stream that a run reads. Positions count samples from the start
+/// of the run and never end. A pure function: any rank computes any position in constant time and memory.
+class SampleOrder {
+ public:
+  /// Epoch after epoch, position / dataset_size being the epoch: file order, or a permutation of its own for
+  /// each (seed, epoch). REQUIRES: dataset_size > 0.
+  SampleOrder(uint64_t seed, int64_t dataset_size, bool shuffle);
+  /// Each sample once, in file order, then padding without end.
+  static SampleOrder once(int64_t dataset_size);
+
+  static constexpr int64_t kPadding = -1;
+  /// In [0, dataset_size), or kPadding. REQUIRES: position >= 0.
+  int64_t sample(int64_t position) const;
+
+ private:
+  enum class Kind { shuffled, in_order, once };
+  SampleOrder(uint64_t seed, int64_t dataset_size, Kind kind);
+  uint64_t permute(uint64_t index, uint64_t epoch) const;
+
+  uint64_t seed_;
+  int64_t size_;
+  Kind kind_;
+  uint32_t low_bits_, high_bits_;  // the halves of an index, as the Feistel network sees it
+};
+
+}  // namespace lockstep

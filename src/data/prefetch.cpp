@@ -1,0 +1,141 @@
+#include "data/prefetch.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/clock.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+
+Prefetcher::Prefetcher(const Dataset& dataset, SampleOrder order, Next next, const PrefetchOptions& options)
+    : reader_(dataset, order, options.fields), next_(std::move(next)) {
+  require(
+      options.threads >= 0 && options.depth >= 1,
+      fmt::format(
+          "data: expected prefetch_threads of at least 0 and prefetch_depth of at least 1, found {} and {}",
+          options.threads, options.depth));
+  slots_.resize(static_cast<size_t>(options.depth));
+  for (auto& slot : slots_) {
+    slot.storage.resize(reader_.field_count());
+    slot.batches.resize(reader_.field_count());
+  }
+  threads_.reserve(static_cast<size_t>(options.threads));
+  for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
+}
+
+Prefetcher::~Prefetcher() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    ++generation_;  // whoever is reading stops before the next sample
+  }
+  work_available_.notify_all();
+  for (auto& thread : threads_) thread.join();
+}
+
+void Prefetcher::start(SampleSpan first) {
+  {
+    const std::lock_guard lock(mutex_);
+    discard();
+    predict_from(first);
+  }
+  work_available_.notify_all();
+}
+
+void Prefetcher::take(SampleSpan span, std::span<const Tensor> fields) {
+  reader_.check(span, fields);
+  const auto begin = Clock::now();
+  std::unique_lock lock(mutex_);
+  Slot& slot = slots_[head_ % slots_.size()];
+  if (predicting_ && head_ < tail_ && slot.span == span) {
+    slot_ready_.wait(lock, [&] { return slot.state == State::ready; });
+    lock.unlock();  // threads leave the slot alone until it is free
+    wait_ms_ += milliseconds_between(begin, Clock::now());
+    const std::exception_ptr error = std::exchange(slot.error, nullptr);
+    for (size_t i = 0; i < fields.size() && !error; ++i)
+      if (span.count > 0) std::memcpy(fields[i].data, slot.batches[i], slot.storage[i].size());
+    lock.lock();
+    slot.state = State::free;
+    ++head_;
+    lock.unlock();
+    work_available_.notify_one();
+    if (error) std::rethrow_exception(error);
+    return;
+  }
+  // No thread has begun to read this one: read it here, and let them go on behind it.
+  if (predicting_ && head_ == tail_ && upcoming_ == span) {
+    upcoming_ = next_(span);
+    ++head_;
+    ++tail_;
+  } else {
+    discard();
+    predict_from(next_(span));
+  }
+  lock.unlock();
+  work_available_.notify_all();
+  reader_.read(span, fields);
+  wait_ms_ += milliseconds_between(begin, Clock::now());
+}
+
+void Prefetcher::predict_from(SampleSpan first) {
+  upcoming_ = first;
+  predicting_ = true;
+}
+
+/// Slots being filled come free when their threads notice; until then no thread claims them.
+void Prefetcher::discard() {
+  ++generation_;
+  for (auto& slot : slots_) {
+    if (slot.state != State::ready) continue;
+    slot.state = State::free;
+    slot.error = nullptr;
+  }
+  head_ = tail_;
+}
+
+bool Prefetcher::can_claim() const {
+  return predicting_ && tail_ - head_ < slots_.size() && slots_[tail_ % slots_.size()].state == State::free;
+}
+
+void Prefetcher::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_available_.wait(lock, [this] { return stopping_ || can_claim(); });
+    if (stopping_) return;
+    Slot& slot = slots_[tail_ % slots_.size()];
+    slot.span = upcoming_;
+    slot.state = State::filling;
+    upcoming_ = next_(upcoming_);
+    ++tail_;
+    const uint64_t generation = generation_;
+    lock.unlock();
+    fill(slot, generation);
+    lock.lock();
+    if (generation == generation_) {
+      slot.state = State::ready;
+      slot_ready_.notify_one();
+    } else {
+      slot.state = State::free;
+      slot.error = nullptr;
+      work_available_.notify_all();  // somebody may wait for just this slot
+    }
+  }
+}
+
+void Prefetcher::fill(Slot& slot, uint64_t generation) {
+  try {
+    for (size_t i = 0; i < slot.storage.size(); ++i) {
+      slot.storage[i].resize(static_cast<size_t>(slot.span.count * reader_.sample_bytes(i)));
+      slot.batches[i] = slot.storage[i].data();
+    }
+    reader_.read(slot.span, slot.batches,
+                 [&] { return generation_.load(std::memory_order_relaxed) != generation; });
+  } catch (...) {
+    slot.error = std::current_exception();
+  }
+}
+
+}  // namespace lockstep

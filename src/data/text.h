@@ -1,0 +1,48 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace lockstep {
+
+/// The characters of a text: its sorted set of bytes. Token k is the k-th of them.
+class Vocabulary {
+ public:
+  explicit Vocabulary(std::span<const uint8_t> text);
+  int64_t size() const { return static_cast<int64_t>(characters_.size()); }
+  const std::string& characters() const { return characters_; }
+  /// Throws DataError naming the first character that the vocabulary lacks.
+  std::vector<int32_t> encode(std::string_view text) const;
+  /// Throws DataError where a token is outside [0, size()).
+  std::string decode(std::span<const int32_t> tokens) const;
+  int token_of(uint8_t character) const { return token_[character]; }  ///< -1 where it is not one of them
+
+ private:
+  std::string characters_;
+  std::array<int16_t, 256> token_{};
+};
+
+/// A text as tokens, and where training ends and validation begins.
+struct TokenizedText {
+  std::string path;
+  Vocabulary vocabulary;
+  std::vector<uint8_t> tokens;
+  int64_t train_count;  ///< the first tokens train, the rest evaluates
+};
+/// Reads a file of characters, gzip or not; the vocabulary is that of the whole file, so that both parts
+/// agree. Throws ConfigError unless 0 < train_fraction < 1, DataError for an empty file.
+std::shared_ptr<const TokenizedText> read_text(const std::string& path, double train_fraction);
+
+/// Fields "tokens" int32 [context] and "label" int32 [context], the tokens that follow. Training samples are
+/// the windows that begin at every token; evaluation samples do not overlap and score every token but the
+/// first exactly once: the last one is padded with token 0 and label -1.
+DatasetPair open_text_datasets(const DataOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,218 @@
+#include "data/idx.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include "data/test_files.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+using test::Bytes;
+using test::message_of;
+using test::TemporaryDirectory;
+using test::write_file;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Three images of 1 x 2 pixels, and their labels, byte by byte.
+const Bytes kImages{0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 255, 51, 102, 7, 8};
+const Bytes kLabels{0, 0, 8, 1, 0, 0, 0, 3, 4, 0, 9};
+
+Bytes gzip(const Bytes& bytes) {
+  z_stream stream{};
+  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  Bytes out(deflateBound(&stream, bytes.size()) + 64);
+  stream.next_in = const_cast<Bytef*>(bytes.data());
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = out.data();
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+class Idx : public ::testing::Test {
+ protected:
+  DataOptions options_for(const Bytes& images, const Bytes& labels) {
+    write_file(folder_ / "images", images);
+    write_file(folder_ / "labels", labels);
+    DataOptions options;
+    options.kind = DataKind::idx;
+    options.directory = folder_.path();
+    options.train_images = options.eval_images = "images";
+    options.train_labels = options.eval_labels = "labels";
+    return options;
+  }
+  std::string refusal(const Bytes& images, const Bytes& labels) {
+    const auto options = options_for(images, labels);
+    return message_of<DataError>([&] { open_datasets(options); });
+  }
+  Bytes images_with(size_t at, uint8_t value) {
+    Bytes bytes = kImages;
+    bytes[at] = value;
+    return bytes;
+  }
+  TemporaryDirectory folder_;
+};
+
+TEST_F(Idx, ReadsSamplesAndNormalisesPixels) {
+  auto options = options_for(kImages, kLabels);
+  options.mean = 0.2;
+  options.deviation = 0.5;
+  options.eval_range = {1, 2};
+  const auto data = open_datasets(options);
+  ASSERT_EQ(data.train->size(), 3);
+  EXPECT_EQ(data.train->classes(), 10);
+  EXPECT_EQ(data.train->fields(), (std::vector<Field>{{"image", {Shape{1, 2, 1}, DType::float32}},
+                                                      {"label", {Shape{}, DType::int32}}}));
+  float pixels[2];
+  int32_t label = 0;
+  std::byte* const destinations[] = {reinterpret_cast<std::byte*>(pixels),
+                                     reinterpret_cast<std::byte*>(&label)};
+  data.train->read(0, destinations);
+  EXPECT_FLOAT_EQ(pixels[0], -0.4f);  // (0 - 0.2) / 0.5
+  EXPECT_FLOAT_EQ(pixels[1], 1.6f);   // (1 - 0.2) / 0.5
+  EXPECT_EQ(label, 4);
+
+  ASSERT_EQ(data.eval->size(), 1);  // sample 1 of the file
+  std::byte* const without_label[] = {reinterpret_cast<std::byte*>(pixels), nullptr};
+  data.eval->read(0, without_label);
+  EXPECT_FLOAT_EQ(pixels[0], 0.0f);  // (51 / 255 - 0.2) / 0.5
+  EXPECT_FLOAT_EQ(pixels[1], 0.4f);
+  EXPECT_EQ(label, 4) << "a null destination is skipped";
+}
+
+TEST_F(Idx, WritesWhatItReads) {
+  const int64_t dims[] = {3, 1, 2};
+  const Bytes values{0, 255, 51, 102, 7, 8};
+  EXPECT_EQ(idx_bytes(dims, values), kImages);
+  write_file(folder_ / "written", kImages);
+  const auto array = read_idx(folder_ / "written", 3);
+  EXPECT_THAT(array.dims, ElementsAre(3, 1, 2));
+  EXPECT_EQ(array.values, values);
+}
+
+TEST_F(Idx, GzipIsToldByContentAndChangesNothing) {
+  const auto plain = open_datasets(options_for(kImages, kLabels)).train->identity();
+  const auto packed = options_for(gzip(kImages), gzip(kLabels));
+  EXPECT_EQ(open_datasets(packed).train->identity(), plain);
+}
+
+TEST_F(Idx, IdentityTellsContentSelectionAndNormalisationApart) {
+  auto options = options_for(kImages, kLabels);
+  const auto identity = open_datasets(options).train->identity();
+  EXPECT_EQ(open_datasets(options).eval->identity(), identity) << "the same samples";
+  auto other = options;
+  other.train_range = {0, 2};
+  EXPECT_NE(open_datasets(other).train->identity(), identity);
+  other = options;
+  other.mean = 0.1;
+  EXPECT_NE(open_datasets(other).train->identity(), identity);
+  EXPECT_NE(open_datasets(options_for(images_with(20, 9), kLabels)).train->identity(), identity);
+  Bytes labels = kLabels;
+  labels[8] = 5;
+  EXPECT_NE(open_datasets(options_for(kImages, labels)).train->identity(), identity);
+}
+
+TEST_F(Idx, RefusesEveryTruncation) {
+  for (size_t size = 0; size < kImages.size(); ++size)
+    EXPECT_THAT(refusal(Bytes(kImages.begin(), kImages.begin() + static_cast<long>(size)), kLabels),
+                HasSubstr("truncated"))
+        << size;
+}
+
+TEST_F(Idx, RefusesEveryTruncationOfGzip) {
+  const Bytes packed = gzip(kImages);
+  for (size_t size = 2; size < packed.size(); ++size)
+    EXPECT_THAT(refusal(Bytes(packed.begin(), packed.begin() + static_cast<long>(size)), kLabels),
+                HasSubstr("truncated"))
+        << size;
+}
+
+TEST_F(Idx, RefusesOrSurvivesEveryBitFlipOfGzip) {
+  const Bytes packed = gzip(kImages);
+  const auto identity = open_datasets(options_for(packed, kLabels)).train->identity();
+  for (size_t bit = 0; bit < 8 * packed.size(); ++bit) {
+    Bytes damaged = packed;
+    damaged[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    const auto options = options_for(damaged, kLabels);
+    try {  // flips in the header's time stamp or system byte are harmless
+      EXPECT_EQ(open_datasets(options).train->identity(), identity) << bit;
+    } catch (const DataError&) {
+    }
+  }
+}
+
+TEST_F(Idx, RefusesBytesBehindTheEnd) {
+  Bytes longer = kImages;
+  longer.push_back(0);
+  EXPECT_THAT(refusal(longer, kLabels), HasSubstr("found more bytes"));
+  EXPECT_THAT(refusal(gzip(longer), kLabels), HasSubstr("found more bytes"));
+  Bytes packed = gzip(kImages);
+  packed.push_back(0);
+  EXPECT_THAT(refusal(packed, kLabels), HasSubstr("gzip"));
+}
+
+TEST_F(Idx, RefusesForeignMagicNamingBoth) {
+  const auto message = refusal(kLabels, kLabels);
+  EXPECT_THAT(message, HasSubstr("0x00000803"));
+  EXPECT_THAT(message, HasSubstr("0x00000801"));
+  EXPECT_THAT(message, HasSubstr("images"));  // the file's name
+  EXPECT_THAT(refusal(images_with(2, 0x0d), kLabels), HasSubstr("0x00000d03"));
+}
+
+TEST_F(Idx, RefusesAbsurdDimensionsWithoutTakingMemory) {
+  Bytes absurd = kImages;
+  for (size_t i = 4; i < 16; ++i) absurd[i] = 0xff;  // 2^96 values
+  EXPECT_THAT(refusal(absurd, kLabels), HasSubstr("4294967295"));
+  EXPECT_THAT(refusal(images_with(4, 0x7f), kLabels), HasSubstr("header is damaged"));
+  EXPECT_THAT(refusal(gzip(images_with(4, 0x7f)), kLabels), HasSubstr("header is damaged"));
+  EXPECT_THAT(refusal(images_with(11, 0), kLabels), HasSubstr("at least one value"));
+}
+
+TEST_F(Idx, RefusesAnotherNumberOfLabels) {
+  const auto message = refusal(kImages, {0, 0, 8, 1, 0, 0, 0, 2, 4, 0});
+  EXPECT_THAT(message, HasSubstr("expected 3 labels"));
+  EXPECT_THAT(message, HasSubstr("found 2"));
+}
+
+TEST_F(Idx, RefusesRangesOutsideTheFile) {
+  for (const SampleRange range :
+       {SampleRange{0, 4}, SampleRange{3, -1}, SampleRange{-1, 2}, SampleRange{2, 2}, SampleRange{2, 1}}) {
+    auto options = options_for(kImages, kLabels);
+    options.eval_range = range;
+    EXPECT_THAT(message_of<DataError>([&] { open_datasets(options); }), HasSubstr("eval_range"));
+  }
+}
+
+TEST_F(Idx, RefusesEvaluationImagesOfAnotherSize) {
+  auto options = options_for(kImages, kLabels);
+  write_file(folder_ / "other", images_with(11, 2));
+  Bytes taller{0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6};
+  write_file(folder_ / "other", taller);
+  options.eval_images = "other";
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options); }), HasSubstr("found 2x1"));
+}
+
+TEST_F(Idx, NamesAFileThatIsNotThere) {
+  auto options = options_for(kImages, kLabels);
+  options.train_images = "absent";
+  EXPECT_THAT(message_of<IoError>([&] { open_datasets(options); }), HasSubstr("absent: No such file"));
+  options.train_images = ".";
+  EXPECT_THAT(message_of<IoError>([&] { open_datasets(options); }), HasSubstr("not a regular file"));
+  options.train_images = "";
+  EXPECT_THAT(message_of<ConfigError>([&] { open_datasets(options); }), HasSubstr("train_images"));
+}
+
+TEST_F(Idx, RefusesADeviationOfZero) {
+  auto options = options_for(kImages, kLabels);
+  options.deviation = 0;
+  EXPECT_THROW(open_datasets(options), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep

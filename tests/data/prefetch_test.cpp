@@ -1,0 +1,257 @@
+#include "data/prefetch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "data/allocation_counter.h"
+#include "data/test_files.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+using test::message_of;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// Sample i has the image (i, i + 0.5) and the label i. Remembers who read, counts, and throws where told to.
+class CountingDataset : public Dataset {
+ public:
+  explicit CountingDataset(int64_t size) : size_(size) {}
+  const std::vector<Field>& fields() const override { return fields_; }
+  int64_t size() const override { return size_; }
+  int64_t classes() const override { return size_; }
+  uint64_t identity() const override { return 1; }
+  std::string description() const override { return "counting"; }
+  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
+    if (sample == bad_sample) throw DataError("sample " + std::to_string(sample) + " is bad");
+    if (destinations[0]) {
+      auto* image = reinterpret_cast<float*>(destinations[0]);
+      image[0] = static_cast<float>(sample);
+      image[1] = static_cast<float>(sample) + 0.5f;
+    }
+    if (destinations[1]) *reinterpret_cast<int32_t*>(destinations[1]) = static_cast<int32_t>(sample);
+    if (std::this_thread::get_id() == taker_) ++reads_by_taker;
+    ++reads;
+    reads.notify_all();
+  }
+  /// Blocks until `count` samples have been read.
+  void wait_for_reads(int64_t count) const {
+    for (int64_t now = reads; now < count; now = reads) reads.wait(now);
+  }
+
+  std::atomic<int64_t> bad_sample{-1};
+  mutable std::atomic<int64_t> reads{0}, reads_by_taker{0};
+
+ private:
+  int64_t size_;
+  std::thread::id taker_ = std::this_thread::get_id();
+  std::vector<Field> fields_{{"image", {Shape{2}, DType::float32}}, {"label", {Shape{}, DType::int32}}};
+};
+
+SampleSpan following(SampleSpan span) { return {span.first_position + span.count, span.count}; }
+
+/// Memory for one batch of a CountingDataset.
+struct Batch {
+  explicit Batch(int64_t count)
+      : images(static_cast<size_t>(2 * count)),
+        labels(static_cast<size_t>(count)),
+        tensors{{images.data(), Shape{count, 2}, DType::float32},
+                {labels.data(), Shape{count}, DType::int32}} {}
+  std::vector<float> images;
+  std::vector<int32_t> labels;
+  std::vector<Tensor> tensors;
+};
+
+void expect_batch(const Batch& batch, const SampleOrder& order, int64_t first) {
+  for (size_t i = 0; i < batch.labels.size(); ++i) {
+    const auto sample = static_cast<int32_t>(order.sample(first + static_cast<int64_t>(i)));
+    ASSERT_EQ(batch.labels[i], sample) << first << " " << i;
+    ASSERT_EQ(batch.images[2 * i], static_cast<float>(sample));
+    ASSERT_EQ(batch.images[2 * i + 1], static_cast<float>(sample) + 0.5f);
+  }
+}
+
+TEST(Prefetcher, DeliversTheStreamForAnyThreadsAndDepth) {
+  for (const int threads : {0, 1, 3})
+    for (const int depth : {1, 2, 5}) {
+      const CountingDataset data(23);
+      const SampleOrder order(1, 23, true);
+      Prefetcher prefetcher(data, order, following, {.threads = threads, .depth = depth});
+      for (int64_t first = 0; first < 40 * 7; first += 7) {  // batches span epochs
+        Batch batch(7);
+        prefetcher.take({first, 7}, batch.tensors);
+        expect_batch(batch, order, first);
+      }
+    }
+}
+
+TEST(Prefetcher, FollowsTheCallersOwnOrderOfSpans) {
+  const CountingDataset data(1000);
+  const SampleOrder order(1, 1000, false);
+  // Two ranks' worth: spans of 4, every other one belonging to somebody else.
+  const auto next = [](SampleSpan span) { return SampleSpan{span.first_position + 8, 4}; };
+  Prefetcher prefetcher(data, order, next, {.threads = 2, .depth = 3});
+  prefetcher.start({4, 4});
+  for (int64_t first = 4; first < 400; first += 8) {
+    Batch batch(4);
+    prefetcher.take({first, 4}, batch.tensors);
+    expect_batch(batch, order, first);
+  }
+}
+
+TEST(Prefetcher, ReadsAheadOnItsOwnThreads) {
+  const CountingDataset data(100);
+  const SampleOrder order(1, 100, true);
+  Prefetcher prefetcher(data, order, following, {.threads = 1, .depth = 4});
+  prefetcher.start({0, 5});
+  data.wait_for_reads(20);  // four batches, with nobody taking any
+  for (int64_t first = 0; first < 20; first += 5) {
+    Batch batch(5);
+    prefetcher.take({first, 5}, batch.tensors);
+    expect_batch(batch, order, first);
+  }
+  EXPECT_EQ(data.reads_by_taker, 0);
+}
+
+TEST(Prefetcher, JumpsAreReadAtOnceAndPredictedFromThereOn) {
+  for (const int threads : {0, 1, 2}) {
+    const CountingDataset data(50);
+    const SampleOrder order(1, 50, true);
+    Prefetcher prefetcher(data, order, following, {.threads = threads, .depth = 3});
+    // Forwards, back for a replay, the same again, far ahead, another size.
+    int64_t first = 0;
+    for (const int64_t start : {0, 30, 12, 12, 5000}) {
+      first = start;
+      for (int i = 0; i < 6; ++i, first += 3) {
+        Batch batch(3);
+        prefetcher.take({first, 3}, batch.tensors);
+        expect_batch(batch, order, first);
+      }
+    }
+    Batch larger(9);
+    prefetcher.take({first, 9}, larger.tensors);
+    expect_batch(larger, order, first);
+  }
+}
+
+TEST(Prefetcher, ErrorsOfReadersReachTheTakerAndLaterBatchesWork) {
+  for (const int threads : {0, 2}) {
+    CountingDataset data(100);
+    data.bad_sample = 9;
+    const SampleOrder order(1, 100, false);
+    Prefetcher prefetcher(data, order, following, {.threads = threads, .depth = 2});
+    for (int64_t first = 0; first < 20; first += 4) {
+      Batch batch(4);
+      if (first == 8)
+        EXPECT_THAT(message_of<DataError>([&] {
+                      prefetcher.take({first, 4}, batch.tensors);
+                    }),
+                    HasSubstr("sample 9 is bad"));
+      else
+        prefetcher.take({first, 4}, batch.tensors);
+      if (first != 8) expect_batch(batch, order, first);
+    }
+  }
+}
+
+TEST(Prefetcher, AnErrorThatWasReadAheadAndDiscardedIsForgotten) {
+  CountingDataset data(100);
+  data.bad_sample = 3;
+  const SampleOrder order(1, 100, false);
+  Prefetcher prefetcher(data, order, following, {.threads = 1, .depth = 2});
+  prefetcher.start({0, 2});
+  data.wait_for_reads(3);  // 0, 1 and 2; 3 throws
+  for (int64_t first = 40; first < 60; first += 2) {
+    Batch batch(2);
+    prefetcher.take({first, 2}, batch.tensors);
+    expect_batch(batch, order, first);
+  }
+}
+
+TEST(Prefetcher, StopsWithoutBeingTakenFrom) {
+  for (int i = 0; i < 20; ++i) {
+    const CountingDataset data(1000);
+    Prefetcher prefetcher(data, SampleOrder(1, 1000, true), following, {.threads = 3, .depth = 4});
+    if (i % 2) prefetcher.start({0, 500});
+  }
+}
+
+TEST(Prefetcher, AllocatesNothingPerBatchOnceWarm) {
+  for (const int threads : {0, 1, 2}) {
+    const CountingDataset data(64);
+    Prefetcher prefetcher(data, SampleOrder(1, 64, true), following, {.threads = threads, .depth = 2});
+    Batch batch(8);
+    int64_t first = 0;
+    const auto take = [&](int batches) {
+      for (int i = 0; i < batches; ++i, first += 8) prefetcher.take({first, 8}, batch.tensors);
+    };
+    prefetcher.start({0, 8});
+    if (threads > 0) data.wait_for_reads(16);  // both slots have held a batch
+    take(2);
+    const int64_t before = test::allocation_count;
+    take(50);
+    EXPECT_EQ(test::allocation_count - before, 0) << threads;
+  }
+}
+
+TEST(Prefetcher, FillsOnlyTheFieldsAskedFor) {
+  const CountingDataset data(10);
+  Prefetcher prefetcher(data, SampleOrder(1, 10, false), following,
+                        {.threads = 1, .depth = 2, .fields = {"label"}});
+  for (int64_t first = 0; first < 9; first += 3) {
+    Batch batch(3);
+    prefetcher.take({first, 3}, std::span(batch.tensors).subspan(1));
+    EXPECT_THAT(batch.labels, ElementsAre(first, first + 1, first + 2));
+    EXPECT_THAT(batch.images, Each(0.0f));
+  }
+}
+
+TEST(Prefetcher, CountsTheTimeThatReadingTook) {
+  const CountingDataset data(10);
+  Prefetcher prefetcher(data, SampleOrder(1, 10, false), following, {.threads = 0});
+  EXPECT_EQ(prefetcher.data_wait_ms(), 0);
+  Batch batch(10);
+  prefetcher.take({0, 10}, batch.tensors);
+  EXPECT_GT(prefetcher.data_wait_ms(), 0);
+}
+
+TEST(Prefetcher, RefusesTensorsThatDoNotFit) {
+  const CountingDataset data(10);
+  const SampleOrder order(1, 10, false);
+  Prefetcher prefetcher(data, order, following, {});
+  Batch batch(3);
+  const auto refusal = [&](SampleSpan span, std::vector<Tensor> tensors) {
+    return message_of<ConfigError>([&] { prefetcher.take(span, tensors); });
+  };
+  EXPECT_THAT(refusal({0, 2}, batch.tensors),
+              HasSubstr("field 'image': expected a float32 tensor of shape [2, 2], found float32 [3, 2]"));
+  EXPECT_THAT(refusal({0, 3}, {batch.tensors[0]}), HasSubstr("expected 2 tensors"));
+  auto wrong_type = batch.tensors;
+  wrong_type[1].dtype = DType::float32;
+  EXPECT_THAT(refusal({0, 3}, wrong_type), HasSubstr("field 'label': expected a int32"));
+  EXPECT_THAT(refusal({-3, 3}, batch.tensors), HasSubstr("position -3"));
+  EXPECT_THAT(message_of<ConfigError>([&] { Prefetcher(data, order, following, {.fields = {"labels"}}); }),
+              HasSubstr("did you mean 'label'"));
+  EXPECT_THROW(Prefetcher(data, order, following, {.fields = {"label", "label"}}), ConfigError);
+  EXPECT_THROW(Prefetcher(data, order, following, {.depth = 0}), ConfigError);
+}
+
+TEST(EvaluationReader, ReadsInFileOrderAndPadsBehindTheEnd) {
+  const CountingDataset data(5);
+  const EvaluationReader reader(data);
+  Batch batch(4);
+  reader.read({0, 4}, batch.tensors);
+  EXPECT_THAT(batch.labels, ElementsAre(0, 1, 2, 3));
+  reader.read({4, 4}, batch.tensors);
+  EXPECT_THAT(batch.labels, ElementsAre(4, -1, -1, -1));
+  EXPECT_THAT(batch.images, ElementsAre(4, 4.5f, 0, 0, 0, 0, 0, 0));
+  reader.read({100, 4}, batch.tensors);
+  EXPECT_THAT(batch.labels, Each(-1));
+}
+
+}  // namespace
+}  // namespace lockstep

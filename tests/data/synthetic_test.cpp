@@ -1,0 +1,157 @@
+#include "data/synthetic.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "data/test_files.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+using test::message_of;
+using ::testing::HasSubstr;
+
+DataOptions images() {
+  DataOptions options;
+  options.samples = 400;
+  options.eval_samples = 100;
+  options.classes = 4;
+  options.shape = "5,5,3";
+  return options;
+}
+
+struct Sample {
+  std::vector<float> image = std::vector<float>(75);
+  int32_t label = -7;
+  bool operator==(const Sample&) const = default;
+};
+Sample read_sample(const Dataset& data, int64_t index) {
+  Sample sample;
+  std::byte* const destinations[] = {reinterpret_cast<std::byte*>(sample.image.data()),
+                                     reinterpret_cast<std::byte*>(&sample.label)};
+  data.read(index, destinations);
+  return sample;
+}
+
+double squared_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::transform_reduce(a.begin(), a.end(), b.begin(), 0.0, std::plus<>(),
+                               [](float x, float y) { return (x - y) * (x - y); });
+}
+
+TEST(SyntheticImages, AreAFunctionOfTheSeed) {
+  const auto first = open_datasets(images()), again = open_datasets(images());
+  auto other_options = images();
+  other_options.seed = 2;
+  const auto other = open_datasets(other_options);
+  EXPECT_EQ(read_sample(*first.train, 17), read_sample(*again.train, 17));
+  EXPECT_NE(read_sample(*first.train, 17), read_sample(*other.train, 17));
+  EXPECT_EQ(first.train->identity(), again.train->identity());
+  EXPECT_NE(first.train->identity(), other.train->identity());
+  EXPECT_NE(first.train->identity(), first.eval->identity());
+}
+
+TEST(SyntheticImages, HaveBalancedLabels) {
+  const auto data = open_datasets(images());
+  EXPECT_EQ(data.train->fields(), (std::vector<Field>{{"image", {Shape{5, 5, 3}, DType::float32}},
+                                                      {"label", {Shape{}, DType::int32}}}));
+  std::map<int32_t, int> counts;
+  for (int64_t i = 0; i < data.train->size(); ++i) ++counts[read_sample(*data.train, i).label];
+  EXPECT_EQ(counts, (std::map<int32_t, int>{{0, 100}, {1, 100}, {2, 100}, {3, 100}}));
+}
+
+// The nearest class mean of the training samples is the simplest learner there is.
+TEST(SyntheticImages, CanBeLearnedAndGeneralise) {
+  const auto data = open_datasets(images());
+  std::vector<std::vector<float>> means(4, std::vector<float>(75));
+  for (int64_t i = 0; i < data.train->size(); ++i) {
+    const auto sample = read_sample(*data.train, i);
+    for (size_t j = 0; j < 75; ++j) means[static_cast<size_t>(sample.label)][j] += sample.image[j] / 100;
+  }
+  int right = 0;
+  for (int64_t i = 0; i < data.eval->size(); ++i) {
+    const auto sample = read_sample(*data.eval, i);
+    const auto nearest = std::min_element(means.begin(), means.end(), [&](const auto& a, const auto& b) {
+      return squared_distance(a, sample.image) < squared_distance(b, sample.image);
+    });
+    right += nearest - means.begin() == sample.label;
+  }
+  EXPECT_GE(right, 99);
+}
+
+TEST(SyntheticImages, NoiseIsCentredWithDeviationOne) {
+  auto options = images();
+  options.shape = "64";  // prototypes of deviation 1 too
+  options.samples = 2000;
+  const auto data = open_datasets(options);
+  double sum = 0, squares = 0;
+  std::vector<float> first(64), image(64);
+  for (int64_t i = 0; i < 2000; i += 8) {  // pairs of one class differ by noise alone
+    std::byte* const a[] = {reinterpret_cast<std::byte*>(first.data()), nullptr};
+    std::byte* const b[] = {reinterpret_cast<std::byte*>(image.data()), nullptr};
+    data.train->read(i, a);
+    data.train->read(i + 4, b);
+    for (size_t j = 0; j < 64; ++j) {
+      sum += first[j] - image[j];
+      squares += (first[j] - image[j]) * (first[j] - image[j]);
+    }
+  }
+  EXPECT_NEAR(sum / 16000, 0, 0.06);
+  EXPECT_NEAR(squares / 16000, 2, 0.12);  // the variance of a difference
+}
+
+TEST(SyntheticTokens, MostlyFollowOneSuccessorPerToken) {
+  DataOptions options;
+  options.samples = 50;
+  options.eval_samples = 1;
+  options.classes = 11;
+  options.context = 64;
+  const auto data = open_datasets(options);
+  EXPECT_EQ(data.train->fields(), (std::vector<Field>{{"tokens", {Shape{64}, DType::int32}},
+                                                      {"label", {Shape{64}, DType::int32}}}));
+  std::map<int32_t, std::map<int32_t, int>> followers;
+  for (int64_t i = 0; i < 50; ++i) {
+    std::vector<int32_t> tokens(64), labels(64);
+    std::byte* const destinations[] = {reinterpret_cast<std::byte*>(tokens.data()),
+                                       reinterpret_cast<std::byte*>(labels.data())};
+    data.train->read(i, destinations);
+    for (size_t j = 0; j < 64; ++j) {
+      ASSERT_TRUE(tokens[j] >= 0 && tokens[j] < 11);
+      if (j > 0) {
+        ASSERT_EQ(tokens[j], labels[j - 1]);
+      }
+      ++followers[tokens[j]][labels[j]];
+    }
+  }
+  ASSERT_EQ(followers.size(), 11u);
+  int most_frequent = 0;
+  for (const auto& [token, counts] : followers)
+    most_frequent += std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
+                       return a.second < b.second;
+                     })->second;
+  // 7/8 plus a random hit of 1/88: 0.886 of 3200 transitions; four deviations are 0.023.
+  EXPECT_NEAR(most_frequent / 3200.0, 0.886, 0.025);
+}
+
+TEST(Synthetic, RefusesOptionsThatMakeNoSense) {
+  const auto refusal = [](auto&& change) {
+    auto options = images();
+    change(options);
+    return message_of<ConfigError>([&] { open_datasets(options); });
+  };
+  EXPECT_THAT(refusal([](auto& o) { o.samples = 0; }), HasSubstr("samples"));
+  EXPECT_THAT(refusal([](auto& o) { o.classes = 1; }), HasSubstr("data.classes"));
+  EXPECT_THAT(refusal([](auto& o) { o.shape = "5,x"; }), HasSubstr("\"5,x\""));
+  EXPECT_THAT(refusal([](auto& o) { o.shape = "5,-1"; }), HasSubstr("\"5,-1\""));
+  EXPECT_THAT(refusal([](auto& o) { o.shape = "100000,100000"; }), HasSubstr("2^32"));
+  EXPECT_THAT(refusal([](auto& o) { o.shape = "9999999999,9999999999"; }), HasSubstr("63 bits"));
+  EXPECT_THAT(refusal([](auto& o) { o.context = 4; }), HasSubstr("not both"));
+  EXPECT_THAT(refusal([](auto& o) { o.shape = ""; }), HasSubstr("not both"));
+}
+
+}  // namespace
+}  // namespace lockstep

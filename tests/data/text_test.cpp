@@ -1,0 +1,121 @@
+#include "data/text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "data/test_files.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+using test::message_of;
+using test::TemporaryDirectory;
+using test::write_file;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Window {
+  std::vector<int32_t> tokens, labels;
+  bool operator==(const Window&) const = default;
+};
+
+Window read_window(const Dataset& data, int64_t sample) {
+  const auto context = static_cast<size_t>(data.fields()[0].spec.shape.count());
+  Window window{std::vector<int32_t>(context, 77), std::vector<int32_t>(context, 77)};
+  std::byte* const destinations[] = {reinterpret_cast<std::byte*>(window.tokens.data()),
+                                     reinterpret_cast<std::byte*>(window.labels.data())};
+  data.read(sample, destinations);
+  return window;
+}
+
+class Text : public ::testing::Test {
+ protected:
+  DataOptions options_for(const std::string& text, int64_t context, double train_fraction) {
+    write_file(folder_ / "text", text);
+    DataOptions options;
+    options.kind = DataKind::text;
+    options.directory = folder_.path();
+    options.text_file = "text";
+    options.context = context;
+    options.train_fraction = train_fraction;
+    return options;
+  }
+  TemporaryDirectory folder_;
+};
+
+TEST_F(Text, VocabularyIsTheSortedSetOfBytes) {
+  const std::string text = "banana\xff";
+  const Vocabulary vocabulary(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+  EXPECT_EQ(vocabulary.characters(), "abn\xff");
+  EXPECT_THAT(vocabulary.encode("nab\xff"), ElementsAre(2, 0, 1, 3));
+  EXPECT_EQ(vocabulary.decode(std::array<int32_t, 4>{2, 0, 1, 3}), "nab\xff");
+  EXPECT_THAT(message_of<DataError>([&] { vocabulary.encode("abc"); }), HasSubstr("0x63 at position 2"));
+  EXPECT_THAT(message_of<DataError>([&] { vocabulary.decode(std::array<int32_t, 1>{4}); }),
+              HasSubstr("found 4"));
+}
+
+// "abcdefghij" with a fraction of 0.6: "abcdef" trains, "ghij" evaluates.
+TEST_F(Text, TrainsOnEveryWindowOfTheFirstPart) {
+  const auto data = open_datasets(options_for("abcdefghij", 3, 0.6));
+  ASSERT_EQ(data.train->size(), 3);
+  EXPECT_EQ(data.train->classes(), 10);
+  EXPECT_EQ(data.train->fields(),
+            (std::vector<Field>{{"tokens", {Shape{3}, DType::int32}}, {"label", {Shape{3}, DType::int32}}}));
+  EXPECT_EQ(read_window(*data.train, 0), (Window{{0, 1, 2}, {1, 2, 3}}));
+  EXPECT_EQ(read_window(*data.train, 2), (Window{{2, 3, 4}, {3, 4, 5}}));
+}
+
+TEST_F(Text, EvaluatesEachTokenButTheFirstOnce) {
+  const auto data = open_datasets(options_for("abcdefghij", 2, 0.6));
+  ASSERT_EQ(data.eval->size(), 2);
+  EXPECT_EQ(read_window(*data.eval, 0), (Window{{6, 7}, {7, 8}}));
+  EXPECT_EQ(read_window(*data.eval, 1), (Window{{8, 0}, {9, -1}}));
+}
+
+TEST_F(Text, EvaluationWithoutRemainderHasNoPadding) {
+  const auto data = open_datasets(options_for("abcdefghij", 3, 0.6));
+  ASSERT_EQ(data.eval->size(), 1);
+  EXPECT_EQ(read_window(*data.eval, 0), (Window{{6, 7, 8}, {7, 8, 9}}));
+}
+
+TEST_F(Text, EvaluationShorterThanOneWindowIsPadded) {
+  const auto data = open_datasets(options_for("abcdefghij", 5, 0.8));
+  ASSERT_EQ(data.eval->size(), 1);
+  EXPECT_EQ(read_window(*data.eval, 0), (Window{{8, 0, 0, 0, 0}, {9, -1, -1, -1, -1}}));
+}
+
+TEST_F(Text, SkipsNullDestinations) {
+  const auto data = open_datasets(options_for("abcdefghij", 2, 0.6));
+  int32_t labels[2] = {};
+  std::byte* const destinations[] = {nullptr, reinterpret_cast<std::byte*>(labels)};
+  data.train->read(1, destinations);
+  EXPECT_THAT(labels, ElementsAre(2, 3));
+}
+
+TEST_F(Text, RefusesWhatGivesNoSample) {
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_for("", 2, 0.5)); }), HasSubstr("empty"));
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_for("abcdef", 3, 0.5)); }),
+              HasSubstr("more than 3 characters to train on (context 3), found 3"));
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_for("abcdefghij", 2, 0.95)); }),
+              HasSubstr("found 1 behind the first 9"));
+  for (const double fraction : {0.0, 1.0, -0.5, 2.0})
+    EXPECT_THROW(open_datasets(options_for("abcdef", 2, fraction)), ConfigError);
+  EXPECT_THROW(open_datasets(options_for("abcdef", 0, 0.5)), ConfigError);
+}
+
+TEST_F(Text, IdentityIsOfContentAndSelection) {
+  const auto identity = [](const DataOptions& options) { return open_datasets(options).train->identity(); };
+  const auto base = identity(options_for("abcdefghij", 2, 0.6));
+  EXPECT_EQ(identity(options_for("abcdefghij", 2, 0.6)), base);
+  EXPECT_NE(identity(options_for("abcdefghij", 3, 0.6)), base);
+  EXPECT_NE(identity(options_for("abcdefghij", 2, 0.7)), base);
+  EXPECT_NE(identity(options_for("abcdeghijj", 2, 0.6)), base);
+  // The same tokens of other characters are other data.
+  EXPECT_NE(identity(options_for("klmnopqrst", 2, 0.6)), base);
+}
+
+}  // namespace
+}  // namespace lockstep
