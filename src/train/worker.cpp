@@ -187,35 +187,32 @@ Verdict Worker::evaluate() {
   const int64_t samples_each = division.leaves * division.micro_batch;
   const int64_t iterations = (data_.eval->size() + samples_each - 1) / samples_each;
   eval_batches_->start(0);
+  Verdict total;
   StepInputs inputs;
   for (int64_t i = 0; i < iterations; ++i) {
     inputs.iteration = static_cast<uint64_t>(i);
-    inputs.first_iteration = i == 0;
     evaluate_executor_->run(inputs);
+    const Verdict& part = verdict_of(programs_.evaluate);
+    total.loss_sum += part.loss_sum;
+    total.count += part.count;
+    total.correct += part.correct;
   }
-  for (const auto& instruction : programs_.evaluate.instructions)
-    for (const auto& operand : instruction.operands)
-      if (operand.role == Role::verdict) return *reinterpret_cast<const Verdict*>(memory_->at(programs_.evaluate, operand.range));
-  throw InternalError("the evaluation program agrees on nothing");
+  return total;
 }
 
 bool Worker::run_boundary(const std::function<bool()>& write) {
   write_checkpoint_ = write;
   boundary_executor_->run({});
   write_checkpoint_ = {};
-  for (const auto& instruction : programs_.boundary.instructions)
-    for (const auto& operand : instruction.operands)
-      if (operand.role == Role::verdict)
-        return reinterpret_cast<const Verdict*>(memory_->at(programs_.boundary, operand.range))->loss_sum == 0;
-  throw InternalError("the boundary program agrees on nothing");
+  return verdict_of(programs_.boundary).loss_sum == 0;
 }
 
-const Verdict& Worker::verdict() const {
-  for (const auto& instruction : programs_.step.instructions)
-    for (const auto& operand : instruction.operands)
-      if (operand.role == Role::verdict && operand.index == 0)
-        return *reinterpret_cast<const Verdict*>(memory_->at(programs_.step, operand.range));
-  throw InternalError("the step program agrees on nothing");
+const Verdict& Worker::verdict_of(const Program& program) const {
+  for (const auto& instruction : program.instructions)
+    if (instruction.kind == InstructionKind::agree)
+      for (const auto& operand : instruction.operands)
+        if (operand.role == Role::verdict) return *reinterpret_cast<const Verdict*>(memory_->at(program, operand.range));
+  throw InternalError(fmt::format("the {} program agrees on nothing", program.name));
 }
 
 float* Worker::parameter_data(int parameter) const {

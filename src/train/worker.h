@@ -81,7 +81,7 @@ class Worker {
   /// The boundary program: calls `write` on the rank that writes; true where all went well on all ranks.
   bool run_boundary(const std::function<bool()>& write);
 
-  const Verdict& verdict() const;
+  const Verdict& verdict() const { return verdict_of(programs_.step); }
   const CompiledRun& compiled() const { return *compiled_; }
   const CompiledRun::RankPrograms& programs() const { return programs_; }
   const Dataset& train_data() const { return *data_.train; }
@@ -97,6 +97,7 @@ class Worker {
   float* state_data(int parameter, int slot) const;
 
  private:
+  const Verdict& verdict_of(const Program& program) const;
   ExecutionContext make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches);
   void connect_lanes(Communicator& world, const Program& program, ExecutionContext& context);
 

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "train/worker.h"
+
+namespace lockstep {
+
+/// Parameters and statistics of a worker by name, as checkpoints and hashes see them.
+std::vector<NamedTensor> parameter_tensors(const Worker& worker);
+/// Optimizer state by name: "<parameter>.<slot>", for weights only.
+std::vector<NamedTensor> optimizer_tensors(const Worker& worker);
+
+uint64_t parameters_hash_of(const Worker& worker);
+/// Parameters and optimizer state.
+uint64_t state_hash_of(const Worker& worker);
+/// The hash of each tensor by name: to name the first that differs between two runs.
+std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker);
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#include "train/nonfinite.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+
+namespace lockstep {
+namespace {
+
+/// Index of the first element that is not finite, or -1.
+int64_t first_nonfinite(const Tensor& tensor) {
+  if (tensor.data == nullptr || tensor.dtype != DType::float32) return -1;
+  const auto* values = tensor.as<const float>();
+  const int64_t count = tensor.count();
+  for (int64_t i = 0; i < count; ++i)
+    if (!std::isfinite(values[i])) return i;
+  return -1;
+}
+
+std::string describe_finding(const Worker& worker, const KernelObservation& observation, const std::string& tensor,
+                             int64_t element, float value) {
+  const auto& node = worker.compiled().graph().nodes[static_cast<size_t>(observation.call.node)];
+  const auto& program = worker.programs().step;
+  const auto& instruction = program.instructions[static_cast<size_t>(observation.instruction)];
+  const char* phase = observation.call.phase == KernelPhase::forward ? "forward" : "backward";
+  return fmt::format("{} of layer {} ({}) made {} in {}, element {}, micro-batch {} of rank {} ({})", phase, node.name,
+                     name_of(node.op), std::isnan(value) ? "NaN" : "infinity", tensor, element, instruction.micro_batch,
+                     program.rank, describe(program, observation.instruction));
+}
+
+/// What a kernel call wrote, in the order in which it is worth naming.
+std::optional<std::string> examine(const Worker& worker, const KernelObservation& observation) {
+  const auto& call = observation.call;
+  const auto& graph = worker.compiled().graph();
+  const auto& node = graph.nodes[static_cast<size_t>(call.node)];
+  const auto look = [&](const Tensor& tensor, const std::string& name) -> std::optional<std::string> {
+    const int64_t element = first_nonfinite(tensor);
+    if (element < 0) return std::nullopt;
+    return describe_finding(worker, observation, name, element, tensor.as<const float>()[element]);
+  };
+  if (call.phase == KernelPhase::forward) {
+    for (size_t o = 0; o < call.outputs.size(); ++o)
+      if (auto found = look(call.outputs[o], fmt::format("its output {}", graph.values[static_cast<size_t>(node.outputs[o])].name)))
+        return found;
+    if (call.metrics != nullptr && !std::isfinite(call.metrics[kLossSum]))
+      return describe_finding(worker, observation, "the loss", 0, static_cast<float>(call.metrics[kLossSum]));
+    return std::nullopt;
+  }
+  for (size_t i = 0; i < call.input_gradients.size(); ++i)
+    if (auto found = look(call.input_gradients[i], fmt::format("the gradient of {}", graph.values[static_cast<size_t>(node.inputs[i])].name)))
+      return found;
+  for (size_t p = 0; p < call.parameter_gradients.size(); ++p)
+    if (auto found = look(call.parameter_gradients[p], fmt::format("the gradient of parameter {}",
+                                                                  graph.parameters[static_cast<size_t>(node.parameters[p])].name)))
+      return found;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string locate_nonfinite(Worker& worker, Communicator& world, const StepInputs& inputs) {
+  std::string finding;
+  const auto& graph = worker.compiled().graph();
+  for (size_t p = 0; p < graph.parameters.size() && finding.empty(); ++p) {
+    const auto& parameter = graph.parameters[p];
+    const Tensor values{worker.parameter_data(static_cast<int>(p)), parameter.spec.shape};
+    if (const int64_t element = first_nonfinite(values); element >= 0)
+      finding = fmt::format("parameter {} is not finite before the step, element {}: the step before this one overflowed",
+                            parameter.name, element);
+  }
+  worker.replay_step(inputs, [&](const KernelObservation& observation) {
+    if (finding.empty())
+      if (const auto found = examine(worker, observation)) finding = *found;
+  });
+  const auto findings = gather_texts(world, finding, std::chrono::minutes(5));
+  for (const auto& text : findings)
+    if (!text.empty()) return text;
+  return "every kernel's result was finite in the replay: the sum of finite gradients overflowed, or the hardware erred";
+}
+
+}  // namespace lockstep

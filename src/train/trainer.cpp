@@ -1,0 +1,130 @@
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+#include "lockstep/error.h"
+#include "train/initialize.h"
+#include "train/nonfinite.h"
+#include "train/run_checkpoints.h"
+
+namespace lockstep {
+
+Trainer::Trainer(Worker& worker, Communicator& world, TrainerEvents events, TrainerRunOptions options)
+    : worker_(worker),
+      world_(world),
+      events_(std::move(events)),
+      options_(std::move(options)),
+      config_(worker.compiled().config()) {}
+
+void Trainer::prepare() {
+  const auto& graph = worker_.compiled().graph();
+  for (size_t p = 0; p < graph.parameters.size(); ++p)
+    initialize_parameter(graph.parameters[p], config_.trainer.seed, worker_.parameter_data(static_cast<int>(p)));
+  if (config_.checkpoint.resume != ResumePolicy::never) resume();
+  outcome_.first_step = step_;
+  saved_step_ = step_ > 0 ? step_ : -1;
+  if (step_ < worker_.total_steps()) worker_.start_reading(static_cast<uint64_t>(step_));
+}
+
+void Trainer::resume() {
+  RunCheckpoints checkpoints(options_.output_directory, worker_, events_.on_message);
+  RestoredState restored;
+  if (config_.checkpoint.resume == ResumePolicy::path) {
+    checkpoints.restore(world_, config_.checkpoint.resume_path, restored);
+  } else if (options_.output_directory.empty() || !checkpoints.restore_newest(world_, restored)) {
+    return;
+  }
+  step_ = restored.step;
+  if (events_.on_message) events_.on_message(fmt::format("resumed after step {} from {}", step_, restored.path));
+}
+
+TrainingOutcome Trainer::run() {
+  const int64_t total = worker_.total_steps();
+  const auto due = [&](int64_t every) { return every > 0 && step_ % every == 0 && step_ < total; };
+  while (step_ < total && !stop_) {
+    train_one_step();
+    if (worker_.has_eval_data() && due(config_.trainer.eval_every_steps)) evaluate();
+    if (due(config_.checkpoint.every_steps)) save_checkpoint();
+  }
+  outcome_.stopped = step_ < total;
+  if (worker_.has_eval_data() && config_.trainer.eval_at_end && !outcome_.stopped) evaluate();
+  if (config_.checkpoint.at_end || outcome_.stopped) save_checkpoint();
+  outcome_.steps = step_;
+  outcome_.epochs = static_cast<double>(step_) * static_cast<double>(config_.trainer.global_batch) /
+                    static_cast<double>(worker_.train_data().size());
+  return outcome_;
+}
+
+StepInputs Trainer::inputs_of(int64_t step) const {
+  StepInputs inputs;
+  inputs.iteration = static_cast<uint64_t>(step);
+  inputs.constants.step = static_cast<uint64_t>(step);
+  inputs.constants.seed = config_.trainer.seed;
+  inputs.constants.learning_rate = learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
+  inputs.constants.beta1_power = std::pow(config_.optimizer.beta1, static_cast<double>(step + 1));
+  inputs.constants.beta2_power = std::pow(config_.optimizer.beta2, static_cast<double>(step + 1));
+  inputs.stop_requested = options_.stop_requested && options_.stop_requested() ? 1 : 0;
+  return inputs;
+}
+
+void Trainer::train_one_step() {
+  const StepInputs inputs = inputs_of(step_);
+  const double waited_before = worker_.data_wait_ms();
+  worker_.run_step(inputs);
+  const Verdict& verdict = worker_.verdict();
+  if (verdict.finite == 0 && config_.trainer.nonfinite != NonFinitePolicy::ignore) handle_nonfinite(inputs);
+  ++step_;
+  stop_ = verdict.stop_requested > 0;
+  outcome_.train_loss = verdict.mean_loss();
+  if (!events_.on_step) return;
+  const IterationTimes times = worker_.step_times();
+  events_.on_step({.step = step_,
+                   .loss = verdict.mean_loss(),
+                   .learning_rate = inputs.constants.learning_rate,
+                   .gradient_norm = verdict.gradient_norm,
+                   .correct = verdict.correct,
+                   .count = verdict.count,
+                   .step_ms = times.total_ms,
+                   .exposed_communication_ms = times.exposed_communication_ms,
+                   .data_wait_ms = worker_.data_wait_ms() - waited_before});
+}
+
+void Trainer::handle_nonfinite(const StepInputs& inputs) {
+  const Verdict verdict = worker_.verdict();
+  std::string message = fmt::format("step {}: loss {} and gradient norm {} are not both finite; parameters are as before this step",
+                                    step_ + 1, verdict.mean_loss(), verdict.gradient_norm);
+  if (config_.trainer.nonfinite == NonFinitePolicy::locate)
+    message += "\n  first: " + locate_nonfinite(worker_, world_, inputs);
+  throw CollectiveError(message + "\nLower optimizer.learning_rate, add warm-up or set trainer.clip_norm; check the data near this step.",
+                        ExitCode::internal);
+}
+
+void Trainer::evaluate() {
+  const auto begin = Clock::now();
+  const Verdict verdict = worker_.evaluate();
+  EvaluationRecord record{.step = step_,
+                          .loss = verdict.mean_loss(),
+                          .accuracy = verdict.count > 0 ? verdict.correct / verdict.count : 0,
+                          .milliseconds = milliseconds_between(begin, Clock::now())};
+  outcome_.evaluation = record;
+  if (events_.on_evaluation) events_.on_evaluation(record);
+}
+
+void Trainer::save_checkpoint() {
+  if (options_.output_directory.empty() || saved_step_ == step_) return;
+  RunCheckpoints checkpoints(options_.output_directory, worker_, events_.on_message);
+  const std::string path = checkpoints.save(world_, step_);
+  saved_step_ = step_;
+  if (events_.on_checkpoint) events_.on_checkpoint(step_, path);
+}
+
+EvaluationRecord Trainer::evaluate_only() {
+  evaluate();
+  return *outcome_.evaluation;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/worker.h"
+
+namespace lockstep {
+
+/// What is known about a step once it is complete.
+struct StepRecord {
+  int64_t step = 0;                ///< steps complete, counted from 1
+  double loss = 0;                 ///< mean over the global batch
+  double learning_rate = 0;
+  double gradient_norm = 0;        ///< before clipping
+  double correct = 0, count = 0;   ///< of the global batch
+  double step_ms = 0;
+  double exposed_communication_ms = 0;
+  double data_wait_ms = 0;         ///< of this step, on this rank
+};
+
+struct EvaluationRecord {
+  int64_t step = 0;
+  double loss = 0;
+  double accuracy = 0;             ///< share of positions where the largest logit is right; classifiers only
+  double milliseconds = 0;
+};
+
+/// What the loop tells whoever watches. All may be empty; called on every rank.
+struct TrainerEvents {
+  std::function<void(const StepRecord&)> on_step;
+  std::function<void(const EvaluationRecord&)> on_evaluation;
+  std::function<void(int64_t step, const std::string& path)> on_checkpoint;
+  std::function<void(const std::string& message)> on_message;     ///< for people; rank 0 alone
+};
+
+struct TrainerRunOptions {
+  std::string output_directory;    ///< empty: nothing is saved
+  std::function<bool()> stop_requested;   ///< asked once per step; ranks stop when any of them says so
+};
+
+struct TrainingOutcome {
+  int64_t first_step = 0;          ///< 0, or where a checkpoint was resumed
+  int64_t steps = 0;               ///< complete, from the beginning of the training
+  double epochs = 0;
+  double train_loss = 0;           ///< of the last step
+  std::optional<EvaluationRecord> evaluation;   ///< the last one
+  bool stopped = false;            ///< by request, before the last step
+};
+
+/// The loop: step after step, evaluation and checkpoints when they are due. It owns the loop alone; everything that
+/// computes or communicates is the worker's.
+class Trainer {
+ public:
+  /// `world`: for locating non-finite values and resuming; must outlive the trainer, as must `worker`.
+  Trainer(Worker& worker, Communicator& world, TrainerEvents events, TrainerRunOptions options);
+
+  /// COLLECTIVE: initial parameters, or those of a checkpoint as the config's resume policy says.
+  void prepare();
+  /// COLLECTIVE: trains to the end, or to an agreed stop. REQUIRES: prepare().
+  TrainingOutcome run();
+  /// COLLECTIVE: the evaluation set with the parameters as they are. REQUIRES: prepare().
+  EvaluationRecord evaluate_only();
+  int64_t next_step() const { return step_; }
+
+ private:
+  StepInputs inputs_of(int64_t step) const;
+  void train_one_step();
+  void handle_nonfinite(const StepInputs& inputs);
+  void evaluate();
+  void save_checkpoint();
+  void resume();
+
+  Worker& worker_;
+  Communicator& world_;
+  TrainerEvents events_;
+  TrainerRunOptions options_;
+  const RunConfig& config_;
+  int64_t step_ = 0;               ///< steps complete
+  int64_t saved_step_ = -1;
+  TrainingOutcome outcome_;
+  bool stop_ = false;
+};
+
+}  // namespace lockstep
