@@ -19,19 +19,21 @@ enum class ReduceOp { sum, max, min };
 /// One direction of a point-to-point transfer of raw bytes. Zero bytes are allowed and still match.
 struct Transfer {
   enum class Direction { send, receive } direction;
-  int peer;                 ///< rank in the communicator; a rank may not name itself
-  void* data;               ///< REQUIRES for send: unchanged until the operation is complete
-  int64_t size_bytes;       ///< both sides state the same size, or a CommError results where the backend can tell
+  int peer;            ///< rank in the communicator; a rank may not name itself
+  void* data;          ///< REQUIRES for send: unchanged until the operation is complete
+  int64_t size_bytes;  ///< both sides state the same size, or a CommError results where the backend can tell
 };
 
 /// A group of processes (or threads) that exchange data in one agreed order.
 ///
-/// Every operation only *starts*: it returns at once and is complete when test() returns true or synchronize()
-/// returns. Operations of one communicator complete in the order in which they were started. Buffers belong to the
-/// operation until then. On devices with streams the operation is enqueued on `stream` and test() asks the device.
+/// Every operation only *starts*: it returns at once and is complete when test() returns true or
+/// synchronize() returns. Operations of one communicator complete in the order in which they were started.
+/// Buffers belong to the operation until then. On devices with streams the operation is enqueued on `stream`
+/// and test() asks the device.
 ///
 /// COLLECTIVE: all ranks call the same operations with matching sizes in the same order. Counts may be 0.
-/// Thread-safety: one thread at a time per communicator; different communicators may be used from different threads.
+/// Thread-safety: one thread at a time per communicator, except abort(), which any thread may call; different
+/// communicators may be used from different threads.
 /// Errors: CommError, after which the communicator is dead and only abort() and destruction are allowed.
 class Communicator {
  public:
@@ -41,31 +43,34 @@ class Communicator {
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;
 
-  /// COLLECTIVE: blocks. Ranks with equal `color` form a new communicator, ordered by `key`, then by old rank; a
-  /// negative color gives null. Traffic of different communicators never mixes.
+  /// COLLECTIVE: blocks. Ranks with equal `color` form a new communicator, ordered by `key`, then by old
+  /// rank; a negative color gives null. Traffic of different communicators never mixes.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  /// In place over `count` elements of float32, float64 or int32 ("dtype not supported" is a CommError elsewhere).
-  /// The order of summation is the library's own.
+  /// In place over `count` elements of float32, float64 or int32 ("dtype not supported" is a CommError
+  /// elsewhere). The order of summation is the library's own.
   virtual void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) = 0;
-  /// `data` holds size() blocks of `count` elements; afterwards block rank() holds the reduction, the others are
-  /// unspecified.
+  /// `data` holds size() blocks of `count` elements; afterwards block rank() holds the reduction, the others
+  /// are unspecified.
   virtual void reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) = 0;
-  /// `data` holds size() blocks of `block_bytes`; block rank() is this rank's contribution, the others are filled.
+  /// `data` holds size() blocks of `block_bytes`; block rank() is this rank's contribution, the others are
+  /// filled.
   virtual void all_gather(void* data, int64_t block_bytes, Stream& stream) = 0;
   virtual void broadcast(void* data, int64_t size_bytes, int root, Stream& stream) = 0;
-  /// All transfers start together. Matching is first-in first-out per pair of ranks and direction. No transfer may
-  /// rely on another one being buffered: the exchange completes when every partner has reached its own.
+  /// All transfers start together. Matching is first-in first-out per pair of ranks and direction. No
+  /// transfer may rely on another one being buffered: the exchange completes when every partner has reached
+  /// its own.
   virtual void exchange(std::span<const Transfer> transfers, Stream& stream) = 0;
   virtual void barrier(Stream& stream) = 0;
 
   /// Makes progress without blocking; true when everything started so far is complete.
   virtual bool test() = 0;
-  /// Blocks (polling, and giving up its core between polls) until everything started is complete; throws CommError
-  /// naming the operation, the rank and the time waited once `deadline` has passed.
+  /// Blocks (polling, and giving up its core between polls) until everything started is complete; throws
+  /// CommError naming the operation, the rank and the time waited once `deadline` has passed.
   virtual void synchronize(Stream& stream, Deadline deadline) = 0;
-  /// Marks the communicator dead on every rank that can be reached: their pending and later operations throw
-  /// CommError with `reason`. Returns at once. Never throws.
+  /// Marks the communicator dead on every rank that the backend can reach (local: all; mpi: this one, the
+  /// others learn of it from the control plane): their pending and later operations throw CommError with
+  /// `reason`. Returns at once. Never throws.
   virtual void abort(std::string_view reason) noexcept = 0;
 };
 
@@ -75,15 +80,15 @@ std::unique_ptr<Communicator> make_solo_communicator();
 /// Communicators for `size` threads of this process, for tests: element r belongs to rank r's thread.
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size);
 
-/// Owns MPI's initialisation. Made once, in main's frame; destroyed last. `make_mpi_environment` works without mpirun
-/// too (then the world is one process).
+/// Owns MPI's initialisation. Made once, in main's frame; destroyed last. `make_mpi_environment` works
+/// without mpirun too (then the world is one process).
 class MpiEnvironment {
  public:
   virtual ~MpiEnvironment() = default;
-  virtual std::unique_ptr<Communicator> world() = 0;   ///< COLLECTIVE: a fresh duplicate of the world
+  virtual std::unique_ptr<Communicator> world() = 0;  ///< COLLECTIVE: a fresh duplicate of the world
   virtual std::string host_name() const = 0;
-  /// COLLECTIVE: barrier and MPI_Finalize; after it no communicator may be used. Without it, destruction finalizes
-  /// nothing and the process must leave by abort_job.
+  /// COLLECTIVE: barrier and MPI_Finalize; after it no communicator may be used. Without it, destruction
+  /// finalizes nothing and the process must leave by abort_job.
   virtual void finish() = 0;
   /// Ends the whole job with `code`; does not return.
   [[noreturn]] virtual void abort_job(int code) noexcept = 0;

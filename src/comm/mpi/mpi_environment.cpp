@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "comm/communicator.h"
+#include "comm/mpi/check.h"
+#include "comm/mpi/large_counts.h"
+#include "comm/mpi/mpi_communicator.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+class Environment : public MpiEnvironment {
+ public:
+  Environment() {
+    int initialized = 0, level = 0;
+    check_mpi(MPI_Initialized(&initialized));
+    ensure(initialized == 0, "MPI is initialised twice");
+    // Each lane of a step program has a communicator and, where cores are spare, a thread of its own.
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
+    if (level < MPI_THREAD_MULTIPLE)
+      throw DeviceError(
+          fmt::format("this MPI library supports thread level {} only, and lockstep needs {} "
+                      "(MPI_THREAD_MULTIPLE); use an MPI that was built with thread support",
+                      level, MPI_THREAD_MULTIPLE));
+    // Calls without a communicator of ours, such as making a datatype, report errors through the world's
+    // handler.
+    check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  }
+
+  std::unique_ptr<Communicator> world() override {
+    return world_counting_to(std::numeric_limits<int>::max());
+  }
+
+  std::unique_ptr<Communicator> world_counting_to(int64_t largest_count) const {
+    MPI_Comm copy = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy));
+    return std::make_unique<MpiCommunicator>(copy, "world", largest_count);
+  }
+
+  std::string host_name() const override {
+    std::array<char, 256> name{};
+    if (gethostname(name.data(), name.size() - 1) != 0) return "unknown host";
+    return name.data();
+  }
+
+  void finish() override {
+    check_mpi(MPI_Barrier(MPI_COMM_WORLD));
+    check_mpi(MPI_Finalize());
+  }
+
+  void abort_job(int code) noexcept override {
+    MPI_Abort(MPI_COMM_WORLD, code);
+    _exit(code);  // MPI_Abort is only "best effort"
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<MpiEnvironment> make_mpi_environment() { return std::make_unique<Environment>(); }
+
+std::unique_ptr<Communicator> make_world_counting_to(MpiEnvironment& environment, int64_t largest_count) {
+  return dynamic_cast<Environment&>(environment).world_counting_to(largest_count);
+}
+
+bool started_by_mpi_launcher() {
+  // Open MPI's mpirun; srun --mpi=pmix and any PMIx launcher; Hydra and srun --mpi=pmi2. SLURM_* alone does
+  // not tell: it is set in a batch script's shell, too.
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"})
+    if (std::getenv(name) != nullptr) return true;
+  return false;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+#include "comm/host_communicator.h"
+
+namespace lockstep {
+namespace {
+
+/// A group of one: in place, every collective is its own result.
+class SoloCommunicator : public HostCommunicator {
+ public:
+  explicit SoloCommunicator(std::string name)
+      : HostCommunicator(std::move(name), 0, 1, std::make_shared<Death>()) {}
+
+  std::string_view backend() const override { return "solo"; }
+  std::unique_ptr<Communicator> split(int color, int) override {
+    check_alive();
+    if (color < 0) return nullptr;
+    return std::make_unique<SoloCommunicator>(name() + "/" + std::to_string(color));
+  }
+  bool test() override {
+    check_alive();
+    return true;
+  }
+  void synchronize(Stream&, Deadline) override { check_alive(); }
+
+ protected:
+  void start(Operation) override {}
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_solo_communicator() { return std::make_unique<SoloCommunicator>("world"); }
+
+}  // namespace lockstep

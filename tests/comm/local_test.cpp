@@ -1,0 +1,147 @@
+#include <gmock/gmock.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "comm/conformance.h"
+#include "comm/conformance_support.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Runs `body` on one thread for each rank of a new world.
+void run_ranks(int size, const std::function<void(Communicator&)>& body) {
+  auto ranks = make_local_communicators(size);
+  std::vector<std::thread> threads;
+  for (auto& comm : ranks)
+    threads.emplace_back([&body, &comm] {
+      try {
+        body(*comm);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+        comm->abort("another rank's test failed");
+      }
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+class Local : public testing::TestWithParam<std::tuple<int, ConformanceCheck>> {};
+
+TEST_P(Local, Conforms) { run_ranks(std::get<0>(GetParam()), std::get<1>(GetParam()).run); }
+
+INSTANTIATE_TEST_SUITE_P(Checks, Local,
+                         testing::Combine(testing::Values(1, 2, 3, 4, 5),
+                                          testing::ValuesIn(conformance_checks().begin(),
+                                                            conformance_checks().end())),
+                         [](const auto& info) {
+                           return std::string(std::get<1>(info.param).name) +
+                                  std::to_string(std::get<0>(info.param));
+                         });
+
+TEST(LocalCommunicator, BuffersNothing) {
+  // Both send before they receive: passes in MPI as long as messages are small.
+  std::atomic<int> hung = 0;
+  run_ranks(2, [&](Communicator& world) {
+    HostStream stream;
+    const int peer = 1 - world.rank();
+    int32_t out = 1, in = 0;
+    EXPECT_FALSE(comm_error_of([&] {
+                   world.exchange(std::array{send_to(peer, &out, 4)}, stream);
+                   world.synchronize(stream, soon());
+                   world.exchange(std::array{receive_from(peer, &in, 4)}, stream);
+                   world.synchronize(stream, soon());
+                 }).empty());
+    hung += in == 0;
+  });
+  EXPECT_EQ(hung, 2);
+}
+
+TEST(LocalCommunicator, RunsOneOperationAtATime) {
+  // Both post a send and then a receive without waiting: a stream of NCCL calls would stand still as well.
+  run_ranks(2, [&](Communicator& world) {
+    HostStream stream;
+    const int peer = 1 - world.rank();
+    int32_t out = 1, in = 0;
+    world.exchange(std::array{send_to(peer, &out, 4)}, stream);
+    world.exchange(std::array{receive_from(peer, &in, 4)}, stream);
+    EXPECT_THAT(comm_error_of([&] { world.synchronize(stream, soon()); }),
+                HasSubstr("still waiting for send of 4 bytes to rank"));
+    EXPECT_EQ(in, 0);
+  });
+}
+
+TEST(LocalCommunicator, TellsBothSidesThatSizesDiffer) {
+  run_ranks(2, [](Communicator& world) {
+    HostStream stream;
+    std::array<std::byte, 16> data{};
+    EXPECT_THAT(comm_error_of([&] {
+                  const auto transfer =
+                      world.rank() == 0 ? send_to(1, data.data(), 16) : receive_from(0, data.data(), 12);
+                  world.exchange(std::array{transfer}, stream);
+                  world.synchronize(stream, patience());
+                }),
+                HasSubstr("rank 0 sends 16 bytes to rank 1, which expects 12 bytes"));
+  });
+}
+
+TEST(LocalCommunicator, TellsAllThatCollectivesDiffer) {
+  run_ranks(3, [](Communicator& world) {
+    HostStream stream;
+    std::array<float, 4> data{};
+    EXPECT_THAT(comm_error_of([&] {
+                  world.all_reduce(data.data(), world.rank() == 2 ? 3 : 4, DType::float32, ReduceOp::sum,
+                                   stream);
+                  world.synchronize(stream, patience());
+                }),
+                HasSubstr("rank 0 started all_reduce of 4 float32 (sum), "
+                          "rank 2 started all_reduce of 3 float32 (sum)"));
+  });
+}
+
+TEST(LocalCommunicator, AbortWakesTheOthersWithTheReason) {
+  run_ranks(4, [](Communicator& world) {
+    HostStream stream;
+    if (world.rank() == 3) return world.abort("rank 3 ran out of data");
+    EXPECT_THAT(comm_error_of([&] {
+                  world.barrier(stream);
+                  world.synchronize(stream, patience());
+                }),
+                HasSubstr("rank 3 ran out of data"));
+  });
+}
+
+TEST(LocalCommunicator, AbortEndsASplitThatNotAllRanksEnter) {
+  run_ranks(2, [](Communicator& world) {
+    if (world.rank() == 1) return world.abort("no split today");
+    EXPECT_THAT(comm_error_of([&] { world.split(0, 0); }), HasSubstr("no split today"));
+  });
+}
+
+TEST(LocalCommunicator, NamesTheRanksThatHaveNotEntered) {
+  run_ranks(3, [](Communicator& world) {
+    HostStream stream;
+    if (world.rank() != 0) return;
+    world.barrier(stream);
+    const std::string message = comm_error_of([&] { world.synchronize(stream, soon()); });
+    EXPECT_THAT(message, HasSubstr("rank 1, which has started nothing, rank 2, which has started nothing"));
+  });
+}
+
+TEST(LocalCommunicator, GoingAwayWithBuffersInUseIsAnErrorOfTheOthers) {
+  auto ranks = make_local_communicators(2);
+  HostStream stream;
+  int32_t value = 0;
+  ranks[0]->exchange(std::array{send_to(1, &value, 4)}, stream);
+  ranks[0].reset();
+  EXPECT_THAT(comm_error_of([&] { ranks[1]->test(); }),
+              HasSubstr("rank 0 went away with operations outstanding"));
+}
+
+TEST(LocalCommunicator, NeedsARank) { EXPECT_THROW(make_local_communicators(0), ConfigError); }
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+/// The MPI environment of a test program whose main is mpi_main.cpp.
+MpiEnvironment& test_environment();
+
+}  // namespace lockstep
