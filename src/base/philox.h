@@ -3,13 +3,9 @@
 #include <array>
 #include <cstdint>
 
-namespace lockstep {
+#include "base/host_device.h"
 
-#if defined(__CUDACC__)
-#define LOCKSTEP_HOST_DEVICE __host__ __device__
-#else
-#define LOCKSTEP_HOST_DEVICE
-#endif
+namespace lockstep {
 
 /// Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
 /// (SC 2011). A pure function of (counter, key): the same numbers on every thread, rank and device.
