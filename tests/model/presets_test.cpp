@@ -1,0 +1,163 @@
+#include "model/presets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lockstep/error.h"
+#include "model/graph.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> layer_names(const ModelSpec& spec) {
+  std::vector<std::string> names;
+  for (const auto& layer : spec.layers) names.push_back(layer.name);
+  return names;
+}
+
+std::vector<std::string> parameter_names(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const auto& parameter : graph.parameters) names.push_back(parameter.name);
+  return names;
+}
+
+const Parameter& parameter(const Graph& graph, const std::string& name) {
+  for (const auto& parameter : graph.parameters)
+    if (parameter.name == name) return parameter;
+  throw std::out_of_range(name);
+}
+
+template <class Options>
+std::string refusal(ModelSpec (*make)(const Options&), const Options& options) {
+  try {
+    make(options);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Mlp, HasTheParametersOf784_256_128_10) {
+  // 784*256 + 256 + 256*128 + 128 + 128*10 + 10
+  EXPECT_EQ(make_graph(make_mlp({})).parameter_count(), 235146);
+}
+
+TEST(Mlp, NamesItsLayers) {
+  EXPECT_THAT(layer_names(make_mlp({.hidden = {8}, .dropout = 0.5f})),
+              ElementsAre("flatten", "fc1", "relu1", "drop1", "fc2", "loss"));
+}
+
+TEST(Mlp, WithoutHiddenLayersIsALinearClassifier) {
+  EXPECT_EQ(make_graph(make_mlp({.image = {2, 3, 1}, .hidden = {}, .classes = 4})).parameter_count(), 28);
+}
+
+TEST(Mlp, RefusesNonsense) {
+  EXPECT_THAT(refusal(make_mlp, {.hidden = {16, 0}}), HasSubstr("hidden[1]"));
+  EXPECT_THAT(refusal(make_mlp, {.classes = 1}), HasSubstr("classes"));
+  EXPECT_THAT(refusal(make_mlp, {.dropout = 1.0f}), HasSubstr("dropout"));
+  EXPECT_THAT(refusal(make_mlp, {.dropout = NAN}), HasSubstr("dropout"));
+}
+
+TEST(Lenet, HasTheParametersOfLenet5) { EXPECT_EQ(make_graph(make_lenet({})).parameter_count(), 61706); }
+
+TEST(Lenet, NamesItsLayers) {
+  EXPECT_THAT(layer_names(make_lenet({})),
+              ElementsAre("conv1", "relu1", "pool1", "conv2", "relu2", "pool2", "flatten", "fc1", "relu3",
+                          "fc2", "relu4", "fc3", "loss"));
+}
+
+TEST(Lenet, PutsBatchNormBehindConvolutionsAndDropoutBeforeTheLastTwoLinearLayers) {
+  EXPECT_THAT(layer_names(make_lenet({.dropout = 0.25f, .batch_norm = true})),
+              ElementsAre("conv1", "bn1", "relu1", "pool1", "conv2", "bn2", "relu2", "pool2", "flatten",
+                          "fc1", "relu3", "drop1", "fc2", "relu4", "drop2", "fc3", "loss"));
+}
+
+TEST(Lenet, RefusesImagesThatShrinkToNothing) {
+  EXPECT_THAT(refusal(make_lenet, {.image = {11, 28, 1}}), HasSubstr("12 x 12"));
+  EXPECT_THAT(refusal(make_lenet, {.image = {784}}), HasSubstr("12 x 12"));
+  EXPECT_NO_THROW(make_lenet({.image = {12, 12, 3}}));
+}
+
+GptOptions small_gpt() { return {.vocabulary = 65, .context = 16, .layers = 2, .heads = 4, .width = 32}; }
+
+TEST(Gpt, HasTheParametersOfGpt2Small) {
+  const auto graph =
+      make_graph(make_gpt({.vocabulary = 50257, .context = 1024, .layers = 12, .heads = 12, .width = 768}));
+  EXPECT_EQ(graph.parameter_count(), 124439808);
+}
+
+TEST(Gpt, AnUntiedHeadAddsVocabularyTimesWidth) {
+  auto options = small_gpt();
+  const auto tied = make_graph(make_gpt(options)).parameter_count();
+  options.tied_head = false;
+  EXPECT_EQ(make_graph(make_gpt(options)).parameter_count(), tied + 65 * 32);
+}
+
+TEST(Gpt, WithoutBiasHasOnlyWeights) {
+  auto options = small_gpt();
+  options.bias = false;
+  for (const auto& name : parameter_names(make_graph(make_gpt(options))))
+    EXPECT_THAT(name, ::testing::EndsWith(".weight"));
+}
+
+TEST(Gpt, NamesParametersAsHuggingFaceDoes) {
+  auto options = small_gpt();
+  options.layers = 1;
+  EXPECT_THAT(
+      parameter_names(make_graph(make_gpt(options))),
+      ElementsAre("wte.weight", "wpe.weight", "h.0.ln_1.weight", "h.0.ln_1.bias", "h.0.attn.c_attn.weight",
+                  "h.0.attn.c_attn.bias", "h.0.attn.c_proj.weight", "h.0.attn.c_proj.bias", "h.0.ln_2.weight",
+                  "h.0.ln_2.bias", "h.0.mlp.c_fc.weight", "h.0.mlp.c_fc.bias", "h.0.mlp.c_proj.weight",
+                  "h.0.mlp.c_proj.bias", "ln_f.weight", "ln_f.bias"));
+}
+
+TEST(Gpt, InitializesAsGpt2) {
+  const auto graph = make_graph(make_gpt(small_gpt()));
+  const Initializer normal{Initializer::Kind::normal, 0.02f};
+  EXPECT_EQ(parameter(graph, "wte.weight").spec.init, normal);
+  EXPECT_EQ(parameter(graph, "wpe.weight").spec.init, normal);
+  EXPECT_EQ(parameter(graph, "h.1.attn.c_attn.weight").spec.init, normal);
+  EXPECT_EQ(parameter(graph, "h.1.mlp.c_fc.bias").spec.init.kind, Initializer::Kind::zero);
+  // 0.02 / sqrt(2 * 2 layers)
+  EXPECT_FLOAT_EQ(parameter(graph, "h.1.attn.c_proj.weight").spec.init.scale, 0.01f);
+  EXPECT_FLOAT_EQ(parameter(graph, "h.0.mlp.c_proj.weight").spec.init.scale, 0.01f);
+}
+
+TEST(Gpt, AddsEachBranchToItsOwnInput) {
+  auto options = small_gpt();
+  options.dropout = 0.1f;
+  for (const auto& layer : make_gpt(options).layers) {
+    if (layer.name == "h.0.attn.residual") {
+      EXPECT_THAT(layer.inputs, ElementsAre("drop", "h.0.attn.drop"));
+    }
+    if (layer.name == "h.0.mlp.residual") {
+      EXPECT_THAT(layer.inputs, ElementsAre("h.0.attn.residual", "h.0.mlp.drop"));
+    }
+    if (layer.name == "h.1.attn.residual") {
+      EXPECT_THAT(layer.inputs, ElementsAre("h.0.mlp.residual", "h.1.attn.drop"));
+    }
+    if (layer.name == "h.0.attn.core") {
+      EXPECT_EQ(std::get<Attention>(layer.op).dropout, 0.1f);
+    }
+  }
+}
+
+TEST(Gpt, RefusesNonsense) {
+  auto options = small_gpt();
+  options.heads = 5;
+  EXPECT_THAT(refusal(make_gpt, options), HasSubstr("nearest are 30 and 35"));
+  options = small_gpt();
+  options.layers = int64_t{1} << 62;
+  EXPECT_THAT(refusal(make_gpt, options), HasSubstr("layers must be from 1 to 4096"));
+  options = small_gpt();
+  options.vocabulary = 0;
+  EXPECT_THAT(refusal(make_gpt, options), HasSubstr("vocabulary"));
+}
+
+}  // namespace
+}  // namespace lockstep

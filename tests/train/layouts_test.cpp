@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include "train/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+// Small models that hold everything which could depend on a layout: dropout, batch norm, ties, forks, accumulation,
+// clipping, warm-up; global batch 12 over V = 4 leaves of 3 samples in micro-batches of 1 or 3.
+constexpr const char* kCommon = R"(
+format_version: 1
+trainer { steps: 6 global_batch: 12 virtual_replicas: 4 seed: 7 clip_norm: 0.5 eval_every_steps: 3 }
+optimizer { learning_rate: 0.01 adamw {} weight_decay: 0.1 schedule { warmup_steps: 2 cosine { minimum: 0.001 } } }
+parallel { reduction: REPRODUCIBLE bucket_bytes: 2048 }
+)";
+
+const char* kMlp = R"(
+model { mlp { image: 6 image: 6 image: 1 hidden: 17 hidden: 13 classes: 5 dropout: 0.3 } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 5 shape: 6 shape: 6 shape: 1 } }
+)";
+const char* kLenet = R"(
+model { lenet { image: 16 image: 16 image: 1 classes: 4 dropout: 0.2 batch_norm: true } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 4 shape: 16 shape: 16 shape: 1 } }
+)";
+
+RunConfig config_of(const char* model, const std::vector<std::string>& overrides = {}) {
+  return parse_run_config(std::string(kCommon) + model, "test", overrides);
+}
+
+void expect_same_on_all_layouts(const RunConfig& config) {
+  const Trace one = train_on_threads(config, 1);
+  ASSERT_EQ(one.losses.size(), 6u);
+  EXPECT_NE(one.losses.front(), one.losses.back());
+  for (const int ranks : {2, 3, 4}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
+}
+
+TEST(Layouts, MlpWithDropoutHasTheSameBitsOnAnyNumberOfWorkers) { expect_same_on_all_layouts(config_of(kMlp)); }
+
+TEST(Layouts, LenetWithBatchNormHasTheSameBitsOnAnyNumberOfWorkers) { expect_same_on_all_layouts(config_of(kLenet)); }
+
+TEST(Layouts, SmallMicroBatchesHaveTheSameBitsOnAnyNumberOfWorkers) {
+  expect_same_on_all_layouts(config_of(kMlp, {"trainer.micro_batch=1"}));
+}
+
+TEST(Layouts, SevenLeavesDivideAmongAnyNumberOfWorkers) {
+  const RunConfig config = config_of(kMlp, {"trainer.virtual_replicas=7", "trainer.global_batch=14"});
+  const Trace one = train_on_threads(config, 1);
+  for (const int ranks : {2, 3, 5, 7}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
+}
+
+TEST(Layouts, BucketSizesChangeNoBit) {
+  const Trace one = train_on_threads(config_of(kMlp), 2);
+  EXPECT_EQ(train_on_threads(config_of(kMlp, {"parallel.bucket_bytes=1"}), 2), one);
+  EXPECT_EQ(train_on_threads(config_of(kMlp, {"parallel.bucket_bytes=100000000"}), 2), one);
+}
+
+TEST(Layouts, LanesThatRunAtOnceGiveTheSameBits) {
+  const Trace one = train_on_threads(config_of(kMlp), 1);
+  for (const uint64_t seed : {1, 2, 3}) {
+    const TraceOptions options{.asynchronous = AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200}, .output_directory = {}};
+    EXPECT_EQ(train_on_threads(config_of(kMlp), 2, options), one);
+    EXPECT_EQ(train_on_threads(config_of(kMlp), 3, options), one);
+  }
+}
+
+TEST(Layouts, UpdatingBucketsAsTheyLandChangesNoBit) {
+  const std::vector<std::string> no_clipping{"trainer.clip_norm=0"};
+  const Trace one = train_on_threads(config_of(kMlp, no_clipping), 2);
+  EXPECT_EQ(train_on_threads(config_of(kMlp, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}), 2), one);
+}
+
+TEST(Layouts, FastModeIsCloseToReproducible) {
+  const Trace exact = train_on_threads(config_of(kMlp, {"data.shuffle=false"}), 1);
+  for (const int ranks : {1, 2, 4}) {
+    const Trace fast = train_on_threads(config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"}), ranks);
+    ASSERT_EQ(fast.losses.size(), exact.losses.size());
+    for (size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(fast.losses[i], exact.losses[i], 1e-4) << ranks;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "step/checker.h"
+#include "train/worker.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kConfig = R"(
+format_version: 1
+model { gpt { vocabulary: 11 context: 6 layers: 2 heads: 2 width: 8 } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 11 context: 6 } }
+trainer { steps: 6 global_batch: 24 virtual_replicas: 6 micro_batch: 2 seed: 7 clip_norm: 0.5 }
+optimizer { learning_rate: 0.01 adamw {} }
+parallel { reduction: REPRODUCIBLE bucket_bytes: 1024 }
+)";
+
+CompiledRun compile(int workers, const std::vector<std::string>& overrides = {}) {
+  return CompiledRun(parse_run_config(kConfig, "test", overrides), workers);
+}
+
+TEST(DataParallelPrograms, AreProvenInReproducibleMode) {
+  for (const int workers : {1, 2, 3, 4, 5, 6}) EXPECT_NO_THROW(compile(workers).check()) << workers << " workers";
+  for (const int leaves : {1, 2, 3, 8, 12, 24})
+    for (const int workers : {1, 2, 3, 4, 8})
+      if (workers <= leaves) {
+        EXPECT_NO_THROW(compile(workers, {"trainer.virtual_replicas=" + std::to_string(leaves)}).check())
+            << workers << " workers, " << leaves << " leaves";
+      }
+}
+
+TEST(DataParallelPrograms, AreProvenInFastMode) {
+  for (const char* algorithm : {"LIBRARY", "RING"})
+    for (const int workers : {1, 2, 3, 4, 6, 8, 12})
+      EXPECT_NO_THROW(compile(workers, {"parallel.reduction=FAST", std::string("parallel.algorithm=") + algorithm}).check())
+          << algorithm << ", " << workers << " workers";
+}
+
+TEST(DataParallelPrograms, AreProvenWhenBucketsAreUpdatedAsTheyLand) {
+  const std::vector<std::string> overrides{"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"};
+  for (const int workers : {1, 2, 3}) EXPECT_NO_THROW(compile(workers, overrides).check()) << workers;
+}
+
+TEST(DataParallelPrograms, ReductionsStartInTheMiddleOfTheBackwardPass) {
+  const auto run = compile(2);
+  const Program step = run.compile(0).step;
+  int first_reduction = -1, last_backward = -1, backwards_behind = 0;
+  for (size_t i = 0; i < step.instructions.size(); ++i) {
+    const auto& instruction = step.instructions[i];
+    if (instruction.kind == InstructionKind::exchange && first_reduction < 0) first_reduction = static_cast<int>(i);
+    if (instruction.kind == InstructionKind::backward) {
+      last_backward = static_cast<int>(i);
+      if (first_reduction >= 0) ++backwards_behind;
+    }
+  }
+  ASSERT_GE(first_reduction, 0);
+  EXPECT_GT(last_backward, first_reduction);
+  EXPECT_GE(backwards_behind, 2);
+  // The first reduction waits for nothing behind the backward that completes its bucket.
+  for (const auto& dependency : step.instructions[static_cast<size_t>(first_reduction)].after) {
+    if (dependency.distance == 0) {
+      EXPECT_LT(dependency.instruction, first_reduction);
+    }
+  }
+}
+
+TEST(DataParallelPrograms, AreTheSameWhereverTheyAreCompiled) {
+  EXPECT_EQ(compile(3).program_hash(), compile(3).program_hash());
+  EXPECT_NE(compile(3).program_hash(), compile(2).program_hash());
+  EXPECT_NE(compile(3).program_hash(), compile(3, {"parallel.bucket_bytes=2048"}).program_hash());
+  const auto run = compile(3);
+  EXPECT_EQ(hash_of(run.compile(1).step), hash_of(run.compile(1).step));
+}
+
+TEST(DataParallelPrograms, TextRoundTrip) {
+  const Program step = compile(2).compile(1).step;
+  EXPECT_EQ(program_from_text(to_text(step)), step);
+}
+
+TEST(DataParallelPrograms, ParametersLieAtTheSamePlacesInAllProgramsOfARank) {
+  const auto programs = compile(2).compile(0);
+  for (const Program* other : {&programs.evaluate, &programs.boundary})
+    for (size_t p = 0; p < programs.step.parameters.size(); ++p) {
+      const auto& a = programs.step.parameters[p];
+      const auto& b = other->parameters[p];
+      EXPECT_EQ(programs.step.buffers[static_cast<size_t>(a.buffer)].offset + a.offset,
+                other->buffers[static_cast<size_t>(b.buffer)].offset + b.offset) << a.name << " in " << other->name;
+    }
+}
+
+}  // namespace
+}  // namespace lockstep

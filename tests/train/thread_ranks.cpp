@@ -1,0 +1,37 @@
+#include "train/thread_ranks.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+
+Trace train_on_threads(const RunConfig& config, int ranks, const TraceOptions& options) {
+  std::vector<Trace> traces(static_cast<size_t>(ranks));
+  run_ranks(ranks, [&](int rank, Communicator& world) {
+    Trace& trace = traces[static_cast<size_t>(rank)];
+    WorkerOptions worker_options{.rank = rank, .world_size = ranks, .asynchronous = options.asynchronous};
+    Worker worker(config, worker_options);
+    agree_on_fields(world, worker.agreement_fields(), std::chrono::seconds(60));
+    worker.connect(world);
+    TrainerEvents events;
+    events.on_step = [&](const StepRecord& record) {
+      trace.losses.push_back(record.loss);
+      trace.norms.push_back(record.gradient_norm);
+    };
+    events.on_evaluation = [&](const EvaluationRecord& record) { trace.eval_loss = record.loss; };
+    Trainer trainer(worker, world, events, {.output_directory = options.output_directory, .stop_requested = {}});
+    trainer.prepare();
+    trainer.run();
+    const auto& graph = worker.compiled().graph();
+    for (size_t p = 0; p < graph.parameters.size(); ++p) {
+      const float* data = worker.parameter_data(static_cast<int>(p));
+      trace.parameters.emplace_back(data, data + graph.parameters[p].spec.shape.count());
+    }
+    const int64_t allocated = worker.device().memory_use().allocations;
+    EXPECT_LE(allocated, 6) << "a device allocates one buffer per space and nothing later";
+    EXPECT_EQ(worker.device().memory_use().peak_bytes, worker.programs().combined().total_bytes);
+  });
+  for (int rank = 1; rank < ranks; ++rank) EXPECT_EQ(traces[static_cast<size_t>(rank)], traces[0]) << "rank " << rank;
+  return traces[0];
+}
+
+}  // namespace lockstep

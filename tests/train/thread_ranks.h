@@ -1,0 +1,53 @@
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "config/run_config.h"
+#include "train/trainer.h"
+#include "train/worker.h"
+
+namespace lockstep {
+
+/// Runs `body` once per rank, each on a thread with a communicator of its own, and rethrows the first error.
+inline void run_ranks(int ranks, const std::function<void(int rank, Communicator& world)>& body) {
+  auto communicators = make_local_communicators(ranks);
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      auto& world = *communicators[static_cast<size_t>(rank)];
+      try {
+        body(rank, world);
+      } catch (const std::exception& error) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+        world.abort(error.what());
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+/// What one rank's training left behind: everything that must not depend on the layout.
+struct Trace {
+  std::vector<double> losses, norms;
+  std::vector<std::vector<float>> parameters;
+  double eval_loss = 0;
+  bool operator==(const Trace&) const = default;
+};
+
+struct TraceOptions {
+  std::optional<AsyncCpuOptions> asynchronous;
+  std::string output_directory;
+};
+
+/// Trains `config` on `ranks` threads; the trace of rank 0, after checking that all ranks agree.
+Trace train_on_threads(const RunConfig& config, int ranks, const TraceOptions& options = {});
+
+}  // namespace lockstep
