@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/named_tensor.h"
 #include "train/worker.h"
 
 namespace lockstep {

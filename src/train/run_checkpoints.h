@@ -2,40 +2,53 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
+#include "checkpoint/checkpoint.h"
 #include "comm/communicator.h"
 #include "train/worker.h"
 
 namespace lockstep {
 
-/// What a checkpoint tells the loop.
+/// Where a resumed run goes on.
 struct RestoredState {
   int64_t step = 0;                ///< steps complete
   std::string path;
 };
 
-/// A run's checkpoints: a worker's tensors to and from `<output_directory>/checkpoints`.
+/// A run's checkpoints: a worker's tensors to and from `<output_directory>/checkpoints`. Rank 0 writes; every rank
+/// reads, so the folder must be visible to all of them.
 class RunCheckpoints {
  public:
   using Message = std::function<void(const std::string&)>;
-  RunCheckpoints(std::string output_directory, Worker& worker, Message on_message);
+  /// `worker` must outlive it; `on_message` may be empty.
+  RunCheckpoints(const std::string& output_directory, Worker& worker, Message on_message);
 
-  /// COLLECTIVE: runs the boundary program, in which rank 0 writes. Returns the checkpoint's path. Throws IoError on
-  /// every rank where writing failed; older checkpoints stay as they were.
+  /// COLLECTIVE: runs the boundary program, in which rank 0 writes. Returns the checkpoint's path. Where writing failed
+  /// every rank throws a CollectiveError; older checkpoints stay as they were.
   std::string save(Communicator& world, int64_t step);
 
-  /// COLLECTIVE: the newest complete checkpoint of this run; refused ones are reported by name. False where there is
-  /// none at all. Throws CheckpointError where there are some and none can be used.
-  bool restore_newest(Communicator& world, RestoredState& state);
-  /// COLLECTIVE: the checkpoint in `path`, or the newest below it. Throws CheckpointError on every rank if it cannot be
-  /// used, ConfigError where it is of another configuration and that was not allowed.
-  void restore(Communicator& world, const std::string& path, RestoredState& state);
+  /// COLLECTIVE: goes on from the newest complete checkpoint of this run; damaged ones are reported by name. Nothing
+  /// where there is none at all. Throws CollectiveError where there are some and none can be used.
+  std::optional<RestoredState> restore_newest(Communicator& world);
+  /// COLLECTIVE: goes on from the checkpoint in `path`, or from the newest in the run or folder of checkpoints that
+  /// `path` names. Throws CollectiveError: damaged, of another model, or of another configuration without permission.
+  RestoredState restore(Communicator& world, const std::string& path);
 
  private:
-  std::string directory_;
+  std::string write(int64_t step);
+  Manifest make_manifest(int64_t step) const;
+  void load(const std::string& path);
+  void check_configuration(const Manifest& manifest) const;
+  std::optional<std::string> newest_below(const std::string& directory) const;
+  void tell(const std::string& message) const;
+
+  std::string directory_;          // empty: nothing is written
   Worker& worker_;
   Message on_message_;
+  std::string run_id_;
+  int64_t restored_step_ = 0;
 };
 
 }  // namespace lockstep

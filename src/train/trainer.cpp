@@ -9,7 +9,6 @@
 #include "lockstep/error.h"
 #include "train/initialize.h"
 #include "train/nonfinite.h"
-#include "train/run_checkpoints.h"
 
 namespace lockstep {
 
@@ -18,7 +17,8 @@ Trainer::Trainer(Worker& worker, Communicator& world, TrainerEvents events, Trai
       world_(world),
       events_(std::move(events)),
       options_(std::move(options)),
-      config_(worker.compiled().config()) {}
+      config_(worker.compiled().config()),
+      checkpoints_(options_.output_directory, worker, events_.on_message) {}
 
 void Trainer::prepare() {
   const auto& graph = worker_.compiled().graph();
@@ -31,15 +31,15 @@ void Trainer::prepare() {
 }
 
 void Trainer::resume() {
-  RunCheckpoints checkpoints(options_.output_directory, worker_, events_.on_message);
-  RestoredState restored;
+  std::optional<RestoredState> restored;
   if (config_.checkpoint.resume == ResumePolicy::path) {
-    checkpoints.restore(world_, config_.checkpoint.resume_path, restored);
-  } else if (options_.output_directory.empty() || !checkpoints.restore_newest(world_, restored)) {
-    return;
+    restored = checkpoints_.restore(world_, config_.checkpoint.resume_path);
+  } else if (!options_.output_directory.empty()) {
+    restored = checkpoints_.restore_newest(world_);
   }
-  step_ = restored.step;
-  if (events_.on_message) events_.on_message(fmt::format("resumed after step {} from {}", step_, restored.path));
+  if (!restored) return;
+  step_ = restored->step;
+  if (events_.on_message) events_.on_message(fmt::format("resumed after step {} from {}", step_, restored->path));
 }
 
 TrainingOutcome Trainer::run() {
@@ -116,8 +116,7 @@ void Trainer::evaluate() {
 
 void Trainer::save_checkpoint() {
   if (options_.output_directory.empty() || saved_step_ == step_) return;
-  RunCheckpoints checkpoints(options_.output_directory, worker_, events_.on_message);
-  const std::string path = checkpoints.save(world_, step_);
+  const std::string path = checkpoints_.save(world_, step_);
   saved_step_ = step_;
   if (events_.on_checkpoint) events_.on_checkpoint(step_, path);
 }

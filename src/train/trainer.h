@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "train/run_checkpoints.h"
 #include "train/worker.h"
 
 namespace lockstep {
@@ -79,6 +80,7 @@ class Trainer {
   TrainerEvents events_;
   TrainerRunOptions options_;
   const RunConfig& config_;
+  RunCheckpoints checkpoints_;
   int64_t step_ = 0;               ///< steps complete
   int64_t saved_step_ = -1;
   TrainingOutcome outcome_;

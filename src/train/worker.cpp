@@ -107,7 +107,7 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
         *data_.eval, compiled_->graph(), SampleOrder::once(data_.eval->size()), division.leaves * division.micro_batch,
         eval_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
 
-  device_ = make_cpu_device();
+  device_ = options.asynchronous ? make_async_cpu_device(*options.asynchronous) : make_cpu_device();
   const MemoryPlan plans[] = {programs_.step_plan, programs_.evaluate_plan, programs_.boundary_plan};
   memory_ = std::make_unique<ProgramMemory>(*device_, plans);
   step_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->training_code(), train_positions, train_batches_.get()));
@@ -156,10 +156,16 @@ void Worker::connect(Communicator& world) {
   connect_lanes(world, programs_.step, *step_context_);
   connect_lanes(world, programs_.evaluate, *evaluate_context_);
   connect_lanes(world, programs_.boundary, *boundary_context_);
-  step_executor_ = make_inline_executor(programs_.step, *step_context_, {});
-  replay_executor_ = make_inline_executor(programs_.step, *step_context_, {}, &observer_);
-  if (data_.eval) evaluate_executor_ = make_inline_executor(programs_.evaluate, *evaluate_context_, {});
-  boundary_executor_ = make_inline_executor(programs_.boundary, *boundary_context_, {});
+  step_executor_ = make_executor(programs_.step, *step_context_);
+  replay_executor_ = make_executor(programs_.step, *step_context_, &observer_);
+  if (data_.eval) evaluate_executor_ = make_executor(programs_.evaluate, *evaluate_context_);
+  boundary_executor_ = make_executor(programs_.boundary, *boundary_context_);
+}
+
+std::unique_ptr<Executor> Worker::make_executor(const Program& program, const ExecutionContext& context,
+                                                const KernelObserver* observer) {
+  return options_.asynchronous ? make_stream_executor(program, context, {}, *device_, observer)
+                               : make_inline_executor(program, context, {}, observer);
 }
 
 std::vector<AgreementField> Worker::agreement_fields() const {

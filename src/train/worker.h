@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,9 @@ namespace lockstep {
 struct WorkerOptions {
   int rank = 0;
   int world_size = 1;
-  bool verbose_errors = false;
+  /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise all of them on
+  /// the calling thread.
+  std::optional<AsyncCpuOptions> asynchronous;
 };
 
 /// The programs of a run and what they were compiled from: pure functions of config and world size, without data,
@@ -28,6 +31,7 @@ struct WorkerOptions {
 class CompiledRun {
  public:
   CompiledRun(const RunConfig& config, int world_size);
+  CompiledRun(const CompiledRun&) = delete;   // programs refer to the graph and code inside
 
   /// Programs of one rank, with placed buffers.
   struct RankPrograms {
@@ -98,6 +102,8 @@ class Worker {
 
  private:
   const Verdict& verdict_of(const Program& program) const;
+  std::unique_ptr<Executor> make_executor(const Program& program, const ExecutionContext& context,
+                                          const KernelObserver* observer = nullptr);
   ExecutionContext make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches);
   void connect_lanes(Communicator& world, const Program& program, ExecutionContext& context);
 

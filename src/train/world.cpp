@@ -1,0 +1,82 @@
+#include "train/world.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include "train/agreement.h"
+
+namespace lockstep {
+namespace {
+
+/// Ranks reach an agreement when each has opened its data; a rank that is not there after this time is not
+/// coming.
+constexpr std::chrono::seconds kAgreementTimeout{300};
+
+}  // namespace
+
+World::World() {
+  if (started_by_mpi_launcher()) {
+    environment_ = make_mpi_environment();
+    communicator_ = environment_->world();
+  } else {
+    communicator_ = make_solo_communicator();
+  }
+}
+
+void World::finish() {
+  communicator_.reset();
+  if (environment_) environment_->finish();
+}
+
+void World::abort(ExitCode code) noexcept {
+  if (environment_) environment_->abort_job(static_cast<int>(code));
+  std::_Exit(static_cast<int>(code));
+}
+
+ExitCode report_error(const std::exception& error) {
+  const std::string text = fmt::format("lockstep: error: {}\n", error.what());
+  // One write, so that the lines of several ranks stay whole.
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+  const auto* own = dynamic_cast<const Error*>(&error);
+  return own ? own->code() : ExitCode::internal;
+}
+
+int run_in_world(const std::function<int(World&)>& body) {
+  std::unique_ptr<World> world;
+  try {
+    world = std::make_unique<World>();
+    int code;
+    try {
+      code = body(*world);
+    } catch (const CollectiveError& error) {
+      code = static_cast<int>(world->rank() == 0 ? report_error(error) : error.code());
+    }
+    world->finish();
+    return code;
+  } catch (const std::exception& error) {
+    const ExitCode code = report_error(error);
+    if (world) world->abort(code);
+    return static_cast<int>(code);
+  }
+}
+
+std::unique_ptr<Worker> start_worker(Communicator& world, const std::function<RunConfig()>& load_config) {
+  std::unique_ptr<Worker> worker;
+  std::exception_ptr failure;
+  try {
+    worker = std::make_unique<Worker>(load_config(),
+                                      WorkerOptions{.rank = world.rank(), .world_size = world.size()});
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  agree_on_outcome(world, failure, kAgreementTimeout);
+  agree_on_fields(world, worker->agreement_fields(), kAgreementTimeout);
+  worker->connect(world);
+  return worker;
+}
+
+}  // namespace lockstep

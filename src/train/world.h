@@ -1,0 +1,51 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "comm/communicator.h"
+#include "config/run_config.h"
+#include "lockstep/error.h"
+#include "train/worker.h"
+
+namespace lockstep {
+
+/// The processes of a job, as one of them sees it: those that mpirun or srun started, or this one alone, in
+/// which case MPI is never touched. Owned by main's frame; everything that communicates is destroyed before
+/// finish().
+class World {
+ public:
+  World();
+
+  Communicator& communicator() { return *communicator_; }
+  int rank() const { return communicator_->rank(); }
+  int size() const { return communicator_->size(); }
+  /// Whether a launcher started this process: signals then go to the launcher, which passes on what is meant
+  /// for ranks.
+  bool launched() const { return environment_ != nullptr; }
+
+  /// COLLECTIVE: waits for the others and leaves MPI. Nothing may communicate afterwards.
+  void finish();
+  /// Ends the whole job, so that no other rank waits for this one.
+  [[noreturn]] void abort(ExitCode code) noexcept;
+
+ private:
+  std::unique_ptr<MpiEnvironment> environment_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+/// Runs `body` as one rank of the job, and returns what the process shall exit with: what `body` returned, or
+/// the code of what it threw, which is printed once, as "lockstep: error: ...". An error that all ranks throw
+/// alike is printed by rank 0, and all leave in order; after any other error the job is ended, so that no
+/// rank waits for this one.
+int run_in_world(const std::function<int(World&)>& body);
+
+/// "lockstep: error: ..." on stderr, in one piece. Returns the exit code that belongs to `error`.
+ExitCode report_error(const std::exception& error);
+
+/// COLLECTIVE: every rank loads its config and prepares its worker; then the ranks make sure that all of them
+/// could, and that they run the same job, and connect. Throws CollectiveError on all ranks where that is not
+/// so.
+std::unique_ptr<Worker> start_worker(Communicator& world, const std::function<RunConfig()>& load_config);
+
+}  // namespace lockstep
