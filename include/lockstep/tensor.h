@@ -43,7 +43,7 @@ struct Tensor {
   DType dtype = DType::float32;
 
   int64_t count() const { return shape.count(); }
-  int64_t size_bytes() const { return count() * size_of(dtype); }
+  int64_t size_bytes() const;  ///< throws ConfigError where it does not fit 63 bits
   template <class T>
   T* as() const {
     return static_cast<T*>(data);

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
+#include <mutex>
 #include <string>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -12,6 +15,16 @@ namespace {
 std::atomic<LogLevel> lowest_level{LogLevel::info};
 std::atomic<int> log_rank{0};
 std::atomic<int> log_world_size{1};
+
+struct Hook {
+  std::mutex mutex;  // held while a line is written
+  std::function<void()> call;
+};
+/// Never destroyed: threads may log until the process ends.
+Hook& before_log() {
+  static auto* hook = new Hook;
+  return *hook;
+}
 
 }  // namespace
 
@@ -22,11 +35,18 @@ void set_log_rank(int rank, int world_size) {
   log_world_size = world_size;
 }
 
+void set_before_log(std::function<void()> hook) {
+  std::lock_guard lock(before_log().mutex);
+  before_log().call = std::move(hook);
+}
+
 void log(LogLevel level, std::string_view message) {
   if (level < lowest_level.load()) return;
   const char* kind = level == LogLevel::warning ? "warning: " : level == LogLevel::error ? "error: " : "";
   const std::string rank = log_world_size > 1 ? fmt::format("[rank {}] ", log_rank.load()) : "";
   const std::string line = fmt::format("{}{}{}\n", rank, kind, message);
+  std::lock_guard lock(before_log().mutex);
+  if (before_log().call) before_log().call();
   // One write per line: lines of several processes on one terminal stay whole.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string_view>
 
 namespace lockstep {
@@ -11,6 +12,10 @@ enum class LogLevel { debug, info, warning, error };
 void set_log_level(LogLevel lowest);
 void set_log_rank(int rank, int world_size);  ///< prefixes lines with "[rank]" where world_size > 1
 LogLevel log_level();
+
+/// Called before each line is written, by one thread at a time: whoever draws on stderr without ending the
+/// line clears it here. Must not log. Null takes it away; after that it is not running any more.
+void set_before_log(std::function<void()> hook);
 
 void log(LogLevel level, std::string_view message);
 inline void log_debug(std::string_view message) { log(LogLevel::debug, message); }

@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <memory>
 #include <numeric>
-#include <sstream>
 
 #include "lockstep/error.h"
 
@@ -34,7 +35,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
-  size_t best_distance = std::max<size_t>(1, std::max(word.size(), size_t{3}) / 3) + 1;
+  // One slip is near in a short word, too, unless it is the whole word.
+  size_t best_distance = std::min(std::max<size_t>(1, word.size() / 3) + 1, word.size());
   for (const auto& candidate : candidates) {
     const size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {
@@ -72,23 +74,28 @@ std::vector<std::string> split(std::string_view text, char separator) {
 }
 
 std::string human_bytes(int64_t bytes) {
-  if (bytes < 1024) return fmt::format("{} B", bytes);
   double value = static_cast<double>(bytes);
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  int unit = 0;
-  while (value >= 1024 && unit < 5) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  size_t unit = 0;
+  // 1023.995 would be printed as 1024.00.
+  while (std::abs(value) >= (unit == 0 ? 1024 : 1023.995) && unit + 1 < std::size(units)) {
     value /= 1024;
     ++unit;
   }
-  return fmt::format("{:.2f} {}", value, units[unit]);
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, units[unit]);
 }
 
 std::string read_text_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file) throw IoError(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
-  return text.str();
+  // Not by an ifstream: that one opens a folder, and then reads nothing without an error.
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  std::string text;
+  std::array<char, 65536> part;
+  size_t got = 0;
+  while (file != nullptr && (got = std::fread(part.data(), 1, part.size(), file.get())) > 0)
+    text.append(part.data(), got);
+  if (file == nullptr || std::ferror(file.get()) != 0)
+    throw IoError(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  return text;
 }
 
 std::string exact(double value) {

@@ -2,13 +2,18 @@
 
 #include <algorithm>
 
+#include "lockstep/error.h"
+
 namespace lockstep {
 
 std::string_view name_of(DeviceKind kind) {
   switch (kind) {
-    case DeviceKind::cpu: return "cpu";
-    case DeviceKind::async_cpu: return "async_cpu";
-    case DeviceKind::cuda: return "cuda";
+    case DeviceKind::cpu:
+      return "cpu";
+    case DeviceKind::async_cpu:
+      return "async_cpu";
+    case DeviceKind::cuda:
+      return "cuda";
   }
   return "?";
 }
@@ -18,6 +23,7 @@ Buffer::~Buffer() {
 }
 
 Buffer Device::allocate(int64_t size_bytes) {
+  ensure(size_bytes >= 0, "a buffer of negative size is asked for");
   if (size_bytes == 0) return {};
   void* data = allocate_bytes(size_bytes);
   std::lock_guard lock(mutex_);

@@ -39,8 +39,13 @@ DType dtype_from_name(std::string_view name) {
 
 int64_t Shape::count() const {
   int64_t product = 1;
+  bool empty = false;
   for (const int64_t dim : dims_) {
     if (dim < 0) throw ConfigError(fmt::format("shape {} has a negative dimension", to_string()));
+    empty |= dim == 0;
+  }
+  if (empty) return 0;  // whatever the order of the dimensions
+  for (const int64_t dim : dims_) {
     if (__builtin_mul_overflow(product, dim, &product))
       throw ConfigError(fmt::format("shape {} has more elements than 63 bits count", to_string()));
   }
@@ -54,5 +59,13 @@ Shape Shape::batched(int64_t n) const {
 }
 
 std::string Shape::to_string() const { return fmt::format("[{}]", fmt::join(dims_, ", ")); }
+
+int64_t Tensor::size_bytes() const {
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(count(), size_of(dtype), &bytes))
+    throw ConfigError(fmt::format("a {} tensor of shape {} has more bytes than 63 bits count", name_of(dtype),
+                                  shape.to_string()));
+  return bytes;
+}
 
 }  // namespace lockstep

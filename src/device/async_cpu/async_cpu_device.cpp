@@ -1,9 +1,9 @@
-#include <fmt/format.h>
 #include <omp.h>
 
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -15,55 +15,75 @@
 namespace lockstep {
 namespace {
 
-/// Counts records and completions, as a CUDA event does: a wait is for the last record made before the wait.
-class AsyncEvent : public Event {
+/// One record of an event: finished once, by the stream that it was recorded on. Shared by the event and by
+/// the work that finishes or awaits it, so that an event may be recorded again or destroyed while work still
+/// refers to it.
+class Record {
  public:
-  bool ready() const override {
+  bool finished() const {
     std::lock_guard lock(mutex_);
-    return completed_ >= recorded_;
+    return finished_;
   }
-  void synchronize() override {
-    std::unique_lock lock(mutex_);
-    const uint64_t target = recorded_;
-    changed_.wait(lock, [&] { return completed_ >= target; });
-    if (error_) std::rethrow_exception(error_);
-  }
-
-  uint64_t announce() {
-    std::lock_guard lock(mutex_);
-    return ++recorded_;
-  }
-  uint64_t recorded() const {
-    std::lock_guard lock(mutex_);
-    return recorded_;
-  }
-  void complete(uint64_t record, const std::exception_ptr& error) {
+  void finish(const std::exception_ptr& error) {
     {
       std::lock_guard lock(mutex_);
-      completed_ = std::max(completed_, record);
-      if (error) error_ = error;
+      finished_ = true;
+      error_ = error;
     }
     changed_.notify_all();
   }
-  std::exception_ptr await(uint64_t target) const {
+  /// Blocks until finished; gives what the stream's work threw before, or null.
+  std::exception_ptr await() const {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return completed_ >= target; });
+    changed_.wait(lock, [&] { return finished_; });
     return error_;
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // guards the two below
   mutable std::condition_variable changed_;
-  uint64_t recorded_ = 0, completed_ = 0;
+  bool finished_ = false;
   std::exception_ptr error_;
 };
 
-/// A thread and a queue. After work has thrown, later work is dropped, but events still complete (with the error), so
-/// that nobody waits for ever on a stream that has failed.
+/// Holds its last record, null where there is none: as with CUDA, a wait is for the last record made before
+/// the wait.
+class AsyncEvent : public Event {
+ public:
+  bool ready() const override {
+    const auto record = last();
+    return record == nullptr || record->finished();
+  }
+  void synchronize() override {
+    const auto record = last();
+    if (record == nullptr) return;
+    if (const auto error = record->await()) std::rethrow_exception(error);
+  }
+
+  std::shared_ptr<Record> renew() {
+    auto record = std::make_shared<Record>();
+    std::lock_guard lock(mutex_);
+    return last_ = std::move(record);
+  }
+  std::shared_ptr<const Record> last() const {
+    std::lock_guard lock(mutex_);
+    return last_;
+  }
+
+ private:
+  mutable std::mutex mutex_;  // guards last_
+  std::shared_ptr<Record> last_;
+};
+
+/// A thread and a queue. After work has thrown, later work is dropped, but events still complete (with the
+/// error), so that nobody waits for ever on a stream that has failed.
 class AsyncStream : public Stream {
  public:
   AsyncStream(std::string name, const AsyncCpuOptions& options, uint64_t number)
-      : name_(std::move(name)), options_(options), random_(options.jitter_seed + number), thread_([this] { run(); }) {}
+      : name_(std::move(name)),
+        options_(options),
+        random_(options.jitter_seed + number),
+        thread_([this] { run(); }) {}
 
   ~AsyncStream() override {
     {
@@ -79,17 +99,17 @@ class AsyncStream : public Stream {
   void launch(std::function<void()> work) override { push(std::move(work), true); }
 
   void record(Event& event) override {
-    auto& async = dynamic_cast<AsyncEvent&>(event);
-    const uint64_t record = async.announce();
-    push([this, &async, record] { async.complete(record, error_); }, false);
+    push([this, record = dynamic_cast<AsyncEvent&>(event).renew()] { record->finish(error_); }, false);
   }
 
   void wait(const Event& event) override {
-    const auto& async = dynamic_cast<const AsyncEvent&>(event);
-    const uint64_t target = async.recorded();
-    push([this, &async, target] {
-      if (auto error = async.await(target); error && !error_) error_ = error;
-    }, false);
+    auto record = dynamic_cast<const AsyncEvent&>(event).last();
+    if (record == nullptr) return;
+    push(
+        [this, record = std::move(record)] {
+          if (const auto error = record->await(); error && !error_) error_ = error;
+        },
+        false);
   }
 
   void synchronize() override {

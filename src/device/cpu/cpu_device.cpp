@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -10,12 +11,22 @@
 
 namespace lockstep {
 
+namespace {
+
+int64_t free_host_memory() {
+  return static_cast<int64_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
 void* allocate_host_bytes(int64_t size_bytes) {
   const size_t rounded = (static_cast<size_t>(size_bytes) + 63) / 64 * 64;
   void* data = std::aligned_alloc(64, rounded);
   if (data == nullptr)
-    throw DeviceError(fmt::format("the host has no {} of memory left; use a smaller micro_batch, or more workers",
-                                  human_bytes(size_bytes)));
+    throw DeviceError(
+        fmt::format("the host cannot give {} of memory: {} are free; use a smaller micro_batch, or more "
+                    "workers",
+                    human_bytes(size_bytes), human_bytes(free_host_memory())));
   std::memset(data, 0, rounded);
   return data;
 }
