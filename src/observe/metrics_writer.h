@@ -1,0 +1,61 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "observe/metrics_reader.h"
+
+namespace lockstep {
+
+/// A name and a number, of any arithmetic type, or a text.
+struct Metric {
+  template <class Number>
+  requires std::is_arithmetic_v<Number> Metric(std::string_view metric_name, Number number)
+      : name(metric_name), value(static_cast<double>(number)) {}
+  Metric(std::string_view metric_name, std::string_view text) : name(metric_name), value(std::string(text)) {}
+
+  std::string name;
+  MetricValue value;
+};
+
+/// metrics.jsonl: one JSON object per line, "step" first. Each line is one write to the file, so a reader
+/// sees it at once and a crash of the process loses nothing; numbers have the shortest digits that read back
+/// as the same bits. Every failure throws IoError naming the path. Not thread-safe.
+class MetricsWriter {
+ public:
+  /// What resuming dropped.
+  struct Dropped {
+    int64_t later = 0;    ///< lines of steps after the one resumed from: they will be written again
+    int64_t damaged = 0;  ///< lines that cannot be read, such as a torn last one
+  };
+
+  /// Without `resume_step` the file begins anew. With it, lines of later steps and damaged lines are dropped
+  /// first: the new content replaces the old file as a whole, so a crash leaves one of the two.
+  explicit MetricsWriter(const std::string& path, std::optional<int64_t> resume_step = std::nullopt);
+  ~MetricsWriter();
+  MetricsWriter(const MetricsWriter&) = delete;
+  MetricsWriter& operator=(const MetricsWriter&) = delete;
+
+  /// REQUIRES: no name twice, none of them "step". After an IoError the file ends with the line before.
+  void write(int64_t step, const std::vector<Metric>& metrics);
+  /// Waits until all lines are on the disk, so that a checkpoint never outlives the metrics that led to it.
+  void sync();
+  /// sync(), then close. Without it the destructor closes, and what then fails is not reported.
+  void finish();
+
+  const Dropped& dropped() const { return dropped_; }
+
+ private:
+  std::string path_;
+  int file_ = -1;
+  int64_t size_bytes_ = 0;
+  Dropped dropped_;
+  std::string line_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "observe/progress_text.h"
+
+namespace lockstep {
+
+/// Where a progress line goes and what time it is there. Tests give their own.
+struct ProgressOutput {
+  bool is_terminal = false;  ///< one that understands "\r" and "erase to the end"
+  bool color = false, unicode = false;
+  std::function<int()> columns;  ///< asked before each drawing: windows change
+  std::function<void(std::string_view)> write;
+  std::function<Clock::time_point()> now;
+};
+
+/// stderr, by what it is and by TERM, NO_COLOR and the locale's variables.
+ProgressOutput standard_error_output();
+
+/// What the environment says of an output. `variable` gives a variable's text, "" where it is not set.
+struct TerminalTraits {
+  bool is_terminal = false, color = false, unicode = false;
+};
+TerminalTraits terminal_traits(bool is_tty, const std::function<std::string(const char*)>& variable);
+
+struct ProgressOptions {
+  std::string description = "train";
+  std::string unit = "step";
+  int64_t total = 1;    ///< at least 1
+  int64_t first = 0;    ///< done before this process began: where a checkpoint was resumed
+  bool enabled = true;  ///< false under --quiet, metrics.progress: false, and on all ranks but one
+};
+
+/// A line that is redrawn in place, at most ten times a second; where the output is no terminal, plain lines
+/// at most every five seconds, and the last. Whoever writes to the same output calls clear() first. Not
+/// thread-safe.
+class ProgressLine {
+ public:
+  ProgressLine(ProgressOptions options, ProgressOutput output = standard_error_output());
+  /// Where finish() was not reached, leaves the line as it stands and begins a new one.
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  /// True where an update would be drawn now: for callers whose suffix costs something.
+  bool due() const;
+  void update(int64_t done, std::string_view suffix = {});
+  /// Erases the line; a later update draws it again.
+  void clear();
+  /// Draws what was last said, with the mean rate, and ends the line. Later calls do nothing.
+  void finish();
+
+ private:
+  double seconds_since(Clock::time_point begin, Clock::time_point end) const {
+    return milliseconds_between(begin, end) / 1000;
+  }
+  void draw(Clock::time_point now, std::optional<double> rate);
+  std::optional<double> recent_rate(Clock::time_point now);
+
+  ProgressOptions options_;
+  ProgressOutput output_;
+  Clock::time_point started_, drawn_, rated_;
+  int64_t done_ = 0, rated_done_ = 0;
+  double recent_done_ = 0, recent_seconds_ = 0;  ///< both fade with age
+  std::string suffix_;
+  bool stale_ = true;     ///< something was said since the last drawing
+  bool visible_ = false;  ///< on a terminal, without its newline
+  bool finished_ = false;
+};
+
+}  // namespace lockstep

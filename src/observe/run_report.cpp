@@ -1,0 +1,104 @@
+#include "observe/run_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "observe/json_text.h"
+
+namespace lockstep {
+namespace {
+
+class JsonObject {
+ public:
+  /// `value` is JSON already.
+  void add(std::string_view name, std::string_view value) {
+    text_ += fmt::format("{}{}:{}", text_.empty() ? "" : ",", json_string(name), value);
+  }
+  void number(std::string_view name, double value) { add(name, json_number(value)); }
+  void number(std::string_view name, const std::optional<double>& value) {
+    if (value) number(name, *value);
+  }
+  void count(std::string_view name, int64_t value) { add(name, fmt::to_string(value)); }
+  void hash(std::string_view name, uint64_t value) { add(name, json_string(to_hex(value))); }
+  std::string text() const { return "{" + text_ + "}"; }
+
+ private:
+  std::string text_;
+};
+
+/// Bytes to people and to the digit.
+std::string bytes(int64_t size) {
+  return size < 1024 ? human_bytes(size) : fmt::format("{} ({} bytes)", human_bytes(size), size);
+}
+
+}  // namespace
+
+std::string to_json(const RunReport& report) {
+  JsonObject json;
+  json.count("steps", report.steps);
+  json.number("epochs", report.epochs);
+  json.number("train_loss", report.train_loss);
+  json.number("eval_loss", report.eval_loss);
+  json.number("eval_accuracy", report.eval_accuracy);
+  json.number("samples_per_second", report.samples_per_second);
+  json.number("tokens_per_second", report.tokens_per_second);
+  if (report.step_ms) {
+    JsonObject step_ms;
+    step_ms.number("mean", report.step_ms->mean);
+    step_ms.number("p50", report.step_ms->p50);
+    step_ms.number("p99", report.step_ms->p99);
+    json.add("step_ms", step_ms.text());
+  }
+  json.number("exposed_comm_ms", report.exposed_comm_ms);
+  json.number("data_wait_ms", report.data_wait_ms);
+  json.number("startup_ms", report.startup_ms);
+  json.count("peak_memory_bytes", report.peak_memory_bytes);
+  json.count("process_memory_bytes", report.process_memory_bytes);
+  json.hash("params_hash", report.params_hash);
+  json.hash("state_hash", report.state_hash);
+  json.hash("math_hash", report.math_hash);
+  json.hash("config_hash", report.config_hash);
+  json.count("world_size", report.world_size);
+  json.add("layout", json_string(report.layout));
+  return json.text();
+}
+
+std::string describe(const RunReport& report) {
+  std::vector<std::pair<std::string_view, std::string>> rows;
+  rows.emplace_back("steps", fmt::format("{} ({:.2f} epochs)", report.steps, report.epochs));
+  if (report.train_loss)
+    rows.emplace_back("training loss", fmt::format("{:.6g} (last step)", *report.train_loss));
+  if (report.eval_loss) rows.emplace_back("evaluation loss", fmt::format("{:.6g}", *report.eval_loss));
+  if (report.eval_accuracy)
+    rows.emplace_back("accuracy", fmt::format("{:.2f} %", 100 * *report.eval_accuracy));
+  if (report.samples_per_second)
+    rows.emplace_back("samples/s", fmt::format("{:.1f}", *report.samples_per_second));
+  if (report.tokens_per_second)
+    rows.emplace_back("tokens/s", fmt::format("{:.1f}", *report.tokens_per_second));
+  if (const auto& step = report.step_ms) {
+    rows.emplace_back("step",
+                      fmt::format("{:.3f} ms (p50 {:.3f}, p99 {:.3f})", step->mean, step->p50, step->p99));
+  }
+  rows.emplace_back("waits per step", fmt::format("{:.3f} ms for communication, {:.3f} ms for data",
+                                                  report.exposed_comm_ms, report.data_wait_ms));
+  rows.emplace_back("start-up", fmt::format("{:.0f} ms", report.startup_ms));
+  rows.emplace_back("planned memory", bytes(report.peak_memory_bytes));
+  rows.emplace_back("process memory", bytes(report.process_memory_bytes));
+  rows.emplace_back("workers", fmt::format("{} ({})", report.world_size, report.layout));
+  rows.emplace_back("params hash", to_hex(report.params_hash));
+  rows.emplace_back("state hash", to_hex(report.state_hash));
+
+  size_t width = 0;
+  for (const auto& [name, value] : rows) width = std::max(width, name.size());
+  std::string table;
+  for (const auto& [name, value] : rows) table += fmt::format("{:<{}}  {}\n", name, width, value);
+  return table;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "observe/step_times.h"
+
+namespace lockstep {
+
+/// What `train` ends with. Where a value is absent (no step was run, no evaluation data, no classifier, no
+/// tokens), so is its field in the JSON.
+struct RunReport {
+  int64_t steps = 0;  ///< complete, from the beginning of the training
+  double epochs = 0;
+  std::optional<double> train_loss;  ///< of the last step
+  std::optional<double> eval_loss;
+  std::optional<double> eval_accuracy;  ///< classifiers
+  std::optional<double>
+      samples_per_second;  ///< without start-up, evaluation, checkpoints and the first 5 steps
+  std::optional<double> tokens_per_second;  ///< language models
+  std::optional<StepMilliseconds> step_ms;
+  double exposed_comm_ms = 0;  ///< mean per step that the compute lane waits, maximum over ranks
+  double data_wait_ms = 0;     ///< mean per step
+  double startup_ms = 0;
+  int64_t peak_memory_bytes = 0;  ///< high-water of the arena
+  int64_t process_memory_bytes = 0;
+  uint64_t params_hash = 0, state_hash = 0, math_hash = 0, config_hash = 0;
+  int world_size = 1;
+  std::string layout;  ///< "dp=2,pp=2"
+};
+
+/// One line without its newline; fields in the order above, hashes as 16 hex digits.
+std::string to_json(const RunReport& report);
+/// A table for people; every line ends with a newline.
+std::string describe(const RunReport& report);
+
+}  // namespace lockstep

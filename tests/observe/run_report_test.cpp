@@ -1,0 +1,89 @@
+#include "observe/run_report.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+RunReport full_report() {
+  return {.steps = 500,
+          .epochs = 2.5,
+          .train_loss = 0.1,
+          .eval_loss = 0.30000000000000004,
+          .eval_accuracy = 0.9875,
+          .samples_per_second = 4290.5,
+          .tokens_per_second = 1e6,
+          .step_ms = StepMilliseconds{2, 1.75, 4.5},
+          .exposed_comm_ms = 0.25,
+          .data_wait_ms = 0.125,
+          .startup_ms = 321,
+          .peak_memory_bytes = 1572864,
+          .process_memory_bytes = 104857600,
+          .params_hash = 0x0123456789abcdef,
+          .state_hash = 0xf,
+          .math_hash = 0xa0,
+          .config_hash = 0xffffffffffffffff,
+          .world_size = 4,
+          .layout = "dp=2,pp=2"};
+}
+
+TEST(RunReport, IsOneLineOfJson) {
+  EXPECT_EQ(
+      to_json(full_report()),
+      R"({"steps":500,"epochs":2.5,"train_loss":0.1,"eval_loss":0.30000000000000004,"eval_accuracy":0.9875,)"
+      R"("samples_per_second":4290.5,"tokens_per_second":1000000,"step_ms":{"mean":2,"p50":1.75,"p99":4.5},)"
+      R"("exposed_comm_ms":0.25,"data_wait_ms":0.125,"startup_ms":321,"peak_memory_bytes":1572864,)"
+      R"("process_memory_bytes":104857600,"params_hash":"0123456789abcdef","state_hash":"000000000000000f",)"
+      R"("math_hash":"00000000000000a0","config_hash":"ffffffffffffffff","world_size":4,"layout":"dp=2,pp=2"})");
+}
+
+TEST(RunReport, LeavesOutWhatThereIsNot) {
+  const auto json = nlohmann::json::parse(to_json(RunReport{}));
+  for (const char* name :
+       {"train_loss", "eval_loss", "eval_accuracy", "samples_per_second", "tokens_per_second", "step_ms"}) {
+    EXPECT_FALSE(json.contains(name)) << name;
+  }
+  EXPECT_EQ(json.size(), 13u);
+}
+
+TEST(RunReport, WhatIsNotFiniteIsAText) {
+  RunReport report;
+  report.train_loss = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(nlohmann::json::parse(to_json(report)).at("train_loss"), "inf");
+}
+
+TEST(RunReport, DescribesItselfAsATable) {
+  EXPECT_EQ(describe(full_report()),
+            "steps            500 (2.50 epochs)\n"
+            "training loss    0.1 (last step)\n"
+            "evaluation loss  0.3\n"
+            "accuracy         98.75 %\n"
+            "samples/s        4290.5\n"
+            "tokens/s         1000000.0\n"
+            "step             2.000 ms (p50 1.750, p99 4.500)\n"
+            "waits per step   0.250 ms for communication, 0.125 ms for data\n"
+            "start-up         321 ms\n"
+            "planned memory   1.50 MiB (1572864 bytes)\n"
+            "process memory   100.00 MiB (104857600 bytes)\n"
+            "workers          4 (dp=2,pp=2)\n"
+            "params hash      0123456789abcdef\n"
+            "state hash       000000000000000f\n");
+}
+
+TEST(RunReport, TheTableOfARunWithoutStepsIsShort) {
+  EXPECT_EQ(describe({.layout = "dp=1"}),
+            "steps           0 (0.00 epochs)\n"
+            "waits per step  0.000 ms for communication, 0.000 ms for data\n"
+            "start-up        0 ms\n"
+            "planned memory  0 B\n"
+            "process memory  0 B\n"
+            "workers         1 (dp=1)\n"
+            "params hash     0000000000000000\n"
+            "state hash      0000000000000000\n");
+}
+
+}  // namespace
+}  // namespace lockstep
