@@ -6,9 +6,10 @@
 
 namespace lockstep {
 
-// Sixteen floats side by side, for CPU loops whose sums need an order that no compiler, instruction set or thread
-// count may choose: sixteen partial sums, then a fixed fold. g++ maps them onto the registers that the target has.
-// Sources that include this are compiled with -Wno-psabi: everything here is inlined, so no ABI is at stake.
+// Sixteen floats side by side, for CPU loops whose sums need an order that no compiler, instruction set or
+// thread count may choose: sixteen partial sums, then a fixed fold. g++ maps them onto the registers that the
+// target has. Sources that include this are compiled with -Wno-psabi: everything here is inlined, so no ABI
+// is at stake.
 
 inline constexpr int64_t kLanes = 16;
 using Lanes [[gnu::vector_size(64)]] = float;

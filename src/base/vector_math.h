@@ -8,10 +8,10 @@
 
 namespace lockstep {
 
-// exp, tanh and the logistic function for float32, without branches or calls, so that g++ vectorises loops over them
-// and that a CPU and a GPU compute the same bits. Errors, measured against double precision over all magnitudes:
-// exp below 1.1 ulp, tanh and sigmoid below 3. NaN gives NaN; exp overflows to infinity and underflows gradually;
-// sigmoid is 0 below -88.8, where the true value is not a normal float.
+// exp, tanh and the logistic function for float32, without branches or calls, so that g++ vectorises loops
+// over them and that a CPU and a GPU compute the same bits. Errors, measured against double precision over
+// all magnitudes: exp below 1.1 ulp, tanh and sigmoid below 3. NaN gives NaN; exp overflows to infinity and
+// underflows gradually; sigmoid is 0 below -88.8, where the true value is not a normal float.
 
 namespace detail {
 
@@ -58,7 +58,8 @@ LOCKSTEP_HOST_DEVICE inline float fast_exp(float x) {
 LOCKSTEP_HOST_DEVICE inline float fast_sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
 
 LOCKSTEP_HOST_DEVICE inline float fast_tanh(float x) {
-  // tanh |x| = m / (m + 2) with m = e^(2|x|) - 1, which keeps its relative accuracy near 0. From 10 on it rounds to 1.
+  // tanh |x| = m / (m + 2) with m = e^(2|x|) - 1, which keeps its relative accuracy near 0. From 10 on it
+  // rounds to 1.
   const float doubled = 2.0f * std::fabs(x);
   const float bounded = doubled > 20.0f ? 20.0f : doubled;
   const detail::ExpParts parts = detail::exp_parts(bounded);

@@ -12,29 +12,39 @@ enum class OptimizerKind { sgd, adam, adamw };
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
-  double learning_rate = 0.01;      ///< peak, before the schedule
-  double momentum = 0;              ///< sgd
-  bool nesterov = false;            ///< sgd; needs momentum
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;   ///< adam, adamw
-  double weight_decay = 0;          ///< sgd, adam: added to the gradient; adamw: decoupled
-  bool decay_norm_and_bias = false; ///< whether weight decay touches biases and normalisation parameters too
+  double learning_rate = 0.01;                        ///< peak, before the schedule
+  double momentum = 0;                                ///< sgd
+  bool nesterov = false;                              ///< sgd; needs momentum
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam, adamw
+  double weight_decay = 0;                            ///< sgd, adam: added to the gradient; adamw: decoupled
+  bool decay_norm_and_bias = false;  ///< whether weight decay touches biases and normalisation parameters too
+  bool operator==(const OptimizerOptions&) const = default;
 };
+
+/// Throws ConfigError naming the field, such as optimizer.beta1, where a number makes no sense or would be
+/// ignored.
+void validate(const OptimizerOptions& options);
 
 enum class ScheduleKind { constant, cosine };
 
-/// Learning rate over optimizer steps: linear warm-up from learning_rate / warmup_steps to learning_rate, then
-/// constant, or a half cosine down to minimum at the last step.
+/// Learning rate over optimizer steps: linear warm-up from learning_rate / warmup_steps to learning_rate,
+/// then constant, or a half cosine from learning_rate at step warmup_steps down to minimum at the last step.
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::constant;
   int64_t warmup_steps = 0;
-  double minimum = 0;               ///< cosine: learning rate at the end
+  double minimum = 0;  ///< cosine: learning rate at the end
+  bool operator==(const ScheduleOptions&) const = default;
 };
+void validate(const ScheduleOptions& options);  ///< as above, for schedule.*
+
+/// Of optimizer step `step`, from 0. REQUIRES: valid options, 0 <= step < total_steps.
 double learning_rate_at(const OptimizerOptions& optimizer, const ScheduleOptions& schedule, int64_t step,
                         int64_t total_steps);
 
 /// Numbers of float32 state per parameter element: 0 (sgd), 1 (sgd with momentum), 2 (adam, adamw).
 int state_slots(const OptimizerOptions& options);
-std::string_view state_slot_name(const OptimizerOptions& options, int slot);   ///< "momentum", "exp_avg", "exp_avg_sq"
+std::string_view state_slot_name(const OptimizerOptions& options,
+                                 int slot);  ///< "momentum", "exp_avg", "exp_avg_sq"
 
 /// One contiguous range of one parameter.
 struct UpdateArguments {
@@ -46,13 +56,15 @@ struct UpdateArguments {
   double gradient_scale = 1;             ///< clipping, loss scale and the ratio of counts; applied first
 };
 
-/// Applies one optimizer step elementwise; a pure function of its arguments for each element, so that any split of a
-/// parameter gives the same bits. PyTorch's formulas: SGD (dampening 0), Adam, AdamW.
+/// Applies one optimizer step elementwise, by work launched on `stream`, which reads `constants` when it
+/// runs. A pure function of its arguments for each element, so that any split of a parameter gives the same
+/// bits. PyTorch's formulas: SGD (dampening 0), Adam, AdamW.
 void update(const OptimizerOptions& options, const UpdateArguments& arguments, const StepConstants& constants,
             Stream& stream);
 
-/// statistic parameters (see ParameterRole): value += momentum * (mean - value), mean = gradients * gradient_scale.
-void update_statistic(float* values, const float* gradients, int64_t count, float momentum, double gradient_scale,
-                      Stream& stream);
+/// Statistic parameters (see ParameterRole): value += momentum * (mean - value), mean = gradients *
+/// gradient_scale.
+void update_statistic(float* values, const float* gradients, int64_t count, float momentum,
+                      double gradient_scale, Stream& stream);
 
 }  // namespace lockstep

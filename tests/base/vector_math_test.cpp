@@ -13,11 +13,13 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// Largest error of `f` against `exact`, in units of the last place, over floats of every magnitude up to `bound`.
+/// Largest error of `f` against `exact`, in units of the last place, over floats of every magnitude up to
+/// `bound`.
 template <class F, class Exact>
 double largest_error(F f, Exact exact, float bound) {
   double largest = 0;
-  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 1511) {  // prime, so that all exponents' bits vary
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32;
+       bits += 1511) {  // prime, so that all exponents' bits vary
     const float x = std::bit_cast<float>(static_cast<uint32_t>(bits));
     if (!(std::fabs(x) <= bound)) continue;
     const double expected = exact(static_cast<double>(x));
@@ -30,7 +32,9 @@ double largest_error(F f, Exact exact, float bound) {
 }
 
 TEST(FastExp, IsWithinOneAndATenthUnitsOfTheLastPlace) {
-  EXPECT_LT(largest_error(fast_exp, [](double x) { return std::exp(x); }, 88.7f), 1.1);
+  EXPECT_LT(largest_error(
+                fast_exp, [](double x) { return std::exp(x); }, 88.7f),
+            1.1);
 }
 
 TEST(FastExp, IsExactWhereTheResultIs) {
@@ -46,7 +50,9 @@ TEST(FastExp, OverflowsToInfinityAndUnderflowsGradually) {
 }
 
 TEST(FastTanh, IsWithinThreeUnitsOfTheLastPlace) {
-  EXPECT_LT(largest_error(fast_tanh, [](double x) { return std::tanh(x); }, 100.0f), 3);
+  EXPECT_LT(largest_error(
+                fast_tanh, [](double x) { return std::tanh(x); }, 100.0f),
+            3);
 }
 
 TEST(FastTanh, IsOddAndSaturates) {
@@ -57,7 +63,9 @@ TEST(FastTanh, IsOddAndSaturates) {
 
 TEST(FastSigmoid, IsWithinThreeUnitsOfTheLastPlace) {
   // Below, exp(-x) nears overflow and the result is no normal float.
-  EXPECT_LT(largest_error(fast_sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, 87.0f), 3);
+  EXPECT_LT(largest_error(
+                fast_sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, 87.0f),
+            3);
 }
 
 TEST(FastSigmoid, Saturates) {

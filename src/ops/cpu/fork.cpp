@@ -1,0 +1,36 @@
+#include "lockstep/error.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/sum.h"
+
+namespace lockstep {
+namespace {
+
+class ForkKernel : public Kernel {
+ public:
+  explicit ForkKernel(const KernelOptions& options) : threads_(options.intra_op_threads) {}
+
+  void forward(const KernelArguments& arguments, Stream&) override {
+    for (const Tensor& output : arguments.outputs)
+      ensure(output.data == arguments.inputs[0].data, "fork: an output is not its input's memory");
+  }
+
+  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+    if (arguments.input_gradients[0].data == nullptr) return;
+    stream.launch([a = arguments.output_gradients[0].as<const float>(),
+                   b = arguments.output_gradients[1].as<const float>(),
+                   sum = arguments.input_gradients[0].as<float>(),
+                   count = arguments.input_gradients[0].count(),
+                   threads = threads_] { sum_of_two(sum, a, b, count, threads); });
+  }
+
+ private:
+  int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cpu_kernel(const Fork&, Inputs, const KernelOptions& options) {
+  return std::make_unique<ForkKernel>(options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,151 @@
+#include <cmath>
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/rows.h"
+
+namespace lockstep {
+namespace {
+
+// Gradients of parameters are summed over blocks of so many rows, then over the blocks: an order that does
+// not depend on how many threads share the blocks.
+constexpr int64_t kBlockRows = 32;
+
+struct Sizes {
+  int64_t rows = 0, channels = 0;
+  int64_t blocks() const { return (rows + kBlockRows - 1) / kBlockRows; }
+};
+
+struct RowMoments {
+  float mean, inverse_deviation;
+};
+
+RowMoments moments_of(const float* x, int64_t channels, float epsilon) {
+  const float share = 1.0f / static_cast<float>(channels);
+  const float mean = row_sum(channels, [x](const auto& at) { return at(x, 0.0f); }) * share;
+  const float variance = row_sum(channels,
+                                 [=](const auto& at) {
+                                   const Lanes deviation = at(x, mean) - splat(mean);
+                                   return deviation * deviation;
+                                 }) *
+                         share;
+  return {mean, 1.0f / std::sqrt(variance + epsilon)};
+}
+
+void normalize_row(float* __restrict y, const float* __restrict x, RowMoments moments,
+                   const float* __restrict weight, const float* __restrict bias, int64_t channels) {
+  const auto [mean, inverse] = moments;
+  if (bias != nullptr)
+    for (int64_t c = 0; c < channels; ++c) y[c] = std::fma((x[c] - mean) * inverse, weight[c], bias[c]);
+  else
+    for (int64_t c = 0; c < channels; ++c) y[c] = (x[c] - mean) * inverse * weight[c];
+}
+
+/// With g = dy weight and n = (x - mean) inverse: dx = inverse (g - mean(g) - n mean(g n)).
+void row_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
+                  RowMoments moments, const float* __restrict weight, int64_t channels) {
+  const auto [mean, inverse] = moments;
+  const float share = 1.0f / static_cast<float>(channels);
+  const float mean_g =
+      row_sum(channels, [=](const auto& at) { return at(dy, 0.0f) * at(weight, 0.0f); }) * share;
+  const float mean_gn =
+      row_sum(channels,
+              [=](const auto& at) {
+                return at(dy, 0.0f) * at(weight, 0.0f) * ((at(x, 0.0f) - splat(mean)) * splat(inverse));
+              }) *
+      share;
+  for (int64_t c = 0; c < channels; ++c) {
+    const float normalized = (x[c] - mean) * inverse;
+    dx[c] = inverse * std::fma(-normalized, mean_gn, dy[c] * weight[c] - mean_g);
+  }
+}
+
+class LayerNormKernel : public Kernel {
+ public:
+  LayerNormKernel(const LayerNorm& op, const TensorSpec& input, const KernelOptions& options)
+      : op_(op),
+        sizes_{input.shape.count() / input.shape[-1] * options.batch, input.shape[-1]},
+        threads_(options.intra_op_threads) {}
+
+  int64_t workspace_bytes(KernelPhase phase) const override {
+    if (phase != KernelPhase::backward_input) return 0;
+    return sizes_.blocks() * 2 * sizes_.channels * static_cast<int64_t>(sizeof(float));
+  }
+
+  void forward(const KernelArguments& arguments, Stream& stream) override {
+    stream.launch([x = arguments.inputs[0].as<const float>(), y = arguments.outputs[0].as<float>(),
+                   weight = arguments.parameters[0].as<const float>(),
+                   bias = op_.bias ? arguments.parameters[1].as<const float>() : nullptr,
+                   means = arguments.auxiliary[0].as<float>(), inverses = arguments.auxiliary[1].as<float>(),
+                   epsilon = op_.epsilon, sizes = sizes_, threads = threads_] {
+      parallel_for(threads, sizes.rows, [=](int64_t row) {
+        const int64_t channels = sizes.channels;
+        const RowMoments moments = moments_of(x + row * channels, channels, epsilon);
+        means[row] = moments.mean;
+        inverses[row] = moments.inverse_deviation;
+        normalize_row(y + row * channels, x + row * channels, moments, weight, bias, channels);
+      });
+    });
+  }
+
+  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+    const Gradient gradient{
+        arguments.inputs[0].as<const float>(),     arguments.output_gradients[0].as<const float>(),
+        arguments.parameters[0].as<const float>(), arguments.auxiliary[0].as<const float>(),
+        arguments.auxiliary[1].as<const float>(),  arguments.input_gradients[0].as<float>(),
+        static_cast<float*>(arguments.workspace)};
+    stream.launch([gradient, dweight = arguments.parameter_gradients[0].as<float>(),
+                   dbias = op_.bias ? arguments.parameter_gradients[1].as<float>() : nullptr,
+                   accumulate = arguments.accumulate, sizes = sizes_, threads = threads_] {
+      parallel_for(threads, sizes.blocks(), [&](int64_t block) { gradient.compute(block, sizes); });
+      const auto fold_blocks = [&](float* to, int64_t part) {
+        for (int64_t c = 0; c < sizes.channels; ++c) {
+          float sum = 0;
+          for (int64_t block = 0; block < sizes.blocks(); ++block)
+            sum += gradient.block_sums[(2 * block + part) * sizes.channels + c];
+          to[c] = accumulate ? to[c] + sum : sum;
+        }
+      };
+      fold_blocks(dweight, 0);
+      if (dbias != nullptr) fold_blocks(dbias, 1);
+    });
+  }
+
+ private:
+  struct Gradient {
+    const float *x, *dy, *weight, *means, *inverses;
+    float* dx;          // null where not wanted
+    float* block_sums;  // [blocks, 2, channels]: of dy n, then of dy
+
+    void compute(int64_t block, const Sizes& sizes) const {
+      const int64_t channels = sizes.channels;
+      float* __restrict weight_sums = block_sums + 2 * block * channels;
+      float* __restrict bias_sums = weight_sums + channels;
+      std::fill(weight_sums, weight_sums + 2 * channels, 0.0f);
+      const int64_t end = std::min(sizes.rows, (block + 1) * kBlockRows);
+      for (int64_t row = block * kBlockRows; row < end; ++row) {
+        const float* __restrict row_x = x + row * channels;
+        const float* __restrict row_dy = dy + row * channels;
+        const float mean = means[row], inverse = inverses[row];
+        for (int64_t c = 0; c < channels; ++c) {
+          weight_sums[c] = std::fma(row_dy[c], (row_x[c] - mean) * inverse, weight_sums[c]);
+          bias_sums[c] += row_dy[c];
+        }
+        if (dx != nullptr)
+          row_gradient(dx + row * channels, row_dy, row_x, {mean, inverse}, weight, channels);
+      }
+    }
+  };
+
+  LayerNorm op_;
+  Sizes sizes_;
+  int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cpu_kernel(const LayerNorm& op, Inputs inputs, const KernelOptions& options) {
+  return std::make_unique<LayerNormKernel>(op, inputs[0], options);
+}
+
+}  // namespace lockstep

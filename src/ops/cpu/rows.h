@@ -1,0 +1,53 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/simd.h"
+#include "base/vector_math.h"
+
+namespace lockstep {
+
+// Reductions over one row in the fixed order of base/simd.h.
+
+/// Sum of term(lanes of row at i) over the row; `term` gets sixteen elements starting at i, of which those
+/// beyond the row's end are loaded as `fill`, for which term must give 0.
+template <class Term>
+[[gnu::always_inline]] inline float row_sum(int64_t count, const Term& term) {
+  Lanes sum{};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    sum += term([i](const float* row, float) { return load(row + i); });
+  if (i < count)
+    sum += term([=](const float* row, float fill) { return load_first(row + i, count - i, fill); });
+  return fold_sum(sum);
+}
+
+/// May miss a NaN, but is never larger than the largest element. REQUIRES: count > 0.
+inline float row_maximum(const float* row, int64_t count) {
+  Lanes largest = splat(row[0]);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) largest = maximum(load(row + i), largest);
+  if (i < count) largest = maximum(load_first(row + i, count - i, row[0]), largest);
+  return fold_maximum(largest);
+}
+
+/// Sum of exp(scale row[i] - offset) over the row; the exponentials are left in `to`, which may be the row.
+inline float exponentials(float* to, const float* row, int64_t count, float scale, float offset) {
+  const auto exponential = [=](Lanes x) { return map(fused(splat(scale), x, splat(-offset)), fast_exp); };
+  Lanes sum{};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const Lanes result = exponential(load(row + i));
+    store(to + i, result);
+    sum += result;
+  }
+  if (i < count) {
+    const Lanes result = exponential(load_first(row + i, count - i, 0.0f));
+    store_first(to + i, count - i, result);
+    sum += load_first(to + i, count - i, 0.0f);
+  }
+  return fold_sum(sum);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "base/host_device.h"
+#include "base/philox.h"
+#include "base/vector_math.h"
+
+namespace lockstep {
+
+// Formulas of the elementwise ops, for the CPU loops and the CUDA kernels alike. backward() gets the gradient
+// of the output and, as kBackwardReads says, the input's or the output's value. All let NaN through.
+
+enum class ForwardValue { input, output };
+
+struct ReluFormula {
+  static constexpr ForwardValue kBackwardReads = ForwardValue::output;
+  LOCKSTEP_HOST_DEVICE static float forward(float x) { return x <= 0.0f ? 0.0f : x; }
+  LOCKSTEP_HOST_DEVICE static float backward(float gradient, float y) { return y <= 0.0f ? 0.0f : gradient; }
+};
+
+/// 0.5 x (1 + tanh(u)) is x sigmoid(2u), which loses nothing to cancellation where x is negative.
+struct GeluFormula {
+  static constexpr ForwardValue kBackwardReads = ForwardValue::input;
+  static constexpr float kTwiceSqrtTwoOverPi = 1.5957691216057308f;
+  static constexpr float kCubic = 0.044715f;
+  LOCKSTEP_HOST_DEVICE static float forward(float x) {
+    const float twice_u = kTwiceSqrtTwoOverPi * x * std::fma(kCubic * x, x, 1.0f);
+    return x / (1.0f + fast_exp(-twice_u));
+  }
+  LOCKSTEP_HOST_DEVICE static float backward(float gradient, float x) {
+    // Beyond 12 the derivative is exactly 0 or 1, and within it x² cannot overflow and turn 0 * inf into NaN.
+    const float magnitude = std::fabs(x);
+    const float bounded = std::copysign(magnitude > 12.0f ? 12.0f : magnitude, x);
+    const float square = bounded * bounded;
+    const float s = fast_sigmoid(kTwiceSqrtTwoOverPi * bounded * std::fma(kCubic, square, 1.0f));
+    const float slope = kTwiceSqrtTwoOverPi * std::fma(3.0f * kCubic, square, 1.0f);
+    return gradient * std::fma(bounded * s * (1.0f - s), slope, s);
+  }
+};
+
+struct SigmoidFormula {
+  static constexpr ForwardValue kBackwardReads = ForwardValue::output;
+  LOCKSTEP_HOST_DEVICE static float forward(float x) { return fast_sigmoid(x); }
+  LOCKSTEP_HOST_DEVICE static float backward(float gradient, float y) { return gradient * y * (1.0f - y); }
+};
+
+struct TanhFormula {
+  static constexpr ForwardValue kBackwardReads = ForwardValue::output;
+  LOCKSTEP_HOST_DEVICE static float forward(float x) { return fast_tanh(x); }
+  LOCKSTEP_HOST_DEVICE static float backward(float gradient, float y) {
+    return gradient * std::fma(-y, y, 1.0f);
+  }
+};
+
+/// Which elements an op's dropout keeps: a function of (seed, step, op, sample in the global batch, element),
+/// so that backward and every layout draw the same mask and nothing is stored.
+struct DropoutMask {
+  uint64_t seed = 0;
+  uint32_t step = 0;
+  uint32_t purpose = 0;  ///< the op's number above the purpose's byte: two ops never share a counter
+  float rate = 0;
+  float scale = 1;  ///< 1 / (1 - rate), or 0 where nothing is kept
+
+  LOCKSTEP_HOST_DEVICE static uint32_t purpose_of(uint32_t op_number) {
+    return op_number << 8 | static_cast<uint32_t>(RandomPurpose::dropout);
+  }
+  /// Factors of the elements 4 group ... 4 group + 3 of `sample`: 0 or scale.
+  LOCKSTEP_HOST_DEVICE void factors(uint32_t group, uint32_t sample, float (&factor)[4]) const {
+    const Philox::Block block = Philox::generate({{group, sample, step, purpose}}, seed);
+    for (int i = 0; i < 4; ++i) factor[i] = Philox::uniform(block.word[i]) < rate ? 0.0f : scale;
+  }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+#include "ops/checks.h"
+
+namespace lockstep {
+
+OpSignature infer_op(const SoftmaxCrossEntropy& op, Inputs inputs) {
+  expect_input_count(op.kName, inputs, 2);
+  expect_dtype(op.kName, "logits", inputs[0], DType::float32);
+  expect_dtype(op.kName, "labels", inputs[1], DType::int32);
+  const Shape& logits = inputs[0].shape;
+  const Shape& labels = inputs[1].shape;
+  if (logits.rank() < 1 || logits.count() == 0)
+    throw ConfigError(fmt::format("{}: logits must be [..., classes] and not empty, have shape {}", op.kName,
+                                  logits.to_string()));
+  const Shape positions(std::vector<int64_t>(logits.dims().begin(), logits.dims().end() - 1));
+  if (labels != positions)
+    throw ConfigError(fmt::format("{}: labels for logits of shape {} must have shape {}, have {}", op.kName,
+                                  logits.to_string(), positions.to_string(), labels.to_string()));
+  return {.auxiliary = {{"log_sum_exp", positions}},
+          .differentiable = {true, false},
+          .backward_needs_input = {true, true},
+          .is_loss = true};
+}
+
+OpCost cost_op(const SoftmaxCrossEntropy&, Inputs inputs, int64_t batch) {
+  const double count = static_cast<double>(inputs[0].shape.count()) * static_cast<double>(batch);
+  return {.forward_flops = 22 * count,
+          .backward_input_flops = 22 * count,
+          .forward_bytes = 4 * count,
+          .backward_input_bytes = 8 * count};
+}
+
+}  // namespace lockstep

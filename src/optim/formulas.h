@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cmath>
+
+#include "base/host_device.h"
+#include "ops/op.h"
+#include "optim/optimizer.h"
+
+namespace lockstep {
+
+// The updates of one element, for the CPU loop and the CUDA kernel alike. Each is made on the host or on the
+// device from the options and the step's constants: numbers that all elements share are computed once, in
+// double precision.
+
+/// PyTorch's SGD with dampening 0: d = g + decay p; b = momentum b + d; p -= rate (nesterov ? d + momentum b
+/// : b). PyTorch starts with b = d, which is the same with b = 0.
+struct SgdFormula {
+  float learning_rate, momentum, weight_decay, gradient_scale;
+  bool nesterov;
+
+  LOCKSTEP_HOST_DEVICE SgdFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
+                                  const StepConstants& constants)
+      : learning_rate(static_cast<float>(constants.learning_rate)),
+        momentum(static_cast<float>(options.momentum)),
+        weight_decay(arguments.decay ? static_cast<float>(options.weight_decay) : 0.0f),
+        gradient_scale(static_cast<float>(arguments.gradient_scale)),
+        nesterov(options.nesterov) {}
+
+  LOCKSTEP_HOST_DEVICE float decayed(float p, float g) const {
+    return std::fma(weight_decay, p, g * gradient_scale);
+  }
+
+  LOCKSTEP_HOST_DEVICE void operator()(float& p, float g) const {
+    p = std::fma(-learning_rate, decayed(p, g), p);
+  }
+
+  LOCKSTEP_HOST_DEVICE void operator()(float& p, float g, float& buffer) const {
+    const float d = decayed(p, g);
+    const float b = std::fma(momentum, buffer, d);
+    buffer = b;
+    p = std::fma(-learning_rate, nesterov ? std::fma(momentum, b, d) : b, p);
+  }
+};
+
+/// PyTorch's Adam and AdamW: m and v are running means of g and g²; p -= rate / (1 - beta1^t) m / (sqrt(v /
+/// (1 - beta2^t)) + epsilon). Weight decay is added to g (Adam), or shrinks p by rate * decay first (AdamW).
+struct AdamFormula {
+  float step_size, shrink, weight_decay, gradient_scale, gain1, beta2, gain2, inverse_correction, epsilon;
+
+  LOCKSTEP_HOST_DEVICE AdamFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
+                                   const StepConstants& constants) {
+    const double decay = arguments.decay ? options.weight_decay : 0;
+    const bool decoupled = options.kind == OptimizerKind::adamw;
+    step_size = static_cast<float>(constants.learning_rate / (1 - constants.beta1_power));
+    shrink = static_cast<float>(decoupled ? 1 - constants.learning_rate * decay : 1);
+    weight_decay = static_cast<float>(decoupled ? 0 : decay);
+    gradient_scale = static_cast<float>(arguments.gradient_scale);
+    gain1 = static_cast<float>(1 - options.beta1);
+    beta2 = static_cast<float>(options.beta2);
+    gain2 = static_cast<float>(1 - options.beta2);
+    inverse_correction = static_cast<float>(1 / std::sqrt(1 - constants.beta2_power));
+    epsilon = static_cast<float>(options.epsilon);
+  }
+
+  LOCKSTEP_HOST_DEVICE void operator()(float& p, float g, float& mean, float& square) const {
+    const float shrunk = p * shrink;
+    const float d = std::fma(weight_decay, shrunk, g * gradient_scale);
+    const float m = std::fma(gain1, d - mean, mean);
+    const float v = std::fma(gain2, d * d, beta2 * square);
+    mean = m;
+    square = v;
+    p = shrunk - step_size * m / std::fma(std::sqrt(v), inverse_correction, epsilon);
+  }
+};
+
+struct StatisticFormula {
+  float momentum, gradient_scale;
+  LOCKSTEP_HOST_DEVICE void operator()(float& value, float mean) const {
+    value = std::fma(momentum, mean * gradient_scale - value, value);
+  }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "lockstep/error.h"
+#include "optim/optimizer.h"
+
+namespace lockstep {
+
+void validate(const ScheduleOptions& options) {
+  if (options.warmup_steps < 0)
+    throw ConfigError(fmt::format("schedule.warmup_steps must not be negative, is {}", options.warmup_steps));
+  if (!std::isfinite(options.minimum) || options.minimum < 0)
+    throw ConfigError(
+        fmt::format("schedule.minimum must be a finite number that is not negative, is {}", options.minimum));
+  if (options.kind == ScheduleKind::constant && options.minimum != 0)
+    throw ConfigError(
+        fmt::format("schedule.minimum is {}, but a constant schedule has none; use a cosine schedule or "
+                    "leave it out",
+                    options.minimum));
+}
+
+double learning_rate_at(const OptimizerOptions& optimizer, const ScheduleOptions& schedule, int64_t step,
+                        int64_t total_steps) {
+  const double peak = optimizer.learning_rate;
+  if (step < schedule.warmup_steps)
+    return peak * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup_steps);
+  if (schedule.kind == ScheduleKind::constant) return peak;
+  const int64_t last = total_steps - 1;
+  if (step >= last) return schedule.minimum;
+  const double progress =
+      static_cast<double>(step - schedule.warmup_steps) / static_cast<double>(last - schedule.warmup_steps);
+  return schedule.minimum + (peak - schedule.minimum) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+}
+
+}  // namespace lockstep

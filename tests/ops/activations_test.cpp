@@ -1,0 +1,155 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "lockstep/error.h"
+#include "ops/elementwise.h"
+#include "ops/op_cases.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::vector<OpCase> activation_cases(const Op& op, double (*f)(double)) {
+  const Reference reference = [f](const std::vector<Array>& inputs, const std::vector<Array>&) {
+    Array y = inputs[0];
+    for (double& value : y.values) value = f(value);
+    return std::vector<Array>{y};
+  };
+  const auto spread = [](std::vector<Array>& inputs) {
+    for (double& value : inputs[0].values) value = static_cast<float>(value * 6);
+  };
+  OpCase one{.name = "one", .op = op, .inputs = {{Shape{1}}}, .batch = 1, .reference = reference};
+  OpCase scalar{.name = "scalar", .op = op, .inputs = {{Shape{}}}, .batch = 3, .reference = reference};
+  OpCase prime{.name = "prime",
+               .op = op,
+               .inputs = {{{3, 37}}},
+               .batch = 5,
+               .reference = reference,
+               .prepare = spread};
+  OpCase pieces{
+      .name = "threads", .op = op, .inputs = {{Shape{20011}}}, .reference = reference, .prepare = spread};
+  pieces.options.intra_op_threads = 2;
+  return {one, scalar, prime, pieces};
+}
+
+double relu(double x) { return x > 0 ? x : 0; }
+double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double hyperbolic_tangent(double x) { return std::tanh(x); }
+
+std::vector<double> values_after(const Op& op, const std::vector<double>& values) {
+  OpHarness harness(op, {{Shape{static_cast<int64_t>(values.size())}}}, {.batch = 1});
+  fill(harness.inputs[0], values);
+  harness.forward();
+  return values_of(harness.outputs[0]);
+}
+
+std::vector<double> gradient(const Op& op, const std::vector<double>& values) {
+  OpHarness harness(op, {{Shape{static_cast<int64_t>(values.size())}}}, {.batch = 1});
+  fill(harness.inputs[0], values);
+  fill(harness.output_gradients[0], 1.0);
+  harness.forward();
+  harness.backward();
+  return values_of(harness.input_gradients[0]);
+}
+
+TEST(Relu, KeepsPositiveValuesAndNothingElse) {
+  EXPECT_EQ(values_after(Relu{}, {-2, -0.0, 0, 0.5, 3}), (std::vector<double>{0, 0, 0, 0.5, 3}));
+  EXPECT_EQ(gradient(Relu{}, {-2, 0, 0.5, 3}), (std::vector<double>{0, 0, 1, 1}));
+}
+
+TEST(Gelu, AgreesWithValuesWorkedOutByHand) {
+  // 0.5 (1 + tanh(0.79788456 * 1.044715)) = 0.5 (1 + 0.68238438) and its mirror image x - gelu(x).
+  expect_near(values_after(Gelu{}, {0, 1, -1}), {0, 0.84119199, -0.15880801}, 1e-7, "gelu");
+  expect_near(gradient(Gelu{}, {0, 100, -100}), {0.5, 1, 0}, 1e-7, "derivative");
+}
+
+TEST(Gelu, KeepsItsRelativeAccuracyWhereItIsTiny) {
+  const double x = -4;
+  EXPECT_NEAR(values_after(Gelu{}, {x})[0] / gelu(x), 1, 1e-5);
+}
+
+TEST(Gelu, StaysFiniteWhereCubesOverflow) {
+  EXPECT_EQ(values_after(Gelu{}, {1e30, -1e30}), (std::vector<double>{static_cast<float>(1e30), 0}));
+  EXPECT_EQ(gradient(Gelu{}, {1e30, -1e30}), (std::vector<double>{1, 0}));
+}
+
+TEST(Sigmoid, SaturatesWithoutOverflow) {
+  EXPECT_EQ(values_after(Sigmoid{}, {0, 1000, -1000}), (std::vector<double>{0.5, 1, 0}));
+  expect_near(values_after(Sigmoid{}, {std::log(3.0)}), {0.75}, 1e-7, "sigmoid(ln 3)");
+}
+
+TEST(Tanh, SaturatesAndIsOdd) {
+  EXPECT_EQ(values_after(Tanh{}, {0, 1000, -1000}), (std::vector<double>{0, 1, -1}));
+  expect_near(values_after(Tanh{}, {std::log(2.0), -std::log(2.0)}), {0.6, -0.6}, 1e-7, "tanh(ln 2)");
+}
+
+TEST(Activations, LetNotANumberThrough) {
+  for (const Op& op : {Op{Relu{}}, Op{Gelu{}}, Op{Sigmoid{}}, Op{Tanh{}}}) {
+    EXPECT_TRUE(std::isnan(values_after(op, {kNan})[0])) << name_of(op);
+    OpHarness harness(op, {{Shape{1}}}, {.batch = 1});
+    fill(harness.inputs[0], 0.5);
+    fill(harness.output_gradients[0], kNan);
+    harness.forward();
+    harness.backward();
+    EXPECT_TRUE(std::isnan(values_of(harness.input_gradients[0])[0])) << name_of(op);
+  }
+  EXPECT_EQ(values_after(Relu{}, {kInfinity})[0], kInfinity);
+  EXPECT_EQ(values_after(Gelu{}, {kInfinity})[0], kInfinity);
+}
+
+// The vectorised loops must give the bits of the scalar formula, which is what a CUDA kernel computes.
+template <class Formula>
+void expect_bits_of_formula(const Op& op) {
+  std::vector<double> x = random_values(1003, 7, -9, 9);
+  const std::vector<double> y = values_after(op, x), dx = gradient(op, x);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float forward = Formula::forward(static_cast<float>(x[i]));
+    const bool reads_output = Formula::kBackwardReads == ForwardValue::output;
+    ASSERT_EQ(y[i], forward) << name_of(op) << "(" << x[i] << ")";
+    ASSERT_EQ(dx[i], Formula::backward(1.0f, reads_output ? forward : static_cast<float>(x[i]))) << x[i];
+  }
+}
+
+TEST(Activations, KernelsGiveTheBitsOfTheirFormulas) {
+  expect_bits_of_formula<ReluFormula>(Relu{});
+  expect_bits_of_formula<GeluFormula>(Gelu{});
+  expect_bits_of_formula<SigmoidFormula>(Sigmoid{});
+  expect_bits_of_formula<TanhFormula>(Tanh{});
+}
+
+TEST(Activations, KeepWhatTheirBackwardReads) {
+  const std::vector<TensorSpec> inputs{{Shape{4}}};
+  EXPECT_TRUE(infer(Relu{}, inputs).backward_needs_output);
+  EXPECT_FALSE(infer(Relu{}, inputs).backward_needs_input[0]);
+  EXPECT_FALSE(infer(Gelu{}, inputs).backward_needs_output);
+  EXPECT_TRUE(infer(Gelu{}, inputs).backward_needs_input[0]);
+  EXPECT_TRUE(infer(Tanh{}, inputs).elementwise);
+}
+
+TEST(Activations, RefuseIntegersAndWrongNumbersOfInputs) {
+  EXPECT_THROW(infer(Relu{}, std::vector<TensorSpec>{{Shape{4}, DType::int32}}), ConfigError);
+  EXPECT_THROW(infer(Gelu{}, std::vector<TensorSpec>(2, {Shape{4}})), ConfigError);
+}
+
+TEST(Activations, MatchPyTorch) {
+  expect_matches_golden(Relu{}, read_golden("relu", "wide"));
+  expect_matches_golden(Gelu{}, read_golden("gelu", "wide"), {}, 5e-7);
+  expect_matches_golden(Sigmoid{}, read_golden("sigmoid", "wide"), {}, 5e-7);
+  expect_matches_golden(Tanh{}, read_golden("tanh", "wide"), {}, 5e-7);
+}
+
+}  // namespace
+
+std::vector<OpCase> relu_cases() { return activation_cases(Relu{}, relu); }
+std::vector<OpCase> gelu_cases() { return activation_cases(Gelu{}, gelu); }
+std::vector<OpCase> sigmoid_cases() { return activation_cases(Sigmoid{}, sigmoid); }
+std::vector<OpCase> tanh_cases() { return activation_cases(Tanh{}, hyperbolic_tangent); }
+
+}  // namespace lockstep::testing

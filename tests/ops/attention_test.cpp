@@ -1,0 +1,202 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/philox.h"
+#include "lockstep/error.h"
+#include "ops/op_cases.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr int64_t kFirstSample = 100;
+constexpr uint32_t kOpNumber = 9;
+const StepConstants kConstants{.step = 4, .seed = 77};
+
+/// The contract of the random stream, written out: factor of one weight.
+double factor(float rate, int64_t sample, int64_t positions, int64_t head, int64_t query, int64_t key) {
+  const int64_t group = (head * positions + query) * ((positions + 3) / 4) + key / 4;
+  const Philox::Block block = Philox::generate(
+      {{static_cast<uint32_t>(group), static_cast<uint32_t>(kFirstSample + sample), 4, kOpNumber * 256 + 2}},
+      77);
+  return Philox::uniform(block.word[key % 4]) < rate ? 0 : 1.0f / (1.0f - rate);
+}
+
+Array reference_attention(const Array& qkv, int64_t heads, float rate) {
+  const int64_t batch = qkv.shape[0], positions = qkv.shape[1], channels = qkv.shape[2] / 3,
+                size = channels / heads;
+  Array y{{batch, positions, channels},
+          std::vector<double>(static_cast<size_t>(batch * positions * channels))};
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t i = 0; i < positions; ++i) {
+        const auto at = [&](int64_t part, int64_t t) {
+          return qkv.values.data() + (b * positions + t) * 3 * channels + part * channels + h * size;
+        };
+        std::vector<double> weights;
+        double sum = 0;
+        for (int64_t j = 0; j <= i; ++j) {
+          double score = 0;
+          for (int64_t d = 0; d < size; ++d) score += at(0, i)[d] * at(1, j)[d];
+          weights.push_back(std::exp(score / std::sqrt(static_cast<double>(size))));
+          sum += weights.back();
+        }
+        double* to = y.values.data() + (b * positions + i) * channels + h * size;
+        for (int64_t j = 0; j <= i; ++j)
+          for (int64_t d = 0; d < size; ++d)
+            to[d] += weights[static_cast<size_t>(j)] / sum *
+                     (rate > 0 ? factor(rate, b, positions, h, i, j) : 1) * at(2, j)[d];
+      }
+  return y;
+}
+
+OpCase make_case(std::string name, int64_t batch, int64_t positions, int64_t heads, int64_t head_size,
+                 float dropout = 0, int threads = 1) {
+  OpCase c{.name = std::move(name), .op = Attention{.heads = heads, .dropout = dropout}};
+  c.inputs = {{{positions, 3 * heads * head_size}}};
+  c.batch = batch;
+  c.options = {.intra_op_threads = threads, .op_number = kOpNumber};
+  c.constants = kConstants;
+  c.first_sample = kFirstSample;
+  c.reference = [=](const std::vector<Array>& inputs, const std::vector<Array>&) {
+    return std::vector<Array>{reference_attention(inputs[0], heads, dropout)};
+  };
+  // Larger queries and keys, so that the weights are far from uniform.
+  c.prepare = [](std::vector<Array>& inputs) {
+    for (double& value : inputs[0].values) value *= 2;
+  };
+  return c;
+}
+
+TEST(Attention, AgreesWithValuesWorkedOutByHand) {
+  // One head of one channel: the second query meets scores 0 and ln 3, weights 1/4 and 3/4.
+  const double log3 = std::log(3.0);
+  OpHarness harness(Attention{.heads = 1}, {{{2, 3}}}, {.batch = 1});
+  fill(harness.inputs[0], {5, 0, 4, 1, log3, 8});  // query, key, value of position 0, then of position 1
+  fill(harness.output_gradients[0], {0, 1});
+  harness.forward();
+  expect_near(values_of(harness.outputs[0]), {4, 7}, 1e-6, "output");
+  expect_near(values_of(harness.auxiliary[0]), {0, std::log(4.0)}, 1e-6, "log-sum-exp");
+  harness.backward();
+  // dP = (4, 8), D = 7: dS = (1/4 * -3, 3/4 * 1).
+  expect_near(values_of(harness.input_gradients[0]), {0, -0.75, 0.25, 0.75 * log3, 0.75, 0.75}, 1e-6,
+              "gradient");
+}
+
+TEST(Attention, LaterPositionsChangeNothingBefore) {
+  const int64_t positions = 150, changed = 97;
+  const OpCase c = make_case("", 1, positions, 2, 8);
+  auto original = make_harness(c), other = make_harness(c);
+  auto values = values_of(other->inputs[0]);
+  for (size_t i = static_cast<size_t>(changed * 48); i < values.size(); ++i) values[i] += 1;
+  fill(other->inputs[0], values);
+  original->forward();
+  other->forward();
+  const auto a = values_of(original->outputs[0]), b = values_of(other->outputs[0]);
+  EXPECT_TRUE(std::equal(a.begin(), a.begin() + changed * 16, b.begin()));
+  EXPECT_NE(a, b);
+}
+
+TEST(Attention, NotANumberReachesEveryPositionThatSeesIt) {
+  const int64_t positions = 70, bad = 20;
+  auto harness = make_harness(make_case("", 1, positions, 1, 4));
+  auto values = values_of(harness->inputs[0]);
+  values[static_cast<size_t>(bad * 12 + 5)] = std::nan("");  // in its key
+  fill(harness->inputs[0], values);
+  harness->forward();
+  const auto y = values_of(harness->outputs[0]);
+  for (int64_t t = 0; t < positions; ++t)
+    EXPECT_EQ(std::isnan(y[static_cast<size_t>(t * 4)]), t >= bad) << "position " << t;
+}
+
+TEST(Attention, LargeScoresDoNotOverflow) {
+  OpHarness harness(Attention{.heads = 1}, {{{2, 3}}}, {.batch = 1});
+  fill(harness.inputs[0], {100, 100, 4, 100, 101, 8});  // scores 10,000 and 10,100: the second takes all
+  harness.forward();
+  EXPECT_EQ(values_of(harness.outputs[0]), (std::vector<double>{4, 8}));
+}
+
+TEST(Attention, ThreadsDoNotChangeTheBits) {
+  std::vector<std::vector<double>> outputs, gradients;
+  for (const int threads : {1, 2, 4, 11}) {
+    auto harness = make_harness(make_case("", 3, 75, 2, 20, 0.2f, threads));
+    harness->forward();
+    harness->backward();
+    outputs.push_back(values_of(harness->outputs[0]));
+    gradients.push_back(values_of(harness->input_gradients[0]));
+    EXPECT_EQ(outputs.back(), outputs.front());
+    EXPECT_EQ(gradients.back(), gradients.front());
+  }
+}
+
+TEST(Attention, BatchOfFourEqualsTwoBatchesOfTwo) {
+  const auto run = [](int64_t batch, int64_t first_sample, const std::vector<double>& input) {
+    OpCase c = make_case("", batch, 33, 2, 4, 0.3f);
+    auto harness = make_harness(c);
+    harness->first_sample = first_sample;
+    fill(harness->inputs[0], input);
+    harness->forward();
+    return values_of(harness->outputs[0]);
+  };
+  const auto input = random_values(4 * 33 * 24, 5);
+  const auto middle = input.begin() + 2 * 33 * 24;
+  auto halves = run(2, 0, {input.begin(), middle});
+  const auto second = run(2, 2, {middle, input.end()});
+  halves.insert(halves.end(), second.begin(), second.end());
+  EXPECT_EQ(run(4, 0, input), halves);
+}
+
+TEST(Attention, EvaluationDropsNothing) {
+  OpCase with = make_case("", 1, 20, 1, 8, 0.5f), without = make_case("", 1, 20, 1, 8);
+  with.options.training = false;
+  auto a = make_harness(with), b = make_harness(without);
+  a->forward();
+  b->forward();
+  EXPECT_EQ(values_of(a->outputs[0]), values_of(b->outputs[0]));
+}
+
+TEST(Attention, MemoryGrowsNoFasterThanTheSequence) {
+  const Attention op{.heads = 1};
+  const std::vector<TensorSpec> shorter{{{4096, 3 * 64}}}, longer{{{8192, 3 * 64}}};
+  const OpSignature signature = infer(op, longer);
+  ASSERT_EQ(signature.auxiliary.size(), 1u);
+  EXPECT_EQ(signature.auxiliary[0].shape, (Shape{1, 8192}));
+  const auto small = make_kernel(DeviceKind::cpu, op, shorter, {.batch = 1});
+  const auto large = make_kernel(DeviceKind::cpu, op, longer, {.batch = 1});
+  for (const auto phase : {KernelPhase::forward, KernelPhase::backward_input})
+    EXPECT_LE(large->workspace_bytes(phase), 2 * small->workspace_bytes(phase));
+}
+
+TEST(Attention, RefusesWhatDoesNotDivideIntoHeads) {
+  const auto refuses = [](const Attention& op, Shape shape) {
+    EXPECT_THROW(infer(op, std::vector<TensorSpec>{{shape}}), ConfigError) << shape.to_string();
+  };
+  refuses({.heads = 0}, {4, 12});
+  refuses({.heads = 3}, {4, 12});
+  refuses({.heads = 1}, {4, 4});
+  refuses({.heads = 1}, {12});
+  refuses({.heads = 1, .dropout = 1}, {4, 12});
+  // 2^16 positions squared are 2^30 groups of four; eight heads exceed the stream's 2^32 numbers.
+  refuses({.heads = 8, .dropout = 0.1f}, {65536, 24});
+  EXPECT_NO_THROW(infer(Attention{.heads = 8}, std::vector<TensorSpec>{{{65536, 24}}}));
+}
+
+TEST(Attention, MatchesPyTorch) {
+  expect_matches_golden(Attention{.heads = 2}, read_golden("attention", "two_heads"));
+  expect_matches_golden(Attention{.heads = 1}, read_golden("attention", "two_blocks"));
+}
+
+}  // namespace
+
+std::vector<OpCase> attention_cases() {
+  return {make_case("one_position", 2, 1, 2, 3),
+          make_case("one_channel", 1, 5, 1, 1),
+          make_case("odd", 2, 7, 3, 5),
+          make_case("whole_block", 2, 64, 2, 16),
+          make_case("more_than_a_block", 1, 67, 2, 17),
+          make_case("three_blocks", 1, 131, 1, 32, 0, 2),
+          make_case("dropout", 2, 13, 2, 4, 0.25f),
+          make_case("dropout_over_blocks", 1, 70, 1, 8, 0.5f, 2)};
+}
+
+}  // namespace lockstep::testing

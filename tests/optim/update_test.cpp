@@ -1,0 +1,208 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "lockstep/error.h"
+#include "ops/op_testing.h"
+#include "optim/optimizer.h"
+
+namespace lockstep {
+namespace {
+
+using testing::expect_near;
+using testing::random_values;
+using Floats = std::vector<float>;
+
+std::vector<double> widen(const Floats& values) { return {values.begin(), values.end()}; }
+
+/// A parameter with its optimizer state, on a device whose work runs at once unless told otherwise.
+struct Parameter {
+  Floats values;
+  Floats state[2];
+
+  explicit Parameter(Floats initial) : values(std::move(initial)) {
+    for (Floats& slot : state) slot.assign(values.size(), 0.0f);
+  }
+
+  UpdateArguments arguments(const Floats& gradients, size_t begin, size_t count) {
+    return {values.data() + begin,
+            gradients.data() + begin,
+            {state[0].data() + begin, state[1].data() + begin},
+            static_cast<int64_t>(count)};
+  }
+  bool operator==(const Parameter&) const = default;
+};
+
+StepConstants constants_of(const OptimizerOptions& options, uint64_t step) {
+  return {.step = step,
+          .learning_rate = options.learning_rate,
+          .beta1_power = std::pow(options.beta1, static_cast<double>(step + 1)),
+          .beta2_power = std::pow(options.beta2, static_cast<double>(step + 1))};
+}
+
+class Update : public ::testing::Test {
+ protected:
+  /// One step over all of `parameter`.
+  void step(const OptimizerOptions& options, Parameter& parameter, const Floats& gradients, uint64_t number,
+            bool decay = true, double gradient_scale = 1) {
+    UpdateArguments arguments = parameter.arguments(gradients, 0, gradients.size());
+    arguments.decay = decay;
+    arguments.gradient_scale = gradient_scale;
+    update(options, arguments, constants_of(options, number), *stream_);
+  }
+
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  std::unique_ptr<Stream> stream_ = device_->create_stream("compute");
+};
+
+struct GoldenCase {
+  std::string name;
+  OptimizerOptions options;
+};
+
+const GoldenCase kGoldenCases[] = {
+    {"sgd", {.learning_rate = 0.1}},
+    {"sgd_decay", {.learning_rate = 0.1, .weight_decay = 0.3}},
+    {"sgd_momentum", {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.2}},
+    {"sgd_nesterov", {.learning_rate = 0.1, .momentum = 0.8, .nesterov = true, .weight_decay = 0.2}},
+    {"adam", {.kind = OptimizerKind::adam, .learning_rate = 0.05, .beta1 = 0.9, .beta2 = 0.99}},
+    {"adam_decay",
+     {.kind = OptimizerKind::adam,
+      .learning_rate = 0.05,
+      .beta1 = 0.8,
+      .beta2 = 0.95,
+      .epsilon = 1e-3,
+      .weight_decay = 0.3}},
+    {"adamw",
+     {.kind = OptimizerKind::adamw, .learning_rate = 0.05, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.3}},
+};
+
+TEST_F(Update, FollowsPyTorchForFiveSteps) {
+  for (const GoldenCase& c : kGoldenCases) {
+    const auto golden = testing::read_golden("optimizers", c.name);
+    const auto& initial = golden.at("parameters").values;
+    const auto& gradients = golden.at("gradients").values;
+    const auto& expected = golden.at("after each step").values;
+    const size_t count = initial.size();
+    Parameter parameter(Floats(initial.begin(), initial.end()));
+    for (size_t i = 0; i < 5; ++i) {
+      const auto row = [&](const std::vector<double>& all) {
+        return std::vector<double>(all.begin() + static_cast<int64_t>(i * count),
+                                   all.begin() + static_cast<int64_t>((i + 1) * count));
+      };
+      const auto gradient = row(gradients);
+      step(c.options, parameter, Floats(gradient.begin(), gradient.end()), i);
+      expect_near(widen(parameter.values), row(expected), 1e-6, c.name + " after step " + std::to_string(i));
+    }
+  }
+}
+
+TEST_F(Update, SgdStepWorkedOutByHand) {
+  Parameter parameter({1, 2});
+  step({.learning_rate = 0.5, .weight_decay = 0.25}, parameter, {4, 8}, 0);
+  EXPECT_EQ(parameter.values, (Floats{1 - 0.5f * 4.25f, 2 - 0.5f * 8.5f}));
+}
+
+TEST_F(Update, MomentumStepsWorkedOutByHand) {
+  const OptimizerOptions options{.learning_rate = 1, .momentum = 0.5};
+  Parameter parameter({0});
+  step(options, parameter, {4}, 0);
+  EXPECT_EQ(parameter.values, Floats{-4});
+  step(options, parameter, {1}, 1);  // buffer 0.5 * 4 + 1
+  EXPECT_EQ(parameter.state[0], Floats{3});
+  EXPECT_EQ(parameter.values, Floats{-7});
+}
+
+TEST_F(Update, FirstAdamStepIsTheLearningRateInTheGradientsDirection) {
+  Parameter parameter({1, 1, 1});
+  step({.kind = OptimizerKind::adam, .learning_rate = 0.125, .epsilon = 1e-12}, parameter, {1e-3f, -5, 100},
+       0);
+  expect_near(widen(parameter.values), {0.875, 1.125, 0.875}, 1e-6, "parameters");
+}
+
+TEST_F(Update, AdamOfAZeroGradientStaysPut) {
+  Parameter parameter({1, -2});
+  step({.kind = OptimizerKind::adam}, parameter, {0, 0}, 0);
+  EXPECT_EQ(parameter.values, (Floats{1, -2}));
+}
+
+TEST_F(Update, ExemptParametersDoNotDecay) {
+  for (GoldenCase c : kGoldenCases) {
+    if (c.options.weight_decay == 0) continue;
+    Parameter exempt({1, 2, 3}), plain({1, 2, 3}), decaying({1, 2, 3});
+    const Floats gradients{0.5f, -1, 2};
+    step(c.options, exempt, gradients, 0, false);
+    step(c.options, decaying, gradients, 0, true);
+    c.options.weight_decay = 0;
+    step(c.options, plain, gradients, 0, true);
+    EXPECT_EQ(exempt, plain) << c.name;
+    EXPECT_FALSE(decaying == plain) << c.name;
+  }
+}
+
+TEST_F(Update, ScalesTheGradientBeforeAnythingElse) {
+  for (const GoldenCase& c : kGoldenCases) {
+    Parameter scaled({1, 2, 3}), halved({1, 2, 3});
+    step(c.options, scaled, {0.5f, -1, 2}, 0, true, 0.5);
+    step(c.options, halved, {0.25f, -0.5f, 1}, 0);
+    EXPECT_EQ(scaled, halved) << c.name;
+  }
+}
+
+TEST_F(Update, AnySplitOfARangeGivesTheSameBits) {
+  const size_t count = 1003;
+  const auto initial = random_values(count, 1), noise = random_values(count, 2);
+  const Floats gradients(noise.begin(), noise.end());
+  for (const GoldenCase& c : kGoldenCases) {
+    Parameter whole(Floats(initial.begin(), initial.end())), pieces = whole;
+    for (uint64_t number = 0; number < 3; ++number) {
+      step(c.options, whole, gradients, number);
+      size_t begin = 0;
+      for (const size_t size : {1, 16, 17, 0, 31, 64, 129, 745}) {
+        update(c.options, pieces.arguments(gradients, begin, size), constants_of(c.options, number),
+               *stream_);
+        begin += size;
+      }
+      ASSERT_EQ(begin, count);
+    }
+    EXPECT_EQ(whole, pieces) << c.name;
+  }
+}
+
+TEST_F(Update, LetsNotANumberThroughInItsElementOnly) {
+  for (const GoldenCase& c : kGoldenCases) {
+    Parameter parameter({1, 2});
+    step(c.options, parameter, {std::nanf(""), 1}, 0);
+    EXPECT_TRUE(std::isnan(parameter.values[0])) << c.name;
+    EXPECT_TRUE(std::isfinite(parameter.values[1])) << c.name;
+  }
+}
+
+TEST_F(Update, ReadsTheConstantsWhenItsWorkRuns) {
+  const auto device = make_async_cpu_device({});
+  const auto stream = device->create_stream("compute");
+  StepConstants constants{.learning_rate = 1000};
+  Parameter parameter({1});
+  const Floats gradients{1};
+  stream->launch([&constants] { constants.learning_rate = 0.5; });
+  update({.learning_rate = 1000}, parameter.arguments(gradients, 0, 1), constants, *stream);
+  stream->synchronize();
+  EXPECT_EQ(parameter.values, Floats{0.5f});
+}
+
+TEST_F(Update, WithoutItsStateIsRefused) {
+  Floats values{1}, gradients{1};
+  const UpdateArguments arguments{values.data(), gradients.data(), {nullptr, nullptr}, 1};
+  EXPECT_THROW(update({.momentum = 0.9}, arguments, {}, *stream_), InternalError);
+}
+
+TEST_F(Update, StatisticsMoveByMomentumTowardsTheMean) {
+  Floats values{1, 10, -4};
+  const Floats sums{4, 8, 0};  // of two micro-batches: means 2, 4 and 0
+  update_statistic(values.data(), sums.data(), 3, 0.25f, 0.5, *stream_);
+  EXPECT_EQ(values, (Floats{1.25f, 8.5f, -3}));
+}
+
+}  // namespace
+}  // namespace lockstep
