@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "step/program.h"
@@ -14,6 +15,8 @@ struct CheckFinding {
   int instruction = -1;  ///< -1 where no single one is to blame
   std::string message;   ///< names instruction, rank, tensor or range, and what would be right
 };
+
+std::string_view name_of(CheckFinding::Property property);
 
 struct CheckOptions {
   int max_findings = 20;

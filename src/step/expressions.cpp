@@ -1,0 +1,211 @@
+#include "step/expressions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+std::string atom_text(const Expressions::Atom& atom, int uses, bool with_micro_batch) {
+  std::string text = uses > 1 ? fmt::format("u{}:l{}", atom.use, atom.leaf) : fmt::format("l{}", atom.leaf);
+  if (with_micro_batch) text += fmt::format("[m{}]", atom.micro_batch);
+  return text;
+}
+
+}  // namespace
+
+Expressions::Expressions(int leaves, int micro_batches_per_leaf)
+    : leaves_(leaves), micro_batches_per_leaf_(micro_batches_per_leaf) {
+  intern({.kind = Kind::nothing});
+  intern({.kind = Kind::other});
+}
+
+int Expressions::intern(Node node) {
+  // Facts are compared by identity: they are few, and equal coverage means nothing.
+  if (node.kind == Kind::facts) {
+    nodes_.push_back(std::move(node));
+    return static_cast<int>(nodes_.size()) - 1;
+  }
+  Key key{node.kind,        node.iteration, node.a,
+          node.b,           node.atom,      node.signature,
+          node.is_gradient, node.children,  node.kind == Kind::wrong ? node.text : std::string()};
+  const auto [found, is_new] = known_.emplace(std::move(key), static_cast<int>(nodes_.size()));
+  if (is_new) nodes_.push_back(std::move(node));
+  return found->second;
+}
+
+int Expressions::parameter(int version) { return intern({.kind = Kind::parameter, .a = version}); }
+int Expressions::state(int version) { return intern({.kind = Kind::state, .a = version}); }
+
+int Expressions::chain(int previous, const Atom& added) {
+  return intern({.kind = Kind::chain, .iteration = added.iteration, .a = previous, .atom = added});
+}
+
+int Expressions::sum(int a, int b) {
+  return intern({.kind = Kind::sum, .a = std::min(a, b), .b = std::max(a, b)});
+}
+
+int Expressions::reduction(std::vector<int> children) {
+  if (children.size() == 1) return children.front();
+  std::sort(children.begin(), children.end());
+  return intern({.kind = Kind::reduction, .children = std::move(children)});
+}
+
+int Expressions::activation(uint64_t signature, bool is_gradient, const Atom& atom, const std::string& name) {
+  return intern({.kind = Kind::activation,
+                 .iteration = atom.iteration,
+                 .atom = atom,
+                 .signature = signature,
+                 .is_gradient = is_gradient,
+                 .text = name});
+}
+
+int Expressions::facts(int iteration, std::vector<Coverage> norm, std::vector<Coverage> finite) {
+  return intern(
+      {.kind = Kind::facts, .iteration = iteration, .norm = std::move(norm), .finite = std::move(finite)});
+}
+
+int Expressions::wrong(const std::string& text) { return intern({.kind = Kind::wrong, .text = text}); }
+
+bool Expressions::is_gradient_sum(int expression) const {
+  const Kind kind = node(expression).kind;
+  return kind == Kind::chain || kind == Kind::sum || kind == Kind::reduction;
+}
+
+const std::vector<Expressions::Atom>& Expressions::atoms(int expression) {
+  const auto found = atoms_.find(expression);
+  if (found != atoms_.end()) return found->second;
+  const Node node = this->node(expression);
+  std::vector<Atom> list;
+  const auto take = [&](int child) {
+    const auto& more = atoms(child);
+    list.insert(list.end(), more.begin(), more.end());
+  };
+  if (node.kind == Kind::chain) {
+    take(node.a);
+    list.push_back(node.atom);
+  } else if (node.kind == Kind::sum) {
+    take(node.a);
+    take(node.b);
+  } else {
+    for (int child : node.children) take(child);
+  }
+  std::sort(list.begin(), list.end());
+  return atoms_[expression] = std::move(list);
+}
+
+int Expressions::complete_leaf(int iteration, int use, int leaf) {
+  int expression = kNothing;
+  for (int m = 0; m < micro_batches_per_leaf_; ++m) expression = chain(expression, {iteration, use, leaf, m});
+  return expression;
+}
+
+int Expressions::tree(int iteration, int use, int begin, int end) {
+  if (end - begin == 1) return complete_leaf(iteration, use, begin);
+  // The largest power of two below the number of leaves.
+  const int left = static_cast<int>(std::bit_floor(static_cast<unsigned>(end - begin - 1)));
+  return sum(tree(iteration, use, begin, begin + left), tree(iteration, use, begin + left, end));
+}
+
+int Expressions::canonical(int iteration, int uses) {
+  const auto found = canonical_.find({iteration, uses});
+  if (found != canonical_.end()) return found->second;
+  int expression = tree(iteration, 0, 0, leaves_);
+  for (int use = 1; use < uses; ++use) expression = sum(expression, tree(iteration, use, 0, leaves_));
+  return canonical_[{iteration, uses}] = expression;
+}
+
+std::vector<Expressions::Atom> Expressions::complete_atoms(int iteration, int uses) const {
+  std::vector<Atom> list;
+  for (int use = 0; use < uses; ++use)
+    for (int leaf = 0; leaf < leaves_; ++leaf)
+      for (int m = 0; m < micro_batches_per_leaf_; ++m) list.push_back({iteration, use, leaf, m});
+  return list;
+}
+
+std::string Expressions::chain_text(int expression, int iteration, int uses) {
+  // A run of one leaf's micro-batches is one term, with them listed unless the leaf is complete.
+  std::vector<int> micro_batches;
+  const Node last = node(expression);
+  int at = expression;
+  while (node(at).kind == Kind::chain && node(at).atom.leaf == last.atom.leaf &&
+         node(at).atom.use == last.atom.use && node(at).iteration == last.iteration) {
+    micro_batches.insert(micro_batches.begin(), node(at).atom.micro_batch);
+    at = node(at).a;
+  }
+  std::string term = atom_text(last.atom, uses, false);
+  bool complete = static_cast<int>(micro_batches.size()) == micro_batches_per_leaf_;
+  for (size_t m = 0; m < micro_batches.size(); ++m)
+    complete = complete && micro_batches[m] == static_cast<int>(m);
+  if (!complete) term += fmt::format("[m{}]", fmt::join(micro_batches, ",m"));
+  if (last.iteration != iteration) term += " of an earlier step";
+  return at == kNothing ? term : fmt::format("{} then {}", text(at, iteration, uses), term);
+}
+
+std::string Expressions::text(int expression, int iteration, int uses) {
+  constexpr size_t kLongest = 200;
+  const Node node = this->node(expression);
+  std::string result;
+  switch (node.kind) {
+    case Kind::nothing:
+      return "nothing";
+    case Kind::other:
+      return "something that is no gradient";
+    case Kind::parameter:
+      return node.a == kPulled ? "a pulled parameter" : fmt::format("a parameter after {} updates", node.a);
+    case Kind::state:
+      return "optimizer state";
+    case Kind::chain:
+      return chain_text(expression, iteration, uses);
+    case Kind::sum: {
+      const bool swapped = atoms(node.b) < atoms(node.a);
+      const auto child = [&](int c) {
+        const std::string inner = text(c, iteration, uses);
+        return this->node(c).kind == Kind::sum ? "(" + inner + ")" : inner;
+      };
+      result = child(swapped ? node.b : node.a) + "+" + child(swapped ? node.a : node.b);
+      break;
+    }
+    case Kind::reduction: {
+      std::vector<std::string> parts;
+      for (int c : node.children) parts.push_back(text(c, iteration, uses));
+      std::sort(parts.begin(), parts.end());
+      result = "sum(" + join(parts, ",") + ")";
+      break;
+    }
+    case Kind::activation:
+      return fmt::format("{} of leaf {}, micro-batch {} within it{}", node.text, node.atom.leaf,
+                         node.atom.micro_batch, node.iteration == iteration ? "" : ", of an earlier step");
+    case Kind::facts:
+      return "a verdict";
+    case Kind::wrong:
+      return node.text;
+  }
+  if (result.size() > kLongest) result = result.substr(0, kLongest) + "...";
+  return result;
+}
+
+std::string difference(const std::vector<Expressions::Atom>& found,
+                       const std::vector<Expressions::Atom>& expected, int uses) {
+  std::vector<Expressions::Atom> missing, extra;
+  std::set_difference(expected.begin(), expected.end(), found.begin(), found.end(),
+                      std::back_inserter(missing));
+  std::set_difference(found.begin(), found.end(), expected.begin(), expected.end(),
+                      std::back_inserter(extra));
+  const auto list = [&](const std::vector<Expressions::Atom>& atoms) {
+    std::vector<std::string> parts;
+    for (size_t i = 0; i < atoms.size() && i < 6; ++i) parts.push_back(atom_text(atoms[i], uses, true));
+    if (atoms.size() > 6) parts.push_back(fmt::format("{} more", atoms.size() - 6));
+    return join(parts, ", ");
+  };
+  std::vector<std::string> parts;
+  if (!missing.empty()) parts.push_back("missing " + list(missing));
+  if (!extra.empty()) parts.push_back("too many " + list(extra));
+  return join(parts, "; ");
+}
+
+}  // namespace lockstep

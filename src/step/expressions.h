@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace lockstep {
+
+/// What the bytes of a buffer stand for, when all programs are interpreted with symbols instead of numbers.
+/// Equal expressions have equal numbers (hash consing), so comparing is cheap; children have lower numbers
+/// than parents.
+///
+/// Gradients are independent of which byte of which parameter they belong to: that is kept beside the
+/// expression. A gradient is a chain (a leaf's micro-batches in the order in which they were accumulated), or
+/// a sum.
+class Expressions {
+ public:
+  enum class Kind {
+    nothing,     ///< never written
+    other,       ///< contents that no proof is about: constants, padding
+    parameter,   ///< after `version` updates; kPulled: as a server had it
+    state,       ///< optimizer state, likewise
+    chain,       ///< previous chain or nothing, plus one micro-batch of one leaf
+    sum,         ///< a + b, in that association; commutative
+    reduction,   ///< a library's sum of several, in unknown order
+    activation,  ///< a value or gradient that crosses segments
+    facts,       ///< what a verdict, flag or list of partial norms was computed from
+    wrong,       ///< not a meaningful combination; `text` says of what
+  };
+  static constexpr int kNothing = 0, kOther = 1;
+  static constexpr int kPulled = -1;
+
+  /// One micro-batch of one leaf, as a gradient of one use of a parameter (or as metrics).
+  struct Atom {
+    int iteration, use, leaf, micro_batch;  ///< micro_batch: within the leaf
+    auto operator<=>(const Atom&) const = default;
+  };
+  /// Bytes of a parameter that a norm or a search for non-finite elements has seen.
+  struct Coverage {
+    int parameter;
+    int64_t begin, end;
+    auto operator<=>(const Coverage&) const = default;
+  };
+  struct Node {
+    Kind kind;
+    int iteration = 0;
+    int a = 0, b = 0;        ///< sum: children; chain: a is the previous; parameter, state: a is the version
+    Atom atom{};             ///< chain: what was added; activation: leaf and micro-batch
+    uint64_t signature = 0;  ///< activation: which segment's which operand made it
+    bool is_gradient = false;            ///< activation
+    std::vector<int> children;           ///< reduction
+    std::vector<Coverage> norm, finite;  ///< facts
+    std::string text;                    ///< wrong; activation: its name
+  };
+
+  Expressions(int leaves, int micro_batches_per_leaf);
+
+  int parameter(int version);
+  int state(int version);
+  int chain(int previous, const Atom& added);
+  int sum(int a, int b);
+  int reduction(std::vector<int> children);
+  int activation(uint64_t signature, bool is_gradient, const Atom& atom, const std::string& name);
+  int facts(int iteration, std::vector<Coverage> norm, std::vector<Coverage> finite);
+  int wrong(const std::string& text);
+
+  const Node& node(int expression) const { return nodes_[static_cast<size_t>(expression)]; }
+  bool is_gradient_sum(int expression) const;  ///< chain, sum or reduction
+
+  /// Everything a gradient sums up, ascending, repetitions kept.
+  const std::vector<Atom>& atoms(int expression);
+  /// The leaf's complete chain, in ascending order of micro-batches.
+  int complete_leaf(int iteration, int use, int leaf);
+  /// The canonical tree over all leaves, uses added last in graph order.
+  int canonical(int iteration, int uses);
+  /// Every micro-batch of every leaf and use, once.
+  std::vector<Atom> complete_atoms(int iteration, int uses) const;
+
+  /// "(l0+l1)+l3", "l2[m0]" where micro-batches are missing, "sum(l0,l1)", "u1:l0" for a tied parameter's
+  /// second use.
+  std::string text(int expression, int iteration, int uses);
+
+ private:
+  using Key = std::tuple<Kind, int, int, int, Atom, uint64_t, bool, std::vector<int>, std::string>;
+  int intern(Node node);
+  int tree(int iteration, int use, int begin, int end);
+  std::string chain_text(int expression, int iteration, int uses);
+
+  int leaves_, micro_batches_per_leaf_;
+  std::vector<Node> nodes_;
+  std::map<Key, int> known_;
+  std::map<int, std::vector<Atom>> atoms_;
+  std::map<std::tuple<int, int>, int> canonical_;
+};
+
+/// "missing l2[m1], twice l0[m0]": how `found` differs from `expected`, both ascending; "" where it does not.
+std::string difference(const std::vector<Expressions::Atom>& found,
+                       const std::vector<Expressions::Atom>& expected, int uses);
+
+}  // namespace lockstep

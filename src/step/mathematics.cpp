@@ -1,0 +1,348 @@
+#include "step/mathematics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/hash.h"
+#include "step/instruction_rules.h"
+#include "step/regions.h"
+
+namespace lockstep {
+namespace {
+
+uint64_t producer(std::string_view what, int segment, int ordinal) {
+  return hash_combine(hash_combine(hash64(what), static_cast<uint64_t>(segment)),
+                      static_cast<uint64_t>(ordinal));
+}
+
+}  // namespace
+
+Mathematics::Mathematics(const World& world, Findings& findings)
+    : world_(world), findings_(findings), expressions_(world.leaves(), world.micro_batches_per_leaf()) {
+  for (int rank = 0; rank < world.size(); ++rank) memories_.emplace_back(world.program(rank));
+  enter_initial_contents();
+}
+
+void Mathematics::fail(const Place& at, const std::string& tag, const std::string& what) {
+  if (reported_.insert({at.rank, at.index, tag}).second)
+    findings_.add(CheckFinding::Property::mathematics, at.rank, at.index, what);
+}
+
+std::string Mathematics::name_of(const Piece& piece) const {
+  if (piece.parameter >= 0)
+    return fmt::format("byte {} of '{}'", piece.position,
+                       world_.parameters()[static_cast<size_t>(piece.parameter)].name);
+  return piece.parameter == kMetricsParameter ? "metrics"
+                                              : fmt::format("byte {} of something else", piece.position);
+}
+
+std::vector<Mathematics::HeldPart> Mathematics::held_in(int rank, const ByteRange& range) const {
+  const Program& program = world_.program(rank);
+  std::vector<HeldPart> parts;
+  for (size_t p = 0; p < program.parameters.size(); ++p) {
+    const ParameterPlace& place = program.parameters[p];
+    if (place.buffer != range.buffer) continue;
+    const int64_t begin = std::max(place.offset, range.offset);
+    const int64_t end = std::min(place.offset + place.size_bytes, range.offset + range.size_bytes);
+    if (begin < end)
+      parts.push_back({world_.parameter_of_place(rank, p), begin - range.offset, end - range.offset,
+                       begin - place.offset});
+  }
+  return parts;
+}
+
+void Mathematics::enter_initial_contents() {
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    const Program& program = world_.program(rank);
+    for (size_t b = 0; b < program.buffers.size(); ++b) {
+      const ByteRange whole = program.whole(static_cast<int>(b));
+      const auto held = held_in(rank, whole);
+      if (program.buffers[b].space == Space::optimizer)
+        memory(rank).write(whole, expressions_.state(0), DType::float32);
+      if (held.empty()) continue;
+      memory(rank).write(whole, Expressions::kOther, DType::float32);
+      for (const HeldPart& part : held)
+        memory(rank).write(
+            whole, {{part.begin, part.end, expressions_.parameter(0), part.parameter, part.position, 4}});
+    }
+  }
+}
+
+void Mathematics::local(const Place& at) {
+  switch (instruction(at).kind) {
+    case InstructionKind::load:
+      return load(at);
+    case InstructionKind::forward:
+    case InstructionKind::recompute:
+    case InstructionKind::backward:
+    case InstructionKind::backward_input:
+    case InstructionKind::backward_weight:
+      return segment(at);
+    case InstructionKind::add:
+      return add(at);
+    case InstructionKind::cast:
+      return cast(at);
+    case InstructionKind::norm:
+    case InstructionKind::finite:
+      return norm_or_finite(at);
+    case InstructionKind::update:
+      return update(at);
+    case InstructionKind::snapshot:
+      for (const Operand& operand : instruction(at).operands) {
+        if (operand.role == Role::parameters) check_parameters(at, operand);
+        if (writes(operand.access)) memory(at.rank).write(operand.range, Expressions::kOther, operand.dtype);
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+void Mathematics::load(const Place& at) {
+  int ordinal = 0;
+  for (const Operand& operand : instruction(at).operands) {
+    int value = Expressions::kOther;
+    if (operand.role == Role::batch) {
+      value = expressions_.activation(producer("batch", 0, ordinal), false, atom(at, 0),
+                                      fmt::format("model input {}", ordinal));
+      ++ordinal;
+    }
+    memory(at.rank).write(operand.range, value, operand.dtype);
+  }
+}
+
+void Mathematics::segment(const Place& at) {
+  const Instruction& i = instruction(at);
+  std::map<Role, int> ordinals;
+  for (const Operand& operand : i.operands) {
+    if (!reads(operand.access)) {
+      continue;
+    } else if (operand.role == Role::parameters) {
+      check_parameters(at, operand);
+    } else if (operand.role == Role::input || operand.role == Role::output || operand.role == Role::stash ||
+               operand.role == Role::output_gradient) {
+      check_activation(at, operand, ordinals[operand.role]++);
+    }
+  }
+  ordinals.clear();
+  for (const Operand& operand : i.operands) {
+    if (!writes(operand.access)) continue;
+    const int ordinal = ordinals[operand.role]++;
+    const std::string_view role = lockstep::name_of(operand.role);
+    switch (operand.role) {
+      case Role::gradients:
+        write_gradients(at, operand);
+        break;
+      case Role::metrics:
+        add_metrics(at, operand);
+        break;
+      case Role::output:
+      case Role::stash:
+      case Role::input_gradient: {
+        // A recomputation makes the same values as forward; what backward_input leaves for backward_weight is
+        // new.
+        const bool is_gradient = is_backward(i.kind);
+        memory(at.rank).write(
+            operand.range,
+            expressions_.activation(producer(role, is_gradient ? -1 - i.segment : i.segment, ordinal),
+                                    is_gradient, atom(at, 0),
+                                    fmt::format("{} {} of segment {}", role, ordinal, i.segment)),
+            operand.dtype);
+        break;
+      }
+      default:
+        memory(at.rank).write(operand.range, Expressions::kNothing, operand.dtype);
+    }
+  }
+}
+
+void Mathematics::check_activation(const Place& at, const Operand& operand, int ordinal) {
+  if (operand.range.size_bytes == 0) return;
+  const Instruction& i = instruction(at);
+  const Atom wanted = atom(at, 0);
+  const auto pieces = read(at, operand);
+  const std::string_view role = lockstep::name_of(operand.role);
+  const auto wrong = [&](const std::string& found) {
+    fail(at, fmt::format("{}{}", role, ordinal),
+         fmt::format("its {} {} should be of leaf {}, micro-batch {} within it, and is {}", role,
+                     lockstep::describe(program(at), operand.range), wanted.leaf, wanted.micro_batch, found));
+  };
+  const Piece& first = pieces.front();
+  for (const Piece& piece : pieces)
+    if (piece.expression == Expressions::kNothing) return;  // the data check's business
+  const auto& node = expressions_.node(first.expression);
+  if (node.kind != Expressions::Kind::activation || node.atom != wanted)
+    return wrong(expressions_.text(first.expression, at.iteration, 1));
+  if (pieces.size() > 1 || first.position != 0)
+    return wrong(fmt::format(
+        "{} from byte {} on, then {}", node.text, first.position,
+        pieces.size() > 1 ? expressions_.text(pieces[1].expression, at.iteration, 1) : "no more"));
+  const bool wants_gradient = operand.role == Role::output_gradient;
+  if (operand.role != Role::stash && node.is_gradient != wants_gradient)
+    return wrong(
+        fmt::format("{}, where {} belongs", node.text, wants_gradient ? "a gradient" : "an activation"));
+  const auto [known, is_new] = producers_.emplace(
+      std::tuple(static_cast<int>(i.kind), i.segment, static_cast<int>(operand.role), ordinal),
+      node.signature);
+  if (!is_new && known->second != node.signature)
+    wrong(fmt::format("{}, which other micro-batches or ranks do not use there", node.text));
+}
+
+void Mathematics::check_parameters(const Place& at, const Operand& operand) {
+  const auto held = held_in(at.rank, operand.range);
+  size_t next = 0;
+  auto sorted = held;
+  std::sort(sorted.begin(), sorted.end(),
+            [](const HeldPart& a, const HeldPart& b) { return a.begin < b.begin; });
+  for (const Piece& piece : read(at, operand)) {
+    while (next < sorted.size() && sorted[next].end <= piece.begin) ++next;
+    const HeldPart* part = next < sorted.size() && sorted[next].begin < piece.end ? &sorted[next] : nullptr;
+    if (piece.expression == Expressions::kNothing) continue;
+    if (piece.expression == Expressions::kOther && part == nullptr) continue;
+    const auto& node = expressions_.node(piece.expression);
+    const auto wrong = [&](const std::string& wanted, const std::string& found) {
+      fail(at, "parameters",
+           fmt::format("in its parameters {}, {} belongs, and there is {}",
+                       lockstep::describe(program(at), operand.range), wanted, found));
+    };
+    if (node.kind != Expressions::Kind::parameter) {
+      wrong(part != nullptr
+                ? fmt::format("'{}'", world_.parameters()[static_cast<size_t>(part->parameter)].name)
+                : "a parameter",
+            expressions_.text(piece.expression, at.iteration, 1));
+      continue;
+    }
+    const auto& parameter = world_.parameters()[static_cast<size_t>(piece.parameter)];
+    const int version = parameter.trained ? at.iteration : 0;
+    if (node.a != Expressions::kPulled && node.a != version)
+      wrong(fmt::format("'{}' after {} updates", parameter.name, version),
+            expressions_.text(piece.expression, at.iteration, 1));
+    if (part != nullptr) {
+      const int64_t begin = std::max(piece.begin, part->begin);
+      const int64_t expected = part->position + (begin - part->begin);
+      if (piece.parameter != part->parameter || piece.position_at(begin) != expected)
+        wrong(fmt::format("byte {} of '{}'", expected,
+                          world_.parameters()[static_cast<size_t>(part->parameter)].name),
+              name_of(piece));
+    }
+  }
+}
+
+void Mathematics::write_gradients(const Place& at, const Operand& operand) {
+  const Instruction& i = instruction(at);
+  const int width = static_cast<int>(size_of(operand.dtype));
+  const int64_t begin = operand.position, end = begin + operand.range.size_bytes * 4 / width;
+  std::vector<Piece> result;
+  const auto contribute = [&](int64_t from, int64_t to, int parameter, int use, int64_t position) {
+    from = std::max(from, begin);
+    to = std::min(to, end);
+    if (from >= to) return;
+    const Piece part{(from - begin) * width / 4,
+                     (to - begin) * width / 4,
+                     Expressions::kNothing,
+                     parameter,
+                     position,
+                     width};
+    if (operand.access == Access::write) {
+      result.push_back(part);
+      result.back().expression = expressions_.chain(Expressions::kNothing, atom(at, use));
+      return;
+    }
+    ByteRange bytes = operand.range;
+    bytes.offset += part.begin;
+    bytes.size_bytes = part.end - part.begin;
+    for (const Piece& old : memory(at.rank).read(bytes)) {
+      Piece piece{part.begin + old.begin,
+                  part.begin + old.end,
+                  0,
+                  parameter,
+                  part.position_at(part.begin + old.begin),
+                  width};
+      const bool fits = old.expression == Expressions::kNothing ||
+                        (old.parameter == parameter && old.position == piece.position && old.width == width);
+      piece.expression = fits ? expressions_.chain(old.expression, atom(at, use))
+                              : expressions_.wrong(fmt::format("gradient of {} accumulated onto {}",
+                                                               name_of(piece), name_of(old)));
+      result.push_back(piece);
+    }
+  };
+  int64_t done = 0;
+  for (const World::BucketUse& use : world_.bucket(i.segment)) {
+    contribute(done, use.begin, kPaddingParameter - i.segment, 0, std::max(done, begin));
+    contribute(use.begin, use.end, use.parameter, use.use, std::max(begin - use.begin, int64_t{0}));
+    done = use.end;
+  }
+  contribute(done, end, kPaddingParameter - i.segment, 0, std::max(done, begin));
+  memory(at.rank).write(operand.range, result);
+}
+
+void Mathematics::add_metrics(const Place& at, const Operand& operand) {
+  const int width = static_cast<int>(size_of(operand.dtype));
+  std::vector<Piece> result;
+  for (const Piece& old : read(at, operand)) {
+    const int previous = operand.access == Access::write ? Expressions::kNothing : old.expression;
+    result.push_back({old.begin, old.end, expressions_.chain(previous, atom(at, 0)), kMetricsParameter,
+                      old.begin * 4 / width, width});
+  }
+  memory(at.rank).write(operand.range, result);
+}
+
+void Mathematics::add(const Place& at) {
+  const Instruction& i = instruction(at);
+  const Operand& destination = i.operands[i.operands[0].role == Role::destination ? 0 : 1];
+  const Operand& source = i.operands[i.operands[0].role == Role::destination ? 1 : 0];
+  if (destination.dtype != source.dtype)
+    return fail(at, "dtype",
+                fmt::format("it adds {} to {}; cast one of them first", lockstep::name_of(source.dtype),
+                            lockstep::name_of(destination.dtype)));
+  std::vector<Piece> result;
+  align({read(at, destination), read(at, source)}, [&](int64_t, int64_t, const std::vector<Piece>& both) {
+    result.push_back(added(at, both[0], both[1]));
+  });
+  memory(at.rank).write(destination.range, result);
+}
+
+Piece Mathematics::added(const Place& at, const Piece& a, const Piece& b) {
+  Piece piece = a;
+  if (a.expression == Expressions::kNothing || b.expression == Expressions::kNothing) {
+    piece.expression = Expressions::kNothing;
+    return piece;
+  }
+  const bool aligned = a.parameter == b.parameter && a.position == b.position && a.width == b.width;
+  const auto &x = expressions_.node(a.expression), &y = expressions_.node(b.expression);
+  if (aligned && expressions_.is_gradient_sum(a.expression) && expressions_.is_gradient_sum(b.expression)) {
+    piece.expression = expressions_.sum(a.expression, b.expression);
+  } else if (aligned && x.kind == Expressions::Kind::activation && y.kind == Expressions::Kind::activation &&
+             x.is_gradient && y.is_gradient && x.atom == y.atom) {
+    const auto [low, high] = std::minmax(x.signature, y.signature);
+    const Atom both = x.atom;
+    piece.expression =
+        expressions_.activation(hash_combine(low, high), true, both, x.text + " plus " + y.text);
+  } else {
+    piece.expression = expressions_.wrong(
+        fmt::format("the sum of {} ({}) and {} ({})", expressions_.text(a.expression, at.iteration, 1),
+                    name_of(a), expressions_.text(b.expression, at.iteration, 1), name_of(b)));
+  }
+  return piece;
+}
+
+void Mathematics::cast(const Place& at) {
+  const Instruction& i = instruction(at);
+  const Operand& destination = i.operands[i.operands[0].role == Role::destination ? 0 : 1];
+  const Operand& source = i.operands[i.operands[0].role == Role::destination ? 1 : 0];
+  const int64_t from = size_of(source.dtype), to = size_of(destination.dtype);
+  std::vector<Piece> result = read(at, source);
+  for (Piece& piece : result) {
+    if (piece.expression != Expressions::kNothing && piece.expression != Expressions::kOther &&
+        piece.width != from)
+      piece.expression = expressions_.wrong(
+          fmt::format("elements of {} bytes, cast as {}", piece.width, lockstep::name_of(source.dtype)));
+    piece.begin = piece.begin / from * to;
+    piece.end = piece.end / from * to;
+    piece.width = static_cast<int>(to);
+  }
+  memory(at.rank).write(destination.range, result);
+}
+
+}  // namespace lockstep

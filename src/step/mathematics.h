@@ -1,0 +1,117 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "step/check_world.h"
+#include "step/expressions.h"
+#include "step/symbolic_memory.h"
+
+namespace lockstep {
+
+/// Interprets all ranks' programs with symbols. Whoever walks through them calls `local` for every
+/// instruction of a rank that does not communicate, in program order, and the others as communications meet;
+/// `finish` comes last. Since the data check proves that every allowed order computes what program order
+/// computes, one walk is enough.
+class Mathematics {
+ public:
+  Mathematics(const World& world, Findings& findings);
+
+  /// An instruction of a rank in an iteration.
+  struct Place {
+    int rank, index, iteration;
+  };
+  void local(const Place& at);
+  void transfer(const Place& from, const Operand& send, const Place& to, const Operand& receive);
+  /// `members` in the order of their group.
+  void collective(const std::vector<Place>& members);
+  void push(const Place& worker, const Operand& gradients, int server, int serve);
+  void pull(const Place& worker, const Operand& parameters, int server, int serve);
+  void finish(int iterations);
+
+ private:
+  using Atom = Expressions::Atom;
+  using Coverage = Expressions::Coverage;
+
+  const Instruction& instruction(const Place& at) const { return world_.instruction(at.rank, at.index); }
+  const Program& program(const Place& at) const { return world_.program(at.rank); }
+  SymbolicMemory& memory(int rank) { return memories_[static_cast<size_t>(rank)]; }
+  std::vector<Piece> read(const Place& at, const Operand& operand) {
+    return memory(at.rank).read(operand.range);
+  }
+  Atom atom(const Place& at, int use) const {
+    const Instruction& i = instruction(at);
+    return {at.iteration, use, i.leaf, world_.micro_batch_in_leaf(at.rank, i)};
+  }
+  void fail(const Place& at, const std::string& tag, const std::string& what);
+
+  // mathematics.cpp
+  void enter_initial_contents();
+  void load(const Place& at);
+  void segment(const Place& at);
+  void check_activation(const Place& at, const Operand& operand, int ordinal);
+  void check_parameters(const Place& at, const Operand& operand);
+  void write_gradients(const Place& at, const Operand& operand);
+  void add_metrics(const Place& at, const Operand& operand);
+  void add(const Place& at);
+  Piece added(const Place& at, const Piece& a, const Piece& b);
+  void cast(const Place& at);
+
+  // mathematics_update.cpp
+  void update(const Place& at);
+  void update_parameters(const Place& at, const Operand& parameters, const Operand& gradients);
+  void update_state(const Place& at, const Operand& state);
+  void check_verdict(const Place& at, const Operand& operand);
+  void norm_or_finite(const Place& at);
+  /// Whether a piece of gradient is what an update wants; reports otherwise.
+  bool check_final(const Place& at, const Piece& piece);
+  std::string missing(const std::vector<Coverage>& coverage, bool once) const;
+  void merge_facts(const std::vector<Piece>& pieces, std::set<int>& seen, std::vector<Coverage>& norm,
+                   std::vector<Coverage>& finite) const;
+  void check_every_parameter_updated(int iteration);
+  void check_pushes(int iteration);
+
+  // mathematics_communication.cpp
+  void reduce(const std::vector<Place>& members, bool scatter);
+  void all_gather(const std::vector<Place>& members);
+  void broadcast(const std::vector<Place>& members);
+  void agree(const std::vector<Place>& members);
+  void check_metrics(const std::vector<Place>& members);
+  Piece reduced(const std::vector<Piece>& pieces, int64_t begin, int64_t end);
+
+  /// A part of a range in which a parameter of the rank lies.
+  struct HeldPart {
+    int parameter;
+    int64_t begin, end;  ///< within the range
+    int64_t position;    ///< byte of the parameter at `begin`
+  };
+  std::vector<HeldPart> held_in(int rank, const ByteRange& range) const;
+  std::string name_of(const Piece& piece) const;
+
+  const World& world_;
+  Findings& findings_;
+  Expressions expressions_;
+  std::vector<SymbolicMemory> memories_;  ///< by rank
+  std::map<std::tuple<int, int, int, int>, uint64_t>
+      producers_;  ///< (kind, segment, role, ordinal): who feeds it
+  std::set<std::tuple<int, int, std::string>> reported_;
+  std::map<int, std::vector<Coverage>> updated_;  ///< by iteration
+  struct Pushed {
+    Coverage bytes;
+    int expression;
+    Place by;
+  };
+  std::map<int, std::vector<Pushed>> pushed_;            ///< by iteration
+  std::map<std::pair<int, bool>, std::string> missing_;  ///< (facts, once)
+};
+
+/// Metrics of leaves are kept like gradients of this parameter.
+inline constexpr int kMetricsParameter = -2;
+/// The gaps of segment s's bucket are kept like gradients of parameter kPaddingParameter - s.
+inline constexpr int kPaddingParameter = -3;
+
+}  // namespace lockstep

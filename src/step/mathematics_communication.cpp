@@ -1,0 +1,203 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "step/mathematics.h"
+#include "step/regions.h"
+
+namespace lockstep {
+namespace {
+
+const Operand& data_of(const Instruction& instruction) {
+  return *std::find_if(instruction.operands.begin(), instruction.operands.end(),
+                       [](const Operand& operand) { return operand.role == Role::data; });
+}
+
+}  // namespace
+
+void Mathematics::transfer(const Place& from, const Operand& send, const Place& to, const Operand& receive) {
+  memory(to.rank).write(receive.range, read(from, send));
+}
+
+void Mathematics::collective(const std::vector<Place>& members) {
+  switch (instruction(members.front()).kind) {
+    case InstructionKind::all_reduce:
+      return reduce(members, false);
+    case InstructionKind::reduce_scatter:
+      return reduce(members, true);
+    case InstructionKind::all_gather:
+      return all_gather(members);
+    case InstructionKind::broadcast:
+      return broadcast(members);
+    default:
+      return agree(members);
+  }
+}
+
+Piece Mathematics::reduced(const std::vector<Piece>& pieces, int64_t begin, int64_t end) {
+  Piece result = pieces.front();
+  result.begin = begin;
+  result.end = end;
+  if (pieces.size() == 1) return result;
+  std::vector<int> children;
+  bool aligned = true, defined = true;
+  for (const Piece& piece : pieces) {
+    defined = defined && piece.expression != Expressions::kNothing;
+    aligned = aligned && piece.parameter == result.parameter && piece.position == result.position &&
+              expressions_.is_gradient_sum(piece.expression);
+    children.push_back(piece.expression);
+  }
+  if (!defined) {
+    result.expression = Expressions::kNothing;
+  } else if (aligned) {
+    result.expression = expressions_.reduction(std::move(children));
+  } else {
+    std::string parts;
+    for (const Piece& piece : pieces)
+      parts += fmt::format("{}{} ({})", parts.empty() ? "" : ", ", expressions_.text(piece.expression, 0, 1),
+                           name_of(piece));
+    result.expression = expressions_.wrong("a reduction of what does not belong together: " + parts);
+  }
+  return result;
+}
+
+void Mathematics::reduce(const std::vector<Place>& members, bool scatter) {
+  std::vector<std::vector<Piece>> contributions;
+  for (const Place& member : members) contributions.push_back(read(member, data_of(instruction(member))));
+  std::vector<Piece> result;
+  align(contributions, [&](int64_t begin, int64_t end, const std::vector<Piece>& pieces) {
+    result.push_back(reduced(pieces, begin, end));
+  });
+  const int unspecified = expressions_.wrong("what a reduce_scatter leaves in other ranks' blocks");
+  for (size_t m = 0; m < members.size(); ++m) {
+    ByteRange range = data_of(instruction(members[m])).range;
+    if (!scatter) {
+      memory(members[m].rank).write(range, result);
+      continue;
+    }
+    memory(members[m].rank).write(range, unspecified, DType::float32);
+    const int64_t block = range.size_bytes / static_cast<int64_t>(members.size());
+    const int64_t begin = block * static_cast<int64_t>(m), end = begin + block;
+    std::vector<Piece> own;
+    for (Piece piece : result) {
+      if (piece.end <= begin || piece.begin >= end) continue;
+      const int64_t from = std::max(piece.begin, begin);
+      piece.position = piece.position_at(from);
+      piece.begin = from;
+      piece.end = std::min(piece.end, end);
+      own.push_back(piece);
+    }
+    memory(members[m].rank).write(range, own);
+  }
+}
+
+void Mathematics::all_gather(const std::vector<Place>& members) {
+  const auto block_of = [&](const Place& member, size_t block) {
+    ByteRange range = data_of(instruction(member)).range;
+    range.size_bytes /= static_cast<int64_t>(members.size());
+    range.offset += range.size_bytes * static_cast<int64_t>(block);
+    return range;
+  };
+  for (size_t block = 0; block < members.size(); ++block) {
+    const auto pieces = memory(members[block].rank).read(block_of(members[block], block));
+    for (size_t m = 0; m < members.size(); ++m)
+      if (m != block) memory(members[m].rank).write(block_of(members[m], block), pieces);
+  }
+}
+
+void Mathematics::broadcast(const std::vector<Place>& members) {
+  const auto root = static_cast<size_t>(instruction(members.front()).root);
+  const auto pieces = read(members[root], data_of(instruction(members[root])));
+  for (size_t m = 0; m < members.size(); ++m)
+    if (m != root) memory(members[m].rank).write(data_of(instruction(members[m])).range, pieces);
+}
+
+void Mathematics::check_metrics(const std::vector<Place>& members) {
+  std::vector<Atom> found;
+  for (const Place& member : members)
+    for (const Operand& operand : instruction(member).operands) {
+      if (operand.role != Role::metrics) continue;
+      for (const Piece& piece : read(member, operand)) {
+        if (!expressions_.is_gradient_sum(piece.expression)) continue;  // not of leaves: how a snapshot went
+        const auto& atoms = expressions_.atoms(piece.expression);
+        // A leaf's metrics are several numbers; the first bytes of each operand or leaf stand for all.
+        found.insert(found.end(), atoms.begin(), atoms.end());
+        const bool one_leaf = atoms.front().leaf == atoms.back().leaf;
+        int ordered = Expressions::kNothing;
+        for (const Atom& one : atoms) ordered = expressions_.chain(ordered, one);
+        if (world_.reduction() == Reduction::reproducible && (!one_leaf || ordered != piece.expression))
+          fail(member, "metrics",
+               fmt::format("metrics should be of one leaf, micro-batches ascending; these are {}",
+                           expressions_.text(piece.expression, member.iteration, 1)));
+      }
+    }
+  if (found.empty()) return;
+  std::sort(found.begin(), found.end());
+  const int iteration = members.front().iteration;
+  // Where metrics add up over iterations, those before are in them too, completely.
+  std::vector<Atom> expected;
+  for (int k = found.front().iteration; k <= iteration; ++k) {
+    const auto of_iteration = expressions_.complete_atoms(k, 1);
+    expected.insert(expected.end(), of_iteration.begin(), of_iteration.end());
+  }
+  if (found != expected)
+    fail(
+        members.front(), "metrics",
+        fmt::format("the metrics agreed on should hold every leaf once: {}", difference(found, expected, 1)));
+}
+
+void Mathematics::agree(const std::vector<Place>& members) {
+  check_metrics(members);
+  std::set<int> seen;
+  std::vector<Coverage> norm, finite;
+  for (const Place& member : members)
+    for (const Operand& operand : instruction(member).operands)
+      if (operand.role == Role::source || (operand.role == Role::verdict && reads(operand.access)))
+        merge_facts(read(member, operand), seen, norm, finite);
+  const int facts = expressions_.facts(members.front().iteration, std::move(norm), std::move(finite));
+  for (const Place& member : members)
+    for (const Operand& operand : instruction(member).operands)
+      if (writes(operand.access))
+        memory(member.rank)
+            .write(operand.range, operand.role == Role::verdict ? facts : Expressions::kOther, operand.dtype);
+}
+
+void Mathematics::push(const Place& worker, const Operand& gradients, int server, int serve) {
+  const Operand* owned = nullptr;
+  for (const Operand& operand : world_.instruction(server, serve).operands)
+    if (operand.role == Role::parameters) owned = &operand;
+  for (const HeldPart& part : held_in(server, owned->range)) {
+    ByteRange bytes = gradients.range;
+    bytes.offset += part.begin;
+    bytes.size_bytes = part.end - part.begin;
+    for (const Piece& piece : memory(worker.rank).read(bytes)) {
+      if (piece.expression == Expressions::kNothing) continue;
+      const int64_t expected = part.position + piece.begin;
+      const std::string& name = world_.parameters()[static_cast<size_t>(part.parameter)].name;
+      if (!expressions_.is_gradient_sum(piece.expression))
+        fail(worker, "gradient",
+             fmt::format("a gradient of '{}' belongs there, and there is {}", name,
+                         expressions_.text(piece.expression, worker.iteration, 1)));
+      else if (piece.parameter != part.parameter || piece.position != expected)
+        fail(worker, "place",
+             fmt::format("byte {} of '{}' on rank {} meets the gradient of {}", expected, name, server,
+                         name_of(piece)));
+      pushed_[worker.iteration].push_back(
+          {{part.parameter, expected, expected + piece.end - piece.begin}, piece.expression, worker});
+    }
+  }
+}
+
+void Mathematics::pull(const Place& worker, const Operand& parameters, int server, int serve) {
+  const Operand* owned = nullptr;
+  for (const Operand& operand : world_.instruction(server, serve).operands)
+    if (operand.role == Role::parameters) owned = &operand;
+  memory(worker.rank).write(parameters.range, Expressions::kOther, parameters.dtype);
+  std::vector<Piece> pieces;
+  for (const HeldPart& part : held_in(server, owned->range))
+    pieces.push_back({part.begin, part.end, expressions_.parameter(Expressions::kPulled), part.parameter,
+                      part.position, 4});
+  memory(worker.rank).write(parameters.range, pieces);
+}
+
+}  // namespace lockstep

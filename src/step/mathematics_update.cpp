@@ -1,0 +1,223 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "step/mathematics.h"
+#include "step/regions.h"
+
+namespace lockstep {
+
+bool Mathematics::check_final(const Place& at, const Piece& piece) {
+  if (piece.parameter <= kPaddingParameter) return true;  // gaps of a bucket
+  if (piece.parameter < 0) {
+    fail(at, "gradient",
+         fmt::format("gradients belong there, and there is {}",
+                     expressions_.text(piece.expression, at.iteration, 1)));
+    return false;
+  }
+  const ModelParameter& parameter = world_.parameters()[static_cast<size_t>(piece.parameter)];
+  const int uses = static_cast<int>(parameter.uses.size());
+  const auto report = [&](const std::string& wanted) {
+    fail(at, "gradient",
+         fmt::format("the gradient of '{}' should be {}, and what arrives is {}", parameter.name, wanted,
+                     expressions_.text(piece.expression, at.iteration, uses)));
+    return false;
+  };
+  const int canonical = expressions_.canonical(at.iteration, uses);
+  if (world_.reduction() == Reduction::reproducible)
+    return piece.expression == canonical || report(expressions_.text(canonical, at.iteration, uses));
+  if (!expressions_.is_gradient_sum(piece.expression)) return report("the sum of all leaves");
+  const auto expected = expressions_.complete_atoms(at.iteration, uses);
+  const auto& found = expressions_.atoms(piece.expression);
+  return found == expected ||
+         report(fmt::format("the sum of all leaves ({})", difference(found, expected, uses)));
+}
+
+void Mathematics::update(const Place& at) {
+  const Instruction& i = instruction(at);
+  const Operand *parameters = nullptr, *gradients = nullptr;
+  for (const Operand& operand : i.operands) {
+    if (operand.role == Role::parameters) parameters = &operand;
+    if (operand.role == Role::gradients) gradients = &operand;
+    if (operand.role == Role::state) update_state(at, operand);
+    if (operand.role == Role::verdict || operand.role == Role::predicate) check_verdict(at, operand);
+    if (operand.role == Role::temporary)
+      memory(at.rank).write(operand.range, Expressions::kNothing, operand.dtype);
+  }
+  update_parameters(at, *parameters, *gradients);
+}
+
+void Mathematics::update_parameters(const Place& at, const Operand& parameters, const Operand& gradients) {
+  const int64_t parameter_width = size_of(parameters.dtype), gradient_width = size_of(gradients.dtype);
+  const auto held = held_in(at.rank, parameters.range);
+  if (held.empty())
+    fail(at, "held",
+         fmt::format("no parameter of this rank lies in {}",
+                     lockstep::describe(program(at), parameters.range)));
+  for (const HeldPart& part : held) {
+    const std::string& name = world_.parameters()[static_cast<size_t>(part.parameter)].name;
+    ByteRange bytes = gradients.range;
+    bytes.offset += part.begin / parameter_width * gradient_width;
+    bytes.size_bytes = (part.end - part.begin) / parameter_width * gradient_width;
+    for (const Piece& piece : memory(at.rank).read(bytes)) {
+      if (piece.expression == Expressions::kNothing) continue;  // the data check's business
+      const int64_t expected = part.position + piece.begin * 4 / gradient_width;
+      if (!check_final(at, piece)) continue;
+      if (piece.parameter != part.parameter || piece.position != expected)
+        fail(at, "place",
+             fmt::format("byte {} of '{}' meets the gradient of {}", expected, name, name_of(piece)));
+    }
+    bytes = parameters.range;
+    bytes.offset += part.begin;
+    bytes.size_bytes = part.end - part.begin;
+    std::vector<Piece> updated = memory(at.rank).read(bytes);
+    for (Piece& piece : updated) {
+      const auto& node = expressions_.node(piece.expression);
+      if (node.kind != Expressions::Kind::parameter || node.a != at.iteration)
+        fail(at, "version",
+             node.kind == Expressions::Kind::parameter && node.a == at.iteration + 1
+                 ? fmt::format("'{}' is updated for a second time in one step", name)
+                 : fmt::format("'{}' should be there after {} updates, and there is {}", name, at.iteration,
+                               expressions_.text(piece.expression, at.iteration, 1)));
+      piece.expression = expressions_.parameter(at.iteration + 1);
+    }
+    memory(at.rank).write(bytes, updated);
+    updated_[at.iteration].push_back({part.parameter, part.position, part.position + part.end - part.begin});
+  }
+}
+
+void Mathematics::update_state(const Place& at, const Operand& state) {
+  for (const Piece& piece : read(at, state)) {
+    const auto& node = expressions_.node(piece.expression);
+    if (node.kind == Expressions::Kind::state && node.a != at.iteration)
+      fail(at, "state",
+           fmt::format("optimizer state {} has seen {} updates, expected {}: two updates share it, or one "
+                       "is missing",
+                       lockstep::describe(program(at), state.range), node.a, at.iteration));
+  }
+  memory(at.rank).write(state.range, expressions_.state(at.iteration + 1), state.dtype);
+}
+
+std::string Mathematics::missing(const std::vector<Coverage>& coverage, bool once) const {
+  std::vector<Coverage> sorted = coverage;
+  std::sort(sorted.begin(), sorted.end());
+  size_t at = 0;
+  for (size_t p = 0; p < world_.parameters().size(); ++p) {
+    const ModelParameter& parameter = world_.parameters()[p];
+    int64_t done = 0;
+    for (; at < sorted.size() && sorted[at].parameter == static_cast<int>(p); ++at) {
+      if (sorted[at].begin > done) break;
+      if (once && sorted[at].begin < done)
+        return fmt::format("'{}' twice from byte {}", parameter.name, sorted[at].begin);
+      done = std::max(done, sorted[at].end);
+    }
+    if (done < parameter.size_bytes) return fmt::format("not '{}' from byte {}", parameter.name, done);
+  }
+  return "";
+}
+
+void Mathematics::check_verdict(const Place& at, const Operand& operand) {
+  for (const Piece& piece : read(at, operand)) {
+    if (piece.expression == Expressions::kNothing) continue;
+    const auto& node = expressions_.node(piece.expression);
+    if (node.kind != Expressions::Kind::facts) {
+      fail(at, "verdict",
+           fmt::format("its {} is {}", lockstep::name_of(operand.role),
+                       expressions_.text(piece.expression, at.iteration, 1)));
+      continue;
+    }
+    if (node.iteration != at.iteration)
+      fail(at, "verdict", fmt::format("its {} is of an earlier step", lockstep::name_of(operand.role)));
+    const bool is_flag = operand.role == Role::predicate;
+    auto [known, is_new] = missing_.try_emplace({piece.expression, is_flag});
+    if (is_new) {
+      if (!node.norm.empty()) known->second = missing(node.norm, true);
+      if (node.norm.empty() && is_flag) known->second = missing(node.finite, false);
+    }
+    if (!known->second.empty())
+      fail(at, "coverage",
+           fmt::format("its {} should have seen every gradient{}; it has seen {}",
+                       lockstep::name_of(operand.role), node.norm.empty() ? "" : " once", known->second));
+  }
+}
+
+void Mathematics::merge_facts(const std::vector<Piece>& pieces, std::set<int>& seen,
+                              std::vector<Coverage>& norm, std::vector<Coverage>& finite) const {
+  for (const Piece& piece : pieces) {
+    const auto& node = expressions_.node(piece.expression);
+    if (node.kind != Expressions::Kind::facts || !seen.insert(piece.expression).second) continue;
+    norm.insert(norm.end(), node.norm.begin(), node.norm.end());
+    finite.insert(finite.end(), node.finite.begin(), node.finite.end());
+  }
+}
+
+void Mathematics::norm_or_finite(const Place& at) {
+  const Instruction& i = instruction(at);
+  std::set<int> seen;
+  std::vector<Coverage> norm, finite;
+  for (const Operand& operand : i.operands) {
+    if (!reads(operand.access)) continue;
+    const auto pieces = read(at, operand);
+    if (operand.role != Role::gradients) {
+      merge_facts(pieces, seen, norm, finite);
+      continue;
+    }
+    for (const Piece& piece : pieces) {
+      if (piece.expression == Expressions::kNothing || !check_final(at, piece) || piece.parameter < 0)
+        continue;
+      const Coverage bytes{piece.parameter, piece.position, piece.position_at(piece.end)};
+      (i.kind == InstructionKind::norm ? norm : finite).push_back(bytes);
+    }
+  }
+  const int facts = expressions_.facts(at.iteration, std::move(norm), std::move(finite));
+  for (const Operand& operand : i.operands)
+    if (writes(operand.access))
+      memory(at.rank).write(operand.range, operand.role == Role::temporary ? Expressions::kNothing : facts,
+                            operand.dtype);
+}
+
+void Mathematics::finish(int iterations) {
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    check_every_parameter_updated(iteration);
+    check_pushes(iteration);
+  }
+}
+
+void Mathematics::check_every_parameter_updated(int iteration) {
+  std::vector<Coverage> all = updated_[iteration];
+  for (const Pushed& pushed : pushed_[iteration]) all.push_back(pushed.bytes);
+  if (all.empty()) return;  // not a training step
+  const std::string gap = missing(all, false);
+  if (!gap.empty() && reported_.insert({-1, -1, gap}).second)
+    findings_.add(CheckFinding::Property::mathematics, -1, -1,
+                  "the step should update every parameter; it updates " + gap);
+}
+
+void Mathematics::check_pushes(int iteration) {
+  const auto& list = pushed_[iteration];
+  std::map<int, std::set<int64_t>> borders;
+  for (const Pushed& one : list) borders[one.bytes.parameter].insert({one.bytes.begin, one.bytes.end});
+  for (const auto& [parameter, at] : borders) {
+    const ModelParameter& model = world_.parameters()[static_cast<size_t>(parameter)];
+    const int uses = static_cast<int>(model.uses.size());
+    const auto expected = expressions_.complete_atoms(iteration, uses);
+    for (auto begin = at.begin(); std::next(begin) != at.end(); ++begin) {
+      std::vector<Atom> together;
+      const Pushed* last = nullptr;
+      for (const Pushed& one : list)
+        if (one.bytes.parameter == parameter && one.bytes.begin <= *begin && one.bytes.end > *begin) {
+          const auto& atoms = expressions_.atoms(one.expression);
+          together.insert(together.end(), atoms.begin(), atoms.end());
+          last = &one;
+        }
+      if (last == nullptr) continue;
+      std::sort(together.begin(), together.end());
+      if (together != expected)
+        fail(last->by, "push " + model.name,
+             fmt::format("all workers' pushes of '{}' together should hold every leaf once: {}", model.name,
+                         difference(together, expected, uses)));
+    }
+  }
+}
+
+}  // namespace lockstep
