@@ -98,7 +98,7 @@ Program compile_evaluation(const DataParallelPlan& plan, int rank) {
     const int micro_batch = leaf - leaves.begin;
     writer.load(copy, micro_batch, leaf);
     for (size_t s = 0; s < plan.partition.segments.size(); ++s)
-      writer.forward(compute, static_cast<int>(s), micro_batch, leaf, micro_batch, true);
+      writer.forward(compute, static_cast<int>(s), micro_batch, leaf, micro_batch, false);
   }
   writer.agree(agree, 0, plan.division.workers, most_leaves(plan.division));
   return std::move(writer.program);

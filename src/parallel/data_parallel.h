@@ -29,8 +29,8 @@ struct DataParallelPlan {
 ///     agree                                 A
 Program compile_step(const DataParallelPlan& plan, int rank);
 
-/// One micro-batch of every leaf of this worker through the forward pass; metrics add up from one iteration to the
-/// next (the first one overwrites, see StepInputs), and every iteration agrees on the totals so far.
+/// One micro-batch of every leaf of this worker through the forward pass, then an agreement on their loss and counts.
+/// Iterations take the evaluation set in order; whoever runs them adds up the verdicts.
 Program compile_evaluation(const DataParallelPlan& plan, int rank);
 
 /// The checkpoint: rank 0 hands parameters and state to the writer, then all agree on whether that went well.

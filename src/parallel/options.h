@@ -18,6 +18,7 @@ struct ParallelOptions {
   int64_t bucket_bytes = 4 << 20;
   int data_parallel = 0;               ///< 0: world size; otherwise checked against it
   int intra_op_threads = 1;            ///< part of the arithmetic
+  bool operator==(const ParallelOptions&) const = default;
 };
 
 }  // namespace lockstep

@@ -107,32 +107,17 @@ class ActionMaker {
     bindings.accumulate = instruction.accumulate;
 
     const bool forward = instruction.kind == InstructionKind::forward;
-    Action action;
-    action.calls = forward ? context_.code.bind_forward(instruction.segment, bindings)
-                           : context_.code.bind_backward(instruction.segment, bindings);
+    auto calls = forward ? context_.code.bind_forward(instruction.segment, bindings)
+                         : context_.code.bind_backward(instruction.segment, bindings);
     const int64_t first_sample = context_.first_samples[static_cast<size_t>(instruction.micro_batch)];
-    // In evaluation metrics add up over iterations: the first one starts them anew.
-    const bool spans_iterations = forward && instruction.accumulate && instruction_is_first_of_leaf(instruction);
-    action.start = [calls = action.calls, first_sample, spans_iterations, observer = observer_, index = index_](
-                       Stream& stream, const StepInputs& inputs, const std::function<void()>& between) mutable {
-      for (auto& call : calls) {
-        if (spans_iterations && call.metrics != nullptr) call.accumulate = !inputs.first_iteration;
+    return {.start = [calls = std::move(calls), first_sample, observer = observer_, index = index_](
+                       Stream& stream, const StepInputs&, const std::function<void()>& between) {
+      for (const auto& call : calls) {
         call.run(stream, first_sample);
         if (observer != nullptr && *observer) (*observer)({index, call});
         between();
       }
-    };
-    return action;
-  }
-
-  /// Whether no earlier instruction of the program writes the same leaf's metrics.
-  bool instruction_is_first_of_leaf(const Instruction& instruction) const {
-    for (const auto& other : program_.instructions) {
-      if (&other == &instruction) return true;
-      if (other.kind == InstructionKind::forward && other.leaf == instruction.leaf && other.segment == instruction.segment)
-        return false;
-    }
-    return true;
+    }};
   }
 
   Action add(const Instruction& instruction) {

@@ -31,7 +31,6 @@ class BatchSource {
 struct StepInputs {
   StepConstants constants;
   uint64_t iteration = 0;             ///< of the data: which global batch
-  bool first_iteration = true;        ///< metrics that add up over iterations start anew
   bool suppress_updates = false;      ///< replay: everything runs, nothing is changed
   double stop_requested = 0;          ///< this rank's contribution to `agree`
 };
@@ -65,7 +64,6 @@ struct Action {
   std::function<void(Stream&, const StepInputs&, const std::function<void()>& between)> start;
   Communicator* communicator = nullptr;   ///< communications: complete when its test() is true
   std::function<void()> finish;           ///< after completion; may be empty
-  std::vector<KernelCall> calls;          ///< of forward and backward
 };
 
 using KernelObserver = std::function<void(const KernelObservation&)>;
