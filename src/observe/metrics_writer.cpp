@@ -105,12 +105,12 @@ MetricsWriter::~MetricsWriter() {
   if (file_ >= 0) ::close(file_);
 }
 
-void MetricsWriter::write(int64_t step, const std::vector<Metric>& metrics) {
+void MetricsWriter::write(int64_t step, const std::vector<NamedMetric>& metrics) {
   ensure(file_ >= 0, "metrics are written after finish()");
   line_ = fmt::format("{{\"step\":{}", step);
   for (auto metric = metrics.begin(); metric != metrics.end(); ++metric) {
     const bool twice =
-        std::any_of(metrics.begin(), metric, [&](const Metric& m) { return m.name == metric->name; });
+        std::any_of(metrics.begin(), metric, [&](const NamedMetric& m) { return m.name == metric->name; });
     if (twice || metric->name == "step") ensure(false, "two metrics of one line are named " + metric->name);
     const double* number = std::get_if<double>(&metric->value);
     line_ += fmt::format(",{}:{}", json_string(metric->name),

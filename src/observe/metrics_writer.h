@@ -13,11 +13,12 @@
 namespace lockstep {
 
 /// A name and a number, of any arithmetic type, or a text.
-struct Metric {
+struct NamedMetric {
   template <class Number>
-  requires std::is_arithmetic_v<Number> Metric(std::string_view metric_name, Number number)
+  requires std::is_arithmetic_v<Number> NamedMetric(std::string_view metric_name, Number number)
       : name(metric_name), value(static_cast<double>(number)) {}
-  Metric(std::string_view metric_name, std::string_view text) : name(metric_name), value(std::string(text)) {}
+  NamedMetric(std::string_view metric_name, std::string_view text)
+      : name(metric_name), value(std::string(text)) {}
 
   std::string name;
   MetricValue value;
@@ -42,7 +43,7 @@ class MetricsWriter {
   MetricsWriter& operator=(const MetricsWriter&) = delete;
 
   /// REQUIRES: no name twice, none of them "step". After an IoError the file ends with the line before.
-  void write(int64_t step, const std::vector<Metric>& metrics);
+  void write(int64_t step, const std::vector<NamedMetric>& metrics);
   /// Waits until all lines are on the disk, so that a checkpoint never outlives the metrics that led to it.
   void sync();
   /// sync(), then close. Without it the destructor closes, and what then fails is not reported.
