@@ -61,8 +61,11 @@ void a_collective_that_a_rank_never_enters_expires(Communicator& world) {
   if (world.size() > 1 && world.rank() != world.size() - 1) {
     HostStream stream;
     auto* values = immortal<float>(1000);
-    world.all_reduce(values, 1000, DType::float32, ReduceOp::sum, stream);
-    const std::string message = comm_error_of([&] { world.synchronize(stream, soon()); });
+    // In the local backend a late rank may find that the others have given up already.
+    const std::string message = comm_error_of([&] {
+      world.all_reduce(values, 1000, DType::float32, ReduceOp::sum, stream);
+      world.synchronize(stream, soon());
+    });
     EXPECT_THAT(message, HasSubstr("all_reduce of 1000 float32 (sum)"));
     EXPECT_FALSE(message.empty());
   }

@@ -66,9 +66,11 @@ TEST(LocalCommunicator, RunsOneOperationAtATime) {
     HostStream stream;
     const int peer = 1 - world.rank();
     int32_t out = 1, in = 0;
-    world.exchange(std::array{send_to(peer, &out, 4)}, stream);
-    world.exchange(std::array{receive_from(peer, &in, 4)}, stream);
-    EXPECT_THAT(comm_error_of([&] { world.synchronize(stream, soon()); }),
+    EXPECT_THAT(comm_error_of([&] {
+                  world.exchange(std::array{send_to(peer, &out, 4)}, stream);
+                  world.exchange(std::array{receive_from(peer, &in, 4)}, stream);
+                  world.synchronize(stream, soon());
+                }),
                 HasSubstr("still waiting for send of 4 bytes to rank"));
     EXPECT_EQ(in, 0);
   });
