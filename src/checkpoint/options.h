@@ -14,6 +14,7 @@ struct CheckpointOptions {
   ResumePolicy resume = ResumePolicy::never;
   std::string resume_path;       ///< where resume is path
   bool allow_config_change = false;
+  bool operator==(const CheckpointOptions&) const = default;
 };
 
 }  // namespace lockstep

@@ -1,0 +1,223 @@
+#include "checkpoint/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "checkpoint/layout.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Reads a file once and compares size and checksums with what the manifest says.
+void verify_file(const std::string& path, const FileRecord& record) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (!file)
+    throw CheckpointError(fmt::format("{}: expected a file, found none ({})", path, std::strerror(errno)));
+  std::vector<char> chunk(256 << 10);
+  FileDigest digest;
+  int64_t size_bytes = 0;
+  while (const size_t got = std::fread(chunk.data(), 1, chunk.size(), file.get())) {
+    digest.update(chunk.data(), got);
+    size_bytes += static_cast<int64_t>(got);
+  }
+  if (std::ferror(file.get())) throw IoError(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  if (size_bytes != record.size_bytes)
+    throw CheckpointError(
+        fmt::format("{}: expected {} bytes, found {}", path, record.size_bytes, size_bytes));
+  const FileChecksums found = digest.checksums();
+  if (found != record.checksums)
+    throw CheckpointError(fmt::format(
+        "{}: expected checksums {:08x} and {}, found {:08x} and {}: the file is damaged, or "
+        "belongs to another checkpoint",
+        path, record.checksums.crc32c, to_hex(record.checksums.xxh3), found.crc32c, to_hex(found.xxh3)));
+}
+
+void verify_tensors(const SafetensorsFile& file, const FileRecord& record) {
+  for (const auto& tensor : record.tensors) {
+    const auto* entry = file.find(tensor.name);
+    if (!entry || entry->dtype != tensor.dtype || entry->shape != tensor.shape)
+      throw CheckpointError(fmt::format("{}: expected tensor '{}' of {} {}, as the manifest says, found {}",
+                                        file.path(), tensor.name, name_of(tensor.dtype),
+                                        tensor.shape.to_string(),
+                                        entry ? entry->type + " " + entry->shape.to_string() : "none"));
+  }
+  if (file.entries().size() != record.tensors.size())
+    throw CheckpointError(fmt::format("{}: expected {} tensors, as the manifest says, found {}", file.path(),
+                                      record.tensors.size(), file.entries().size()));
+}
+
+std::string join_problems(const std::string& path, FileKind kind, const std::vector<std::string>& problems) {
+  constexpr size_t kShown = 8;
+  std::vector<std::string> shown(
+      problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, problems.size())));
+  if (problems.size() > kShown) shown.push_back(fmt::format("and {} more", problems.size() - kShown));
+  return fmt::format("{}: its {} tensors are not those of this model: {}", path, name_of(kind),
+                     join(shown, "; "));
+}
+
+}  // namespace
+
+std::string checkpoint_folder_name(int64_t step) { return fmt::format("step-{:08}", step); }
+
+std::optional<int64_t> step_of_folder_name(const std::string& name) {
+  constexpr std::string_view kPrefix = "step-";
+  int64_t step = 0;
+  const char* end = name.data() + name.size();
+  if (!name.starts_with(kPrefix)) return {};
+  const auto [parsed, status] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (status != std::errc{} || parsed != end || step < 0 || checkpoint_folder_name(step) != name) return {};
+  return step;
+}
+
+std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory) {
+  struct Found {
+    FoundCheckpoint checkpoint;
+    bool set_aside;
+  };
+  std::vector<Found> found;
+  if (!path_exists(directory)) return {};
+  for (const auto& entry : list_directory(directory)) {
+    std::string name = entry;
+    const bool set_aside = name.ends_with(kPreviousSuffix);
+    if (set_aside) name.resize(name.size() - kPreviousSuffix.size());
+    if (const auto step = step_of_folder_name(name))
+      found.push_back({{*step, (fs::path(directory) / entry).string()}, set_aside});
+  }
+  // The one set aside is the older one of its step.
+  std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+    return a.checkpoint.step != b.checkpoint.step ? a.checkpoint.step > b.checkpoint.step
+                                                  : a.set_aside < b.set_aside;
+  });
+  std::vector<FoundCheckpoint> checkpoints;
+  for (auto& each : found) checkpoints.push_back(std::move(each.checkpoint));
+  return checkpoints;
+}
+
+Manifest read_manifest(const std::string& path) {
+  const std::string name = path + "/" + std::string(kManifestName);
+  if (!path_exists(name))
+    throw CheckpointError(
+        fmt::format("{}: expected a checkpoint with a {}, found none", path, kManifestName));
+  Manifest manifest = manifest_from_text(read_text_file(name), name);
+  std::string folder = fs::path(path).lexically_normal().filename().string();
+  if (folder.empty()) folder = fs::path(path).lexically_normal().parent_path().filename().string();
+  if (folder.ends_with(kPreviousSuffix)) folder.resize(folder.size() - kPreviousSuffix.size());
+  // A folder that was given another name is its owner's business; one that claims another step is a mix-up.
+  if (const auto step = step_of_folder_name(folder); step && *step != manifest.step)
+    throw CheckpointError(
+        fmt::format("{}: expected the manifest of step {}, found that of step {}: it belongs to another "
+                    "checkpoint",
+                    name, *step, manifest.step));
+  for (const auto& file : manifest.files) {
+    const std::string file_path = path + "/" + file.name;
+    std::error_code error;
+    const auto size_bytes = fs::file_size(file_path, error);
+    if (error)
+      throw CheckpointError(fmt::format("{}: expected a file, found none ({})", file_path, error.message()));
+    if (static_cast<int64_t>(size_bytes) != file.size_bytes)
+      throw CheckpointError(
+          fmt::format("{}: expected {} bytes, found {}", file_path, file.size_bytes, size_bytes));
+  }
+  return manifest;
+}
+
+Checkpoint::Checkpoint(const std::string& path) : path_(path), manifest_(read_manifest(path)) {
+  std::set<std::pair<FileKind, std::string>> names;
+  for (const auto& record : manifest_.files) {
+    const std::string file_path = path_ + "/" + record.name;
+    verify_file(file_path, record);
+    if (record.kind == FileKind::index) continue;
+    shards_.push_back({record.kind, SafetensorsFile(file_path)});
+    verify_tensors(shards_.back().file, record);
+    for (const auto& tensor : record.tensors)
+      if (!names.insert({record.kind, tensor.name}).second)
+        throw CheckpointError(
+            fmt::format("{}: expected each tensor once, found '{}' in two files", path_, tensor.name));
+  }
+}
+
+std::vector<TensorRecord> Checkpoint::tensors(FileKind kind) const {
+  std::vector<TensorRecord> all;
+  for (const auto& record : manifest_.files)
+    if (record.kind == kind) all.insert(all.end(), record.tensors.begin(), record.tensors.end());
+  return all;
+}
+
+std::optional<Checkpoint::Place> Checkpoint::find(FileKind kind, const std::string& name) const {
+  for (const auto& shard : shards_)
+    if (shard.kind == kind)
+      if (const auto* entry = shard.file.find(name)) return Place{&shard.file, entry};
+  return {};
+}
+
+std::string Checkpoint::mismatch(FileKind kind, const TensorRecord& expected) const {
+  const auto place = find(kind, expected.name);
+  if (!place) return fmt::format("'{}' is missing", expected.name);
+  if (place->entry->dtype == expected.dtype && place->entry->shape == expected.shape) return "";
+  return fmt::format("'{}' is {} {}, expected {} {}", expected.name, place->entry->type,
+                     place->entry->shape.to_string(), safetensors_name(expected.dtype),
+                     expected.shape.to_string());
+}
+
+void Checkpoint::require_exactly(FileKind kind, std::span<const TensorRecord> expected) const {
+  std::vector<std::string> problems;
+  std::set<std::string> names;
+  for (const auto& tensor : expected) {
+    names.insert(tensor.name);
+    if (auto problem = mismatch(kind, tensor); !problem.empty()) problems.push_back(std::move(problem));
+  }
+  for (const auto& tensor : tensors(kind))
+    if (!names.contains(tensor.name)) problems.push_back(fmt::format("'{}' is left over", tensor.name));
+  if (!problems.empty()) throw CheckpointError(join_problems(path_, kind, problems));
+}
+
+void Checkpoint::load(FileKind kind, std::span<const TensorDestination> destinations) const {
+  std::vector<std::string> problems;
+  for (const auto& destination : destinations)
+    if (auto problem = mismatch(kind, {destination.name, destination.dtype, destination.shape});
+        !problem.empty())
+      problems.push_back(std::move(problem));
+  if (!problems.empty()) throw CheckpointError(join_problems(path_, kind, problems));
+  for (const auto& destination : destinations) {
+    const auto place = find(kind, destination.name);
+    place->file->read(*place->entry, destination.data);
+  }
+}
+
+void Checkpoint::load_slice(FileKind kind, const TensorRecord& tensor, int64_t first, int64_t count,
+                            void* destination) const {
+  if (const auto problem = mismatch(kind, tensor); !problem.empty())
+    throw CheckpointError(join_problems(path_, kind, {problem}));
+  const auto place = find(kind, tensor.name);
+  place->file->read_slice(*place->entry, first, count, destination);
+}
+
+std::optional<Checkpoint> load_latest_valid(
+    const std::string& directory,
+    const std::function<void(const std::string&, const std::string&)>& on_refused) {
+  for (const auto& found : find_checkpoints(directory)) {
+    try {
+      return Checkpoint(found.path);
+    } catch (const CheckpointError& error) {
+      on_refused(found.path, error.what());
+    } catch (const IoError& error) {
+      on_refused(found.path, error.what());
+    }
+  }
+  return {};
+}
+
+}  // namespace lockstep

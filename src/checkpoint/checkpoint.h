@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/named_tensor.h"
+#include "checkpoint/safetensors.h"
+
+namespace lockstep {
+
+/// "step-00000042" for 42, and back; nothing for any other name.
+std::string checkpoint_folder_name(int64_t step);
+std::optional<int64_t> step_of_folder_name(const std::string& name);
+
+struct FoundCheckpoint {
+  int64_t step = 0;
+  std::string path;
+};
+/// The checkpoints that claim to be complete, newest first, without opening them. No directory: none.
+std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory);
+
+/// The manifest of a checkpoint, and that all its files are there with the sizes it says, without reading
+/// them. Throws CheckpointError where something is missing or does not fit.
+Manifest read_manifest(const std::string& path);
+
+/// A checkpoint that has been verified completely: the manifest's own hash, then size and both checksums of
+/// every file, then that the tensors are those of the manifest. So nothing of a damaged one is ever used.
+/// Thread-safety: const methods are safe from several threads.
+class Checkpoint {
+ public:
+  /// Throws CheckpointError naming the file and what is wrong with it.
+  explicit Checkpoint(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const Manifest& manifest() const { return manifest_; }
+  std::vector<TensorRecord> tensors(FileKind kind) const;
+
+  /// Throws CheckpointError listing every tensor that is missing, left over, or of another type or shape.
+  void require_exactly(FileKind kind, std::span<const TensorRecord> expected) const;
+  /// Loads whole tensors by name; a stage of a pipeline asks for its own only. Throws CheckpointError as
+  /// above, before anything is written, for tensors that are missing or do not fit.
+  void load(FileKind kind, std::span<const TensorDestination> destinations) const;
+  /// Elements [first, first + count) of one flattened tensor, for ranks that own a part of it.
+  void load_slice(FileKind kind, const TensorRecord& tensor, int64_t first, int64_t count,
+                  void* destination) const;
+
+ private:
+  struct Shard {
+    FileKind kind;
+    SafetensorsFile file;
+  };
+  struct Place {
+    const SafetensorsFile* file;
+    const SafetensorsFile::Entry* entry;
+  };
+  std::optional<Place> find(FileKind kind, const std::string& name) const;
+  /// What is wrong with the checkpoint's tensor of this name; "" where nothing is.
+  std::string mismatch(FileKind kind, const TensorRecord& expected) const;
+
+  std::string path_;
+  Manifest manifest_;
+  std::vector<Shard> shards_;
+};
+
+/// Opens the newest checkpoint that verifies, walking back over those that do not; each of them is reported
+/// with the reason. Nothing where none is left: a caller that was told of refused ones should say so before
+/// it starts anew.
+std::optional<Checkpoint> load_latest_valid(
+    const std::string& directory,
+    const std::function<void(const std::string& path, const std::string& reason)>& on_refused);
+
+}  // namespace lockstep

@@ -1,0 +1,196 @@
+#include "checkpoint/checkpoint_writer.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/safetensors.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Deletes a folder in two steps, so that one half deleted is never taken for a checkpoint.
+void delete_checkpoint(const std::string& path, FileSystem& files) {
+  const std::string doomed = path + ".deleted" + std::string(kTemporarySuffix);
+  files.remove_all(doomed);  // of an earlier attempt
+  files.rename(path, doomed);
+  files.sync_directory(fs::path(path).parent_path().string());
+  files.remove_all(doomed);
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(std::string directory, int64_t step, FileSystem& files)
+    : directory_(std::move(directory)), step_(step), files_(files) {
+  require(step >= 0 && !directory_.empty(),
+          fmt::format("checkpoint: expected a folder and a step from 0 on, found '{}' "
+                      "and {}",
+                      directory_, step));
+  final_path_ = (fs::path(directory_) / checkpoint_folder_name(step)).string();
+  temporary_path_ = final_path_ + std::string(kTemporarySuffix);
+}
+
+void CheckpointWriter::begin(int64_t expected_bytes) {
+  files_.make_directory(directory_);
+  clear_leftovers();
+  if (const int64_t free = files_.free_bytes(directory_); free < expected_bytes)
+    throw IoError(
+        fmt::format("cannot write {}: expected {} of free space, found {}; free some space, keep fewer "
+                    "checkpoints, or choose another output folder",
+                    final_path_, human_bytes(expected_bytes), human_bytes(free)));
+  files_.make_directory(temporary_path_);
+}
+
+void CheckpointWriter::clear_leftovers() {
+  std::vector<std::string> temporary, set_aside;
+  for (const auto& name : list_directory(directory_)) {
+    if (!name.starts_with("step-")) continue;
+    const std::string path = (fs::path(directory_) / name).string();
+    if (name.ends_with(kTemporarySuffix)) temporary.push_back(path);
+    if (name.ends_with(kPreviousSuffix)) set_aside.push_back(path);
+  }
+  for (const auto& path : temporary) files_.remove_all(path);
+  for (const auto& path : set_aside) {
+    const std::string successor = path.substr(0, path.size() - kPreviousSuffix.size());
+    if (path_exists(successor)) {
+      delete_checkpoint(path, files_);
+    } else {  // interrupted between the two renames: the old one is still the newest of its step
+      files_.rename(path, successor);
+      files_.sync_directory(directory_);
+    }
+  }
+}
+
+FileRecord CheckpointWriter::write_shard(FileKind kind, int index, int count,
+                                         std::span<const NamedTensor> tensors) {
+  require(kind != FileKind::index && 1 <= index && index <= count,
+          fmt::format("checkpoint: expected a shard from 1 to {}, found {} {}", count, name_of(kind), index));
+  FileRecord record;
+  record.kind = kind;
+  record.name = fmt::format("{}-{:05}-of-{:05}.safetensors", name_of(kind), index, count);
+  // "format" is what Python's loaders look for before they believe that names and layouts are PyTorch's.
+  const auto written =
+      write_safetensors(files_, temporary_path_ + "/" + record.name, tensors, {{"format", "pt"}});
+  record.size_bytes = written.size_bytes;
+  record.checksums = written.checksums;
+  for (const auto& tensor : tensors) record.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
+  return record;
+}
+
+std::string CheckpointWriter::commit(Manifest manifest) {
+  check_shards(manifest);
+  manifest.files.push_back(write_index(manifest));
+  write_text(std::string(kManifestName), to_text(manifest));
+  files_.sync_directory(temporary_path_);
+
+  const std::string previous = final_path_ + std::string(kPreviousSuffix);
+  const bool replaces = path_exists(final_path_);
+  if (replaces) files_.rename(final_path_, previous);
+  files_.rename(temporary_path_, final_path_);
+  files_.sync_directory(directory_);
+  if (replaces) delete_checkpoint(previous, files_);
+  return final_path_;
+}
+
+void CheckpointWriter::check_shards(const Manifest& manifest) const {
+  ensure(manifest.step == step_,
+         fmt::format("a manifest of step {} for a checkpoint of step {}", manifest.step, step_));
+  std::set<std::string> files;
+  std::set<std::pair<FileKind, std::string>> tensors;
+  std::map<FileKind, int> counts;
+  for (const auto& file : manifest.files) {
+    ensure(files.insert(file.name).second, fmt::format("shard {} is recorded twice", file.name));
+    ++counts[file.kind];
+    for (const auto& tensor : file.tensors)
+      ensure(tensors.insert({file.kind, tensor.name}).second,
+             fmt::format("tensor '{}' is in two shards", tensor.name));
+  }
+  for (const auto& [kind, count] : counts)
+    for (int index = 1; index <= count; ++index) {
+      const auto name = fmt::format("{}-{:05}-of-{:05}.safetensors", name_of(kind), index, count);
+      ensure(files.contains(name), fmt::format("shard {} was not recorded", name));
+    }
+}
+
+FileRecord CheckpointWriter::write_index(const Manifest& manifest) {
+  nlohmann::json weight_map = nlohmann::json::object();
+  int64_t total_bytes = 0;
+  for (const auto& file : manifest.files) {
+    if (file.kind != FileKind::model) continue;
+    for (const auto& tensor : file.tensors) {
+      weight_map[tensor.name] = file.name;
+      total_bytes += tensor.shape.count() * size_of(tensor.dtype);
+    }
+  }
+  const nlohmann::json index{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}};
+  const auto written = write_text(std::string(kIndexName), index.dump(1) + "\n");
+  return {std::string(kIndexName), FileKind::index, written.size_bytes, written.checksums, {}};
+}
+
+WrittenFile CheckpointWriter::write_text(const std::string& name, const std::string& text) {
+  const auto file = files_.create(temporary_path_ + "/" + name);
+  file->write(text.data(), text.size());
+  file->sync();
+  file->close();
+  FileDigest digest;
+  digest.update(text.data(), text.size());
+  return {static_cast<int64_t>(text.size()), digest.checksums()};
+}
+
+void CheckpointWriter::abandon() noexcept {
+  try {
+    files_.remove_all(temporary_path_);
+  } catch (const std::exception&) {
+    // The failure that led here is reported already, and the next writer tries again.
+  }
+}
+
+void prune_checkpoints(const std::string& directory, int keep, int64_t newest_step, FileSystem& files) {
+  if (keep <= 0) return;
+  int kept = 0;
+  for (const auto& found : find_checkpoints(directory)) {
+    if (found.step > newest_step) continue;
+    try {
+      read_manifest(found.path);
+    } catch (const Error&) {
+      continue;
+    }
+    if (kept < keep)
+      ++kept;
+    else
+      delete_checkpoint(found.path, files);
+  }
+}
+
+std::string write_checkpoint(const std::string& directory, const Manifest& manifest,
+                             std::span<const NamedTensor> parameters, std::span<const NamedTensor> state,
+                             int keep, FileSystem& files) {
+  CheckpointWriter writer(directory, manifest.step, files);
+  std::string path;
+  try {
+    int64_t expected_bytes = 0;
+    for (const auto tensors : {parameters, state})
+      for (const auto& tensor : tensors) expected_bytes += tensor.size_bytes();
+    writer.begin(expected_bytes);
+    Manifest complete = manifest;
+    complete.files.push_back(writer.write_shard(FileKind::model, 1, 1, parameters));
+    complete.files.push_back(writer.write_shard(FileKind::optimizer, 1, 1, state));
+    path = writer.commit(std::move(complete));
+  } catch (...) {
+    writer.abandon();
+    throw;
+  }
+  prune_checkpoints(directory, keep, manifest.step, files);
+  return path;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "checkpoint/file_system.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/named_tensor.h"
+#include "checkpoint/safetensors.h"
+
+namespace lockstep {
+
+/// Writes one checkpoint, `<directory>/step-%08d`, so that it is complete or invisible at every instant, also
+/// across a power failure: everything is written and synced in `step-%08d.tmp`, the manifest last, then the
+/// folder is renamed. A checkpoint of the same step is set aside as `step-%08d.previous` (which readers still
+/// find) until then.
+///
+/// Several ranks may write, each with a writer of its own on a shared file system: one calls begin(), then
+/// each writes its shards, then one commits with the records of all of them; the caller keeps these three
+/// apart by barriers. One run at a time may write into a directory.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(std::string directory, int64_t step, FileSystem& files = posix_file_system());
+
+  /// Clears what interrupted writers left behind, and makes the temporary folder. Throws IoError where fewer
+  /// than `expected_bytes` are free.
+  void begin(int64_t expected_bytes = 0);
+  /// Writes "<kind>-0000<index>-of-0000<count>.safetensors"; `index` counts from 1. A tensor lies whole in
+  /// one shard.
+  FileRecord write_shard(FileKind kind, int index, int count, std::span<const NamedTensor> tensors);
+  /// Makes the checkpoint visible. `manifest.files` holds the records of all shards; commit adds the model's
+  /// index in the form that other programs read (model.safetensors.index.json). Returns the checkpoint's
+  /// path.
+  std::string commit(Manifest manifest);
+  /// After a failure: removes the temporary folder as far as that is possible.
+  void abandon() noexcept;
+
+ private:
+  void check_shards(const Manifest& manifest) const;
+  FileRecord write_index(const Manifest& manifest);
+  WrittenFile write_text(const std::string& name, const std::string& text);
+  void clear_leftovers();
+
+  std::string directory_;
+  int64_t step_;
+  FileSystem& files_;
+  std::string final_path_, temporary_path_;
+};
+
+/// Deletes all but the newest `keep` complete checkpoints (0: keeps all) up to `newest_step`, the one just
+/// committed, which is never deleted. Those of later steps belong to a run that was resumed further back:
+/// they are left alone, as are damaged ones, which a person should see.
+void prune_checkpoints(const std::string& directory, int keep, int64_t newest_step,
+                       FileSystem& files = posix_file_system());
+
+/// All of it by one process: begin, one shard of each kind, commit, prune. Abandons the temporary folder on
+/// failure. Returns the checkpoint's path.
+std::string write_checkpoint(const std::string& directory, const Manifest& manifest,
+                             std::span<const NamedTensor> parameters, std::span<const NamedTensor> state,
+                             int keep, FileSystem& files = posix_file_system());
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// A file being written. Destroying it without close() leaves whatever reached the disk.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual void write(const void* data, size_t size_bytes) = 0;
+  virtual void sync() = 0;   ///< returns when the contents would survive a power failure
+  virtual void close() = 0;  ///< some file systems report a failed write only here
+};
+
+/// The operations by which checkpoints come and go: a seam, so that tests can fail or crash at each of them.
+/// Everything throws IoError naming the path, the reason and, where the disk is full, what is free.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  /// Makes a folder and those above it, durably; one that exists is fine.
+  virtual void make_directory(const std::string& path) = 0;
+  virtual std::unique_ptr<WritableFile> create(
+      const std::string& path) = 0;  ///< replaces a file of that name
+  virtual void sync_directory(
+      const std::string& path) = 0;  ///< makes entries made, renamed and removed in it durable
+  virtual void rename(const std::string& from, const std::string& to) = 0;  ///< REQUIRES: `to` does not exist
+  virtual void remove_all(const std::string& path) = 0;
+  virtual int64_t free_bytes(const std::string& path) = 0;
+};
+
+/// The real one. Stateless.
+FileSystem& posix_file_system();
+
+/// Names within a folder, sorted. Throws IoError.
+std::vector<std::string> list_directory(const std::string& path);
+bool path_exists(const std::string& path);
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string_view>
+
+namespace lockstep {
+
+// Names within a folder of checkpoints, shared by those who write and those who find.
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::string_view kIndexName = "model.safetensors.index.json";
+inline constexpr std::string_view kTemporarySuffix = ".tmp";  ///< never looked at; removed by the next writer
+inline constexpr std::string_view kPreviousSuffix =
+    ".previous";  ///< complete, being replaced by one of the same step
+
+}  // namespace lockstep

@@ -1,0 +1,205 @@
+#include "checkpoint/manifest.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "base/hash.h"
+#include "checkpoint/strict_json.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kFormat = "lockstep checkpoint";
+constexpr size_t kMostBytes = 256 << 20;
+
+struct KindRow {
+  FileKind kind;
+  std::string_view name;
+};
+constexpr std::array<KindRow, 3> kKinds{
+    {{FileKind::model, "model"}, {FileKind::optimizer, "optimizer"}, {FileKind::index, "index"}}};
+
+// 64-bit hashes are hexadecimal strings: many readers of JSON keep only 53 bits of a number.
+std::string hex32(uint32_t value) { return fmt::format("{:08x}", value); }
+uint64_t from_hex(const Json& json, size_t digits) {
+  const auto& text = json.get_ref<const std::string&>();
+  uint64_t value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (text.size() != digits || status != std::errc{} || end != text.data() + text.size())
+    throw CheckpointError(fmt::format("expected {} hexadecimal digits, found '{}'", digits, text));
+  return value;
+}
+
+int64_t count_from(const Json& json) {
+  if (!json.is_number_unsigned() || json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+    throw CheckpointError("expected an integer from 0 on, found " + json.dump(-1, ' ', true).substr(0, 100));
+  return json.get<int64_t>();
+}
+
+std::string plain_name_from(const Json& json) {
+  const auto& name = json.get_ref<const std::string&>();
+  if (name.empty() || name == "." || name == ".." ||
+      name.find_first_of(std::string("/\\\0", 3)) != std::string::npos)
+    throw CheckpointError(fmt::format("expected a plain file name, found '{}'", name));
+  return name;
+}
+
+Json json_of(const FileRecord& record) {
+  Json tensors = Json::array();
+  for (const auto& tensor : record.tensors)
+    tensors.push_back(
+        {{"name", tensor.name}, {"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape.dims()}});
+  return {{"name", record.name},
+          {"kind", name_of(record.kind)},
+          {"size_bytes", record.size_bytes},
+          {"crc32c", hex32(record.checksums.crc32c)},
+          {"xxh3", to_hex(record.checksums.xxh3)},
+          {"tensors", tensors}};
+}
+
+FileRecord record_from(const Json& json) {
+  FileRecord record;
+  record.name = plain_name_from(json.at("name"));
+  const auto& kind = json.at("kind").get_ref<const std::string&>();
+  bool known = false;
+  for (const auto& row : kKinds)
+    if (row.name == kind) {
+      record.kind = row.kind;
+      known = true;
+    }
+  if (!known)
+    throw CheckpointError(fmt::format("{}: expected a known kind of file, found '{}'", record.name, kind));
+  record.size_bytes = count_from(json.at("size_bytes"));
+  record.checksums.crc32c = static_cast<uint32_t>(from_hex(json.at("crc32c"), 8));
+  record.checksums.xxh3 = from_hex(json.at("xxh3"), 16);
+  for (const auto& tensor : json.at("tensors")) {
+    std::vector<int64_t> dims;
+    for (const auto& dim : tensor.at("shape")) dims.push_back(count_from(dim));
+    record.tensors.push_back({tensor.at("name").get<std::string>(),
+                              dtype_from_name(tensor.at("dtype").get_ref<const std::string&>()),
+                              Shape(std::move(dims))});
+  }
+  return record;
+}
+
+/// Of everything but the hash itself. Canonical: keys sorted, no blanks.
+std::string hash_of(const Json& json) {
+  Json body = json;
+  body.erase("manifest_hash");
+  return to_hex(hash64(body.dump(-1, ' ', false, Json::error_handler_t::replace)));
+}
+
+Manifest manifest_from(const Json& json) {
+  if (json.at("format") != kFormat) throw CheckpointError(fmt::format("expected format '{}'", kFormat));
+  const int64_t version = count_from(json.at("format_version"));
+  if (version != Manifest::kFormatVersion)
+    throw CheckpointError(fmt::format("expected format version {}, found {}: written by a newer lockstep",
+                                      Manifest::kFormatVersion, version));
+  Manifest manifest;
+  manifest.run_id = json.at("run_id").get<std::string>();
+  manifest.step = count_from(json.at("step"));
+  manifest.data_position = count_from(json.at("data_position"));
+  manifest.total_steps = count_from(json.at("total_steps"));
+  manifest.total_epochs = json.at("total_epochs").get<double>();
+  manifest.seed = from_hex(json.at("seed"), 16);
+  manifest.math_hash = from_hex(json.at("math_hash"), 16);
+  manifest.config_hash = from_hex(json.at("config_hash"), 16);
+  for (const auto& field : json.at("math_fields"))
+    manifest.math_fields.emplace_back(field.at(0).get<std::string>(), field.at(1).get<std::string>());
+  manifest.dataset_identity = from_hex(json.at("dataset_identity"), 16);
+  manifest.arithmetic_fingerprint = json.at("arithmetic_fingerprint").get<std::string>();
+  manifest.params_hash = from_hex(json.at("params_hash"), 16);
+  manifest.state_hash = from_hex(json.at("state_hash"), 16);
+  for (const auto& file : json.at("files")) manifest.files.push_back(record_from(file));
+  return manifest;
+}
+
+}  // namespace
+
+std::string_view name_of(FileKind kind) {
+  for (const auto& row : kKinds)
+    if (row.kind == kind) return row.name;
+  throw InternalError("a kind of checkpoint file is not in its table");
+}
+
+std::string to_text(const Manifest& manifest) {
+  Json files = Json::array(), fields = Json::array();
+  for (const auto& file : manifest.files) files.push_back(json_of(file));
+  for (const auto& [name, value] : manifest.math_fields) fields.push_back({name, value});
+  Json json{{"format", kFormat},
+            {"format_version", Manifest::kFormatVersion},
+            {"run_id", manifest.run_id},
+            {"step", manifest.step},
+            {"data_position", manifest.data_position},
+            {"total_steps", manifest.total_steps},
+            {"total_epochs", manifest.total_epochs},
+            {"seed", to_hex(manifest.seed)},
+            {"math_hash", to_hex(manifest.math_hash)},
+            {"config_hash", to_hex(manifest.config_hash)},
+            {"math_fields", fields},
+            {"dataset_identity", to_hex(manifest.dataset_identity)},
+            {"arithmetic_fingerprint", manifest.arithmetic_fingerprint},
+            {"params_hash", to_hex(manifest.params_hash)},
+            {"state_hash", to_hex(manifest.state_hash)},
+            {"files", files}};
+  // Replacing bad UTF-8 before hashing: the hash is that of what a reader will see.
+  json = Json::parse(json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  json["manifest_hash"] = hash_of(json);
+  return json.dump(1) + "\n";
+}
+
+Manifest manifest_from_text(std::string_view text, const std::string& name) {
+  if (text.size() > kMostBytes)
+    throw CheckpointError(
+        fmt::format("{}: expected a manifest of at most {} bytes, found {}", name, kMostBytes, text.size()));
+  const Json json = parse_strict_json(text, name);
+  try {
+    const auto& saved = json.at("manifest_hash").get_ref<const std::string&>();
+    if (const std::string actual = hash_of(json); saved != actual)
+      throw CheckpointError(
+          fmt::format("expected contents of hash {}, found {}: the manifest is damaged", saved, actual));
+    return manifest_from(json);
+  } catch (const nlohmann::json::exception& error) {
+    throw CheckpointError(
+        fmt::format("{}: expected a checkpoint's manifest, found something else ({})", name, error.what()));
+  } catch (const Error& error) {
+    throw CheckpointError(fmt::format("{}: {}", name, error.what()));
+  }
+}
+
+std::string to_text(const FileRecord& record) { return json_of(record).dump(); }
+
+FileRecord file_record_from_text(std::string_view text) {
+  try {
+    return record_from(parse_strict_json(text, "record of a shard"));
+  } catch (const nlohmann::json::exception& error) {
+    throw CheckpointError(
+        fmt::format("record of a shard: expected its fields, found something else ({})", error.what()));
+  }
+}
+
+std::vector<std::string> compare_math(const MathFields& saved, const MathFields& current) {
+  const std::map<std::string, std::string> before(saved.begin(), saved.end()),
+      now(current.begin(), current.end());
+  std::set<std::string> names;
+  for (const auto* fields : {&before, &now})
+    for (const auto& [name, value] : *fields) names.insert(name);
+  const auto text_of = [](const std::map<std::string, std::string>& fields, const std::string& name) {
+    const auto found = fields.find(name);
+    return found == fields.end() ? std::string("not set") : found->second;
+  };
+  std::vector<std::string> differences;
+  for (const auto& name : names)
+    if (const auto a = text_of(before, name), b = text_of(now, name); a != b)
+      differences.push_back(fmt::format("{}: {} in the checkpoint, {} now", name, a, b));
+  return differences;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/file_digest.h"
+#include "checkpoint/named_tensor.h"
+
+namespace lockstep {
+
+/// What a file of a checkpoint holds: parameters and statistics, optimizer state ("<parameter>.<slot>"), or
+/// the index by which other programs find the parameters.
+enum class FileKind { model, optimizer, index };
+std::string_view name_of(FileKind kind);
+
+struct FileRecord {
+  std::string name;  ///< plain, within the checkpoint's folder
+  FileKind kind = FileKind::model;
+  int64_t size_bytes = 0;
+  FileChecksums checksums;
+  std::vector<TensorRecord> tensors;
+  bool operator==(const FileRecord&) const = default;
+};
+
+/// "trainer.seed" -> "7", as config/run_config.h makes them.
+using MathFields = std::vector<std::pair<std::string, std::string>>;
+
+/// Everything about a checkpoint except the tensors' values. Nothing in it speaks of ranks or layouts.
+struct Manifest {
+  static constexpr int kFormatVersion = 1;
+
+  std::string run_id;
+  int64_t step = 0;           ///< optimizer steps complete
+  int64_t data_position = 0;  ///< samples consumed: where the stream of samples goes on
+  int64_t total_steps = 0;    ///< of the whole training
+  double total_epochs = 0;    ///< as configured; 0 where steps were
+  uint64_t seed = 0;
+  uint64_t math_hash = 0, config_hash = 0;
+  MathFields math_fields;
+  uint64_t dataset_identity = 0;
+  std::string arithmetic_fingerprint;
+  uint64_t params_hash = 0, state_hash = 0;
+  std::vector<FileRecord> files;
+  bool operator==(const Manifest&) const = default;
+};
+
+/// The text of manifest.json, with a hash over all the rest of it at the end.
+std::string to_text(const Manifest& manifest);
+/// Throws CheckpointError beginning with `name` for anything but what to_text wrote: another hash, a newer
+/// version, missing or mistyped fields, file names with folders in them.
+Manifest manifest_from_text(std::string_view text, const std::string& name);
+
+/// A record as text, to be sent from the rank that wrote a shard to the one that commits.
+std::string to_text(const FileRecord& record);
+FileRecord file_record_from_text(std::string_view text);
+
+/// What differs, one line each: "trainer.seed: 1 in the checkpoint, 2 now"; empty where all is equal.
+std::vector<std::string> compare_math(const MathFields& saved, const MathFields& current);
+
+}  // namespace lockstep

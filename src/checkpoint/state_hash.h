@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/named_tensor.h"
+
+namespace lockstep {
+
+// The hash that two runs with equal bits share, whatever their layout: each chunk of 65,536 elements has a
+// hash, a tensor folds those of its chunks in order, a model folds its tensors by ascending name. So whoever
+// owns a part that begins and ends on chunk borders computes that part's hashes alone.
+
+inline constexpr int64_t kHashChunkElements = 65'536;
+
+/// Hashes of the chunks of `count` elements, the last one shorter.
+std::vector<uint64_t> chunk_hashes(const void* data, DType dtype, int64_t count);
+/// The hash of a tensor from those of all its chunks, in order.
+uint64_t fold_chunks(std::span<const uint64_t> chunks);
+/// The hash of all tensors from (name, hash) of each, in any order.
+uint64_t fold_tensors(std::vector<std::pair<std::string, uint64_t>> tensors);
+
+uint64_t tensor_hash(const NamedTensor& tensor);
+/// fold_tensors over all of them. Shapes do not enter: tensors of equal names and bits have equal hashes.
+uint64_t parameters_hash(std::span<const NamedTensor> tensors);
+
+}  // namespace lockstep

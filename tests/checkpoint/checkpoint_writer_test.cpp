@@ -1,0 +1,165 @@
+#include "checkpoint/checkpoint_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/checkpoint_testing.h"
+#include "checkpoint/faulty_file_system.h"
+#include "data/test_files.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using test::FaultyFileSystem;
+using test::loaded;
+using test::message_of;
+using test::save;
+using test::SmallState;
+using test::TemporaryDirectory;
+using test::write_file;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Fault = FaultyFileSystem::Fault;
+
+std::optional<Checkpoint> latest(const std::string& directory) {
+  return load_latest_valid(directory, [](const std::string& path, const std::string& reason) {
+    ADD_FAILURE() << path << " looks complete and is not: " << reason;
+  });
+}
+
+TEST(CheckpointWriter, ReplacesACheckpointOfTheSameStep) {
+  const TemporaryDirectory folder;
+  save(folder.path(), 1, SmallState(1));
+  save(folder.path(), 1, SmallState(2));
+  EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000001"));
+  EXPECT_EQ(loaded(*latest(folder.path())), SmallState(2));
+}
+
+TEST(CheckpointWriter, KeepsTheNewest) {
+  const TemporaryDirectory folder;
+  for (const int64_t step : {1, 2, 3, 4}) save(folder.path(), step, SmallState(1), 2);
+  EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000003", "step-00000004"));
+  save(folder.path(), 5, SmallState(1), 0);
+  EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000003", "step-00000004", "step-00000005"));
+}
+
+TEST(CheckpointWriter, NeverDeletesWhatItJustWroteNorWhatIsDamaged) {
+  const TemporaryDirectory folder;
+  for (const int64_t step : {10, 20, 90, 100}) save(folder.path(), step, SmallState(1));
+  fs::remove(folder / "step-00000020/manifest.json");
+  // Resumed from 20 or 10, with later ones still there.
+  save(folder.path(), 30, SmallState(1), 1);
+  EXPECT_THAT(list_directory(folder.path()),
+              ElementsAre("step-00000020", "step-00000030", "step-00000090", "step-00000100"));
+}
+
+TEST(CheckpointWriter, ClearsWhatInterruptedWritersLeft) {
+  const TemporaryDirectory folder;
+  save(folder.path(), 1, SmallState(1));
+  fs::rename(folder / "step-00000001", folder / "step-00000001.previous");  // interrupted between two renames
+  fs::create_directories(folder / "step-00000002.tmp/deep");
+  fs::create_directory(folder / "step-00000001.deleted.tmp");
+  fs::create_directory(folder / "somebody.tmp");
+  EXPECT_EQ(loaded(*latest(folder.path())), SmallState(1)) << "set aside, but still the newest";
+  save(folder.path(), 3, SmallState(3));
+  EXPECT_THAT(list_directory(folder.path()), ElementsAre("somebody.tmp", "step-00000001", "step-00000003"));
+}
+
+TEST(CheckpointWriter, AbandonLeavesNoTrace) {
+  const TemporaryDirectory folder;
+  CheckpointWriter writer(folder.path(), 3);
+  writer.begin();
+  writer.write_shard(FileKind::model, 1, 1, SmallState(1).parameters());
+  writer.abandon();
+  EXPECT_TRUE(list_directory(folder.path()).empty());
+}
+
+TEST(CheckpointWriter, SaysWhenTheDiskIsTooSmallBeforeWriting) {
+  const TemporaryDirectory folder;
+  CheckpointWriter writer(folder.path(), 3);
+  EXPECT_THAT(message_of<IoError>([&] { writer.begin(INT64_MAX); }),
+              AllOf(HasSubstr("step-00000003"), HasSubstr("of free space, found")));
+  EXPECT_TRUE(list_directory(folder.path()).empty());
+}
+
+TEST(FileSystem, AFullDiskIsAnIoErrorThatNamesPathAndSpace) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
+  const auto file = posix_file_system().create("/dev/full");
+  try {
+    file->write("x", 1);
+    FAIL() << "wrote to a full disk";
+  } catch (const IoError& error) {
+    EXPECT_EQ(error.code(), ExitCode::disk);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("cannot write /dev/full: No space left"), HasSubstr("free there")));
+  }
+}
+
+TEST(FileSystem, PathsThatCannotBeAreNamed) {
+  const TemporaryDirectory folder;
+  write_file(folder / "file", std::string("x"));
+  EXPECT_THAT(message_of<IoError>([&] { save(folder / "file/below", 1, SmallState(1)); }),
+              HasSubstr("/file: Not a directory"));
+  EXPECT_THAT(message_of<IoError>([&] { posix_file_system().create(folder / "absent/x"); }),
+              HasSubstr("absent/x"));
+}
+
+/// Saves step 1, then `step` with a fault at each operation in turn. Whatever happens, the newest complete
+/// checkpoint loads, and the next writer works and leaves nothing behind.
+void survive_every_fault(Fault fault, bool power_failure, int64_t step) {
+  for (int at = 1;; ++at) {
+    SCOPED_TRACE("fault at operation " + std::to_string(at));
+    const TemporaryDirectory folder;
+    const std::string directory = folder / "checkpoints";
+    save(directory, 1, SmallState(1));
+    FaultyFileSystem files(fault, at);
+    bool returned = false;
+    try {
+      save(directory, step, SmallState(2), 1, files);
+      returned = true;
+    } catch (const IoError&) {
+      ASSERT_EQ(fault, Fault::error);
+    } catch (const test::Crash&) {
+      ASSERT_EQ(fault, Fault::crash);
+    }
+    if (power_failure) files.lose_unsynced();
+
+    {
+      const auto checkpoint = latest(directory);
+      ASSERT_TRUE(checkpoint);
+      const auto state = loaded(*checkpoint);
+      if (returned) {
+        ASSERT_EQ(state, SmallState(2)) << "what was reported as written is there";
+      } else {
+        ASSERT_TRUE(state == SmallState(1) || state == SmallState(2));
+      }
+    }
+    save(directory, 3, SmallState(3), 1);
+    ASSERT_EQ(loaded(*latest(directory)), SmallState(3));
+    ASSERT_THAT(list_directory(directory), ElementsAre("step-00000003"));
+    if (!files.fired()) {
+      EXPECT_TRUE(returned);
+      EXPECT_GT(at, 20) << "the faults covered the whole protocol";
+      return;
+    }
+  }
+}
+
+TEST(CheckpointWriter, SurvivesAnErrorAtEveryOperation) { survive_every_fault(Fault::error, false, 2); }
+TEST(CheckpointWriter, SurvivesAKillAtEveryOperation) { survive_every_fault(Fault::crash, false, 2); }
+TEST(CheckpointWriter, SurvivesAPowerFailureAtEveryOperation) { survive_every_fault(Fault::crash, true, 2); }
+TEST(CheckpointWriter, SurvivesAnErrorAtEveryOperationOfAReplacement) {
+  survive_every_fault(Fault::error, false, 1);
+}
+TEST(CheckpointWriter, SurvivesAKillAtEveryOperationOfAReplacement) {
+  survive_every_fault(Fault::crash, false, 1);
+}
+TEST(CheckpointWriter, SurvivesAPowerFailureAtEveryOperationOfAReplacement) {
+  survive_every_fault(Fault::crash, true, 1);
+}
+
+}  // namespace
+}  // namespace lockstep

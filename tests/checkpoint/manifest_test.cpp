@@ -1,0 +1,109 @@
+#include "checkpoint/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/hash.h"
+#include "checkpoint/checkpoint_testing.h"
+#include "data/test_files.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+using test::message_of;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Manifest full_manifest() {
+  Manifest manifest = test::SmallState(1).manifest(7);
+  manifest.total_epochs = 0.1;
+  manifest.config_hash = 0xfedcba9876543210u;
+  manifest.dataset_identity = 5;
+  manifest.arithmetic_fingerprint = "avx512, oneDNN 2.6.3";
+  manifest.state_hash = ~uint64_t{0};
+  manifest.files = {{"model-00001-of-00001.safetensors",
+                     FileKind::model,
+                     123,
+                     {0xdeadbeef, 0x8000000000000001u},
+                     {{"a", DType::float32, Shape{2, 3}}, {"b", DType::bfloat16, Shape{}}}},
+                    {"optimizer-00001-of-00001.safetensors", FileKind::optimizer, 0, {0, 0}, {}}};
+  return manifest;
+}
+
+/// The manifest with one field changed, and with the hash that belongs to it: what a forger or a later
+/// version makes.
+std::string rehashed(const std::function<void(nlohmann::json&)>& change) {
+  auto json = nlohmann::json::parse(to_text(full_manifest()));
+  change(json);
+  json.erase("manifest_hash");
+  json["manifest_hash"] = to_hex(hash64(json.dump()));
+  return json.dump();
+}
+std::string refusal(const std::string& text) {
+  return message_of<CheckpointError>([&] { manifest_from_text(text, "some/manifest.json"); });
+}
+
+TEST(Manifest, ReadsBackWhatItWrote) {
+  EXPECT_EQ(manifest_from_text(to_text(full_manifest()), "name"), full_manifest());
+  EXPECT_EQ(manifest_from_text(rehashed([](auto&) {}), "name"), full_manifest())
+      << "the hash is of what is said";
+}
+
+TEST(Manifest, RefusesOtherContentsUnderTheSameHash) {
+  std::string text = to_text(full_manifest());
+  text.replace(text.find("\"step\": 7"), 9, "\"step\": 8");
+  EXPECT_THAT(refusal(text), HasSubstr("some/manifest.json: expected contents of hash"));
+}
+
+TEST(Manifest, RefusesWhatItDoesNotUnderstand) {
+  EXPECT_THAT(refusal("{}"), HasSubstr("manifest_hash"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("some/manifest.json"));
+  EXPECT_THAT(refusal("null"), HasSubstr("some/manifest.json"));
+  EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("levels deep"));
+  EXPECT_THAT(refusal(rehashed([](auto& json) { json["format_version"] = 2; })), HasSubstr("newer lockstep"));
+  EXPECT_THAT(refusal(rehashed([](auto& json) { json["format"] = "x"; })), HasSubstr("lockstep checkpoint"));
+  EXPECT_THAT(refusal(rehashed([](auto& json) { json["step"] = -1; })), HasSubstr("found -1"));
+  EXPECT_THAT(refusal(rehashed([](auto& json) { json["step"] = "7"; })), HasSubstr("integer"));
+  EXPECT_THAT(refusal(rehashed([](auto& json) { json["seed"] = "12"; })), HasSubstr("16 hexadecimal digits"));
+  EXPECT_THAT(refusal(rehashed([](auto& json) { json.erase("run_id"); })), HasSubstr("run_id"));
+  EXPECT_THAT(refusal(rehashed([](auto& json) { json["files"][0]["kind"] = "x"; })), HasSubstr("kind"));
+  EXPECT_THAT(refusal(rehashed([](auto& json) { json["files"][0]["tensors"][0]["dtype"] = "f"; })),
+              HasSubstr("element type"));
+}
+
+TEST(Manifest, RefusesFileNamesThatLeaveTheFolder) {
+  for (const auto* name : {"", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b"})
+    EXPECT_THAT(refusal(rehashed([&](auto& json) { json["files"][0]["name"] = name; })),
+                HasSubstr("plain file name"))
+        << name;
+}
+
+TEST(Manifest, SurvivesTextThatIsNotUtf8) {
+  Manifest manifest = full_manifest();
+  manifest.run_id = "run \xff";
+  EXPECT_EQ(manifest_from_text(to_text(manifest), "name").run_id,
+            "run \xef\xbf\xbd");  // the replacement character
+}
+
+TEST(Manifest, RecordsTravelAsText) {
+  const auto record = full_manifest().files[0];
+  EXPECT_EQ(file_record_from_text(to_text(record)), record);
+  EXPECT_THROW(file_record_from_text("{}"), CheckpointError);
+}
+
+TEST(CompareMath, NamesWhatDiffers) {
+  const MathFields saved{{"trainer.seed", "1"}, {"optimizer.momentum", "0.9"}, {"model", "lenet"}};
+  const MathFields current{{"model", "lenet"}, {"trainer.seed", "2"}, {"trainer.clip_norm", "1"}};
+  EXPECT_THAT(compare_math(saved, current),
+              ElementsAre("optimizer.momentum: 0.9 in the checkpoint, not set now",
+                          "trainer.clip_norm: not set in the checkpoint, 1 now",
+                          "trainer.seed: 1 in the checkpoint, 2 now"));
+  EXPECT_THAT(compare_math(saved, saved), IsEmpty());
+}
+
+}  // namespace
+}  // namespace lockstep
