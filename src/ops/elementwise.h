@@ -30,13 +30,15 @@ struct GeluFormula {
     return x / (1.0f + fast_exp(-twice_u));
   }
   LOCKSTEP_HOST_DEVICE static float backward(float gradient, float x) {
-    // Beyond 12 the derivative is exactly 0 or 1, and within it x² cannot overflow and turn 0 * inf into NaN.
+    // Beyond 9 the derivative is 0 or 1 to the last bit that counts, and within it nothing overflows to 0 *
+    // inf.
     const float magnitude = std::fabs(x);
-    const float bounded = std::copysign(magnitude > 12.0f ? 12.0f : magnitude, x);
+    const float bounded = std::copysign(magnitude > 9.0f ? 9.0f : magnitude, x);
     const float square = bounded * bounded;
-    const float s = fast_sigmoid(kTwiceSqrtTwoOverPi * bounded * std::fma(kCubic, square, 1.0f));
+    const float e = fast_exp(-kTwiceSqrtTwoOverPi * bounded * std::fma(kCubic, square, 1.0f));
+    const float s = 1.0f / (1.0f + e);  // and e s is 1 - s, without its cancellation
     const float slope = kTwiceSqrtTwoOverPi * std::fma(3.0f * kCubic, square, 1.0f);
-    return gradient * std::fma(bounded * s * (1.0f - s), slope, s);
+    return gradient * std::fma(bounded * s * (e * s), slope, s);
   }
 };
 
