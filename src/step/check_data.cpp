@@ -75,9 +75,18 @@ class DataOrder {
     return operand;
   }
 
+  bool is_first_of_leaf(const Instruction& instruction) const {
+    for (const Instruction& other : program_.instructions)
+      if (other.kind == InstructionKind::forward && other.leaf == instruction.leaf &&
+          other.segment == instruction.segment)
+        return &other == &instruction;
+    return false;
+  }
+
   void check_defined(int node, const Instruction& instruction, const Operand& operand) {
-    // Metrics that accumulate from the start add up over iterations; the executor begins them anew.
-    if (instruction.kind == InstructionKind::forward && operand.role == Role::metrics) return;
+    // Where a leaf's first forward accumulates its metrics, they add up over iterations; the executor begins
+    // them anew.
+    if (operand.role == Role::metrics && is_first_of_leaf(instruction)) return;
     const auto fail = [&](const std::string& what) {
       if (reported_.insert({node % count_, static_cast<int>(operand.role), -1 - operand.range.buffer}).second)
         findings_.add(kData, rank_, node % count_,

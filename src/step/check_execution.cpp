@@ -155,6 +155,12 @@ class Walk {
     return workers;
   }
 
+  /// The gradients of a push, the parameters of a pull.
+  static const Operand& moved_by(const Instruction& i) {
+    return *std::find_if(i.operands.begin(), i.operands.end(),
+                         [](const Operand& operand) { return operand.role != Role::metrics; });
+  }
+
   /// A server is always ready for a push; a pull waits until nobody is too far behind.
   bool try_server(int rank, const Instruction& i) {
     if (i.kind == InstructionKind::serve) {
@@ -166,13 +172,17 @@ class Walk {
       wake_servers_and_workers();
       return true;
     }
-    const Operand& operand = i.operands.front();
+    const Operand& operand = moved_by(i);
     const int server = world_.peer_of(rank, i, operand);
     if (!is_serving(server)) return false;
     const int serve = world_.find_serve(server, world_.group_id(rank, i), i.segment, operand.index);
     auto& clocks = clocks_[{server, serve}];
     if (i.kind == InstructionKind::push) {
-      mathematics_.push(place(rank), operand, server, serve);
+      for (const Operand& one : i.operands)
+        if (one.role == Role::metrics)
+          mathematics_.push_metrics(place(rank), one);
+        else
+          mathematics_.push(place(rank), one, server, serve);
       ++clocks[rank];
       wake_servers_and_workers();
       return true;
@@ -212,7 +222,7 @@ class Walk {
           if (half.operand == &operand) return peer;
       }
     } else if (i.kind == InstructionKind::push || i.kind == InstructionKind::pull) {
-      const Operand& operand = i.operands.front();
+      const Operand& operand = moved_by(i);
       const int server = world_.peer_of(rank, i, operand);
       const int serve = world_.find_serve(server, world_.group_id(rank, i), i.segment, operand.index);
       const int worker = is_serving(server) ? slowest_behind(rank, server, serve) : -1;

@@ -143,7 +143,7 @@ class Matching {
             fmt::format("it moves {} bytes of {}; rank {}, {}, has {} of {}", operand.range.size_bytes,
                         name_of(operand.dtype), server, describe(world_.program(server), serve),
                         other.range.size_bytes, name_of(other.dtype)));
-      if (pushes) ++pushes_[{server, serve}][message.rank];
+      if (pushes) ++pushes_[{server, serve, operand.role, message.rank}];
       return;
     }
     findings_.add(kMatching, message.rank, message.instruction,
@@ -151,22 +151,21 @@ class Matching {
                               describe(world_.program(server), serve), message.rank));
   }
 
-  /// Every worker that a serve lists pushes equally often: a push is one tick of its clock.
+  /// What a serve expects of a worker comes once per iteration: a push is one tick of the worker's clock.
   void check_clocks() {
     for (int server = 0; server < world_.size(); ++server) {
       const Program& program = world_.program(server);
-      for (size_t s = 0; s < program.instructions.size(); ++s) {
-        const Instruction& serve = program.instructions[s];
+      for (int s = 0; s < static_cast<int>(program.instructions.size()); ++s) {
+        const Instruction& serve = world_.instruction(server, s);
         if (serve.kind != InstructionKind::serve) continue;
-        const auto& counts = pushes_[{server, static_cast<int>(s)}];
         for (const Operand& operand : serve.operands) {
-          if (operand.role != Role::gradients) continue;
+          if (operand.role != Role::gradients && operand.role != Role::metrics) continue;
           const int worker = world_.peer_of(server, serve, operand);
-          const auto found = counts.find(worker);
-          if (found == counts.end() || found->second != 1)
-            findings_.add(kMatching, server, static_cast<int>(s),
-                          fmt::format("rank {} pushes to it {} times per iteration; expected once", worker,
-                                      found == counts.end() ? 0 : found->second));
+          const int count = pushes_[{server, s, operand.role, worker}];
+          if (count != 1)
+            findings_.add(kMatching, server, s,
+                          fmt::format("rank {} pushes {} to it {} times per iteration; expected once", worker,
+                                      name_of(operand.role), count));
         }
       }
     }
@@ -177,7 +176,7 @@ class Matching {
   std::map<Channel, Ends> channels_;
   std::map<int, std::map<int, std::vector<int>>> collectives_;  // group, rank -> instructions
   std::vector<Message> server_messages_;
-  std::map<std::pair<int, int>, std::map<int, int>> pushes_;  // server, serve -> worker -> count
+  std::map<std::tuple<int, int, Role, int>, int> pushes_;  // (server, serve, what, worker) -> count
 };
 
 }  // namespace

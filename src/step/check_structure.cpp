@@ -270,7 +270,8 @@ class ProgramStructure {
   void check_peers(int index, const Instruction& i) {
     const auto& members = program_.groups[static_cast<size_t>(i.group)].members;
     for (const Operand& operand : i.operands) {
-      const bool names_peer = i.kind != InstructionKind::serve || operand.role == Role::gradients;
+      const bool names_peer = i.kind != InstructionKind::serve || operand.role == Role::gradients ||
+                              operand.role == Role::metrics;
       if (!names_peer) continue;
       if (operand.peer < 0 || operand.peer >= static_cast<int>(members.size()) ||
           members[static_cast<size_t>(operand.peer)] == rank_)

@@ -165,7 +165,7 @@ std::string Expressions::text(int expression, int iteration, int uses) {
       const bool swapped = atoms(node.b) < atoms(node.a);
       const auto child = [&](int c) {
         const std::string inner = text(c, iteration, uses);
-        return this->node(c).kind == Kind::sum ? "(" + inner + ")" : inner;
+        return this->node(c).kind == Kind::sum ? fmt::format("({})", inner) : inner;
       };
       result = child(swapped ? node.b : node.a) + "+" + child(swapped ? node.a : node.b);
       break;

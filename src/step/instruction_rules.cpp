@@ -46,7 +46,7 @@ constexpr RoleRule kCast[] = {{Role::destination, W, 1, 1}, {Role::source, R, 1,
 constexpr RoleRule kExchange[] = {{Role::send, R, 0, kAny}, {Role::receive, W, 0, kAny}};
 constexpr RoleRule kInPlace[] = {{Role::data, RW, 1, 1}};
 constexpr RoleRule kBroadcast[] = {{Role::data, R | W, 1, 1}};
-constexpr RoleRule kPush[] = {{Role::gradients, R, 1, 1}};
+constexpr RoleRule kPush[] = {{Role::gradients, R, 1, 1}, {Role::metrics, R, 0, 1}};
 constexpr RoleRule kPull[] = {{Role::parameters, W, 1, 1}};
 constexpr RoleRule kNorm[] = {{Role::gradients, R, 0, kAny},
                               {Role::chunks, R | W | RW, 0, kAny},
@@ -67,11 +67,9 @@ constexpr RoleRule kSnapshot[] = {{Role::parameters, R, 0, kAny},
                                   {Role::constants, R, 0, 1},
                                   {Role::destination, W, 0, kAny},
                                   {Role::metrics, W, 0, 1}};
-constexpr RoleRule kServe[] = {{Role::parameters, RW, 1, 1},
-                               {Role::state, RW, 0, kAny},
-                               {Role::gradients, W, 1, kAny},
-                               {Role::constants, R | RW, 0, 1},
-                               {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kServe[] = {{Role::parameters, RW, 1, 1},    {Role::state, RW, 0, kAny},
+                               {Role::gradients, W, 1, kAny},   {Role::metrics, W, 0, kAny},
+                               {Role::constants, R | RW, 0, 1}, {Role::temporary, W, 0, kAny}};
 
 /// kind, lanes, needs segment, needs micro-batch, whole elements, operands. By InstructionKind.
 constexpr std::array<InstructionRule, 21> kRules = {{

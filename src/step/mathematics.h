@@ -30,6 +30,7 @@ class Mathematics {
   /// `members` in the order of their group.
   void collective(const std::vector<Place>& members);
   void push(const Place& worker, const Operand& gradients, int server, int serve);
+  void push_metrics(const Place& worker, const Operand& metrics);
   void pull(const Place& worker, const Operand& parameters, int server, int serve);
   void finish(int iterations);
 
@@ -105,6 +106,7 @@ class Mathematics {
     int expression;
     Place by;
   };
+  std::map<int, std::vector<Atom>> pushed_metrics_;      ///< by iteration
   std::map<int, std::vector<Pushed>> pushed_;            ///< by iteration
   std::map<std::pair<int, bool>, std::string> missing_;  ///< (facts, once)
 };

@@ -134,9 +134,11 @@ void Mathematics::check_metrics(const std::vector<Place>& members) {
   if (found.empty()) return;
   std::sort(found.begin(), found.end());
   const int iteration = members.front().iteration;
-  // Where metrics add up over iterations, those before are in them too, completely.
+  // In an evaluation metrics may add up over iterations: then those before are in them too, completely.
+  const bool trains = std::any_of(world_.parameters().begin(), world_.parameters().end(),
+                                  [](const ModelParameter& parameter) { return parameter.trained; });
   std::vector<Atom> expected;
-  for (int k = found.front().iteration; k <= iteration; ++k) {
+  for (int k = trains ? iteration : found.front().iteration; k <= iteration; ++k) {
     const auto of_iteration = expressions_.complete_atoms(k, 1);
     expected.insert(expected.end(), of_iteration.begin(), of_iteration.end());
   }
@@ -185,6 +187,14 @@ void Mathematics::push(const Place& worker, const Operand& gradients, int server
       pushed_[worker.iteration].push_back(
           {{part.parameter, expected, expected + piece.end - piece.begin}, piece.expression, worker});
     }
+  }
+}
+
+void Mathematics::push_metrics(const Place& worker, const Operand& metrics) {
+  auto& together = pushed_metrics_[worker.iteration];
+  for (const Piece& piece : read(worker, metrics)) {
+    const auto& atoms = expressions_.atoms(piece.expression);
+    together.insert(together.end(), atoms.begin(), atoms.end());
   }
 }
 

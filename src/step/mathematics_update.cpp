@@ -194,6 +194,13 @@ void Mathematics::check_every_parameter_updated(int iteration) {
 }
 
 void Mathematics::check_pushes(int iteration) {
+  auto& metrics = pushed_metrics_[iteration];
+  std::sort(metrics.begin(), metrics.end());
+  const auto every_leaf = expressions_.complete_atoms(iteration, 1);
+  if (!metrics.empty() && metrics != every_leaf && reported_.insert({-1, -1, "pushed metrics"}).second)
+    findings_.add(CheckFinding::Property::mathematics, -1, -1,
+                  fmt::format("all workers' pushes together should hold the metrics of every leaf once: {}",
+                              difference(metrics, every_leaf, 1)));
   const auto& list = pushed_[iteration];
   std::map<int, std::set<int64_t>> borders;
   for (const Pushed& one : list) borders[one.bytes.parameter].insert({one.bytes.begin, one.bytes.end});

@@ -29,7 +29,7 @@ enum class InstructionKind {
   reduce_scatter,
   all_gather,
   broadcast,
-  push,      ///< gradients to a server's `serve`; without operands: this worker leaves
+  push,      ///< gradients (and metrics) to a server's `serve`; without operands: this worker leaves
   pull,      ///< parameters from a server's `serve`
   norm,      ///< sums of squares by chunks of 65,536 elements
   finite,    ///< flag: are all elements finite?

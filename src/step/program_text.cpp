@@ -410,7 +410,7 @@ class Reader {
       line.expect(']');
     }
     if (line.accept('@')) operand.peer = line.number();
-    if (line.accept('~')) operand.dtype = dtype_from_name(line.name());
+    if (line.accept('~')) operand.dtype = line.one_of<DType>(6, "element type");
     if (line.accept('^')) operand.position = line.number<int64_t>();
     i.operands.push_back(operand);
   }
