@@ -38,7 +38,7 @@ struct Conv2d {
 
 enum class PoolKind : int { max, average };
 
-/// [H, W, C] -> [H', W', C]. Average pooling divides by kernel² also at padded borders' actual element count.
+/// [H, W, C] -> [H', W', C]. Padding counts for nothing: an average divides by the window's elements in the image.
 struct Pool2d {
   static constexpr std::string_view kName = "pool2d";
   PoolKind kind = PoolKind::max;

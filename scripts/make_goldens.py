@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Writes tests/ops/goldens/<op>.txt: inputs, parameters, outputs and gradients of ops as PyTorch computes them, and
+tests/optim/goldens/optimizers.txt: the parameters after each of five updates.
+
+    python3 scripts/make_goldens.py [OP ...]      # needs torch; without OP all of them
+
+PyTorch runs in double precision on numbers that float32 holds exactly, so the files hold the true values. Images are
+[batch, channels, height, width] in PyTorch and [batch, height, width, channels] in the files; convolution weights
+are [out, in, kernel, kernel] in PyTorch and [out, kernel, kernel, in] in the files.
+
+A file has, for each case, the line "case <name>", then for each tensor the line
+"tensor <dtype> <rank> <dimensions...> <name>" and one line of values. Names are input<i>, output<i>, the parameter's
+name, and "gradient of " any of these. A new op is a function that yields (case, {name: tensor}) and a line in OPS.
+"""
+
+import pathlib
+import sys
+
+import torch
+import torch.nn.functional as F
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent / "tests"
+
+
+def random(*shape, low=-1.0, high=1.0):
+    return (low + (high - low) * torch.rand(*shape)).float().double()
+
+
+def integers(*shape, below):
+    return torch.randint(below, shape, dtype=torch.int32)
+
+
+def run(function, inputs, parameters, layout=lambda name, tensor: tensor):
+    """Tensors of one case: forward, and backward with random gradients of the outputs. Where `function` returns a
+    scalar (a loss), its gradient is one and it is left out. `layout` turns PyTorch's layout into ours."""
+    leaves = {f"input{i}": tensor for i, tensor in enumerate(inputs)} | parameters
+    for tensor in leaves.values():
+        tensor.requires_grad_(tensor.is_floating_point())
+    outputs = function(*inputs, **parameters)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    gradients = [random(*output.shape) if output.dim() else torch.ones(()).double() for output in outputs]
+    torch.autograd.backward(outputs, gradients)
+    tensors = dict(leaves)
+    for i, (output, gradient) in enumerate(zip(outputs, gradients)):
+        tensors[f"output{i}"] = output
+        if output.dim():
+            tensors[f"gradient of output{i}"] = gradient
+    for name, tensor in leaves.items():
+        if tensor.grad is not None:
+            tensors[f"gradient of {name}"] = tensor.grad
+    return {name: layout(name, tensor.detach()) for name, tensor in tensors.items()}
+
+
+def channels_last(name, tensor):
+    return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
+
+
+def linear():
+    yield "plain", run(F.linear, [random(3, 5)], {"weight": random(4, 5), "bias": random(4)})
+    yield "sequence_without_bias", run(F.linear, [random(2, 3, 7)], {"weight": random(5, 7)})
+
+
+def conv2d():
+    def case(batch, size, in_channels, channels, kernel, stride, padding, bias=True):
+        parameters = {"weight": random(channels, in_channels, kernel, kernel)}
+        if bias:
+            parameters["bias"] = random(channels)
+        convolve = lambda x, weight, bias=None: F.conv2d(x, weight, bias, stride=stride, padding=padding)
+        return run(convolve, [random(batch, in_channels, *size)], parameters, channels_last)
+
+    yield "kernel3_padding1", case(2, (5, 4), 3, 2, 3, 1, 1)
+    yield "kernel3_stride2_without_bias", case(1, (7, 7), 2, 3, 3, 2, 0, bias=False)
+    yield "kernel1", case(2, (3, 3), 4, 5, 1, 1, 0)
+
+
+def pool2d():
+    def case(pool, batch, size, channels):
+        return run(pool, [random(batch, channels, *size)], {}, channels_last)
+
+    yield "max_kernel2", case(lambda x: F.max_pool2d(x, 2), 2, (5, 6), 3)
+    yield "max_kernel3_stride2_padding1", case(lambda x: F.max_pool2d(x, 3, 2, 1), 1, (7, 6), 2)
+    yield "average_kernel2", case(lambda x: F.avg_pool2d(x, 2), 2, (4, 5), 3)
+    yield "average_kernel3_stride2_padding1", case(
+        lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), 1, (7, 6), 2)
+
+
+def global_pool2d():
+    yield "plain", run(lambda x: x.mean(dim=(2, 3)), [random(2, 3, 4, 5)], {}, channels_last)
+
+
+def batch_norm():
+    def case(shape, epsilon, training):
+        channels = shape[1]
+        statistics = {"running_mean": random(channels), "running_var": random(channels, low=0.5, high=1.5)}
+        # With momentum 1 PyTorch's new running statistics are the batch's own: what we call their gradients.
+        own = {name: tensor.clone() for name, tensor in statistics.items()}
+        normalize = lambda x, weight, bias: F.batch_norm(
+            x, own["running_mean"], own["running_var"], weight, bias, training, 1.0, epsilon)
+        tensors = run(normalize, [random(*shape)], {"weight": random(channels), "bias": random(channels)}, channels_last)
+        tensors |= statistics
+        if training:
+            tensors |= {f"gradient of {name}": tensor for name, tensor in own.items()}
+        return tensors
+
+    yield "image", case((2, 3, 4, 3), 1e-5, True)
+    yield "flat", case((5, 4), 1e-3, True)
+    yield "evaluation", case((2, 3, 2, 2), 1e-5, False)
+
+
+def mean_squared_error():
+    yield "sum", run(lambda p, t: F.mse_loss(p, t, reduction="sum"), [random(3, 4), random(3, 4)], {})
+
+
+def activation(function):
+    # Dense where the curves bend, and a few values far out.
+    x = torch.cat([torch.linspace(-6, 6, 61), torch.tensor([-30.0, -12.5, 12.5, 30.0, 1e-3, -1e-5])])
+    return run(function, [x.float().double().reshape(1, -1)], {})
+
+
+def relu():
+    yield "wide", activation(torch.relu)
+
+
+def gelu():
+    yield "wide", activation(lambda x: F.gelu(x, approximate="tanh"))
+
+
+def sigmoid():
+    yield "wide", activation(torch.sigmoid)
+
+
+def tanh():
+    yield "wide", activation(torch.tanh)
+
+
+def layer_norm():
+    def case(shape, **parameters):
+        normalize = lambda x, weight, bias=None: F.layer_norm(x, shape[-1:], weight, bias, 1e-5)
+        return run(normalize, [random(*shape)], parameters)
+
+    yield "bias", case((2, 3, 19), weight=random(19), bias=random(19))
+    yield "no_bias", case((3, 5), weight=random(5))
+
+
+def embedding():
+    yield "repeated", run(F.embedding, [integers(3, 9, below=11)], {"weight": random(11, 7)})
+
+
+def attention():
+    def attend(qkv, heads):
+        batch, positions, channels = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+        q, k, v = (part.reshape(batch, positions, heads, channels // heads).transpose(1, 2)
+                   for part in qkv.split(channels, dim=2))
+        scores = q @ k.transpose(2, 3) / (channels // heads) ** 0.5
+        hidden = torch.ones(positions, positions).tril() == 0
+        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+        return (weights @ v).transpose(1, 2).reshape(batch, positions, channels)
+
+    yield "two_heads", run(lambda x: attend(x, 2), [random(2, 6, 3 * 10, low=-2, high=2)], {})
+    yield "two_blocks", run(lambda x: attend(x, 1), [random(1, 66, 3 * 3, low=-2, high=2)], {})
+
+
+def softmax_cross_entropy():
+    logits, labels = random(3, 4, 7, low=-5, high=5), integers(3, 4, below=7)
+    ignored = 2
+    tensors = run(lambda x: F.cross_entropy(x.flatten(0, 1), labels.flatten().long(), ignore_index=ignored), [logits], {})
+    count = (labels != ignored).sum().double()
+    yield "ignored", {"input0": tensors["input0"], "input1": labels, "count": count,
+                      "loss sum": tensors["output0"] * count, "gradient of input0": tensors["gradient of input0"]}
+
+
+def optimizers():
+    def case(kind, **options):
+        p = torch.nn.Parameter(random(13))
+        tensors = {"parameters": p.detach().clone()}
+        optimizer = kind([p], **options)
+        gradients, steps = [], []
+        for _ in range(5):
+            p.grad = random(13)
+            optimizer.step()
+            gradients.append(p.grad.clone())
+            steps.append(p.detach().clone())
+        return tensors | {"gradients": torch.stack(gradients), "after each step": torch.stack(steps)}
+
+    sgd, adam, adamw = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
+    yield "sgd", case(sgd, lr=0.1)
+    yield "sgd_decay", case(sgd, lr=0.1, weight_decay=0.3)
+    yield "sgd_momentum", case(sgd, lr=0.1, momentum=0.9, weight_decay=0.2)
+    yield "sgd_nesterov", case(sgd, lr=0.1, momentum=0.8, nesterov=True, weight_decay=0.2)
+    yield "adam", case(adam, lr=0.05, betas=(0.9, 0.99), eps=1e-8)
+    yield "adam_decay", case(adam, lr=0.05, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.3)
+    yield "adamw", case(adamw, lr=0.05, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.3)
+
+
+OPS = [linear, conv2d, pool2d, global_pool2d, batch_norm, mean_squared_error, relu, gelu, sigmoid, tanh, layer_norm,
+       embedding, attention, softmax_cross_entropy, optimizers]
+
+
+def write(op):
+    folder = TESTS / ("optim" if op is optimizers else "ops") / "goldens"
+    torch.manual_seed(1)
+    lines = []
+    for case, tensors in op():
+        lines.append(f"case {case}")
+        for name, tensor in tensors.items():
+            dtype = "float32" if tensor.is_floating_point() else "int32"
+            dimensions = " ".join(map(str, [tensor.dim(), *tensor.shape]))
+            lines.append(f"tensor {dtype} {dimensions} {name}")
+            lines.append(" ".join(f"{value:.9g}" for value in tensor.flatten().tolist()))
+    (folder / f"{op.__name__}.txt").write_text("\n".join(lines) + "\n")
+
+
+def main():
+    chosen = sys.argv[1:] or [op.__name__ for op in OPS]
+    unknown = set(chosen) - {op.__name__ for op in OPS}
+    if unknown:
+        sys.exit(f"make_goldens.py: unknown op {', '.join(sorted(unknown))}; known are "
+                 f"{', '.join(op.__name__ for op in OPS)}")
+    for op in OPS:
+        if op.__name__ in chosen:
+            write(op)
+
+
+if __name__ == "__main__":
+    main()

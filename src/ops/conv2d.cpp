@@ -1,0 +1,42 @@
+#include <cmath>
+
+#include "ops/checks.h"
+
+namespace lockstep {
+
+OpSignature infer_op(const Conv2d& op, Inputs inputs) {
+  const Shape& image = expect_image_input(op.kName, inputs);
+  expect_positive(op.kName, "channels", op.channels);
+  expect_window(op.kName, op.kernel, op.stride, op.padding);
+  const int64_t in = image[2];
+  const Initializer uniform{Initializer::Kind::uniform,
+                            1.0f / std::sqrt(static_cast<float>(in * op.kernel * op.kernel))};
+  OpSignature signature{
+      .outputs = {{window_output(op.kName, image, op.kernel, op.stride, op.padding, op.channels)}},
+      .parameters = {{"weight", {op.channels, op.kernel, op.kernel, in}, uniform}},
+      .backward = BackwardForm::split,
+      .differentiable = {true},
+      .backward_needs_input = {true}};
+  if (op.bias) signature.parameters.push_back({"bias", {op.channels}, uniform, ParameterRole::weight, true});
+  return signature;
+}
+
+OpCost cost_op(const Conv2d& op, Inputs inputs, int64_t batch) {
+  const Shape& image = inputs[0].shape;
+  const Shape output = window_output(op.kName, image, op.kernel, op.stride, op.padding, op.channels);
+  const double n = static_cast<double>(batch);
+  const double weight = static_cast<double>(op.channels * op.kernel * op.kernel * image[2]);
+  const double out = n * static_cast<double>(output.count());
+  const double product = 2 * n * static_cast<double>(output[0] * output[1]) * weight;
+  const double traffic = 4 * (n * static_cast<double>(image.count()) + out + weight);
+  const double bias_flops = op.bias ? out : 0,
+               bias_bytes = op.bias ? 4 * static_cast<double>(op.channels) : 0;
+  return {.forward_flops = product + bias_flops,
+          .backward_input_flops = product,
+          .backward_weight_flops = product + bias_flops,
+          .forward_bytes = traffic + bias_bytes,
+          .backward_input_bytes = traffic,
+          .backward_weight_bytes = traffic + bias_bytes};
+}
+
+}  // namespace lockstep

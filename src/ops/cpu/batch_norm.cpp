@@ -1,0 +1,227 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "lockstep/error.h"
+#include "ops/cpu/columns.h"
+#include "ops/cpu/kernels.h"
+
+namespace lockstep {
+namespace {
+
+void add_or_set(float& to, double value, bool accumulate) {
+  const auto rounded = static_cast<float>(value);
+  to = accumulate ? to + rounded : rounded;
+}
+
+/// Mean and summed squared deviations of the blocks' rows, [blocks, 2, columns]. Each block is read twice
+/// while it lies in a cache: no cancellation, and one pass through memory.
+void block_moments(const ColumnBlocks& blocks, const float* x, float* moments, int threads) {
+  const ColumnLanes lanes(blocks.columns);
+  parallel_for(threads, blocks.count(), [=, &blocks](int64_t block) {
+    const float* rows = x + blocks.first_row(block) * blocks.columns;
+    float* mean = moments + 2 * block * blocks.columns;
+    const int64_t count = blocks.rows_of(block);
+    sum_columns(count, lanes, mean, [rows](int64_t i, int64_t) { return rows[i]; });
+    for (int64_t c = 0; c < blocks.columns; ++c) mean[c] /= static_cast<float>(count);
+    const LaneValues means(mean, lanes);
+    sum_columns(count, lanes, mean + blocks.columns, [rows, mean = means.data()](int64_t i, int64_t lane) {
+      const float deviation = rows[i] - mean[lane];
+      return deviation * deviation;
+    });
+  });
+}
+
+/// Joins the blocks' moments in their order (Chan, Golub and LeVeque, "Updating formulae and a pairwise
+/// algorithm for computing sample variances", 1979) into mean and biased variance.
+void join_moments(const ColumnBlocks& blocks, const float* moments, float* means, float* variances) {
+  for (int64_t c = 0; c < blocks.columns; ++c) {
+    double count = 0, mean = 0, squares = 0;
+    for (int64_t block = 0; block < blocks.count(); ++block) {
+      const float* of_block = moments + 2 * block * blocks.columns;
+      const auto rows = static_cast<double>(blocks.rows_of(block));
+      const double difference = static_cast<double>(of_block[c]) - mean, joined = count + rows;
+      mean += difference * rows / joined;
+      squares +=
+          static_cast<double>(of_block[blocks.columns + c]) + difference * difference * count * rows / joined;
+      count = joined;
+    }
+    means[c] = static_cast<float>(mean);
+    variances[c] = static_cast<float>(squares / count);
+  }
+}
+
+/// y = (x - mean) scale + bias.
+void normalize(const ColumnBlocks& blocks, const float* x, const float* mean, const float* scale,
+               const float* bias, float* y, int threads) {
+  const ColumnLanes lanes(blocks.columns);
+  const LaneValues means(mean, lanes), scales(scale, lanes), biases(bias, lanes);
+  parallel_for(threads, blocks.count(),
+               [=, &blocks, m = means.data(), s = scales.data(), b = biases.data()](int64_t block) {
+                 const float* __restrict from = x + blocks.first_row(block) * blocks.columns;
+                 float* __restrict to = y + blocks.first_row(block) * blocks.columns;
+                 for_lanes(blocks.rows_of(block), lanes, [=](int64_t i, int64_t lane) {
+                   to[i] = std::fma(from[i] - m[lane], s[lane], b[lane]);
+                 });
+               });
+}
+
+class BatchNormKernel : public Kernel {
+ public:
+  BatchNormKernel(const BatchNorm& op, const Shape& input, const KernelOptions& options)
+      : epsilon_(op.epsilon),
+        training_(options.training),
+        threads_(options.intra_op_threads),
+        blocks_(input.count() / input[-1] * options.batch, input[-1]) {}
+
+  int64_t workspace_bytes(KernelPhase phase) const override {
+    const int64_t of_blocks = 2 * blocks_.count() * blocks_.columns;
+    switch (phase) {
+      case KernelPhase::forward:
+        return bytes(blocks_.columns + (training_ ? of_blocks : 0));
+      case KernelPhase::backward_input:
+        return bytes(3 * blocks_.columns + of_blocks);
+      case KernelPhase::backward_weight:
+        break;
+    }
+    return 0;
+  }
+
+  void forward(const KernelArguments& arguments, Stream& stream) override {
+    const float* running[] = {arguments.parameters[2].as<const float>(),
+                              arguments.parameters[3].as<const float>()};
+    stream.launch([this, x = arguments.inputs[0].as<const float>(), y = arguments.outputs[0].as<float>(),
+                   weight = arguments.parameters[0].as<const float>(),
+                   bias = arguments.parameters[1].as<const float>(), running_mean = running[0],
+                   running_var = running[1], saved = Saved(arguments, training_),
+                   scale = static_cast<float*>(arguments.workspace)] {
+      const int64_t channels = blocks_.columns;
+      if (training_) {
+        float* moments = scale + channels;
+        block_moments(blocks_, x, moments, threads_);
+        join_moments(blocks_, moments, saved.mean, saved.variance);
+      }
+      const float* variance = training_ ? saved.variance : running_var;
+      for (int64_t c = 0; c < channels; ++c) {
+        const float inverse = 1.0f / std::sqrt(variance[c] + epsilon_);
+        if (training_) saved.inverse_deviation[c] = inverse;
+        scale[c] = weight[c] * inverse;
+      }
+      normalize(blocks_, x, training_ ? saved.mean : running_mean, scale, bias, y, threads_);
+    });
+  }
+
+  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+    const Gradients gradients{arguments.parameter_gradients[0].as<float>(),
+                              arguments.parameter_gradients[1].as<float>(),
+                              arguments.parameter_gradients[2].as<float>(),
+                              arguments.parameter_gradients[3].as<float>(), arguments.accumulate};
+    stream.launch([this, x = arguments.inputs[0].as<const float>(),
+                   dy = arguments.output_gradients[0].as<const float>(),
+                   weight = arguments.parameters[0].as<const float>(), saved = Saved(arguments, true),
+                   gradients, dx = arguments.input_gradients[0].as<float>(),
+                   factors = static_cast<float*>(arguments.workspace)] {
+      block_sums(x, dy, saved, factors + 3 * blocks_.columns);
+      fold(weight, saved, factors + 3 * blocks_.columns, gradients, factors);
+      if (dx != nullptr) input_gradient(x, dy, saved.mean, factors, dx);
+    });
+  }
+
+ private:
+  /// What forward leaves for backward.
+  struct Saved {
+    float *mean = nullptr, *inverse_deviation = nullptr, *variance = nullptr;
+    Saved(const KernelArguments& arguments, bool training) {
+      if (!training) return;
+      mean = arguments.auxiliary[0].as<float>();
+      inverse_deviation = arguments.auxiliary[1].as<float>();
+      variance = arguments.auxiliary[2].as<float>();
+    }
+  };
+  struct Gradients {
+    float *weight, *bias, *running_mean, *running_var;
+    bool accumulate;
+  };
+
+  static int64_t bytes(int64_t floats) { return floats * static_cast<int64_t>(sizeof(float)); }
+
+  /// sums [blocks, 2, channels]: of dy normalized(x), then of dy.
+  void block_sums(const float* x, const float* dy, const Saved& saved, float* sums) const {
+    const ColumnLanes lanes(blocks_.columns);
+    const LaneValues means(saved.mean, lanes);
+    parallel_for(threads_, blocks_.count(), [&](int64_t block) {
+      const int64_t begin = blocks_.first_row(block) * blocks_.columns, rows = blocks_.rows_of(block);
+      const float *block_x = x + begin, *block_dy = dy + begin, *mean = means.data();
+      float* weight_sums = sums + 2 * block * blocks_.columns;
+      sum_columns(rows, lanes, weight_sums,
+                  [=](int64_t i, int64_t lane) { return block_dy[i] * (block_x[i] - mean[lane]); });
+      for (int64_t c = 0; c < blocks_.columns; ++c) weight_sums[c] *= saved.inverse_deviation[c];
+      sum_columns(rows, lanes, weight_sums + blocks_.columns,
+                  [=](int64_t i, int64_t) { return block_dy[i]; });
+    });
+  }
+
+  /// Gradients of the parameters, the statistics, and the factors [3, channels] of input_gradient.
+  void fold(const float* weight, const Saved& saved, const float* sums, const Gradients& gradients,
+            float* factors) const {
+    const int64_t channels = blocks_.columns;
+    const auto rows = static_cast<double>(blocks_.rows);
+    fold_blocks(blocks_, sums, 2 * channels, [&](int64_t c, double sum) {
+      const double scale = static_cast<double>(weight[c]) * static_cast<double>(saved.inverse_deviation[c]);
+      add_or_set(gradients.weight[c], sum, gradients.accumulate);
+      factors[c] = static_cast<float>(scale);
+      factors[channels + c] =
+          static_cast<float>(-scale * static_cast<double>(saved.inverse_deviation[c]) * sum / rows);
+    });
+    fold_blocks(blocks_, sums + channels, 2 * channels, [&](int64_t c, double sum) {
+      const double scale = static_cast<double>(weight[c]) * static_cast<double>(saved.inverse_deviation[c]);
+      add_or_set(gradients.bias[c], sum, gradients.accumulate);
+      factors[2 * channels + c] = static_cast<float>(-scale * sum / rows);
+    });
+    for (int64_t c = 0; c < channels; ++c) {
+      add_or_set(gradients.running_mean[c], static_cast<double>(saved.mean[c]), gradients.accumulate);
+      add_or_set(gradients.running_var[c], static_cast<double>(saved.variance[c]) * rows / (rows - 1),
+                 gradients.accumulate);
+    }
+  }
+
+  /// With n = (x - mean) inverse: dx = weight inverse (dy - mean(dy) - n mean(dy n)), as three factors per
+  /// channel.
+  void input_gradient(const float* x, const float* dy, const float* mean, const float* factors,
+                      float* dx) const {
+    const ColumnLanes lanes(blocks_.columns);
+    const LaneValues means(mean, lanes), of_dy(factors, lanes), of_x(factors + blocks_.columns, lanes),
+        constant(factors + 2 * blocks_.columns, lanes);
+    parallel_for(threads_, blocks_.count(), [&](int64_t block) {
+      const int64_t begin = blocks_.first_row(block) * blocks_.columns;
+      const float* __restrict block_x = x + begin;
+      const float* __restrict block_dy = dy + begin;
+      float* __restrict block_dx = dx + begin;
+      for_lanes(blocks_.rows_of(block), lanes,
+                [=, m = means.data(), a = of_dy.data(), b = of_x.data(), d = constant.data()](int64_t i,
+                                                                                              int64_t lane) {
+                  block_dx[i] =
+                      std::fma(a[lane], block_dy[i], std::fma(b[lane], block_x[i] - m[lane], d[lane]));
+                });
+    });
+  }
+
+  float epsilon_;
+  bool training_;
+  int threads_;
+  ColumnBlocks blocks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cpu_kernel(const BatchNorm& op, Inputs inputs, const KernelOptions& options) {
+  const Shape& input = inputs[0].shape;
+  if (options.training && input.count() / input[-1] * options.batch == 1)
+    throw ConfigError(
+        fmt::format("{}: a micro-batch of {} sample of shape {} has a single value per channel, of which "
+                    "there is no variance; use a micro_batch of at least 2",
+                    op.kName, options.batch, input.to_string()));
+  return std::make_unique<BatchNormKernel>(op, input, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,183 @@
+#include "ops/pool2d.h"
+
+#include <algorithm>
+
+#include "ops/checks.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/parallel.h"
+
+namespace lockstep {
+namespace {
+
+/// The input pixels under one output pixel, without padding.
+struct Window {
+  int64_t top, bottom, left, right;
+  int64_t count() const { return (bottom - top) * (right - left); }
+};
+
+struct Geometry {
+  int64_t height, width, channels;  // of the input
+  int64_t out_height, out_width;
+  int64_t kernel, stride, padding;
+
+  Geometry(const Pool2d& op, const Shape& image)
+      : height(image[0]),
+        width(image[1]),
+        channels(image[2]),
+        kernel(op.kernel),
+        stride(pool_stride(op)),
+        padding(op.padding) {
+    const Shape output = window_output(op.kName, image, kernel, stride, padding, channels);
+    out_height = output[0];
+    out_width = output[1];
+  }
+  int64_t input_size() const { return height * width * channels; }
+  int64_t output_size() const { return out_height * out_width * channels; }
+
+  /// Calls work(place of the output pixel, window) for the pixels of one sample in order.
+  template <class Work>
+  void for_windows(const Work& work) const {
+    for (int64_t row = 0; row < out_height; ++row) {
+      const int64_t top = row * stride - padding;
+      for (int64_t column = 0; column < out_width; ++column) {
+        const int64_t left = column * stride - padding;
+        work(row * out_width + column, Window{std::max<int64_t>(top, 0), std::min(top + kernel, height),
+                                              std::max<int64_t>(left, 0), std::min(left + kernel, width)});
+      }
+    }
+  }
+  /// Calls work(place of the input pixel) for the pixels of `window` in order.
+  template <class Work>
+  void for_pixels(const Window& window, const Work& work) const {
+    for (int64_t row = window.top; row < window.bottom; ++row)
+      for (int64_t column = window.left; column < window.right; ++column) work(row * width + column);
+  }
+};
+
+/// Of equal values the first wins; a NaN wins over all, so that it shows. argmax holds pixels of the sample.
+void max_forward(const Geometry& g, const float* x, float* y, int32_t* argmax) {
+  g.for_windows([&](int64_t pixel, const Window& window) {
+    float* __restrict best = y + pixel * g.channels;
+    int32_t* __restrict place = argmax + pixel * g.channels;
+    const int64_t first = window.top * g.width + window.left;
+    for (int64_t c = 0; c < g.channels; ++c) {
+      best[c] = x[first * g.channels + c];
+      place[c] = static_cast<int32_t>(first);
+    }
+    g.for_pixels(window, [&](int64_t candidate) {
+      const float* __restrict value = x + candidate * g.channels;
+      for (int64_t c = 0; c < g.channels; ++c) {
+        const bool better = (value[c] > best[c]) | (value[c] != value[c]);
+        best[c] = better ? value[c] : best[c];
+        place[c] = better ? static_cast<int32_t>(candidate) : place[c];
+      }
+    });
+  });
+}
+
+void max_backward(const Geometry& g, const float* dy, const int32_t* argmax, float* dx) {
+  std::fill(dx, dx + g.input_size(), 0.0f);
+  const int64_t pixels = g.out_height * g.out_width;
+  for (int64_t pixel = 0; pixel < pixels; ++pixel)
+    for (int64_t c = 0; c < g.channels; ++c) {
+      const int64_t i = pixel * g.channels + c;
+      dx[argmax[i] * g.channels + c] += dy[i];
+    }
+}
+
+void average_forward(const Geometry& g, const float* x, float* y) {
+  g.for_windows([&](int64_t pixel, const Window& window) {
+    float* __restrict sum = y + pixel * g.channels;
+    std::fill(sum, sum + g.channels, 0.0f);
+    g.for_pixels(window, [&](int64_t place) {
+      const float* __restrict value = x + place * g.channels;
+      for (int64_t c = 0; c < g.channels; ++c) sum[c] += value[c];
+    });
+    const float share = 1.0f / static_cast<float>(window.count());
+    for (int64_t c = 0; c < g.channels; ++c) sum[c] *= share;
+  });
+}
+
+void average_backward(const Geometry& g, const float* dy, float* dx) {
+  std::fill(dx, dx + g.input_size(), 0.0f);
+  g.for_windows([&](int64_t pixel, const Window& window) {
+    const float share = 1.0f / static_cast<float>(window.count());
+    const float* __restrict gradient = dy + pixel * g.channels;
+    g.for_pixels(window, [&](int64_t place) {
+      float* __restrict sum = dx + place * g.channels;
+      for (int64_t c = 0; c < g.channels; ++c) sum[c] += gradient[c] * share;
+    });
+  });
+}
+
+class MaxPool2dKernel : public Kernel {
+ public:
+  MaxPool2dKernel(const Geometry& geometry, const KernelOptions& options)
+      : geometry_(geometry), batch_(options.batch), threads_(options.intra_op_threads) {}
+
+  void forward(const KernelArguments& arguments, Stream& stream) override {
+    stream.launch([this, x = arguments.inputs[0].as<const float>(), y = arguments.outputs[0].as<float>(),
+                   argmax = arguments.auxiliary[0].as<int32_t>()] {
+      parallel_for(threads_, batch_, [=, &g = geometry_](int64_t sample) {
+        max_forward(g, x + sample * g.input_size(), y + sample * g.output_size(),
+                    argmax + sample * g.output_size());
+      });
+    });
+  }
+
+  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+    if (arguments.input_gradients[0].data == nullptr) return;
+    stream.launch([this, dy = arguments.output_gradients[0].as<const float>(),
+                   argmax = arguments.auxiliary[0].as<const int32_t>(),
+                   dx = arguments.input_gradients[0].as<float>()] {
+      parallel_for(threads_, batch_, [=, &g = geometry_](int64_t sample) {
+        max_backward(g, dy + sample * g.output_size(), argmax + sample * g.output_size(),
+                     dx + sample * g.input_size());
+      });
+    });
+  }
+
+ private:
+  Geometry geometry_;
+  int64_t batch_;
+  int threads_;
+};
+
+class AveragePool2dKernel : public Kernel {
+ public:
+  AveragePool2dKernel(const Geometry& geometry, const KernelOptions& options)
+      : geometry_(geometry), batch_(options.batch), threads_(options.intra_op_threads) {}
+
+  void forward(const KernelArguments& arguments, Stream& stream) override {
+    stream.launch([this, x = arguments.inputs[0].as<const float>(), y = arguments.outputs[0].as<float>()] {
+      parallel_for(threads_, batch_, [=, &g = geometry_](int64_t sample) {
+        average_forward(g, x + sample * g.input_size(), y + sample * g.output_size());
+      });
+    });
+  }
+
+  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+    if (arguments.input_gradients[0].data == nullptr) return;
+    stream.launch([this, dy = arguments.output_gradients[0].as<const float>(),
+                   dx = arguments.input_gradients[0].as<float>()] {
+      parallel_for(threads_, batch_, [=, &g = geometry_](int64_t sample) {
+        average_backward(g, dy + sample * g.output_size(), dx + sample * g.input_size());
+      });
+    });
+  }
+
+ private:
+  Geometry geometry_;
+  int64_t batch_;
+  int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cpu_kernel(const Pool2d& op, Inputs inputs, const KernelOptions& options) {
+  const Geometry geometry(op, inputs[0].shape);
+  if (op.kind == PoolKind::max) return std::make_unique<MaxPool2dKernel>(geometry, options);
+  return std::make_unique<AveragePool2dKernel>(geometry, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,151 @@
+#include <gtest/gtest.h>
+
+#include "ops/op_cases.h"
+#include "ops/op_expect.h"
+
+namespace lockstep::testing {
+namespace {
+
+std::vector<Array> reference(const Conv2d& op, const Array& x, const std::vector<Array>& parameters) {
+  const int64_t batch = x.shape[0], height = x.shape[1], width = x.shape[2], in = x.shape[3];
+  const auto size = [&](int64_t n) { return (n + 2 * op.padding - op.kernel) / op.stride + 1; };
+  Array y{{batch, size(height), size(width), op.channels}, {}};
+  for (int64_t n = 0; n < batch; ++n)
+    for (int64_t row = 0; row < y.shape[1]; ++row)
+      for (int64_t column = 0; column < y.shape[2]; ++column)
+        for (int64_t channel = 0; channel < op.channels; ++channel) {
+          double sum = op.bias ? parameters[1].values[channel] : 0;
+          for (int64_t i = 0; i < op.kernel; ++i)
+            for (int64_t j = 0; j < op.kernel; ++j) {
+              const int64_t h = row * op.stride - op.padding + i, w = column * op.stride - op.padding + j;
+              if (h < 0 || h >= height || w < 0 || w >= width) continue;
+              for (int64_t c = 0; c < in; ++c)
+                sum += x.values[((n * height + h) * width + w) * in + c] *
+                       parameters[0].values[((channel * op.kernel + i) * op.kernel + j) * in + c];
+            }
+          y.values.push_back(sum);
+        }
+  return {y};
+}
+
+OpCase make(std::string name, Conv2d op, Shape input, int64_t batch = 2) {
+  return {.name = std::move(name),
+          .op = op,
+          .inputs = {{std::move(input)}},
+          .batch = batch,
+          .reference = [op](const auto& inputs, const auto& parameters) {
+            return reference(op, inputs[0], parameters);
+          }};
+}
+
+}  // namespace
+
+std::vector<OpCase> conv2d_cases() {
+  std::vector<OpCase> cases{
+      make("one_pixel", {.channels = 1, .kernel = 1}, {1, 1, 1}, 1),
+      make("kernel3_padding1", {.channels = 4, .kernel = 3, .padding = 1}, {5, 6, 3}),
+      make("kernel5_padding2_gray", {.channels = 6, .kernel = 5, .padding = 2}, {9, 9, 1}, 3),
+      make("kernel3_stride2_padding1", {.channels = 5, .kernel = 3, .stride = 2, .padding = 1}, {7, 6, 2}),
+      make("kernel1_stride2_no_bias", {.channels = 7, .kernel = 1, .stride = 2, .bias = false}, {5, 5, 3}),
+      make("kernel2_stride3_skips_pixels", {.channels = 2, .kernel = 2, .stride = 3}, {7, 8, 2}),
+      make("kernel_as_large_as_input", {.channels = 3, .kernel = 4}, {4, 4, 2}, 1),
+      make("channels_beyond_a_block", {.channels = 37, .kernel = 3, .padding = 1}, {4, 3, 19}),
+      make("channels_of_a_block", {.channels = 32, .kernel = 3, .padding = 1, .bias = false}, {4, 4, 16}),
+      make("kernel7_stride2_padding3", {.channels = 8, .kernel = 7, .stride = 2, .padding = 3}, {11, 11, 3},
+           1)};
+  cases.push_back(make("two_threads", {.channels = 16, .kernel = 3, .padding = 1}, {6, 6, 16}, 3));
+  cases.back().options.intra_op_threads = 2;
+  return cases;
+}
+
+namespace {
+
+TEST(Conv2d, SlidesTheKernelWithoutTurningIt) {
+  OpHarness harness(Conv2d{.channels = 1, .kernel = 2}, {{Shape{2, 3, 1}}}, {.batch = 1});
+  fill(harness.inputs[0], {1, 2, 3, 4, 5, 6});
+  fill(harness.parameters[0], {1, 10, 100, 1000});
+  fill(harness.parameters[1], {0.5});
+  harness.forward();
+  EXPECT_EQ(harness.outputs[0].shape, (Shape{1, 1, 2, 1}));
+  EXPECT_EQ(values_of(harness.outputs[0]), (std::vector<double>{5421.5, 6532.5}));
+
+  fill(harness.output_gradients[0], {1, 2});
+  harness.backward();
+  EXPECT_EQ(values_of(harness.input_gradients[0]), (std::vector<double>{1, 12, 20, 100, 1200, 2000}));
+  EXPECT_EQ(values_of(harness.parameter_gradients[0]), (std::vector<double>{5, 8, 14, 17}));
+  EXPECT_EQ(values_of(harness.parameter_gradients[1]), (std::vector<double>{3}));
+  harness.backward_weight(true);
+  EXPECT_EQ(values_of(harness.parameter_gradients[0]), (std::vector<double>{10, 16, 28, 34}));
+  EXPECT_EQ(values_of(harness.parameter_gradients[1]), (std::vector<double>{6}));
+}
+
+TEST(Conv2d, AgreesWithPyTorch) {
+  expect_matches_golden(Conv2d{.channels = 2, .kernel = 3, .padding = 1},
+                        read_golden("conv2d", "kernel3_padding1"));
+  expect_matches_golden(Conv2d{.channels = 3, .kernel = 3, .stride = 2, .bias = false},
+                        read_golden("conv2d", "kernel3_stride2_without_bias"));
+  expect_matches_golden(Conv2d{.channels = 5, .kernel = 1}, read_golden("conv2d", "kernel1"));
+}
+
+TEST(Conv2d, EvaluatesWithTheBitsOfTraining) {
+  const OpCase c = make("", {.channels = 6, .kernel = 5, .padding = 2}, {12, 12, 3});
+  OpCase evaluation = c;
+  evaluation.options.training = false;
+  auto trained = make_harness(c), evaluated = make_harness(evaluation);
+  trained->forward();
+  evaluated->forward();
+  EXPECT_EQ(values_of(evaluated->outputs[0]), values_of(trained->outputs[0]));
+}
+
+TEST(Conv2d, TellsTheGraphItsShapesAndInitializer) {
+  const OpSignature signature = infer(Conv2d{.channels = 8, .kernel = 2, .stride = 2, .padding = 1},
+                                      std::vector<TensorSpec>{{Shape{28, 27, 4}}});
+  EXPECT_EQ(signature.outputs[0].shape, (Shape{15, 14, 8}));
+  EXPECT_EQ(signature.parameters[0].shape, (Shape{8, 2, 2, 4}));
+  EXPECT_EQ(signature.parameters[1].shape, (Shape{8}));
+  EXPECT_EQ(signature.parameters[0].init, (Initializer{Initializer::Kind::uniform, 0.25f}));
+  EXPECT_EQ(signature.backward, BackwardForm::split);
+}
+
+TEST(Conv2d, RefusesWhatDoesNotFit) {
+  const auto infer_with = [](Conv2d op, Shape shape) {
+    infer(op, std::vector<TensorSpec>{{std::move(shape)}});
+  };
+  expect_config_error(
+      [&] {
+        infer_with({.channels = 2, .kernel = 5}, {4, 9, 1});
+      },
+      "conv2d: a kernel of 5 does not fit input [4, 9, 1] with padding 0");
+  expect_config_error([&] { infer_with({.channels = 2, .kernel = 3}, {784}); },
+                      "conv2d: input must be an image [height, width, channels], has shape [784]");
+  expect_config_error(
+      [&] {
+        infer_with({.channels = 0, .kernel = 3}, {4, 4, 1});
+      },
+      "channels must be positive, is 0");
+  expect_config_error(
+      [&] {
+        infer_with({.channels = 2, .kernel = 0}, {4, 4, 1});
+      },
+      "kernel must be positive, is 0");
+  expect_config_error(
+      [&] {
+        infer_with({.channels = 2, .kernel = 3, .stride = 0}, {4, 4, 1});
+      },
+      "stride must be positive, is 0");
+  expect_config_error(
+      [&] {
+        infer_with({.channels = 2, .kernel = 3, .padding = -1}, {4, 4, 1});
+      },
+      "padding must not be negative, is -1");
+}
+
+TEST(Conv2d, CountsAMultiplyAddAsTwo) {
+  const OpCost c =
+      cost(Conv2d{.channels = 4, .kernel = 3, .bias = false}, std::vector<TensorSpec>{{Shape{5, 6, 2}}}, 3);
+  EXPECT_EQ(c.forward_flops, 2.0 * 3 * (3 * 4) * 4 * (3 * 3 * 2));
+  EXPECT_EQ(c.forward_bytes, 4.0 * (3 * 60 + 3 * 48 + 72));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

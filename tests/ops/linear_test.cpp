@@ -1,0 +1,125 @@
+#include <gtest/gtest.h>
+
+#include "lockstep/error.h"
+#include "ops/op_cases.h"
+#include "ops/op_expect.h"
+
+namespace lockstep::testing {
+namespace {
+
+std::vector<Array> reference(const std::vector<Array>& inputs, const std::vector<Array>& parameters,
+                             int64_t units) {
+  const Array& x = inputs[0];
+  const int64_t in = x.shape[-1], rows = x.shape.count() / in;
+  std::vector<int64_t> dims = x.shape.dims();
+  dims.back() = units;
+  Array y{Shape(dims), std::vector<double>(static_cast<size_t>(rows * units))};
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t unit = 0; unit < units; ++unit) {
+      double sum = parameters.size() > 1 ? parameters[1].values[unit] : 0;
+      for (int64_t k = 0; k < in; ++k) sum += x.values[row * in + k] * parameters[0].values[unit * in + k];
+      y.values[row * units + unit] = sum;
+    }
+  return {y};
+}
+
+OpCase make(std::string name, Shape input, int64_t units, int64_t batch, bool bias = true) {
+  return {.name = std::move(name),
+          .op = Linear{.units = units, .bias = bias},
+          .inputs = {{std::move(input)}},
+          .batch = batch,
+          .reference = [units](const auto& inputs, const auto& parameters) {
+            return reference(inputs, parameters, units);
+          }};
+}
+
+}  // namespace
+
+std::vector<OpCase> linear_cases() {
+  std::vector<OpCase> cases{make("one_by_one", {1}, 1, 1),      make("odd", {3}, 5, 7),
+                            make("prime", {37}, 17, 13),        make("no_bias", {19}, 33, 4, false),
+                            make("sequence", {3, 5, 11}, 2, 3), make("wide", {131}, 67, 71)};
+  cases.push_back(make("two_threads", {40}, 36, 9));
+  cases.back().options.intra_op_threads = 2;
+  return cases;
+}
+
+namespace {
+
+TEST(Linear, IsXTimesTheTransposedWeightPlusBias) {
+  OpHarness harness(Linear{.units = 2}, {{Shape{3}}}, {.batch = 2});
+  fill(harness.inputs[0], {1, 2, 3, -1, 0, 4});
+  fill(harness.parameters[0], {1, 0, -1, 2, 1, 0.5});
+  fill(harness.parameters[1], {10, -10});
+  harness.forward();
+  EXPECT_EQ(values_of(harness.outputs[0]), (std::vector<double>{8, -4.5, 5, -10}));
+
+  fill(harness.output_gradients[0], {1, 2, -1, 3});
+  harness.backward();
+  EXPECT_EQ(values_of(harness.input_gradients[0]), (std::vector<double>{5, 2, 0, 5, 3, 2.5}));
+  EXPECT_EQ(values_of(harness.parameter_gradients[0]), (std::vector<double>{2, 2, -1, -1, 4, 18}));
+  EXPECT_EQ(values_of(harness.parameter_gradients[1]), (std::vector<double>{0, 5}));
+  harness.backward_weight(true);
+  EXPECT_EQ(values_of(harness.parameter_gradients[0]), (std::vector<double>{4, 4, -2, -2, 8, 36}));
+  EXPECT_EQ(values_of(harness.parameter_gradients[1]), (std::vector<double>{0, 10}));
+}
+
+TEST(Linear, AgreesWithPyTorch) {
+  expect_matches_golden(Linear{.units = 4}, read_golden("linear", "plain"));
+  expect_matches_golden(Linear{.units = 5, .bias = false}, read_golden("linear", "sequence_without_bias"));
+}
+
+TEST(Linear, InitializesAsKaimingUniformUnlessADeviationIsGiven) {
+  const std::vector<TensorSpec> input{{Shape{7, 16}}};
+  const OpSignature uniform = infer(Linear{.units = 3}, input);
+  EXPECT_EQ(uniform.outputs[0].shape, (Shape{7, 3}));
+  for (const ParameterSpec& parameter : uniform.parameters)
+    EXPECT_EQ(parameter.init, (Initializer{Initializer::Kind::uniform, 0.25f})) << parameter.name;
+  const OpSignature normal = infer(Linear{.units = 3, .init_std = 0.02f}, input);
+  EXPECT_EQ(normal.parameters[0].init, (Initializer{Initializer::Kind::normal, 0.02f}));
+  EXPECT_EQ(normal.parameters[1].init, (Initializer{Initializer::Kind::zero, 0.0f}));
+  EXPECT_FALSE(normal.parameters[0].is_norm_or_bias);
+  EXPECT_TRUE(normal.parameters[1].is_norm_or_bias);
+}
+
+TEST(Linear, RefusesWhatItCannotMultiply) {
+  expect_config_error([] { infer(Linear{.units = 0}, std::vector<TensorSpec>{{Shape{3}}}); },
+                      "linear: units must be positive, is 0");
+  expect_config_error([] { infer(Linear{.units = 2}, std::vector<TensorSpec>{{Shape{}}}); },
+                      "linear: input must have at least 1 dimension, has shape []");
+  expect_config_error(
+      [] {
+        infer(Linear{.units = 2}, std::vector<TensorSpec>{{Shape{3}, DType::int32}});
+      },
+      "linear: input must be float32, is int32 of shape [3]");
+  expect_config_error(
+      [] {
+        infer(Linear{.units = 2}, std::vector<TensorSpec>{{Shape{3}}, {Shape{3}}});
+      },
+      "linear: takes 1 input, is given 2");
+  expect_config_error([] { infer(Linear{.units = 2}, std::vector<TensorSpec>{{Shape{0}}}); },
+                      "linear: input of shape [0] is empty");
+}
+
+TEST(Linear, CountsAMultiplyAddAsTwo) {
+  const OpCost c = cost(Linear{.units = 4, .bias = false}, std::vector<TensorSpec>{{Shape{5, 3}}}, 2);
+  EXPECT_EQ(c.forward_flops, 2 * 10 * 3 * 4);
+  EXPECT_EQ(c.backward_input_flops, 2 * 10 * 3 * 4);
+  EXPECT_EQ(c.backward_weight_flops, 2 * 10 * 3 * 4);
+  EXPECT_EQ(c.forward_bytes, 4 * (30 + 40 + 12));
+}
+
+TEST(Linear, BiasGradientDoesNotDependOnTheNumberOfThreads) {
+  const OpCase one = make("", {3}, 5, 9001);
+  OpCase two = one;
+  two.options.intra_op_threads = 2;
+  auto single = make_harness(one), twin = make_harness(two);
+  for (OpHarness* harness : {single.get(), twin.get()}) {
+    harness->forward();
+    harness->backward();
+  }
+  EXPECT_EQ(values_of(single->parameter_gradients[1]), values_of(twin->parameter_gradients[1]));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

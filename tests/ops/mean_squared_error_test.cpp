@@ -1,0 +1,111 @@
+#include <gtest/gtest.h>
+
+#include "ops/op_cases.h"
+#include "ops/op_expect.h"
+
+namespace lockstep::testing {
+namespace {
+
+std::vector<Array> reference(const Array& prediction, const Array& target) {
+  double sum = 0;
+  for (size_t i = 0; i < prediction.values.size(); ++i)
+    sum += (prediction.values[i] - target.values[i]) * (prediction.values[i] - target.values[i]);
+  return {{Shape{}, {sum}}};
+}
+
+OpCase make(std::string name, Shape shape, int64_t batch, double loss_weight, double loss_scale = 1) {
+  return {.name = std::move(name),
+          .op = MeanSquaredError{},
+          .inputs = {{shape}, {shape}},
+          .batch = batch,
+          .reference = [](const auto& inputs, const auto&) { return reference(inputs[0], inputs[1]); },
+          .options = {.loss_weight = loss_weight},
+          .constants = {.loss_scale = loss_scale}};
+}
+
+}  // namespace
+
+std::vector<OpCase> mean_squared_error_cases() {
+  return {make("one_number", {}, 1, 1), make("vector", {5}, 3, 1.0 / 15),
+          make("image", {7, 3, 2}, 2, 1.0 / 84), make("scaled", {131}, 3, 1.0 / 393, 1024)};
+}
+
+namespace {
+
+std::unique_ptr<OpHarness> two_samples(double loss_weight) {
+  auto harness =
+      std::make_unique<OpHarness>(MeanSquaredError{}, std::vector<TensorSpec>{{Shape{2}}, {Shape{2}}},
+                                  KernelOptions{.batch = 2, .loss_weight = loss_weight});
+  fill(harness->inputs[0], {1, 2, 3, 4});
+  fill(harness->inputs[1], {1, 0, 6, 3});
+  return harness;
+}
+
+TEST(MeanSquaredError, SumsSquaresAndCountsElements) {
+  auto harness = two_samples(1);
+  harness->forward();
+  EXPECT_EQ(harness->metrics[kLossSum], 14);
+  EXPECT_EQ(harness->metrics[kCount], 4);
+  EXPECT_EQ(harness->metrics[kCorrect], 0);
+  harness->forward(true);
+  EXPECT_EQ(harness->metrics[kLossSum], 28);
+  EXPECT_EQ(harness->metrics[kCount], 8);
+}
+
+TEST(MeanSquaredError, GradientIsTwiceTheErrorTimesWeightAndScale) {
+  auto harness = two_samples(0.25);
+  harness->constants.loss_scale = 8;
+  harness->forward();
+  harness->backward();
+  EXPECT_EQ(values_of(harness->input_gradients[0]), (std::vector<double>{0, 8, -12, 4}));
+  EXPECT_EQ(harness->input_gradients[1].data, nullptr) << "a target has no gradient";
+}
+
+TEST(MeanSquaredError, HowALeafIsCutChangesNoBit) {
+  const std::vector<double> prediction = random_values(60, 1), target = random_values(60, 2);
+  const auto sum_in_pieces = [&](int64_t batch) {
+    OpHarness harness(MeanSquaredError{}, {{Shape{5}}, {Shape{5}}}, {.batch = batch});
+    for (int64_t sample = 0; sample < 12; sample += batch) {
+      const auto piece = [&](const std::vector<double>& all) {
+        return std::vector<double>(all.begin() + sample * 5, all.begin() + (sample + batch) * 5);
+      };
+      fill(harness.inputs[0], piece(prediction));
+      fill(harness.inputs[1], piece(target));
+      harness.forward(sample > 0);
+    }
+    return harness.metrics[kLossSum];
+  };
+  const double whole = sum_in_pieces(12);
+  EXPECT_EQ(sum_in_pieces(4), whole);
+  EXPECT_EQ(sum_in_pieces(1), whole);
+}
+
+TEST(MeanSquaredError, AgreesWithPyTorch) {
+  const Golden golden = read_golden("mean_squared_error", "sum");
+  OpHarness harness(MeanSquaredError{}, {{Shape{4}}, {Shape{4}}}, {.batch = 3});
+  fill(harness.inputs[0], golden.at("input0").values);
+  fill(harness.inputs[1], golden.at("input1").values);
+  harness.forward();
+  harness.backward();
+  expect_near({harness.metrics[kLossSum]}, golden.at("output0").values, 1e-7, "loss");
+  expect_near(values_of(harness.input_gradients[0]), golden.at("gradient of input0").values, 1e-6,
+              "gradient");
+}
+
+TEST(MeanSquaredError, RefusesUnequalShapes) {
+  expect_config_error(
+      [] {
+        infer(MeanSquaredError{}, std::vector<TensorSpec>{{Shape{3}}, {Shape{4}}});
+      },
+      "mean_squared_error: prediction and target must have one shape, are [3] and [4]");
+  expect_config_error(
+      [] {
+        infer(MeanSquaredError{}, std::vector<TensorSpec>{{Shape{3}}, {Shape{3}, DType::int32}});
+      },
+      "mean_squared_error: target must be float32, is int32 of shape [3]");
+  expect_config_error([] { infer(MeanSquaredError{}, std::vector<TensorSpec>{{Shape{3}}}); },
+                      "mean_squared_error: takes 2 inputs, is given 1");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
