@@ -20,7 +20,7 @@ bool valid_name(const std::string& name) {
 }
 
 /// Lowers a ModelSpec layer by layer. Values are handed out to their readers one by one; a value that several layers
-/// read is forked right behind its producer, so that its memory and the sum of its gradients belong to that group.
+/// read is forked right behind its producer.
 class GraphMaker {
  public:
   explicit GraphMaker(const ModelSpec& spec) : spec_(spec) {}
@@ -124,16 +124,16 @@ class GraphMaker {
                                       name, i, value.name));
       gradient = gradient || value.needs_gradient;
     }
-    const bool is_fork = std::holds_alternative<Fork>(op);
+    const bool forks = std::holds_alternative<Fork>(op);
     for (size_t o = 0; o < signature.outputs.size(); ++o) {
-      const std::string value_name = is_fork ? fmt::format("{}:{}", name, o) : name;
+      const std::string value_name = forks ? fmt::format("{}:{}", name, o) : name;
       const int output = add_value(value_name, signature.outputs[o], id, static_cast<int>(o));
       auto& value = graph_.values[static_cast<size_t>(output)];
       value.needs_gradient = gradient;
       if (signature.alias) {
         const auto& source = graph_.values[static_cast<size_t>(inputs[0])];
         value.storage = source.storage;
-        if (!is_fork) value.gradient_storage = source.gradient_storage;
+        if (!forks) value.gradient_storage = source.gradient_storage;
       }
       node.outputs.push_back(output);
     }
@@ -214,23 +214,22 @@ class GraphMaker {
                               : fmt::format("the output of layer {} is used by no other layer", value.name));
   }
 
-  /// A group is an op with what may be computed in one go with it: elementwise ops behind it, views, forks.
+  /// A group is an op with what may be computed in one go with it: elementwise ops and views behind it, and the forks
+  /// before it. Forks belong to their reader, so that a cut before them is crossed by one value and one gradient.
   void form_groups() {
     int group = -1;
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       auto& node = graph_.nodes[n];
-      bool joins = false;
-      if (n > 0 && node.inputs.size() == 1 && (node.signature.elementwise || node.signature.alias)) {
-        const auto& before = graph_.nodes[n - 1];
-        const int producer = graph_.values[static_cast<size_t>(node.inputs[0])].producer;
-        const bool behind_fork = std::holds_alternative<Fork>(before.op) && !node.signature.alias;
-        joins = producer == static_cast<int>(n) - 1 && !behind_fork;
-      }
+      bool joins = n > 0 && is_fork(graph_.nodes[n - 1]);
+      if (n > 0 && !is_fork(node) && node.inputs.size() == 1 && (node.signature.elementwise || node.signature.alias))
+        joins = joins || graph_.values[static_cast<size_t>(node.inputs[0])].producer == static_cast<int>(n) - 1;
       if (!joins) ++group;
       node.group = group;
     }
     graph_.group_count = group + 1;
   }
+
+  static bool is_fork(const Node& node) { return std::holds_alternative<Fork>(node.op); }
 
   const ModelSpec& spec_;
   Graph graph_;

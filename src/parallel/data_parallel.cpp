@@ -19,16 +19,25 @@ ProgramWriter begin(const DataParallelPlan& plan, const char* name, int rank, co
   program.reduction = plan.parallel.reduction;
   program.virtual_replicas = plan.division.leaves;
   program.micro_batches_per_leaf = plan.division.micro_batches_per_leaf;
-  Group world{"world", std::vector<int>(static_cast<size_t>(plan.division.workers))};
-  std::iota(world.members.begin(), world.members.end(), 0);
-  program.groups.push_back(std::move(world));
   return writer;
 }
 
-void write_sync(const DataParallelPlan& plan, ProgramWriter& writer, int lane, int rank, int segment, int results) {
+/// A communication lane over all workers, with a channel of its own. Returns the number of both.
+struct Channel {
+  int lane;
+  int group;
+};
+Channel add_channel(Program& program, const std::string& name) {
+  Group group{name, std::vector<int>(static_cast<size_t>(program.world_size))};
+  std::iota(group.members.begin(), group.members.end(), 0);
+  program.groups.push_back(std::move(group));
+  return {program.add_lane(name, LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
+}
+
+void write_sync(const DataParallelPlan& plan, ProgramWriter& writer, Channel channel, int rank, int segment, int results) {
   std::vector<int> slots;
   for (int slot = 0; slot < results; ++slot) slots.push_back(writer.gradient_buffer(segment, slot));
-  const BucketSync sync{writer.program, lane, 0, rank, segment, slots};
+  const BucketSync sync{writer.program, channel.lane, channel.group, rank, segment, slots};
   if (plan.parallel.reduction == Reduction::reproducible) {
     write_tree_reduction(sync, plan.division);
   } else if (plan.parallel.algorithm == AllReduceAlgorithm::library) {
@@ -45,8 +54,8 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
   auto& program = writer.program;
   const int copy = program.add_lane("copy", LaneKind::copy);
   const int compute = program.add_lane("compute", LaneKind::compute);
-  const int agree = program.add_lane("agree", LaneKind::comm);
-  const int reduce = program.add_lane("reduce", LaneKind::comm);
+  const Channel agree = add_channel(program, "agree");
+  const Channel reduce = add_channel(program, "reduce");
   const int update = plan.update_as_it_lands ? program.add_lane("update", LaneKind::compute) : compute;
 
   const auto& division = plan.division;
@@ -68,7 +77,7 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
       for (int s = 0; s < segments; ++s)
         writer.forward(compute, s, micro_batch, step.leaf, step.leaf - leaves.begin, m > 0);
       // The loss is complete: agree on it behind the last backward pass.
-      if (last_leaf && leaf_complete) writer.agree(agree, 0, division.workers, most_leaves(division));
+      if (last_leaf && leaf_complete) writer.agree(agree.lane, agree.group, division.workers, most_leaves(division));
       for (int s = segments - 1; s >= 0; --s) {
         writer.backward(compute, s, micro_batch, step.leaf, step.slot, m > 0);
         if (!leaf_complete || !has_bucket(s)) continue;
@@ -91,7 +100,8 @@ Program compile_evaluation(const DataParallelPlan& plan, int rank) {
   auto& program = writer.program;
   const int copy = program.add_lane("copy", LaneKind::copy);
   const int compute = program.add_lane("compute", LaneKind::compute);
-  const int agree = program.add_lane("agree", LaneKind::comm);
+  const Channel agree = add_channel(program, "agree");
+  program.micro_batches_per_leaf = 1;
   const TreeNode leaves = plan.division.leaves_of(rank);
   writer.add_metrics(leaves.size());
   for (int leaf = leaves.begin; leaf < leaves.end; ++leaf) {
@@ -100,7 +110,7 @@ Program compile_evaluation(const DataParallelPlan& plan, int rank) {
     for (size_t s = 0; s < plan.partition.segments.size(); ++s)
       writer.forward(compute, static_cast<int>(s), micro_batch, leaf, micro_batch, false);
   }
-  writer.agree(agree, 0, plan.division.workers, most_leaves(plan.division));
+  writer.agree(agree.lane, agree.group, plan.division.workers, most_leaves(plan.division));
   return std::move(writer.program);
 }
 
@@ -108,7 +118,7 @@ Program compile_boundary(const DataParallelPlan& plan, int rank) {
   ProgramWriter writer = begin(plan, "boundary", rank, plan.evaluation);
   auto& program = writer.program;
   const int copy = program.add_lane("copy", LaneKind::copy);
-  const int agree = program.add_lane("agree", LaneKind::comm);
+  const Channel agree = add_channel(program, "agree");
   writer.add_metrics(1);
   Instruction snapshot;
   snapshot.kind = InstructionKind::snapshot;
@@ -124,7 +134,7 @@ Program compile_boundary(const DataParallelPlan& plan, int rank) {
   // Whether the writer succeeded travels as the record's stop flag; ranks that write nothing report success.
   snapshot.operands.push_back({Role::metrics, 0, Access::write, program.whole(writer.metrics_buffer())});
   program.instructions.push_back(std::move(snapshot));
-  writer.agree(agree, 0, plan.division.workers, 1);
+  writer.agree(agree.lane, agree.group, plan.division.workers, 1);
   return std::move(writer.program);
 }
 

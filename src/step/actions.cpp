@@ -51,9 +51,9 @@ class ActionMaker {
   std::byte* at(const Operand& operand) const { return context_.memory.at(program_, operand.range); }
 
   Communicator* communicator(const Instruction& instruction) const {
-    const auto found = context_.communicators.find({instruction.lane, instruction.group});
-    ensure(found != context_.communicators.end(), "every communication lane needs a communicator for its group");
-    return found->second;
+    Communicator* found = context_.communicators.at(static_cast<size_t>(instruction.group));
+    ensure(found != nullptr, "a rank communicates in groups of which it is a member");
+    return found;
   }
 
   Action load(const Instruction& instruction) {

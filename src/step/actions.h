@@ -2,10 +2,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -55,7 +53,7 @@ struct ExecutionContext {
   std::vector<int64_t> first_samples;           ///< by micro-batch of this rank
   BatchSource* batches = nullptr;
   std::function<bool()> snapshot;               ///< writes the checkpoint; true where it went well
-  std::map<std::pair<int, int>, Communicator*> communicators;   ///< by (lane, group)
+  std::vector<Communicator*> communicators;     ///< by group; null where this rank is no member
 };
 
 /// An instruction made ready to run. Running it twice, for two iterations, allocates nothing.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/hash.h"
@@ -138,24 +139,19 @@ ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t
           .communicators = {}};
 }
 
-void Worker::connect_lanes(Communicator& world, const Program& program, ExecutionContext& context) {
-  // A channel for each lane and group, made in one order on all ranks: lanes and groups are the same everywhere.
-  for (size_t lane = 0; lane < program.lanes.size(); ++lane) {
-    if (program.lanes[lane].kind != LaneKind::comm) continue;
-    for (size_t group = 0; group < program.groups.size(); ++group) {
-      const auto& members = program.groups[group].members;
-      bool member = false;
-      for (const int rank : members) member = member || rank == options_.rank;
-      communicators_.push_back(world.split(member ? 0 : -1, options_.rank));
-      if (member) context.communicators[{static_cast<int>(lane), static_cast<int>(group)}] = communicators_.back().get();
-    }
+void Worker::connect_groups(Communicator& world, const Program& program, ExecutionContext& context) {
+  // A channel for each group, made in one order on all ranks: every rank's program lists the same groups.
+  for (const auto& group : program.groups) {
+    const bool member = std::find(group.members.begin(), group.members.end(), options_.rank) != group.members.end();
+    communicators_.push_back(world.split(member ? 0 : -1, options_.rank));
+    context.communicators.push_back(communicators_.back().get());
   }
 }
 
 void Worker::connect(Communicator& world) {
-  connect_lanes(world, programs_.step, *step_context_);
-  connect_lanes(world, programs_.evaluate, *evaluate_context_);
-  connect_lanes(world, programs_.boundary, *boundary_context_);
+  connect_groups(world, programs_.step, *step_context_);
+  connect_groups(world, programs_.evaluate, *evaluate_context_);
+  connect_groups(world, programs_.boundary, *boundary_context_);
   step_executor_ = make_executor(programs_.step, *step_context_);
   replay_executor_ = make_executor(programs_.step, *step_context_, &observer_);
   if (data_.eval) evaluate_executor_ = make_executor(programs_.evaluate, *evaluate_context_);

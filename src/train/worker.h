@@ -70,7 +70,7 @@ class Worker {
   ~Worker();
   Worker(const Worker&) = delete;
 
-  /// COLLECTIVE: makes the lanes' communicators and the executors.
+  /// COLLECTIVE: makes the groups' communicators and the executors.
   void connect(Communicator& world);
   /// What all ranks must have in common.
   std::vector<AgreementField> agreement_fields() const;
@@ -105,7 +105,7 @@ class Worker {
   std::unique_ptr<Executor> make_executor(const Program& program, const ExecutionContext& context,
                                           const KernelObserver* observer = nullptr);
   ExecutionContext make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches);
-  void connect_lanes(Communicator& world, const Program& program, ExecutionContext& context);
+  void connect_groups(Communicator& world, const Program& program, ExecutionContext& context);
 
   WorkerOptions options_;
   std::unique_ptr<CompiledRun> compiled_;
@@ -115,7 +115,7 @@ class Worker {
   std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<ProgramMemory> memory_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;   // by (program, lane)
+  std::vector<std::unique_ptr<Communicator>> communicators_;   // by program and group
   std::unique_ptr<ExecutionContext> step_context_, evaluate_context_, boundary_context_;
   std::function<bool()> write_checkpoint_;
   KernelObserver observer_;

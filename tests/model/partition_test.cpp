@@ -57,7 +57,7 @@ TEST(Partition, BucketsHoldEveryUseOnceAlignedWithoutOverlap) {
 
 TEST(Partition, TheFirstBucketIsSmall) {
   const Graph graph = gpt(false);
-  const int64_t bucket_bytes = 80000;
+  const int64_t bucket_bytes = 50000;   // about a block
   const Partition partition = make_partition(graph, bucket_bytes);
   ASSERT_GT(partition.buckets.size(), 2u);
   EXPECT_LE(partition.buckets.front().size_bytes, bucket_bytes / 4);

@@ -1,0 +1,82 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "train/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kConfig = R"(
+format_version: 1
+model { mlp { image: 4 image: 4 image: 1 hidden: 8 hidden: 8 classes: 3 } }
+data { synthetic { samples: 24 eval_samples: 6 classes: 3 shape: 4 shape: 4 shape: 1 } }
+trainer { steps: 5 global_batch: 8 virtual_replicas: 4 seed: 3 eval_at_end: false }
+optimizer { learning_rate: 1e25 sgd {} }
+parallel { reduction: REPRODUCIBLE }
+)";
+
+struct Failure {
+  std::string message = "nothing was thrown";
+  ExitCode code = ExitCode::done;
+  int64_t step = -1;
+  std::vector<float> parameter;
+};
+
+/// Trains until the step that overflows; what each rank threw.
+std::vector<Failure> train_to_failure(int ranks, const std::vector<std::string>& overrides) {
+  const RunConfig config = parse_run_config(kConfig, "test", overrides);
+  std::vector<Failure> failures(static_cast<size_t>(ranks));
+  run_ranks(ranks, [&](int rank, Communicator& world) {
+    Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
+    worker.connect(world);
+    Trainer trainer(worker, world, {}, {});
+    trainer.prepare();
+    auto& failure = failures[static_cast<size_t>(rank)];
+    try {
+      trainer.run();
+    } catch (const CollectiveError& error) {
+      failure.message = error.what();
+      failure.code = error.code();
+    }
+    failure.step = trainer.next_step();
+    const float* data = worker.parameter_data(0);
+    failure.parameter.assign(data, data + 8);
+  });
+  return failures;
+}
+
+TEST(NonFinite, NamesOpTensorMicroBatchAndRankOnEveryRank) {
+  const auto failures = train_to_failure(2, {});
+  EXPECT_THAT(failures[0].message, AllOf(HasSubstr("first: forward of layer fc"), HasSubstr("(linear)"), HasSubstr("micro-batch 0 of rank 0"),
+                                         HasSubstr("learning_rate")));
+  EXPECT_EQ(failures[0].message, failures[1].message);
+  EXPECT_EQ(failures[0].code, ExitCode::internal);
+}
+
+TEST(NonFinite, LeavesParametersAsBeforeTheStep) {
+  const auto failures = train_to_failure(1, {});
+  ASSERT_GE(failures[0].step, 1);
+  for (const float value : failures[0].parameter) EXPECT_TRUE(std::isfinite(value));
+  // Trained exactly as far as the failing step, a run ends with the same parameters.
+  const auto shorter = train_to_failure(1, {"trainer.steps=" + std::to_string(failures[0].step)});
+  EXPECT_EQ(shorter[0].message, "nothing was thrown");
+  EXPECT_EQ(shorter[0].parameter, failures[0].parameter);
+}
+
+TEST(NonFinite, StopPolicyDoesNotReplay) {
+  const auto failures = train_to_failure(2, {"trainer.nonfinite=STOP"});
+  EXPECT_THAT(failures[1].message, AllOf(HasSubstr("not both finite"), Not(HasSubstr("first:"))));
+}
+
+TEST(NonFinite, IgnorePolicyTrainsOn) {
+  const auto failures = train_to_failure(1, {"trainer.nonfinite=IGNORE"});
+  EXPECT_EQ(failures[0].message, "nothing was thrown");
+  EXPECT_EQ(failures[0].step, 5);
+}
+
+}  // namespace
+}  // namespace lockstep
