@@ -23,7 +23,7 @@ class RunRecorder {
  private:
   Worker& worker_;
   StepTimes times_;
-  double exposed_communication_ms_ = 0, data_wait_ms_ = 0;   // sums
+  double exposed_communication_ms_ = 0, data_wait_ms_ = 0;  // sums
   double startup_ms_ = 0;
 };
 

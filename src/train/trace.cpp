@@ -49,7 +49,8 @@ void read_line(const std::string& line, Trace& trace) {
 std::string shown(const std::string& name, const std::optional<uint64_t>& bits) {
   if (!bits) return "absent";
   const bool is_number = name == "loss" || name == "gradient norm" || name.starts_with("evaluation ");
-  return is_number ? fmt::format("{} ({})", exact(std::bit_cast<double>(*bits)), to_hex(*bits)) : to_hex(*bits);
+  return is_number ? fmt::format("{} ({})", exact(std::bit_cast<double>(*bits)), to_hex(*bits))
+                   : to_hex(*bits);
 }
 
 std::optional<uint64_t> value_of(const Trace::Entries& entries, const std::string& name) {
@@ -58,7 +59,8 @@ std::optional<uint64_t> value_of(const Trace::Entries& entries, const std::strin
   return std::nullopt;
 }
 
-std::optional<TraceDifference> difference_at(int64_t step, const Trace::Entries& first, const Trace::Entries& second) {
+std::optional<TraceDifference> difference_at(int64_t step, const Trace::Entries& first,
+                                             const Trace::Entries& second) {
   std::vector<std::string> names;
   for (const auto& entry : first) names.push_back(entry.first);
   for (const auto& entry : second)
@@ -70,7 +72,8 @@ std::optional<TraceDifference> difference_at(int64_t step, const Trace::Entries&
     if (difference)
       ++difference->more;
     else
-      difference = TraceDifference{.step = step, .name = name, .first = shown(name, a), .second = shown(name, b)};
+      difference =
+          TraceDifference{.step = step, .name = name, .first = shown(name, a), .second = shown(name, b)};
   }
   return difference;
 }

@@ -12,12 +12,13 @@
 
 namespace lockstep {
 
-/// The bits of a run: of every step's loss and gradient norm, every tensor's hash after it, and of evaluations. Names
-/// stand in the order in which they came to be, so that the first difference is the one nearest to its cause.
+/// The bits of a run: of every step's loss and gradient norm, every tensor's hash after it, and of
+/// evaluations. Names stand in the order in which they came to be, so that the first difference is the one
+/// nearest to its cause.
 struct Trace {
   using Entries = std::vector<std::pair<std::string, uint64_t>>;
-  std::map<int64_t, Entries> steps;          ///< "loss", "gradient norm", then tensors
-  std::map<int64_t, Entries> evaluations;    ///< by step: "evaluation loss", "evaluation accuracy"
+  std::map<int64_t, Entries> steps;        ///< "loss", "gradient norm", then tensors
+  std::map<int64_t, Entries> evaluations;  ///< by step: "evaluation loss", "evaluation accuracy"
 
   /// Goes on with a trace of the same run after it was resumed.
   void append(const Trace& later);
@@ -47,7 +48,7 @@ struct TraceDifference {
   int64_t step = 0;
   std::string name;
   std::string first, second;
-  int more = 0;                              ///< further differences at the same step
+  int more = 0;  ///< further differences at the same step
   bool operator==(const TraceDifference&) const = default;
 };
 std::optional<TraceDifference> first_difference(const Trace& first, const Trace& second);

@@ -7,6 +7,7 @@
 #include <exception>
 #include <string>
 
+#include "base/log.h"
 #include "train/agreement.h"
 
 namespace lockstep {
@@ -25,6 +26,10 @@ World::World() {
   } else {
     communicator_ = make_solo_communicator();
   }
+  rank_ = communicator_->rank();
+  size_ = communicator_->size();
+  // Rank 0 speaks for the job; the others say who they are.
+  if (rank_ > 0) set_log_rank(rank_, size_);
 }
 
 void World::finish() {

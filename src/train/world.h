@@ -16,10 +16,11 @@ namespace lockstep {
 class World {
  public:
   World();
+  World(const World&) = delete;
 
   Communicator& communicator() { return *communicator_; }
-  int rank() const { return communicator_->rank(); }
-  int size() const { return communicator_->size(); }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
   /// Whether a launcher started this process: signals then go to the launcher, which passes on what is meant
   /// for ranks.
   bool launched() const { return environment_ != nullptr; }
@@ -32,6 +33,7 @@ class World {
  private:
   std::unique_ptr<MpiEnvironment> environment_;
   std::unique_ptr<Communicator> communicator_;
+  int rank_ = 0, size_ = 1;
 };
 
 /// Runs `body` as one rank of the job, and returns what the process shall exit with: what `body` returned, or

@@ -1,0 +1,129 @@
+#include "cli/application.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "comm/communicator.h"
+#include "lockstep/error.h"
+#include "train/agreement.h"
+#include "train/world.h"
+
+namespace lockstep {
+namespace {
+
+constexpr AddCommand kCommands[] = {add_train_command,   add_eval_command,   add_verify_command,
+                                    add_inspect_command, add_config_command, add_data_command};
+
+constexpr const char* kExample =
+    "  lockstep data digits --out digits\n"
+    "  mpirun -n 2 lockstep train configs/digits_quickstart.textproto --data-dir digits --out runs/digits";
+
+/// The command that the arguments reached before they were no longer understood.
+const CLI::App& deepest(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : deepest(*chosen.back());
+}
+
+std::vector<std::string> names_of_options(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const auto* option : command.get_options())
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+std::vector<std::string> names_of_commands(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const auto* sub : command.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(sub->get_name());
+  return names;
+}
+
+/// Says what would have been understood.
+std::string explain(const CLI::App& program, const CLI::ParseError& error) {
+  const CLI::App& command = deepest(program);
+  const std::string name = &command == &program ? "lockstep" : command.get_display_name();
+  const auto commands = names_of_commands(command);
+  const auto left = command.remaining();
+  const auto unknown =
+      std::find_if(left.begin(), left.end(), [](const auto& word) { return word.starts_with("--"); });
+  if (unknown != left.end()) {
+    const std::string flag = unknown->substr(0, unknown->find('='));
+    return fmt::format("{} has no option {}{}; lockstep {} --help lists them", name, flag,
+                       did_you_mean(flag, names_of_options(command)),
+                       &command == &program ? "" : command.get_name());
+  }
+  if (!commands.empty())
+    return left.empty() ? fmt::format("{} needs a command: {}", name, join(commands, ", "))
+                        : fmt::format("{} has no command '{}'{}; there are {}", name, left.front(),
+                                      did_you_mean(left.front(), commands), join(commands, ", "));
+  if (!left.empty()) return fmt::format("{}: '{}' was not expected", name, left.front());
+  return fmt::format("{}: {}", name, error.what());
+}
+
+void add_all(CLI::App& program, CommandAction& selected) {
+  program.require_subcommand(1);
+  program.set_version_flag("--version", std::string("lockstep " LOCKSTEP_VERSION));
+  for (const AddCommand add : kCommands) add(program, selected);
+}
+
+/// What the arguments ask for. Throws ConfigError where they make no sense.
+CommandAction understand(const std::vector<std::string>& arguments) {
+  CLI::App program("Trains neural networks on many workers, to the same bits on any number of them.",
+                   "lockstep");
+  CLI::App& root = program;
+  CommandAction selected;
+  add_all(root, selected);
+  try {
+    // CLI11 takes them from the back.
+    program.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    const std::string help = program.help();
+    const bool is_root = program.get_subcommands().empty();
+    return [text = is_root ? fmt::format("Example:\n{}\n\n{}", kExample, help) : help] {
+      write_result(text);
+      return static_cast<int>(ExitCode::done);
+    };
+  } catch (const CLI::CallForVersion& version) {
+    return [text = std::string(version.what())] {
+      write_result(text + "\n");
+      return static_cast<int>(ExitCode::done);
+    };
+  } catch (const CLI::ParseError& error) {
+    throw ConfigError(explain(program, error));
+  }
+  return selected;
+}
+
+/// Whether other ranks may be waiting in the start of a training that this one's arguments do not lead to.
+bool peers_may_wait(const std::vector<std::string>& arguments) {
+  return started_by_mpi_launcher() && !arguments.empty() &&
+         (arguments[0] == "train" || arguments[0] == "eval");
+}
+
+}  // namespace
+
+int run_command_line(const std::vector<std::string>& arguments) {
+  CommandAction action;
+  try {
+    action = understand(arguments);
+  } catch (const std::exception& error) {
+    if (!peers_may_wait(arguments)) return static_cast<int>(report_error(error));
+    const auto failure = std::current_exception();
+    return run_in_world([&](World& world) {
+      agree_on_outcome(world.communicator(), failure, std::chrono::minutes(5));
+      return static_cast<int>(ExitCode::usage);
+    });
+  }
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    return static_cast<int>(report_error(error));
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+#include "cli/commands.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+/// People read the first lines of a help text and copy from them.
+class ExampleFirst : public CLI::Formatter {
+ public:
+  explicit ExampleFirst(std::string example) : example_(std::move(example)) {}
+
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    return fmt::format("Example:\n{}\n\n{}", example_, CLI::Formatter::make_help(app, std::move(name), mode));
+  }
+
+ private:
+  std::string example_;
+};
+
+}  // namespace
+
+CLI::App& add_subcommand(CLI::App& parent, const std::string& name, const std::string& description,
+                         const std::string& example) {
+  CLI::App& command = *parent.add_subcommand(name, description);
+  command.formatter(std::make_shared<ExampleFirst>(example));
+  return command;
+}
+
+void ConfigArguments::add_to(CLI::App& command, bool with_data) {
+  command.add_option("CONFIG", path, "The config, a text proto; docs/config.md lists its fields")->required();
+  // Each --set takes one value, so that it may stand before CONFIG.
+  command
+      .add_option(
+          "--set", overrides,
+          "path=value: replaces a field of the config, such as optimizer.learning_rate=0.05; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("PATH=VALUE");
+  if (with_data)
+    command.add_option("--data-dir", data_directory, "Where the data's files are (data.directory)")
+        ->type_name("DIR");
+}
+
+std::vector<std::string> ConfigArguments::all_overrides() const {
+  std::vector<std::string> all = overrides;
+  if (!data_directory.empty()) all.push_back("data.directory=" + data_directory);
+  return all;
+}
+
+void OutputArguments::add_to(CLI::App& command) {
+  add_json_to(command);
+  command.add_flag("--quiet", quiet, "Nothing on stderr but warnings and errors");
+}
+
+void OutputArguments::add_json_to(CLI::App& command) {
+  command.add_flag("--json", json, "The result as one JSON object, the only thing on stdout");
+}
+
+void write_result(std::string_view text) {
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written) throw IoError(fmt::format("cannot write the result to stdout: {}", std::strerror(errno)));
+}
+
+}  // namespace lockstep

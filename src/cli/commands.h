@@ -1,0 +1,51 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/run_config.h"
+
+namespace lockstep {
+
+/// What was asked for, once all arguments are understood: runs it and returns the exit code.
+using CommandAction = std::function<int()>;
+
+/// A command adds itself to the program's commands, and sets `selected` where it is the one that was called.
+using AddCommand = void (*)(CLI::App& program, CommandAction& selected);
+void add_train_command(CLI::App& program, CommandAction& selected);
+void add_eval_command(CLI::App& program, CommandAction& selected);
+void add_verify_command(CLI::App& program, CommandAction& selected);
+void add_inspect_command(CLI::App& program, CommandAction& selected);
+void add_config_command(CLI::App& program, CommandAction& selected);
+void add_data_command(CLI::App& program, CommandAction& selected);
+
+/// A subcommand whose help begins with `example`.
+CLI::App& add_subcommand(CLI::App& parent, const std::string& name, const std::string& description,
+                         const std::string& example);
+
+/// CONFIG, --set and, where `with_data`, --data-dir: what commands that read a config have in common.
+struct ConfigArguments {
+  std::string path;
+  std::vector<std::string> overrides;
+  std::string data_directory;
+
+  void add_to(CLI::App& command, bool with_data);
+  /// Overrides by --set, then those of the options that stand for one.
+  std::vector<std::string> all_overrides() const;
+  RunConfig load() const { return load_run_config(path, all_overrides()); }
+};
+
+/// --json and --quiet.
+struct OutputArguments {
+  bool json = false, quiet = false;
+  void add_to(CLI::App& command);
+  void add_json_to(CLI::App& command);
+};
+
+/// A command's result, on stdout. Throws IoError where it cannot be written.
+void write_result(std::string_view text);
+
+}  // namespace lockstep

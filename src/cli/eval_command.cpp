@@ -1,0 +1,81 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "observe/json_text.h"
+#include "train/model_state.h"
+#include "train/run_recorder.h"
+#include "train/trainer.h"
+#include "train/world.h"
+
+namespace lockstep {
+namespace {
+
+struct EvalArguments {
+  ConfigArguments config;
+  OutputArguments output;
+  std::string checkpoint;
+  bool allow_config_change = false;
+};
+
+RunConfig load(const EvalArguments& arguments) {
+  auto overrides = arguments.config.all_overrides();
+  overrides.push_back("checkpoint.resume_path=" + arguments.checkpoint);
+  if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
+  return load_run_config(arguments.config.path, overrides);
+}
+
+std::string result_text(const EvaluationRecord& record, const Worker& worker, bool json) {
+  std::optional<double> accuracy;
+  if (is_classifier(worker.compiled().graph())) accuracy = record.accuracy;
+  const std::string hash = to_hex(parameters_hash_of(worker));
+  if (json)
+    return fmt::format("{{\"step\":{},\"eval_loss\":{}{},\"eval_samples\":{},\"params_hash\":\"{}\"}}\n",
+                       record.step, json_number(record.loss),
+                       accuracy ? fmt::format(",\"eval_accuracy\":{}", json_number(*accuracy)) : "",
+                       worker.eval_data().size(), hash);
+  std::string text =
+      fmt::format("checkpoint       of step {}\nevaluation loss  {:.6g}\n", record.step, record.loss);
+  if (accuracy) text += fmt::format("accuracy         {:.2f} %\n", 100 * *accuracy);
+  return text + fmt::format("samples          {}\nparams hash      {}\n", worker.eval_data().size(), hash);
+}
+
+int evaluate(const EvalArguments& arguments) {
+  return run_in_world([&](World& world) {
+    const auto worker = start_worker(world.communicator(), [&] { return load(arguments); });
+    TrainerEvents events;
+    events.on_message = [&](const std::string& text) {
+      if (world.rank() == 0 && !arguments.output.quiet) log_info(text);
+    };
+    Trainer trainer(*worker, world.communicator(), std::move(events), {});
+    trainer.prepare();
+    const EvaluationRecord record = trainer.evaluate_only();
+    if (world.rank() == 0) write_result(result_text(record, *worker, arguments.output.json));
+    return static_cast<int>(ExitCode::done);
+  });
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& program, CommandAction& selected) {
+  auto& command = add_subcommand(
+      program, "eval", "Loss and accuracy of a checkpoint over the evaluation data",
+      "  lockstep eval configs/digits_quickstart.textproto --checkpoint runs/digits --data-dir digits");
+  const auto arguments = std::make_shared<EvalArguments>();
+  arguments->config.add_to(command, /*with_data=*/true);
+  command
+      .add_option("--checkpoint", arguments->checkpoint,
+                  "A checkpoint, or a run, of which the newest is taken")
+      ->type_name("DIR")
+      ->required();
+  command.add_flag("--allow-config-change", arguments->allow_config_change,
+                   "Evaluate although the config's mathematics is not the checkpoint's; names what differs");
+  arguments->output.add_to(command);
+  command.callback([&selected, arguments] { selected = [arguments] { return evaluate(*arguments); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "lockstep/error.h"
+#include "parallel/layout.h"
+#include "train/worker.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct InspectArguments {
+  ConfigArguments config;
+  OutputArguments output;
+  int world_size = 1;
+  int rank = 0;
+  std::string program;  ///< "": no program is printed
+  bool graph = false, memory = false;
+};
+
+const Program& program_named(const CompiledRun::RankPrograms& programs, const std::string& name) {
+  return name == "step" ? programs.step : name == "evaluate" ? programs.evaluate : programs.boundary;
+}
+
+/// Segments with their first and last layers and the size of their buckets.
+std::string segment_table(const CompiledRun& run) {
+  const auto& nodes = run.graph().nodes;
+  const auto& partition = run.partition();
+  std::string text = fmt::format("{} segments, each with a bucket of gradients\n", partition.segments.size());
+  for (size_t s = 0; s < partition.segments.size(); ++s) {
+    const auto& segment = partition.segments[s];
+    text += fmt::format("  {:<4}{:>12}  {} ... {}\n", s, human_bytes(partition.buckets[s].size_bytes),
+                        nodes[static_cast<size_t>(segment.first_node)].name,
+                        nodes[static_cast<size_t>(segment.last_node)].name);
+  }
+  return text;
+}
+
+std::string program_summary(const Program& program) {
+  size_t communicating = 0;
+  for (const auto& instruction : program.instructions)
+    communicating += communicates(instruction.kind) ? 1 : 0;
+  return fmt::format("{}: {} instructions, {} of them communicate, {} lanes", program.name,
+                     program.instructions.size(), communicating, program.lanes.size());
+}
+
+std::string text_of(const InspectArguments& arguments, const CompiledRun& run,
+                    const CompiledRun::RankPrograms& programs) {
+  if (!arguments.program.empty()) return to_text(program_named(programs, arguments.program));
+  const bool all = !arguments.graph && !arguments.memory;
+  std::string text;
+  if (all || arguments.graph) text += describe(run.graph()) + "\n" + segment_table(run) + "\n";
+  if (all) text += describe(run.division()) + "\n\n";
+  if (all || arguments.memory)
+    text += fmt::format("memory of rank {} of {}\n{}\n", arguments.rank, arguments.world_size,
+                        describe(programs.combined()));
+  if (all) {
+    for (const char* name : {"step", "evaluate", "boundary"})
+      text += program_summary(program_named(programs, name)) + "\n";
+    text += fmt::format("program hash {}\n", to_hex(run.program_hash()));
+  }
+  return text +
+         "proven: matching, freedom from deadlock, order of accesses and mathematics of all ranks' "
+         "programs\n";
+}
+
+Json json_of(const MemoryPlan& plan) {
+  Json json;
+  for (size_t c = 0; c < plan.category_bytes.size(); ++c)
+    json[std::string(name_of(static_cast<Category>(c)))] = plan.category_bytes[c];
+  json["total"] = plan.total_bytes;
+  return json;
+}
+
+Json json_of(const CompiledRun& run, const InspectArguments& arguments,
+             const CompiledRun::RankPrograms& programs) {
+  const auto& division = run.division();
+  Json json;
+  json["world_size"] = arguments.world_size;
+  json["rank"] = arguments.rank;
+  json["layout"] = to_string(Layout{.data_parallel = arguments.world_size});
+  json["parameters"] = run.graph().parameter_count();
+  for (const auto& node : run.graph().nodes)
+    json["layers"].push_back({{"name", node.name}, {"op", name_of(node.op)}});
+  json["division"] = {{"global_batch", division.global_batch},
+                      {"leaves", division.leaves},
+                      {"leaf_samples", division.leaf_samples},
+                      {"micro_batch", division.micro_batch},
+                      {"micro_batches_per_leaf", division.micro_batches_per_leaf}};
+  json["segments"] = run.partition().segments.size();
+  for (const auto& bucket : run.partition().buckets) json["bucket_bytes"].push_back(bucket.size_bytes);
+  json["memory_bytes"] = json_of(programs.combined());
+  for (const char* name : {"step", "evaluate", "boundary"})
+    json["instructions"][name] = program_named(programs, name).instructions.size();
+  if (!arguments.program.empty()) json["program"] = to_text(program_named(programs, arguments.program));
+  json["program_hash"] = to_hex(run.program_hash());
+  json["math_hash"] = to_hex(run.config().math_hash);
+  json["proven"] = true;
+  return json;
+}
+
+int inspect(const InspectArguments& arguments) {
+  if (arguments.rank >= arguments.world_size)
+    throw ConfigError(fmt::format("--rank {}: with --world {} ranks go from 0 to {}", arguments.rank,
+                                  arguments.world_size, arguments.world_size - 1));
+  const CompiledRun run(arguments.config.load(), arguments.world_size);
+  run.check();
+  const auto programs = run.compile(arguments.rank);
+  write_result(arguments.output.json ? json_of(run, arguments, programs).dump() + "\n"
+                                     : text_of(arguments, run, programs));
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& program, CommandAction& selected) {
+  auto& command = add_subcommand(
+      program, "inspect",
+      "What a config becomes, without data and without running it: model, batch, memory, and proven programs",
+      "  lockstep inspect configs/mnist_lenet.textproto --world 4\n"
+      "  lockstep inspect configs/mnist_lenet.textproto --world 4 --rank 1 --program step");
+  const auto arguments = std::make_shared<InspectArguments>();
+  arguments->config.add_to(command, /*with_data=*/false);
+  command.add_option("--world", arguments->world_size, "Number of workers")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command.add_option("--rank", arguments->rank, "Whose memory and programs")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  command
+      .add_option("--program", arguments->program,
+                  "Prints one program of that rank, as text (docs/step-program.md)")
+      ->type_name("step|evaluate|boundary")
+      ->check(CLI::IsMember({"step", "evaluate", "boundary"}));
+  command.add_flag("--graph", arguments->graph, "Only the model: layers, segments and buckets");
+  command.add_flag("--memory", arguments->memory, "Only the memory plan");
+  arguments->output.add_json_to(command);
+  command.callback([&selected, arguments] { selected = [arguments] { return inspect(*arguments); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/stop_request.h"
+#include "lockstep/error.h"
+#include "train/session.h"
+#include "train/world.h"
+
+namespace lockstep {
+namespace {
+
+struct TrainArguments {
+  ConfigArguments config;
+  OutputArguments output;
+  std::string output_directory, resume, device = "auto", trace_directory;
+  bool allow_config_change = false;
+  int64_t stop_after = 0;
+};
+
+/// Options that stand for fields of the config become overrides, so that the effective config says them too.
+RunConfig load(const TrainArguments& arguments) {
+  auto overrides = arguments.config.all_overrides();
+  if (arguments.resume == "auto")
+    overrides.push_back("checkpoint.resume_automatic=true");
+  else if (arguments.resume == "never")
+    overrides.push_back("checkpoint.resume_automatic=false");
+  else if (!arguments.resume.empty())
+    overrides.push_back("checkpoint.resume_path=" + arguments.resume);
+  if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
+  if (arguments.resume == "auto" && arguments.output_directory.empty())
+    throw ConfigError("--resume auto goes on from the checkpoints of --out, which is missing");
+  if (arguments.device == "cuda")
+    throw DeviceError(
+        "--device cuda: this build of lockstep has no CUDA backend; use --device cpu, or leave it out");
+  return load_run_config(arguments.config.path, overrides);
+}
+
+int train(const TrainArguments& arguments) {
+  return run_in_world([&](World& world) {
+    install_stop_request(/*alone=*/!world.launched());
+    const auto result = train_session(world, {.load_config = [&] { return load(arguments); },
+                                              .output_directory = arguments.output_directory,
+                                              .trace_directory = arguments.trace_directory,
+                                              .quiet = arguments.output.quiet,
+                                              .stop_after = arguments.stop_after,
+                                              .stop_requested = stop_requested});
+    if (world.rank() == 0)
+      write_result(arguments.output.json ? to_json(result.report) + "\n" : describe(result.report));
+    const bool as_told = arguments.stop_after > 0 && result.report.steps >= arguments.stop_after;
+    if (!result.stopped || as_told) return static_cast<int>(ExitCode::done);
+    if (world.rank() == 0)
+      log_warning(fmt::format("stopped by request after step {}{}", result.report.steps,
+                              arguments.output_directory.empty() ? "; nothing was saved, as there is no --out"
+                                                                 : "; go on with --resume auto"));
+    return static_cast<int>(stop_exit_code());
+  });
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& program, CommandAction& selected) {
+  auto& command =
+      add_subcommand(program, "train", "Trains a model, as one process or as one of many that mpirun starts",
+                     "  mpirun -n 4 lockstep train configs/mnist_lenet.textproto --data-dir DIR --out runs/a "
+                     "--set optimizer.learning_rate=0.05");
+  const auto arguments = std::make_shared<TrainArguments>();
+  arguments->config.add_to(command, /*with_data=*/true);
+  command
+      .add_option(
+          "--out", arguments->output_directory,
+          "Folder for metrics.jsonl, config.effective.textproto and checkpoints; left out: nothing is saved")
+      ->type_name("DIR");
+  command
+      .add_option(
+          "--resume", arguments->resume,
+          "auto: from the newest complete checkpoint of --out, where there is one; never; or the path of a "
+          "checkpoint or run. Left out: what the config says")
+      ->type_name("auto|never|PATH");
+  command.add_flag("--allow-config-change", arguments->allow_config_change,
+                   "Resume although the config's mathematics is not the checkpoint's; names what differs");
+  command.add_option("--stop-after", arguments->stop_after, "Save and stop once so many steps are complete")
+      ->type_name("STEPS")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command.add_option("--device", arguments->device, "Where to compute")
+      ->type_name("auto|cpu|cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command
+      .add_option("--trace", arguments->trace_directory,
+                  "Folder for the bits of every step, which verify compares")
+      ->group("");
+  arguments->output.add_to(command);
+  command.callback([&selected, arguments] { selected = [arguments] { return train(*arguments); }; });
+}
+
+}  // namespace lockstep

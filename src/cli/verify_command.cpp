@@ -1,0 +1,328 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/child_process.h"
+#include "cli/commands.h"
+#include "comm/communicator.h"
+#include "lockstep/error.h"
+#include "parallel/layout.h"
+#include "train/trace.h"
+#include "train/worker.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct VerifyArguments {
+  ConfigArguments config;
+  OutputArguments output;
+  std::string layouts, directory;
+  int64_t steps = 0, resume_at = 0;
+
+  /// REPRODUCIBLE comes first, so that --set can replace it.
+  std::vector<std::string> overrides() const {
+    std::vector<std::string> all = {"parallel.reduction=REPRODUCIBLE"};
+    for (const auto& assignment : config.all_overrides()) all.push_back(assignment);
+    return all;
+  }
+};
+
+/// One training, whole or in two parts, and how it compares with the first one.
+struct VerifiedRun {
+  std::string name;  ///< "dp=2", "dp=2, from step 25 dp=4"
+  Trace trace;
+  Json report;  ///< of the last part
+  std::optional<TraceDifference> difference;
+  std::string first_side, second_side;  ///< whose values the difference shows
+};
+
+/// Where the children write: the folder that was asked for, or a temporary one, kept where it shows a
+/// difference.
+class Workplace {
+ public:
+  explicit Workplace(const std::string& directory) : path_(directory), temporary_(directory.empty()) {
+    std::error_code error;
+    if (temporary_) {
+      std::string name = (fs::temp_directory_path(error) / "lockstep-verify-XXXXXX").string();
+      if (::mkdtemp(name.data()) == nullptr) throw IoError(fmt::format("cannot make the folder {}", name));
+      path_ = name;
+      return;
+    }
+    if (fs::exists(path_, error) && !(fs::is_directory(path_, error) && fs::is_empty(path_, error)))
+      throw ConfigError(fmt::format("--out {} is not an empty folder; name another one", path_));
+    fs::create_directories(path_, error);
+    if (error) throw IoError(fmt::format("cannot make the folder {}: {}", path_, error.message()));
+  }
+  ~Workplace() {
+    std::error_code ignored;
+    if (temporary_ && !kept_) fs::remove_all(path_, ignored);
+  }
+  Workplace(const Workplace&) = delete;
+
+  const std::string& path() const { return path_; }
+  void keep() { kept_ = true; }
+
+ private:
+  std::string path_;
+  bool temporary_, kept_ = false;
+};
+
+/// What several ranks on one machine need: toolchain facts of Open MPI. Variables that are set already win.
+std::map<std::string, std::string> mpi_environment() {
+  std::map<std::string, std::string> environment = {{"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                                                    {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+                                                    {"OMPI_MCA_mpi_yield_when_idle", "1"}};
+  if (::geteuid() == 0) {
+    environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1";
+    environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
+  }
+  return environment;
+}
+
+std::string last_lines(const std::string& text, size_t most) {
+  auto lines = split(trim(text), '\n');
+  if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
+  return join(lines, "\n  ");
+}
+
+/// The first `steps` of the run that the config describes, with its schedule; all of it where `steps` is 0.
+std::vector<std::string> stop_after(int64_t steps) {
+  if (steps == 0) return {};
+  return {"--stop-after", std::to_string(steps)};
+}
+
+std::string difference_text(const VerifiedRun& run) {
+  const TraceDifference& difference = *run.difference;
+  const size_t width = std::max(run.first_side.size(), run.second_side.size());
+  std::string text = fmt::format("{} differs: step {}, {}", run.name, difference.step, difference.name);
+  if (difference.more > 0) text += fmt::format(" (and {} more at this step)", difference.more);
+  return text + fmt::format("\n  {:<{}}  {}\n  {:<{}}  {}\n", run.first_side, width, difference.first,
+                            run.second_side, width, difference.second);
+}
+
+class Verification {
+ public:
+  explicit Verification(const VerifyArguments& arguments)
+      : arguments_(arguments), layouts_(parse_layouts(arguments.layouts)) {
+    check();
+    workplace_.emplace(arguments.directory);
+  }
+
+  /// Runs everything, comparing each run with the first.
+  void run() {
+    for (const auto& layout : layouts_) add(to_string(layout), whole(layout));
+    if (arguments_.resume_at > 0)
+      for (size_t i = 0; i < layouts_.size(); ++i) {
+        const Layout& next = layouts_[(i + 1) % layouts_.size()];
+        add(fmt::format("{}, from step {} {}", to_string(layouts_[i]), arguments_.resume_at + 1,
+                        to_string(next)),
+            resumed(layouts_[i], next));
+      }
+    if (!identical()) workplace_->keep();
+  }
+
+  bool identical() const {
+    return std::none_of(runs_.begin(), runs_.end(),
+                        [](const auto& run) { return run.difference.has_value(); });
+  }
+  std::string table() const;
+  Json json() const;
+
+ private:
+  void check() const;
+  VerifiedRun whole(const Layout& layout);
+  VerifiedRun resumed(const Layout& first, const Layout& next);
+  void train(const Layout& layout, const std::string& directory, const std::vector<std::string>& options,
+             VerifiedRun& run);
+  void add(const std::string& name, VerifiedRun run);
+
+  const VerifyArguments& arguments_;
+  std::vector<Layout> layouts_;
+  std::optional<Workplace> workplace_;
+  std::vector<VerifiedRun> runs_;
+  int children_ = 0;
+};
+
+/// Refuses what cannot work before anything runs.
+void Verification::check() const {
+  if (started_by_mpi_launcher()) throw ConfigError("verify starts mpirun itself; run it without");
+  const RunConfig config = load_run_config(arguments_.config.path, arguments_.overrides());
+  if (layouts_.size() < 2)
+    throw ConfigError("--layouts: name at least two layouts to compare, such as \"dp=1; dp=2\"");
+  if (arguments_.resume_at > 0 && config.trainer.steps > 0 && arguments_.resume_at >= config.trainer.steps)
+    throw ConfigError(fmt::format("--resume-at {}: must lie before the last of {} steps",
+                                  arguments_.resume_at, config.trainer.steps));
+  for (const auto& layout : layouts_) {
+    require_available(layout);
+    if (layout.world_size() > 1 && !on_path("mpirun"))
+      throw DeviceError(
+          fmt::format("layout '{}' needs mpirun, which is not on PATH; install Open MPI "
+                      "(scripts/install_dependencies.sh), or compare layouts of one process",
+                      to_string(layout)));
+    try {
+      CompiledRun(config, layout.world_size()).check();
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("layout '{}': {}", to_string(layout), error.what()));
+    }
+  }
+}
+
+void Verification::train(const Layout& layout, const std::string& directory,
+                         const std::vector<std::string>& options, VerifiedRun& run) {
+  const int ranks = layout.world_size();
+  ChildProcess child;
+  if (ranks > 1) child.command = {"mpirun", "-n", std::to_string(ranks)};
+  for (const std::string& word :
+       {own_program(), std::string("train"), arguments_.config.path, std::string("--json"),
+        std::string("--quiet"), std::string("--trace"), directory})
+    child.command.push_back(word);
+  for (const auto& assignment : arguments_.overrides()) child.command.push_back("--set=" + assignment);
+  child.command.insert(child.command.end(), options.begin(), options.end());
+  child.environment = mpi_environment();
+  child.stdout_path = directory + "/result.json";
+  child.stderr_path = directory + "/stderr.txt";
+  std::error_code error;
+  fs::create_directories(directory, error);  // where it fails, opening the files below says so
+
+  if (const int code = run_child(child); code != 0) {
+    workplace_->keep();
+    throw Error(
+        fmt::format("layout '{}': training ended with exit code {}\n  {}\nall of its output is in {}",
+                    to_string(layout), code, last_lines(read_text_file(child.stderr_path), 20), directory),
+        code > 0 && code < 128 ? static_cast<ExitCode>(code) : ExitCode::internal);
+  }
+  run.report = Json::parse(read_text_file(child.stdout_path));
+  const Trace first = read_trace(trace_path(directory, 0));
+  run.trace.append(first);
+  // Replicas hold the same bits at every step, or the next loss is no longer what one process would compute.
+  for (int rank = 1; rank < ranks && !run.difference; ++rank) {
+    run.difference = first_difference(first, read_trace(trace_path(directory, rank)));
+    run.first_side = "rank 0";
+    run.second_side = fmt::format("rank {}", rank);
+  }
+}
+
+VerifiedRun Verification::whole(const Layout& layout) {
+  VerifiedRun run;
+  train(layout, fmt::format("{}/{:02}-{}", workplace_->path(), ++children_, to_string(layout)),
+        stop_after(arguments_.steps), run);
+  return run;
+}
+
+VerifiedRun Verification::resumed(const Layout& first, const Layout& next) {
+  VerifiedRun run;
+  const std::string stopped =
+      fmt::format("{}/{:02}-{}-stopped", workplace_->path(), ++children_, to_string(first));
+  auto options = stop_after(arguments_.resume_at);
+  options.insert(options.end(), {"--out", stopped + "/run"});
+  train(first, stopped, options, run);
+  if (run.difference) return run;
+  options = stop_after(arguments_.steps);
+  options.insert(options.end(), {"--resume", stopped + "/run"});
+  train(next, fmt::format("{}/{:02}-{}-resumed", workplace_->path(), ++children_, to_string(next)), options,
+        run);
+  return run;
+}
+
+void Verification::add(const std::string& name, VerifiedRun run) {
+  run.name = name;
+  if (!run.difference && !runs_.empty()) {
+    run.difference = first_difference(runs_[0].trace, run.trace);
+    run.first_side = runs_[0].name;
+    run.second_side = name;
+  }
+  if (!arguments_.output.quiet)
+    log_info(fmt::format("{}: {} steps, {}", name, run.trace.steps.size(),
+                         run.difference ? "DIFFERENT" : "identical"));
+  runs_.push_back(std::move(run));
+}
+
+std::string Verification::table() const {
+  size_t width = std::string("layout").size();
+  for (const auto& run : runs_) width = std::max(width, run.name.size());
+  std::string text = fmt::format("{:<{}}  {:>6}  {:>10}  {:<16}  {}\n", "layout", width, "steps", "samples/s",
+                                 "params hash", "verdict");
+  for (const auto& run : runs_) {
+    const auto speed = run.report.find("samples_per_second");
+    text += fmt::format("{:<{}}  {:>6}  {:>10}  {:<16}  {}\n", run.name, width, run.trace.steps.size(),
+                        speed == run.report.end() ? "-" : fmt::format("{:.1f}", speed->get<double>()),
+                        run.report.at("params_hash").get<std::string>(),
+                        run.difference ? "different" : "identical");
+  }
+  for (const auto& run : runs_)
+    if (run.difference)
+      return text + difference_text(run) + fmt::format("traces are in {}\n", workplace_->path());
+  return text +
+         fmt::format(
+             "identical in {} runs: loss and gradient norm of every step, all parameters and optimizer "
+             "state behind it, and evaluations\n",
+             runs_.size());
+}
+
+Json Verification::json() const {
+  Json json;
+  json["identical"] = identical();
+  for (const auto& run : runs_) {
+    Json entry = {{"layout", run.name}, {"steps", run.trace.steps.size()}, {"identical", !run.difference}};
+    for (const char* field : {"samples_per_second", "params_hash", "state_hash", "world_size"})
+      if (run.report.contains(field)) entry[field] = run.report[field];
+    if (const auto& difference = run.difference)
+      entry["difference"] = {{"step", difference->step},
+                             {"name", difference->name},
+                             {"first", difference->first},
+                             {"here", difference->second},
+                             {"more", difference->more}};
+    json["runs"].push_back(std::move(entry));
+  }
+  if (!identical()) json["traces"] = workplace_->path();
+  return json;
+}
+
+int verify(const VerifyArguments& arguments) {
+  Verification verification(arguments);
+  verification.run();
+  write_result(arguments.output.json ? verification.json().dump() + "\n" : verification.table());
+  return static_cast<int>(verification.identical() ? ExitCode::done : ExitCode::internal);
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& program, CommandAction& selected) {
+  auto& command = add_subcommand(
+      program, "verify",
+      "Trains a config in several layouts and proves that all have the same bits, or shows where they part",
+      "  lockstep verify configs/mnist_lenet.textproto --data-dir DIR --layouts \"dp=1; dp=2; dp=4\" --steps "
+      "50");
+  const auto arguments = std::make_shared<VerifyArguments>();
+  arguments->config.add_to(command, /*with_data=*/true);
+  command
+      .add_option("--layouts", arguments->layouts,
+                  "Layouts, separated by ';'; the first is what others are compared with")
+      ->type_name("LIST")
+      ->required();
+  command
+      .add_option("--steps", arguments->steps, "Only the first so many steps of the run; left out: all of it")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command
+      .add_option("--resume-at", arguments->resume_at,
+                  "Also stop each layout after so many steps and resume it in the next one of the list")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command.add_option("--out", arguments->directory, "Empty folder that keeps every run's trace and output")
+      ->type_name("DIR");
+  arguments->output.add_to(command);
+  command.callback([&selected, arguments] { selected = [arguments] { return verify(*arguments); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,152 @@
+#include "train/run_output.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "lockstep/error.h"
+#include "train/run_recorder.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMetricsFile = "metrics.jsonl";
+constexpr const char* kConfigFile = "config.effective.textproto";
+constexpr const char* kCheckpointFolder = "checkpoints";
+
+void write_file(const fs::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text << std::flush;
+  if (!file) throw IoError(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+}
+
+bool holds_something(const fs::path& path) {
+  std::error_code unknown;  // a folder that cannot be read is reported where it is opened
+  return fs::is_directory(path, unknown) ? !fs::is_empty(path, unknown) : fs::exists(path, unknown);
+}
+
+}  // namespace
+
+RunOutput::RunOutput(const RunOutputOptions& options, Worker& worker) : options_(options), worker_(worker) {}
+
+RunOutput::~RunOutput() {
+  if (progress_) set_before_log({});
+}
+
+void RunOutput::check_directory(const std::string& directory, const RunConfig& config) {
+  if (directory.empty() || config.checkpoint.resume == ResumePolicy::automatic) return;
+  std::error_code unknown;
+  if (fs::exists(directory, unknown) && !fs::is_directory(directory, unknown))
+    throw ConfigError(fmt::format("--out {}: is a file; name a folder", directory));
+  for (const char* name : {kMetricsFile, kCheckpointFolder})
+    if (holds_something(fs::path(directory) / name))
+      throw ConfigError(
+          fmt::format("--out {} holds a run already ({}). Go on with it by --resume auto, name another "
+                      "folder, or remove this one",
+                      directory, name));
+}
+
+void RunOutput::show_start() {
+  const auto& compiled = worker_.compiled();
+  const auto& config = compiled.config();
+  const int workers = compiled.division().workers;
+  std::string text = fmt::format("{} worker{}, data parallel, {} reduction; model of {} parameters\n",
+                                 workers, workers == 1 ? "" : "s",
+                                 config.parallel.reduction == Reduction::fast ? "FAST" : "REPRODUCIBLE",
+                                 compiled.graph().parameter_count());
+  text += describe(compiled.division()) + "\n";
+  if (config.parallel.reduction == Reduction::fast && config.trainer.virtual_replicas > 1)
+    text += "trainer.virtual_replicas is unused under FAST\n";
+  text += fmt::format("training data: {}\n", worker_.train_data().description());
+  if (worker_.has_eval_data())
+    text += fmt::format("evaluation data: {}\n", worker_.eval_data().description());
+  const double epochs = static_cast<double>(worker_.total_steps()) *
+                        static_cast<double>(config.trainer.global_batch) /
+                        static_cast<double>(worker_.train_data().size());
+  text += fmt::format("{} steps, {:.2f} epochs\n", worker_.total_steps(), epochs);
+  text += fmt::format("memory of each worker ({}):\n{}", worker_.device().description(),
+                      describe(worker_.programs().combined()));
+  message(text);
+}
+
+void RunOutput::open(int64_t first_step) {
+  const auto& config = worker_.compiled().config();
+  if (!options_.directory.empty()) {
+    std::error_code error;
+    fs::create_directories(options_.directory, error);
+    if (error)
+      throw IoError(fmt::format("cannot make the folder {}: {}", options_.directory, error.message()));
+    const fs::path directory(options_.directory);
+    write_file(directory / kConfigFile, config.effective_text);
+    std::optional<int64_t> resume_step;
+    if (config.checkpoint.resume != ResumePolicy::never) resume_step = first_step;
+    metrics_ = std::make_unique<MetricsWriter>((directory / kMetricsFile).string(), resume_step);
+    if (const auto& dropped = metrics_->dropped(); dropped.later + dropped.damaged > 0)
+      message(fmt::format("{}: dropped {} lines of steps behind step {} and {} damaged ones", kMetricsFile,
+                          dropped.later, first_step, dropped.damaged));
+  }
+  progress_.emplace(ProgressOptions{.total = worker_.total_steps(),
+                                    .first = first_step,
+                                    .enabled = !options_.quiet && config.metrics.progress});
+  set_before_log([this] { progress_->clear(); });
+}
+
+void RunOutput::message(const std::string& text) {
+  if (options_.quiet) return;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    log_info(std::string_view(text).substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+void RunOutput::step(const StepRecord& record) {
+  const auto& config = worker_.compiled().config();
+  if (metrics_ &&
+      (record.step % config.metrics.log_every_steps == 0 || record.step == worker_.total_steps())) {
+    const double samples = static_cast<double>(config.trainer.global_batch);
+    std::vector<NamedMetric> metrics = {{"loss", record.loss},
+                                   {"learning_rate", record.learning_rate},
+                                   {"grad_norm", record.gradient_norm},
+                                   {"step_ms", record.step_ms},
+                                   {"exposed_comm_ms", record.exposed_communication_ms},
+                                   {"data_wait_ms", record.data_wait_ms}};
+    if (record.step_ms > 0) metrics.emplace_back("samples_per_second", samples / record.step_ms * 1000);
+    if (is_classifier(worker_.compiled().graph()) && record.count > 0)
+      metrics.emplace_back("accuracy", record.correct / record.count);
+    metrics_->write(record.step, metrics);
+  }
+  progress_->update(record.step, fmt::format("loss {:.4f}", record.loss));
+}
+
+void RunOutput::evaluation(const EvaluationRecord& record) {
+  const bool classifier = is_classifier(worker_.compiled().graph());
+  if (metrics_) {
+    std::vector<NamedMetric> metrics = {{"eval_loss", record.loss}, {"eval_ms", record.milliseconds}};
+    if (classifier) metrics.emplace_back("eval_accuracy", record.accuracy);
+    metrics_->write(record.step, metrics);
+  }
+  message(fmt::format("step {}: evaluation loss {:.4f}{}", record.step, record.loss,
+                      classifier ? fmt::format(", accuracy {:.2f} %", 100 * record.accuracy) : ""));
+}
+
+void RunOutput::checkpoint(int64_t, const std::string& path) {
+  // A checkpoint never outlives the metrics that led to it.
+  if (metrics_) metrics_->sync();
+  message(fmt::format("saved {}", path));
+}
+
+void RunOutput::finish() {
+  if (progress_) progress_->finish();
+  if (metrics_) metrics_->finish();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+#include "train/session.h"
+
+#include <fmt/format.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "base/text.h"
+#include "train/agreement.h"
+#include "train/run_output.h"
+#include "train/run_recorder.h"
+#include "train/trace.h"
+
+namespace lockstep {
+namespace {
+
+/// Since the process was started, by the kernel's clock ticks: libraries that load before main count too.
+double process_age_ms() {
+  // The name, in parentheses, may hold blanks; the 20th field behind it is the start in ticks since the
+  // system's boot.
+  const std::string stat = read_text_file("/proc/self/stat");
+  const auto fields = split(trim(std::string_view(stat).substr(stat.rfind(')') + 1)), ' ');
+  const double started_seconds =
+      std::strtod(fields.at(19).c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return 1000 * (static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started_seconds);
+}
+
+/// Runs `action` on rank 0 alone; where it throws, all ranks throw alike.
+void on_first_rank(World& world, const std::function<void()>& action) {
+  std::exception_ptr failure;
+  if (world.rank() == 0) {
+    try {
+      action();
+    } catch (const std::exception&) {
+      failure = std::current_exception();
+    }
+  }
+  agree_on_outcome(world.communicator(), failure, std::chrono::minutes(5));
+}
+
+}  // namespace
+
+SessionResult train_session(World& world, const SessionOptions& options) {
+  const bool first = world.rank() == 0;
+  const auto worker = start_worker(world.communicator(), [&] {
+    RunConfig config = options.load_config();
+    // Only rank 0 writes there, and on other hosts the folder may be another one.
+    if (first) RunOutput::check_directory(options.output_directory, config);
+    return config;
+  });
+
+  RunOutput output({.directory = options.output_directory, .quiet = options.quiet}, *worker);
+  RunRecorder recorder(*worker);
+  std::optional<TraceWriter> trace;
+  TrainerEvents events;
+  events.on_step = [&](const StepRecord& record) {
+    recorder.add(record);
+    if (trace) trace->add(record, *worker);
+    if (first) output.step(record);
+    if (options.on_step) options.on_step(record);
+  };
+  events.on_evaluation = [&](const EvaluationRecord& record) {
+    if (trace) trace->add(record);
+    if (first) output.evaluation(record);
+  };
+  events.on_checkpoint = [&](int64_t step, const std::string& path) {
+    if (first) output.checkpoint(step, path);
+  };
+  events.on_message = [&](const std::string& text) {
+    if (first) output.message(text);
+  };
+
+  Trainer* running = nullptr;
+  TrainerRunOptions run_options{
+      .output_directory = options.output_directory, .stop_requested = [&] {
+        // Asked before each step; a step takes part in the stop that follows it.
+        return (options.stop_after > 0 && running->next_step() + 1 >= options.stop_after) ||
+               (options.stop_requested && options.stop_requested());
+      }};
+  Trainer trainer(*worker, world.communicator(), std::move(events), std::move(run_options));
+  running = &trainer;
+  if (first) output.show_start();
+  trainer.prepare();
+  if (options.stop_after > 0 && trainer.next_step() >= options.stop_after)
+    throw CollectiveError(
+        fmt::format("--stop-after {}: the run has {} steps already", options.stop_after, trainer.next_step()),
+        ExitCode::usage);
+  on_first_rank(world, [&] { output.open(trainer.next_step()); });
+  if (!options.trace_directory.empty()) trace.emplace(options.trace_directory, world.rank());
+
+  recorder.set_startup_ms(process_age_ms());
+  const TrainingOutcome outcome = trainer.run();
+  if (first) output.finish();
+  return {.report = recorder.report(world.communicator(), outcome), .stopped = outcome.stopped};
+}
+
+}  // namespace lockstep
