@@ -24,10 +24,19 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Fault = FaultyFileSystem::Fault;
 
+/// The newest checkpoint; every other one that looks complete must be so too.
 std::optional<Checkpoint> latest(const std::string& directory) {
-  return load_latest_valid(directory, [](const std::string& path, const std::string& reason) {
+  const auto fail = [](const std::string& path, const std::string& reason) {
     ADD_FAILURE() << path << " looks complete and is not: " << reason;
-  });
+  };
+  for (const auto& found : find_checkpoints(directory)) {
+    try {
+      Checkpoint{found.path};
+    } catch (const Error& error) {
+      fail(found.path, error.what());
+    }
+  }
+  return load_latest_valid(directory, fail);
 }
 
 TEST(CheckpointWriter, ReplacesACheckpointOfTheSameStep) {
@@ -107,9 +116,9 @@ TEST(FileSystem, PathsThatCannotBeAreNamed) {
               HasSubstr("absent/x"));
 }
 
-/// Saves step 1, then `step` with a fault at each operation in turn. Whatever happens, the newest complete
-/// checkpoint loads, and the next writer works and leaves nothing behind.
-void survive_every_fault(Fault fault, bool power_failure, int64_t step) {
+/// Saves step 1, then `step`, keeping `keep`, with a fault at each operation in turn. Whatever happens, the
+/// newest complete checkpoint loads, and the next writer works and leaves nothing behind.
+void survive_every_fault(Fault fault, bool power_failure, int64_t step, int keep) {
   for (int at = 1;; ++at) {
     SCOPED_TRACE("fault at operation " + std::to_string(at));
     const TemporaryDirectory folder;
@@ -118,7 +127,7 @@ void survive_every_fault(Fault fault, bool power_failure, int64_t step) {
     FaultyFileSystem files(fault, at);
     bool returned = false;
     try {
-      save(directory, step, SmallState(2), 1, files);
+      save(directory, step, SmallState(2), keep, files);
       returned = true;
     } catch (const IoError&) {
       ASSERT_EQ(fault, Fault::error);
@@ -148,18 +157,17 @@ void survive_every_fault(Fault fault, bool power_failure, int64_t step) {
   }
 }
 
-TEST(CheckpointWriter, SurvivesAnErrorAtEveryOperation) { survive_every_fault(Fault::error, false, 2); }
-TEST(CheckpointWriter, SurvivesAKillAtEveryOperation) { survive_every_fault(Fault::crash, false, 2); }
-TEST(CheckpointWriter, SurvivesAPowerFailureAtEveryOperation) { survive_every_fault(Fault::crash, true, 2); }
-TEST(CheckpointWriter, SurvivesAnErrorAtEveryOperationOfAReplacement) {
-  survive_every_fault(Fault::error, false, 1);
-}
-TEST(CheckpointWriter, SurvivesAKillAtEveryOperationOfAReplacement) {
-  survive_every_fault(Fault::crash, false, 1);
-}
-TEST(CheckpointWriter, SurvivesAPowerFailureAtEveryOperationOfAReplacement) {
-  survive_every_fault(Fault::crash, true, 1);
-}
+class EveryFault : public ::testing::TestWithParam<std::tuple<int64_t, int>> {
+ protected:
+  int64_t step_ = std::get<0>(GetParam());  // 1: replaces the first checkpoint; 2: stands beside it
+  int keep_ = std::get<1>(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(StepAndKeep, EveryFault,
+                         ::testing::Combine(::testing::Values(1, 2), ::testing::Values(0, 1)));
+
+TEST_P(EveryFault, SurvivesAnError) { survive_every_fault(Fault::error, false, step_, keep_); }
+TEST_P(EveryFault, SurvivesAKill) { survive_every_fault(Fault::crash, false, step_, keep_); }
+TEST_P(EveryFault, SurvivesAPowerFailure) { survive_every_fault(Fault::crash, true, step_, keep_); }
 
 }  // namespace
 }  // namespace lockstep

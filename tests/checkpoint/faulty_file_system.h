@@ -71,7 +71,12 @@ class FaultyFileSystem : public FileSystem {
       }
   }
   void remove_all(const std::string& path) override {
-    before();
+    try {
+      before();
+    } catch (...) {
+      if (operations_ == at_operation_) remove_one_file(path);
+      throw;
+    }
     real_.remove_all(path);
   }
   int64_t free_bytes(const std::string& path) override {
@@ -114,6 +119,16 @@ class FaultyFileSystem : public FileSystem {
 
   static std::string parent(const std::string& path) {
     return std::filesystem::path(path).parent_path().string();
+  }
+
+  /// What a removal that was interrupted has done.
+  static void remove_one_file(const std::string& path) {
+    std::error_code nothing_there;
+    for (const auto& entry : std::filesystem::directory_iterator(path, nothing_there))
+      if (entry.path().filename() != "manifest.json") {
+        std::filesystem::remove(entry.path());
+        return;
+      }
   }
 
   void before() {
