@@ -90,6 +90,8 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
   omp_set_num_threads(config.parallel.intra_op_threads);
   compiled_ = std::make_unique<CompiledRun>(config, options.world_size);
   programs_ = compiled_->compile(options.rank);
+  // One proof serves all: the ranks agree on the hash of what rank 0 has proven.
+  if (options.rank == 0) compiled_->check();
   data_ = open_datasets(config.data);
   check_data_fits_model(*data_.train, compiled_->graph());
   total_steps_ = lockstep::total_steps(config.trainer, data_.train->size());
