@@ -20,7 +20,7 @@ enum class NonFinitePolicy { locate, stop, ignore };
 struct TrainerOptions {
   int64_t global_batch = 0;        ///< samples per optimizer step, over all workers
   int64_t micro_batch = 0;         ///< upper bound of samples per forward pass; 0: the whole leaf
-  int virtual_replicas = 0;        ///< leaves of the gradient tree; 0: see resolved_virtual_replicas
+  int virtual_replicas = 0;        ///< leaves of the gradient tree; 0: see resolved_virtual_replicas. Never 0 once read
   int64_t steps = 0;               ///< 0 where epochs are given
   double epochs = 0;
   uint64_t seed = 1;
@@ -28,6 +28,7 @@ struct TrainerOptions {
   int64_t eval_every_steps = 0;    ///< 0: only at the end
   bool eval_at_end = true;
   NonFinitePolicy nonfinite = NonFinitePolicy::locate;
+  bool operator==(const TrainerOptions&) const = default;
 };
 
 /// A whole run, in the plain options of each module: what a config becomes. No protobuf here.
@@ -41,11 +42,13 @@ struct RunConfig {
   CheckpointOptions checkpoint;
   MetricsOptions metrics;
 
-  std::string effective_text;      ///< the config with every default filled in, as text proto: config.effective.textproto
-  uint64_t config_hash = 0;        ///< of everything
-  uint64_t math_hash = 0;          ///< of what decides the numbers; see design: model, data selection, trainer, optimizer,
-                                   ///< precision, reduction, virtual replicas; not layout, devices, paths, metrics
-  std::vector<std::pair<std::string, std::string>> math_fields;  ///< "trainer.seed" -> "7", ...: to name what differs
+  std::string effective_text;   ///< config.effective.textproto: every default filled in, reads back as the same run
+  uint64_t config_hash = 0;     ///< of everything
+  uint64_t math_hash = 0;       ///< of math_fields
+  /// What decides the numbers, by name ("trainer.seed" -> "7"): the layers of the model however they were written, data
+  /// selection, trainer, optimizer, precision, reduction and, under REPRODUCIBLE, virtual replicas, micro-batch size and
+  /// threads per op. Not layout, devices, folders, metrics, or how often the run is evaluated and saved.
+  std::vector<std::pair<std::string, std::string>> math_fields;
 };
 
 /// virtual_replicas as stated, or the largest power of two up to 8 that divides global_batch.
@@ -56,7 +59,8 @@ int resolved_virtual_replicas(const TrainerOptions& options);
 RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides);
 RunConfig parse_run_config(const std::string& text, const std::string& name, const std::vector<std::string>& overrides);
 
-/// The model as text proto of plain layers (presets and repeated blocks expanded), and back: `config print --expand`.
+/// The model as text proto of plain layers (presets and repeated blocks expanded; a `Model` of lockstep.proto), and back.
+/// Checks what a config's reader checks, not shapes: make_graph does.
 std::string model_to_text(const ModelSpec& model);
 ModelSpec model_from_text(const std::string& text, const std::string& name);
 

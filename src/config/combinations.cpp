@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "config/schema.h"
+#include "lockstep/error.h"
+#include "parallel/batch_division.h"
+
+namespace lockstep {
+namespace {
+
+const ModelInput* find_input(const ModelSpec& model, const std::string& name) {
+  for (const auto& input : model.inputs)
+    if (input.name == name) return &input;
+  return nullptr;
+}
+
+void check_fields(const ModelSpec& model, const Document& document, const std::string& kind,
+                  const std::string& field) {
+  for (const auto& input : model.inputs)
+    if (input.name != field && input.name != "label")
+      document.refuse(
+          kind, fmt::format("its samples have the fields '{}' and 'label', but the model reads '{}'", field,
+                            input.name));
+}
+
+/// Tokens per sample: as the model takes them, and as stated where something is stated.
+template <class Kind>
+void fit_context(Kind& kind, const ModelSpec& model, const Document& document, const std::string& path) {
+  const auto* tokens = find_input(model, "tokens");
+  const bool sequence = tokens && tokens->spec.shape.rank() == 1;
+  if (!kind.has_context()) {
+    if (!sequence)
+      document.refuse(path, "is required, since the model has no input 'tokens' of one dimension");
+    kind.set_context(tokens->spec.shape[0]);
+  } else if (sequence && kind.context() != tokens->spec.shape[0]) {
+    document.refuse(
+        path, fmt::format("is {}, but the model takes {} tokens", kind.context(), tokens->spec.shape[0]));
+  }
+}
+
+void fit_synthetic(schema::Synthetic& data, const ModelSpec& model, const Document& document) {
+  const std::string path = "data.synthetic";
+  if (find_input(model, "tokens")) {
+    check_fields(model, document, path, "tokens");
+    if (data.shape_size() > 0)
+      document.refuse(path + ".shape", "is for images, but the model reads 'tokens'");
+    fit_context(data, model, document, path + ".context");
+    return;
+  }
+  check_fields(model, document, path, "image");
+  if (data.has_context())
+    document.refuse(path + ".context", "is for tokens, but the model does not read 'tokens'");
+  const auto* image = find_input(model, "image");
+  if (data.shape_size() == 0) {
+    if (!image) document.refuse(path + ".shape", "is required, since the model has no input 'image'");
+    for (const int64_t dim : image->spec.shape.dims()) data.add_shape(dim);
+  }
+  const Shape shape(std::vector<int64_t>(data.shape().begin(), data.shape().end()));
+  if (image && shape != image->spec.shape)
+    document.refuse(path + ".shape", fmt::format("is {}, but the model's input 'image' is {}",
+                                                 shape.to_string(), image->spec.shape.to_string()));
+}
+
+void check_range(const schema::SampleRange& range, const Document& document, const std::string& path) {
+  if (range.end() != -1 && range.end() <= range.begin())
+    document.refuse(
+        path, fmt::format("[{}, {}) holds no samples; end must be above begin, or -1 for the last sample",
+                          range.begin(), range.end()));
+}
+
+void check_data(const schema::Data& data, const Document& document) {
+  if (data.has_idx()) {
+    check_range(data.idx().train_range(), document, "data.idx.train_range");
+    check_range(data.idx().eval_range(), document, "data.idx.eval_range");
+  }
+  if (data.prefetch_threads() == 0 && data.prefetch_depth() != schema::Data().prefetch_depth())
+    document.refuse("data.prefetch_depth", "is ignored with prefetch_threads: 0; leave it out");
+}
+
+void check_division(const schema::RunConfig& config, const Document& document) {
+  const auto& trainer = config.trainer();
+  const auto& parallel = config.parallel();
+  const bool reproducible = parallel.reduction() == schema::Parallel::REPRODUCIBLE;
+  const int workers =
+      std::max(1, parallel.data_parallel());  // where none are stated, the trainer checks them
+  const bool too_many = reproducible && workers > trainer.virtual_replicas();
+  try {
+    divide_batch(trainer.global_batch(), trainer.micro_batch(), trainer.virtual_replicas(),
+                 static_cast<Reduction>(parallel.reduction()), workers);
+  } catch (const ConfigError& error) {
+    const char* culprit = too_many ? "parallel.data_parallel" : "trainer.global_batch";
+    throw ConfigError(fmt::format("{}: {}", document.where(culprit), error.what()));
+  }
+  if (reproducible && parallel.algorithm() != schema::Parallel::AUTOMATIC)
+    document.refuse("parallel.algorithm",
+                    "is ignored under REPRODUCIBLE, which has an order of its own; leave it out, or "
+                    "use parallel.reduction: FAST");
+}
+
+void check_optimizer(const schema::RunConfig& config, const Document& document) {
+  const auto& optimizer = config.optimizer();
+  if (optimizer.has_sgd() && optimizer.sgd().nesterov() && optimizer.sgd().momentum() == 0)
+    document.refuse("optimizer.sgd.nesterov", "needs momentum; set optimizer.sgd.momentum, such as 0.9");
+  if (optimizer.decay_norm_and_bias() && optimizer.weight_decay() == 0)
+    document.refuse("optimizer.decay_norm_and_bias", "is ignored without optimizer.weight_decay");
+  const auto& schedule = optimizer.schedule();
+  if (schedule.has_cosine() && schedule.cosine().minimum() > optimizer.learning_rate())
+    document.refuse("optimizer.schedule.cosine.minimum",
+                    fmt::format("is {}, above optimizer.learning_rate = {}, which it falls from",
+                                exact(schedule.cosine().minimum()), exact(optimizer.learning_rate())));
+  if (config.trainer().has_steps() && schedule.warmup_steps() > config.trainer().steps())
+    document.refuse(
+        "optimizer.schedule.warmup_steps",
+        fmt::format(
+            "the warm-up of {} steps is longer than the run of trainer.steps = {}; it may have at most "
+            "as many",
+            schedule.warmup_steps(), config.trainer().steps()));
+}
+
+void check_checkpoint(const schema::Checkpoint& checkpoint, const Document& document) {
+  const bool resumes = checkpoint.has_resume_path() || checkpoint.resume_automatic();
+  if (checkpoint.has_resume_path() && checkpoint.resume_path().empty())
+    document.refuse("checkpoint.resume_path",
+                    "must not be empty; name a checkpoint's folder, or leave it out");
+  if (checkpoint.allow_config_change() && !resumes)
+    document.refuse("checkpoint.allow_config_change",
+                    "is ignored where nothing is resumed; state resume_path or "
+                    "resume_automatic too");
+  if (checkpoint.keep() != schema::Checkpoint().keep() && checkpoint.every_steps() == 0 &&
+      !checkpoint.at_end())
+    document.refuse("checkpoint.keep",
+                    "is ignored where nothing is saved; set checkpoint.every_steps or at_end");
+}
+
+}  // namespace
+
+void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Document& document) {
+  if (data.has_idx()) check_fields(model, document, "data.idx", "image");
+  if (data.has_text()) {
+    check_fields(model, document, "data.text", "tokens");
+    fit_context(*data.mutable_text(), model, document, "data.text.context");
+  }
+  if (data.has_synthetic()) fit_synthetic(*data.mutable_synthetic(), model, document);
+}
+
+void check_combinations(const schema::RunConfig& config, const Document& document) {
+  const auto compute = config.precision().compute();
+  if (compute != schema::Precision::FLOAT32)
+    document.refuse("precision.compute", fmt::format("{} is not available yet; FLOAT32 works",
+                                                     schema::Precision::Type_Name(compute)));
+  check_data(config.data(), document);
+  check_division(config, document);
+  check_optimizer(config, document);
+  check_checkpoint(config.checkpoint(), document);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "config/schema.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+// Enumerators are converted by number.
+static_assert(int{schema::Trainer::LOCATE} == static_cast<int>(NonFinitePolicy::locate));
+static_assert(int{schema::Trainer::STOP} == static_cast<int>(NonFinitePolicy::stop));
+static_assert(int{schema::Trainer::IGNORE} == static_cast<int>(NonFinitePolicy::ignore));
+static_assert(int{schema::Parallel::FAST} == static_cast<int>(Reduction::fast));
+static_assert(int{schema::Parallel::REPRODUCIBLE} == static_cast<int>(Reduction::reproducible));
+static_assert(int{schema::Parallel::AUTOMATIC} == static_cast<int>(AllReduceAlgorithm::automatic));
+static_assert(int{schema::Parallel::LIBRARY} == static_cast<int>(AllReduceAlgorithm::library));
+static_assert(int{schema::Parallel::RING} == static_cast<int>(AllReduceAlgorithm::ring));
+static_assert(int{schema::Pool2d::MAX} == static_cast<int>(PoolKind::max));
+static_assert(int{schema::Pool2d::AVERAGE} == static_cast<int>(PoolKind::average));
+
+DataOptions convert_data(const schema::Data& data) {
+  DataOptions options{.directory = data.directory(),
+                      .shuffle = data.shuffle(),
+                      .prefetch_threads = data.prefetch_threads(),
+                      .prefetch_depth = data.prefetch_depth()};
+  if (data.has_idx()) {
+    const auto& idx = data.idx();
+    options.kind = DataKind::idx;
+    options.train_images = idx.train_images();
+    options.train_labels = idx.train_labels();
+    options.eval_images = idx.eval_images();
+    options.eval_labels = idx.eval_labels();
+    options.train_range = {idx.train_range().begin(), idx.train_range().end()};
+    options.eval_range = {idx.eval_range().begin(), idx.eval_range().end()};
+    options.mean = idx.mean();
+    options.deviation = idx.deviation();
+  } else if (data.has_text()) {
+    options.kind = DataKind::text;
+    options.text_file = data.text().file();
+    options.context = data.text().context();
+    options.train_fraction = data.text().train_fraction();
+  } else {
+    const auto& synthetic = data.synthetic();
+    options.kind = DataKind::synthetic;
+    options.samples = synthetic.samples();
+    options.eval_samples = synthetic.eval_samples();
+    options.classes = synthetic.classes();
+    options.shape = fmt::format("{}", fmt::join(synthetic.shape(), ","));
+    options.context = synthetic.context();
+    options.seed = synthetic.seed();
+  }
+  return options;
+}
+
+OptimizerOptions convert_optimizer(const schema::Optimizer& optimizer) {
+  OptimizerOptions options{.learning_rate = optimizer.learning_rate(),
+                           .weight_decay = optimizer.weight_decay(),
+                           .decay_norm_and_bias = optimizer.decay_norm_and_bias()};
+  if (optimizer.has_sgd()) {
+    options.kind = OptimizerKind::sgd;
+    options.momentum = optimizer.sgd().momentum();
+    options.nesterov = optimizer.sgd().nesterov();
+  } else {
+    const auto& adam = optimizer.has_adam() ? optimizer.adam() : optimizer.adamw();
+    options.kind = optimizer.has_adam() ? OptimizerKind::adam : OptimizerKind::adamw;
+    options.beta1 = adam.beta1();
+    options.beta2 = adam.beta2();
+    options.epsilon = adam.epsilon();
+  }
+  return options;
+}
+
+TrainerOptions convert_trainer(const schema::Trainer& trainer) {
+  return {.global_batch = trainer.global_batch(),
+          .micro_batch = trainer.micro_batch(),
+          .virtual_replicas = trainer.virtual_replicas(),
+          .steps = trainer.steps(),
+          .epochs = trainer.epochs(),
+          .seed = trainer.seed(),
+          .clip_norm = trainer.clip_norm(),
+          .eval_every_steps = trainer.eval_every_steps(),
+          .eval_at_end = trainer.eval_at_end(),
+          .nonfinite = static_cast<NonFinitePolicy>(trainer.nonfinite())};
+}
+
+ScheduleOptions convert_schedule(const schema::Schedule& schedule) {
+  return {.kind = schedule.has_cosine() ? ScheduleKind::cosine : ScheduleKind::constant,
+          .warmup_steps = schedule.warmup_steps(),
+          .minimum = schedule.cosine().minimum()};
+}
+
+ParallelOptions convert_parallel(const schema::Parallel& parallel) {
+  return {.sync = SyncKind::all_reduce,
+          .reduction = static_cast<Reduction>(parallel.reduction()),
+          .algorithm = static_cast<AllReduceAlgorithm>(parallel.algorithm()),
+          .bucket_bytes = parallel.bucket_bytes(),
+          .data_parallel = parallel.data_parallel(),
+          .intra_op_threads = parallel.intra_op_threads()};
+}
+
+CheckpointOptions convert_checkpoint(const schema::Checkpoint& checkpoint) {
+  return {.every_steps = checkpoint.every_steps(),
+          .at_end = checkpoint.at_end(),
+          .keep = checkpoint.keep(),
+          .resume = checkpoint.has_resume_path()    ? ResumePolicy::path
+                    : checkpoint.resume_automatic() ? ResumePolicy::automatic
+                                                    : ResumePolicy::never,
+          .resume_path = checkpoint.resume_path(),
+          .allow_config_change = checkpoint.allow_config_change()};
+}
+
+}  // namespace
+
+RunConfig convert(const schema::RunConfig& config, ModelSpec model) {
+  RunConfig run;
+  run.model = std::move(model);
+  run.data = convert_data(config.data());
+  run.trainer = convert_trainer(config.trainer());
+  run.optimizer = convert_optimizer(config.optimizer());
+  run.schedule = convert_schedule(config.optimizer().schedule());
+  run.parallel = convert_parallel(config.parallel());
+  run.checkpoint = convert_checkpoint(config.checkpoint());
+  run.metrics = {.log_every_steps = config.metrics().log_every_steps(),
+                 .progress = config.metrics().progress()};
+  return run;
+}
+
+}  // namespace lockstep

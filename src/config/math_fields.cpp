@@ -1,0 +1,91 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "config/schema.h"
+#include "lockstep/error.h"
+#include "parallel/batch_division.h"
+
+namespace lockstep {
+namespace {
+
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+// Fields that decide when and where something happens, how fast, or what is shown, but no number. Everything
+// in `data`, `trainer`, `optimizer` and `precision` that is not listed here counts; of `parallel`, only what
+// is named below.
+constexpr std::string_view kWithoutEffect[] = {
+    "data.directory",           "data.prefetch_threads", "data.prefetch_depth",
+    "trainer.eval_every_steps", "trainer.eval_at_end",   "trainer.nonfinite",
+};
+// Left to the layout under FAST, which promises no bits; decisive under REPRODUCIBLE.
+constexpr std::string_view kReproducibleOnly[] = {"trainer.virtual_replicas", "parallel.intra_op_threads"};
+// Known by their last part, compressed or not, so that moving data changes nothing.
+constexpr std::string_view kFileNames[] = {"data.idx.train_images", "data.idx.train_labels",
+                                           "data.idx.eval_images", "data.idx.eval_labels", "data.text.file"};
+constexpr std::string_view kSections[] = {"data.", "trainer.", "optimizer.", "precision."};
+
+template <size_t n>
+bool contains(const std::string_view (&list)[n], std::string_view path) {
+  return std::find(std::begin(list), std::end(list), path) != std::end(list);
+}
+
+/// `value` is quoted, as text proto prints it.
+std::string file_identity(const std::string& value) {
+  std::string name = value.substr(1, value.size() - 2);
+  name = name.substr(name.rfind('/') + 1);
+  return name.ends_with(".gz") ? name.substr(0, name.size() - 3) : name;
+}
+
+/// What the upper bound comes to: two bounds that give the same micro-batch give the same numbers.
+int64_t actual_micro_batch(const schema::Trainer& trainer) {
+  return divide_batch(trainer.global_batch(), trainer.micro_batch(), trainer.virtual_replicas(),
+                      Reduction::reproducible, 1)
+      .micro_batch;
+}
+
+void add_model(const ModelSpec& model, Fields& fields) {
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  printer.SetUseShortRepeatedPrimitives(true);
+  schema::Model plain = plain_model(model);
+  const auto add = [&](const std::string& path, const google::protobuf::Message& message) {
+    std::string text;
+    ensure(printer.PrintToString(message, &text), "a layer could not be printed");
+    while (text.ends_with(' ')) text.pop_back();
+    fields.emplace_back(path, text);
+  };
+  for (auto& input : *plain.mutable_input()) {
+    const std::string path = "model.input." + input.name();
+    input.clear_name();
+    add(path, input);
+  }
+  for (auto& layer : *plain.mutable_layer()) {
+    const std::string path = "model.layer." + layer.name();
+    layer.clear_name();
+    add(path, layer);
+  }
+}
+
+}  // namespace
+
+Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
+  const bool reproducible = config.parallel().reduction() == schema::Parallel::REPRODUCIBLE;
+  Fields fields;
+  add_model(model, fields);
+  for (auto& [path, value] : flatten(config)) {
+    const bool in_section = std::any_of(std::begin(kSections), std::end(kSections),
+                                        [&](std::string_view section) { return path.starts_with(section); });
+    const bool counts = contains(kReproducibleOnly, path)
+                            ? reproducible
+                            : path == "parallel.reduction" || (in_section && !contains(kWithoutEffect, path));
+    if (!counts) continue;
+    if (contains(kFileNames, path)) value = file_identity(value);
+    if (path == "trainer.micro_batch" && reproducible)
+      value = std::to_string(actual_micro_batch(config.trainer()));
+    fields.emplace_back(std::move(path), std::move(value));
+  }
+  return fields;
+}
+
+}  // namespace lockstep

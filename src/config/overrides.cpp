@@ -1,0 +1,127 @@
+#include <fmt/format.h>
+#include <google/protobuf/io/tokenizer.h>
+
+#include <memory>
+
+#include "base/text.h"
+#include "config/schema.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::TextFormat;
+namespace io = google::protobuf::io;
+
+class Ignore : public io::ErrorCollector {
+ public:
+  void AddError(int, io::ColumnNumber, const std::string&) override {}
+};
+
+bool quoted(const std::string& value) {
+  return value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
+         value.back() == value.front();
+}
+
+/// Reads one value of `field`: into it, or behind its elements where it is repeated.
+bool read_value(const std::string& value, const FieldDescriptor& field, Message& message) {
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING && !quoted(value)) {
+    if (field.is_repeated())
+      message.GetReflection()->AddString(&message, &field, value);
+    else
+      message.GetReflection()->SetString(&message, &field, value);
+    return true;
+  }
+  Ignore ignore;
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&ignore);
+  parser.SetRecursionLimit(64);
+  return parser.ParseFieldValueFromString(value, &field, &message);
+}
+
+/// Reads "[a, b]" as all the elements of a repeated field.
+bool read_list(const std::string& value, const FieldDescriptor& field, Message& message) {
+  Ignore ignore;
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&ignore);
+  parser.SetRecursionLimit(64);
+  std::unique_ptr<Message> list(message.New());
+  if (!parser.ParseFromString(field.name() + ": " + value, list.get())) return false;
+  std::vector<const FieldDescriptor*> set;
+  list->GetReflection()->ListFields(*list, &set);
+  if (set.size() > 1 || (set.size() == 1 && set[0] != &field)) return false;  // "[1] other: 2"
+  message.GetReflection()->ClearField(&message, &field);
+  message.MergeFrom(*list);
+  return true;
+}
+
+bool read_element(const std::string& value, const FieldDescriptor& field, Message& message, int index) {
+  if (!read_value(value, field, message)) return false;
+  const auto* reflection = message.GetReflection();
+  reflection->SwapElements(&message, &field, index, reflection->FieldSize(message, &field) - 1);
+  reflection->RemoveLast(&message, &field);
+  return true;
+}
+
+}  // namespace
+
+void Document::apply(const std::string& assignment) {
+  const std::string context = "--set " + assignment;
+  const auto equals = assignment.find('=');
+  if (equals == std::string::npos)
+    throw ConfigError(fmt::format("{}: expected path=value, such as trainer.steps=100", context));
+  const std::string path(trim(std::string_view(assignment).substr(0, equals)));
+  const std::string value = assignment.substr(equals + 1);
+  const auto steps = parse_path(path, context);
+  if (steps.empty())
+    throw ConfigError(fmt::format("{}: expected path=value, such as trainer.steps=100", context));
+
+  Message* message = &root_;
+  std::string walked;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const auto& step = steps[i];
+    const auto* field = message->GetDescriptor()->FindFieldByName(step.name);
+    if (!field)
+      throw ConfigError(
+          fmt::format("{}: {}", context, no_such_field(step.name, *message->GetDescriptor(), walked)));
+    walked += (walked.empty() ? "" : ".") + step.name;
+    const auto* reflection = message->GetReflection();
+    if (step.index >= 0 && !field->is_repeated())
+      throw ConfigError(fmt::format("{}: {} is not a list; leave out [{}]", context, walked, step.index));
+    if (step.index >= 0) {
+      const int size = reflection->FieldSize(*message, field);
+      if (step.index >= size)
+        throw ConfigError(fmt::format("{}: {} has {} element{}, so there is no [{}]{}", context, walked, size,
+                                      size == 1 ? "" : "s", step.index, size ? "; they count from 0" : ""));
+      walked += fmt::format("[{}]", step.index);
+    }
+    if (i + 1 < steps.size()) {
+      if (!field->message_type())
+        throw ConfigError(
+            fmt::format("{}: {} takes {} and has no fields", context, walked, expected_value(*field)));
+      if (field->is_repeated() && step.index < 0)
+        throw ConfigError(fmt::format("{}: {} is a list; say which, as in {}[0]", context, walked, walked));
+      message = field->is_repeated() ? reflection->MutableRepeatedMessage(message, field, step.index)
+                                     : reflection->MutableMessage(message, field);
+      continue;
+    }
+    bool good;
+    if (!field->is_repeated()) {
+      reflection->ClearField(message, field);
+      good = read_value(value, *field, *message);
+    } else if (step.index >= 0) {
+      good = read_element(value, *field, *message, step.index);
+    } else {
+      good = read_list(value, *field, *message);
+    }
+    if (!good)
+      throw ConfigError(fmt::format("{}: {}: expected {}{}, found '{}'{}", context, walked,
+                                    field->is_repeated() && step.index < 0 ? "a list in [] of " : "",
+                                    expected_value(*field), value, did_you_mean(value, enumerators(*field))));
+  }
+  overrides_.push_back({walked, assignment});
+}
+
+}  // namespace lockstep

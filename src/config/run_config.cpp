@@ -1,0 +1,91 @@
+#include "config/run_config.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "config/schema.h"
+#include "lockstep/error.h"
+#include "model/graph.h"
+
+namespace lockstep {
+namespace {
+
+/// Reads at most a byte more than a config may have, so that a wrong file is refused before it fills memory.
+std::string read_config_file(const std::string& path) {
+  constexpr size_t kMost = (1 << 20) + 1;
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMost, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
+    const std::string reason = errno ? std::strerror(errno) : "not readable";
+    std::vector<std::string> names;
+    std::error_code ignored;
+    const std::filesystem::path wanted(path);
+    const auto folder = wanted.has_parent_path() ? wanted.parent_path() : std::filesystem::path(".");
+    for (auto entry = std::filesystem::directory_iterator(folder, ignored);
+         !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored))
+      if (entry->path().extension() == ".textproto") names.push_back(entry->path().filename().string());
+    throw ConfigError(fmt::format("cannot read the config {}: {}{}", path, reason,
+                                  did_you_mean(wanted.filename().string(), names)));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+uint64_t hash_of(const std::vector<std::pair<std::string, std::string>>& fields) {
+  uint64_t hash = fields.size();
+  for (const auto& [name, value] : fields)
+    hash = hash_combine(hash_combine(hash, hash64(name)), hash64(value));
+  return hash;
+}
+
+}  // namespace
+
+int resolved_virtual_replicas(const TrainerOptions& options) {
+  if (options.virtual_replicas > 0) return options.virtual_replicas;
+  int replicas = 8;
+  while (options.global_batch % replicas != 0) replicas /= 2;
+  return replicas;
+}
+
+RunConfig parse_run_config(const std::string& text, const std::string& name,
+                           const std::vector<std::string>& overrides) {
+  schema::RunConfig config;
+  Document document(config, text, name);
+  for (const auto& assignment : overrides) document.apply(assignment);
+  check_rules(document);
+  fill_defaults(config);
+  fill_preset_defaults(*config.mutable_model());
+  if (!config.trainer().has_virtual_replicas())
+    config.mutable_trainer()->set_virtual_replicas(
+        resolved_virtual_replicas({.global_batch = config.trainer().global_batch()}));
+
+  ModelSpec model = expand_model(config.model(), document, "model");
+  try {
+    make_graph(model);
+  } catch (const ConfigError& error) {
+    document.refuse("model", error.what());
+  }
+  fit_data_to_model(*config.mutable_data(), model, document);
+  check_combinations(config, document);
+
+  RunConfig run = convert(config, std::move(model));
+  run.effective_text = "# Every default is filled in; reads back as the same run.\n" + to_text(config);
+  run.config_hash = hash_of(flatten(config));
+  run.math_fields = math_fields(config, run.model);
+  run.math_hash = hash_of(run.math_fields);
+  return run;
+}
+
+RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse_run_config(read_config_file(path), path, overrides);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config_testing.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Overrides = std::vector<std::string>;
+
+struct Nonsense {
+  Overrides overrides;
+  const char* message;
+};
+
+/// Every value that makes no sense, with its full name and what is wrong with it.
+const std::vector<Nonsense> kNonsense = {
+    {{"format_version=2"}, "format_version: expected"},
+    {{"trainer.global_batch=0"}, "trainer.global_batch: expected"},
+    {{"trainer.global_batch=-4"}, "trainer.global_batch: expected"},
+    {{"trainer.global_batch=4611686018427387904"}, "trainer.global_batch: expected"},
+    {{"trainer.micro_batch=-1"}, "trainer.micro_batch: expected"},
+    {{"trainer.virtual_replicas=0"}, "trainer.virtual_replicas: expected"},
+    {{"trainer.virtual_replicas=-2"}, "trainer.virtual_replicas: expected"},
+    {{"trainer.virtual_replicas=3000000000"}, "trainer.virtual_replicas: expected"},
+    {{"trainer.steps=0"}, "trainer.steps: expected"},
+    {{"trainer.steps=-1"}, "trainer.steps: expected"},
+    {{"trainer.epochs=0"}, "trainer.epochs: expected"},
+    {{"trainer.epochs=nan"}, "trainer.epochs: expected a finite number, found nan"},
+    {{"trainer.epochs=inf"}, "trainer.epochs: expected a finite number, found inf"},
+    {{"trainer.epochs=1e999"}, "trainer.epochs: expected a finite number"},
+    {{"trainer.clip_norm=-1"}, "trainer.clip_norm: expected a number, at least 0, found -1"},
+    {{"trainer.clip_norm=nan"}, "trainer.clip_norm: expected a finite number"},
+    {{"trainer.eval_every_steps=-1"}, "trainer.eval_every_steps: expected"},
+    {{"optimizer.learning_rate=0"}, "optimizer.learning_rate: expected a number, above 0, found 0"},
+    {{"optimizer.learning_rate=-0.1"}, "optimizer.learning_rate: expected"},
+    {{"optimizer.learning_rate=-inf"}, "optimizer.learning_rate: expected a finite number"},
+    {{"optimizer.weight_decay=-1"}, "optimizer.weight_decay: expected"},
+    {{"optimizer.sgd.momentum=1"}, "optimizer.sgd.momentum: expected"},
+    {{"optimizer.sgd.momentum=-0.5"}, "optimizer.sgd.momentum: expected"},
+    {{"optimizer.sgd.nesterov=true"}, "optimizer.sgd.nesterov: needs momentum"},
+    {{"optimizer.adam.beta1=1"}, "optimizer.adam.beta1: expected"},
+    {{"optimizer.adamw.beta2=1.5"}, "optimizer.adamw.beta2: expected"},
+    {{"optimizer.adam.epsilon=0"}, "optimizer.adam.epsilon: expected"},
+    {{"optimizer.decay_norm_and_bias=true"},
+     "optimizer.decay_norm_and_bias: is ignored without optimizer.weight_decay"},
+    {{"optimizer.schedule.warmup_steps=-1"}, "optimizer.schedule.warmup_steps: expected"},
+    {{"optimizer.schedule.warmup_steps=6"},
+     "the warm-up of 6 steps is longer than the run of trainer.steps = 5"},
+    {{"optimizer.schedule.cosine.minimum=-1"}, "optimizer.schedule.cosine.minimum: expected"},
+    {{"optimizer.schedule.cosine.minimum=0.2"}, "is 0.2, above optimizer.learning_rate = 0.1"},
+    {{"precision.compute=BFLOAT16"}, "precision.compute: BFLOAT16 is not available yet; FLOAT32 works"},
+    {{"precision.compute=FLOAT16"}, "precision.compute: FLOAT16 is not available yet; FLOAT32 works"},
+    {{"parallel.bucket_bytes=0"}, "parallel.bucket_bytes: expected"},
+    {{"parallel.data_parallel=-1"}, "parallel.data_parallel: expected"},
+    {{"parallel.intra_op_threads=0"}, "parallel.intra_op_threads: expected"},
+    {{"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=RING"},
+     "parallel.algorithm: is ignored under REPRODUCIBLE"},
+    {{"checkpoint.every_steps=-1"}, "checkpoint.every_steps: expected"},
+    {{"checkpoint.keep=-1"}, "checkpoint.keep: expected"},
+    {{"checkpoint.keep=5", "checkpoint.at_end=false"}, "checkpoint.keep: is ignored where nothing is saved"},
+    {{"checkpoint.resume_path="}, "checkpoint.resume_path: must not be empty"},
+    {{"checkpoint.allow_config_change=true"},
+     "checkpoint.allow_config_change: is ignored where nothing is resumed"},
+    {{"metrics.log_every_steps=0"}, "metrics.log_every_steps: expected"},
+    {{"data.prefetch_threads=-1"}, "data.prefetch_threads: expected"},
+    {{"data.prefetch_depth=0"}, "data.prefetch_depth: expected"},
+    {{"data.prefetch_threads=0", "data.prefetch_depth=8"},
+     "data.prefetch_depth: is ignored with prefetch_threads: 0"},
+    {{"data.synthetic.samples=0"}, "data.synthetic.samples: expected"},
+    {{"data.synthetic.eval_samples=0"}, "data.synthetic.eval_samples: expected"},
+    {{"data.synthetic.classes=1"}, "data.synthetic.classes: expected"},
+    {{"data.synthetic.shape=[0]"}, "data.synthetic.shape[0]: expected"},
+    {{"data.synthetic.shape=[28, 28]"},
+     "data.synthetic.shape: is [28, 28], but the model's input 'image' is [4, 4, 1]"},
+    {{"data.synthetic.context=8"}, "data.synthetic.context: is for tokens"},
+    {{"data.text.file=x"},
+     "data.text: its samples have the fields 'tokens' and 'label', but the model reads 'image'"},
+    {{"model.mlp.hidden=[8, 0]"}, "model.mlp.hidden[1]: expected"},
+    {{"model.mlp.classes=1"}, "model.mlp.classes: expected"},
+    {{"model.mlp.dropout=1"}, "model.mlp.dropout: expected"},
+    {{"model.mlp.dropout=1e39"}, "model.mlp.dropout: expected a finite number"},
+    {{"model.mlp.image=[1,1,1,1,1,1,1,1,1]"}, "model.mlp.image: expected at most 8 dimensions, found 9"},
+    {{"model.lenet.image=[8, 8, 1]"}, "12 x 12"},
+};
+
+TEST(Nonsense, IsRefusedByTheFieldsFullName) {
+  for (const auto& [overrides, message] : kNonsense)
+    EXPECT_THAT(refusal(kSmallConfig, overrides), HasSubstr(message)) << ::testing::PrintToString(overrides);
+}
+
+TEST(Nonsense, IsRefusedAtItsPlaceInTheFile) {
+  std::string text = kSmallConfig;
+  text.replace(text.find("steps: 5"), 8, "steps: 0");
+  EXPECT_THAT(refusal(text), StartsWith("c.textproto:3:28: trainer.steps: "));
+}
+
+TEST(Nonsense, ReversedSampleRanges) {
+  const std::string idx =
+      "data={idx { train_images: 'a' train_labels: 'b' eval_images: 'c' eval_labels: 'd' train_range { "
+      "begin: 10 end: 10 } }}";
+  EXPECT_THAT(refusal(kSmallConfig, {idx}), HasSubstr("data.idx.train_range: [10, 10) holds no samples"));
+  EXPECT_THAT(refusal(kSmallConfig, {idx, "data.idx.train_range.end=11", "data.idx.eval_range.end=0"}),
+              HasSubstr("data.idx.eval_range: [0, 0) holds no samples"));
+  EXPECT_THAT(refusal(kSmallConfig, {idx, "data.idx.train_range.end=-2"}),
+              HasSubstr("data.idx.train_range.end: expected"));
+  EXPECT_EQ(refusal(kSmallConfig, {idx, "data.idx.train_range.end=-1"}), "accepted");
+  EXPECT_THAT(refusal(kSmallConfig, {idx, "data.idx.train_range.end=11", "data.idx.deviation=0"}),
+              HasSubstr("data.idx.deviation: expected"));
+}
+
+TEST(Nonsense, TokensOfAnotherLengthThanTheModels) {
+  EXPECT_THAT(refusal(kSmallGpt, {"data.text.context=8"}),
+              HasSubstr("data.text.context: is 8, but the model takes 16 tokens"));
+  EXPECT_THAT(refusal(kSmallGpt, {"data.text.train_fraction=1"}),
+              HasSubstr("data.text.train_fraction: expected"));
+  EXPECT_THAT(refusal(kSmallGpt, {"data.synthetic={samples: 4 eval_samples: 4 classes: 65 shape: 3}"}),
+              HasSubstr("data.synthetic.shape: is for images"));
+  EXPECT_THAT(
+      refusal(kSmallGpt,
+              {"data.idx={train_images: 'a' train_labels: 'b' eval_images: 'c' eval_labels: 'd'}"}),
+      HasSubstr("data.idx: its samples have the fields 'image' and 'label', but the model reads 'tokens'"));
+  EXPECT_THAT(refusal(kSmallGpt, {"model.gpt.heads=3"}), HasSubstr("nearest are 30 and 33"));
+}
+
+TEST(Division, OfTheBatchNamesTheNearestThatWork) {
+  const Overrides reproducible = {"parallel.reduction=REPRODUCIBLE", "trainer.virtual_replicas=8",
+                                  "trainer.global_batch=100"};
+  EXPECT_EQ(refusal(kSmallConfig, reproducible),
+            "--set trainer.global_batch=100: trainer.global_batch 100 is not divisible by "
+            "trainer.virtual_replicas 8; use 96 "
+            "or 104");
+  EXPECT_THAT(refusal(kSmallConfig, {"parallel.data_parallel=3"}), HasSubstr("use 15 or 18"));
+}
+
+TEST(Division, VirtualReplicasMayStandUnderFast) {
+  EXPECT_EQ(refusal(kSmallConfig, {"trainer.virtual_replicas=7", "trainer.micro_batch=1000"}), "accepted");
+}
+
+TEST(Division, MoreWorkersThanVirtualReplicasAreRefused) {
+  EXPECT_THAT(refusal(kSmallConfig, {"parallel.reduction=REPRODUCIBLE", "trainer.virtual_replicas=2",
+                                     "parallel.data_parallel=3"}),
+              StartsWith("--set parallel.data_parallel=3: "));
+  EXPECT_EQ(refusal(kSmallConfig, {"parallel.reduction=REPRODUCIBLE", "parallel.data_parallel=3"}),
+            "accepted");
+}
+
+TEST(Division, VirtualReplicasAreTheLargestPowerOfTwoUpTo8) {
+  const auto resolved = [](int64_t batch) { return resolved_virtual_replicas({.global_batch = batch}); };
+  EXPECT_EQ(resolved(64), 8);
+  EXPECT_EQ(resolved(12), 4);
+  EXPECT_EQ(resolved(10), 2);
+  EXPECT_EQ(resolved(7), 1);
+  EXPECT_EQ(resolved_virtual_replicas({.global_batch = 12, .virtual_replicas = 6}), 6);
+  EXPECT_EQ(parse(kSmallGpt).trainer.virtual_replicas, 4);
+}
+
+TEST(Combinations, EdgesAreAccepted) {
+  for (const Overrides& good :
+       std::vector<Overrides>{{"optimizer.schedule.warmup_steps=5"},
+                              {"optimizer.schedule.cosine.minimum=0.1"},
+                              {"optimizer.schedule.warmup_steps=100", "trainer.epochs=1"},
+                              {"optimizer.sgd={momentum: 0.9 nesterov: true}"},
+                              {"checkpoint.keep=0"},
+                              {"checkpoint.keep=3", "checkpoint.at_end=false"},
+                              {"parallel.algorithm=RING"},
+                              {"data.prefetch_threads=0"},
+                              {"checkpoint={resume_automatic: true allow_config_change: true}"}})
+    EXPECT_EQ(refusal(kSmallConfig, good), "accepted") << ::testing::PrintToString(good);
+}
+
+}  // namespace
+}  // namespace lockstep

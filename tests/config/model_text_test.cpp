@@ -1,0 +1,254 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "config_testing.h"
+#include "model/graph.h"
+#include "model/presets.h"
+#include "ops/op.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+ModelSpec read(const std::string& text) { return model_from_text(text, "m.textproto"); }
+
+std::string refusal_of_model(const std::string& text) {
+  try {
+    read(text);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+const std::string kInputs = R"(input { name: "x" shape: [4, 4] } input { name: "label" type: INT32 }
+)";
+
+/// "name(inputs)" of each layer.
+std::vector<std::string> wiring(const ModelSpec& spec) {
+  std::vector<std::string> lines;
+  for (const auto& layer : spec.layers) {
+    std::string line = layer.name + "(";
+    for (const auto& input : layer.inputs) line += (line.back() == '(' ? "" : ", ") + input;
+    lines.push_back(line + ")");
+  }
+  return lines;
+}
+
+struct OpText {
+  const char* text;
+  Op op;
+};
+
+/// Each op with nothing but what it requires: what is left out takes the defaults of include/lockstep/ops.h.
+const std::vector<OpText> kOps = {
+    {"linear { units: 3 }", Linear{.units = 3}},
+    {"conv2d { channels: 2 kernel: 3 }", Conv2d{.channels = 2, .kernel = 3}},
+    {"pool2d { kernel: 2 }", Pool2d{.kernel = 2}},
+    {"pool2d { kernel: 2 kind: AVERAGE stride: 1 }",
+     Pool2d{.kind = PoolKind::average, .kernel = 2, .stride = 1}},
+    {"global_pool2d {}", GlobalPool2d{}},
+    {"batch_norm {}", BatchNorm{}},
+    {"layer_norm {}", LayerNorm{}},
+    {"embedding { vocabulary: 5 width: 2 }", Embedding{.vocabulary = 5, .width = 2}},
+    {"position_embedding { positions: 4 }", PositionEmbedding{.positions = 4}},
+    {"attention { heads: 2 }", Attention{.heads = 2}},
+    {"dropout {}", Dropout{}},
+    {"relu {}", Relu{}},
+    {"gelu {}", Gelu{}},
+    {"sigmoid {}", Sigmoid{}},
+    {"tanh {}", Tanh{}},
+    {"add {}", Add{}},
+    {"flatten {}", Flatten{}},
+    {"reshape { shape: \"2,-1\" }", Reshape{"2,-1"}},
+    {"softmax_cross_entropy {}", SoftmaxCrossEntropy{}},
+    {"mean_squared_error {}", MeanSquaredError{}},
+};
+
+TEST(Ops, HaveTheSameDefaultsInConfigsAsInCode) {
+  for (const auto& [text, op] : kOps)
+    EXPECT_EQ(read(kInputs + "layer { name: \"a\" " + text + " }").layers[0].op, op) << text;
+}
+
+TEST(Ops, EveryOneOfTheTableIsTested) {
+  std::set<std::string_view> tested, known;
+  for (const auto& row : kOps) tested.insert(name_of(row.op));
+  for (const auto& row : op_table())
+    if (row.user_visible) known.insert(row.name);
+  EXPECT_EQ(tested, known);
+}
+
+/// Gives each option a value that is not its default.
+struct Change {
+  void operator()(const char*, int64_t& v) const { v += 7; }
+  void operator()(const char*, bool& v) const { v = !v; }
+  void operator()(const char*, float& v) const { v = 0.3f; }
+  void operator()(const char*, std::string& v) const { v = "3, -1"; }
+  void operator()(const char*, PoolKind& v) const { v = PoolKind::average; }
+};
+
+TEST(Ops, EveryOptionSurvivesText) {
+  for (const auto& row : op_table()) {
+    if (!row.user_visible) continue;
+    Op op = row.make();
+    std::visit([](auto& options) { options.visit(Change{}); }, op);
+    const ModelSpec spec{.inputs = {{"x", {{2}}}}, .layers = {{"a", op, {"x"}, {}}}};
+    EXPECT_EQ(read(model_to_text(spec)), spec) << row.name;
+  }
+}
+
+TEST(Ops, ForkIsNotWrittenByUsers) {
+  EXPECT_THAT(refusal_of_model("layer { name: \"a\" fork {} }"), HasSubstr("no field 'fork'"));
+  const ModelSpec spec{.inputs = {{"x", {{2}}}}, .layers = {{"a", Fork{}, {"x"}, {}}}};
+  EXPECT_THROW(model_to_text(spec), ConfigError);
+}
+
+TEST(Layers, TakeTheOutputBeforeThem) {
+  EXPECT_THAT(wiring(read(kInputs + R"(layer { name: "a" relu {} } layer { name: "b" tanh {} }
+                                       layer { name: "c" input: "a" input: "b" add {} })")),
+              ElementsAre("a(x)", "b(a)", "c(a, b)"));
+}
+
+const std::string kResidualBlock = kInputs + R"(
+  layer { name: "stem" linear { units: 4 } }
+  layer {
+    name: "h"
+    block {
+      repeat: 2
+      layer { name: "ln" layer_norm {} }
+      layer { name: "fc" linear { units: 4 } }
+      layer { name: "sum" input: "^" input: "fc" add {} }
+    }
+  }
+  layer { name: "end" relu {} }
+)";
+
+TEST(Blocks, RepeatTheirLayersBehindEachOther) {
+  EXPECT_THAT(wiring(read(kResidualBlock)),
+              ElementsAre("stem(x)", "h.0.ln(stem)", "h.0.fc(h.0.ln)", "h.0.sum(stem, h.0.fc)",
+                          "h.1.ln(h.0.sum)", "h.1.fc(h.1.ln)", "h.1.sum(h.0.sum, h.1.fc)", "end(h.1.sum)"));
+}
+
+TEST(Blocks, AreReachedByAbsoluteNamesAndByTheirOwn) {
+  EXPECT_THAT(
+      wiring(read(kResidualBlock + R"(layer { name: "p" input: "h.0.fc" input: "h" add {} })")).back(),
+      "p(h.0.fc, h.1.sum)");
+}
+
+TEST(Blocks, NamesAreLookedUpFromTheInside) {
+  EXPECT_THAT(wiring(read(kInputs + R"(
+    layer { name: "a" relu {} }
+    layer { name: "o" block { repeat: 2
+      layer { name: "a" tanh {} }
+      layer { name: "i" block { layer { name: "b" input: "a" gelu {} } layer { name: "c" input: "x" input: "^" add {} } } }
+      layer { name: "d" input: "i.0.b" relu {} }
+    } })")),
+              ElementsAre("a(x)", "o.0.a(a)", "o.0.i.0.b(o.0.a)", "o.0.i.0.c(x, o.0.a)", "o.0.d(o.0.i.0.b)",
+                          "o.1.a(o.0.d)", "o.1.i.0.b(o.1.a)", "o.1.i.0.c(x, o.1.a)", "o.1.d(o.1.i.0.b)"));
+}
+
+TEST(Blocks, CanStartFromAnyLayer) {
+  EXPECT_THAT(wiring(read(kInputs + R"(layer { name: "a" relu {} } layer { name: "b" tanh {} }
+                                       layer { name: "h" input: "a" block { layer { name: "c" relu {} } } })")),
+              ElementsAre("a(x)", "b(a)", "h.0.c(a)"));
+}
+
+TEST(Blocks, TiesAreLookedUpLikeInputs) {
+  const auto spec = read(kInputs + R"(
+    layer { name: "e" linear { units: 4 } }
+    layer { name: "h" block { repeat: 2
+      layer { name: "f" linear { units: 4 } }
+      layer { name: "g" linear { units: 4 } tie { parameter: "weight" with: "f.weight" } tie { parameter: "bias" with: "e.bias" } }
+    } })");
+  EXPECT_EQ(spec.layers[4].name, "h.1.g");
+  EXPECT_THAT(spec.layers[4].ties, ElementsAre(Tie{"weight", "h.1.f.weight"}, Tie{"bias", "e.bias"}));
+}
+
+TEST(Layers, MistakesAreNamedWithTheirPlace) {
+  EXPECT_EQ(refusal_of_model(kInputs +
+                             "layer { name: \"act\" relu {} }\nlayer { name: \"b\" input: \"acd\" relu {} }"),
+            "m.textproto:3:19: layer[1].input[0]: 'acd' is no model input and no earlier layer (did you mean "
+            "'act'?)");
+  EXPECT_THAT(refusal_of_model(kInputs + R"(layer { name: "a" relu {} } layer { name: "a" relu {} })"),
+              HasSubstr("layer[1].name: the name 'a' is used twice"));
+  EXPECT_THAT(refusal_of_model(kInputs + R"(layer { name: "a b" relu {} })"),
+              HasSubstr("must consist of letters"));
+  EXPECT_THAT(refusal_of_model(kInputs + R"(layer { name: "a" input: "^" relu {} })"),
+              HasSubstr("this layer is in none"));
+  EXPECT_THAT(refusal_of_model(kInputs + R"(layer { name: "a" })"),
+              HasSubstr("layer[0]: needs one of block, linear"));
+  EXPECT_THAT(refusal_of_model(kInputs + R"(layer { name: "h" block {} })"),
+              HasSubstr("layer[0].block.layer: is required"));
+  EXPECT_THAT(refusal_of_model(R"(layer { name: "a" relu {} })"), HasSubstr("the model has no inputs"));
+  EXPECT_THAT(refusal_of_model(kInputs),
+              HasSubstr("needs a preset (mlp, lenet or gpt) or inputs and layers"));
+  EXPECT_THAT(refusal_of_model("mlp {} " + kInputs), HasSubstr("both a preset and layers"));
+  EXPECT_THAT(
+      refusal_of_model(kInputs +
+                       R"(layer { name: "h" input: "x" input: "x" block { layer { name: "a" relu {} } } })"),
+      HasSubstr("a block has one input, found 2"));
+  EXPECT_THAT(refusal_of_model(kInputs + "layer { name: \"" + std::string(513, 'a') + "\" relu {} }"),
+              HasSubstr("at most 512 characters"));
+}
+
+TEST(Layers, AModelThatExplodesIsRefused) {
+  EXPECT_THAT(
+      refusal_of_model(kInputs +
+                       R"(layer { name: "a" block { repeat: 100000 layer { name: "b" block { repeat: 100000
+                                            layer { name: "c" relu {} } } } } })"),
+      HasSubstr("at most 100000 layers"));
+}
+
+TEST(Layers, ShapesThatDoNotFitAreRefusedWithTheLayersName) {
+  EXPECT_THAT(refusal(R"(model { input { name: "image" shape: 4 } input { name: "label" type: INT32 }
+                         layer { name: "odd" input: "image" input: "label" add {} } })" +
+                      kSmallConfig.substr(kSmallConfig.find("data"))),
+              ::testing::AllOf(StartsWith("c.textproto:1:1: model: "), HasSubstr("odd")));
+}
+
+TEST(ModelText, PresetsSurviveIt) {
+  for (const ModelSpec& spec :
+       {make_mlp({.dropout = 0.1f}), make_lenet({.dropout = 0.3f, .batch_norm = true}),
+        make_gpt({.vocabulary = 65, .context = 16, .layers = 3, .heads = 2, .width = 8, .dropout = 0.2f})}) {
+    const ModelSpec again = read(model_to_text(spec));
+    EXPECT_EQ(again, spec);
+    EXPECT_EQ(hash_of(make_graph(again)), hash_of(make_graph(spec)));
+  }
+}
+
+TEST(ModelText, GptWrittenWithABlockIsThePreset) {
+  const auto spec = read(R"(
+    input { name: "tokens" shape: 16 type: INT32 }
+    input { name: "label" shape: 16 type: INT32 }
+    layer { name: "wte" embedding { vocabulary: 65 width: 8 } }
+    layer { name: "wpe" position_embedding { positions: 16 } }
+    layer {
+      name: "h"
+      block {
+        repeat: 2
+        layer { name: "ln_1" layer_norm {} }
+        layer { name: "attn.c_attn" linear { units: 24 init_std: 0.02 } }
+        layer { name: "attn.core" attention { heads: 2 } }
+        layer { name: "attn.c_proj" linear { units: 8 init_std: 0.01 } }
+        layer { name: "attn.residual" input: "^" input: "attn.c_proj" add {} }
+        layer { name: "ln_2" layer_norm {} }
+        layer { name: "mlp.c_fc" linear { units: 32 init_std: 0.02 } }
+        layer { name: "mlp.gelu" gelu {} }
+        layer { name: "mlp.c_proj" linear { units: 8 init_std: 0.01 } }
+        layer { name: "mlp.residual" input: "attn.residual" input: "mlp.c_proj" add {} }
+      }
+    }
+    layer { name: "ln_f" layer_norm {} }
+    layer { name: "lm_head" linear { units: 65 bias: false init_std: 0.02 } tie { parameter: "weight" with: "wte.weight" } }
+    layer { name: "loss" input: "lm_head" input: "label" softmax_cross_entropy {} }
+  )");
+  EXPECT_EQ(spec, make_gpt({.vocabulary = 65, .context = 16, .layers = 2, .heads = 2, .width = 8}));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,317 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "base/text.h"
+#include "config_testing.h"
+#include "model/graph.h"
+#include "model/presets.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Overrides = std::vector<std::string>;
+
+void expect_same_run(const RunConfig& a, const RunConfig& b) {
+  EXPECT_EQ(a.model, b.model);
+  EXPECT_EQ(a.data, b.data);
+  EXPECT_EQ(a.trainer, b.trainer);
+  EXPECT_EQ(a.optimizer, b.optimizer);
+  EXPECT_EQ(a.schedule, b.schedule);
+  EXPECT_EQ(a.parallel, b.parallel);
+  EXPECT_EQ(a.checkpoint, b.checkpoint);
+  EXPECT_EQ(a.metrics, b.metrics);
+  EXPECT_EQ(a.effective_text, b.effective_text);
+  EXPECT_EQ(a.config_hash, b.config_hash);
+  EXPECT_EQ(a.math_hash, b.math_hash);
+  EXPECT_EQ(a.math_fields, b.math_fields);
+}
+
+TEST(Conversion, FillsInTheDefaultsOfThePlainOptions) {
+  const auto run = parse(kSmallConfig);
+  const DataOptions data{
+      .kind = DataKind::synthetic, .samples = 100, .eval_samples = 10, .classes = 3, .shape = "4,4,1"};
+  EXPECT_EQ(run.data, data);
+  const TrainerOptions trainer{.global_batch = 16, .virtual_replicas = 8, .steps = 5};
+  EXPECT_EQ(run.trainer, trainer);
+  const OptimizerOptions optimizer{.learning_rate = 0.1};
+  EXPECT_EQ(run.optimizer, optimizer);
+  EXPECT_EQ(run.schedule, ScheduleOptions{});
+  EXPECT_EQ(run.parallel, ParallelOptions{});
+  EXPECT_EQ(run.checkpoint, CheckpointOptions{});
+  EXPECT_EQ(run.metrics, MetricsOptions{});
+  EXPECT_EQ(run.model, make_mlp({.image = {4, 4, 1}, .hidden = {8}, .classes = 3}));
+}
+
+TEST(Conversion, CarriesEveryField) {
+  const auto run = parse(R"(
+    format_version: 1
+    model { lenet { image: [32, 32, 3] classes: 7 dropout: 0.25 batch_norm: true } }
+    data {
+      idx {
+        train_images: "ti" train_labels: "tl" eval_images: "ei" eval_labels: "el"
+        train_range { begin: 1 end: 50 } eval_range { begin: 2 } mean: 0.5 deviation: 0.25
+      }
+      directory: "d" shuffle: false prefetch_threads: 2 prefetch_depth: 8
+    }
+    trainer {
+      global_batch: 24 micro_batch: 2 virtual_replicas: 6 epochs: 2.5 seed: 9 clip_norm: 1.5
+      eval_every_steps: 10 eval_at_end: false nonfinite: STOP
+    }
+    optimizer {
+      learning_rate: 0.5 sgd { momentum: 0.9 nesterov: true } weight_decay: 0.01 decay_norm_and_bias: true
+      schedule { warmup_steps: 3 cosine { minimum: 0.125 } }
+    }
+    precision { compute: FLOAT32 }
+    parallel {
+      all_reduce {} reduction: REPRODUCIBLE algorithm: AUTOMATIC bucket_bytes: 1000 data_parallel: 3 intra_op_threads: 2
+    }
+    checkpoint { every_steps: 5 at_end: false keep: 2 resume_path: "r" allow_config_change: true }
+    metrics { log_every_steps: 4 progress: false }
+  )");
+  const DataOptions data{.kind = DataKind::idx,
+                         .directory = "d",
+                         .shuffle = false,
+                         .train_images = "ti",
+                         .train_labels = "tl",
+                         .eval_images = "ei",
+                         .eval_labels = "el",
+                         .train_range = {1, 50},
+                         .eval_range = {2, -1},
+                         .mean = 0.5,
+                         .deviation = 0.25,
+                         .prefetch_threads = 2,
+                         .prefetch_depth = 8};
+  EXPECT_EQ(run.data, data);
+  const TrainerOptions trainer{.global_batch = 24,
+                               .micro_batch = 2,
+                               .virtual_replicas = 6,
+                               .steps = 0,
+                               .epochs = 2.5,
+                               .seed = 9,
+                               .clip_norm = 1.5,
+                               .eval_every_steps = 10,
+                               .eval_at_end = false,
+                               .nonfinite = NonFinitePolicy::stop};
+  EXPECT_EQ(run.trainer, trainer);
+  const OptimizerOptions optimizer{.kind = OptimizerKind::sgd,
+                                   .learning_rate = 0.5,
+                                   .momentum = 0.9,
+                                   .nesterov = true,
+                                   .weight_decay = 0.01,
+                                   .decay_norm_and_bias = true};
+  EXPECT_EQ(run.optimizer, optimizer);
+  const ScheduleOptions schedule{.kind = ScheduleKind::cosine, .warmup_steps = 3, .minimum = 0.125};
+  EXPECT_EQ(run.schedule, schedule);
+  const ParallelOptions parallel{
+      .reduction = Reduction::reproducible, .bucket_bytes = 1000, .data_parallel = 3, .intra_op_threads = 2};
+  EXPECT_EQ(run.parallel, parallel);
+  const CheckpointOptions checkpoint{.every_steps = 5,
+                                     .at_end = false,
+                                     .keep = 2,
+                                     .resume = ResumePolicy::path,
+                                     .resume_path = "r",
+                                     .allow_config_change = true};
+  EXPECT_EQ(run.checkpoint, checkpoint);
+  const MetricsOptions metrics{.log_every_steps = 4, .progress = false};
+  EXPECT_EQ(run.metrics, metrics);
+  EXPECT_EQ(run.model,
+            make_lenet({.image = {32, 32, 3}, .classes = 7, .dropout = 0.25f, .batch_norm = true}));
+  expect_same_run(parse(run.effective_text), run);
+}
+
+TEST(Conversion, OfTextTakesTheContextFromTheModel) {
+  const auto run = parse(kSmallGpt, {"optimizer.adamw={beta1: 0.5 beta2: 0.75 epsilon: 1e-6}"});
+  const DataOptions data{
+      .kind = DataKind::text, .text_file = "text.txt", .context = 16, .train_fraction = 0.9};
+  EXPECT_EQ(run.data, data);
+  const OptimizerOptions optimizer{
+      .kind = OptimizerKind::adamw, .learning_rate = 0.001, .beta1 = 0.5, .beta2 = 0.75, .epsilon = 1e-6};
+  EXPECT_EQ(run.optimizer, optimizer);
+  const auto synthetic =
+      parse(kSmallGpt, {"data.synthetic={samples: 4 eval_samples: 2 classes: 65 seed: 3}"});
+  const DataOptions made_up{
+      .kind = DataKind::synthetic, .context = 16, .samples = 4, .eval_samples = 2, .classes = 65, .seed = 3};
+  EXPECT_EQ(synthetic.data, made_up);
+}
+
+TEST(EffectiveText, StatesDefaultsAndReadsBackAsTheSameRun) {
+  for (const auto& text : {kSmallConfig, kSmallGpt}) {
+    const auto run = parse(text);
+    expect_same_run(parse(run.effective_text), run);
+    for (const char* line : {"format_version: 1", "prefetch_depth: 4", "micro_batch: 0", "virtual_replicas: ",
+                             "seed: 1", "clip_norm: 0", "nonfinite: LOCATE", "constant {", "compute: FLOAT32",
+                             "all_reduce {", "reduction: FAST", "bucket_bytes: 4194304", "keep: 3",
+                             "resume_automatic: false", "log_every_steps: 1"})
+      EXPECT_THAT(run.effective_text, HasSubstr(line));
+  }
+}
+
+TEST(EffectiveText, HoldsOverridesAndPresetDefaults) {
+  const auto run = parse(kSmallConfig, {"trainer.epochs=3", "model={lenet {}}", "data.synthetic.classes=10"});
+  EXPECT_THAT(run.effective_text, HasSubstr("image: [28, 28, 1]"));
+  EXPECT_THAT(run.effective_text, HasSubstr("epochs: 3"));
+  EXPECT_THAT(run.effective_text, Not(HasSubstr(" steps:")));
+  expect_same_run(parse(run.effective_text), run);
+}
+
+TEST(ConfigHash, CoversEverything) {
+  const auto base = parse(kSmallConfig).config_hash;
+  EXPECT_EQ(parse(kSmallConfig + "# a comment").config_hash, base);
+  EXPECT_EQ(parse(kSmallConfig, {"checkpoint.keep=3"}).config_hash, base) << "a default, stated";
+  for (const char* change :
+       {"trainer.seed=2", "data.directory=x", "metrics.progress=false", "checkpoint.keep=4",
+        "parallel.data_parallel=2", "optimizer.schedule.cosine={}", "model.mlp.hidden=[9]"})
+    EXPECT_NE(parse(kSmallConfig, {change}).config_hash, base) << change;
+}
+
+const Overrides kReproducible = {"parallel.reduction=REPRODUCIBLE"};
+
+uint64_t math_hash(const std::string& text, Overrides overrides, const std::string& change = "") {
+  if (!change.empty()) overrides.push_back(change);
+  return parse(text, overrides).math_hash;
+}
+
+TEST(MathHash, IgnoresLayoutFoldersMetricsAndCheckpoints) {
+  for (const auto& mode : {Overrides{}, kReproducible})
+    for (const char* change :
+         {"parallel.data_parallel=2", "parallel.bucket_bytes=100", "data.directory=/elsewhere",
+          "data.prefetch_threads=3", "data.prefetch_depth=9", "metrics.log_every_steps=7",
+          "metrics.progress=false", "checkpoint.every_steps=2", "checkpoint.keep=1",
+          "checkpoint.resume_path=x", "trainer.eval_every_steps=2", "trainer.eval_at_end=false",
+          "trainer.nonfinite=STOP", "trainer.clip_norm=0", "format_version=1"})
+      EXPECT_EQ(math_hash(kSmallConfig, mode, change), math_hash(kSmallConfig, mode)) << change;
+}
+
+TEST(MathHash, ChangesWithEverythingThatDecidesNumbers) {
+  for (const auto& mode : {Overrides{}, kReproducible})
+    for (const char* change :
+         {"trainer.seed=2", "trainer.global_batch=32", "trainer.micro_batch=1", "trainer.steps=6",
+          "trainer.epochs=5", "trainer.clip_norm=1", "optimizer.learning_rate=0.2",
+          "optimizer.sgd.momentum=0.5", "optimizer.adam={}", "optimizer.weight_decay=0.1",
+          "optimizer.schedule.warmup_steps=1", "optimizer.schedule.cosine={}", "model.mlp.hidden=[9]",
+          "model.mlp.dropout=0.1", "data.synthetic.samples=99", "data.synthetic.eval_samples=9",
+          "data.synthetic.classes=4", "data.synthetic.seed=5", "data.shuffle=false"})
+      EXPECT_NE(math_hash(kSmallConfig, mode, change), math_hash(kSmallConfig, mode)) << change;
+  EXPECT_NE(math_hash(kSmallConfig, {}), math_hash(kSmallConfig, kReproducible));
+}
+
+TEST(MathHash, CountsVirtualReplicasAndThreadsOnlyWhereTheyDecideBits) {
+  for (const char* change : {"trainer.virtual_replicas=4", "parallel.intra_op_threads=2"}) {
+    EXPECT_EQ(math_hash(kSmallConfig, {}, change), math_hash(kSmallConfig, {})) << change;
+    EXPECT_NE(math_hash(kSmallConfig, kReproducible, change), math_hash(kSmallConfig, kReproducible))
+        << change;
+  }
+  EXPECT_EQ(math_hash(kSmallConfig, {}, "parallel.algorithm=RING"), math_hash(kSmallConfig, {}));
+  EXPECT_EQ(math_hash(kSmallConfig, kReproducible, "trainer.virtual_replicas=8"),
+            math_hash(kSmallConfig, kReproducible))
+      << "what is resolved from the batch of 16, stated";
+}
+
+TEST(MathHash, TakesMicroBatchesThatComeToTheSameAsOne) {
+  const Overrides two_leaves = {"parallel.reduction=REPRODUCIBLE",
+                                "trainer.virtual_replicas=2"};  // of 8 samples
+  EXPECT_EQ(math_hash(kSmallConfig, two_leaves, "trainer.micro_batch=8"),
+            math_hash(kSmallConfig, two_leaves));
+  EXPECT_EQ(math_hash(kSmallConfig, two_leaves, "trainer.micro_batch=7"),
+            math_hash(kSmallConfig, two_leaves, "trainer.micro_batch=4"));
+  EXPECT_NE(math_hash(kSmallConfig, two_leaves, "trainer.micro_batch=4"),
+            math_hash(kSmallConfig, two_leaves));
+}
+
+TEST(MathHash, KnowsDataByRangeAndFileNameNotByFolder) {
+  const std::string idx =
+      "data.idx={train_images: 'a/x.gz' train_labels: 'y' eval_images: 'x' eval_labels: 'y' train_range { "
+      "end: 50 }}";
+  const auto base = math_hash(kSmallConfig, {idx});
+  EXPECT_EQ(math_hash(kSmallConfig, {idx}, "data.idx.train_images=/b/x"), base);
+  for (const char* change :
+       {"data.idx.train_images=z", "data.idx.train_range.end=49", "data.idx.train_range.begin=1",
+        "data.idx.eval_range.begin=1", "data.idx.mean=0.5", "data.idx.deviation=2"})
+    EXPECT_NE(math_hash(kSmallConfig, {idx}, change), base) << change;
+  for (const char* change : {"data.text.train_fraction=0.8", "data.text.file=other.txt"})
+    EXPECT_NE(math_hash(kSmallGpt, {}, change), math_hash(kSmallGpt, {})) << change;
+}
+
+TEST(MathHash, DoesNotDependOnHowTheModelIsWritten) {
+  const auto preset = parse(kSmallConfig);
+  const auto plain = parse("model { " + model_to_text(preset.model) + " }\n" +
+                           kSmallConfig.substr(kSmallConfig.find("data")));
+  EXPECT_EQ(plain.model, preset.model);
+  EXPECT_EQ(plain.math_hash, preset.math_hash);
+  EXPECT_NE(plain.config_hash, preset.config_hash);
+}
+
+TEST(MathFields, NameWhatDecidesTheNumbers) {
+  const auto run = parse(kSmallConfig, {"optimizer.sgd.momentum=0.5"});
+  const std::map<std::string, std::string> fields(run.math_fields.begin(), run.math_fields.end());
+  EXPECT_EQ(fields.size(), run.math_fields.size()) << "names are unique";
+  const std::map<std::string, std::string> expected = {
+      {"model.input.image", "shape: [4, 4, 1] type: FLOAT32"},
+      {"model.layer.fc1", "input: \"flatten\" linear { units: 8 bias: true init_std: 0 }"},
+      {"data.kind", "synthetic"},
+      {"data.synthetic.shape[0]", "4"},
+      {"trainer.seed", "1"},
+      {"trainer.length", "steps"},
+      {"trainer.steps", "5"},
+      {"optimizer.kind", "sgd"},
+      {"optimizer.sgd.momentum", "0.5"},
+      {"optimizer.schedule.kind", "constant"},
+      {"precision.compute", "FLOAT32"},
+      {"parallel.reduction", "FAST"}};
+  for (const auto& [name, value] : expected) {
+    ASSERT_TRUE(fields.contains(name)) << name;
+    EXPECT_EQ(fields.at(name), value) << name;
+  }
+  EXPECT_FALSE(fields.contains("trainer.virtual_replicas"));
+  EXPECT_EQ(parse(kSmallConfig, kReproducible).math_fields.size(), fields.size() + 2);
+}
+
+std::vector<std::string> shipped_configs() {
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_CONFIGS))
+    if (entry.path().extension() == ".textproto") paths.push_back(entry.path().string());
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+class ShippedConfig : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, ShippedConfig, ::testing::ValuesIn(shipped_configs()),
+                         [](const auto& info) { return std::filesystem::path(info.param).stem().string(); });
+
+TEST_P(ShippedConfig, ReadsAndSurvivesItsEffectiveText) {
+  const auto run = load_run_config(GetParam(), {});
+  expect_same_run(parse(run.effective_text), run);
+  EXPECT_EQ(run.parallel.reduction, Reduction::fast);
+}
+
+TEST_P(ShippedConfig, WorksInReproducibleModeWithTwoAndFourWorkers) {
+  for (const char* workers : {"parallel.data_parallel=2", "parallel.data_parallel=4"})
+    EXPECT_NO_THROW(load_run_config(GetParam(), {"parallel.reduction=REPRODUCIBLE", workers}));
+}
+
+TEST_P(ShippedConfig, ModelSurvivesPlainText) {
+  const auto run = load_run_config(GetParam(), {});
+  const auto again = model_from_text(model_to_text(run.model), "plain");
+  EXPECT_EQ(again, run.model);
+  EXPECT_EQ(hash_of(make_graph(again)), hash_of(make_graph(run.model)));
+}
+
+TEST(ShippedConfigs, HaveTheirKnownSizes) {
+  const std::map<std::string, int64_t> parameters = {{"digits_quickstart", 61706},
+                                                     {"mnist_lenet", 61706},
+                                                     {"mnist_mlp", 235146},
+                                                     // (65 + 64) 128 + 4 (12 128² + 13 128) + 2 128
+                                                     {"shakespeare_gpt", 809856}};
+  for (const auto& [name, count] : parameters) {
+    const auto run = load_run_config(std::string(LOCKSTEP_CONFIGS) + "/" + name + ".textproto", {});
+    EXPECT_EQ(make_graph(run.model).parameter_count(), count) << name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
