@@ -120,7 +120,7 @@ void Mathematics::check_metrics(const std::vector<Place>& members) {
       for (const Piece& piece : read(member, operand)) {
         if (!expressions_.is_gradient_sum(piece.expression)) continue;  // not of leaves: how a snapshot went
         const auto& atoms = expressions_.atoms(piece.expression);
-        // A leaf's metrics are several numbers; the first bytes of each operand or leaf stand for all.
+        // The numbers of one leaf are one piece.
         found.insert(found.end(), atoms.begin(), atoms.end());
         const bool one_leaf = atoms.front().leaf == atoms.back().leaf;
         int ordered = Expressions::kNothing;
