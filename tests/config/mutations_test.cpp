@@ -64,7 +64,7 @@ void mutate(std::string& text, std::mt19937& random) {
       text.insert(below(text.size()), piece);
       break;
     case 3:
-      text[at] = static_cast<char>(random());
+      if (!text.empty()) text[at] = static_cast<char>(random());
       break;
     default: {
       const auto digit = text.find_first_of("0123456789", at);
