@@ -72,6 +72,17 @@ int run_child(const ChildProcess& child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+std::map<std::string, std::string> mpirun_environment() {
+  std::map<std::string, std::string> environment = {{"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                                                    {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+                                                    {"OMPI_MCA_mpi_yield_when_idle", "1"}};
+  if (::geteuid() == 0) {
+    environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1";
+    environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
+  }
+  return environment;
+}
+
 std::string own_program() {
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);

@@ -16,6 +16,11 @@ struct ChildProcess {
 /// this process. Throws IoError where it cannot be started.
 int run_child(const ChildProcess& child);
 
+/// What mpirun needs for several ranks on one machine: to run as root at all, more ranks than cores, ranks
+/// that may use every core (by default each is pinned to one, with all its threads) and give theirs up while
+/// they wait.
+std::map<std::string, std::string> mpirun_environment();
+
 /// The running program's own file.
 std::string own_program();
 /// Whether a program of this name is on PATH.

@@ -79,18 +79,6 @@ class Workplace {
   bool temporary_, kept_ = false;
 };
 
-/// What several ranks on one machine need: toolchain facts of Open MPI. Variables that are set already win.
-std::map<std::string, std::string> mpi_environment() {
-  std::map<std::string, std::string> environment = {{"OMPI_MCA_rmaps_base_oversubscribe", "1"},
-                                                    {"OMPI_MCA_hwloc_base_binding_policy", "none"},
-                                                    {"OMPI_MCA_mpi_yield_when_idle", "1"}};
-  if (::geteuid() == 0) {
-    environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1";
-    environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
-  }
-  return environment;
-}
-
 std::string last_lines(const std::string& text, size_t most) {
   auto lines = split(trim(text), '\n');
   if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
@@ -161,9 +149,10 @@ void Verification::check() const {
   const RunConfig config = load_run_config(arguments_.config.path, arguments_.overrides());
   if (layouts_.size() < 2)
     throw ConfigError("--layouts: name at least two layouts to compare, such as \"dp=1; dp=2\"");
-  if (arguments_.resume_at > 0 && config.trainer.steps > 0 && arguments_.resume_at >= config.trainer.steps)
-    throw ConfigError(fmt::format("--resume-at {}: must lie before the last of {} steps",
-                                  arguments_.resume_at, config.trainer.steps));
+  const int64_t last = arguments_.steps > 0 ? arguments_.steps : config.trainer.steps;
+  if (arguments_.resume_at > 0 && last > 0 && arguments_.resume_at >= last)
+    throw ConfigError(
+        fmt::format("--resume-at {}: must lie before the last of {} steps", arguments_.resume_at, last));
   for (const auto& layout : layouts_) {
     require_available(layout);
     if (layout.world_size() > 1 && !on_path("mpirun"))
@@ -190,7 +179,7 @@ void Verification::train(const Layout& layout, const std::string& directory,
     child.command.push_back(word);
   for (const auto& assignment : arguments_.overrides()) child.command.push_back("--set=" + assignment);
   child.command.insert(child.command.end(), options.begin(), options.end());
-  child.environment = mpi_environment();
+  child.environment = mpirun_environment();
   child.stdout_path = directory + "/result.json";
   child.stderr_path = directory + "/stderr.txt";
   std::error_code error;

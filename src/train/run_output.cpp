@@ -86,9 +86,8 @@ void RunOutput::open(int64_t first_step) {
       throw IoError(fmt::format("cannot make the folder {}: {}", options_.directory, error.message()));
     const fs::path directory(options_.directory);
     write_file(directory / kConfigFile, config.effective_text);
-    std::optional<int64_t> resume_step;
-    if (config.checkpoint.resume != ResumePolicy::never) resume_step = first_step;
-    metrics_ = std::make_unique<MetricsWriter>((directory / kMetricsFile).string(), resume_step);
+    if (config.checkpoint.resume != ResumePolicy::never) resumed_at_ = first_step;
+    metrics_ = std::make_unique<MetricsWriter>((directory / kMetricsFile).string(), resumed_at_);
     if (const auto& dropped = metrics_->dropped(); dropped.later + dropped.damaged > 0)
       message(fmt::format("{}: dropped {} lines of steps behind step {} and {} damaged ones", kMetricsFile,
                           dropped.later, first_step, dropped.damaged));
@@ -114,11 +113,11 @@ void RunOutput::step(const StepRecord& record) {
       (record.step % config.metrics.log_every_steps == 0 || record.step == worker_.total_steps())) {
     const double samples = static_cast<double>(config.trainer.global_batch);
     std::vector<NamedMetric> metrics = {{"loss", record.loss},
-                                   {"learning_rate", record.learning_rate},
-                                   {"grad_norm", record.gradient_norm},
-                                   {"step_ms", record.step_ms},
-                                   {"exposed_comm_ms", record.exposed_communication_ms},
-                                   {"data_wait_ms", record.data_wait_ms}};
+                                        {"learning_rate", record.learning_rate},
+                                        {"grad_norm", record.gradient_norm},
+                                        {"step_ms", record.step_ms},
+                                        {"exposed_comm_ms", record.exposed_communication_ms},
+                                        {"data_wait_ms", record.data_wait_ms}};
     if (record.step_ms > 0) metrics.emplace_back("samples_per_second", samples / record.step_ms * 1000);
     if (is_classifier(worker_.compiled().graph()) && record.count > 0)
       metrics.emplace_back("accuracy", record.correct / record.count);
@@ -129,7 +128,8 @@ void RunOutput::step(const StepRecord& record) {
 
 void RunOutput::evaluation(const EvaluationRecord& record) {
   const bool classifier = is_classifier(worker_.compiled().graph());
-  if (metrics_) {
+  // The evaluation behind a resumed step was written before that step was saved.
+  if (metrics_ && record.step != resumed_at_) {
     std::vector<NamedMetric> metrics = {{"eval_loss", record.loss}, {"eval_ms", record.milliseconds}};
     if (classifier) metrics.emplace_back("eval_accuracy", record.accuracy);
     metrics_->write(record.step, metrics);

@@ -45,6 +45,7 @@ class RunOutput {
   Worker& worker_;
   std::optional<ProgressLine> progress_;
   std::unique_ptr<MetricsWriter> metrics_;
+  std::optional<int64_t> resumed_at_;
 };
 
 }  // namespace lockstep

@@ -1,0 +1,257 @@
+#include "program.h"
+
+namespace lockstep::test {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+/// Exactly one JSON object and a newline.
+Json only_json(const Ran& ran) {
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(occurrences(ran.out, "\n"), 1u) << ran.out;
+  return Json::parse(ran.out);
+}
+
+std::vector<Json> metrics_of(const std::string& run) {
+  std::vector<Json> lines;
+  for (const auto& line : split(read_text_file(run + "/metrics.jsonl"), '\n'))
+    if (!line.empty()) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+TEST(Train, JsonIsTheOnlyThingOnStdoutAndHasEveryField) {
+  const SmallConfig config;
+  const Ran ran = lockstep({"train", config.path(), "--json"});
+  const Json json = only_json(ran);
+  for (const char* field :
+       {"steps", "epochs", "train_loss", "eval_loss", "eval_accuracy", "samples_per_second", "step_ms",
+        "exposed_comm_ms", "data_wait_ms", "startup_ms", "peak_memory_bytes", "process_memory_bytes",
+        "params_hash", "state_hash", "math_hash", "config_hash", "world_size", "layout"})
+    EXPECT_TRUE(json.contains(field)) << field;
+  EXPECT_EQ(json["steps"], 12);
+  EXPECT_DOUBLE_EQ(json["epochs"], 1.2);
+  EXPECT_EQ(json["world_size"], 1);
+  EXPECT_EQ(json["layout"], "dp=1");
+  EXPECT_GT(json["startup_ms"], 0);
+  EXPECT_LT(json["startup_ms"], 60000);
+  EXPECT_THAT(ran.err, HasSubstr("global batch 24 = 1 worker x 4 leaves"));
+  EXPECT_THAT(ran.err, HasSubstr("12/12"));
+}
+
+TEST(Train, QuietSaysNothingAndTheTableNamesTheAccuracy) {
+  const SmallConfig config;
+  const Ran ran = lockstep({"train", config.path(), "--quiet"});
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_EQ(ran.err, "");
+  EXPECT_THAT(ran.out, HasSubstr("accuracy"));
+}
+
+TEST(Train, PeakMemoryIsThePlansTotal) {
+  const SmallConfig config;
+  const Json plan = Json::parse(lockstep({"inspect", config.path(), "--json"}).out);
+  EXPECT_EQ(only_json(lockstep({"train", config.path(), "--json"}))["peak_memory_bytes"],
+            plan["memory_bytes"]["total"]);
+}
+
+TEST(Train, TwoRanksMakeTheBitsOfOneProcess) {
+  const SmallConfig config;
+  const Json one = only_json(lockstep({"train", config.path(), "--json"}));
+  const Json two = only_json(mpirun(2, {"train", config.path(), "--json"}));
+  EXPECT_EQ(two["world_size"], 2);
+  EXPECT_EQ(two["layout"], "dp=2");
+  for (const char* field :
+       {"train_loss", "eval_loss", "eval_accuracy", "params_hash", "state_hash", "math_hash"})
+    EXPECT_EQ(two[field], one[field]) << field;
+}
+
+TEST(Train, WritesMetricsEffectiveConfigAndCheckpoint) {
+  const SmallConfig config;
+  const std::string run = config / "runs/a";
+  const Json json = only_json(lockstep({"train", config.path(), "--out", run, "--json"}));
+  const auto metrics = metrics_of(run);
+  ASSERT_EQ(metrics.size(), 12u + 3u);  // steps, and evaluations after steps 5, 10 and 12
+  EXPECT_EQ(metrics[0]["step"], 1);
+  EXPECT_EQ(metrics[5]["step"], 5);
+  EXPECT_TRUE(metrics[5].contains("eval_loss"));
+  EXPECT_EQ(metrics[13]["step"], 12);
+  EXPECT_EQ(metrics[13]["loss"], json["train_loss"]);  // all digits
+  EXPECT_EQ(metrics[14]["eval_accuracy"], json["eval_accuracy"]);
+  for (const char* field : {"learning_rate", "grad_norm", "step_ms"})
+    EXPECT_TRUE(metrics[0].contains(field)) << field;
+  EXPECT_TRUE(fs::exists(run + "/checkpoints/step-00000012/manifest.json"));
+  EXPECT_EQ(lockstep({"config", "check", run + "/config.effective.textproto"}).code, 0);
+}
+
+TEST(Train, NeverReplacesARunThatIsThere) {
+  const SmallConfig config;
+  const std::string run = config / "a";
+  ASSERT_EQ(lockstep({"train", config.path(), "--out", run}).code, 0);
+  const auto before = read_text_file(run + "/metrics.jsonl");
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--resume", "never"}}) {
+    const Ran again = lockstep(std::vector<std::string>{"train", config.path(), "--out", run} + more);
+    EXPECT_EQ(again.code, 2);
+    EXPECT_THAT(again.err, HasSubstr("holds a run already"));
+    EXPECT_THAT(again.err, HasSubstr("--resume auto"));
+  }
+  EXPECT_EQ(read_text_file(run + "/metrics.jsonl"), before);
+  EXPECT_EQ(lockstep({"train", config.path(), "--out", run, "--resume", "auto"}).code, 0);
+  EXPECT_EQ(read_text_file(run + "/metrics.jsonl"), before);
+}
+
+TEST(Train, StoppedAndResumedOnOtherRanksEndsWithTheSameBits) {
+  const SmallConfig config;
+  const std::string run = config / "a";
+  const Json whole = only_json(lockstep({"train", config.path(), "--out", config / "whole", "--json"}));
+  const Json stopped =
+      only_json(mpirun(2, {"train", config.path(), "--out", run, "--stop-after", "7", "--json"}));
+  EXPECT_EQ(stopped["steps"], 7);
+  EXPECT_NE(stopped["params_hash"], whole["params_hash"]);
+  const Json resumed =
+      only_json(lockstep({"train", config.path(), "--out", run, "--resume", "auto", "--json"}));
+  EXPECT_EQ(resumed["params_hash"], whole["params_hash"]);
+  EXPECT_EQ(resumed["state_hash"], whole["state_hash"]);
+  const auto once = metrics_of(config / "whole"), twice = metrics_of(run);
+  ASSERT_EQ(twice.size(), once.size());
+  for (size_t i = 0; i < once.size(); ++i) {
+    EXPECT_EQ(twice[i]["step"], once[i]["step"]);
+    EXPECT_EQ(twice[i].value("loss", 0.0), once[i].value("loss", 0.0)) << "line " << i + 1;
+  }
+  const Ran behind =
+      lockstep({"train", config.path(), "--out", run, "--resume", "auto", "--stop-after", "3"});
+  EXPECT_EQ(behind.code, 2);
+  EXPECT_THAT(behind.err, HasSubstr("the run has 12 steps already"));
+}
+
+TEST(Train, AChangedConfigIsNotResumedUnasked) {
+  const SmallConfig config;
+  const std::vector<std::string> train = {"train", config.path(), "--out", config / "a", "--stop-after", "3"};
+  ASSERT_EQ(lockstep(train).code, 0);
+  const std::vector<std::string> resume = {"train",    config.path(), "--out", config / "a",
+                                           "--resume", "auto",        "--set", "optimizer.learning_rate=0.1"};
+  const Ran refused = lockstep(resume);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("optimizer.learning_rate"));
+  EXPECT_EQ(lockstep(resume + std::vector<std::string>{"--allow-config-change"}).code, 0);
+}
+
+/// Sends `signal` to `command` once its first metrics are there.
+Ran interrupted(const std::string& signal, const std::string& command, const std::string& run) {
+  return run_command({"sh", "-c",
+                      command +
+                          " & pid=$!\n"
+                          "while kill -0 $pid 2>/dev/null && ! [ -s " +
+                          run +
+                          "/metrics.jsonl ]; do sleep 0.01; done\n"
+                          "kill -" +
+                          signal +
+                          " $pid\n"
+                          "wait $pid"});
+}
+
+TEST(Train, SignalsStopBehindAStepAndSaveIt) {
+  const SmallConfig config;
+  for (const auto& [signal, code] : {std::pair("TERM", 143), std::pair("USR1", 143)}) {
+    const std::string run = config / signal;
+    const Ran ran = interrupted(signal,
+                                std::string(LOCKSTEP_PROGRAM) + " train " + config.path() +
+                                    " --set trainer.steps=100000000 --out " + run,
+                                run);
+    EXPECT_EQ(ran.code, code) << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr("stopped by request after step"));
+    EXPECT_FALSE(fs::is_empty(run + "/checkpoints"));
+  }
+}
+
+TEST(Train, StopRequestReachesAllRanksThroughMpirun) {
+  const SmallConfig config;
+  const std::string run = config / "a";
+  const Ran ran = interrupted("USR1",
+                              "mpirun -n 2 " + std::string(LOCKSTEP_PROGRAM) + " train " + config.path() +
+                                  " --set trainer.steps=100000000 --out " + run,
+                              run);
+  EXPECT_EQ(ran.code, 143) << ran.err;
+  EXPECT_EQ(occurrences(ran.err, "stopped by request after step"), 1u) << ran.err;
+  EXPECT_FALSE(fs::is_empty(run + "/checkpoints"));
+}
+
+TEST(Train, RanksThatDifferAreNamedWithTheField) {
+  const SmallConfig config;
+  const Ran ran =
+      mpirun({{1, {"train", config.path()}}, {1, {"train", config.path(), "--set", "trainer.seed=2"}}});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_EQ(ran.out, "");
+  EXPECT_THAT(ran.err, HasSubstr("trainer.seed: rank 1 has 2, rank 0 has 1"));
+  EXPECT_EQ(occurrences(ran.err, "lockstep: error: "), 1u) << ran.err;
+}
+
+TEST(Train, FailuresHaveTheirExitCodes) {
+  const SmallConfig config;
+  const Ran cuda = lockstep({"train", config.path(), "--device", "cuda"});
+  EXPECT_EQ(cuda.code, 69);
+  EXPECT_THAT(cuda.err, HasSubstr("no CUDA backend"));
+
+  const std::string idx =
+      "data.idx={train_images: \"i\" train_labels: \"l\" eval_images: \"i\" eval_labels: \"l\"}";
+  const std::vector<std::string> train = {"train", config.path(), "--set",
+                                          idx,     "--data-dir",  config / "data"};
+  const Ran missing = lockstep(train);
+  EXPECT_EQ(missing.code, 74);
+  EXPECT_THAT(missing.err, HasSubstr(config / "data/i"));
+  fs::create_directory(config / "data");
+  for (const char* name : {"data/i", "data/l"}) write_file(config / name, std::string("not an IDX file"));
+  EXPECT_EQ(lockstep(train).code, 65);
+  // Every rank meets the same error, and it is said once.
+  const Ran ranks = mpirun(2, train);
+  EXPECT_EQ(ranks.code, 65);
+  EXPECT_EQ(occurrences(ranks.err, "lockstep: error: "), 1u) << ranks.err;
+
+  write_file(config / "file", std::string("x"));
+  EXPECT_EQ(lockstep({"train", config.path(), "--out", config / "file"}).code, 2);
+  EXPECT_EQ(lockstep({"train", config.path(), "--out", config / "file/below"}).code, 74);
+  EXPECT_EQ(lockstep({"train", config.path(), "--resume", config / "nowhere"}).code, 65);
+  EXPECT_EQ(lockstep({"train", config.path(), "--resume", "auto"}).code, 2);
+}
+
+TEST(Train, ANonFiniteLossEndsAllRanksAndNamesATensor) {
+  const SmallConfig config;
+  const Ran ran = mpirun(2, {"train", config.path(), "--set", "optimizer.learning_rate=1e30"});
+  EXPECT_EQ(ran.code, 70);
+  EXPECT_THAT(ran.err, HasSubstr("not both finite"));
+  EXPECT_THAT(ran.err, HasSubstr("first: "));
+  EXPECT_EQ(occurrences(ran.err, "lockstep: error: "), 1u) << ran.err;
+}
+
+TEST(Eval, GivesTheTrainingsLastEvaluationOnAnyNumberOfRanks) {
+  const SmallConfig config;
+  const Json trained = only_json(lockstep({"train", config.path(), "--out", config / "a", "--json"}));
+  const std::vector<std::string> command = {"eval",       config.path(), "--checkpoint",
+                                            config / "a", "--json",      "--quiet"};
+  const Ran one = lockstep(command);
+  EXPECT_EQ(one.err, "");
+  for (const Json& json : {only_json(one), only_json(mpirun(3, command))}) {
+    EXPECT_EQ(json["step"], 12);
+    EXPECT_EQ(json["eval_samples"], 50);
+    for (const char* field : {"eval_loss", "eval_accuracy", "params_hash"})
+      EXPECT_EQ(json[field], trained[field]) << field;
+  }
+  EXPECT_EQ(lockstep({"eval", config.path(), "--checkpoint", config / "b"}).code, 65);
+}
+
+TEST(PublicApi, AProgramOfItsOwnTrainsOnAnyNumberOfRanks) {
+  const std::vector<std::string> example = {LOCKSTEP_EXAMPLE, "--set", "parallel.reduction=REPRODUCIBLE"};
+  const Ran one = run_command(example);
+  const Ran two = run_command(std::vector<std::string>{"mpirun", "-n", "2"} + example);
+  ASSERT_EQ(one.code, 0) << one.err;
+  ASSERT_EQ(two.code, 0) << two.err;
+  const auto hash = [](const std::string& out) { return out.substr(out.rfind(' ')); };
+  EXPECT_EQ(hash(one.out).size(), 1 + 16 + 1u);
+  EXPECT_EQ(hash(two.out), hash(one.out));
+  EXPECT_THAT(two.out, HasSubstr("2 processes, 100 steps"));
+  const Ran refused = run_command(std::vector<std::string>{LOCKSTEP_EXAMPLE, "--set", "trainer.steps=0"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("trainer.steps"));
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,147 @@
+#include "program.h"
+
+namespace lockstep::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+void expect_refusal(const std::vector<std::string>& arguments, const std::string& message) {
+  const Ran ran = lockstep(arguments);
+  EXPECT_EQ(ran.code, 2) << message;
+  EXPECT_EQ(ran.out, "");
+  EXPECT_THAT(ran.err, StartsWith("lockstep: error: "));
+  EXPECT_THAT(ran.err, HasSubstr(message));
+  EXPECT_EQ(occurrences(ran.err, "\n"), 1u) << ran.err;
+}
+
+TEST(Usage, MistakesAreRefusedWithWhatWasProbablyMeant) {
+  expect_refusal({}, "lockstep needs a command: train, eval, verify, inspect, config, data");
+  expect_refusal({"trian"}, "no command 'trian' (did you mean 'train'?)");
+  expect_refusal({"--jsn"}, "lockstep has no option --jsn");
+  expect_refusal({"train"}, "CONFIG is required");
+  expect_refusal({"train", "x.textproto", "--rezume", "auto"},
+                 "train has no option --rezume (did you mean '--resume'?)");
+  expect_refusal({"train", "x.textproto", "y.textproto"}, "train: 'y.textproto' was not expected");
+  expect_refusal({"train", "x.textproto", "--device", "gpu"}, "--device");
+  expect_refusal({"config", "chek", "x"}, "config has no command 'chek' (did you mean 'check'?)");
+  expect_refusal({"data", "digits"}, "--out is required");
+  expect_refusal({"inspect", "x.textproto", "--world", "0"}, "--world");
+  expect_refusal({"train", "no-such.textproto"}, "cannot read the config no-such.textproto");
+}
+
+TEST(Usage, OverridesNameTheFieldThatWasProbablyMeant) {
+  const SmallConfig config;
+  expect_refusal({"train", config.path(), "--set", "trainer.sed=2"}, "no field 'sed' (did you mean 'seed'?)");
+  // Between options and CONFIG, --set takes one word only.
+  expect_refusal({"config", "check", "--set", "trainer.steps=0", config.path()}, "trainer.steps");
+}
+
+TEST(Usage, HelpBeginsWithAnExample) {
+  const std::vector<std::vector<std::string>> commands = {{},
+                                                          {"train"},
+                                                          {"eval"},
+                                                          {"verify"},
+                                                          {"inspect"},
+                                                          {"config"},
+                                                          {"config", "print"},
+                                                          {"config", "check"},
+                                                          {"data"},
+                                                          {"data", "digits"}};
+  for (const auto& command : commands) {
+    const Ran ran = lockstep(command + std::vector<std::string>{"--help"});
+    EXPECT_EQ(ran.code, 0);
+    EXPECT_EQ(ran.err, "");
+    EXPECT_THAT(ran.out, StartsWith("Example:\n  "));
+    EXPECT_THAT(ran.out, HasSubstr("--help"));
+    EXPECT_THAT(ran.out, HasSubstr(command.empty() ? "lockstep train" : "lockstep " + command[0]));
+  }
+}
+
+TEST(Usage, VersionIsThatOfTheProject) {
+  const Ran ran = lockstep({"--version"});
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_EQ(ran.out, "lockstep " LOCKSTEP_VERSION "\n");
+}
+
+TEST(Usage, AnUnknownOptionOfOneRankStopsAllAndIsPrintedOnce) {
+  const SmallConfig config;
+  const Ran ran = mpirun({{1, {"train", config.path()}}, {1, {"train", config.path(), "--jsno"}}});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("rank 1: train has no option --jsno (did you mean '--json'?)"));
+  EXPECT_EQ(occurrences(ran.err, "lockstep: error: "), 1u) << ran.err;
+}
+
+TEST(ConfigCommand, PrintReadsBackAsTheSameRun) {
+  const SmallConfig config;
+  const Ran printed = lockstep({"config", "print", config.path(), "--set", "trainer.seed=7"});
+  ASSERT_EQ(printed.code, 0) << printed.err;
+  EXPECT_THAT(printed.out, HasSubstr("seed: 7"));
+  EXPECT_THAT(printed.out, HasSubstr("bucket_bytes: 4194304"));  // a default
+  write_file(config / "again.textproto", printed.out);
+  const Ran first = lockstep({"config", "check", config.path(), "--set", "trainer.seed=7", "--json"});
+  const Ran again = lockstep({"config", "check", config / "again.textproto", "--json"});
+  EXPECT_EQ(Json::parse(again.out)["config_hash"], Json::parse(first.out)["config_hash"]);
+}
+
+TEST(ConfigCommand, ExpandWritesLayersWithTheSameMathematics) {
+  const SmallConfig config;
+  const Ran expanded = lockstep({"config", "print", config.path(), "--expand"});
+  ASSERT_EQ(expanded.code, 0) << expanded.err;
+  EXPECT_THAT(expanded.out, HasSubstr("name: \"fc2\""));
+  EXPECT_THAT(expanded.out, testing::Not(HasSubstr("mlp {")));
+  write_file(config / "expanded.textproto", expanded.out);
+  const Ran first = lockstep({"config", "check", config.path(), "--json"});
+  const Ran again = lockstep({"config", "check", config / "expanded.textproto", "--json"});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(Json::parse(again.out)["math_hash"], Json::parse(first.out)["math_hash"]);
+}
+
+TEST(Inspect, ShowsModelBatchMemoryAndProvenPrograms) {
+  const SmallConfig config;
+  const Ran text = lockstep({"inspect", config.path(), "--world", "3"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  for (const char* part : {"fc1", "softmax_cross_entropy", "global batch 24", "optimizer_state", "proven: "})
+    EXPECT_THAT(text.out, HasSubstr(part));
+
+  const Ran ran = lockstep({"inspect", config.path(), "--world", "3", "--json"});
+  const Json json = Json::parse(ran.out);
+  EXPECT_EQ(json["parameters"], 16 * 8 + 8 + 8 * 3 + 3);
+  EXPECT_EQ(json["division"]["leaves"], 4);
+  EXPECT_EQ(json["division"]["leaf_samples"], 6);
+  EXPECT_EQ(json["layout"], "dp=3");
+  EXPECT_EQ(json["proven"], true);
+  int64_t sum = 0;
+  for (const auto& [category, bytes] : json["memory_bytes"].items())
+    if (category != "total") sum += bytes.get<int64_t>();
+  EXPECT_EQ(json["memory_bytes"]["total"], sum);
+}
+
+TEST(Inspect, PrintsTheProgramOfARank) {
+  const SmallConfig config;
+  const auto program = [&](const char* rank) {
+    return lockstep({"inspect", config.path(), "--world", "2", "--rank", rank, "--program", "step"}).out;
+  };
+  EXPECT_THAT(program("1"), HasSubstr("update"));
+  EXPECT_NE(program("0"), program("1"));
+  expect_refusal({"inspect", config.path(), "--world", "2", "--rank", "2"}, "ranks go from 0 to 1");
+}
+
+TEST(Digits, AreMadeOnceAndNeverReplacedUnasked) {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> command = {"data",    "digits", "--out",  folder / "d",
+                                            "--train", "20",     "--eval", "10"};
+  const Ran made = lockstep(command + std::vector<std::string>{"--json"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(Json::parse(made.out)["train"], 20);
+  const Bytes before = read_file(folder / "d/train-images-idx3-ubyte");
+  EXPECT_EQ(before.size(), 16 + 20 * 28 * 28u);
+  EXPECT_EQ(lockstep(command).code, 0);
+  EXPECT_EQ(lockstep(command + std::vector<std::string>{"--seed", "2"}).code, 65);
+  EXPECT_EQ(read_file(folder / "d/train-images-idx3-ubyte"), before);
+  EXPECT_EQ(lockstep(command + std::vector<std::string>{"--seed", "2", "--force"}).code, 0);
+  EXPECT_NE(read_file(folder / "d/train-images-idx3-ubyte"), before);
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,86 @@
+#include "program.h"
+
+namespace lockstep::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Verify, ProvesEqualBitsAcrossLayoutsAndAStopBetweenThem) {
+  const SmallConfig config;
+  const Ran ran =
+      lockstep({"verify", config.path(), "--layouts", "dp=1; dp=2; dp=3", "--resume-at", "4", "--json"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const Json json = Json::parse(ran.out);
+  EXPECT_EQ(json["identical"], true);
+  ASSERT_EQ(json["runs"].size(), 6u);
+  EXPECT_EQ(json["runs"][2]["layout"], "dp=3");
+  EXPECT_EQ(json["runs"][3]["layout"], "dp=1, from step 5 dp=2");
+  EXPECT_EQ(json["runs"][5]["layout"], "dp=3, from step 5 dp=1");
+  for (const auto& run : json["runs"]) {
+    EXPECT_EQ(run["steps"], 12) << run;
+    EXPECT_EQ(run["params_hash"], json["runs"][0]["params_hash"]) << run;
+  }
+}
+
+TEST(Verify, ShowsTheFirstDifferenceOfRunsThatDiffer) {
+  const SmallConfig config;
+  // FAST leaves the order of sums to the layout.
+  const Ran ran = lockstep({"verify", config.path(), "--layouts", "dp=1; dp=3", "--steps", "5", "--set",
+                            "parallel.reduction=FAST", "--out", config / "v"});
+  EXPECT_EQ(ran.code, 70);
+  EXPECT_THAT(ran.out, HasSubstr("dp=3 differs: step 1, "));
+  EXPECT_THAT(ran.out, HasSubstr("traces are in " + (config / "v")));
+  EXPECT_TRUE(std::filesystem::exists(config / "v/02-dp=3/trace-2.jsonl"));
+}
+
+TEST(Verify, ReproducibleIsSetWhateverTheFileSays) {
+  const SmallConfig config;
+  std::string text = read_text_file(config.path());
+  text.replace(text.find("REPRODUCIBLE"), 12, "FAST");
+  write_file(config / "fast.textproto", text);
+  const Ran ran = lockstep({"verify", config / "fast.textproto", "--layouts", "dp=1; dp=3", "--steps", "5"});
+  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("identical in 2 runs"));
+}
+
+TEST(Verify, RefusesBeforeAnythingRuns) {
+  const SmallConfig config;
+  const auto refusal = [&](const std::string& layouts, std::vector<std::string> more = {}) {
+    const Ran ran = lockstep(
+        std::vector<std::string>{"verify", config.path(), "--out", config / "v", "--layouts", layouts} +
+        more);
+    EXPECT_EQ(ran.code, 2);
+    EXPECT_FALSE(std::filesystem::exists(config / "v"));
+    return ran.err;
+  };
+  EXPECT_THAT(refusal("dp=1; dp=2,pp=2"),
+              HasSubstr("pipeline stages (pp above 1) are not available in this version"));
+  EXPECT_THAT(refusal("dp=1; dp=2,sync=ps"), HasSubstr("parameter servers (sync=ps) are not available"));
+  EXPECT_THAT(refusal("dp=1; dp=5"), HasSubstr("layout 'dp=5'"));  // four virtual replicas
+  EXPECT_THAT(refusal("dp=1"), HasSubstr("at least two layouts"));
+  EXPECT_THAT(refusal("dp=1; dp=2", {"--resume-at", "12"}),
+              HasSubstr("must lie before the last of 12 steps"));
+  EXPECT_THAT(refusal("dp=1; dp=2", {"--steps", "5", "--resume-at", "5"}), HasSubstr("last of 5 steps"));
+}
+
+TEST(Verify, ShowsWhatAChildSays) {
+  const SmallConfig config;
+  const Ran ran = lockstep({"verify", config.path(), "--layouts", "dp=1; dp=2", "--out", config / "v",
+                            "--set", "optimizer.learning_rate=1e30"});
+  EXPECT_EQ(ran.code, 70);
+  EXPECT_THAT(ran.err, HasSubstr("layout 'dp=1': training ended with exit code 70"));
+  EXPECT_THAT(ran.err, HasSubstr("not both finite"));
+  const Ran again = lockstep({"verify", config.path(), "--layouts", "dp=1; dp=2", "--out", config / "v"});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("is not an empty folder"));
+}
+
+TEST(Verify, IsNotAJobForMpirun) {
+  const SmallConfig config;
+  const Ran ran = mpirun(1, {"verify", config.path(), "--layouts", "dp=1; dp=2"});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("verify starts mpirun itself"));
+}
+
+}  // namespace
+}  // namespace lockstep::test
