@@ -16,7 +16,6 @@ struct ExecutorOptions {
 
 /// What the last iteration spent waiting.
 struct IterationTimes {
-  double total_ms = 0;
   double exposed_communication_ms = 0;   ///< no compute or copy instruction could run, a communication was under way
 };
 

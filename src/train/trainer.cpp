@@ -45,6 +45,7 @@ void Trainer::resume() {
 TrainingOutcome Trainer::run() {
   const int64_t total = worker_.total_steps();
   const auto due = [&](int64_t every) { return every > 0 && step_ % every == 0 && step_ < total; };
+  step_began_ = Clock::now();
   while (step_ < total && !stop_) {
     train_one_step();
     if (worker_.has_eval_data() && due(config_.trainer.eval_every_steps)) evaluate();
@@ -80,6 +81,8 @@ void Trainer::train_one_step() {
   ++step_;
   stop_ = verdict.stop_requested > 0;
   outcome_.train_loss = verdict.mean_loss();
+  const auto complete = Clock::now();
+  const double step_ms = milliseconds_between(std::exchange(step_began_, complete), complete);
   if (!events_.on_step) return;
   const IterationTimes times = worker_.step_times();
   events_.on_step({.step = step_,
@@ -88,7 +91,7 @@ void Trainer::train_one_step() {
                    .gradient_norm = verdict.gradient_norm,
                    .correct = verdict.correct,
                    .count = verdict.count,
-                   .step_ms = times.total_ms,
+                   .step_ms = step_ms,
                    .exposed_communication_ms = times.exposed_communication_ms,
                    .data_wait_ms = worker_.data_wait_ms() - waited_before});
 }
@@ -112,6 +115,7 @@ void Trainer::evaluate() {
                           .milliseconds = milliseconds_between(begin, Clock::now())};
   outcome_.evaluation = record;
   if (events_.on_evaluation) events_.on_evaluation(record);
+  step_began_ = Clock::now();
 }
 
 void Trainer::save_checkpoint() {
@@ -119,6 +123,7 @@ void Trainer::save_checkpoint() {
   const std::string path = checkpoints_.save(world_, step_);
   saved_step_ = step_;
   if (events_.on_checkpoint) events_.on_checkpoint(step_, path);
+  step_began_ = Clock::now();
 }
 
 EvaluationRecord Trainer::evaluate_only() {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "train/run_checkpoints.h"
 #include "train/worker.h"
 
@@ -18,7 +19,7 @@ struct StepRecord {
   double learning_rate = 0;
   double gradient_norm = 0;        ///< before clipping
   double correct = 0, count = 0;   ///< of the global batch
-  double step_ms = 0;
+  double step_ms = 0;              ///< since the step before, reports included, evaluation and checkpoints not
   double exposed_communication_ms = 0;
   double data_wait_ms = 0;         ///< of this step, on this rank
 };
@@ -83,6 +84,7 @@ class Trainer {
   RunCheckpoints checkpoints_;
   int64_t step_ = 0;               ///< steps complete
   int64_t saved_step_ = -1;
+  Clock::time_point step_began_;
   TrainingOutcome outcome_;
   bool stop_ = false;
 };
