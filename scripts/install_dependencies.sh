@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Installs the packages of Debian 12 that lockstep is built from, where any is missing. Does
+# nothing where none is. Without root it says what is missing, and by which command to install it.
+#
+#   scripts/install_dependencies.sh               # to build and run
+#   scripts/install_dependencies.sh --with-tests  # and to test
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+packages=(g++ cmake ninja-build openmpi-bin libopenmpi-dev libprotobuf-dev protobuf-compiler libdnnl-dev libfmt-dev
+  libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev)
+
+for argument in "$@"; do
+  case "$argument" in
+    --with-tests) packages+=(libgtest-dev libgmock-dev python3) ;;
+    -h | --help)
+      sed -n '2,6s/^# \{0,1\}//p' "$script"
+      exit 0
+      ;;
+    *) fail "unknown option $argument; see --help" ;;
+  esac
+done
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  fail "this system has no apt. Install what these Debian packages hold, then build by cmake --preset release:
+  ${packages[*]}"
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+  [ "$status" = "install ok installed" ] || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "all dependencies are installed"
+  exit 0
+fi
+
+if [ "$(id -u)" -ne 0 ]; then
+  fail "packages are missing, and only root may install them. Run this, then repeat what you did:
+  sudo apt-get update && sudo apt-get install --no-install-recommends ${missing[*]}"
+fi
+say "installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update
+apt-get install -y --no-install-recommends "${missing[@]}"

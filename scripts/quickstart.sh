@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# From a fresh clone to a trained model: installs what is missing, builds, draws a data set of digits, and trains LeNet-5
+# on it with two workers. Safe to repeat: what is there is kept, and each training gets a folder of its own.
+#
+#   scripts/quickstart.sh
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+case "${1:-}" in
+  "") ;;
+  -h | --help)
+    sed -n '2,5s/^# \{0,1\}//p' "$script"
+    exit 0
+    ;;
+  *) fail "takes no arguments, but got $1" ;;
+esac
+
+scripts/install_dependencies.sh
+use_mpi_on_one_machine
+
+say "building build/release/bin/lockstep"
+# Tests need further packages. Where scripts/test.sh has configured this folder, they stay on.
+if [ -f build/release/CMakeCache.txt ]; then
+  cmake --preset release
+else
+  cmake --preset release -DLOCKSTEP_TESTS=OFF
+fi
+cmake --build --preset release --target lockstep
+lockstep=build/release/bin/lockstep
+
+say "drawing digits"
+"$lockstep" data digits --out runs/quickstart/digits
+
+number=1
+while [ -e "runs/quickstart/run-$number" ]; do number=$((number + 1)); done
+run=runs/quickstart/run-$number
+say "training LeNet-5 on them, on two workers, into $run"
+mpirun -n 2 "$lockstep" train configs/digits_quickstart.textproto --data-dir runs/quickstart/digits --out "$run"
+
+say "done. To evaluate the model that was saved:"
+echo "$lockstep eval configs/digits_quickstart.textproto --data-dir runs/quickstart/digits --checkpoint $run"

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs the tests. Safe to repeat.
+#
+#   scripts/test.sh                                        # all tests, release
+#   scripts/test.sh --preset asan --tests '^step_.*_test$' # some, and only what they need is built
+#
+# --preset NAME   release, debug, asan or tsan (CMakePresets.json)
+# --tests REGEX   only tests whose names match, as ctest -R
+# --jobs N        as many at once; left out: as there are cores
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+preset=release
+tests=
+jobs=$(nproc)
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --preset | --tests | --jobs)
+      [ $# -ge 2 ] || fail "$1 needs a value"
+      declare "${1#--}=$2"
+      shift 2
+      ;;
+    -h | --help)
+      sed -n '2,9s/^# \{0,1\}//p' "$script"
+      exit 0
+      ;;
+    *) fail "unknown option $1; see --help" ;;
+  esac
+done
+
+scripts/install_dependencies.sh --with-tests
+use_mpi_on_one_machine
+build=build/$preset
+
+say "configuring $build"
+cmake --preset "$preset" -DLOCKSTEP_TESTS=ON
+
+select=()
+targets=()
+if [ -n "$tests" ]; then
+  select=(-R "$tests")
+  # A test is a target of the same name, or the target's name and a number of ranks; scripts among the tests are none.
+  known=$(cmake --build "$build" --target help | sed -n 's/: phony$//p')
+  while read -r name; do
+    if grep -qx -- "$name" <<<"$known"; then targets+=("$name"); fi
+  done < <(ctest --test-dir "$build" -N "${select[@]}" | sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/\.[0-9]*ranks$//' | sort -u)
+fi
+
+say "building $build"
+if [ ${#targets[@]} -gt 0 ]; then
+  cmake --build "$build" -j "$jobs" --target "${targets[@]}"
+else
+  cmake --build "$build" -j "$jobs"
+fi
+
+say "testing $build"
+log=$build/ctest.log
+status=0
+ctest --test-dir "$build" -j "$jobs" --output-on-failure --no-tests=error "${select[@]}" 2>&1 | tee "$log" || status=$?
+# ctest goes on with lists behind this line.
+say "$preset: $(grep -E 'tests passed|No tests were found' "$log" | tail -n 1 || echo 'ctest did not finish')"
+exit "$status"
