@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include "ops/op_cases.h"
 #include "ops/op_expect.h"
@@ -95,6 +96,24 @@ TEST(Conv2d, EvaluatesWithTheBitsOfTraining) {
   trained->forward();
   evaluated->forward();
   EXPECT_EQ(values_of(evaluated->outputs[0]), values_of(trained->outputs[0]));
+}
+
+TEST(Conv2d, BitsFollowTheOptionAndNotTheCallingThread) {
+  // A shape whose weight gradient was seen to have other bits on two threads than on one.
+  const OpCase c = make("", {.channels = 16, .kernel = 5}, {14, 14, 6}, 64);
+  const int before = omp_get_max_threads();
+  std::vector<std::vector<double>> gradients;
+  for (const int threads_of_caller : {1, 2, 4}) {
+    omp_set_num_threads(threads_of_caller);
+    auto harness = make_harness(c);
+    harness->forward();
+    harness->backward();
+    EXPECT_EQ(omp_get_max_threads(), threads_of_caller) << "the caller's own count is put back";
+    gradients.push_back(values_of(harness->parameter_gradients[0]));
+  }
+  omp_set_num_threads(before);
+  EXPECT_EQ(gradients[1], gradients[0]);
+  EXPECT_EQ(gradients[2], gradients[0]);
 }
 
 TEST(Conv2d, TellsTheGraphItsShapesAndInitializer) {

@@ -1,7 +1,9 @@
 #include "ops/pool2d.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/simd.h"
 #include "ops/checks.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
@@ -54,24 +56,37 @@ struct Geometry {
   }
 };
 
+using Places [[gnu::vector_size(64)]] = int32_t;
+
 /// Of equal values the first wins; a NaN wins over all, so that it shows. argmax holds pixels of the sample.
+/// Registers are filled whole even where fewer channels are left: the lanes beyond them work on values of the
+/// next pixel, and what they write there is overwritten when its turn comes.
+/// (Twice as fast with 6 to 20 channels as a loop over the channels, even with 64.)
 void max_forward(const Geometry& g, const float* x, float* y, int32_t* argmax) {
+  const auto load_whole = [x, size = g.input_size()](int64_t i) {
+    return i + kLanes <= size ? load(x + i) : load_first(x + i, size - i, 0.0f);
+  };
   g.for_windows([&](int64_t pixel, const Window& window) {
-    float* __restrict best = y + pixel * g.channels;
-    int32_t* __restrict place = argmax + pixel * g.channels;
-    const int64_t first = window.top * g.width + window.left;
-    for (int64_t c = 0; c < g.channels; ++c) {
-      best[c] = x[first * g.channels + c];
-      place[c] = static_cast<int32_t>(first);
-    }
-    g.for_pixels(window, [&](int64_t candidate) {
-      const float* __restrict value = x + candidate * g.channels;
-      for (int64_t c = 0; c < g.channels; ++c) {
-        const bool better = (value[c] > best[c]) | (value[c] != value[c]);
-        best[c] = better ? value[c] : best[c];
-        place[c] = better ? static_cast<int32_t>(candidate) : place[c];
+    for (int64_t c = 0; c < g.channels; c += kLanes) {
+      const auto first = static_cast<int32_t>(window.top * g.width + window.left);
+      Lanes best = load_whole(first * g.channels + c);
+      Places place = Places{} + first;
+      g.for_pixels(window, [&](int64_t candidate) {
+        const Lanes value = load_whole(candidate * g.channels + c);
+        const Places better = (value > best) | (value != value);
+        best = better ? value : best;
+        place = better ? Places{} + static_cast<int32_t>(candidate) : place;
+      });
+      const int64_t i = pixel * g.channels + c;
+      const auto bytes = static_cast<size_t>(std::min(kLanes, g.output_size() - i)) * sizeof(float);
+      if (bytes == sizeof(Lanes)) {
+        std::memcpy(y + i, &best, sizeof(Lanes));
+        std::memcpy(argmax + i, &place, sizeof(Places));
+      } else {
+        std::memcpy(y + i, &best, bytes);
+        std::memcpy(argmax + i, &place, bytes);
       }
-    });
+    }
   });
 }
 
