@@ -24,7 +24,7 @@ SYNTHETIC = {"mnist_mlp": 10, "mnist_lenet": 10, "shakespeare_gpt": 65}   # clas
 def lockstep(options, model, processes, reduction):
     command = [options.lockstep, "train", os.path.join(HERE, "..", "configs", f"{model}.textproto"), "--json", "--quiet"]
     for override in (f"data.synthetic.classes={SYNTHETIC[model]}", "data.synthetic.samples=9000", "data.synthetic.eval_samples=10",
-                     f"trainer.steps={STEPS[model]}", "trainer.eval_every_steps=0", "trainer.eval_at_end=false", "optimizer.schedule.warmup_steps=0",
+                     f"trainer.steps={STEPS[model]}", "trainer.eval_every_steps=0", "trainer.eval_at_end=false",
                      f"parallel.reduction={reduction}"):
         command += ["--set", override]
     if processes > 1:

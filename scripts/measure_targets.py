@@ -62,7 +62,7 @@ def cost(options):
             for reduction, samples in rates.items():
                 result = train(options, f"configs/{config}.textproto", os.path.join(options.data_dir, directory),
                                [f"trainer.steps={steps}", f"parallel.reduction={reduction}", "trainer.eval_at_end=false",
-                                "trainer.eval_every_steps=0", "optimizer.schedule.warmup_steps=0",
+                                "trainer.eval_every_steps=0",
                                 "trainer.virtual_replicas=2"])
                 samples.append(result["samples_per_second"])
         fast, exact = (statistics.median(rates[r]) for r in ("FAST", "REPRODUCIBLE"))

@@ -110,13 +110,6 @@ void check_optimizer(const schema::RunConfig& config, const Document& document) 
     document.refuse("optimizer.schedule.cosine.minimum",
                     fmt::format("is {}, above optimizer.learning_rate = {}, which it falls from",
                                 exact(schedule.cosine().minimum()), exact(optimizer.learning_rate())));
-  if (config.trainer().has_steps() && schedule.warmup_steps() > config.trainer().steps())
-    document.refuse(
-        "optimizer.schedule.warmup_steps",
-        fmt::format(
-            "the warm-up of {} steps is longer than the run of trainer.steps = {}; it may have at most "
-            "as many",
-            schedule.warmup_steps(), config.trainer().steps()));
 }
 
 void check_checkpoint(const schema::Checkpoint& checkpoint, const Document& document) {

@@ -15,7 +15,7 @@ struct ParallelOptions {
   SyncKind sync = SyncKind::all_reduce;
   Reduction reduction = Reduction::fast;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
-  int64_t bucket_bytes = 4 << 20;
+  int64_t bucket_bytes = 1 << 20;
   int data_parallel = 0;               ///< 0: world size; otherwise checked against it
   int intra_op_threads = 1;            ///< part of the arithmetic
   bool operator==(const ParallelOptions&) const = default;

@@ -145,7 +145,7 @@ TEST(EffectiveText, StatesDefaultsAndReadsBackAsTheSameRun) {
     expect_same_run(parse(run.effective_text), run);
     for (const char* line : {"format_version: 1", "prefetch_depth: 4", "micro_batch: 0", "virtual_replicas: ",
                              "seed: 1", "clip_norm: 0", "nonfinite: LOCATE", "constant {", "compute: FLOAT32",
-                             "all_reduce {", "reduction: FAST", "bucket_bytes: 4194304", "keep: 3",
+                             "all_reduce {", "reduction: FAST", "bucket_bytes: 1048576", "keep: 3",
                              "resume_automatic: false", "log_every_steps: 1"})
       EXPECT_THAT(run.effective_text, HasSubstr(line));
   }
