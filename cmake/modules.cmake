@@ -24,7 +24,7 @@ function(lockstep_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
     SKIP_REGULAR_EXPRESSION "ONLY_SKIPPED_TESTS"
-    ENVIRONMENT "LOCKSTEP_TEST_DATA=${CMAKE_SOURCE_DIR}/../shared/data")
+    ENVIRONMENT "LOCKSTEP_TEST_DATA=${CMAKE_SOURCE_DIR}/../shared/data;TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan_suppressions.txt")
 endfunction()
 
 # add_mpi_test(name RANKS 1 2 4 SOURCES ... MODULES ...): the same program under mpirun for each number of ranks.
