@@ -222,6 +222,16 @@ TEST(Train, ANonFiniteLossEndsAllRanksAndNamesATensor) {
   EXPECT_EQ(occurrences(ran.err, "lockstep: error: "), 1u) << ran.err;
 }
 
+TEST(Train, AnErrorOfOneRankAloneEndsTheOthers) {
+  const SmallConfig config;
+  write_file(config / "file", std::string("x"));
+  const std::vector<std::string> train = {"train", config.path(), "--quiet", "--set",
+                                          "trainer.steps=100000000"};
+  const Ran ran = mpirun({{1, train}, {1, train + std::vector<std::string>{"--trace", config / "file"}}});
+  EXPECT_EQ(ran.code, 74);
+  EXPECT_THAT(ran.err, HasSubstr("lockstep: error: cannot write " + (config / "file/trace-1.jsonl")));
+}
+
 TEST(Eval, GivesTheTrainingsLastEvaluationOnAnyNumberOfRanks) {
   const SmallConfig config;
   const Json trained = only_json(lockstep({"train", config.path(), "--out", config / "a", "--json"}));

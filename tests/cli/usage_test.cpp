@@ -77,7 +77,7 @@ TEST(ConfigCommand, PrintReadsBackAsTheSameRun) {
   const Ran printed = lockstep({"config", "print", config.path(), "--set", "trainer.seed=7"});
   ASSERT_EQ(printed.code, 0) << printed.err;
   EXPECT_THAT(printed.out, HasSubstr("seed: 7"));
-  EXPECT_THAT(printed.out, HasSubstr("bucket_bytes: 4194304"));  // a default
+  EXPECT_THAT(printed.out, HasSubstr("prefetch_depth: 4"));  // a default
   write_file(config / "again.textproto", printed.out);
   const Ran first = lockstep({"config", "check", config.path(), "--set", "trainer.seed=7", "--json"});
   const Ran again = lockstep({"config", "check", config / "again.textproto", "--json"});
