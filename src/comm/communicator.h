@@ -89,6 +89,7 @@ class MpiEnvironment {
   virtual std::string host_name() const = 0;
   /// COLLECTIVE: barrier and MPI_Finalize; after it no communicator may be used. Without it, destruction
   /// finalizes nothing and the process must leave by abort_job.
+  /// Throws CommError where the others do not come within a minute; then only abort_job is left.
   virtual void finish() = 0;
   /// Ends the whole job with `code`; does not return.
   [[noreturn]] virtual void abort_job(int code) noexcept = 0;

@@ -88,10 +88,18 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
       }
     }
   }
-  writer.add_tied_uses(update);
-  if (!plan.update_as_it_lands) writer.norm(compute);
-  for (int s = segments - 1; s >= 0; --s) writer.update(update, s, !plan.update_as_it_lands);
-  if (plan.update_as_it_lands) writer.norm(compute);
+  if (plan.update_as_it_lands) {
+    for (int s = segments - 1; s >= 0; --s) {
+      writer.add_tied_uses(update, s);
+      writer.update(update, s, UpdateVerdict::none);
+    }
+    writer.norm(compute);
+  } else {
+    for (int s = segments - 1; s >= 0; --s) writer.add_tied_uses(update, s);
+    writer.norm(compute);
+    for (int s = segments - 1; s >= 0; --s)
+      writer.update(update, s, plan.skip_nonfinite ? UpdateVerdict::scale_and_predicate : UpdateVerdict::scale);
+  }
   return std::move(writer.program);
 }
 
@@ -131,7 +139,7 @@ Program compile_boundary(const DataParallelPlan& plan, int rank) {
     if (writer.state_buffer(segment) >= 0)
       snapshot.operands.push_back({Role::state, segment, Access::read, program.whole(writer.state_buffer(segment))});
   }
-  // Whether the writer succeeded travels as the record's stop flag; ranks that write nothing report success.
+  // Whether the writer succeeded travels as a loss: 0, or 1 for a failure; ranks that write nothing report 0.
   snapshot.operands.push_back({Role::metrics, 0, Access::write, program.whole(writer.metrics_buffer())});
   program.instructions.push_back(std::move(snapshot));
   writer.agree(agree.lane, agree.group, plan.division.workers, 1);

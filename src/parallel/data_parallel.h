@@ -17,6 +17,7 @@ struct DataParallelPlan {
   BatchDivision division;
   ParallelOptions parallel;
   int state_slots = 0;
+  bool skip_nonfinite = true;       ///< updates write nothing where loss or gradients are not finite
   bool update_as_it_lands = false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
 };
 

@@ -170,9 +170,9 @@ void ProgramWriter::add_ranges(int lane, ByteRange destination, ByteRange source
   program.instructions.push_back(std::move(add));
 }
 
-void ProgramWriter::add_tied_uses(int lane) {
+void ProgramWriter::add_tied_uses(int lane, int segment) {
   for (const auto& place : program.parameters)
-    for (size_t use = 1; use < place.uses.size(); ++use) {
+    for (size_t use = 1; use < place.uses.size() && place.uses[0].segment == segment; ++use) {
       const auto& first = place.uses[0];
       const auto& other = place.uses[use];
       add_ranges(lane, {gradient_buffer(first.segment, 0), first.bucket_offset, place.size_bytes},
@@ -208,7 +208,7 @@ void ProgramWriter::norm(int lane) {
   program.instructions.push_back(std::move(norm));
 }
 
-void ProgramWriter::update(int lane, int segment, bool whole_step_verdict) {
+void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
   const int64_t bytes = partition_.buckets[static_cast<size_t>(segment)].owned_bytes;
   if (bytes == 0) return;
   Instruction update = instruction(InstructionKind::update, lane, segment, -1, -1);
@@ -218,13 +218,11 @@ void ProgramWriter::update(int lane, int segment, bool whole_step_verdict) {
     update.operands.push_back({Role::state, segment, Access::read_write, program.whole(state_buffer(segment))});
   update.operands.push_back({Role::constants, 0, Access::read, program.whole(constants_)});
   update.operands.push_back({Role::verdict, 0, Access::read, {verdict_, 0, kAgreedBytes}});
-  if (!whole_step_verdict) {
-    program.instructions.push_back(std::move(update));
-    return;
-  }
-  update.operands.push_back({Role::verdict, 1, Access::read, {verdict_, kAgreedBytes, kAgreedBytes}});
-  update.operands.push_back({Role::predicate, 0, Access::read,
-                             {verdict_, static_cast<int64_t>(offsetof(Verdict, finite)), sizeof(double)}});
+  if (verdict != UpdateVerdict::none)
+    update.operands.push_back({Role::verdict, 1, Access::read, {verdict_, kAgreedBytes, kAgreedBytes}});
+  if (verdict == UpdateVerdict::scale_and_predicate)
+    update.operands.push_back({Role::predicate, 0, Access::read,
+                               {verdict_, static_cast<int64_t>(offsetof(Verdict, finite)), sizeof(double)}});
   program.instructions.push_back(std::move(update));
 }
 

@@ -12,6 +12,9 @@
 
 namespace lockstep {
 
+/// What an update waits for besides `agree`: nothing; `norm` and its clipping; and its finite flag, too.
+enum class UpdateVerdict { none, scale, scale_and_predicate };
+
 /// What every compiler of programs needs: the buffers of a model and the instructions that use them. Operands carry
 /// the graph's ids as their index (values for activations and their gradients, segments for parameters, gradients and
 /// optimizer state), which is how the executor finds its way back from an instruction to kernels.
@@ -36,12 +39,11 @@ class ProgramWriter {
   void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate);
   void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
   void add_ranges(int lane, ByteRange destination, ByteRange source);
-  /// Adds the gradients of a tied parameter's later uses to that of its first, in graph order.
-  void add_tied_uses(int lane);
+  /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph order.
+  void add_tied_uses(int lane, int segment);
   void agree(int lane, int group, int ranks, int most_leaves);
   void norm(int lane);
-  /// `whole_step_verdict`: waits for `norm`, whose clipping and finite flag it obeys; otherwise only for `agree`.
-  void update(int lane, int segment, bool whole_step_verdict);
+  void update(int lane, int segment, UpdateVerdict verdict);
 
   int parameter_buffer(int segment) const { return parameters_[static_cast<size_t>(segment)]; }
   int state_buffer(int segment) const { return states_[static_cast<size_t>(segment)]; }

@@ -44,9 +44,16 @@ class ActionMaker {
   }
 
  private:
+  /// Where an operand lies, or null where the instruction has none of that kind.
   std::byte* pointer(const Instruction& instruction, Role role, int index) const {
     const Operand* operand = find(instruction, role, index);
     return operand == nullptr ? nullptr : context_.memory.at(program_, operand->range);
+  }
+  std::byte* required(const Instruction& instruction, Role role, int index) const {
+    std::byte* found = pointer(instruction, role, index);
+    if (found == nullptr)
+      throw InternalError(fmt::format("{} has no operand '{} {}'", describe(program_, index_), name_of(role), index));
+    return found;
   }
   std::byte* at(const Operand& operand) const { return context_.memory.at(program_, operand.range); }
 
@@ -60,7 +67,7 @@ class ActionMaker {
     std::vector<Tensor> fields;
     for (size_t i = 0; i < context_.graph.inputs.size(); ++i) {
       const auto& spec = context_.graph.values[static_cast<size_t>(context_.graph.inputs[i])].spec;
-      fields.push_back({pointer(instruction, Role::batch, static_cast<int>(i)),
+      fields.push_back({required(instruction, Role::batch, static_cast<int>(i)),
                         spec.shape.batched(context_.code.options().micro_batch), spec.dtype});
     }
     auto* constants = reinterpret_cast<StepConstants*>(pointer(instruction, Role::constants, 0));
@@ -94,11 +101,11 @@ class ActionMaker {
     };
     bindings.parameter = [&](int parameter) {
       const auto [owner, entry] = entry_of(parameter, 0);
-      return pointer(instruction, Role::parameters, owner) + entry->offset_bytes;
+      return required(instruction, Role::parameters, owner) + entry->offset_bytes;
     };
     bindings.parameter_gradient = [&](int parameter, int use) {
       const auto [owner, entry] = entry_of(parameter, use);
-      return pointer(instruction, Role::gradients, owner) + entry->offset_bytes;
+      return required(instruction, Role::gradients, owner) + entry->offset_bytes;
     };
     bindings.stash = pointer(instruction, Role::stash, 0);
     bindings.temporary = pointer(instruction, Role::temporary, 0);
@@ -157,10 +164,10 @@ class ActionMaker {
   /// All-gathers a record per rank, then every rank sums the leaves' metrics in leaf order: the same numbers for any
   /// number of workers.
   Action agree(const Instruction& instruction) {
-    const auto* metrics = reinterpret_cast<const double*>(pointer(instruction, Role::metrics, 0));
-    std::byte* records = pointer(instruction, Role::data, 0);
-    auto* verdict = reinterpret_cast<Verdict*>(pointer(instruction, Role::verdict, 0));
-    const auto leaves = program_.name == "boundary" ? std::vector<int>(context_.leaves_by_rank.size(), 1) : context_.leaves_by_rank;
+    const auto* metrics = reinterpret_cast<const double*>(required(instruction, Role::metrics, 0));
+    std::byte* records = required(instruction, Role::data, 0);
+    auto* verdict = reinterpret_cast<Verdict*>(required(instruction, Role::verdict, 0));
+    const auto leaves = context_.leaves_by_rank;
     const int64_t block = find(instruction, Role::data, 0)->range.size_bytes / static_cast<int64_t>(leaves.size());
     Communicator* comm = communicator(instruction);
     const auto own_leaves = static_cast<size_t>(leaves[static_cast<size_t>(program_.rank)]);
@@ -191,20 +198,23 @@ class ActionMaker {
   }
 
   /// Sums of squares by chunks of each parameter, folded per parameter and then over parameters in graph order, so that
-  /// neither buckets nor layouts change a bit. Statistics have no gradient and do not count.
+  /// neither buckets nor layouts change a bit. Statistics are no gradients and do not count, but must be finite too.
   Action norm(const Instruction& instruction) {
     struct Piece {
       const float* data;
       int64_t count;
       int64_t chunk;      // index of its sum
       int parameter;
+      bool is_weight;
     };
     std::vector<Piece> pieces;
     for (size_t s = 0; s < context_.partition.buckets.size(); ++s)
       for (const auto& entry : context_.partition.buckets[s].entries)
-        if (entry.use == 0 && context_.graph.parameters[static_cast<size_t>(entry.parameter)].spec.role == ParameterRole::weight) {
-          std::byte* base = pointer(instruction, Role::gradients, static_cast<int>(s));
-          pieces.push_back({reinterpret_cast<const float*>(base + entry.offset_bytes), entry.count, 0, entry.parameter});
+        if (entry.use == 0) {
+          std::byte* base = required(instruction, Role::gradients, static_cast<int>(s));
+          const auto role = context_.graph.parameters[static_cast<size_t>(entry.parameter)].spec.role;
+          pieces.push_back({reinterpret_cast<const float*>(base + entry.offset_bytes), entry.count, 0, entry.parameter,
+                            role == ParameterRole::weight});
         }
     std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.parameter < b.parameter; });
     int64_t chunks = 0;
@@ -212,19 +222,20 @@ class ActionMaker {
       piece.chunk = chunks;
       chunks += (piece.count + kNormChunk - 1) / kNormChunk;
     }
-    auto* sums = reinterpret_cast<double*>(pointer(instruction, Role::chunks, 0));
-    auto* agreed = reinterpret_cast<Verdict*>(pointer(instruction, Role::verdict, 0));
+    auto* sums = reinterpret_cast<double*>(required(instruction, Role::chunks, 0));
+    auto* agreed = reinterpret_cast<Verdict*>(required(instruction, Role::verdict, 0));
     const double static_count = context_.static_count, clip = context_.clip_norm;
     return {.start = [=, pieces = std::move(pieces)](Stream& stream, const StepInputs&, const auto&) {
-      stream.launch([&pieces, sums, chunks, agreed, static_count, clip] {
+      stream.launch([&pieces, sums, agreed, static_count, clip] {
+        double total = 0, statistics = 0;
         for (const auto& piece : pieces)
-          for (int64_t begin = 0, c = piece.chunk; begin < piece.count; begin += kNormChunk, ++c)
+          for (int64_t begin = 0, c = piece.chunk; begin < piece.count; begin += kNormChunk, ++c) {
             sums[c] = sum_of_squares(piece.data + begin, std::min(kNormChunk, piece.count - begin));
-        double total = 0;
-        for (int64_t c = 0; c < chunks; ++c) total += sums[c];
+            (piece.is_weight ? total : statistics) += sums[c];
+          }
         const double ratio = agreed->count > 0 ? static_count / agreed->count : 0;
         agreed->gradient_norm = std::sqrt(total) * ratio;
-        agreed->finite = std::isfinite(total) && std::isfinite(agreed->loss_sum) ? 1 : 0;
+        agreed->finite = std::isfinite(total) && std::isfinite(statistics) && std::isfinite(agreed->loss_sum) ? 1 : 0;
         // As PyTorch's clip_grad_norm_: the coefficient is max_norm / (norm + 1e-6), at most 1.
         agreed->gradient_scale = clip > 0 ? std::min(1.0, clip / (agreed->gradient_norm + 1e-6)) : 1.0;
       });
@@ -239,8 +250,8 @@ class ActionMaker {
     };
     const int segment = instruction.segment;
     const auto& bucket = context_.partition.buckets[static_cast<size_t>(segment)];
-    auto* parameters = pointer(instruction, Role::parameters, segment);
-    const auto* gradients = pointer(instruction, Role::gradients, segment);
+    auto* parameters = required(instruction, Role::parameters, segment);
+    const auto* gradients = required(instruction, Role::gradients, segment);
     auto* state = pointer(instruction, Role::state, segment);
     std::vector<Piece> pieces;
     for (const auto& entry : bucket.entries) {
@@ -255,11 +266,12 @@ class ActionMaker {
       arguments.decay = context_.optimizer.decay_norm_and_bias || !spec.is_norm_or_bias;
       pieces.push_back({arguments, spec.role, spec.momentum});
     }
-    const auto* verdict = reinterpret_cast<const Verdict*>(pointer(instruction, Role::verdict, 0));
+    const auto* verdict = reinterpret_cast<const Verdict*>(required(instruction, Role::verdict, 0));
     const bool whole_step = find(instruction, Role::verdict, 1) != nullptr;
-    const auto* constants = reinterpret_cast<const StepConstants*>(pointer(instruction, Role::constants, 0));
+    const bool predicated = find(instruction, Role::predicate, 0) != nullptr;
+    const auto* constants = reinterpret_cast<const StepConstants*>(required(instruction, Role::constants, 0));
     return {.start = [=, this_context = &context_, pieces = std::move(pieces)](Stream& stream, const StepInputs& inputs, const auto&) {
-      if (inputs.suppress_updates || (whole_step && verdict->finite == 0)) return;
+      if (inputs.suppress_updates || (predicated && verdict->finite == 0)) return;
       const double ratio = verdict->count > 0 ? this_context->static_count / verdict->count : 0;
       const double scale = ratio * (whole_step ? verdict->gradient_scale : 1.0);
       for (auto piece : pieces) {
@@ -275,7 +287,7 @@ class ActionMaker {
   }
 
   Action snapshot(const Instruction& instruction) {
-    auto* failures = reinterpret_cast<double*>(pointer(instruction, Role::metrics, 0));
+    auto* failures = reinterpret_cast<double*>(required(instruction, Role::metrics, 0));
     const bool writes = find(instruction, Role::parameters, first_parameter_segment()) != nullptr;
     return {.start = [=, write = context_.snapshot](Stream&, const StepInputs&, const auto&) {
       std::fill_n(failures, static_cast<size_t>(kMetricCount), 0.0);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "device/device.h"
@@ -16,7 +17,8 @@ struct ExecutorOptions {
 
 /// What the last iteration spent waiting.
 struct IterationTimes {
-  double exposed_communication_ms = 0;   ///< no compute or copy instruction could run, a communication was under way
+  /// No compute or copy instruction could run, and a communication was under way. Streams do not measure it.
+  std::optional<double> exposed_communication_ms;
 };
 
 /// Runs a program, iteration by iteration. It knows instructions, lanes and dependencies, and nothing of the strategy

@@ -31,7 +31,7 @@ class InlineExecutor : public Executor {
   }
 
   void run(const StepInputs& inputs) override {
-    times_ = {};
+    times_.exposed_communication_ms = 0;
     inputs_ = &inputs;
     std::fill(done_.begin(), done_.end(), false);
     next_issue_ = 0;
@@ -129,7 +129,7 @@ class InlineExecutor : public Executor {
       ensure_in_time();
       sched_yield();
     }
-    times_.exposed_communication_ms += milliseconds_between(begin, Clock::now());
+    *times_.exposed_communication_ms += milliseconds_between(begin, Clock::now());
   }
 
   void ensure_in_time() const {

@@ -9,14 +9,14 @@ namespace lockstep {
 /// Contents of a program's `verdict` buffer: what the ranks agreed on, and what follows from it. `agree` writes the
 /// first part, `norm` the second.
 struct Verdict {
-  // agree: over all leaves in leaf order, folded by the canonical tree (REPRODUCIBLE) or as they stand (FAST)
+  // agree: summed over all leaves, in leaf order
   double loss_sum = 0;
   double count = 0;                ///< terms of the loss that were not ignored
   double correct = 0;
   double stop_requested = 0;       ///< the largest of what the ranks put in
   // norm
   double gradient_norm = 0;        ///< of the mean gradient over the global batch
-  double gradient_scale = 1;       ///< what update multiplies gradients by: ratio of counts, clipping
+  double gradient_scale = 1;       ///< clipping; update multiplies it with the ratio of counts
   double finite = 1;               ///< 1: loss and gradients are finite; 0: update writes nothing
   double reserved = 0;
 

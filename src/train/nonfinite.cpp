@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <optional>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -43,6 +44,8 @@ std::optional<std::string> examine(const Worker& worker, const KernelObservation
     for (size_t o = 0; o < call.outputs.size(); ++o)
       if (auto found = look(call.outputs[o], fmt::format("its output {}", graph.values[static_cast<size_t>(node.outputs[o])].name)))
         return found;
+    for (size_t a = 0; a < call.auxiliary.size(); ++a)
+      if (auto found = look(call.auxiliary[a], "its " + node.signature.auxiliary[a].name)) return found;
     if (call.metrics != nullptr && !std::isfinite(call.metrics[kLossSum]))
       return describe_finding(worker, observation, "the loss", 0, static_cast<float>(call.metrics[kLossSum]));
     return std::nullopt;
@@ -59,24 +62,51 @@ std::optional<std::string> examine(const Worker& worker, const KernelObservation
 
 }  // namespace
 
+std::string to_text(const NonFiniteFinding& finding) {
+  return fmt::format("{} {} {}", finding.instruction, finding.call, finding.message);
+}
+
+NonFiniteFinding finding_from_text(const std::string& text) {
+  NonFiniteFinding finding;
+  const size_t first = text.find(' '), second = text.find(' ', first + 1);
+  finding.instruction = std::stoi(text.substr(0, first));
+  finding.call = std::stoi(text.substr(first + 1, second - first - 1));
+  finding.message = text.substr(second + 1);
+  return finding;
+}
+
+std::string earliest_message(const std::vector<NonFiniteFinding>& by_rank) {
+  const NonFiniteFinding* earliest = nullptr;
+  for (const auto& finding : by_rank)
+    if (!finding.message.empty() && (earliest == nullptr || std::pair(finding.instruction, finding.call) <
+                                                                std::pair(earliest->instruction, earliest->call)))
+      earliest = &finding;
+  return earliest == nullptr ? "" : earliest->message;
+}
+
 std::string locate_nonfinite(Worker& worker, Communicator& world, const StepInputs& inputs) {
-  std::string finding;
+  NonFiniteFinding finding;
   const auto& graph = worker.compiled().graph();
-  for (size_t p = 0; p < graph.parameters.size() && finding.empty(); ++p) {
+  for (size_t p = 0; p < graph.parameters.size() && finding.message.empty(); ++p) {
     const auto& parameter = graph.parameters[p];
     const Tensor values{worker.parameter_data(static_cast<int>(p)), parameter.spec.shape};
     if (const int64_t element = first_nonfinite(values); element >= 0)
-      finding = fmt::format("parameter {} is not finite before the step, element {}: the step before this one overflowed",
-                            parameter.name, element);
+      finding.message = fmt::format("parameter {} is not finite before the step on rank {}, element {}: the step before this one "
+                                    "overflowed", parameter.name, world.rank(), element);
   }
+  int instruction = -1, call = 0;
   worker.replay_step(inputs, [&](const KernelObservation& observation) {
-    if (finding.empty())
-      if (const auto found = examine(worker, observation)) finding = *found;
+    call = observation.instruction == instruction ? call + 1 : 0;
+    instruction = observation.instruction;
+    if (finding.message.empty())
+      if (const auto found = examine(worker, observation)) finding = {instruction, call, *found};
   });
-  const auto findings = gather_texts(world, finding, std::chrono::minutes(5));
-  for (const auto& text : findings)
-    if (!text.empty()) return text;
-  return "every kernel's result was finite in the replay: the sum of finite gradients overflowed, or the hardware erred";
+  std::vector<NonFiniteFinding> findings;
+  for (const auto& text : gather_texts(world, to_text(finding), std::chrono::minutes(5))) findings.push_back(finding_from_text(text));
+  const std::string message = earliest_message(findings);
+  return !message.empty() ? message
+                          : "every kernel's result was finite in the replay: the sum of finite gradients overflowed, or the "
+                            "hardware erred";
 }
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -33,6 +33,16 @@ std::vector<TensorDestination> destinations_of(const std::vector<NamedTensor>& t
   return destinations;
 }
 
+/// What a step wrote from finite gradients may still have overflowed. Such a state is never saved over a good one.
+void require_finite(const NamedTensor& tensor, int64_t step) {
+  const auto* values = static_cast<const float*>(tensor.data);
+  const int64_t count = tensor.shape.count();
+  for (int64_t i = 0; i < count; ++i)
+    if (!std::isfinite(values[i]))
+      throw Error(fmt::format("the state behind step {} is not saved: element {} of {} is {}; go on from an earlier checkpoint "
+                              "with a lower optimizer.learning_rate", step, i, tensor.name, values[i]), ExitCode::internal);
+}
+
 std::string new_run_id() {
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
   return to_hex(hash_combine(static_cast<uint64_t>(now), static_cast<uint64_t>(::getpid())));
@@ -47,25 +57,27 @@ RunCheckpoints::RunCheckpoints(const std::string& output_directory, Worker& work
       run_id_(new_run_id()) {}
 
 std::string RunCheckpoints::save(Communicator& world, int64_t step) {
-  std::string path = directory_ + "/" + checkpoint_folder_name(step), failure;
+  std::string path = directory_ + "/" + checkpoint_folder_name(step);
+  std::exception_ptr failure;
   const bool saved = worker_.run_boundary([&] {
     try {
       path = write(step);
-    } catch (const std::exception& error) {
-      failure = error.what();
+    } catch (...) {
+      failure = std::current_exception();
     }
-    return failure.empty();
+    return failure == nullptr;
   });
-  if (saved) return path;
-  const auto failures = gather_texts(world, failure, kPatience);
-  const auto first = std::find_if(failures.begin(), failures.end(), [](const auto& text) { return !text.empty(); });
-  throw CollectiveError(fmt::format("the checkpoint of step {} was not saved: {}", step, first == failures.end() ? "" : *first),
-                        ExitCode::disk);
+  if (!saved) agree_on_outcome(world, failure, kPatience);
+  return path;
 }
 
 std::string RunCheckpoints::write(int64_t step) {
-  return write_checkpoint(directory_, make_manifest(step), parameter_tensors(worker_), optimizer_tensors(worker_),
-                          worker_.compiled().config().checkpoint.keep);
+  const auto parameters = parameter_tensors(worker_), state = optimizer_tensors(worker_);
+  const auto& config = worker_.compiled().config();
+  if (config.trainer.nonfinite != NonFinitePolicy::ignore)
+    for (const auto& tensors : {parameters, state})
+      for (const auto& tensor : tensors) require_finite(tensor, step);
+  return write_checkpoint(directory_, make_manifest(step), parameters, state, config.checkpoint.keep);
 }
 
 Manifest RunCheckpoints::make_manifest(int64_t step) const {
@@ -101,37 +113,49 @@ std::optional<std::string> RunCheckpoints::newest_below(const std::string& direc
 }
 
 std::optional<RestoredState> RunCheckpoints::restore_newest(Communicator& world) {
-  std::exception_ptr outcome;
-  std::string path;
-  try {
-    if (world.rank() == 0) path = newest_below(directory_).value_or("");
-  } catch (...) {
-    outcome = std::current_exception();
-  }
-  agree_on_outcome(world, outcome, kPatience);
-  path = gather_texts(world, path, kPatience)[0];
+  const std::string path = first_ranks_choice(world, [&] { return newest_below(directory_).value_or(""); });
   if (path.empty()) return std::nullopt;
-  return restore(world, path);
+  return load_on_all(world, path);
 }
 
 RestoredState RunCheckpoints::restore(Communicator& world, const std::string& path) {
-  namespace fs = std::filesystem;
+  return load_on_all(world, first_ranks_choice(world, [&] {
+    namespace fs = std::filesystem;
+    if (!fs::exists(path)) throw CheckpointError(fmt::format("there is no checkpoint {}", path));
+    if (step_of_folder_name(fs::path(path).lexically_normal().filename().string())) return path;
+    const auto newest = newest_below(fs::exists(path + "/checkpoints") ? path + "/checkpoints" : path);
+    if (!newest) throw CheckpointError(fmt::format("{} is no checkpoint and holds none", path));
+    return *newest;
+  }));
+}
+
+std::string RunCheckpoints::first_ranks_choice(Communicator& world, const std::function<std::string()>& choose) {
   std::exception_ptr outcome;
-  std::string chosen = path;
+  std::string choice;
   try {
-    if (!fs::exists(path)) throw CheckpointError(fmt::format("there is no checkpoint {} on this host", path));
-    if (!step_of_folder_name(fs::path(path).lexically_normal().filename().string())) {
-      const bool is_run = fs::exists(path + "/checkpoints");
-      const auto newest = newest_below(is_run ? path + "/checkpoints" : path);
-      if (!newest) throw CheckpointError(fmt::format("{} is no checkpoint and holds none", path));
-      chosen = *newest;
-    }
-    load(chosen);
+    if (world.rank() == 0) choice = choose();
   } catch (...) {
     outcome = std::current_exception();
   }
   agree_on_outcome(world, outcome, kPatience);
-  return {restored_step_, chosen};
+  return gather_texts(world, choice, kPatience)[0];
+}
+
+RestoredState RunCheckpoints::load_on_all(Communicator& world, const std::string& path) {
+  std::exception_ptr outcome;
+  try {
+    load(path);
+  } catch (...) {
+    outcome = std::current_exception();
+  }
+  agree_on_outcome(world, outcome, kPatience);
+  // Under one name, hosts that share no folder may hold different checkpoints.
+  agree_on_fields(world,
+                  {{"step of checkpoint " + path, std::to_string(restored_step_), ExitCode::data},
+                   {"run of checkpoint " + path, run_id_, ExitCode::data},
+                   {"state of checkpoint " + path, to_hex(state_hash_of(worker_)), ExitCode::data}},
+                  kPatience);
+  return {restored_step_, path};
 }
 
 void RunCheckpoints::check_configuration(const Manifest& manifest) const {

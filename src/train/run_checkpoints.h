@@ -25,8 +25,8 @@ class RunCheckpoints {
   /// `worker` must outlive it; `on_message` may be empty.
   RunCheckpoints(const std::string& output_directory, Worker& worker, Message on_message);
 
-  /// COLLECTIVE: runs the boundary program, in which rank 0 writes. Returns the checkpoint's path. Where writing failed
-  /// every rank throws a CollectiveError; older checkpoints stay as they were.
+  /// COLLECTIVE: runs the boundary program, in which rank 0 writes. Returns the checkpoint's path. Where writing failed,
+  /// or anything to be saved is not finite, every rank throws a CollectiveError; older checkpoints stay as they were.
   std::string save(Communicator& world, int64_t step);
 
   /// COLLECTIVE: goes on from the newest complete checkpoint of this run; damaged ones are reported by name. Nothing
@@ -39,6 +39,10 @@ class RunCheckpoints {
  private:
   std::string write(int64_t step);
   Manifest make_manifest(int64_t step) const;
+  /// COLLECTIVE: what rank 0 chooses, on every rank; its errors reach all.
+  std::string first_ranks_choice(Communicator& world, const std::function<std::string()>& choose);
+  /// COLLECTIVE: every rank loads `path`, then they make sure that it was the same.
+  RestoredState load_on_all(Communicator& world, const std::string& path);
   void load(const std::string& path);
   void check_configuration(const Manifest& manifest) const;
   std::optional<std::string> newest_below(const std::string& directory) const;

@@ -53,7 +53,8 @@ SessionResult train_session(World& world, const SessionOptions& options) {
     // Only rank 0 writes there, and on other hosts the folder may be another one.
     if (first) RunOutput::check_directory(options.output_directory, config);
     return config;
-  });
+  }, {{"--out", options.output_directory.empty() ? "not given" : "given"},
+      {"--stop-after", std::to_string(options.stop_after)}});
 
   RunOutput output({.directory = options.output_directory, .quiet = options.quiet}, *worker);
   RunRecorder recorder(*worker);

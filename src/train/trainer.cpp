@@ -92,7 +92,7 @@ void Trainer::train_one_step() {
                    .correct = verdict.correct,
                    .count = verdict.count,
                    .step_ms = step_ms,
-                   .exposed_communication_ms = times.exposed_communication_ms,
+                   .exposed_communication_ms = times.exposed_communication_ms.value_or(0),
                    .data_wait_ms = worker_.data_wait_ms() - waited_before});
 }
 

@@ -21,19 +21,20 @@ ModelCode::Options code_options(const RunConfig& config, const BatchDivision& di
           .loss_weight = 1.0 / (static_cast<double>(division.global_batch) * static_cast<double>(graph.loss_positions()))};
 }
 
-/// Dependencies, places, and the dependencies that sharing of places makes necessary.
+/// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.
 MemoryPlan finish_program(Program& program) {
   derive_dependencies(program);
-  const MemoryPlan plan = plan_memory(program);
-  derive_dependencies(program);
-  return plan;
+  return plan_memory(program);
 }
 
 }  // namespace
 
 int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples) {
   if (trainer.steps > 0) return trainer.steps;
-  return static_cast<int64_t>(std::ceil(trainer.epochs * static_cast<double>(train_samples) / static_cast<double>(trainer.global_batch)));
+  const double steps = trainer.epochs * static_cast<double>(train_samples) / static_cast<double>(trainer.global_batch);
+  // Epochs such as 8.3 are not exact: a product that misses a whole number by rounding alone is that number.
+  const double whole = std::round(steps);
+  return std::max(int64_t{1}, static_cast<int64_t>(std::abs(steps - whole) <= 1e-9 * whole ? whole : std::ceil(steps)));
 }
 
 CompiledRun::CompiledRun(const RunConfig& config, int world_size)
@@ -49,6 +50,7 @@ CompiledRun::CompiledRun(const RunConfig& config, int world_size)
   plan_ = std::make_unique<DataParallelPlan>(DataParallelPlan{
       .graph = graph_, .partition = partition_, .training = *training_, .evaluation = *evaluation_, .division = division,
       .parallel = config.parallel, .state_slots = state_slots(config.optimizer),
+      .skip_nonfinite = config.trainer.nonfinite != NonFinitePolicy::ignore,
       .update_as_it_lands = config.trainer.clip_norm == 0 && config.trainer.nonfinite == NonFinitePolicy::ignore});
   program_hash_ = hash_combine(hash_of(graph_), static_cast<uint64_t>(world_size));
   for (int rank = 0; rank < world_size; ++rank) {
@@ -117,6 +119,7 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
   evaluate_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), eval_positions, eval_batches_.get()));
   boundary_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), {}, nullptr));
   boundary_context_->snapshot = [this] { return write_checkpoint_(); };
+  boundary_context_->leaves_by_rank.assign(static_cast<size_t>(division.workers), 1);   // one record: did it go well?
 }
 
 Worker::~Worker() = default;

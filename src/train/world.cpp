@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <string>
 
 #include "base/log.h"
@@ -17,6 +18,14 @@ namespace {
 /// coming.
 constexpr std::chrono::seconds kAgreementTimeout{300};
 
+/// Another MPI's launcher starts processes that do not find each other: each would train alone, into one folder.
+void check_launcher(int world_size) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (const char* text = std::getenv(name); text != nullptr && std::atoi(text) != world_size)
+      throw ConfigError(fmt::format("the launcher started {} processes ({}), but MPI connects {} of them: start lockstep with "
+                                    "the mpirun of the Open MPI that it is linked with", text, name, world_size));
+}
+
 }  // namespace
 
 World::World() {
@@ -26,6 +35,7 @@ World::World() {
   } else {
     communicator_ = make_solo_communicator();
   }
+  check_launcher(communicator_->size());
   rank_ = communicator_->rank();
   size_ = communicator_->size();
   // Rank 0 speaks for the job; the others say who they are.
@@ -54,13 +64,21 @@ int run_in_world(const std::function<int(World&)>& body) {
   std::unique_ptr<World> world;
   try {
     world = std::make_unique<World>();
-    int code;
+    std::optional<CollectiveError> collective;
+    int code = 0;
     try {
       code = body(*world);
     } catch (const CollectiveError& error) {
+      collective = error;
       code = static_cast<int>(world->rank() == 0 ? report_error(error) : error.code());
     }
-    world->finish();
+    try {
+      world->finish();
+    } catch (const Error&) {
+      // The others did not come: what should have been an error of all ranks was one of this rank alone.
+      if (collective && world->rank() > 0) report_error(*collective);
+      world->abort(collective ? collective->code() : ExitCode::hang);
+    }
     return code;
   } catch (const std::exception& error) {
     const ExitCode code = report_error(error);
@@ -69,7 +87,8 @@ int run_in_world(const std::function<int(World&)>& body) {
   }
 }
 
-std::unique_ptr<Worker> start_worker(Communicator& world, const std::function<RunConfig()>& load_config) {
+std::unique_ptr<Worker> start_worker(Communicator& world, const std::function<RunConfig()>& load_config,
+                                     const std::vector<AgreementField>& options) {
   std::unique_ptr<Worker> worker;
   std::exception_ptr failure;
   try {
@@ -79,7 +98,9 @@ std::unique_ptr<Worker> start_worker(Communicator& world, const std::function<Ru
     failure = std::current_exception();
   }
   agree_on_outcome(world, failure, kAgreementTimeout);
-  agree_on_fields(world, worker->agreement_fields(), kAgreementTimeout);
+  auto fields = worker->agreement_fields();
+  fields.insert(fields.end(), options.begin(), options.end());
+  agree_on_fields(world, fields, kAgreementTimeout);
   worker->connect(world);
   return worker;
 }

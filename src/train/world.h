@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "config/run_config.h"
@@ -48,6 +49,8 @@ ExitCode report_error(const std::exception& error);
 /// COLLECTIVE: every rank loads its config and prepares its worker; then the ranks make sure that all of them
 /// could, and that they run the same job, and connect. Throws CollectiveError on all ranks where that is not
 /// so.
-std::unique_ptr<Worker> start_worker(Communicator& world, const std::function<RunConfig()>& load_config);
+/// `options`: what else decides which collective calls a rank makes, such as whether it saves checkpoints.
+std::unique_ptr<Worker> start_worker(Communicator& world, const std::function<RunConfig()>& load_config,
+                                     const std::vector<AgreementField>& options = {});
 
 }  // namespace lockstep

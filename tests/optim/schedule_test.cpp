@@ -35,10 +35,10 @@ TEST(LearningRate, CosineBeginsAfterTheWarmUp) {
   expect_rates(rates({.kind = ScheduleKind::cosine, .warmup_steps = 2}, 1.0, 5), {0.5, 1, 1, 0.5, 0});
 }
 
-TEST(LearningRate, CosineOfOneStepIsTheMinimum) {
-  expect_rates(rates({.kind = ScheduleKind::cosine, .minimum = 0.1}, 1.0, 1), {0.1});
+TEST(LearningRate, CosineOfOneStepIsThePeak) {
+  expect_rates(rates({.kind = ScheduleKind::cosine, .minimum = 0.1}, 1.0, 1), {1});
   expect_rates(rates({.kind = ScheduleKind::cosine, .warmup_steps = 2, .minimum = 0.1}, 1.0, 3),
-               {0.5, 1, 0.1});
+               {0.5, 1, 1});
 }
 
 TEST(LearningRate, WarmUpLongerThanTheRunNeverReachesThePeak) {

@@ -1,6 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <filesystem>
+
+#include "train/nonfinite.h"
 #include "train/thread_ranks.h"
 
 namespace lockstep {
@@ -65,6 +69,46 @@ TEST(NonFinite, LeavesParametersAsBeforeTheStep) {
   const auto shorter = train_to_failure(1, {"trainer.steps=" + std::to_string(failures[0].step)});
   EXPECT_EQ(shorter[0].message, "nothing was thrown");
   EXPECT_EQ(shorter[0].parameter, failures[0].parameter);
+}
+
+TEST(NonFinite, TheEarliestFindingOfAllRanksCounts) {
+  const NonFiniteFinding nothing, backward{9, 2, "backward"}, forward{4, 1, "forward"}, later_call{4, 2, "later"}, before{-1, 0, "parameter"};
+  EXPECT_EQ(earliest_message({nothing, nothing}), "");
+  EXPECT_EQ(earliest_message({backward, nothing, forward, later_call}), "forward");
+  EXPECT_EQ(earliest_message({forward, before}), "parameter");
+  EXPECT_EQ(earliest_message({{4, 1, "rank 0"}, {4, 1, "rank 1"}}), "rank 0");
+  const NonFiniteFinding read = finding_from_text(to_text(before));
+  EXPECT_EQ(read.instruction, -1);
+  EXPECT_EQ(read.message, "parameter");
+  EXPECT_EQ(finding_from_text(to_text(nothing)).message, "");
+}
+
+TEST(NonFinite, StateThatOverflowedInTheUpdateIsNotSaved) {
+  const std::string directory = testing::TempDir() + "lockstep_nonfinite_save";
+  std::filesystem::remove_all(directory);
+  // The step's gradients are finite, what the update makes of them is not.
+  const RunConfig config = parse_run_config(kConfig, "test", {"optimizer.learning_rate=1e200", "trainer.steps=1"});
+  std::string message;
+  run_ranks(2, [&](int rank, Communicator& world) {
+    Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});
+    worker.connect(world);
+    Trainer trainer(worker, world, {}, {.output_directory = directory, .stop_requested = {}});
+    trainer.prepare();
+    try {
+      trainer.run();
+    } catch (const CollectiveError& error) {
+      if (rank == 1) message = error.what();
+    }
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr("is not saved"), HasSubstr("fc"), HasSubstr("step 1")));
+  EXPECT_TRUE(find_checkpoints(directory + "/checkpoints").empty());
+  std::filesystem::remove_all(directory);
+}
+
+TEST(NonFinite, IgnorePolicyUpdatesEvenWithClipping) {
+  const auto three = train_to_failure(1, {"trainer.nonfinite=IGNORE", "trainer.clip_norm=1", "trainer.steps=3", "optimizer.learning_rate=0.1"});
+  const auto five = train_to_failure(1, {"trainer.nonfinite=IGNORE", "trainer.clip_norm=1", "optimizer.learning_rate=0.1"});
+  EXPECT_NE(three[0].parameter, five[0].parameter);
 }
 
 TEST(NonFinite, StopPolicyDoesNotReplay) {

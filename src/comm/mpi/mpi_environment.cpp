@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <mpi.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +14,9 @@
 
 namespace lockstep {
 namespace {
+
+/// All ranks end within moments of each other; rank 0 may still be writing its report.
+constexpr std::chrono::seconds kFinishTimeout{60};
 
 class Environment : public MpiEnvironment {
  public:
@@ -49,7 +53,16 @@ class Environment : public MpiEnvironment {
   }
 
   void finish() override {
-    check_mpi(MPI_Barrier(MPI_COMM_WORLD));
+    MPI_Request request;
+    check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &request));
+    const Deadline deadline = deadline_in(kFinishTimeout);
+    for (int done = 0; done == 0;) {
+      check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+      if (done == 0 && Clock::now() > deadline)
+        throw CommError(fmt::format("other ranks have not come to the end of the job within {} s of this one", kFinishTimeout.count()),
+                        ExitCode::hang);
+      if (done == 0) sched_yield();
+    }
     check_mpi(MPI_Finalize());
   }
 
