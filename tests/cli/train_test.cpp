@@ -185,6 +185,35 @@ TEST(Train, RanksThatDifferAreNamedWithTheField) {
   EXPECT_EQ(occurrences(ran.err, "lockstep: error: "), 1u) << ran.err;
 }
 
+TEST(Train, OptionsThatDecideWhatRanksDoTogetherMustBeTheSame) {
+  const SmallConfig config;
+  const Ran out = mpirun({{1, {"train", config.path(), "--out", config / "run"}}, {1, {"train", config.path()}}});
+  EXPECT_EQ(out.code, 2) << out.err;
+  EXPECT_THAT(out.err, HasSubstr("--out: rank 1 has not given, rank 0 has given"));
+  const Ran stop = mpirun({{1, {"train", config.path()}}, {1, {"train", config.path(), "--stop-after", "3"}}});
+  EXPECT_EQ(stop.code, 2) << stop.err;
+  EXPECT_THAT(stop.err, HasSubstr("--stop-after: rank 1 has 3, rank 0 has 0"));
+}
+
+TEST(Train, RanksThatSeeDifferentCheckpointsUnderOneNameAreNamed) {
+  const SmallConfig config;
+  // Two hosts without a shared folder, as two working directories.
+  for (const char* host : {"a", "b"}) {
+    fs::create_directory(config / host);
+    const std::string seed = std::string("trainer.seed=") + (host[0] == 'a' ? "1" : "2");
+    ASSERT_EQ(lockstep({"train", config.path(), "--out", config / host + "/run", "--stop-after", "4", "--set", seed}).code, 0);
+  }
+  std::vector<std::string> command{"mpirun"};
+  for (const char* host : {"a", "b"}) {
+    if (command.size() > 1) command.push_back(":");
+    command = command + std::vector<std::string>{"-n", "1", "--wdir", config / host, LOCKSTEP_PROGRAM, "train", config.path(),
+                                                 "--resume", "run", "--allow-config-change"};
+  }
+  const Ran ran = run_command(command);
+  EXPECT_EQ(ran.code, 65) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("state of checkpoint run/checkpoints/step-00000004: rank 1 has"));
+}
+
 TEST(Train, FailuresHaveTheirExitCodes) {
   const SmallConfig config;
   const Ran cuda = lockstep({"train", config.path(), "--device", "cuda"});
