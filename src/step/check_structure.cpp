@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "step/check_world.h"
 #include "step/instruction_rules.h"
@@ -13,6 +14,10 @@ namespace lockstep {
 namespace {
 
 constexpr auto kStructure = CheckFinding::Property::structure;
+/// Sizes and offsets end here, so that sums of two and positions in float32 bytes fit into 64 bits: an
+/// exbibyte.
+constexpr int64_t kMostBytes = int64_t{1} << 60;
+bool is_sound(int64_t bytes) { return bytes >= 0 && bytes <= kMostBytes; }
 
 /// One rank's program by itself.
 class ProgramStructure {
@@ -57,17 +62,20 @@ class ProgramStructure {
 
   void check_buffers() {
     std::map<Space, std::vector<const ProgramBuffer*>> placed;
-    size_t placed_count = 0;
+    size_t placed_count = 0, sound_count = 0;
     for (const ProgramBuffer& buffer : program_.buffers) {
-      if (buffer.size_bytes < 0)
-        fail(-1, fmt::format("buffer '{}' has {} bytes", buffer.name, buffer.size_bytes));
+      if (!is_sound(buffer.size_bytes) || buffer.offset > kMostBytes) {
+        fail(-1, fmt::format("buffer '{}' has {} bytes at offset {}; expected 0 to {}", buffer.name,
+                             buffer.size_bytes, buffer.offset, kMostBytes));
+        continue;
+      }
+      ++sound_count;
       if (buffer.offset < 0) continue;
       ++placed_count;
       if (buffer.space != Space::arena && buffer.size_bytes > 0) placed[buffer.space].push_back(&buffer);
     }
-    if (placed_count != 0 && placed_count != program_.buffers.size())
-      fail(-1, fmt::format("{} of {} buffers are placed; all or none must be", placed_count,
-                           program_.buffers.size()));
+    if (placed_count != 0 && placed_count != sound_count)
+      fail(-1, fmt::format("{} of {} buffers are placed; all or none must be", placed_count, sound_count));
     for (auto& [space, list] : placed) {
       std::sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
       for (size_t i = 1; i < list.size(); ++i)
@@ -82,6 +90,15 @@ class ProgramStructure {
     for (const ParameterPlace& place : program_.parameters) {
       if (place.size_bytes <= 0 || place.uses.empty())
         fail(-1, fmt::format("parameter '{}' needs a size and a use", place.name));
+      const bool lies_sound =
+          is_sound(place.size_bytes) && place.offset >= -kMostBytes && place.offset <= kMostBytes &&
+          std::all_of(place.uses.begin(), place.uses.end(),
+                      [](const ParameterPlace::Use& use) { return is_sound(use.bucket_offset); });
+      if (!lies_sound) {
+        fail(-1, fmt::format("parameter '{}' has an offset, size or place in a bucket beyond {} bytes",
+                             place.name, kMostBytes));
+        continue;
+      }
       if (place.buffer >= static_cast<int>(program_.buffers.size()))
         return fail(-1, fmt::format("parameter '{}' lies in buffer {}, and there are {}", place.name,
                                     place.buffer, program_.buffers.size()));
@@ -110,6 +127,7 @@ class ProgramStructure {
     for (const Operand& operand : i.operands)
       if (!check_range(index, operand)) return;
     check_roles(index, i, rule);
+    check_indices(index, i);
     check_overlaps(index, i);
     if (group_is_sound) check_shapes(index, i);
   }
@@ -152,8 +170,14 @@ class ProgramStructure {
       return false;
     }
     const ProgramBuffer& buffer = program_.buffers[static_cast<size_t>(operand.range.buffer)];
-    if (operand.range.offset >= 0 && operand.range.size_bytes >= 0 &&
-        operand.range.offset + operand.range.size_bytes <= buffer.size_bytes)
+    if (!is_sound(operand.position)) {
+      fail(index, fmt::format("operand {} stands at position {}; expected 0 to {}", name_of(operand.role),
+                              operand.position, kMostBytes));
+      return false;
+    }
+    // Subtracted, not added: the text may hold any number.
+    if (is_sound(buffer.size_bytes) && operand.range.offset >= 0 && operand.range.size_bytes >= 0 &&
+        operand.range.size_bytes <= buffer.size_bytes - operand.range.offset)
       return true;
     fail(index, fmt::format("operand {} takes bytes {}+{} of '{}', which has {}", name_of(operand.role),
                             operand.range.offset, operand.range.size_bytes, buffer.name, buffer.size_bytes));
@@ -187,6 +211,28 @@ class ProgramStructure {
         fail(index,
              fmt::format("it {}, but its operand {} is {}", i.accumulate ? "accumulates" : "overwrites",
                          name_of(operand.role), name_of(operand.access)));
+    }
+  }
+
+  /// Executors find operands by role and index (and by peer, where there is one on the other side).
+  void check_indices(int index, const Instruction& i) {
+    std::set<std::tuple<Role, int, int>> seen;
+    for (const Operand& operand : i.operands) {
+      const bool by_peer = operand.role == Role::send || operand.role == Role::receive;
+      if (!seen.insert({operand.role, operand.index, by_peer ? operand.peer : -1}).second)
+        fail(index,
+             fmt::format("it has two operands {}.{}{}; their indices must differ", name_of(operand.role),
+                         operand.index, by_peer ? fmt::format("@{}", operand.peer) : ""));
+    }
+    if (i.kind != InstructionKind::update) return;
+    int expected = i.segment;
+    for (const Operand& operand : i.operands) {
+      if (operand.role != Role::parameters && operand.role != Role::gradients && operand.role != Role::state)
+        continue;
+      if (expected < 0) expected = operand.index;
+      if (operand.index != expected)
+        fail(index, fmt::format("its operand {} has index {}; expected {}, the segment that it updates",
+                                name_of(operand.role), operand.index, expected));
     }
   }
 
@@ -286,9 +332,28 @@ class ProgramStructure {
   std::map<int, int> lane_of_group_;
 };
 
+/// Communicators are made for one group after the other, by all ranks together: members or not.
+void check_same_groups(const Program& first, const Program& own, int rank, Findings& findings) {
+  if (own.groups.size() != first.groups.size())
+    return findings.add(kStructure, rank, -1,
+                        fmt::format("it has {} groups and rank 0 has {}; every rank must list all groups",
+                                    own.groups.size(), first.groups.size()));
+  for (size_t g = 0; g < own.groups.size(); ++g) {
+    const Group &a = own.groups[g], &b = first.groups[g];
+    if (a.name != b.name)
+      return findings.add(kStructure, rank, -1,
+                          fmt::format("group {} is '{}', and '{}' on rank 0; all ranks must list the same "
+                                      "groups in the same order",
+                                      g, a.name, b.name));
+    if (a.members != b.members)
+      findings.add(kStructure, rank, -1,
+                   fmt::format("group '{}' has members {} here and {} on rank 0", a.name,
+                               fmt::join(a.members, " "), fmt::join(b.members, " ")));
+  }
+}
+
 /// What the programs say in common.
 void check_agreement(std::span<const Program> programs, Findings& findings) {
-  std::map<std::string_view, const Group*> groups;
   std::map<std::string_view, const ParameterPlace*> parameters;
   for (size_t r = 0; r < programs.size(); ++r) {
     const Program& p = programs[r];
@@ -298,12 +363,7 @@ void check_agreement(std::span<const Program> programs, Findings& findings) {
         p.micro_batches_per_leaf != programs[0].micro_batches_per_leaf)
       findings.add(kStructure, rank, -1,
                    "name, reduction, leaves or micro-batches per leaf differ from rank 0's");
-    for (const Group& group : p.groups) {
-      const Group* known = groups.emplace(group.name, &group).first->second;
-      if (known->members != group.members)
-        findings.add(kStructure, rank, -1,
-                     fmt::format("group '{}' has other members than elsewhere", group.name));
-    }
+    check_same_groups(programs[0], p, rank, findings);
     for (const ParameterPlace& place : p.parameters) {
       const ParameterPlace* known = parameters.emplace(place.name, &place).first->second;
       if (known->size_bytes != place.size_bytes || known->uses != place.uses)
@@ -336,7 +396,7 @@ void check_structure(std::span<const Program> programs, Findings& findings) {
   for (size_t rank = 0; rank < programs.size(); ++rank)
     ProgramStructure(programs[rank], static_cast<int>(rank), static_cast<int>(programs.size()), findings)
         .check();
-  check_agreement(programs, findings);
+  if (findings.empty()) check_agreement(programs, findings);
 }
 
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "step/instruction_rules.h"
+
 namespace lockstep {
 
 void Findings::add(Property property, int rank, int instruction, const std::string& what) {
@@ -83,6 +85,11 @@ void World::mark_trained() {
   for (size_t rank = 0; rank < programs_.size(); ++rank) {
     const Program& program = programs_[rank];
     for (const Instruction& instruction : program.instructions) {
+      const bool has_gradients = std::any_of(instruction.operands.begin(), instruction.operands.end(),
+                                             [](const Operand& o) { return o.role == Role::gradients; });
+      trains_ = trains_ || (has_gradients &&
+                            (is_backward(instruction.kind) || instruction.kind == InstructionKind::update ||
+                             instruction.kind == InstructionKind::push));
       if (instruction.kind == InstructionKind::push) {
         for (const BucketUse& use : bucket(instruction.segment))
           if (use.use == 0) parameters_[static_cast<size_t>(use.parameter)].trained = true;

@@ -71,6 +71,8 @@ class World {
   }
 
   const std::vector<ModelParameter>& parameters() const { return parameters_; }
+  /// Some rank computes gradients of parameters, or updates them, or pushes.
+  bool trains() const { return trains_; }
   /// By place in program(rank).parameters: the index into parameters().
   int parameter_of_place(int rank, size_t place) const { return places_[static_cast<size_t>(rank)][place]; }
 
@@ -90,6 +92,7 @@ class World {
   std::vector<std::vector<int>> group_ids_, places_;  ///< by rank
   std::vector<int> first_leaf_;                       ///< by rank
   std::vector<ModelParameter> parameters_;
+  bool trains_ = false;
   std::map<int, std::vector<BucketUse>> buckets_;
 };
 

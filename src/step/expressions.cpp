@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/hash.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -55,18 +56,19 @@ int Expressions::reduction(std::vector<int> children) {
   return intern({.kind = Kind::reduction, .children = std::move(children)});
 }
 
-int Expressions::activation(uint64_t signature, bool is_gradient, const Atom& atom, const std::string& name) {
+int Expressions::activation(uint64_t signature, bool is_gradient, int64_t extent, const Atom& atom,
+                            const std::string& name) {
   return intern({.kind = Kind::activation,
                  .iteration = atom.iteration,
                  .atom = atom,
-                 .signature = signature,
+                 .signature = hash_combine(signature, static_cast<uint64_t>(extent)),
                  .is_gradient = is_gradient,
+                 .extent = extent,
                  .text = name});
 }
 
-int Expressions::facts(int iteration, std::vector<Coverage> norm, std::vector<Coverage> finite) {
-  return intern(
-      {.kind = Kind::facts, .iteration = iteration, .norm = std::move(norm), .finite = std::move(finite)});
+int Expressions::facts(int iteration, Facts facts) {
+  return intern({.kind = Kind::facts, .iteration = iteration, .facts = std::move(facts)});
 }
 
 int Expressions::wrong(const std::string& text) { return intern({.kind = Kind::wrong, .text = text}); }

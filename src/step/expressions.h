@@ -43,16 +43,22 @@ class Expressions {
     int64_t begin, end;
     auto operator<=>(const Coverage&) const = default;
   };
+  /// What a verdict, flag or list of partial norms was computed from.
+  struct Facts {
+    std::vector<Coverage> norm, finite;
+    bool counted = false;  ///< the metrics of every leaf, too
+  };
   struct Node {
     Kind kind;
     int iteration = 0;
     int a = 0, b = 0;        ///< sum: children; chain: a is the previous; parameter, state: a is the version
     Atom atom{};             ///< chain: what was added; activation: leaf and micro-batch
     uint64_t signature = 0;  ///< activation: which segment's which operand made it
-    bool is_gradient = false;            ///< activation
-    std::vector<int> children;           ///< reduction
-    std::vector<Coverage> norm, finite;  ///< facts
-    std::string text;                    ///< wrong; activation: its name
+    bool is_gradient = false;   ///< activation
+    int64_t extent = 0;         ///< activation: all its bytes, counted as positions are
+    std::vector<int> children;  ///< reduction
+    Facts facts;
+    std::string text;  ///< wrong; activation: its name
   };
 
   Expressions(int leaves, int micro_batches_per_leaf);
@@ -62,8 +68,9 @@ class Expressions {
   int chain(int previous, const Atom& added);
   int sum(int a, int b);
   int reduction(std::vector<int> children);
-  int activation(uint64_t signature, bool is_gradient, const Atom& atom, const std::string& name);
-  int facts(int iteration, std::vector<Coverage> norm, std::vector<Coverage> finite);
+  int activation(uint64_t signature, bool is_gradient, int64_t extent, const Atom& atom,
+                 const std::string& name);
+  int facts(int iteration, Facts facts);
   int wrong(const std::string& text);
 
   const Node& node(int expression) const { return nodes_[static_cast<size_t>(expression)]; }

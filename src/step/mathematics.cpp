@@ -16,6 +16,11 @@ uint64_t producer(std::string_view what, int segment, int ordinal) {
                       static_cast<uint64_t>(ordinal));
 }
 
+constexpr int kCount = -1;  ///< in place of an ordinal: how many there are
+
+/// All bytes of an activation, counted as positions are.
+int64_t extent_of(const Operand& operand) { return operand.range.size_bytes * 4 / size_of(operand.dtype); }
+
 }  // namespace
 
 Mathematics::Mathematics(const World& world, Findings& findings)
@@ -104,7 +109,7 @@ void Mathematics::load(const Place& at) {
   for (const Operand& operand : instruction(at).operands) {
     int value = Expressions::kOther;
     if (operand.role == Role::batch) {
-      value = expressions_.activation(producer("batch", 0, ordinal), false, atom(at, 0),
+      value = expressions_.activation(producer("batch", 0, ordinal), false, extent_of(operand), atom(at, 0),
                                       fmt::format("model input {}", ordinal));
       ++ordinal;
     }
@@ -124,6 +129,16 @@ void Mathematics::segment(const Place& at) {
                operand.role == Role::output_gradient) {
       check_activation(at, operand, ordinals[operand.role]++);
     }
+  }
+  check_use_of_parameters(at);
+  for (const Role role : {Role::input, Role::output, Role::stash, Role::output_gradient}) {
+    const auto count = static_cast<uint64_t>(ordinals[role]);
+    const auto [known, is_new] = producers_.emplace(
+        std::tuple(static_cast<int>(i.kind), i.segment, static_cast<int>(role), kCount), count);
+    if (!is_new && known->second != count)
+      fail(at, "count",
+           fmt::format("it reads {} operands {}; other micro-batches or ranks read {}", count,
+                       lockstep::name_of(role), known->second));
   }
   ordinals.clear();
   for (const Operand& operand : i.operands) {
@@ -146,7 +161,7 @@ void Mathematics::segment(const Place& at) {
         memory(at.rank).write(
             operand.range,
             expressions_.activation(producer(role, is_gradient ? -1 - i.segment : i.segment, ordinal),
-                                    is_gradient, atom(at, 0),
+                                    is_gradient, extent_of(operand), atom(at, 0),
                                     fmt::format("{} {} of segment {}", role, ordinal, i.segment)),
             operand.dtype);
         break;
@@ -158,9 +173,15 @@ void Mathematics::segment(const Place& at) {
 }
 
 void Mathematics::check_activation(const Place& at, const Operand& operand, int ordinal) {
-  if (operand.range.size_bytes == 0) return;
   const Instruction& i = instruction(at);
   const Atom wanted = atom(at, 0);
+  if (operand.range.size_bytes == 0) {
+    if (program(at).buffers[static_cast<size_t>(operand.range.buffer)].size_bytes > 0)
+      fail(at, "empty",
+           fmt::format("it reads nothing of its {} {}; expected all of it", lockstep::name_of(operand.role),
+                       lockstep::describe(program(at), operand.range)));
+    return;
+  }
   const auto pieces = read(at, operand);
   const std::string_view role = lockstep::name_of(operand.role);
   const auto wrong = [&](const std::string& found) {
@@ -178,6 +199,12 @@ void Mathematics::check_activation(const Place& at, const Operand& operand, int 
     return wrong(fmt::format(
         "{} from byte {} on, then {}", node.text, first.position,
         pieces.size() > 1 ? expressions_.text(pieces[1].expression, at.iteration, 1) : "no more"));
+  if (first.width != static_cast<int>(size_of(operand.dtype)))
+    return wrong(fmt::format("{} in elements of {} bytes, read as {}", node.text, first.width,
+                             lockstep::name_of(operand.dtype)));
+  if (first.position_at(first.end) != node.extent)
+    return wrong(fmt::format("{}, {} of its {} bytes; expected all", node.text, first.end,
+                             node.extent * first.width / 4));
   const bool wants_gradient = operand.role == Role::output_gradient;
   if (operand.role != Role::stash && node.is_gradient != wants_gradient)
     return wrong(
@@ -226,6 +253,41 @@ void Mathematics::check_parameters(const Place& at, const Operand& operand) {
                           world_.parameters()[static_cast<size_t>(part->parameter)].name),
               name_of(piece));
     }
+  }
+}
+
+/// Which of its parameters an operand holds is up to the program; together they are those that the segment
+/// uses, whole.
+void Mathematics::check_use_of_parameters(const Place& at) {
+  const Instruction& i = instruction(at);
+  std::set<int> used;
+  for (const World::BucketUse& use : world_.bucket(i.segment)) used.insert(use.parameter);
+  std::vector<Coverage> read_here;
+  for (const Operand& operand : i.operands) {
+    if (operand.role != Role::parameters) continue;
+    bool holds_used = false;
+    for (const Piece& piece : read(at, operand)) {
+      if (piece.expression == Expressions::kNothing) return;  // the data check's business
+      if (expressions_.node(piece.expression).kind != Expressions::Kind::parameter) continue;
+      holds_used = holds_used || used.contains(piece.parameter);
+      read_here.push_back({piece.parameter, piece.position, piece.position_at(piece.end)});
+    }
+    if (!holds_used)
+      fail(at, "unused parameters",
+           fmt::format("segment {} uses no parameter in {}", i.segment,
+                       lockstep::describe(program(at), operand.range)));
+  }
+  if (i.kind == InstructionKind::backward_weight) return;  // products of activations may do without
+  std::sort(read_here.begin(), read_here.end());
+  for (const int parameter : used) {
+    const ModelParameter& model = world_.parameters()[static_cast<size_t>(parameter)];
+    int64_t done = 0;
+    for (const Coverage& bytes : read_here)
+      if (bytes.parameter == parameter && bytes.begin <= done) done = std::max(done, bytes.end);
+    if (done < model.size_bytes)
+      fail(at, "missing parameters",
+           fmt::format("segment {} uses '{}', and its operands lack it from byte {}", i.segment, model.name,
+                       done));
   }
 }
 
@@ -314,11 +376,11 @@ Piece Mathematics::added(const Place& at, const Piece& a, const Piece& b) {
   if (aligned && expressions_.is_gradient_sum(a.expression) && expressions_.is_gradient_sum(b.expression)) {
     piece.expression = expressions_.sum(a.expression, b.expression);
   } else if (aligned && x.kind == Expressions::Kind::activation && y.kind == Expressions::Kind::activation &&
-             x.is_gradient && y.is_gradient && x.atom == y.atom) {
+             x.is_gradient && y.is_gradient && x.atom == y.atom && x.extent == y.extent) {
     const auto [low, high] = std::minmax(x.signature, y.signature);
     const Atom both = x.atom;
     piece.expression =
-        expressions_.activation(hash_combine(low, high), true, both, x.text + " plus " + y.text);
+        expressions_.activation(hash_combine(low, high), true, x.extent, both, x.text + " plus " + y.text);
   } else {
     piece.expression = expressions_.wrong(
         fmt::format("the sum of {} ({}) and {} ({})", expressions_.text(a.expression, at.iteration, 1),

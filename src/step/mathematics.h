@@ -56,6 +56,7 @@ class Mathematics {
   void segment(const Place& at);
   void check_activation(const Place& at, const Operand& operand, int ordinal);
   void check_parameters(const Place& at, const Operand& operand);
+  void check_use_of_parameters(const Place& at);
   void write_gradients(const Place& at, const Operand& operand);
   void add_metrics(const Place& at, const Operand& operand);
   void add(const Place& at);
@@ -71,8 +72,18 @@ class Mathematics {
   /// Whether a piece of gradient is what an update wants; reports otherwise.
   bool check_final(const Place& at, const Piece& piece);
   std::string missing(const std::vector<Coverage>& coverage, bool once) const;
-  void merge_facts(const std::vector<Piece>& pieces, std::set<int>& seen, std::vector<Coverage>& norm,
-                   std::vector<Coverage>& finite) const;
+  void merge_facts(const std::vector<Piece>& pieces, std::set<int>& seen, Expressions::Facts& facts) const;
+  /// A verdict or predicate of an update: what it was computed from, and which part of it is read.
+  struct Obeyed {
+    Role role;
+    int index;
+    int64_t position, size_bytes;
+    bool has_norm, has_flag;
+    auto operator<=>(const Obeyed&) const = default;
+  };
+  std::vector<Obeyed> obeyed_by(const Place& at);
+  void check_obeys_the_same(const Place& at);
+  void check_flags_obeyed(int iteration);
   void check_every_parameter_updated(int iteration);
   void check_pushes(int iteration);
 
@@ -81,7 +92,8 @@ class Mathematics {
   void all_gather(const std::vector<Place>& members);
   void broadcast(const std::vector<Place>& members);
   void agree(const std::vector<Place>& members);
-  void check_metrics(const std::vector<Place>& members);
+  /// Whether there are metrics of leaves; reports those that are not as they should be.
+  bool check_metrics(const std::vector<Place>& members);
   Piece reduced(const std::vector<Piece>& pieces, int64_t begin, int64_t end);
 
   /// A part of a range in which a parameter of the rank lies.
@@ -101,6 +113,12 @@ class Mathematics {
       producers_;  ///< (kind, segment, role, ordinal): who feeds it
   std::set<std::tuple<int, int, std::string>> reported_;
   std::map<int, std::vector<Coverage>> updated_;  ///< by iteration
+  struct Obedience {
+    Place by;
+    std::vector<Obeyed> what;
+  };
+  std::map<int, Obedience> obeyed_;  ///< by iteration: by its first update
+  std::map<int, Place> flags_;       ///< by iteration: its first `finite`
   struct Pushed {
     Coverage bytes;
     int expression;

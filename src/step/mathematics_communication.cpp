@@ -112,8 +112,9 @@ void Mathematics::broadcast(const std::vector<Place>& members) {
     if (m != root) memory(members[m].rank).write(data_of(instruction(members[m])).range, pieces);
 }
 
-void Mathematics::check_metrics(const std::vector<Place>& members) {
+bool Mathematics::check_metrics(const std::vector<Place>& members) {
   std::vector<Atom> found;
+  int previous_leaf = -1;
   for (const Place& member : members)
     for (const Operand& operand : instruction(member).operands) {
       if (operand.role != Role::metrics) continue;
@@ -129,16 +130,22 @@ void Mathematics::check_metrics(const std::vector<Place>& members) {
           fail(member, "metrics",
                fmt::format("metrics should be of one leaf, micro-batches ascending; these are {}",
                            expressions_.text(piece.expression, member.iteration, 1)));
+        // The sum goes over positions: members in the order of their group, each one's operands in their own.
+        const int leaf = atoms.front().leaf;
+        if (world_.reduction() == Reduction::reproducible && leaf < previous_leaf)
+          fail(member, "order",
+               fmt::format("its metrics of leaf {} stand behind those of leaf {}; the sum goes over "
+                           "positions, so leaves must ascend",
+                           leaf, previous_leaf));
+        previous_leaf = leaf;
       }
     }
-  if (found.empty()) return;
+  if (found.empty()) return false;
   std::sort(found.begin(), found.end());
   const int iteration = members.front().iteration;
   // In an evaluation metrics may add up over iterations: then those before are in them too, completely.
-  const bool trains = std::any_of(world_.parameters().begin(), world_.parameters().end(),
-                                  [](const ModelParameter& parameter) { return parameter.trained; });
   std::vector<Atom> expected;
-  for (int k = trains ? iteration : found.front().iteration; k <= iteration; ++k) {
+  for (int k = world_.trains() ? iteration : found.front().iteration; k <= iteration; ++k) {
     const auto of_iteration = expressions_.complete_atoms(k, 1);
     expected.insert(expected.end(), of_iteration.begin(), of_iteration.end());
   }
@@ -146,17 +153,17 @@ void Mathematics::check_metrics(const std::vector<Place>& members) {
     fail(
         members.front(), "metrics",
         fmt::format("the metrics agreed on should hold every leaf once: {}", difference(found, expected, 1)));
+  return true;
 }
 
 void Mathematics::agree(const std::vector<Place>& members) {
-  check_metrics(members);
   std::set<int> seen;
-  std::vector<Coverage> norm, finite;
+  Expressions::Facts merged{.counted = check_metrics(members)};
   for (const Place& member : members)
     for (const Operand& operand : instruction(member).operands)
       if (operand.role == Role::source || (operand.role == Role::verdict && reads(operand.access)))
-        merge_facts(read(member, operand), seen, norm, finite);
-  const int facts = expressions_.facts(members.front().iteration, std::move(norm), std::move(finite));
+        merge_facts(read(member, operand), seen, merged);
+  const int facts = expressions_.facts(members.front().iteration, std::move(merged));
   for (const Place& member : members)
     for (const Operand& operand : instruction(member).operands)
       if (writes(operand.access))

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "step/mathematics.h"
 #include "step/regions.h"
 
@@ -44,6 +45,7 @@ void Mathematics::update(const Place& at) {
     if (operand.role == Role::temporary)
       memory(at.rank).write(operand.range, Expressions::kNothing, operand.dtype);
   }
+  check_obeys_the_same(at);
   update_parameters(at, *parameters, *gradients);
 }
 
@@ -129,47 +131,100 @@ void Mathematics::check_verdict(const Place& at, const Operand& operand) {
     if (node.iteration != at.iteration)
       fail(at, "verdict", fmt::format("its {} is of an earlier step", lockstep::name_of(operand.role)));
     const bool is_flag = operand.role == Role::predicate;
+    if (!is_flag && !node.facts.counted)
+      fail(at, "counted", "its verdict should have counted the metrics of every leaf; it has seen none");
     auto [known, is_new] = missing_.try_emplace({piece.expression, is_flag});
     if (is_new) {
-      if (!node.norm.empty()) known->second = missing(node.norm, true);
-      if (node.norm.empty() && is_flag) known->second = missing(node.finite, false);
+      if (!node.facts.norm.empty()) known->second = missing(node.facts.norm, true);
+      if (node.facts.norm.empty() && is_flag) known->second = missing(node.facts.finite, false);
     }
     if (!known->second.empty())
       fail(at, "coverage",
            fmt::format("its {} should have seen every gradient{}; it has seen {}",
-                       lockstep::name_of(operand.role), node.norm.empty() ? "" : " once", known->second));
+                       lockstep::name_of(operand.role), node.facts.norm.empty() ? "" : " once",
+                       known->second));
   }
 }
 
+std::vector<Mathematics::Obeyed> Mathematics::obeyed_by(const Place& at) {
+  std::vector<Obeyed> list;
+  for (const Operand& operand : instruction(at).operands) {
+    if (operand.role != Role::verdict && operand.role != Role::predicate) continue;
+    for (const Piece& piece : read(at, operand)) {
+      const auto& facts = expressions_.node(piece.expression).facts;
+      list.push_back({operand.role, operand.index, piece.position, piece.end - piece.begin,
+                      !facts.norm.empty(), !facts.finite.empty()});
+    }
+  }
+  std::sort(list.begin(), list.end());
+  return list;
+}
+
+/// Replicas stay equal, and a step is taken as a whole, where every update is held to the same conditions.
+/// That a verdict or flag has seen everything is another check's business.
+void Mathematics::check_obeys_the_same(const Place& at) {
+  const auto own = obeyed_by(at);
+  const auto [known, is_new] = obeyed_.try_emplace(at.iteration, Obedience{at, own});
+  if (is_new || known->second.what == own) return;
+  const auto text = [](const std::vector<Obeyed>& list) {
+    std::vector<std::string> parts;
+    for (const Obeyed& one : list)
+      parts.push_back(fmt::format("{}.{} (bytes {}+{} of {})", lockstep::name_of(one.role), one.index,
+                                  one.position, one.size_bytes,
+                                  one.has_norm   ? "a norm's verdict"
+                                  : one.has_flag ? "an agreement on a flag"
+                                                 : "an agreement"));
+    return parts.empty() ? "nothing" : join(parts, ", ");
+  };
+  const Place& first = known->second.by;
+  fail(at, "obeys",
+       fmt::format("it obeys {}; rank {}, {}, obeys {}; all updates of a step must obey the same", text(own),
+                   first.rank, lockstep::describe(program(first), first.index), text(known->second.what)));
+}
+
+void Mathematics::check_flags_obeyed(int iteration) {
+  const auto flag = flags_.find(iteration);
+  const auto updates = obeyed_.find(iteration);
+  if (flag == flags_.end() || updates == obeyed_.end()) return;
+  for (const Obeyed& one : updates->second.what)
+    if (one.role == Role::predicate && one.has_flag) return;
+  fail(updates->second.by, "flag",
+       fmt::format("it does not obey the flag of rank {}, {}: its predicate must", flag->second.rank,
+                   lockstep::describe(program(flag->second), flag->second.index)));
+}
+
 void Mathematics::merge_facts(const std::vector<Piece>& pieces, std::set<int>& seen,
-                              std::vector<Coverage>& norm, std::vector<Coverage>& finite) const {
+                              Expressions::Facts& facts) const {
   for (const Piece& piece : pieces) {
     const auto& node = expressions_.node(piece.expression);
     if (node.kind != Expressions::Kind::facts || !seen.insert(piece.expression).second) continue;
-    norm.insert(norm.end(), node.norm.begin(), node.norm.end());
-    finite.insert(finite.end(), node.finite.begin(), node.finite.end());
+    const Expressions::Facts& more = node.facts;
+    facts.norm.insert(facts.norm.end(), more.norm.begin(), more.norm.end());
+    facts.finite.insert(facts.finite.end(), more.finite.begin(), more.finite.end());
+    facts.counted = facts.counted || more.counted;
   }
 }
 
 void Mathematics::norm_or_finite(const Place& at) {
   const Instruction& i = instruction(at);
+  if (i.kind == InstructionKind::finite) flags_.try_emplace(at.iteration, at);
   std::set<int> seen;
-  std::vector<Coverage> norm, finite;
+  Expressions::Facts merged;
   for (const Operand& operand : i.operands) {
     if (!reads(operand.access)) continue;
     const auto pieces = read(at, operand);
     if (operand.role != Role::gradients) {
-      merge_facts(pieces, seen, norm, finite);
+      merge_facts(pieces, seen, merged);
       continue;
     }
     for (const Piece& piece : pieces) {
       if (piece.expression == Expressions::kNothing || !check_final(at, piece) || piece.parameter < 0)
         continue;
       const Coverage bytes{piece.parameter, piece.position, piece.position_at(piece.end)};
-      (i.kind == InstructionKind::norm ? norm : finite).push_back(bytes);
+      (i.kind == InstructionKind::norm ? merged.norm : merged.finite).push_back(bytes);
     }
   }
-  const int facts = expressions_.facts(at.iteration, std::move(norm), std::move(finite));
+  const int facts = expressions_.facts(at.iteration, std::move(merged));
   for (const Operand& operand : i.operands)
     if (writes(operand.access))
       memory(at.rank).write(operand.range, operand.role == Role::temporary ? Expressions::kNothing : facts,
@@ -179,6 +234,7 @@ void Mathematics::norm_or_finite(const Place& at) {
 void Mathematics::finish(int iterations) {
   for (int iteration = 0; iteration < iterations; ++iteration) {
     check_every_parameter_updated(iteration);
+    check_flags_obeyed(iteration);
     check_pushes(iteration);
   }
 }
@@ -186,7 +242,7 @@ void Mathematics::finish(int iterations) {
 void Mathematics::check_every_parameter_updated(int iteration) {
   std::vector<Coverage> all = updated_[iteration];
   for (const Pushed& pushed : pushed_[iteration]) all.push_back(pushed.bytes);
-  if (all.empty()) return;  // not a training step
+  if (all.empty() && !world_.trains()) return;
   const std::string gap = missing(all, false);
   if (!gap.empty() && reported_.insert({-1, -1, gap}).second)
     findings_.add(CheckFinding::Property::mathematics, -1, -1,
