@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/stop_request.h"
+#include "comm/communicator.h"
 #include "lockstep/error.h"
 #include "train/session.h"
 #include "train/world.h"
@@ -38,9 +39,13 @@ RunConfig load(const TrainArguments& arguments) {
   return load_run_config(arguments.config.path, overrides);
 }
 
+/// A script's unset variable must not mean "save nothing".
+std::string not_empty(const std::string& value) { return value.empty() ? "is empty; name a folder or leave the option out" : ""; }
+
 int train(const TrainArguments& arguments) {
+  // Before MPI starts, which takes a while: a stop request that comes then must not end the process.
+  install_stop_request(/*alone=*/!started_by_mpi_launcher());
   return run_in_world([&](World& world) {
-    install_stop_request(/*alone=*/!world.launched());
     const auto result = train_session(world, {.load_config = [&] { return load(arguments); },
                                               .output_directory = arguments.output_directory,
                                               .trace_directory = arguments.trace_directory,
@@ -72,13 +77,15 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
       .add_option(
           "--out", arguments->output_directory,
           "Folder for metrics.jsonl, config.effective.textproto and checkpoints; left out: nothing is saved")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(not_empty);
   command
       .add_option(
           "--resume", arguments->resume,
           "auto: from the newest complete checkpoint of --out, where there is one; never; or the path of a "
           "checkpoint or run. Left out: what the config says")
-      ->type_name("auto|never|PATH");
+      ->type_name("auto|never|PATH")
+      ->check(not_empty);
   command.add_flag("--allow-config-change", arguments->allow_config_change,
                    "Resume although the config's mathematics is not the checkpoint's; names what differs");
   command.add_option("--stop-after", arguments->stop_after, "Save and stop once so many steps are complete")

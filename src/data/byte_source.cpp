@@ -1,6 +1,7 @@
 #include "data/byte_source.h"
 
 #include <fmt/format.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -29,8 +30,10 @@ struct ByteSource::Inflater {
   ~Inflater() { inflateEnd(&stream); }
 };
 
-ByteSource::ByteSource(const std::string& path)
-    : path_(path), file_(std::fopen(path.c_str(), "rb"), std::fclose) {
+ByteSource::ByteSource(const std::string& path) : path_(path), file_(nullptr, std::fclose) {
+  // Without O_NONBLOCK opening a pipe would wait for its writer, perhaps for ever.
+  if (const int descriptor = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); descriptor >= 0)
+    file_.reset(::fdopen(descriptor, "rb"));
   struct stat info {};
   if (!file_ || fstat(fileno(file_.get()), &info) != 0)
     throw IoError(fmt::format("cannot open {}: {}; check the file name and the data directory (--data-dir)",

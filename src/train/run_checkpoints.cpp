@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "lockstep/error.h"
@@ -105,7 +106,7 @@ void RunCheckpoints::tell(const std::string& message) const {
 
 std::optional<std::string> RunCheckpoints::newest_below(const std::string& directory) const {
   const auto checkpoint = load_latest_valid(directory, [&](const std::string& path, const std::string& reason) {
-    tell(fmt::format("refused checkpoint {}: {}", path, reason));
+    log_warning(fmt::format("refused checkpoint {}: {}", path, reason));
   });
   if (checkpoint) return checkpoint->path();
   if (find_checkpoints(directory).empty()) return std::nullopt;

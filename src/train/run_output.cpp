@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -33,6 +37,15 @@ bool holds_something(const fs::path& path) {
   return fs::is_directory(path, unknown) ? !fs::is_empty(path, unknown) : fs::exists(path, unknown);
 }
 
+/// Metrics whose checkpoints are gone are somebody's, still: they get another name.
+void set_aside(const fs::path& path) {
+  if (!holds_something(path)) return;
+  fs::path aside;
+  for (int number = 1; aside.empty() || fs::exists(aside); ++number) aside = path.string() + fmt::format(".{}", number);
+  fs::rename(path, aside);
+  log_warning(fmt::format("{} is of a run without a usable checkpoint; it is now {}", path.string(), aside.filename().string()));
+}
+
 }  // namespace
 
 RunOutput::RunOutput(const RunOutputOptions& options, Worker& worker) : options_(options), worker_(worker) {}
@@ -41,17 +54,34 @@ RunOutput::~RunOutput() {
   if (progress_) set_before_log({});
 }
 
-void RunOutput::check_directory(const std::string& directory, const RunConfig& config) {
-  if (directory.empty() || config.checkpoint.resume == ResumePolicy::automatic) return;
+DirectoryLock::DirectoryLock(const std::string& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw IoError(fmt::format("cannot make the folder {}: {}", directory, error.message()));
+  // The folder itself is locked, so that no file is left behind.
+  descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0) throw IoError(fmt::format("cannot open the folder {}: {}", directory, std::strerror(errno)));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;   // some file systems have no locks
+  ::close(descriptor_);
+  throw ConfigError(fmt::format("--out {}: another run is writing there; wait for it or name another folder", directory));
+}
+
+DirectoryLock::~DirectoryLock() { ::close(descriptor_); }
+
+std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& directory, const RunConfig& config) {
+  if (directory.empty()) return nullptr;
   std::error_code unknown;
   if (fs::exists(directory, unknown) && !fs::is_directory(directory, unknown))
     throw ConfigError(fmt::format("--out {}: is a file; name a folder", directory));
+  auto lock = std::make_unique<DirectoryLock>(directory);
+  if (config.checkpoint.resume == ResumePolicy::automatic) return lock;
   for (const char* name : {kMetricsFile, kCheckpointFolder})
     if (holds_something(fs::path(directory) / name))
       throw ConfigError(
           fmt::format("--out {} holds a run already ({}). Go on with it by --resume auto, name another "
                       "folder, or remove this one",
                       directory, name));
+  return lock;
 }
 
 void RunOutput::show_start() {
@@ -80,16 +110,13 @@ void RunOutput::show_start() {
 void RunOutput::open(int64_t first_step) {
   const auto& config = worker_.compiled().config();
   if (!options_.directory.empty()) {
-    std::error_code error;
-    fs::create_directories(options_.directory, error);
-    if (error)
-      throw IoError(fmt::format("cannot make the folder {}: {}", options_.directory, error.message()));
     const fs::path directory(options_.directory);
+    if (first_step == 0) set_aside(directory / kMetricsFile);
     write_file(directory / kConfigFile, config.effective_text);
     if (config.checkpoint.resume != ResumePolicy::never) resumed_at_ = first_step;
     metrics_ = std::make_unique<MetricsWriter>((directory / kMetricsFile).string(), resumed_at_);
     if (const auto& dropped = metrics_->dropped(); dropped.later + dropped.damaged > 0)
-      message(fmt::format("{}: dropped {} lines of steps behind step {} and {} damaged ones", kMetricsFile,
+      log_warning(fmt::format("{}: dropped {} lines of steps behind step {} and {} damaged ones", kMetricsFile,
                           dropped.later, first_step, dropped.damaged));
   }
   progress_.emplace(ProgressOptions{.total = worker_.total_steps(),

@@ -15,6 +15,19 @@ struct RunOutputOptions {
   bool quiet = false;     ///< nothing for people but warnings and errors
 };
 
+/// A lock on a folder, as long as this lives and this process does. Move-only by unique_ptr.
+class DirectoryLock {
+ public:
+  /// Throws ConfigError where another process holds it, IoError where the folder cannot be made or locked.
+  explicit DirectoryLock(const std::string& directory);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
 /// What rank 0 shows on stderr and writes into the run's folder while it trains: the progress line, messages,
 /// metrics.jsonl and config.effective.textproto.
 class RunOutput {
@@ -25,9 +38,10 @@ class RunOutput {
   RunOutput(const RunOutput&) = delete;
   RunOutput& operator=(const RunOutput&) = delete;
 
-  /// Throws ConfigError where the run's folder holds a run that this one, by its config, does not go on with:
-  /// nothing that is there is ever replaced.
-  static void check_directory(const std::string& directory, const RunConfig& config);
+  /// Makes the run's folder and keeps other processes out of it until the result is destroyed. Throws ConfigError where
+  /// another process writes there, or where the folder holds a run that this one, by its config, does not go on with:
+  /// nothing that is there is ever replaced. Nothing for an empty name.
+  static std::unique_ptr<DirectoryLock> claim_directory(const std::string& directory, const RunConfig& config);
   /// What this run is: workers, batch, data, memory.
   void show_start();
   /// Makes the folder and its files, and draws the progress line from `first_step` on. Throws IoError.

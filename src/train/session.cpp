@@ -48,10 +48,11 @@ void on_first_rank(World& world, const std::function<void()>& action) {
 
 SessionResult train_session(World& world, const SessionOptions& options) {
   const bool first = world.rank() == 0;
+  std::unique_ptr<DirectoryLock> lock;
   const auto worker = start_worker(world.communicator(), [&] {
     RunConfig config = options.load_config();
     // Only rank 0 writes there, and on other hosts the folder may be another one.
-    if (first) RunOutput::check_directory(options.output_directory, config);
+    if (first) lock = RunOutput::claim_directory(options.output_directory, config);
     return config;
   }, {{"--out", options.output_directory.empty() ? "not given" : "given"},
       {"--stop-after", std::to_string(options.stop_after)}});

@@ -27,6 +27,26 @@ MemoryPlan finish_program(Program& program) {
   return plan_memory(program);
 }
 
+/// Compilers, checker and memory plan work on whole programs: one of more instructions is refused before anything is made.
+constexpr int64_t kMostInstructions = 20000;
+/// oneDNN's kernels count the elements of a tensor in 31 bits.
+constexpr int64_t kMostElements = (int64_t{1} << 31) - 1;
+
+void check_extent(const Graph& graph, const Partition& partition, const BatchDivision& division) {
+  const int64_t each = 2 * static_cast<int64_t>(partition.segments.size()) + 1;   // load, forwards, backwards
+  const int64_t micro_batches = int64_t{division.leaves_of(0).size()} * division.micro_batches_per_leaf;
+  if (micro_batches > kMostInstructions / each)
+    throw ConfigError(fmt::format("a step of {} micro-batches per worker over {} segments takes more than {} instructions; raise "
+                                  "trainer.micro_batch from {} or use more workers, for at most {} micro-batches each",
+                                  micro_batches, partition.segments.size(), kMostInstructions, division.micro_batch,
+                                  kMostInstructions / each));
+  for (const auto& value : graph.values)
+    if (const int64_t count = value.spec.shape.count(); count > 0 && division.micro_batch > kMostElements / count)
+      throw ConfigError(fmt::format("'{}' has {} elements in a sample, so a micro-batch of {} samples has more than 2^31; set "
+                                    "trainer.micro_batch to {} or less, or make the model smaller",
+                                    value.name, count, division.micro_batch, kMostElements / count));
+}
+
 }  // namespace
 
 int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples) {
@@ -45,6 +65,7 @@ CompiledRun::CompiledRun(const RunConfig& config, int world_size)
                                   config.parallel.data_parallel));
   const BatchDivision division = divide_batch(config.trainer.global_batch, config.trainer.micro_batch,
                                               resolved_virtual_replicas(config.trainer), config.parallel.reduction, world_size);
+  check_extent(graph_, partition_, division);
   training_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, true));
   evaluation_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, false));
   plan_ = std::make_unique<DataParallelPlan>(DataParallelPlan{

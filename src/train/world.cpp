@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <optional>
 #include <string>
 
@@ -53,10 +54,13 @@ void World::abort(ExitCode code) noexcept {
 }
 
 ExitCode report_error(const std::exception& error) {
-  const std::string text = fmt::format("lockstep: error: {}\n", error.what());
+  const bool no_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  const std::string text = fmt::format("lockstep: error: {}\n", no_memory ? "the host has no memory left; use a smaller model or "
+                                                                             "micro_batch, or more hosts" : error.what());
   // One write, so that the lines of several ranks stay whole.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
   const auto* own = dynamic_cast<const Error*>(&error);
+  if (no_memory) return ExitCode::unavailable;
   return own ? own->code() : ExitCode::internal;
 }
 
