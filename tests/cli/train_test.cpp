@@ -261,6 +261,68 @@ TEST(Train, AnErrorOfOneRankAloneEndsTheOthers) {
   EXPECT_THAT(ran.err, HasSubstr("lockstep: error: cannot write " + (config / "file/trace-1.jsonl")));
 }
 
+TEST(Train, AStepOfTooManyMicroBatchesIsRefusedBeforeItTakesMemory) {
+  const SmallConfig config;
+  const Ran ran = lockstep({"train", config.path(), "--set", "trainer.global_batch=1073741824", "--set", "trainer.micro_batch=1"});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("raise trainer.micro_batch"));
+  const Ran wide = lockstep({"train", config.path(), "--set", "trainer.global_batch=1073741824"});
+  EXPECT_EQ(wide.code, 2);
+  EXPECT_THAT(wide.err, HasSubstr("more than 2^31"));
+}
+
+TEST(Train, AClosedStandardErrorPutsNothingIntoTheRunsFiles) {
+  const SmallConfig config;
+  const Ran ran = run_command({"sh", "-c", std::string(LOCKSTEP_PROGRAM) + " train " + config.path() + " --out " +
+                                               (config / "run") + " 2>&-"});
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_EQ(metrics_of(config / "run").size(), 12u + 3u);   // steps, and evaluations behind 5, 10 and 12
+}
+
+TEST(Train, TwoRunsNeverWriteIntoOneFolder) {
+  const SmallConfig config;
+  const std::string train = std::string(LOCKSTEP_PROGRAM) + " train " + config.path() + " --quiet --resume auto --out " +
+                            (config / "run") + " --set trainer.steps=";
+  // The second starts when the first has begun to write; the first goes on until it is told to stop.
+  const Ran ran = run_command({"sh", "-c", train + "100000000 & while [ ! -s " + (config / "run/metrics.jsonl") +
+                                               " ]; do :; done; " + train + "5; code=$?; kill $!; wait; exit $code"});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("another run is writing there"));
+}
+
+TEST(Train, APipeInPlaceOfDataIsRefusedAtOnce) {
+  const SmallConfig config;
+  const Ran ran = run_command(
+      {"sh", "-c", "mkfifo " + (config / "pipe") + " && " + LOCKSTEP_PROGRAM + " train " + config.path() +
+                       " --set 'data.idx={train_images: \"pipe\" train_labels: \"pipe\" eval_images: \"pipe\" eval_labels: "
+                       "\"pipe\"}' --data-dir " + (config / "")});
+  EXPECT_EQ(ran.code, 74);
+  EXPECT_THAT(ran.err, HasSubstr("not a regular file"));
+}
+
+TEST(Train, AModelThatDivergedInItsLastStepIsAnError) {
+  const SmallConfig config;
+  const Ran ran = lockstep({"train", config.path(), "--set", "trainer.steps=1", "--set", "optimizer.weight_decay=1e300"});
+  EXPECT_EQ(ran.code, 70);
+  EXPECT_THAT(ran.err, HasSubstr("diverged"));
+}
+
+TEST(Train, AnEmptyFolderNameIsAMistake) {
+  const SmallConfig config;
+  EXPECT_EQ(lockstep({"train", config.path(), "--out", ""}).code, 2);
+}
+
+TEST(Train, MetricsWithoutACheckpointAreSetAside) {
+  const SmallConfig config;
+  const std::vector<std::string> train = {"train", config.path(), "--out", config / "run", "--resume", "auto"};
+  ASSERT_EQ(lockstep(train).code, 0);
+  fs::remove_all(config / "run/checkpoints");
+  const Ran again = lockstep(train);
+  EXPECT_EQ(again.code, 0);
+  EXPECT_THAT(again.err, HasSubstr("warning: "));
+  EXPECT_EQ(read_text_file(config / "run/metrics.jsonl.1").empty(), false);
+}
+
 TEST(Eval, GivesTheTrainingsLastEvaluationOnAnyNumberOfRanks) {
   const SmallConfig config;
   const Json trained = only_json(lockstep({"train", config.path(), "--out", config / "a", "--json"}));
