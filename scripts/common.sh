@@ -22,3 +22,6 @@ use_mpi_on_one_machine() {
   export OMPI_MCA_hwloc_base_binding_policy=none
   export OMPI_MCA_mpi_yield_when_idle=1
 }
+
+# Where ccache is used, another clone of the same files finds what this one compiled.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
