@@ -22,7 +22,7 @@ ProgramWriter begin(const DataParallelPlan& plan, const char* name, int rank, co
   return writer;
 }
 
-/// A communication lane over all workers, with a channel of its own. Returns the number of both.
+/// A communication lane and the group of all workers that it alone uses, by their numbers in the program.
 struct Channel {
   int lane;
   int group;
