@@ -5,6 +5,9 @@
 
 namespace lockstep {
 
+/// What a checkpoint that cannot be written does to the run.
+enum class SaveFailurePolicy { stop, go_on };
+
 enum class ResumePolicy { never, automatic, path };
 
 struct CheckpointOptions {
@@ -14,6 +17,8 @@ struct CheckpointOptions {
   ResumePolicy resume = ResumePolicy::never;
   std::string resume_path;       ///< where resume is path
   bool allow_config_change = false;
+  bool background = true;        ///< written while training goes on
+  SaveFailurePolicy on_failure = SaveFailurePolicy::stop;
   bool operator==(const CheckpointOptions&) const = default;
 };
 

@@ -48,8 +48,11 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   /// In place over `count` elements of float32, float64 or int32 ("dtype not supported" is a CommError
-  /// elsewhere). The order of summation is the library's own.
+  /// elsewhere). The order of summation is the library's own, unless sums_along_tree().
   virtual void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) = 0;
+  /// Whether all_reduce adds along the canonical tree over the ranks, split at the largest power of two below their
+  /// number: then its bits depend on nothing else.
+  virtual bool sums_along_tree() const { return false; }
   /// `data` holds size() blocks of `count` elements; afterwards block rank() holds the reduction, the others
   /// are unspecified.
   virtual void reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) = 0;
@@ -79,6 +82,14 @@ std::unique_ptr<Communicator> make_solo_communicator();
 
 /// Communicators for `size` threads of this process, for tests: element r belongs to rank r's thread.
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size);
+
+struct SharedMemoryOptions {
+  int64_t chunk_bytes = 0;   ///< of what is copied and added at once; 0: what fits the cache. Tests make it small
+};
+/// COLLECTIVE over `group`, whose ranks are all on this host (any backend): a communicator of the same ranks through
+/// memory that they share. Sums along the canonical tree. `group` must outlive it; only split() and the start use it.
+/// Throws CommError on all ranks where the memory cannot be had (how much, where, what to do).
+std::unique_ptr<Communicator> make_shared_memory_communicator(Communicator& group, const SharedMemoryOptions& options = {});
 
 /// Owns MPI's initialisation. Made once, in main's frame; destroyed last. `make_mpi_environment` works
 /// without mpirun too (then the world is one process).

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/text.h"
 #include "config/schema.h"
 #include "lockstep/error.h"
@@ -11,11 +13,16 @@ namespace {
 static_assert(int{schema::Trainer::LOCATE} == static_cast<int>(NonFinitePolicy::locate));
 static_assert(int{schema::Trainer::STOP} == static_cast<int>(NonFinitePolicy::stop));
 static_assert(int{schema::Trainer::IGNORE} == static_cast<int>(NonFinitePolicy::ignore));
+static_assert(int{schema::Trainer::SKIP} == static_cast<int>(NonFinitePolicy::skip));
+static_assert(int{schema::Checkpoint::STOP} == static_cast<int>(SaveFailurePolicy::stop));
+static_assert(int{schema::Checkpoint::CONTINUE} == static_cast<int>(SaveFailurePolicy::go_on));
 static_assert(int{schema::Parallel::FAST} == static_cast<int>(Reduction::fast));
 static_assert(int{schema::Parallel::REPRODUCIBLE} == static_cast<int>(Reduction::reproducible));
 static_assert(int{schema::Parallel::AUTOMATIC} == static_cast<int>(AllReduceAlgorithm::automatic));
 static_assert(int{schema::Parallel::LIBRARY} == static_cast<int>(AllReduceAlgorithm::library));
 static_assert(int{schema::Parallel::RING} == static_cast<int>(AllReduceAlgorithm::ring));
+static_assert(int{schema::Parallel::SHARED_MEMORY} == static_cast<int>(AllReduceAlgorithm::shared_memory));
+static_assert(int{schema::Parallel::TREE} == static_cast<int>(AllReduceAlgorithm::tree));
 static_assert(int{schema::Pool2d::MAX} == static_cast<int>(PoolKind::max));
 static_assert(int{schema::Pool2d::AVERAGE} == static_cast<int>(PoolKind::average));
 
@@ -81,7 +88,10 @@ TrainerOptions convert_trainer(const schema::Trainer& trainer) {
           .clip_norm = trainer.clip_norm(),
           .eval_every_steps = trainer.eval_every_steps(),
           .eval_at_end = trainer.eval_at_end(),
-          .nonfinite = static_cast<NonFinitePolicy>(trainer.nonfinite())};
+          .nonfinite = static_cast<NonFinitePolicy>(trainer.nonfinite()),
+          .nonfinite_limit = trainer.nonfinite_limit(),
+          .check_every_steps = trainer.check_every_steps(),
+          .spike_threshold = trainer.spike_threshold()};
 }
 
 ScheduleOptions convert_schedule(const schema::Schedule& schedule) {
@@ -107,7 +117,23 @@ CheckpointOptions convert_checkpoint(const schema::Checkpoint& checkpoint) {
                     : checkpoint.resume_automatic() ? ResumePolicy::automatic
                                                     : ResumePolicy::never,
           .resume_path = checkpoint.resume_path(),
-          .allow_config_change = checkpoint.allow_config_change()};
+          .allow_config_change = checkpoint.allow_config_change(),
+          .background = checkpoint.background(),
+          .on_failure = static_cast<SaveFailurePolicy>(checkpoint.on_failure())};
+}
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(std::llround(1000 * seconds)));
+}
+
+WatchdogOptions convert_watchdog(const schema::Watchdog& watchdog) {
+  return {.enabled = watchdog.enabled(),
+          .heartbeat_interval = milliseconds_of(watchdog.heartbeat_seconds()),
+          .silent_after = milliseconds_of(watchdog.silent_seconds()),
+          .compute_deadline = milliseconds_of(watchdog.compute_seconds()),
+          .input_deadline = milliseconds_of(watchdog.input_seconds()),
+          .storage_deadline = milliseconds_of(watchdog.storage_seconds()),
+          .communication_deadline = milliseconds_of(watchdog.communication_seconds())};
 }
 
 }  // namespace
@@ -123,6 +149,7 @@ RunConfig convert(const schema::RunConfig& config, ModelSpec model) {
   run.checkpoint = convert_checkpoint(config.checkpoint());
   run.metrics = {.log_every_steps = config.metrics().log_every_steps(),
                  .progress = config.metrics().progress()};
+  run.watchdog = convert_watchdog(config.watchdog());
   return run;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "checkpoint/options.h"
+#include "comm/control/options.h"
 #include "data/options.h"
 #include "lockstep/model.h"
 #include "observe/options.h"
@@ -14,8 +15,8 @@
 namespace lockstep {
 
 /// What happens at a step whose loss or gradients are not finite. locate: stop, and name the first such tensor by
-/// replay. stop: stop at once. ignore: no check; buckets may be updated as they land.
-enum class NonFinitePolicy { locate, stop, ignore };
+/// replay. stop: stop at once. ignore: no check; buckets may be updated as they land. skip: go on without an update.
+enum class NonFinitePolicy { locate, stop, ignore, skip };
 
 struct TrainerOptions {
   int64_t global_batch = 0;        ///< samples per optimizer step, over all workers
@@ -28,6 +29,9 @@ struct TrainerOptions {
   int64_t eval_every_steps = 0;    ///< 0: only at the end
   bool eval_at_end = true;
   NonFinitePolicy nonfinite = NonFinitePolicy::locate;
+  int64_t nonfinite_limit = 10;    ///< skip: steps
+  int64_t check_every_steps = 100; ///< replicas are compared; 0: never
+  double spike_threshold = 8;      ///< standard deviations; 0: no warnings
   bool operator==(const TrainerOptions&) const = default;
 };
 
@@ -41,6 +45,7 @@ struct RunConfig {
   ParallelOptions parallel;
   CheckpointOptions checkpoint;
   MetricsOptions metrics;
+  WatchdogOptions watchdog;
 
   std::string effective_text;   ///< config.effective.textproto: every default filled in, reads back as the same run
   uint64_t config_hash = 0;     ///< of everything

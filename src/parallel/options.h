@@ -8,8 +8,9 @@ namespace lockstep {
 
 enum class SyncKind { all_reduce };
 
-/// How FAST sums gradients: the library's all-reduce, or a ring written into the program.
-enum class AllReduceAlgorithm { automatic, library, ring };
+/// How gradients are summed: FAST by the library's all-reduce or a ring written into the program, REPRODUCIBLE by a tree
+/// written into the program, both through memory that the workers of one host share.
+enum class AllReduceAlgorithm { automatic, library, ring, shared_memory, tree };
 
 struct ParallelOptions {
   SyncKind sync = SyncKind::all_reduce;

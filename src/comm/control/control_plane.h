@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "comm/communicator.h"
+#include "comm/control/mailbox.h"
+#include "comm/control/options.h"
+#include "comm/control/progress.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+
+struct ControlPlaneOptions {
+  std::string host;      ///< this rank's host name, as messages shall call it
+  /// An interface or address of rank 0's host to listen at; empty: those that the job's hosts share, or loopback where
+  /// all ranks are on one host.
+  std::string interface;
+  int port = 0;          ///< 0: any free one
+  /// Whether this process was told to end (SIGTERM from a launcher whose job is failing). Asked several times a second,
+  /// by the watchdog's thread; may be empty.
+  std::function<bool()> termination_requested;
+  /// How a rank leaves once the job has failed; by default _exit. Tests put something else here: afterwards the control
+  /// plane does nothing more.
+  std::function<void(int code)> end_process;
+};
+
+/// A job's nerves: one TCP connection of every rank to rank 0, apart from MPI, served by a thread of each rank (the
+/// watchdog), which tells rank 0 several times a second that this rank lives and where it is. Rank 0 judges: a rank that
+/// is lost (its connection closed without a farewell), silent, or stuck ends the job. It is named on stderr once, with
+/// its instruction and a line for every rank; every rank writes a crash file; then each leaves by _exit with the code:
+/// no destructor, no MPI_Finalize, because a stuck lane cannot be unwound.
+///
+/// Only who knows the job's token, which travels by MPI, is listened to; the port is closed once all ranks are there.
+/// Thread-safety: all methods may be called from any thread.
+class ControlPlane {
+ public:
+  virtual ~ControlPlane() = default;   ///< ends the thread; without leave() the others take this rank for lost
+
+  virtual Progress& progress() = 0;
+  virtual Mailbox& mailbox() = 0;
+  /// Before it is called, WatchdogOptions' defaults hold.
+  virtual void configure(const WatchdogOptions& options) = 0;
+  /// How errors name what a rank does: from a Progress entry to "step instruction 17 (backward, ...)". Called by the
+  /// watchdog's thread while the training thread may be anywhere: must neither lock nor wait. May be replaced.
+  virtual void set_describer(std::function<std::string(const Progress::Entry&)> describe) = 0;
+  /// Where each rank leaves `rank-00003.txt` when the job fails; empty: nowhere.
+  virtual void set_crash_directory(const std::string& directory) = 0;
+
+  /// This rank has failed with `reason`, which it has printed itself: tells the others, who leave with the same code.
+  /// Returns when rank 0 knows it, or after a second; whoever calls then ends the process.
+  virtual void abort(ExitCode code, std::string_view reason) noexcept = 0;
+  /// All work is done, and all ranks are known to be here: from now on a closed connection is no loss. Returns at once.
+  /// The process must have ended within a minute, or the watchdog ends it (exit 201).
+  virtual void leave() = 0;
+};
+
+/// COLLECTIVE over `world`: exchanges rank 0's address and the token, and connects. One process alone has a watchdog of
+/// its own and listens nowhere. Throws CommError where rank 0 cannot be reached, naming hosts, address and what to
+/// change; every rank throws then.
+std::unique_ptr<ControlPlane> start_control_plane(Communicator& world, const ControlPlaneOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace lockstep {
+
+/// What a thread of a rank is doing, as far as deadlines are concerned. `waiting`: for other ranks, so that nobody
+/// blames this one. `idle`: nothing that could be late.
+enum class Activity : uint8_t { idle, compute, input, storage, waiting };
+
+/// Where a rank's threads are, for its watchdog to read. Every slot has one writer, which pays one relaxed store for
+/// each instruction; no clock is read. Whoever reads tells how long an entry has stood by seeing it unchanged.
+/// Thread-safety: as said; readers may be any threads.
+class Progress {
+ public:
+  static constexpr int kSlots = 18;
+  static constexpr int kMainSlot = 0;      ///< the training thread; streams' lanes take 1 + lane
+  static constexpr int kWriterSlot = 17;   ///< the thread that writes checkpoints
+
+  struct Entry {
+    Activity activity = Activity::idle;
+    int program = 0;          ///< meaning of both is the writer's; see ControlPlane::set_describer
+    int instruction = 0;
+    uint32_t changes = 0;     ///< how often the slot was written, so that two entries can be told apart
+    bool operator==(const Entry&) const = default;
+  };
+
+  void enter(int slot, Activity activity, int program, int instruction) noexcept {
+    auto& word = slots_[static_cast<size_t>(slot)];
+    const uint64_t changes = ((word.load(std::memory_order_relaxed) >> 32) + 1) << 32;
+    word.store(changes | (static_cast<uint64_t>(activity) << 28) | (static_cast<uint64_t>(program & 0xf) << 24) |
+                   (static_cast<uint64_t>(instruction) & 0xffffff),
+               std::memory_order_relaxed);
+  }
+  Entry at(int slot) const noexcept {
+    const uint64_t word = slots_[static_cast<size_t>(slot)].load(std::memory_order_relaxed);
+    return {static_cast<Activity>((word >> 28) & 0xf), static_cast<int>((word >> 24) & 0xf),
+            static_cast<int>(word & 0xffffff), static_cast<uint32_t>(word >> 32)};
+  }
+  /// Optimizer steps complete: what "furthest behind" means.
+  void set_step(int64_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
+  int64_t step() const noexcept { return step_.load(std::memory_order_relaxed); }
+
+ private:
+  std::array<std::atomic<uint64_t>, kSlots> slots_{};
+  std::atomic<int64_t> step_{0};
+};
+
+}  // namespace lockstep
