@@ -1,10 +1,12 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "comm/control/progress.h"
 #include "device/device.h"
 #include "step/actions.h"
 #include "step/program.h"
@@ -12,7 +14,12 @@
 namespace lockstep {
 
 struct ExecutorOptions {
-  std::chrono::milliseconds communication_timeout{300000};
+  /// How long a rank waits for its peers; absent: as long as it takes, since a watchdog looks after them.
+  std::optional<std::chrono::milliseconds> communication_timeout = std::chrono::minutes(5);
+  Progress* progress = nullptr;   ///< told of each instruction; may be null
+  int program_number = 0;         ///< by which `progress` knows the program
+  /// Called on the thread that runs it before each instruction starts; may be empty.
+  std::function<void(int instruction)> before;
 };
 
 /// What the last iteration spent waiting.
@@ -20,6 +27,9 @@ struct IterationTimes {
   /// No compute or copy instruction could run, and a communication was under way. Streams do not measure it.
   std::optional<double> exposed_communication_ms;
 };
+
+/// What a rank that is at an instruction of this class is doing, for its watchdog.
+Activity activity_of(DeadlineClass deadline);
 
 /// Runs a program, iteration by iteration. It knows instructions, lanes and dependencies, and nothing of the strategy
 /// that wrote them. Errors carry the instruction, its tensor's segment, micro-batch and rank.

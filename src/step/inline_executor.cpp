@@ -41,7 +41,11 @@ class InlineExecutor : public Executor {
     while (remaining_ > 0) {
       advance_communication();
       if (const int next = next_local(); next >= 0) {
-        guarded(next, [&] { actions_[static_cast<size_t>(next)].start(*stream_, inputs, between); });
+        report(activity_of(program_.instructions[static_cast<size_t>(next)].deadline), next);
+        guarded(next, [&] {
+          if (options_.before) options_.before(next);
+          actions_[static_cast<size_t>(next)].start(*stream_, inputs, between);
+        });
         complete(next);
       } else if (remaining_ > 0) {
         wait_for_communication();
@@ -108,7 +112,10 @@ class InlineExecutor : public Executor {
         if (issue_order_[next_issue_] != index) return false;
         ++next_issue_;
       }
-      guarded(index, [&] { action.start(*stream_, *inputs_, [] {}); });
+      guarded(index, [&] {
+        if (options_.before) options_.before(index);
+        action.start(*stream_, *inputs_, [] {});
+      });
       lane.in_flight = true;
       lane.started = Clock::now();
     }
@@ -123,6 +130,7 @@ class InlineExecutor : public Executor {
   void wait_for_communication() {
     const auto begin = Clock::now();
     const size_t before = remaining_;
+    report(Activity::waiting, waited_for());
     while (remaining_ == before && next_local() < 0) {
       advance_communication();
       if (remaining_ != before) break;
@@ -132,13 +140,29 @@ class InlineExecutor : public Executor {
     *times_.exposed_communication_ms += milliseconds_between(begin, Clock::now());
   }
 
+  void report(Activity activity, int instruction) const {
+    if (options_.progress != nullptr)
+      options_.progress->enter(Progress::kMainSlot, activity, options_.program_number, instruction);
+  }
+
+  /// The first of the communications under way, in program order; without any, what comes next in some lane.
+  int waited_for() const {
+    int under_way = -1, next = -1;
+    for (const auto& lane : lanes_) {
+      if (lane.finished()) continue;
+      int& first = lane.in_flight ? under_way : next;
+      if (first < 0 || lane.current() < first) first = lane.current();
+    }
+    return under_way >= 0 ? under_way : next;
+  }
+
   void ensure_in_time() const {
     bool in_flight = false;
     for (const auto& lane : lanes_) {
       if (!lane.in_flight) continue;
       in_flight = true;
       const auto waited = Clock::now() - lane.started;
-      if (waited > options_.communication_timeout)
+      if (options_.communication_timeout && waited > *options_.communication_timeout)
         throw CommError(fmt::format("rank {} has waited {:.1f} s for its peers in {}; look at the other ranks' messages for "
                                     "the one that stopped", program_.rank,
                                     std::chrono::duration<double>(waited).count(), describe(program_, lane.current())),
@@ -172,6 +196,20 @@ class InlineExecutor : public Executor {
 };
 
 }  // namespace
+
+Activity activity_of(DeadlineClass deadline) {
+  switch (deadline) {
+    case DeadlineClass::compute:
+      return Activity::compute;
+    case DeadlineClass::input:
+      return Activity::input;
+    case DeadlineClass::storage:
+      return Activity::storage;
+    case DeadlineClass::communication:
+      return Activity::waiting;
+  }
+  return Activity::idle;
+}
 
 std::unique_ptr<Executor> make_inline_executor(const Program& program, const ExecutionContext& context,
                                                const ExecutorOptions& options, const KernelObserver* observer) {

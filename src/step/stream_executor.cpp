@@ -6,6 +6,9 @@
 namespace lockstep {
 namespace {
 
+/// Stands for "no deadline of its own".
+constexpr std::chrono::hours kForever{24 * 365};
+
 /// Issues the whole iteration at once: for each instruction, its stream waits for the events of what it depends on,
 /// does the work and records an event. On the asynchronous CPU device the work itself runs on the lane's thread.
 class StreamExecutor : public Executor {
@@ -48,11 +51,18 @@ class StreamExecutor : public Executor {
  private:
   void execute(int index, const StepInputs& inputs) {
     auto& action = actions_[static_cast<size_t>(index)];
+    const auto& instruction = program_.instructions[static_cast<size_t>(index)];
+    const auto report = [&](Activity activity) {
+      if (options_.progress != nullptr) options_.progress->enter(1 + instruction.lane, activity, options_.program_number, index);
+    };
+    report(activity_of(instruction.deadline));
     try {
+      if (options_.before) options_.before(index);
       action.start(*immediate_, inputs, [] {});
       if (action.communicator != nullptr)
-        action.communicator->synchronize(*immediate_, deadline_in(options_.communication_timeout));
+        action.communicator->synchronize(*immediate_, deadline_in(options_.communication_timeout.value_or(kForever)));
       if (action.finish) action.finish();
+      report(Activity::idle);
     } catch (const Error& error) {
       throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, describe(program_, index)), error.code());
     }
