@@ -4,10 +4,10 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/stop_request.h"
 #include "comm/communicator.h"
 #include "lockstep/error.h"
 #include "train/session.h"
+#include "train/stop_request.h"
 #include "train/world.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "cli/stop_request.h"
+#include "train/stop_request.h"
 
 #include <gtest/gtest.h>
 
@@ -23,20 +23,39 @@ TEST(StopRequestDeathTest, EachSignalHasItsExitCode) {
   EXPECT_EXIT(exit_code_after(SIGINT, true), testing::ExitedWithCode(130), "");
 }
 
-TEST(StopRequestDeathTest, RanksOfAJobLeaveTheLaunchersSignalsAlone) {
-  EXPECT_EXIT(exit_code_after(SIGTERM, false), testing::KilledBySignal(SIGTERM), "");
+TEST(StopRequestDeathTest, RanksOfAJobTakeTheLaunchersSignalForNoRequest) {
+  EXPECT_EXIT(exit_code_after(SIGTERM, false), testing::ExitedWithCode(98), "");
+  EXPECT_EXIT(
+      {
+        install_stop_request(false);
+        const bool before = termination_requested();
+        std::raise(SIGTERM);
+        std::_Exit(!before && termination_requested() && !stop_requested() ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
   EXPECT_EXIT(exit_code_after(SIGINT, false), testing::KilledBySignal(SIGINT), "");
 }
 
-TEST(StopRequestDeathTest, ASecondSignalEndsTheProcess) {
+TEST(StopRequestDeathTest, ASecondSignalEndsTheProcessAtOnce) {
   EXPECT_EXIT(
       {
         install_stop_request(true);
         std::raise(SIGINT);
-        std::raise(SIGINT);
+        std::raise(SIGTERM);
         std::_Exit(0);
       },
-      testing::KilledBySignal(SIGINT), "");
+      testing::ExitedWithCode(130), "");
+}
+
+TEST(StopRequestDeathTest, ASignalThatArrivesTwiceByTwoWaysIsOneRequest) {
+  EXPECT_EXIT(
+      {
+        install_stop_request(false);
+        std::raise(SIGUSR1);
+        std::raise(SIGUSR1);
+        std::_Exit(stop_requested() ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
