@@ -173,7 +173,7 @@ class ActionMaker {
     const auto own_leaves = static_cast<size_t>(leaves[static_cast<size_t>(program_.rank)]);
     std::byte* own = records + block * program_.rank;
     return {.start = [=](Stream& stream, const StepInputs& inputs, const auto&) {
-              const AgreeRecord record{.stop_requested = inputs.stop_requested};
+              const AgreeRecord record{.stop_requested = inputs.stop_requested, .state_hash = inputs.state_hash};
               std::memcpy(own, &record, sizeof record);
               std::memcpy(own + sizeof record, metrics, own_leaves * kMetricCount * sizeof(double));
               comm->all_gather(records, block, stream);
@@ -181,11 +181,14 @@ class ActionMaker {
             .communicator = comm,
             .finish = [=] {
               Verdict agreed;
+              AgreeRecord first;
+              std::memcpy(&first, records, sizeof first);
               for (size_t rank = 0; rank < leaves.size(); ++rank) {
                 const std::byte* at_record = records + block * static_cast<int64_t>(rank);
                 AgreeRecord record;
                 std::memcpy(&record, at_record, sizeof record);
-                agreed.stop_requested = std::max(agreed.stop_requested, record.stop_requested);
+                agreed.stop_requested = std::max(agreed.stop_requested, static_cast<float>(record.stop_requested));
+                if (record.state_hash != first.state_hash) agreed.replicas_differ = 1;
                 const auto* leaf = reinterpret_cast<const double*>(at_record + sizeof record);
                 for (int l = 0; l < leaves[rank]; ++l, leaf += kMetricCount) {
                   agreed.loss_sum += leaf[kLossSum];

@@ -31,6 +31,7 @@ struct StepInputs {
   uint64_t iteration = 0;             ///< of the data: which global batch
   bool suppress_updates = false;      ///< replay: everything runs, nothing is changed
   double stop_requested = 0;          ///< this rank's contribution to `agree`
+  uint64_t state_hash = 0;            ///< likewise: of this replica before the program runs; 0: not compared
 };
 
 /// After every kernel call of a replay: the node, what ran, its outputs (or the gradients it wrote).

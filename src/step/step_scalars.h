@@ -13,7 +13,8 @@ struct Verdict {
   double loss_sum = 0;
   double count = 0;                ///< terms of the loss that were not ignored
   double correct = 0;
-  double stop_requested = 0;       ///< the largest of what the ranks put in
+  float stop_requested = 0;        ///< the largest of what the ranks put in
+  float replicas_differ = 0;       ///< 1: the ranks' state hashes are not all equal
   // norm
   double gradient_norm = 0;        ///< of the mean gradient over the global batch
   double gradient_scale = 1;       ///< clipping; update multiplies it with the ratio of counts
@@ -28,7 +29,7 @@ static_assert(sizeof(Verdict) == 2 * kAgreedBytes);
 /// One rank's contribution to `agree`, followed by kMetricCount doubles for each of its leaves.
 struct AgreeRecord {
   double stop_requested = 0;
-  double reserved = 0;
+  uint64_t state_hash = 0;         ///< 0 on all ranks where nothing is compared
 };
 inline int64_t agree_record_bytes(int most_leaves) {
   return static_cast<int64_t>(sizeof(AgreeRecord) + sizeof(double) * kMetricCount * static_cast<size_t>(most_leaves));
