@@ -93,10 +93,16 @@ void check_division(const schema::RunConfig& config, const Document& document) {
     const char* culprit = too_many ? "parallel.data_parallel" : "trainer.global_batch";
     throw ConfigError(fmt::format("{}: {}", document.where(culprit), error.what()));
   }
-  if (reproducible && parallel.algorithm() != schema::Parallel::AUTOMATIC)
+  const auto algorithm = parallel.algorithm();
+  if (reproducible && (algorithm == schema::Parallel::LIBRARY || algorithm == schema::Parallel::RING))
     document.refuse("parallel.algorithm",
-                    "is ignored under REPRODUCIBLE, which has an order of its own; leave it out, or "
-                    "use parallel.reduction: FAST");
+                    fmt::format("{} has an order of sums of its own, which REPRODUCIBLE rules out; use "
+                                "SHARED_MEMORY or TREE, leave it out, or use parallel.reduction: FAST",
+                                schema::Parallel::Algorithm_Name(algorithm)));
+  if (!reproducible && algorithm == schema::Parallel::TREE)
+    document.refuse("parallel.algorithm",
+                    "TREE is for parallel.reduction: REPRODUCIBLE; use LIBRARY, RING or SHARED_MEMORY, "
+                    "or leave it out");
 }
 
 void check_optimizer(const schema::RunConfig& config, const Document& document) {

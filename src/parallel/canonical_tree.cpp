@@ -61,6 +61,14 @@ bool folds_by_halving(int leaves, const std::vector<TreeNode>& ranges) {
   return true;
 }
 
+bool follows_tree(int leaves, const std::vector<TreeNode>& ranges) {
+  const std::function<bool(TreeNode, TreeNode)> follows = [&](TreeNode workers, TreeNode node) -> bool {
+    if (workers.is_leaf()) return ranges[static_cast<size_t>(workers.begin)] == node;
+    return !node.is_leaf() && follows(workers.left(), node.left()) && follows(workers.right(), node.right());
+  };
+  return !ranges.empty() && follows({0, static_cast<int>(ranges.size())}, {0, leaves});
+}
+
 int fold_parts(int leaves, const std::vector<TreeNode>& parts, const std::function<int(int, int)>& combine) {
   const std::function<int(TreeNode)> evaluate = [&](TreeNode node) -> int {
     const auto part = std::find(parts.begin(), parts.end(), node);

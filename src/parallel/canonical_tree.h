@@ -40,6 +40,10 @@ FoldPlan plan_fold(int leaves, int begin, int end);
 /// ranks r and r ^ 2^k hold sibling nodes in round k. REQUIRES: ranges are consecutive and cover [0, leaves).
 bool folds_by_halving(int leaves, const std::vector<TreeNode>& ranges);
 
+/// Whether the tree over workers, each with one of the consecutive `ranges`, adds up to the tree over the leaves: every
+/// range is one node, and the two trees split at the same places. Then a sum along the workers' tree is all that is left.
+bool follows_tree(int leaves, const std::vector<TreeNode>& ranges);
+
 /// Evaluates the tree over [0, leaves) given its nodes `parts` (a cover of [0, leaves) by tree nodes, ascending).
 /// Calls combine(a, b) with indices of parts to add: the sum must be left where the returned index says, one of the
 /// two. Returns the index that holds the whole sum.

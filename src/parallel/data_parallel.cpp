@@ -1,6 +1,9 @@
 #include "parallel/data_parallel.h"
 
+#include <fmt/format.h>
+
 #include <numeric>
+#include <vector>
 
 #include "lockstep/error.h"
 #include "parallel/gradient_sync.h"
@@ -12,7 +15,7 @@ int most_leaves(const BatchDivision& division) { return division.leaves_of(0).si
 
 /// What all three programs begin with.
 ProgramWriter begin(const DataParallelPlan& plan, const char* name, int rank, const ModelCode& code) {
-  ProgramWriter writer(name, plan.graph, plan.partition, code, plan.state_slots);
+  ProgramWriter writer(name, plan.graph, plan.partition, code, plan.state_slots, plan.shares.at(static_cast<size_t>(rank)));
   auto& program = writer.program;
   program.rank = rank;
   program.world_size = plan.division.workers;
@@ -34,13 +37,33 @@ Channel add_channel(Program& program, const std::string& name) {
   return {program.add_lane(name, LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
 }
 
+/// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and cannot be.
+bool reduces_in_shared_memory(const DataParallelPlan& plan) {
+  const auto algorithm = plan.parallel.algorithm;
+  if (algorithm == AllReduceAlgorithm::shared_memory && !plan.shared_memory && plan.division.workers > 1)
+    throw ConfigError(fmt::format("parallel.algorithm is SHARED_MEMORY, but the {} workers do not share one host's memory; start "
+                                  "all of them on one host, or leave the field out", plan.division.workers));
+  return plan.shared_memory && (algorithm == AllReduceAlgorithm::automatic || algorithm == AllReduceAlgorithm::shared_memory);
+}
+
+bool follows_tree(const BatchDivision& division) {
+  std::vector<TreeNode> ranges;
+  for (int worker = 0; worker < division.workers; ++worker) ranges.push_back(division.leaves_of(worker));
+  return follows_tree(division.leaves, ranges);
+}
+
 void write_sync(const DataParallelPlan& plan, ProgramWriter& writer, Channel channel, int rank, int segment, int results) {
   std::vector<int> slots;
   for (int slot = 0; slot < results; ++slot) slots.push_back(writer.gradient_buffer(segment, slot));
   const BucketSync sync{writer.program, channel.lane, channel.group, rank, segment, slots};
+  const bool shared = reduces_in_shared_memory(plan);
   if (plan.parallel.reduction == Reduction::reproducible) {
-    write_tree_reduction(sync, plan.division);
-  } else if (plan.parallel.algorithm == AllReduceAlgorithm::library) {
+    if (shared && follows_tree(plan.division)) {
+      write_ordered_all_reduce(sync, plan.division.workers);
+    } else {
+      write_tree_reduction(sync, plan.division);
+    }
+  } else if (shared || plan.parallel.algorithm == AllReduceAlgorithm::library) {
     write_library_all_reduce(sync, plan.division.workers);
   } else {
     write_ring_all_reduce(sync, plan.division.workers);
@@ -56,6 +79,7 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
   const int compute = program.add_lane("compute", LaneKind::compute);
   const Channel agree = add_channel(program, "agree");
   const Channel reduce = add_channel(program, "reduce");
+  program.groups.back().shared_memory = reduces_in_shared_memory(plan);
   const int update = plan.update_as_it_lands ? program.add_lane("update", LaneKind::compute) : compute;
 
   const auto& division = plan.division;
@@ -128,20 +152,7 @@ Program compile_boundary(const DataParallelPlan& plan, int rank) {
   const int copy = program.add_lane("copy", LaneKind::copy);
   const Channel agree = add_channel(program, "agree");
   writer.add_metrics(1);
-  Instruction snapshot;
-  snapshot.kind = InstructionKind::snapshot;
-  snapshot.lane = copy;
-  snapshot.deadline = DeadlineClass::storage;
-  for (size_t s = 0; s < plan.partition.segments.size() && rank == 0; ++s) {
-    const int segment = static_cast<int>(s);
-    if (writer.parameter_buffer(segment) < 0) continue;
-    snapshot.operands.push_back({Role::parameters, segment, Access::read, program.whole(writer.parameter_buffer(segment))});
-    if (writer.state_buffer(segment) >= 0)
-      snapshot.operands.push_back({Role::state, segment, Access::read, program.whole(writer.state_buffer(segment))});
-  }
-  // Whether the writer succeeded travels as a loss: 0, or 1 for a failure; ranks that write nothing report 0.
-  snapshot.operands.push_back({Role::metrics, 0, Access::write, program.whole(writer.metrics_buffer())});
-  program.instructions.push_back(std::move(snapshot));
+  writer.snapshot(copy);
   writer.agree(agree.lane, agree.group, plan.division.workers, 1);
   return std::move(writer.program);
 }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "parallel/batch_division.h"
+#include "parallel/checkpoint_shares.h"
 #include "parallel/options.h"
 #include "parallel/program_writer.h"
 
@@ -17,6 +18,8 @@ struct DataParallelPlan {
   BatchDivision division;
   ParallelOptions parallel;
   int state_slots = 0;
+  CheckpointShares shares = {};     ///< by worker
+  bool shared_memory = false;       ///< all workers share a host's memory
   bool skip_nonfinite = true;       ///< updates write nothing where loss or gradients are not finite
   bool update_as_it_lands = false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
 };
@@ -34,7 +37,8 @@ Program compile_step(const DataParallelPlan& plan, int rank);
 /// Iterations take the evaluation set in order; whoever runs them adds up the verdicts.
 Program compile_evaluation(const DataParallelPlan& plan, int rank);
 
-/// The checkpoint: rank 0 hands parameters and state to the writer, then all agree on whether that went well.
+/// The checkpoint: every rank copies its share of parameters and state for its writer, then all agree on whether that
+/// went well.
 Program compile_boundary(const DataParallelPlan& plan, int rank);
 
 }  // namespace lockstep

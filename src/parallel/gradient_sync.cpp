@@ -176,14 +176,19 @@ void write_owner_fold(const BucketSync& sync, const BatchDivision& division) {
   write_gather_of_shards(writer, sync.slots[0], me, workers);
 }
 
-}  // namespace
-
-void write_library_all_reduce(const BucketSync& sync, int workers) {
+void write_all_reduce(const BucketSync& sync, int workers, bool ordered) {
   if (workers == 1) return;
   Instruction reduce = Writer(sync).instruction(InstructionKind::all_reduce);
+  reduce.ordered = ordered;
   reduce.operands.push_back({Role::data, 0, Access::read_write, sync.program.whole(sync.slots[0])});
   sync.program.instructions.push_back(std::move(reduce));
 }
+
+}  // namespace
+
+void write_library_all_reduce(const BucketSync& sync, int workers) { write_all_reduce(sync, workers, false); }
+
+void write_ordered_all_reduce(const BucketSync& sync, int workers) { write_all_reduce(sync, workers, true); }
 
 void write_ring_all_reduce(const BucketSync& sync, int workers) {
   if (workers == 1) return;

@@ -21,6 +21,10 @@ struct BucketSync {
 /// FAST: the library's all-reduce.
 void write_library_all_reduce(const BucketSync& sync, int workers);
 
+/// REPRODUCIBLE, where follows_tree(): an all-reduce that adds along the tree over the workers, which then is the tree
+/// over the leaves. Its channel must sum so (Communicator::sums_along_tree).
+void write_ordered_all_reduce(const BucketSync& sync, int workers);
+
 /// FAST: reduce-scatter and all-gather around a ring, n - 1 rounds each, every worker sending 2 (n-1)/n of the bucket.
 ///
 ///     round      worker r sends shard   receives and adds shard

@@ -11,8 +11,8 @@
 namespace lockstep {
 
 ProgramWriter::ProgramWriter(std::string name, const Graph& graph, const Partition& partition, const ModelCode& code,
-                             int state_slots)
-    : graph_(graph), partition_(partition), code_(code) {
+                             int state_slots, const std::vector<SavedTensor>& share)
+    : graph_(graph), partition_(partition), code_(code), share_(share) {
   program.name = std::move(name);
   const int segments = static_cast<int>(partition.segments.size());
   for (int s = 0; s < segments; ++s) {
@@ -23,6 +23,9 @@ ProgramWriter::ProgramWriter(std::string name, const Graph& graph, const Partiti
     const int64_t bytes = partition.buckets[static_cast<size_t>(s)].owned_bytes * state_slots;
     states_.push_back(bytes == 0 ? -1 : program.add_buffer(fmt::format("state.{}", s), Space::optimizer, Category::optimizer_state, bytes));
   }
+  // While it is written to the disk, training goes on: no program of the rank may use its place for anything else.
+  if (const int64_t bytes = size_bytes_of(share); bytes > 0)
+    snapshot_ = program.add_buffer("snapshot", Space::staging, Category::staging, bytes);
   constants_ = program.add_buffer("constants", Space::scalars, Category::staging, sizeof(StepConstants));
   verdict_ = program.add_buffer("verdict", Space::scalars, Category::staging, sizeof(Verdict));
 
@@ -224,6 +227,24 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
     update.operands.push_back({Role::predicate, 0, Access::read,
                                {verdict_, static_cast<int64_t>(offsetof(Verdict, finite)), sizeof(double)}});
   program.instructions.push_back(std::move(update));
+}
+
+void ProgramWriter::snapshot(int lane) {
+  Instruction snapshot = instruction(InstructionKind::snapshot, lane, -1, -1, -1);
+  snapshot.deadline = DeadlineClass::storage;
+  int index = 0;   // of the tensor within the share
+  for (const auto& tensor : share_) {
+    const auto& place = program.parameters[static_cast<size_t>(tensor.parameter)];
+    const int segment = place.uses[0].segment;
+    const int64_t owned_bytes = partition_.buckets[static_cast<size_t>(segment)].owned_bytes;
+    const bool is_state = tensor.slot >= 0;
+    const ByteRange range{is_state ? state_buffer(segment) : place.buffer,
+                          is_state ? tensor.slot * owned_bytes + place.offset : place.offset, tensor.size_bytes};
+    snapshot.operands.push_back({is_state ? Role::state : Role::parameters, index++, Access::read, range});
+  }
+  if (snapshot_ >= 0) snapshot.operands.push_back({Role::destination, 0, Access::write, program.whole(snapshot_)});
+  snapshot.operands.push_back({Role::metrics, 0, Access::write, program.whole(metrics_)});
+  program.instructions.push_back(std::move(snapshot));
 }
 
 }  // namespace lockstep

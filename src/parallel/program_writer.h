@@ -7,6 +7,7 @@
 
 #include "model/graph.h"
 #include "model/partition.h"
+#include "parallel/checkpoint_shares.h"
 #include "step/program.h"
 #include "step/segment_code.h"
 
@@ -24,7 +25,7 @@ enum class UpdateVerdict { none, scale, scale_and_predicate };
 class ProgramWriter {
  public:
   ProgramWriter(std::string name, const Graph& graph, const Partition& partition, const ModelCode& code,
-                int state_slots);
+                int state_slots, const std::vector<SavedTensor>& share);
 
   Program program;
 
@@ -44,6 +45,8 @@ class ProgramWriter {
   void agree(int lane, int group, int ranks, int most_leaves);
   void norm(int lane);
   void update(int lane, int segment, UpdateVerdict verdict);
+  /// Copies this rank's share of a checkpoint. Whether all went well travels as a loss: 0, or 1 for a failure.
+  void snapshot(int lane);
 
   int parameter_buffer(int segment) const { return parameters_[static_cast<size_t>(segment)]; }
   int state_buffer(int segment) const { return states_[static_cast<size_t>(segment)]; }
@@ -60,7 +63,9 @@ class ProgramWriter {
   const Graph& graph_;
   const Partition& partition_;
   const ModelCode& code_;
+  const std::vector<SavedTensor>& share_;
   std::vector<int> parameters_, states_;             // by segment; -1 where it has none
+  int snapshot_ = -1;                                // -1 where the share is empty
   std::vector<std::vector<int>> gradients_;          // by slot, segment
   int constants_ = -1, verdict_ = -1, metrics_ = -1;
   std::map<std::string, int> keyed_;

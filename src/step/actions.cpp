@@ -155,6 +155,9 @@ class ActionMaker {
     void* at_data = at(*data);
     const int64_t count = data->range.size_bytes / 4;
     Communicator* comm = communicator(instruction);
+    if (instruction.ordered && comm->size() > 1 && !comm->sums_along_tree())
+      throw InternalError(fmt::format("{} needs a sum along the canonical tree, and its communicator ({}) adds in an order of its "
+                                      "own; give its group one through shared memory", describe(program_, index_), comm->backend()));
     return {.start = [=](Stream& stream, const StepInputs&, const auto&) {
               comm->all_reduce(at_data, count, DType::float32, ReduceOp::sum, stream);
             },
@@ -289,19 +292,36 @@ class ActionMaker {
     }};
   }
 
+  /// Copies what it reads, one operand behind the other, so that training may go on while the copy is saved; then asks
+  /// whoever saves it whether all is well.
   Action snapshot(const Instruction& instruction) {
+    struct Piece {
+      const std::byte* source;
+      size_t size_bytes;
+    };
+    std::vector<Piece> pieces;
+    size_t size_bytes = 0;
+    for (const auto& operand : instruction.operands) {
+      if (operand.role != Role::parameters && operand.role != Role::state) continue;
+      pieces.push_back({at(operand), static_cast<size_t>(operand.range.size_bytes)});
+      size_bytes += pieces.back().size_bytes;
+    }
+    const Operand* destination = find(instruction, Role::destination, 0);
+    ensure(size_bytes == static_cast<size_t>(destination == nullptr ? 0 : destination->range.size_bytes),
+           "a snapshot has room for exactly what it copies");
+    std::byte* copy = pointer(instruction, Role::destination, 0);
     auto* failures = reinterpret_cast<double*>(required(instruction, Role::metrics, 0));
-    const bool writes = find(instruction, Role::parameters, first_parameter_segment()) != nullptr;
-    return {.start = [=, write = context_.snapshot](Stream&, const StepInputs&, const auto&) {
+    return {.start = [=, pieces = std::move(pieces), save = context_.snapshot](Stream& stream, const StepInputs&, const auto&) {
+      stream.launch([&pieces, copy] {
+        std::byte* to = copy;
+        for (const auto& piece : pieces) {
+          std::memcpy(to, piece.source, piece.size_bytes);
+          to += piece.size_bytes;
+        }
+      });
       std::fill_n(failures, static_cast<size_t>(kMetricCount), 0.0);
-      if (writes && !write()) failures[0] = 1;
+      if (!save()) failures[0] = 1;
     }};
-  }
-
-  int first_parameter_segment() const {
-    for (size_t s = 0; s < context_.partition.buckets.size(); ++s)
-      if (context_.partition.buckets[s].owned_bytes > 0) return static_cast<int>(s);
-    return -1;
   }
 
   const Program& program_;

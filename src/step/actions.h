@@ -53,7 +53,7 @@ struct ExecutionContext {
   std::vector<int> leaves_by_rank;              ///< how many leaves each rank contributes to `agree`
   std::vector<int64_t> first_samples;           ///< by micro-batch of this rank
   BatchSource* batches = nullptr;
-  std::function<bool()> snapshot;               ///< writes the checkpoint; true where it went well
+  std::function<bool()> snapshot;               ///< prepares saving what was copied; true where all is well
   std::vector<Communicator*> communicators;     ///< by group; null where this rank is no member
 };
 

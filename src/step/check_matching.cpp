@@ -95,6 +95,7 @@ class Matching {
   std::string signature(int rank, int index) const {
     const Instruction& i = world_.instruction(rank, index);
     std::string text(name_of(i.kind));
+    if (i.ordered) text = "ordered " + text;
     if (i.root >= 0) text += fmt::format(" from root {}", i.root);
     for (const Operand& operand : i.operands)
       if (operand.role == Role::data || operand.role == Role::verdict)

@@ -195,6 +195,8 @@ class ProgramStructure {
                                 name_of(operand.access), role->access_text()));
       }
     }
+    if (i.ordered && i.kind != InstructionKind::all_reduce)
+      fail(index, "it is ordered; only the sum of an all_reduce has an order to state");
     if (i.kind == InstructionKind::push && i.operands.empty()) return;  // the worker leaves
     for (const RoleRule& role : rule.roles) {
       const auto count = std::count_if(i.operands.begin(), i.operands.end(),
@@ -349,6 +351,11 @@ void check_same_groups(const Program& first, const Program& own, int rank, Findi
       findings.add(kStructure, rank, -1,
                    fmt::format("group '{}' has members {} here and {} on rank 0", a.name,
                                fmt::join(a.members, " "), fmt::join(b.members, " ")));
+    if (a.shared_memory != b.shared_memory)
+      findings.add(kStructure, rank, -1,
+                   fmt::format("group '{}' {} shared memory here, and {} on rank 0", a.name,
+                               a.shared_memory ? "wants" : "does not want",
+                               b.shared_memory ? "wants it" : "does not"));
   }
 }
 

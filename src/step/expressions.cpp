@@ -106,18 +106,23 @@ int Expressions::complete_leaf(int iteration, int use, int leaf) {
   return expression;
 }
 
-int Expressions::tree(int iteration, int use, int begin, int end) {
-  if (end - begin == 1) return complete_leaf(iteration, use, begin);
-  // The largest power of two below the number of leaves.
-  const int left = static_cast<int>(std::bit_floor(static_cast<unsigned>(end - begin - 1)));
-  return sum(tree(iteration, use, begin, begin + left), tree(iteration, use, begin + left, end));
+int Expressions::tree(std::span<const int> parts) {
+  if (parts.size() == 1) return parts.front();
+  const size_t left = std::bit_floor(parts.size() - 1);
+  return sum(tree(parts.first(left)), tree(parts.subspan(left)));
+}
+
+int Expressions::tree_of_leaves(int iteration, int use) {
+  std::vector<int> leaves;
+  for (int leaf = 0; leaf < leaves_; ++leaf) leaves.push_back(complete_leaf(iteration, use, leaf));
+  return tree(leaves);
 }
 
 int Expressions::canonical(int iteration, int uses) {
   const auto found = canonical_.find({iteration, uses});
   if (found != canonical_.end()) return found->second;
-  int expression = tree(iteration, 0, 0, leaves_);
-  for (int use = 1; use < uses; ++use) expression = sum(expression, tree(iteration, use, 0, leaves_));
+  int expression = tree_of_leaves(iteration, 0);
+  for (int use = 1; use < uses; ++use) expression = sum(expression, tree_of_leaves(iteration, use));
   return canonical_[{iteration, uses}] = expression;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -68,6 +69,8 @@ class Expressions {
   int chain(int previous, const Atom& added);
   int sum(int a, int b);
   int reduction(std::vector<int> children);
+  /// The canonical tree over `parts`, split at the largest power of two below their number.
+  int tree(std::span<const int> parts);
   int activation(uint64_t signature, bool is_gradient, int64_t extent, const Atom& atom,
                  const std::string& name);
   int facts(int iteration, Facts facts);
@@ -92,7 +95,7 @@ class Expressions {
  private:
   using Key = std::tuple<Kind, int, int, int, Atom, uint64_t, bool, std::vector<int>, std::string>;
   int intern(Node node);
-  int tree(int iteration, int use, int begin, int end);
+  int tree_of_leaves(int iteration, int use);
   std::string chain_text(int expression, int iteration, int uses);
 
   int leaves_, micro_batches_per_leaf_;

@@ -94,7 +94,7 @@ class Mathematics {
   void agree(const std::vector<Place>& members);
   /// Whether there are metrics of leaves; reports those that are not as they should be.
   bool check_metrics(const std::vector<Place>& members);
-  Piece reduced(const std::vector<Piece>& pieces, int64_t begin, int64_t end);
+  Piece reduced(const std::vector<Piece>& pieces, bool ordered, int64_t begin, int64_t end);
 
   /// A part of a range in which a parameter of the rank lies.
   struct HeldPart {

@@ -34,7 +34,7 @@ void Mathematics::collective(const std::vector<Place>& members) {
   }
 }
 
-Piece Mathematics::reduced(const std::vector<Piece>& pieces, int64_t begin, int64_t end) {
+Piece Mathematics::reduced(const std::vector<Piece>& pieces, bool ordered, int64_t begin, int64_t end) {
   Piece result = pieces.front();
   result.begin = begin;
   result.end = end;
@@ -50,7 +50,7 @@ Piece Mathematics::reduced(const std::vector<Piece>& pieces, int64_t begin, int6
   if (!defined) {
     result.expression = Expressions::kNothing;
   } else if (aligned) {
-    result.expression = expressions_.reduction(std::move(children));
+    result.expression = ordered ? expressions_.tree(children) : expressions_.reduction(std::move(children));
   } else {
     std::string parts;
     for (const Piece& piece : pieces)
@@ -64,9 +64,10 @@ Piece Mathematics::reduced(const std::vector<Piece>& pieces, int64_t begin, int6
 void Mathematics::reduce(const std::vector<Place>& members, bool scatter) {
   std::vector<std::vector<Piece>> contributions;
   for (const Place& member : members) contributions.push_back(read(member, data_of(instruction(member))));
+  const bool ordered = instruction(members.front()).ordered;
   std::vector<Piece> result;
   align(contributions, [&](int64_t begin, int64_t end, const std::vector<Piece>& pieces) {
-    result.push_back(reduced(pieces, begin, end));
+    result.push_back(reduced(pieces, ordered, begin, end));
   });
   const int unspecified = expressions_.wrong("what a reduce_scatter leaves in other ranks' blocks");
   for (size_t m = 0; m < members.size(); ++m) {

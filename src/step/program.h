@@ -54,6 +54,7 @@ struct Lane {
 struct Group {
   std::string name;
   std::vector<int> members;
+  bool shared_memory = false;  ///< the program counts on a channel through memory that the members share
   bool operator==(const Group&) const = default;
 };
 
@@ -140,6 +141,7 @@ struct Instruction {
   int micro_batch = -1;     ///< within the step, over all leaves of this rank, from 0
   int leaf = -1;            ///< virtual replica (world-wide number), where the gradient goes to
   bool accumulate = false;  ///< backward: add to the leaf; forward of a loss: add to the leaf's metrics
+  bool ordered = false;     ///< all_reduce: the sum is the canonical tree over the group's ranks
   int group = -1;           ///< communicating instructions
   int root = -1;            ///< broadcast: rank within the group
   int bound = -1;  ///< serve: pushes that a worker may be ahead of the slowest when it pulls; -1: any

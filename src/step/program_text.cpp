@@ -55,7 +55,8 @@ class Writer {
         program_.micro_batches_per_leaf);
     for (const Lane& lane : program_.lanes) put("lane {} {}\n", quoted(lane.name), name_of(lane.kind));
     for (const Group& group : program_.groups)
-      put("group {} {}\n", quoted(group.name), fmt::join(group.members, " "));
+      put("group {} {}{}\n", quoted(group.name), fmt::join(group.members, " "),
+          group.shared_memory ? " shared_memory" : "");
     for (const ProgramBuffer& buffer : program_.buffers) {
       put("buffer {} space={} category={} size={}", quoted(buffer.name), name_of(buffer.space),
           name_of(buffer.category), buffer.size_bytes);
@@ -89,6 +90,7 @@ class Writer {
     if (i.micro_batch >= 0) put(" micro_batch={}", i.micro_batch);
     if (i.leaf >= 0) put(" leaf={}", i.leaf);
     if (i.accumulate) put(" accumulate");
+    if (i.ordered) put(" ordered");
     if (i.group >= 0) put(" group={}", quoted(program_.groups.at(static_cast<size_t>(i.group)).name));
     if (i.root >= 0) put(" root={}", i.root);
     if (i.bound >= 0) put(" bound={}", i.bound);
@@ -246,9 +248,13 @@ class Reader {
       program(line).add_lane(name, line.one_of<LaneKind>(4, "kind of lane"));
     } else if (what == "group") {
       Group group{new_name(line, program(line).groups, "group"), {}};
-      while (!line.at_end()) {
+      while (line.at_number()) {
         group.members.push_back(line.number());
         line.skip_blanks();
+      }
+      if (!line.at_end()) {
+        line.expect_word("shared_memory");
+        group.shared_memory = true;
       }
       program(line).groups.push_back(std::move(group));
     } else if (what == "buffer") {
@@ -359,6 +365,8 @@ class Reader {
         read_dependencies(line, i);
       } else if (word == "accumulate") {
         i.accumulate = true;
+      } else if (word == "ordered") {
+        i.ordered = true;
       } else if (line.accept('=')) {
         read_field(line, p, i, word);
       } else if (access) {

@@ -42,6 +42,28 @@ INSTANTIATE_TEST_SUITE_P(Checks, Local,
                                   std::to_string(std::get<0>(info.param));
                          });
 
+/// Rank r contributes the r-th value; everyone's sum.
+float sum_over_ranks(const std::vector<float>& values) {
+  std::vector<float> sums = values;
+  run_ranks(static_cast<int>(values.size()), [&](Communicator& world) {
+    HostStream stream;
+    EXPECT_TRUE(world.sums_along_tree());
+    world.all_reduce(&sums[static_cast<size_t>(world.rank())], 1, DType::float32, ReduceOp::sum, stream);
+    world.synchronize(stream, soon());
+  });
+  for (const float sum : sums) EXPECT_EQ(sum, sums[0]);
+  return sums[0];
+}
+
+TEST(LocalCommunicator, SumsAlongTheCanonicalTree) {
+  // Beside 1e8 a float32 sees steps of 8: a 1 is lost, two 4 count together and not one after the other.
+  EXPECT_EQ(sum_over_ranks({1, 1e8f, -1e8f}), 0.0f);               // (1 + 1e8) - 1e8
+  EXPECT_EQ(sum_over_ranks({1e8f, 1, -1e8f, 1}), 0.0f);            // (1e8 + 1) + (-1e8 + 1); in a row 1
+  EXPECT_EQ(sum_over_ranks({1e8f, 1, -1e8f, 1, 0.5f}), 0.5f);      // the fifth comes last
+  EXPECT_EQ(sum_over_ranks({1e8f, 0, 0, 0, 4, 4}), 100000008.0f);  // (4 + 4) first; in a row 1e8
+  EXPECT_EQ(sum_over_ranks({0, 0, 1e8f, 0, 4, 4, -1e8f}), 8.0f);   // 1e8 + ((4 + 4) - 1e8); in a row 0
+}
+
 TEST(LocalCommunicator, BuffersNothing) {
   // Both send before they receive: passes in MPI as long as messages are small.
   std::atomic<int> hung = 0;

@@ -55,7 +55,12 @@ const std::vector<Nonsense> kNonsense = {
     {{"parallel.data_parallel=-1"}, "parallel.data_parallel: expected"},
     {{"parallel.intra_op_threads=0"}, "parallel.intra_op_threads: expected"},
     {{"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=RING"},
-     "parallel.algorithm: is ignored under REPRODUCIBLE"},
+     "parallel.algorithm: RING has an order of sums of its own, which REPRODUCIBLE rules out; use "
+     "SHARED_MEMORY or TREE"},
+    {{"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=LIBRARY"},
+     "parallel.algorithm: LIBRARY has an order of sums of its own"},
+    {{"parallel.reduction=FAST", "parallel.algorithm=TREE"},
+     "parallel.algorithm: TREE is for parallel.reduction: REPRODUCIBLE"},
     {{"checkpoint.every_steps=-1"}, "checkpoint.every_steps: expected"},
     {{"checkpoint.keep=-1"}, "checkpoint.keep: expected"},
     {{"checkpoint.keep=5", "checkpoint.at_end=false"}, "checkpoint.keep: is ignored where nothing is saved"},
@@ -163,7 +168,11 @@ TEST(Combinations, EdgesAreAccepted) {
                               {"optimizer.sgd={momentum: 0.9 nesterov: true}"},
                               {"checkpoint.keep=0"},
                               {"checkpoint.keep=3", "checkpoint.at_end=false"},
+                              {"parallel.algorithm=LIBRARY"},
                               {"parallel.algorithm=RING"},
+                              {"parallel.algorithm=SHARED_MEMORY"},
+                              {"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=SHARED_MEMORY"},
+                              {"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=TREE"},
                               {"data.prefetch_threads=0"},
                               {"checkpoint={resume_automatic: true allow_config_change: true}"}})
     EXPECT_EQ(refusal(kSmallConfig, good), "accepted") << ::testing::PrintToString(good);

@@ -96,5 +96,44 @@ TEST(CanonicalTree, HalvingNeedsSiblingsAtEveryRound) {
   EXPECT_FALSE(folds_by_halving(12, {{0, 3}, {3, 6}, {6, 9}, {9, 12}}));
 }
 
+TEST(CanonicalTree, WorkersFollowItWhereBothTreesSplitAlike) {
+  EXPECT_TRUE(follows_tree(8, {{0, 8}}));
+  EXPECT_TRUE(follows_tree(8, {{0, 4}, {4, 8}}));
+  EXPECT_TRUE(follows_tree(8, {{0, 2}, {2, 4}, {4, 6}, {6, 8}}));
+  EXPECT_TRUE(follows_tree(3, {{0, 1}, {1, 2}, {2, 3}}));
+  EXPECT_TRUE(follows_tree(5, {{0, 2}, {2, 4}, {4, 5}}));                    // ((01)(23))4
+  EXPECT_TRUE(follows_tree(6, {{0, 2}, {2, 4}, {4, 5}, {5, 6}}));            // ((01)(23))(45)
+  EXPECT_TRUE(follows_tree(12, {{0, 2}, {2, 4}, {4, 6}, {6, 8}, {8, 10}, {10, 12}}));
+  EXPECT_FALSE(follows_tree(8, {{0, 3}, {3, 6}, {6, 8}}));                   // 0, 1, 2 are no node
+  EXPECT_FALSE(follows_tree(6, {{0, 3}, {3, 6}}));                           // the tree over 6 splits at 4
+  EXPECT_FALSE(follows_tree(5, {{0, 2}, {2, 3}, {3, 4}, {4, 5}}));           // workers meet in pairs, 4 comes last
+}
+
+/// The tree over parts that stand for the workers, by its definition.
+std::string tree_over(const std::vector<std::string>& parts, size_t begin, size_t end) {
+  if (end - begin == 1) return parts[begin];
+  size_t left = 1;
+  while (2 * left < end - begin) left *= 2;
+  return "(" + tree_over(parts, begin, begin + left) + "+" + tree_over(parts, begin + left, end) + ")";
+}
+
+TEST(CanonicalTree, WorkersFollowItExactlyWhereTheirSumsAreItsSum) {
+  int followed = 0;
+  for (int leaves = 1; leaves <= 12; ++leaves)
+    for (unsigned cuts = 0; cuts < 1u << (leaves - 1); ++cuts) {
+      std::vector<TreeNode> ranges{{0, 0}};
+      for (int leaf = 0; leaf < leaves; ++leaf) {
+        if (leaf > 0 && (cuts >> (leaf - 1) & 1u) != 0) ranges.push_back({leaf, leaf});
+        ranges.back().end = leaf + 1;
+      }
+      std::vector<std::string> sums;
+      for (const auto& range : ranges) sums.push_back(canonical(range.begin, range.end));
+      const bool same = tree_over(sums, 0, sums.size()) == canonical(0, leaves);
+      EXPECT_EQ(follows_tree(leaves, ranges), same) << leaves << " leaves, " << testing::PrintToString(sums);
+      followed += same ? 1 : 0;
+    }
+  EXPECT_GE(followed, 24);
+}
+
 }  // namespace
 }  // namespace lockstep

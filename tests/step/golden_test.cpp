@@ -40,7 +40,7 @@ INSTANTIATE_TEST_SUITE_P(All, Golden, testing::ValuesIn(golden_names()),
 TEST(Goldens, AreAllThere) {
   EXPECT_THAT(golden_names(),
               testing::ElementsAre("dp1_tree", "dp2_boundary", "dp2_evaluate", "dp2_fast", "dp2_fp16",
-                                   "dp2_sharded", "dp2_tree", "pp2_1f1b", "pp2_interleaved",
+                                   "dp2_sharded", "dp2_tree", "dp3_ordered", "pp2_1f1b", "pp2_interleaved",
                                    "pp2_zero_bubble", "ps_async", "ps_boundary", "ps_stale", "ps_sync"));
 }
 

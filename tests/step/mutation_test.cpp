@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
 
 #include "step/golden_programs.h"
 #include "step/memory_plan.h"
@@ -166,6 +166,68 @@ TEST(Mutation, ChangingARootIsCaught) {
         });
       },
       {Property::structure, Property::matching}, 6);
+}
+
+TEST(Mutation, StatingAnOrderOfSumsOnOneRankAloneIsAMatchingFinding) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "order turned over", [](const Program&, Instruction& i) {
+          i.ordered = !i.ordered;
+          return i.kind == InstructionKind::all_reduce;
+        });
+      },
+      {Property::matching}, 15, is_alone);
+}
+
+TEST(Mutation, LeavingTheOrderOfSumsToTheLibraryIsMathematics) {
+  int count = 0;
+  for (const std::string& golden : golden_names()) {
+    const auto programs = load_golden(golden);
+    for (size_t i = 0; i < programs[0].instructions.size(); ++i) {
+      if (!programs[0].instructions[i].ordered) continue;
+      // The collective of the same number on every rank.
+      auto mutant = programs;
+      const auto before = std::count_if(programs[0].instructions.begin(),
+                                        programs[0].instructions.begin() + static_cast<std::ptrdiff_t>(i),
+                                        [](const Instruction& one) { return one.ordered; });
+      for (Program& program : mutant) {
+        auto left = before;
+        for (Instruction& one : program.instructions)
+          if (one.ordered && left-- == 0) one.ordered = false;
+      }
+      ++count;
+      EXPECT_TRUE(has(check_programs(mutant), Property::mathematics))
+          << golden << ": " << describe(programs[0], static_cast<int>(i));
+    }
+  }
+  EXPECT_EQ(count, 3);
+}
+
+TEST(Mutation, AnOrderOfAnythingButASumIsStructure) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "ordered", [](const Program&, Instruction& i) {
+          i.ordered = true;
+          return i.kind != InstructionKind::all_reduce;
+        });
+      },
+      {Property::structure}, 250);
+}
+
+TEST(Mutation, WantingSharedMemoryOnOneRankAloneIsStructure) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        std::vector<Mutant> mutants;
+        for (size_t r = 0; r < programs.size(); ++r)
+          for (size_t g = 0; g < programs[r].groups.size(); ++g) {
+            mutants.push_back(
+                {fmt::format("rank {}: group {} turned over", r, programs[r].groups[g].name), programs});
+            auto& flag = mutants.back().programs[r].groups[g].shared_memory;
+            flag = !flag;
+          }
+        return mutants;
+      },
+      {Property::structure}, 40, is_alone);
 }
 
 TEST(Mutation, ChangingALeafIsMathematics) {

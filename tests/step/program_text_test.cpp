@@ -12,6 +12,7 @@ constexpr const char* kText =
     "lane main compute\n"
     "lane \"to rank 0\" comm\n"
     "group pair 0 1\n"
+    "group near 1 0 shared_memory\n"
     "buffer grad space=gradients category=gradients size=256 offset=64\n"
     "buffer half space=arena category=workspace size=128\n"
     "parameter \"block 0/w\" offset=-64 size=256 uses 3+0 5+512\n"
@@ -20,7 +21,8 @@ constexpr const char* kText =
     "gradients.3:grad^64 after 1'\n"
     "1 exchange @\"to rank 0\" group=pair deadline=communication reads send:half@0~float16 writes "
     "receive.1:grad[0+128]@0"
-    " after 0 1'\n";
+    " after 0 1'\n"
+    "2 all_reduce @\"to rank 0\" ordered group=near updates data:grad\n";
 
 /// The text above, put together by hand.
 Program built_by_hand() {
@@ -34,6 +36,7 @@ Program built_by_hand() {
   p.add_lane("main", LaneKind::compute);
   p.add_lane("to rank 0", LaneKind::comm);
   p.groups.push_back({"pair", {0, 1}});
+  p.groups.push_back({"near", {1, 0}, true});
   const int grad = p.add_buffer("grad", Space::gradients, Category::gradients, 256);
   p.buffers.back().offset = 64;
   const int half = p.add_buffer("half", Space::arena, Category::workspace, 128);
@@ -57,7 +60,13 @@ Program built_by_hand() {
   exchange.operands.push_back({Role::send, 0, Access::read, p.whole(half), 0, DType::float16});
   exchange.operands.push_back({Role::receive, 1, Access::write, {grad, 0, 128}, 0});
   exchange.after = {{0, 0}, {1, 1}};
-  p.instructions = {backward, exchange};
+  Instruction reduce;
+  reduce.kind = InstructionKind::all_reduce;
+  reduce.lane = 1;
+  reduce.ordered = true;
+  reduce.group = 1;
+  reduce.operands.push_back({Role::data, 0, Access::read_write, p.whole(grad)});
+  p.instructions = {backward, exchange, reduce};
   return p;
 }
 
@@ -107,18 +116,20 @@ TEST(ProgramText, RefusesToWriteTwoBuffersOfOneName) {
 TEST(ProgramText, NamesTheLineOfAnError) {
   const std::string good = to_text(built_by_hand());
   EXPECT_THAT(error_of(replaced(good, "input.4:half", "input.4:halt")),
-              testing::AllOf(testing::HasSubstr("line 9"),
+              testing::AllOf(testing::HasSubstr("line 10"),
                              testing::HasSubstr("no buffer is named 'halt' (did you mean 'half'?)")));
   EXPECT_THAT(error_of(replaced(good, "0 backward", "0 bakward")),
-              testing::AllOf(testing::HasSubstr("line 9"), testing::HasSubstr("did you mean 'backward'")));
+              testing::AllOf(testing::HasSubstr("line 10"), testing::HasSubstr("did you mean 'backward'")));
   EXPECT_THAT(error_of(replaced(good, "1 exchange", "2 exchange")),
-              testing::AllOf(testing::HasSubstr("line 10"), testing::HasSubstr("this is instruction 1")));
+              testing::AllOf(testing::HasSubstr("line 11"), testing::HasSubstr("this is instruction 1")));
   EXPECT_THAT(error_of(replaced(good, "segment=3", "segmnt=3")),
               testing::HasSubstr("did you mean 'segment'"));
   EXPECT_THAT(error_of(replaced(good, "size=128", "size=big")),
-              testing::AllOf(testing::HasSubstr("line 6"), testing::HasSubstr("expected a number")));
+              testing::AllOf(testing::HasSubstr("line 7"), testing::HasSubstr("expected a number")));
   EXPECT_THAT(error_of(replaced(good, "send:half@0~float16", "send:half@0~float17")),
-              testing::HasSubstr("line 10"));
+              testing::HasSubstr("line 11"));
+  EXPECT_THAT(error_of(replaced(good, "1 0 shared_memory", "1 0 shared")),
+              testing::AllOf(testing::HasSubstr("line 5"), testing::HasSubstr("expected 'shared_memory'")));
   EXPECT_THAT(error_of("lane main compute\n"), testing::HasSubstr("line 1"));
 }
 

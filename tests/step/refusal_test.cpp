@@ -227,6 +227,32 @@ TEST(Activations, AreAsManyForEveryMicroBatch) {
                 "ranks read 2"));
 }
 
+TEST(OrderedSums, AddAlongTheTreeOverTheGroupAndNoOther) {
+  // The tree over the workers (1 0 2) is (w1+w0)+w2, which is the same sum; over (0 2 1) it is another.
+  const auto with_members = [](const std::vector<int>& members) {
+    auto programs = load_golden("dp3_ordered");
+    for (Program& program : programs) program.groups[1].members = members;
+    return findings(programs);
+  };
+  EXPECT_EQ(with_members({1, 0, 2}), "");
+  EXPECT_THAT(with_members({0, 2, 1}),
+              HasSubstr("the gradient of 'fc.weight' should be ((l0+l1)+(l2+l3))+l4, and what arrives is "
+                        "((l0+l1)+l4)+(l2+l3)"));
+}
+
+TEST(OrderedSums, AreWhatReproducibleProgramsNeed) {
+  const auto unordered = [](Program&, Instruction& i) { i.ordered = false; };
+  EXPECT_THAT(findings_after("dp3_ordered", unordered),
+              HasSubstr("the gradient of 'fc.weight' should be ((l0+l1)+(l2+l3))+l4, and what arrives is "
+                        "sum(l0+l1,l2+l3,l4)"));
+  EXPECT_EQ(findings_after("dp3_ordered",
+                           [&](Program& p, Instruction& i) {
+                             p.reduction = Reduction::fast;
+                             unordered(p, i);
+                           }),
+            "");
+}
+
 TEST(Groups, AreListedAlikeOnAllRanks) {
   auto programs = load_golden("dp2_tree");
   std::swap(programs[1].groups[0], programs[1].groups[1]);
@@ -242,6 +268,10 @@ TEST(Groups, AreListedAlikeOnAllRanks) {
   programs = load_golden("dp2_tree");
   std::swap(programs[1].groups[0].members[0], programs[1].groups[0].members[1]);
   EXPECT_EQ(findings(programs), "structure: rank 1: group 'world' has members 1 0 here and 0 1 on rank 0\n");
+  programs = load_golden("dp3_ordered");
+  programs[2].groups[1].shared_memory = false;
+  EXPECT_EQ(findings(programs),
+            "structure: rank 2: group 'reducers' does not want shared memory here, and wants it on rank 0\n");
 }
 
 TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {

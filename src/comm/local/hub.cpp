@@ -125,8 +125,12 @@ void Hub::move_data() {
   const int64_t bytes = first.block_bytes();
   switch (first.kind) {
     case OperationKind::all_reduce:
-      for (int rank = 1; rank < size(); ++rank)
-        reduce_into(first.data, head(rank)->operation.data, first.count, first.dtype, first.reduce_op);
+      // Along the canonical tree: doubling distances meet at the largest power of two below any number of
+      // ranks.
+      for (int distance = 1; distance < size(); distance *= 2)
+        for (int rank = 0; rank + distance < size(); rank += 2 * distance)
+          reduce_into(head(rank)->operation.data, head(rank + distance)->operation.data, first.count,
+                      first.dtype, first.reduce_op);
       for (int rank = 1; rank < size(); ++rank) copy_bytes(head(rank)->operation.data, first.data, bytes);
       return;
     case OperationKind::reduce_scatter:

@@ -11,6 +11,7 @@ class LocalCommunicator : public HostCommunicator {
   ~LocalCommunicator() override { hub_->leave(rank()); }
 
   std::string_view backend() const override { return "local"; }
+  bool sums_along_tree() const override { return true; }
 
   // What was complete when the communicator died is not an error: another rank may die on its own right
   // afterwards.

@@ -10,6 +10,7 @@ class SoloCommunicator : public HostCommunicator {
       : HostCommunicator(std::move(name), 0, 1, std::make_shared<Death>()) {}
 
   std::string_view backend() const override { return "solo"; }
+  bool sums_along_tree() const override { return true; }
   std::unique_ptr<Communicator> split(int color, int) override {
     check_alive();
     if (color < 0) return nullptr;
