@@ -57,7 +57,7 @@ int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples) {
   return std::max(int64_t{1}, static_cast<int64_t>(std::abs(steps - whole) <= 1e-9 * whole ? whole : std::ceil(steps)));
 }
 
-CompiledRun::CompiledRun(const RunConfig& config, int world_size)
+CompiledRun::CompiledRun(const RunConfig& config, int world_size, bool shared_memory)
     : config_(config), graph_(make_graph(config.model)), partition_(make_partition(graph_, config.parallel.bucket_bytes)) {
   if (config.parallel.data_parallel > 0 && config.parallel.data_parallel != world_size)
     throw ConfigError(fmt::format("parallel.data_parallel is {}, but {} worker{} started; start {} or leave the field out",
@@ -70,7 +70,7 @@ CompiledRun::CompiledRun(const RunConfig& config, int world_size)
   evaluation_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, false));
   plan_ = std::make_unique<DataParallelPlan>(DataParallelPlan{
       .graph = graph_, .partition = partition_, .training = *training_, .evaluation = *evaluation_, .division = division,
-      .parallel = config.parallel, .state_slots = state_slots(config.optimizer),
+      .parallel = config.parallel, .state_slots = state_slots(config.optimizer), .shared_memory = shared_memory,
       .skip_nonfinite = config.trainer.nonfinite != NonFinitePolicy::ignore,
       .update_as_it_lands = config.trainer.clip_norm == 0 && config.trainer.nonfinite == NonFinitePolicy::ignore});
   program_hash_ = hash_combine(hash_of(graph_), static_cast<uint64_t>(world_size));
@@ -111,7 +111,7 @@ void CompiledRun::check() const {
 
 Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_(options) {
   omp_set_num_threads(config.parallel.intra_op_threads);
-  compiled_ = std::make_unique<CompiledRun>(config, options.world_size);
+  compiled_ = std::make_unique<CompiledRun>(config, options.world_size, options.shared_memory);
   programs_ = compiled_->compile(options.rank);
   // One proof serves all: the ranks agree on the hash of what rank 0 has proven.
   if (options.rank == 0) compiled_->check();

@@ -21,6 +21,7 @@ namespace lockstep {
 struct WorkerOptions {
   int rank = 0;
   int world_size = 1;
+  bool shared_memory = false;   ///< all workers share a host's memory: the programs may count on it
   /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise all of them on
   /// the calling thread.
   std::optional<AsyncCpuOptions> asynchronous;
@@ -30,7 +31,7 @@ struct WorkerOptions {
 /// devices or communication. What `lockstep inspect` shows and what every rank executes its part of.
 class CompiledRun {
  public:
-  CompiledRun(const RunConfig& config, int world_size);
+  CompiledRun(const RunConfig& config, int world_size, bool shared_memory = false);
   CompiledRun(const CompiledRun&) = delete;   // programs refer to the graph and code inside
 
   /// Programs of one rank, with placed buffers.

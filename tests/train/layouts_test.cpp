@@ -48,6 +48,14 @@ TEST(Layouts, SevenLeavesDivideAmongAnyNumberOfWorkers) {
   for (const int ranks : {2, 3, 5, 7}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
 }
 
+TEST(Layouts, SumsInSharedMemoryHaveTheSameBits) {
+  const RunConfig config = config_of(kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"});
+  const Trace one = train_on_threads(config, 1);
+  // 3 workers do not follow the tree over 8 leaves: exchanges run over the same channel.
+  for (const int ranks : {1, 2, 3, 4, 8})
+    EXPECT_EQ(train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = true, .output_directory = {}}), one) << ranks << " workers";
+}
+
 TEST(Layouts, BucketSizesChangeNoBit) {
   const Trace one = train_on_threads(config_of(kMlp), 2);
   EXPECT_EQ(train_on_threads(config_of(kMlp, {"parallel.bucket_bytes=1"}), 2), one);
@@ -57,7 +65,8 @@ TEST(Layouts, BucketSizesChangeNoBit) {
 TEST(Layouts, LanesThatRunAtOnceGiveTheSameBits) {
   const Trace one = train_on_threads(config_of(kMlp), 1);
   for (const uint64_t seed : {1, 2, 3}) {
-    const TraceOptions options{.asynchronous = AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200}, .output_directory = {}};
+    const TraceOptions options{.asynchronous = AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200}, .shared_memory = seed == 3,
+                               .output_directory = {}};
     EXPECT_EQ(train_on_threads(config_of(kMlp), 2, options), one);
     EXPECT_EQ(train_on_threads(config_of(kMlp), 3, options), one);
   }
@@ -75,6 +84,10 @@ TEST(Layouts, FastModeIsCloseToReproducible) {
     const Trace fast = train_on_threads(config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"}), ranks);
     ASSERT_EQ(fast.losses.size(), exact.losses.size());
     for (size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(fast.losses[i], exact.losses[i], 1e-4) << ranks;
+    const RunConfig config = config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"});
+    const Trace shared = train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = true, .output_directory = {}});
+    ASSERT_EQ(shared.losses.size(), exact.losses.size());
+    for (size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(shared.losses[i], exact.losses[i], 1e-4) << ranks;
   }
 }
 

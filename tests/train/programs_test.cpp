@@ -1,6 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "lockstep/error.h"
 #include "step/checker.h"
 #include "train/worker.h"
 
@@ -37,9 +42,61 @@ TEST(DataParallelPrograms, AreProvenInFastMode) {
           << algorithm << ", " << workers << " workers";
 }
 
+CompiledRun compile_for_one_host(int workers, const std::vector<std::string>& overrides) {
+  return CompiledRun(parse_run_config(kConfig, "test", overrides), workers, /*shared_memory=*/true);
+}
+
+int count_of(const Program& program, InstructionKind kind) {
+  return static_cast<int>(std::count_if(program.instructions.begin(), program.instructions.end(),
+                                        [&](const Instruction& i) { return i.kind == kind; }));
+}
+
+TEST(DataParallelPrograms, AddInSharedMemoryWhereTheWorkersFollowTheTree) {
+  // By leaves: the numbers of workers whose tree is the one over the leaves. 6 over 4 workers: ((01)(23))(45).
+  const std::map<int, std::vector<int>> follow{{8, {2, 4, 8}}, {6, {3, 4, 6}}, {5, {3, 5}}, {3, {2, 3}}, {2, {2}}};
+  for (const auto& [leaves, numbers] : follow)
+    for (int workers = 1; workers <= leaves; ++workers) {
+      const auto run = compile_for_one_host(workers, {"trainer.virtual_replicas=" + std::to_string(leaves), "trainer.global_batch=120"});
+      EXPECT_NO_THROW(run.check()) << workers << " workers, " << leaves << " leaves";
+      const Program step = run.compile(0).step;
+      const bool follows = std::find(numbers.begin(), numbers.end(), workers) != numbers.end();
+      EXPECT_EQ(count_of(step, InstructionKind::all_reduce) > 0, follows) << workers << " workers, " << leaves << " leaves";
+      EXPECT_EQ(count_of(step, InstructionKind::exchange) > 0, workers > 1 && !follows) << workers << " workers, " << leaves << " leaves";
+      for (const auto& instruction : step.instructions)
+        EXPECT_EQ(instruction.ordered, instruction.kind == InstructionKind::all_reduce);
+      for (const auto& group : step.groups) EXPECT_EQ(group.shared_memory, group.name == "reduce");
+    }
+}
+
+TEST(DataParallelPrograms, ReduceByTheAlgorithmThatIsAskedFor) {
+  const auto reductions = [](const std::string& reduction, const std::string& algorithm) {
+    const auto run = compile_for_one_host(2, {"parallel.reduction=" + reduction, "parallel.algorithm=" + algorithm});
+    run.check();
+    const Program step = run.compile(0).step;
+    return std::tuple(count_of(step, InstructionKind::all_reduce) > 0, count_of(step, InstructionKind::exchange) > 0,
+                      step.groups[1].shared_memory);
+  };
+  using Answer = std::tuple<bool, bool, bool>;   // all-reduces, exchanges, wants shared memory
+  EXPECT_EQ(reductions("FAST", "AUTOMATIC"), Answer(true, false, true));
+  EXPECT_EQ(reductions("FAST", "SHARED_MEMORY"), Answer(true, false, true));
+  EXPECT_EQ(reductions("FAST", "LIBRARY"), Answer(true, false, false));
+  EXPECT_EQ(reductions("FAST", "RING"), Answer(false, true, false));
+  EXPECT_EQ(reductions("REPRODUCIBLE", "TREE"), Answer(false, true, false));
+  EXPECT_EQ(reductions("REPRODUCIBLE", "SHARED_MEMORY"), Answer(false, true, true));   // 3 and 3 of 6 leaves: no nodes
+}
+
+TEST(DataParallelPrograms, RefuseSharedMemoryWhereThereIsNone) {
+  EXPECT_THROW(compile(2, {"parallel.algorithm=SHARED_MEMORY"}), ConfigError);
+  EXPECT_NO_THROW(compile(1, {"parallel.algorithm=SHARED_MEMORY"}).check());
+  EXPECT_NO_THROW(compile_for_one_host(2, {"parallel.algorithm=SHARED_MEMORY"}).check());
+}
+
 TEST(DataParallelPrograms, AreProvenWhenBucketsAreUpdatedAsTheyLand) {
   const std::vector<std::string> overrides{"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"};
-  for (const int workers : {1, 2, 3}) EXPECT_NO_THROW(compile(workers, overrides).check()) << workers;
+  for (const int workers : {1, 2, 3}) {
+    EXPECT_NO_THROW(compile(workers, overrides).check()) << workers;
+    EXPECT_NO_THROW(compile_for_one_host(workers, overrides).check()) << workers;
+  }
 }
 
 TEST(DataParallelPrograms, ReductionsStartInTheMiddleOfTheBackwardPass) {

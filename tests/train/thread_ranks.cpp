@@ -8,7 +8,7 @@ Trace train_on_threads(const RunConfig& config, int ranks, const TraceOptions& o
   std::vector<Trace> traces(static_cast<size_t>(ranks));
   run_ranks(ranks, [&](int rank, Communicator& world) {
     Trace& trace = traces[static_cast<size_t>(rank)];
-    WorkerOptions worker_options{.rank = rank, .world_size = ranks, .asynchronous = options.asynchronous};
+    WorkerOptions worker_options{.rank = rank, .world_size = ranks, .shared_memory = options.shared_memory, .asynchronous = options.asynchronous};
     Worker worker(config, worker_options);
     agree_on_fields(world, worker.agreement_fields(), std::chrono::seconds(60));
     worker.connect(world);

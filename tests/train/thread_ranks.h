@@ -44,6 +44,7 @@ struct Trace {
 
 struct TraceOptions {
   std::optional<AsyncCpuOptions> asynchronous;
+  bool shared_memory = false;   ///< programs are compiled as for workers that share a host's memory
   std::string output_directory;
 };
 
