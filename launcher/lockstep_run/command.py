@@ -1,0 +1,126 @@
+"""The mpirun command line of a job."""
+
+import glob
+import os
+import shlex
+import shutil
+
+from .errors import LaunchError, UNAVAILABLE
+
+# An orted that a cut link left behind ends two minutes later, in place of eight.
+_KEEPALIVE = {"oob_tcp_keepalive_time": "60", "oob_tcp_keepalive_intvl": "10", "oob_tcp_keepalive_probes": "6"}
+_EXPORTED = ("LOCKSTEP_", "NCCL_", "OMP_")
+_RESOURCE_MANAGERS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS")
+
+
+def find_mpirun(path):
+    found = shutil.which("mpirun", path=path)
+    if not found:
+        raise LaunchError("there is no mpirun on the PATH: install Open MPI (Debian: apt-get install openmpi-bin), or add its bin "
+                          "folder to the PATH", UNAVAILABLE)
+    return os.path.abspath(found)
+
+
+def find_program(asked, checkout, path):
+    """The lockstep program, as an absolute path: mpirun starts it by that path on every host."""
+    if asked:
+        found = shutil.which(asked, path=path)
+        if not found:
+            raise LaunchError(f"--program {asked}: there is no such program", UNAVAILABLE)
+        return os.path.abspath(found)
+    built = os.path.join(checkout, "build", "release", "bin", "lockstep")
+    found = shutil.which(built) or shutil.which("lockstep", path=path)
+    if not found:
+        raise LaunchError(f"there is no lockstep program at {built} or on the PATH: build it (cmake --preset release && cmake "
+                          "--build --preset release), or say where it is (--program)", UNAVAILABLE)
+    return os.path.abspath(found)
+
+
+def core_count():
+    """Cores that this process may use; mpirun counts cores, not their hardware threads."""
+    allowed = os.sched_getaffinity(0)
+    cores = set()
+    for cpu in allowed:
+        name = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+        try:
+            with open(name, encoding="ascii") as file:
+                cores.add(file.read())
+        except OSError:
+            return len(allowed)
+    return len(cores)
+
+
+def build(options, program, mpirun, workers, hosts, arguments, environment, cores, is_root):
+    """`hosts`: None for those that the options name, otherwise those that are left of them."""
+    command = [mpirun]
+    if is_root:
+        command.append("--allow-run-as-root")
+    if workers is not None:
+        command += ["-n", str(workers)]
+    if hosts is not None:
+        command += ["--host", ",".join(f"{host.name}:{host.slots}" for host in hosts)]
+    elif options.hostfile:
+        command += ["--hostfile", options.hostfile]
+    elif options.host:
+        command += ["--host", options.host]
+    elif (workers or 0) > cores and not any(name in environment for name in _RESOURCE_MANAGERS):
+        command += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+    # The default binds a rank and all its threads to one core; the watchdog and prefetching need others.
+    command += ["--bind-to", "none"]
+    exported = {name: None for name in sorted(environment) if name.startswith(_EXPORTED)}
+    if options.hostfile or options.host:
+        for name, value in _KEEPALIVE.items():
+            if f"OMPI_MCA_{name}" not in environment:
+                command += ["--mca", name, value]
+        if "LD_LIBRARY_PATH" in environment:
+            exported["LD_LIBRARY_PATH"] = None
+    if options.rsh_agent:
+        command += ["--mca", "plm_rsh_agent", options.rsh_agent]
+    if options.interface:
+        command += ["--mca", "btl_tcp_if_include", options.interface, "--mca", "oob_tcp_if_include", options.interface]
+        exported["LOCKSTEP_CONTROL_INTERFACE"] = options.interface
+        if "NCCL_SOCKET_IFNAME" not in exported:
+            exported["NCCL_SOCKET_IFNAME"] = "=" + options.interface
+    for variable in options.x:
+        name, equals, value = variable.partition("=")
+        if not equals and name not in environment:
+            raise LaunchError(f"-x {name}: there is no such environment variable; set it, or write -x {name}=VALUE")
+        exported[name] = value if equals else None
+    for name, value in exported.items():
+        command += ["-x", name if value is None else f"{name}={value}"]
+    try:
+        command += shlex.split(options.mpi_args)
+    except ValueError as error:
+        raise LaunchError(f"--mpi-args {options.mpi_args}: {error}") from None
+    return command + [program] + arguments
+
+
+def option_value(arguments, name):
+    """Of `--name VALUE` or `--name=VALUE` among lockstep's arguments; the last one, or None."""
+    value = None
+    for i, word in enumerate(arguments):
+        if word == name and i + 1 < len(arguments):
+            value = arguments[i + 1]
+        elif word.startswith(name + "="):
+            value = word[len(name) + 1:]
+    return value
+
+
+def resuming(arguments):
+    """The same arguments with --resume auto in place of any other --resume."""
+    kept, skip = [], False
+    for word in arguments:
+        if not skip and word != "--resume" and not word.startswith("--resume="):
+            kept.append(word)
+        skip = not skip and word == "--resume"
+    return kept + ["--resume", "auto"]
+
+
+def newest_checkpoint(run):
+    """A folder under its final name is complete. None where there is none, or none can be seen from this host."""
+    steps = {}
+    for folder in glob.glob(os.path.join(glob.escape(run), "checkpoints", "step-*")):
+        number = os.path.basename(folder)[len("step-"):]
+        if number.isdigit():
+            steps[int(number)] = folder
+    return steps[max(steps)] if steps else None

@@ -1,0 +1,162 @@
+"""Runs mpirun: passes stop requests on, and makes sure that nothing is left when the job has ended."""
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+# A job that has failed ends by itself; where a link is cut, mpirun waits for the other side.
+END_AFTER_FAILURE_S = 2.0
+# mpirun gives its ranks a second between SIGTERM and SIGKILL.
+KILL_AFTER_S = 3.0
+_SHOW_PARTIAL_AFTER_S = 0.5
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class StopRequests:
+    """Signals to lockstep-run, in the order in which they came. Main thread only."""
+
+    def __init__(self):
+        self.received = []
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)   # only to wake up
+        for number in STOP_SIGNALS:
+            # What nohup or a shell's background job ignores stays ignored.
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, lambda number, frame: self.received.append(number))
+
+    def wait(self, seconds, *files):
+        """Until a signal comes or one of `files` can be read; returns those that can."""
+        ready = select.select([self._read, *files], [], [], max(0.0, seconds))[0]
+        if self._read in ready:
+            os.read(self._read, 4096)
+        return [file for file in ready if file != self._read]
+
+    def pause(self, seconds):
+        """Until then, or until a stop is asked for."""
+        end = time.monotonic() + seconds
+        while not self.received and time.monotonic() < end:
+            self.wait(end - time.monotonic())
+
+
+def _end_with_parent(parent):
+    def prepare():
+        # Should lockstep-run be killed, mpirun gets SIGTERM, which ends the ranks.
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+    return prepare
+
+
+def _descendants(root):
+    children = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="latin-1") as file:
+                    children.setdefault(int(file.read().rpartition(")")[2].split()[1]), []).append(int(name))
+            except OSError:
+                pass                                                # it has ended
+    found, wanted = [], [root]
+    while wanted:
+        own = children.get(wanted.pop(), [])
+        found += own
+        wanted += own
+    return found
+
+
+def _kill(processes):
+    for process in processes:
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def _end_orphans():
+    """Ranks whose mpirun is gone are children of this process now."""
+    give_up = time.monotonic() + KILL_AFTER_S
+    while time.monotonic() < give_up:
+        left = _descendants(os.getpid())
+        if not left:
+            return
+        _kill(left)
+        for process in left:
+            try:
+                os.waitpid(process, os.WNOHANG)
+            except ChildProcessError:
+                pass                                                # not ours yet: its parent is about to end
+        time.sleep(0.01)
+    print(f"lockstep-run: processes {left} do not end", file=sys.stderr, flush=True)
+
+
+class Job:
+    """One run of mpirun."""
+
+    def __init__(self, command, listener, stops):
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._listener, self._stops = listener, stops
+        self._terminate_at = self._kill_at = None
+        self.killed = False          # by lockstep-run, before it was done
+        # A session of its own: Ctrl-C on the terminal reaches lockstep-run alone.
+        self._mpirun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0,
+                                        start_new_session=True, preexec_fn=_end_with_parent(os.getpid()))
+        self._open = [self._mpirun.stderr.fileno()]   # until its end was read
+        self._stops_passed_on = 0
+
+    def run(self):
+        """Until mpirun has ended: its exit code; negative: the signal that ended it."""
+        partial_since = None
+        while self._mpirun.poll() is None:
+            if self._stops.wait(self._seconds_to_wait(), *self._open):
+                self._read()
+            partial_since = (partial_since or time.monotonic()) if self._listener.waiting else None
+            if partial_since and time.monotonic() - partial_since > _SHOW_PARTIAL_AFTER_S:
+                self._listener.flush()
+            self._pass_stops_on()
+            self._enforce_end()
+        _end_orphans()
+        while self._open and select.select(self._open, [], [], 0)[0]:
+            self._read()
+        self._listener.flush()
+        self._mpirun.stderr.close()
+        return self._mpirun.returncode
+
+    def _read(self):
+        data = os.read(self._open[0], 65536)
+        self._listener.feed(data)
+        if not data:
+            self._open = []
+
+    def _seconds_to_wait(self):
+        times = [at - time.monotonic() for at in (self._terminate_at, self._kill_at) if at is not None]
+        return min(times + [_SHOW_PARTIAL_AFTER_S if self._listener.waiting else 60.0])
+
+    def _pass_stops_on(self):
+        for number in self._stops.received[self._stops_passed_on:]:
+            self._stops_passed_on += 1
+            if self._stops_passed_on == 1:
+                print("lockstep-run: stopping; the ranks finish their step and save. Once more ends them at once",
+                      file=sys.stderr, flush=True)
+                self._mpirun.send_signal(signal.SIGUSR1)
+            elif not self.killed:
+                self.killed = True
+                self._terminate_at = time.monotonic()
+
+    def _enforce_end(self):
+        now = time.monotonic()
+        if self._terminate_at is None and self._kill_at is None and (self._listener.verdict or self._listener.failure):
+            self._terminate_at = now + END_AFTER_FAILURE_S
+        if self._terminate_at is not None and now >= self._terminate_at:
+            self._terminate_at, self._kill_at = None, now + KILL_AFTER_S
+            self._mpirun.send_signal(signal.SIGTERM)
+        if self._kill_at is not None and now >= self._kill_at:
+            # Its ranks have process groups of their own.
+            _kill(_descendants(self._mpirun.pid) + [self._mpirun.pid])
+            self._mpirun.wait()

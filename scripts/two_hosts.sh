@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# Two hosts on one machine: two network namespaces, each with a host name and one network interface of its own (net0),
+# joined by a cable that can be throttled and cut. For trying and testing what happens between hosts.
+#
+#   scripts/two_hosts.sh run -n 2 -- build/release/bin/lockstep train CONFIG   # mpirun on host-a, over both
+#   scripts/two_hosts.sh on host-a -- COMMAND...     # any command on one of them, such as lockstep-run
+#   scripts/two_hosts.sh with -- COMMAND...          # up, COMMAND on this machine, down
+#   scripts/two_hosts.sh up | down                   # `run` and `on` need up, or `with` around them
+#   scripts/two_hosts.sh throttle 1gbit | unthrottle | cut | restore
+#
+# --id NAME (or LOCKSTEP_TWO_HOSTS, which `with` sets): which pair is meant, so that several can be there at once. At
+# most 20 letters and digits; left out: main.
+#
+# Before `--`, `run` takes options of mpirun. Needs root and the right to create network namespaces; where they are
+# missing, `up` and `with` say so and exit with 77. Interfaces and namespaces of others are never touched.
+
+set -euo pipefail
+script=$(realpath "$0")
+id=${LOCKSTEP_TWO_HOSTS:-main}
+
+usage() { sed -n '2,16s/^# \{0,1\}//p' "$script"; }
+fail() {
+  printf 'two_hosts.sh: %s\n' "$*" >&2
+  exit 2
+}
+skip() {
+  printf 'two_hosts.sh: skipped: %s\n' "$*" >&2
+  exit 77
+}
+
+if [ "${1:-}" = --id ]; then
+  [ $# -ge 2 ] || fail "--id needs a name"
+  id=$2
+  shift 2
+fi
+[[ $id =~ ^[A-Za-z0-9]{1,20}$ ]] || fail "--id takes at most 20 letters and digits, but got '$id'"
+action=${1:-help}
+[ $# -eq 0 ] || shift
+
+namespace() {
+  case "$1" in
+    host-a | host-b) echo "lockstep-$id-${1#host-}" ;;
+    *) fail "there is no host '$1': the two are host-a and host-b" ;;
+  esac
+}
+a=$(namespace host-a)
+b=$(namespace host-b)
+
+is_up() { [ -e "/run/netns/$a" ] || [ -e "/run/netns/$b" ]; }
+need_up() { is_up || fail "pair '$id' is not up; run: $script --id $id up"; }
+
+up() {
+  command -v ip >/dev/null || skip "there is no ip (Debian: apt-get install iproute2)"
+  [ "$(id -u)" -eq 0 ] || skip "only root may create network namespaces"
+  ! is_up || fail "pair '$id' is up already; choose another --id, or run: $script --id $id down"
+  ip netns add "$a" 2>/dev/null || skip "this system does not let root create network namespaces (in a container: --privileged)"
+  trap down ERR
+  ip netns add "$b"
+  # Created inside, so that this machine's own interfaces never see them; the same addresses serve every pair.
+  ip link add net0 netns "$a" type veth peer name net0 netns "$b"
+  local host address=1
+  for host in host-a host-b; do
+    local where
+    where=$(namespace $host)
+    ip -n "$where" address add "10.77.0.$address/24" dev net0
+    ip -n "$where" link set net0 up
+    ip -n "$where" link set lo up
+    # What `ip netns exec` shows as /etc/hosts.
+    mkdir -p "/etc/netns/$where"
+    printf '127.0.0.1 localhost\n10.77.0.1 host-a\n10.77.0.2 host-b\n' >"/etc/netns/$where/hosts"
+    address=2
+  done
+  trap - ERR
+}
+
+down() {
+  local where
+  for where in "$a" "$b"; do
+    [ -e "/run/netns/$where" ] || continue
+    # Whatever still runs there was started there.
+    ip netns pids "$where" | xargs -r kill -9 2>/dev/null || true
+    ip netns delete "$where"
+    rm -rf "/etc/netns/$where"
+  done
+  rmdir /etc/netns 2>/dev/null || true
+}
+
+# Replaces this process.
+on() {
+  local host=$1 where
+  where=$(namespace "$host")
+  shift
+  exec env LOCKSTEP_TWO_HOSTS="$id" OMPI_MCA_plm_rsh_agent="$script --id $id rsh" \
+    OMPI_MCA_btl_tcp_if_include=net0 OMPI_MCA_oob_tcp_if_include=net0 \
+    ip netns exec "$where" unshare --uts sh -c 'hostname "$0" && exec "$@"' "$host" "$@"
+}
+
+run() {
+  local options=()
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  [ $# -ge 2 ] || fail "run needs a command behind --"
+  shift
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_base_binding_policy=none
+  # Both hosts share this machine's cores, and neither knows of the other's ranks.
+  export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
+  on host-a mpirun --host host-a,host-b --map-by node "${options[@]}" "$@"
+}
+
+case "$action" in
+  up) up ;;
+  down) down ;;
+  with)
+    [ "${1:-}" = -- ] && [ $# -ge 2 ] || fail "with needs a command behind --"
+    shift
+    up
+    trap down EXIT
+    # In the background, so that a signal ends it at once and the pair with it.
+    LOCKSTEP_TWO_HOSTS=$id "$@" <&0 &
+    child=$!
+    # shellcheck disable=SC2064
+    for signal in TERM INT HUP; do trap "kill -$signal $child 2>/dev/null || true" "$signal"; done
+    while :; do
+      status=0
+      wait "$child" || status=$?
+      kill -0 "$child" 2>/dev/null || break
+    done
+    exit "$status"
+    ;;
+  run)
+    need_up
+    run "$@"
+    ;;
+  on)
+    need_up
+    [ $# -ge 3 ] && [ "$2" = -- ] || fail "on needs a host and a command, as in: on host-a -- hostname"
+    host=$1
+    shift 2
+    on "$host" "$@"
+    ;;
+  rsh) # what mpirun calls in place of ssh
+    host=$1
+    shift
+    on "$host" sh -c "$*"
+    ;;
+  cut)
+    need_up
+    ip -n "$b" link set net0 down
+    ;;
+  restore)
+    need_up
+    ip -n "$b" link set net0 up
+    ;;
+  throttle)
+    need_up
+    [ $# -eq 1 ] || fail "throttle needs a rate, such as 1gbit"
+    for where in "$a" "$b"; do
+      tc -n "$where" qdisc replace dev net0 root tbf rate "$1" burst 256kb latency 50ms
+    done
+    ;;
+  unthrottle)
+    need_up
+    for where in "$a" "$b"; do
+      tc -n "$where" qdisc delete dev net0 root 2>/dev/null || true
+    done
+    ;;
+  help | -h | --help) usage ;;
+  *) fail "unknown action '$action'; see --help" ;;
+esac

@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+"""lockstep-run with a scripted mpirun, which writes what a real one wrote."""
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+
+from support import ScriptedCase, main, transcript
+from lockstep_run.messages import Listener  # found by support
+
+TRAIN = ("--", "train", "c.textproto")
+LOST = "lockstep: the job ends with exit code 200 (lost: rank 1 on host-b)\n"
+
+
+class ExitCodes(ScriptedCase):
+    def ends(self, script, code, said, *arguments):
+        """Whether the job ends with `code` and lockstep-run says exactly `said`."""
+        ran = self.run_scripts([script], *(arguments or ("-n", "2", *TRAIN)))
+        self.assertEqual((ran.code, ran.err), (code, said))
+
+    def test_success_is_silent(self):
+        ran = self.run_scripts([[["print", '{"steps":1}\n'], ["exit", 0]]], *TRAIN)
+        self.assertEqual((ran.code, ran.out, ran.err), (0, '{"steps":1}\n', ""))
+
+    def test_codes_of_lockstep_pass(self):
+        for code in (2, 65, 69, 70, 74, 200, 201):
+            self.ends([["say", "lockstep: error: it is broken\n" + transcript("exited").replace("200", str(code))],
+                       ["exit", code]], code, "lockstep: error: it is broken\n")
+            (self.bin / "call-0.json").unlink()
+
+    def test_the_verdict_counts_more_than_mpiruns_code(self):
+        self.ends([["say", LOST + transcript("killed")], ["exit", 137]], 200, LOST +
+                  "lockstep-run: rank 3 on host host-b (process 29427) was killed by signal 9 (SIGKILL)\n")
+        (self.bin / "call-0.json").unlink()
+        hang = "lockstep: the job ends with exit code 201 (deadlock: rank 0 on host-a)\n"
+        self.ends([["say", hang], ["exit", 1]], 201, hang)
+
+    def test_a_killed_rank_is_named(self):
+        self.ends([["say", transcript("killed")], ["exit", 137]], 200,
+                  "lockstep-run: rank 3 on host host-b (process 29427) was killed by signal 9 (SIGKILL)\n")
+
+    def test_a_crash_keeps_its_backtrace(self):
+        ran = self.run_scripts([[["say", transcript("killed_here")], ["exit", 139]]], *TRAIN)
+        self.assertEqual(ran.code, 200)
+        self.assertIn("[vm:30487] Failing at address: (nil)\n", ran.err)
+        self.assertTrue(ran.err.endswith(
+            "*** End of error message ***\nlockstep-run: rank 1 on host vm was killed by signal 11 (SIGSEGV)\n"))
+
+    def test_a_rank_that_says_nothing_is_named(self):
+        self.ends([["say", transcript("exited")], ["exit", 200]], 200, "lockstep-run: rank 1 ended first, with exit code 200\n")
+
+    def test_abort_is_summarised(self):
+        self.ends([["say", transcript("aborted")], ["exit", 75]], 75, "lockstep-run: rank 1 ended first, with exit code 75\n")
+
+    def test_a_rank_that_leaves_early_is_an_internal_error(self):
+        self.ends([["say", transcript("left_early")], ["exit", 1]], 70,
+                  "lockstep-run: rank 0 on host vm ended before the job was done\n")
+
+    def test_a_lost_host_is_named(self):
+        self.ends([["say", transcript("host_lost")], ["exit", 205]], 200, "lockstep-run: the connection to host host-b was lost\n")
+
+    def test_what_cannot_begin(self):
+        for name, exit_code, code, said in (
+                ("few_slots", 1, 2, "5 workers are asked for, but the hosts have fewer slots"),
+                ("refused_root", 1, 2, "set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"),
+                ("no_program", 132, 69, "there is no program /nope/lockstep on host host-a"),
+                ("no_interface", 1, 2, "there is no network interface eth9 on this host"),
+                ("no_interface_of_mpi", 200, 2, "there is no network interface eth9 on host host-a"),
+                ("bad_option", 1, 2, "mpirun has no option --nonsense (--mpi-args)"),
+                ("bad_hostfile", 1, 2, "two.hosts: The slots parameter is less than 0: slots=-1"),
+                ("no_hostfile", 1, 2, "cannot read the hostfile nope.hosts"),
+                ("no_ssh", 255, 69, "`ssh HOST true` must work for each of them without a password")):
+            with self.subTest(name):
+                ran = self.run_scripts([[["say", transcript(name)], ["exit", exit_code]]], *TRAIN)
+                self.assertEqual(ran.code, code)
+                ours = [line for line in ran.err.splitlines() if line.startswith("lockstep-run: ")]
+                self.assertEqual(len(ours), 1, ran.err)
+                self.assertIn("lockstep-run: error: ", ours[0])
+                self.assertIn(said, ours[0])
+                (self.bin / "call-0.json").unlink()
+
+    def test_sshs_own_message_stays(self):
+        ran = self.run_scripts([[["say", transcript("no_ssh")], ["exit", 255]]], *TRAIN)
+        self.assertTrue(ran.err.startswith("ssh: connect to host 127.0.0.9 port 22: Connection refused\r\nlockstep-run: error:"))
+
+    def test_ranks_that_cannot_reach_each_other(self):
+        block = transcript("no_interface_of_mpi")
+        block = block[block.index("-" * 74 + "\nAt least one pair"):]
+        ran = self.run_scripts([[["say", block], ["exit", 200]]], *TRAIN)
+        self.assertEqual(ran.code, 69)
+        self.assertIn("ranks on host-b and host-a cannot reach each other", ran.err)
+
+    def test_mpirun_killed_from_outside(self):
+        ran = self.run_scripts([[["child", ""], ["die", int(signal.SIGKILL)]]], *TRAIN)
+        self.assertEqual((ran.code, ran.err), (137, "lockstep-run: mpirun was killed by signal 9 (SIGKILL)\n"))
+        self.assertTrue(self.gone((self.bin / "child").read_text()))
+
+
+class Output(ScriptedCase):
+    def shown(self, *pieces):
+        return self.run_scripts([[["say", piece] for piece in pieces] + [["exit", 0]]], *TRAIN).err
+
+    def test_passes_unchanged(self):
+        for text in ("one\ntwo\n", "no end of line", "train: 10%\rtrain: 20%\rtrain: 100%\n", "a\r\nb\r\n", "[1] and [vm:3] x\n",
+                     "m\n", "-\n", "---- short ----\n", "\n\n"):
+            self.assertEqual(self.shown(text), text)
+            (self.bin / "call-0.json").unlink()
+
+    def test_a_message_that_is_not_known_passes_whole(self):
+        block = "-" * 74 + "\nSomething new from mpirun\n" + "-" * 74 + "\n"
+        self.assertEqual(self.shown("before\n" + block + "after\n"), "before\n" + block + "after\n")
+
+    def test_a_line_of_dashes_alone_passes(self):
+        text = "table\n" + "-" * 60 + "\n1 2 3\n"
+        self.assertEqual(self.shown(text), text)
+
+    def test_a_message_behind_a_line_without_end(self):
+        self.assertEqual(self.shown("train: 50%", transcript("exited")),
+                         "train: 50%\nlockstep-run: rank 1 ended first, with exit code 200\n")
+
+    def test_progress_is_seen_at_once(self):
+        running = self.start([[["say", "train: 10%\r"], ["wait", "SIGUSR1"], ["say", "train: 20%"], ["wait", "SIGTERM"],
+                               ["exit", 143]]], *TRAIN)
+        running.wait_for("train: 10%\r")
+        running.signal(signal.SIGTERM)
+        running.wait_for("train: 20%")
+        running.signal(signal.SIGTERM)
+        self.assertEqual(running.finish(), 143)
+
+    def test_any_cut_of_the_bytes_gives_the_same(self):
+        data = ("a\r" + LOST + transcript("killed") + transcript("aborted") + "end").encode("latin-1")
+        for step in (1, 2, 3, 7, 64, len(data)):
+            shown, said = [], []
+            listener = Listener(shown.append, said.append)
+            for at in range(0, len(data), step):
+                listener.feed(data[at:at + step])
+            listener.flush()
+            self.assertEqual(b"".join(shown), ("a\r" + LOST + "end").encode())
+            self.assertEqual(said, ["rank 3 on host host-b (process 29427) was killed by signal 9 (SIGKILL)"])
+            self.assertEqual(listener.verdict, (200, "lost", 1, "host-b"))
+
+
+class Stopping(ScriptedCase):
+    def test_the_first_signal_becomes_sigusr1(self):
+        for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 143), (signal.SIGUSR1, 143)):
+            with self.subTest(number):
+                running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["say", transcript("stopped")], ["exit", 143]]],
+                                     *TRAIN)
+                running.wait_for("ready")
+                running.signal(number)
+                self.assertEqual(running.finish(), code)
+                self.assertIn("lockstep-run: stopping; the ranks finish their step and save.", running.err)
+                self.assertIn("saved o/checkpoints/step-00040174\n", running.err)
+                self.assertTrue(running.err.endswith("go on with --resume auto\n"), running.err)
+                self.assertNotIn("Forwarding", running.err)
+                (self.bin / "call-0.json").unlink()
+
+    def test_a_run_that_was_done_anyway_succeeds(self):
+        running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["exit", 0]]], *TRAIN)
+        running.wait_for("ready")
+        running.signal(signal.SIGTERM)
+        self.assertEqual(running.finish(), 0)
+
+    def test_a_second_signal_ends_the_job(self):
+        running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "again\n"], ["wait", "SIGTERM"], ["exit", 1]]],
+                             *TRAIN)
+        running.wait_for("ready")
+        running.signal(signal.SIGINT)
+        running.wait_for("again")
+        running.signal(signal.SIGINT)
+        self.assertEqual(running.finish(), 130)
+        self.assertIn("the job was ended at once", running.err)
+
+    def test_nothing_survives_an_mpirun_that_does_not_obey(self):
+        running = self.start([[["child", ""], ["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "again\n"], ["wait", "SIGTERM"],
+                               ["wait", "SIGHUP"]]], *TRAIN)
+        running.wait_for("ready")
+        running.signal(signal.SIGTERM)
+        running.wait_for("again")
+        running.signal(signal.SIGTERM)
+        self.assertEqual(running.finish(), 143)
+        self.assertTrue(self.gone((self.bin / "child").read_text()))
+
+    def test_a_job_that_failed_is_ended_where_mpirun_hangs(self):
+        running = self.run_scripts([[["child", ""], ["say", LOST], ["wait", "SIGTERM"], ["wait", "SIGHUP"]]], *TRAIN)
+        self.assertEqual((running.code, running.err), (200, LOST))
+        self.assertTrue(self.gone((self.bin / "child").read_text()))
+
+    def test_ranks_that_sigusr1_kills_had_not_begun(self):
+        killed = transcript("killed").replace("signal 9 (Killed)", "signal 10 (User defined signal 1)")
+        running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["say", killed], ["exit", 138]]], *TRAIN)
+        running.wait_for("ready")
+        running.signal(signal.SIGTERM)
+        self.assertEqual(running.finish(), 143)
+        self.assertIn("stopped before the training began", running.err)
+
+    def test_mpirun_ends_with_its_launcher(self):
+        running = self.start([[["child", ""], ["say", "ready\n"], ["wait", "SIGTERM"], ["exit", 1]]], *TRAIN)
+        running.wait_for("ready")
+        pid = json.loads((self.bin / "call-0.json").read_text())["pid"]
+        self.addCleanup(lambda: os.kill(int((self.bin / "child").read_text()), signal.SIGKILL))
+        running.signal(signal.SIGKILL)
+        running.process.wait()
+        self.assertTrue(self.gone(pid))
+
+
+class Restarting(ScriptedCase):
+    KILLED = [["say", LOST + transcript("killed")], ["exit", 137]]
+    DONE = [["exit", 0]]
+
+    def restart(self, scripts, *options, out="runs/a", train=()):
+        return self.run_scripts(scripts, "-n", "4", "--restart-delay", "0", *options, *TRAIN, "--out", out, *train)
+
+    def checkpoint(self, step):
+        folder = self.folder / "runs" / "a" / "checkpoints" / f"step-{step:08d}"
+        folder.mkdir(parents=True)
+
+    def test_goes_on_from_the_newest_checkpoint(self):
+        for step in (5, 20, 100000000):
+            self.checkpoint(step)
+        (self.folder / "runs/a/checkpoints/step-00000030.tmp").mkdir()
+        ran = self.restart([self.KILLED, self.DONE], "--max-restarts", "3", train=("--quiet",))
+        self.assertEqual(ran.code, 0)
+        self.assertIn("lockstep-run: restart 1 of 3 in 0 s, with 4 workers, from runs/a/checkpoints/step-100000000\n", ran.err)
+        self.assertEqual(self.call(0)[-5:], ["train", "c.textproto", "--out", "runs/a", "--quiet"])
+        self.assertEqual(self.call(1)[-7:], ["train", "c.textproto", "--out", "runs/a", "--quiet", "--resume", "auto"])
+
+    def test_replaces_another_resume(self):
+        self.checkpoint(5)
+        self.restart([self.KILLED, self.DONE], "--max-restarts", "1", train=("--resume", "other/run", "--quiet"))
+        self.assertEqual(self.call(1)[-5:], ["--out", "runs/a", "--quiet", "--resume", "auto"])
+
+    def test_begins_from_the_other_run_again_where_nothing_was_saved(self):
+        ran = self.restart([self.KILLED, self.DONE], "--max-restarts", "1", train=("--resume=other/run",))
+        self.assertEqual(self.call(1)[-1], "--resume=other/run")
+        self.assertIn("from other/run: there is no checkpoint in runs/a yet\n", ran.err)
+
+    def test_gives_up_with_the_last_code(self):
+        hang = [["say", "lockstep: the job ends with exit code 201 (stuck: rank 0 on host-a)\n"], ["exit", 201]]
+        ran = self.restart([self.KILLED, self.KILLED, hang], "--max-restarts", "2")
+        self.assertEqual(ran.code, 201)
+        self.assertIn("restart 1 of 2", ran.err)
+        self.assertIn("restart 2 of 2", ran.err)
+        self.assertTrue(ran.err.endswith("lockstep-run: gives up after 2 restarts\n"))
+        self.assertEqual(self.calls(), 3)
+
+    def test_what_would_fail_again_is_not_restarted(self):
+        for code in (0, 1, 2, 65, 69, 70, 74, 130, 143):
+            ran = self.restart([[["exit", code]]], "--max-restarts", "3")
+            self.assertEqual((ran.code, self.calls(), ran.err), (code, 1, ""))
+            (self.bin / "call-0.json").unlink()
+
+    def test_nothing_is_restarted_after_a_stop(self):
+        running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["say", LOST], ["exit", 200]]], "--max-restarts", "3",
+                             *TRAIN, "--out", "runs/a")
+        running.wait_for("ready")
+        running.signal(signal.SIGTERM)
+        self.assertEqual(running.finish(), 200)
+        self.assertEqual(self.calls(), 1)
+
+    def test_a_stop_before_the_restart(self):
+        running = self.start([self.KILLED], "--max-restarts", "3", "--restart-delay", "60", *TRAIN, "--out", "runs/a")
+        running.wait_for("restart 1 of 3 in 60 s")
+        running.signal(signal.SIGINT)
+        self.assertEqual(running.finish(), 130)
+
+    def workers(self, scripts, *options):
+        """Those of each call, with the hosts that are named."""
+        self.run_scripts(scripts, "--restart-delay", "0", "--max-restarts", "3", *options, *TRAIN, "--out", "runs/a")
+        calls = []
+        for number in range(self.calls()):
+            call = self.call(number)
+            calls.append((int(call[call.index("-n") + 1]), call[call.index("--host") + 1] if "--host" in call else None))
+        return calls
+
+    def test_a_number_of_workers(self):
+        self.assertEqual(self.workers([self.KILLED, self.DONE], "-n", "4", "--restart-workers", "2"), [(4, None), (2, None)])
+
+    def test_surviving_workers(self):
+        self.assertEqual(self.workers([self.KILLED, self.KILLED, self.DONE], "-n", "4", "--restart-workers", "surviving"),
+                         [(4, None), (3, None), (2, None)])
+
+    def test_no_survivor_is_no_restart(self):
+        ran = self.restart([self.KILLED], "--max-restarts", "3", "-n", "1", "--restart-workers", "surviving")
+        self.assertEqual(ran.code, 200)
+        self.assertTrue(ran.err.endswith("lockstep-run: gives up: no worker is left\n"))
+
+    def test_a_silent_host_loses_its_slots(self):
+        silent = [["say", "lockstep: the job ends with exit code 200 (silent: rank 3 on host-b)\n"], ["exit", 200]]
+        hostfile = self.folder / "hosts"
+        hostfile.write_text("host-a slots=2  # first\n\nhost-b.example.org slots=3\nhost-c slots=2\n")
+        self.assertEqual(self.workers([silent, self.DONE], "-n", "6", "--hostfile", str(hostfile), "--restart-workers",
+                                      "surviving"), [(6, None), (3, "host-a:2,host-c:2")])
+
+    def test_a_lost_host_loses_its_slots(self):
+        gone = [["say", transcript("host_lost")], ["exit", 205]]
+        self.assertEqual(self.workers([gone, self.DONE], "-n", "3", "--host", "host-b:2,host-a:2", "--restart-workers",
+                                      "surviving"), [(3, "host-b:2,host-a:2"), (1, "host-a:2")])
+
+    def test_a_killed_rank_costs_its_host_nothing(self):
+        self.assertEqual(self.workers([self.KILLED, self.DONE], "-n", "4", "--host", "host-a:2,host-b:2", "--restart-workers",
+                                      "surviving"), [(4, "host-a:2,host-b:2"), (3, "host-a:2,host-b:2")])
+
+
+class Command(ScriptedCase):
+    def command(self, *arguments, environment=None):
+        ran = self.run_scripts([], "--dry-run", *arguments, environment=environment)
+        self.assertEqual((ran.code, ran.err), (0, ""))
+        return ran.out
+
+    def test_dry_run_prints_and_starts_nothing(self):
+        root = "--allow-run-as-root " if os.geteuid() == 0 else ""
+        self.assertEqual(self.command("-n", "1", "--", "train", "c.textproto", "--out", "a b"),
+                         f"{self.bin}/mpirun {root}-n 1 --bind-to none {self.bin}/lockstep train c.textproto --out 'a b'\n")
+        self.assertEqual(self.calls(), 0)
+
+    def test_oversubscribes_this_host_alone(self):
+        many = "100000"
+        self.assertIn("--oversubscribe --mca mpi_yield_when_idle 1", self.command("-n", many, *TRAIN))
+        self.assertNotIn("--oversubscribe", self.command("-n", "1", *TRAIN))
+        self.assertNotIn("--oversubscribe", self.command("-n", many, "--host", "a,b", *TRAIN))
+        self.assertNotIn("--oversubscribe", self.command("-n", many, *TRAIN, environment={"SLURM_JOB_ID": "1"}))
+
+    def test_environment_of_the_ranks(self):
+        self.assertIn(" -x LOCKSTEP_CONTROL_PORT -x NCCL_DEBUG -x OMP_NUM_THREADS -x MINE -x OTHER=1 ", self.command(
+            "-x", "MINE", "-x", "OTHER=1", *TRAIN,
+            environment={"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO", "LOCKSTEP_CONTROL_PORT": "7000", "MINE": "x"}))
+
+    def test_interface(self):
+        command = self.command("--host", "a:2,b:2", "--interface", "eth0", "--rsh-agent", "ssh -q", *TRAIN,
+                               environment={"LD_LIBRARY_PATH": "/x"})
+        for part in (" --host a:2,b:2 ", " --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 ",
+                     " -x LOCKSTEP_CONTROL_INTERFACE=eth0 -x NCCL_SOCKET_IFNAME==eth0 ", " -x LD_LIBRARY_PATH ",
+                     " --mca plm_rsh_agent 'ssh -q' ", " --mca oob_tcp_keepalive_time 60 "):
+            self.assertIn(part, command)
+
+    def test_further_options_of_mpirun(self):
+        self.assertIn(f" --map-by 'a b' {self.bin}/lockstep train", self.command("--mpi-args", "--map-by 'a b'", *TRAIN))
+
+    def refused(self, said, *arguments, code=2, environment=None):
+        ran = self.run_scripts([], *arguments, environment=environment)
+        self.assertEqual(ran.code, code, ran.err)
+        self.assertIn(said, ran.err)
+        self.assertEqual(self.calls(), 0)
+
+    def test_refusals(self):
+        hosts = self.folder / "hosts"
+        out = (*TRAIN, "--out", "o")
+        self.refused("Write it behind --", "-n", "2")
+        self.refused("at least 1 worker", "-n", "0", *TRAIN)
+        self.refused("unrecognized arguments: --nonsense", "--nonsense", *TRAIN)
+        self.refused("no such environment variable", "-x", "NOT_THERE", *TRAIN)
+        self.refused("No closing quotation", "--mpi-args", "'", *TRAIN)
+        self.refused("needs train with --out DIR", "--max-restarts", "1", *TRAIN)
+        self.refused("needs train with --out DIR", "--max-restarts", "1", "--", "eval", "c", "--out", "o")
+        self.refused("means nothing without --max-restarts", "--restart-workers", "same", *out)
+        self.refused("expected same, surviving", "--max-restarts", "1", "--restart-workers", "some", *out)
+        self.refused("needs -n", "--max-restarts", "1", "--restart-workers", "surviving", *out)
+        self.refused("cannot read the hostfile", "--hostfile", str(hosts), *TRAIN)
+        hosts.write_text("# nothing\n")
+        self.refused("names no host", "--hostfile", str(hosts), *TRAIN)
+        hosts.write_text("a slots=2\nb slots=-1\n")
+        self.refused(f"{hosts}:2: expected 'HOST slots=N', found 'b slots=-1'", "--hostfile", str(hosts), *TRAIN)
+        hosts.write_text("a slots=2\nb\n")
+        self.refused("needs slots=N for every host", "--max-restarts", "1", "--restart-workers", "surviving", "--hostfile",
+                     str(hosts), *out)
+        self.refused("expected names or NAME:SLOTS", "--host", "a:0", *TRAIN)
+
+    def test_missing_programs(self):
+        self.refused("there is no such program", "--program", "/nope", *TRAIN, code=69)
+        python = shutil.which("python3")
+        self.assertTrue(python)
+        with tempfile.TemporaryDirectory() as empty:
+            self.refused("there is no mpirun on the PATH", *TRAIN, code=69, environment={"PATH": empty})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""What the tests of launcher/ share: running lockstep-run with a real or a scripted mpirun."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "launcher"))
+LAUNCHER = str(ROOT / "launcher" / "lockstep-run")
+TWO_HOSTS = str(ROOT / "scripts" / "two_hosts.sh")
+PROGRAM = os.environ.get("LOCKSTEP_PROGRAM", "")
+PATIENCE_S = 60                  # for what must come; nothing is expected to take as long
+
+# Trains in a fraction of a second, on data that it makes itself.
+SMALL_CONFIG = """
+model { mlp { image: [4, 4, 1] hidden: [8] classes: 3 dropout: 0.1 } }
+data { synthetic { samples: 240 eval_samples: 50 classes: 3 } }
+trainer { global_batch: 24 virtual_replicas: 4 steps: 12 seed: 1 eval_every_steps: 5 }
+optimizer { learning_rate: 0.05 sgd { momentum: 0.9 } }
+parallel { reduction: REPRODUCIBLE }
+"""
+
+# Stands for mpirun: plays the next of its scripts, a list of [action, argument].
+_SCRIPTED_MPIRUN = """#!%s
+import json, os, pathlib, signal, subprocess, sys
+here = pathlib.Path(__file__).parent
+number = len(list(here.glob("call-*.json")))
+(here / f"call-{number}.json").write_text(json.dumps({"arguments": sys.argv[1:], "pid": os.getpid()}))
+signals = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+for action, argument in json.loads((here / "scripts.json").read_text())[number]:
+    if action == "say":
+        os.write(2, argument.encode("latin-1"))
+    elif action == "print":
+        os.write(1, argument.encode())
+    elif action == "wait":          # for a signal; tells which one it was
+        got = signal.sigwait(signals)
+        if got != getattr(signal, argument):
+            os.write(2, f"expected {argument}, got {got}\\n".encode())
+            sys.exit(99)
+    elif action == "child":         # that stands for a rank, in a process group of its own; outlives mpirun
+        child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        (here / "child").write_text(str(child.pid))
+    elif action == "die":
+        os.kill(os.getpid(), argument)
+    elif action == "exit":
+        os._exit(argument)
+""" % sys.executable
+
+
+class Running:
+    """A process whose stderr is read while it runs."""
+
+    def __init__(self, command, environment=None, cwd=None):
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        env=environment, cwd=cwd)
+        self.stdout, self.stderr = b"", b""
+        self._changed = threading.Condition()
+        self._readers = [threading.Thread(target=self._read, args=(name,)) for name in ("stdout", "stderr")]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, name):
+        stream = getattr(self.process, name)
+        while True:
+            data = os.read(stream.fileno(), 65536)
+            with self._changed:
+                setattr(self, name, getattr(self, name) + data)
+                self._changed.notify_all()
+            if not data:
+                return
+
+    def wait_for(self, text):
+        """Until stderr holds `text`."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: text.encode() in self.stderr, PATIENCE_S):
+                raise AssertionError(f"'{text}' did not come; stderr: {self.stderr.decode()}")
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def finish(self):
+        """The exit code."""
+        try:
+            self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(f"does not end; stderr: {self.stderr.decode()}") from None
+        for reader in self._readers:
+            reader.join(PATIENCE_S)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        self.out, self.err = self.stdout.decode(errors="replace"), self.stderr.decode(errors="replace")
+        return self.process.returncode
+
+
+class Case(unittest.TestCase):
+    """A test with a folder of its own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def config(self, text=SMALL_CONFIG):
+        path = self.folder / "small.textproto"
+        path.write_text(text)
+        return str(path)
+
+    def gone(self, pid):
+        """Whether process `pid` has ended, or does in time."""
+        waiting = threading.Event()
+        for _ in range(int(PATIENCE_S / 0.05)):
+            try:
+                state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                return True
+            if state == "Z":
+                return True
+            waiting.wait(0.05)
+        return False
+
+
+class ScriptedCase(Case):
+    """Runs lockstep-run with an mpirun that plays scripts, one for each time that it is called."""
+
+    def setUp(self):
+        super().setUp()
+        self.bin = self.folder / "bin"
+        self.bin.mkdir()
+        for name, text in (("mpirun", _SCRIPTED_MPIRUN), ("lockstep", "#!/bin/sh\n")):
+            (self.bin / name).write_text(text)
+            (self.bin / name).chmod(0o755)
+
+    def start(self, scripts, *arguments, environment=None):
+        (self.bin / "scripts.json").write_text(json.dumps(scripts))
+        own = {name: value for name, value in os.environ.items()
+               if not name.startswith(("LOCKSTEP_", "NCCL_", "OMP_", "OMPI_", "SLURM_", "LD_LIBRARY_PATH"))}
+        own["PATH"] = f"{self.bin}:{os.environ['PATH']}"
+        return Running([sys.executable, LAUNCHER, "--program", str(self.bin / "lockstep"), *arguments],
+                       {**own, **(environment or {})}, cwd=self.folder)
+
+    def run_scripts(self, scripts, *arguments, environment=None):
+        running = self.start(scripts, *arguments, environment=environment)
+        running.code = running.finish()
+        return running
+
+    def call(self, number):
+        return json.loads((self.bin / f"call-{number}.json").read_text())["arguments"]
+
+    def calls(self):
+        return len(list(self.bin.glob("call-*.json")))
+
+
+def transcript(name):
+    """What mpirun 4.1.4 really wrote, as text of one byte a character."""
+    return (pathlib.Path(__file__).parent / "transcripts" / f"{name}.txt").read_bytes().decode("latin-1")
+
+
+def main():
+    """Runs the tests of the program's file; exits with 77 where all of them were skipped."""
+    result = unittest.main(module="__main__", exit=False, verbosity=2).result
+    if result.wasSuccessful() and result.testsRun and len(result.skipped) == result.testsRun:
+        sys.exit(77)
+    sys.exit(0 if result.wasSuccessful() and result.testsRun else 1)
+
+
+def need_mpirun():
+    if not PROGRAM:
+        raise unittest.SkipTest("LOCKSTEP_PROGRAM does not say where lockstep is")
+    if not shutil.which("mpirun"):
+        raise unittest.SkipTest("there is no mpirun")
