@@ -32,6 +32,7 @@ class HostCommunicator : public Communicator {
  public:
   int rank() const final { return rank_; }
   int size() const final { return size_; }
+  const std::string& name() const { return name_; }
   void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream&) final {
     submit({OperationKind::all_reduce, data, count, dtype, op});
   }
@@ -57,7 +58,6 @@ class HostCommunicator : public Communicator {
   virtual void start(Operation operation) = 0;
   virtual void die(std::string_view reason, ExitCode code) noexcept { death_->mark(reason, code); }
 
-  const std::string& name() const { return name_; }
   Death& death() const { return *death_; }
   void check_alive() const;  ///< throws CommError where dead
   [[noreturn]] void fail(std::string_view what, ExitCode code = ExitCode::peer_lost);  ///< marks dead, throws

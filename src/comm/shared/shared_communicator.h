@@ -1,0 +1,62 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "comm/host_communicator.h"
+#include "comm/shared/collective.h"
+#include "comm/shared/exchange.h"
+#include "comm/shared/segment.h"
+
+namespace lockstep {
+
+/// Ranks on one host, through memory that they share; one operation at a time, in the order in which they
+/// were started. All work is done by the calling thread, within start, test() and synchronize(), in bounded
+/// pieces. The memory is the group's (see SharedLayout): 512 KiB a rank, and 1 MiB more for those that send
+/// in exchanges, whatever the size of messages.
+class SharedCommunicator : public HostCommunicator {
+ public:
+  struct Seat {
+    Communicator& group;
+    std::unique_ptr<Communicator> owned_group;  ///< `group`, where this communicator owns it
+    std::string name;
+    SharedMemoryOptions options;
+  };
+  explicit SharedCommunicator(Seat seat);  ///< COLLECTIVE over the group
+  ~SharedCommunicator() override;
+
+  std::string_view backend() const override { return "shared memory"; }
+  bool sums_along_tree() const override { return true; }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  bool test() override;
+  void synchronize(Stream&, Deadline deadline) override;
+
+ protected:
+  void start(Operation operation) override;
+  void die(std::string_view reason, ExitCode code) noexcept override;
+
+ private:
+  struct Pending {
+    Operation operation;
+    Clock::time_point started;
+  };
+  enum class Progress { complete, moved, waiting };
+
+  SharedCommunicator(Seat seat, const SharedLayout& layout);
+  Progress progress();
+  bool finish_head(int64_t& budget);
+  void wait(Deadline deadline);
+  [[noreturn]] void expire();
+  void notice_death() noexcept;
+
+  Seat seat_;
+  std::shared_ptr<Segment> segment_;
+  SharedArea area_;
+  Collective collective_;
+  Exchange exchange_;
+  std::deque<Pending> pending_;  // the head is under way where begun_
+  bool begun_ = false;
+  const int polls_before_yield_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,226 @@
+// The shared-memory communicator with threads as ranks.
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <array>
+#include <cstring>
+
+#include "comm/conformance.h"
+#include "comm/shared_support.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class Shared : public testing::TestWithParam<std::tuple<int, ConformanceCheck>> {};
+
+TEST_P(Shared, Conforms) { run_shared(std::get<0>(GetParam()), {}, std::get<1>(GetParam()).run); }
+
+/// Chunks so small that every message takes many, and an odd number of bytes.
+class SharedInSmallChunks : public testing::TestWithParam<std::tuple<int, ConformanceCheck>> {};
+
+TEST_P(SharedInSmallChunks, Conforms) {
+  run_shared(std::get<0>(GetParam()), {.chunk_bytes = 10'007}, std::get<1>(GetParam()).run);
+}
+
+std::string name_of_check(const testing::TestParamInfo<std::tuple<int, ConformanceCheck>>& info) {
+  return std::string(std::get<1>(info.param).name) + std::to_string(std::get<0>(info.param));
+}
+const auto all = testing::ValuesIn(conformance_checks().begin(), conformance_checks().end());
+INSTANTIATE_TEST_SUITE_P(Checks, Shared, testing::Combine(testing::Values(1, 2, 3, 4, 5), all),
+                         name_of_check);
+INSTANTIATE_TEST_SUITE_P(Checks, SharedInSmallChunks, testing::Combine(testing::Values(2, 5), all),
+                         name_of_check);
+
+// Near 1e8, neighbouring floats lie 8 apart; so every order of these summands has another result.
+constexpr std::array<float, 8> kSummands = {1e8f, 3.0f, -1e8f, 5.0f, 7.0f, 1e8f, -1e8f, 11.0f};
+/// Along the tree over the first 1, 2, ... 8 of them. (1e8 + 3) is 1e8, (-1e8 + 5) is -99999992, (7 + 1e8) is
+/// 100000008,
+/// (-1e8 + 11) is -99999992; so four give 8, where adding one by one gives 5.
+constexpr std::array<float, 8> kTreeSums = {1e8f,        1e8f,         0.0f,        8.0f,
+                                            8.0f + 7.0f, 100000016.0f, 8.0f + 8.0f, 8.0f + 16.0f};
+
+/// Powers of two change no rounding: element i is the sum above times 2 ^ (i % 5).
+float scale_of(int64_t index) { return static_cast<float>(1 << (index % 5)); }
+
+struct Sums {
+  int size;
+  int64_t chunk_bytes, count;
+  int64_t misaligned_by;
+};
+
+void expect_tree_sums(const Sums& sums, bool scattered) {
+  run_shared(sums.size, {.chunk_bytes = sums.chunk_bytes}, [&](Communicator& world) {
+    EXPECT_TRUE(world.sums_along_tree());
+    HostStream stream;
+    const int64_t blocks = scattered ? world.size() : 1;
+    std::vector<std::byte> buffer(static_cast<size_t>(sums.count * blocks * 4 + sums.misaligned_by));
+    std::byte* const data = buffer.data() + sums.misaligned_by;
+    for (int64_t i = 0; i < sums.count * blocks; ++i) {
+      const float value = kSummands[static_cast<size_t>(world.rank())] * scale_of(i);
+      std::memcpy(data + i * 4, &value, 4);
+    }
+    if (scattered)
+      world.reduce_scatter(data, sums.count, DType::float32, ReduceOp::sum, stream);
+    else
+      world.all_reduce(data, sums.count, DType::float32, ReduceOp::sum, stream);
+    world.synchronize(stream, patience());
+    const int64_t first = scattered ? sums.count * world.rank() : 0;
+    int64_t wrong = 0;
+    for (int64_t i = first; i < first + sums.count; ++i) {
+      float value = 0;
+      std::memcpy(&value, data + i * 4, 4);
+      wrong += value != kTreeSums[static_cast<size_t>(world.size() - 1)] * scale_of(i);
+    }
+    EXPECT_EQ(wrong, 0) << world.size() << " ranks, " << sums.count << " elements, chunks of "
+                        << sums.chunk_bytes << " bytes, misaligned by " << sums.misaligned_by;
+  });
+}
+
+TEST(SharedCommunicator, SumsAlongTheTreeOverOneToEightRanks) {
+  for (int size = 1; size <= 8; ++size)
+    for (const int64_t count : {1, 1000, 100'003}) expect_tree_sums({size, 0, count, 0}, false);
+}
+
+TEST(SharedCommunicator, SumsAlongTheTreeWhateverTheChunks) {
+  for (const int size : {2, 3, 8})
+    for (const int64_t chunk_bytes : {1, 4, 12, 100, 4096})
+      for (const int64_t count : {1, 77, 257}) expect_tree_sums({size, chunk_bytes, count, 0}, false);
+}
+
+TEST(SharedCommunicator, SumsAlongTheTreeWhereverTheDataLies) {
+  for (const int size : {2, 7})
+    for (const int64_t misaligned_by : {1, 2, 3, 4, 20}) {
+      expect_tree_sums({size, 0, 20'011, misaligned_by}, false);
+      expect_tree_sums({size, 0, 2011, misaligned_by}, true);
+    }
+}
+
+TEST(SharedCommunicator, ScattersSumsAlongTheTree) {
+  for (int size = 1; size <= 8; ++size)
+    for (const int64_t chunk_bytes : {0, 1, 100})
+      for (const int64_t count : {1, 333}) expect_tree_sums({size, chunk_bytes, count, 0}, true);
+}
+
+TEST(SharedCommunicator, TellsAllThatCollectivesDiffer) {
+  run_shared(3, {}, [](Communicator& world) {
+    HostStream stream;
+    std::array<float, 4> data{};
+    EXPECT_THAT(comm_error_of([&] {
+                  world.all_reduce(data.data(), world.rank() == 2 ? 3 : 4, DType::float32, ReduceOp::sum,
+                                   stream);
+                  world.synchronize(stream, patience());
+                }),
+                AllOf(HasSubstr("collectives do not match"), HasSubstr("all_reduce of 4 float32 (sum)"),
+                      HasSubstr("rank 2 started all_reduce of 3 float32 (sum)")));
+  });
+}
+
+TEST(SharedCommunicator, TellsTheSenderThatWaitsThatSizesDiffer) {
+  run_shared(2, {.chunk_bytes = 64}, [](Communicator& world) {
+    HostStream stream;
+    std::vector<std::byte> data(10'000);  // more than is buffered
+    EXPECT_THAT(comm_error_of([&] {
+                  world.exchange(std::array{world.rank() == 0 ? send_to(1, data.data(), 10'000)
+                                                              : receive_from(0, data.data(), 9'999)},
+                                 stream);
+                  world.synchronize(stream, patience());
+                }),
+                HasSubstr("rank 0 sends 10000 bytes to rank 1, which expects 9999 bytes"));
+  });
+}
+
+TEST(SharedCommunicator, AbortReachesAllWithTheReason) {
+  run_shared(4, {}, [](Communicator& world) {
+    HostStream stream;
+    if (world.rank() == 3) return world.abort("rank 3 ran out of data");
+    const auto call = [&] {
+      world.barrier(stream);
+      world.synchronize(stream, patience());
+    };
+    EXPECT_THAT(comm_error_of(call), HasSubstr("rank 3 ran out of data"));
+    EXPECT_THAT(comm_error_of(call), HasSubstr("rank 3 ran out of data"));
+  });
+}
+
+TEST(SharedCommunicator, AbortEndsASplitThatNotAllRanksEnter) {
+  run_shared(2, {}, [](Communicator& world) {
+    if (world.rank() == 1) return world.abort("no split today");
+    EXPECT_THAT(comm_error_of([&] { world.split(0, 0); }), HasSubstr("no split today"));
+  });
+}
+
+TEST(SharedCommunicator, GoingAwayWithOperationsOutstandingIsAnErrorOfTheOthers) {
+  run_group(2, [](Communicator& group) {
+    HostStream stream;
+    auto world = make_shared_memory_communicator(group);
+    int32_t value = 0;
+    if (world->rank() == 0) {
+      world->exchange(std::array{receive_from(1, &value, 4)}, stream);
+      return world.reset();
+    }
+    EXPECT_THAT(comm_error_of([&] {
+                  world->barrier(stream);
+                  world->synchronize(stream, patience());
+                }),
+                HasSubstr("rank 0 went away with operations outstanding"));
+  });
+}
+
+TEST(SharedCommunicator, NamesTheRanksThatHaveNotCome) {
+  run_shared(3, {}, [](Communicator& world) {
+    HostStream stream;
+    if (world.rank() != 0) return;
+    world.barrier(stream);
+    EXPECT_THAT(
+        comm_error_of([&] { world.synchronize(stream, soon()); }),
+        HasSubstr("still waiting for rank 1, which has not come to it, rank 2, which has not come to it"));
+  });
+}
+
+TEST(SharedCommunicator, LeavesNothingInDevShm) {
+  run_shared(3, {}, [](Communicator& world) {
+    HostStream stream;
+    const auto part = world.split(0, world.rank());
+    part->barrier(stream);  // rank 0 takes the name away before it comes here
+    part->synchronize(stream, patience());
+    EXPECT_THAT(left_in_dev_shm(), IsEmpty());
+  });
+  EXPECT_THAT(left_in_dev_shm(), IsEmpty());
+}
+
+/// More than a hundred petabytes for each rank: no machine has them.
+TEST(SharedCommunicator, TellsAllRanksThatThereIsTooLittleSharedMemory) {
+  run_group(3, [](Communicator& group) {
+    EXPECT_THAT(
+        comm_error_of([&] { make_shared_memory_communicator(group, {.chunk_bytes = int64_t{1} << 57}); }),
+        AllOf(HasSubstr("rank 0 of the 3 on this host cannot have"), HasSubstr("/dev/shm"),
+              HasSubstr("--shm-size")));
+  });
+  EXPECT_THAT(left_in_dev_shm(), IsEmpty());
+}
+
+TEST(SharedCommunicator, TellsAllRanksThatFilesMayNotBeSoLarge) {
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const struct rlimit small { 1 << 20, before.rlim_max };
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  run_group(2, [](Communicator& group) {
+    EXPECT_THAT(comm_error_of([&] { make_shared_memory_communicator(group); }),
+                HasSubstr("the limit on the size of files is 1.00 MiB"));
+  });
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+}
+
+TEST(SharedCommunicator, RefusesNegativeChunks) {
+  run_group(1, [](Communicator& group) {
+    EXPECT_THROW(make_shared_memory_communicator(group, {.chunk_bytes = -1}), ConfigError);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
