@@ -278,6 +278,8 @@ class ProgramStructure {
         return check_blocks(index, i);
       case InstructionKind::broadcast:
         return check_root(index, i);
+      case InstructionKind::snapshot:
+        return check_room(index, i);
       case InstructionKind::push:
         if (!i.operands.empty() && i.segment < 0) fail(index, "it needs a segment");
         return check_peers(index, i);
@@ -313,6 +315,17 @@ class ProgramStructure {
       if ((operand.access == Access::read) != is_root)
         fail(index,
              is_root ? "the root only reads what it sends" : "all but the root only write what they receive");
+  }
+
+  /// A snapshot that copies lays what it reads side by side.
+  void check_room(int index, const Instruction& i) {
+    int64_t read = 0, room = 0;
+    for (const Operand& operand : i.operands) {
+      if (operand.role == Role::parameters || operand.role == Role::state) read += operand.range.size_bytes;
+      if (operand.role == Role::destination) room += operand.range.size_bytes;
+    }
+    if (elements(i, Role::destination) && read != room)
+      fail(index, fmt::format("it copies {} bytes to a destination of {}; they must be as many", read, room));
   }
 
   void check_peers(int index, const Instruction& i) {
