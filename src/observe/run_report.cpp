@@ -43,6 +43,7 @@ std::string to_json(const RunReport& report) {
   JsonObject json;
   json.count("steps", report.steps);
   json.number("epochs", report.epochs);
+  json.count("skipped_steps", report.skipped_steps);
   json.number("train_loss", report.train_loss);
   json.number("eval_loss", report.eval_loss);
   json.number("eval_accuracy", report.eval_accuracy);
@@ -72,6 +73,7 @@ std::string to_json(const RunReport& report) {
 std::string describe(const RunReport& report) {
   std::vector<std::pair<std::string_view, std::string>> rows;
   rows.emplace_back("steps", fmt::format("{} ({:.2f} epochs)", report.steps, report.epochs));
+  if (report.skipped_steps > 0) rows.emplace_back("skipped steps", fmt::format("{}, not finite", report.skipped_steps));
   if (report.train_loss)
     rows.emplace_back("training loss", fmt::format("{:.6g} (last step)", *report.train_loss));
   if (report.eval_loss) rows.emplace_back("evaluation loss", fmt::format("{:.6g}", *report.eval_loss));

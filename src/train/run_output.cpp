@@ -137,7 +137,7 @@ void RunOutput::message(const std::string& text) {
 void RunOutput::step(const StepRecord& record) {
   const auto& config = worker_.compiled().config();
   if (metrics_ &&
-      (record.step % config.metrics.log_every_steps == 0 || record.step == worker_.total_steps())) {
+      (record.step % config.metrics.log_every_steps == 0 || record.step == worker_.total_steps() || record.skipped || record.spike)) {
     const double samples = static_cast<double>(config.trainer.global_batch);
     std::vector<NamedMetric> metrics = {{"loss", record.loss},
                                         {"learning_rate", record.learning_rate},
@@ -148,6 +148,9 @@ void RunOutput::step(const StepRecord& record) {
     if (record.step_ms > 0) metrics.emplace_back("samples_per_second", samples / record.step_ms * 1000);
     if (is_classifier(worker_.compiled().graph()) && record.count > 0)
       metrics.emplace_back("accuracy", record.correct / record.count);
+    if (record.skipped) metrics.emplace_back("skipped", 1);
+    if (record.spike && record.spike->loss_z) metrics.emplace_back("loss_z", *record.spike->loss_z);
+    if (record.spike && record.spike->norm_z) metrics.emplace_back("grad_norm_z", *record.spike->norm_z);
     metrics_->write(record.step, metrics);
   }
   progress_->update(record.step, fmt::format("loss {:.4f}", record.loss));

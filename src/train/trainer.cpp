@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cmath>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "lockstep/error.h"
 #include "train/initialize.h"
 #include "train/nonfinite.h"
@@ -18,7 +21,9 @@ Trainer::Trainer(Worker& worker, Communicator& world, TrainerEvents events, Trai
       events_(std::move(events)),
       options_(std::move(options)),
       config_(worker.compiled().config()),
-      checkpoints_(options_.output_directory, worker, events_.on_message) {}
+      checkpoints_(options_.output_directory, worker, events_.on_message),
+      replicas_(worker),
+      spikes_(config_.trainer.spike_threshold) {}
 
 void Trainer::prepare() {
   const auto& graph = worker_.compiled().graph();
@@ -53,8 +58,10 @@ TrainingOutcome Trainer::run() {
   }
   outcome_.stopped = step_ < total;
   if (worker_.has_eval_data() && config_.trainer.eval_at_end && !outcome_.stopped) evaluate();
+  require_equal_replicas();
   if (config_.checkpoint.at_end || outcome_.stopped) save_checkpoint();
   outcome_.steps = step_;
+  outcome_.skipped_steps = skipped_steps_;
   outcome_.epochs = static_cast<double>(step_) * static_cast<double>(config_.trainer.global_batch) /
                     static_cast<double>(worker_.train_data().size());
   return outcome_;
@@ -73,12 +80,19 @@ StepInputs Trainer::inputs_of(int64_t step) const {
 }
 
 void Trainer::train_one_step() {
-  const StepInputs inputs = inputs_of(step_);
+  StepInputs inputs = inputs_of(step_);
+  if (comparison_is_due()) inputs.state_hash = replicas_.hash();
   const double waited_before = worker_.data_wait_ms();
   worker_.run_step(inputs);
   const Verdict& verdict = worker_.verdict();
-  if (verdict.finite == 0 && config_.trainer.nonfinite != NonFinitePolicy::ignore) handle_nonfinite(inputs);
+  if (verdict.replicas_differ != 0) report_divergence();
+  if (inputs.state_hash != 0) equal_step_ = step_;
+  const bool skipped = verdict.finite == 0 && config_.trainer.nonfinite != NonFinitePolicy::ignore;
+  if (skipped) handle_nonfinite(inputs);
   ++step_;
+  auto spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
+  suspicious_ = spike.has_value();
+  if (spike && world_.rank() == 0) log_warning(spike->message);
   stop_ = verdict.stop_requested > 0;
   outcome_.train_loss = verdict.mean_loss();
   const auto complete = Clock::now();
@@ -93,17 +107,56 @@ void Trainer::train_one_step() {
                    .count = verdict.count,
                    .step_ms = step_ms,
                    .exposed_communication_ms = times.exposed_communication_ms.value_or(0),
-                   .data_wait_ms = worker_.data_wait_ms() - waited_before});
+                   .data_wait_ms = worker_.data_wait_ms() - waited_before,
+                   .skipped = skipped,
+                   .spike = std::move(spike)});
+}
+
+bool Trainer::comparison_is_due() const {
+  // What a flipped bit does to a loss often shows before the next check is due.
+  return compares_replicas() && equal_step_ != step_ &&
+         (equal_step_ < 0 || suspicious_ || step_ % config_.trainer.check_every_steps == 0);
+}
+
+void Trainer::require_equal_replicas() {
+  if (!compares_replicas() || equal_step_ == step_) return;
+  if (!replicas_.all_equal(world_)) report_divergence();
+  equal_step_ = step_;
+}
+
+void Trainer::report_divergence() {
+  std::string message = step_ == 0 ? "the replicas differ before the first step" : fmt::format("the replicas differ after step {}", step_);
+  if (equal_step_ >= 0) message += fmt::format("; they were equal after step {}", equal_step_);
+  throw CollectiveError(fmt::format("{}\n  {}\nGo on from the last checkpoint, which was compared before it was written: --resume auto.",
+                                    message, replicas_.locate(world_)),
+                        ExitCode::internal);
 }
 
 void Trainer::handle_nonfinite(const StepInputs& inputs) {
   const Verdict verdict = worker_.verdict();
+  // The damage of one rank's memory is no fault of the model's.
+  require_equal_replicas();
+  if (config_.trainer.nonfinite == NonFinitePolicy::skip) return skip_step(verdict);
   std::string message = fmt::format("step {}: loss {} and gradient norm {} are not both finite; parameters are as before this step",
                                     step_ + 1, verdict.mean_loss(), verdict.gradient_norm);
   if (config_.trainer.nonfinite == NonFinitePolicy::locate)
     message += "\n  first: " + locate_nonfinite(worker_, world_, inputs);
   throw CollectiveError(message + "\nLower optimizer.learning_rate, add warm-up or set trainer.clip_norm; check the data near this step.",
                         ExitCode::internal);
+}
+
+void Trainer::skip_step(const Verdict& verdict) {
+  ++skipped_steps_;
+  const std::string what = fmt::format("step {}: loss {} and gradient norm {} are not both finite", step_ + 1,
+                                       exact(verdict.mean_loss()), exact(verdict.gradient_norm));
+  if (skipped_steps_ >= config_.trainer.nonfinite_limit)
+    throw CollectiveError(fmt::format("{}; it is skipped step {}, and trainer.nonfinite_limit is {}\nLower optimizer.learning_rate, add "
+                                      "warm-up or set trainer.clip_norm; trainer.nonfinite: LOCATE names the layer where it begins.",
+                                      what, skipped_steps_, config_.trainer.nonfinite_limit),
+                          ExitCode::internal);
+  // The first three, then at powers of two.
+  if (world_.rank() == 0 && (skipped_steps_ <= 3 || std::has_single_bit(static_cast<uint64_t>(skipped_steps_))))
+    log_warning(fmt::format("{}; the step is skipped ({} so far)", what, skipped_steps_));
 }
 
 void Trainer::evaluate() {
@@ -124,6 +177,7 @@ void Trainer::evaluate() {
 
 void Trainer::save_checkpoint() {
   if (options_.output_directory.empty() || saved_step_ == step_) return;
+  require_equal_replicas();
   const std::string path = checkpoints_.save(world_, step_);
   saved_step_ = step_;
   if (events_.on_checkpoint) events_.on_checkpoint(step_, path);

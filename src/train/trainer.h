@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "observe/spike_detector.h"
+#include "train/divergence.h"
 #include "train/run_checkpoints.h"
 #include "train/worker.h"
 
@@ -22,6 +24,8 @@ struct StepRecord {
   double step_ms = 0;              ///< since the step before, reports included, evaluation and checkpoints not
   double exposed_communication_ms = 0;
   double data_wait_ms = 0;         ///< of this step, on this rank
+  bool skipped = false;            ///< not finite, and so not applied
+  std::optional<Spike> spike;      ///< where loss or norm stand out
 };
 
 struct EvaluationRecord {
@@ -47,6 +51,7 @@ struct TrainerRunOptions {
 struct TrainingOutcome {
   int64_t first_step = 0;          ///< 0, or where a checkpoint was resumed
   int64_t steps = 0;               ///< complete, from the beginning of the training
+  int64_t skipped_steps = 0;       ///< of these, not applied since they were not finite
   double epochs = 0;
   double train_loss = 0;           ///< of the last step
   std::optional<EvaluationRecord> evaluation;   ///< the last one
@@ -71,7 +76,14 @@ class Trainer {
  private:
   StepInputs inputs_of(int64_t step) const;
   void train_one_step();
+  /// Counts the step where the policy says so; otherwise throws.
   void handle_nonfinite(const StepInputs& inputs);
+  void skip_step(const Verdict& verdict);
+  bool compares_replicas() const { return world_.size() > 1 && config_.trainer.check_every_steps > 0; }
+  bool comparison_is_due() const;
+  /// COLLECTIVE: compares now what the steps so far have left, unless that is done already.
+  void require_equal_replicas();
+  [[noreturn]] void report_divergence();
   void evaluate();
   void save_checkpoint();
   void resume();
@@ -82,8 +94,13 @@ class Trainer {
   TrainerRunOptions options_;
   const RunConfig& config_;
   RunCheckpoints checkpoints_;
+  ReplicaComparison replicas_;
+  SpikeDetector spikes_;
   int64_t step_ = 0;               ///< steps complete
   int64_t saved_step_ = -1;
+  int64_t skipped_steps_ = 0;      ///< of all steps so far, those before a resume included
+  int64_t equal_step_ = -1;        ///< last step behind which the replicas were found equal
+  bool suspicious_ = false;        ///< the last step's loss or norm stands out
   Clock::time_point step_began_;
   TrainingOutcome outcome_;
   bool stop_ = false;

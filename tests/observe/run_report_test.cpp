@@ -11,6 +11,7 @@ namespace {
 RunReport full_report() {
   return {.steps = 500,
           .epochs = 2.5,
+          .skipped_steps = 3,
           .train_loss = 0.1,
           .eval_loss = 0.30000000000000004,
           .eval_accuracy = 0.9875,
@@ -33,7 +34,7 @@ RunReport full_report() {
 TEST(RunReport, IsOneLineOfJson) {
   EXPECT_EQ(
       to_json(full_report()),
-      R"({"steps":500,"epochs":2.5,"train_loss":0.1,"eval_loss":0.30000000000000004,"eval_accuracy":0.9875,)"
+      R"({"steps":500,"epochs":2.5,"skipped_steps":3,"train_loss":0.1,"eval_loss":0.30000000000000004,"eval_accuracy":0.9875,)"
       R"("samples_per_second":4290.5,"tokens_per_second":1000000,"step_ms":{"mean":2,"p50":1.75,"p99":4.5},)"
       R"("exposed_comm_ms":0.25,"data_wait_ms":0.125,"startup_ms":321,"peak_memory_bytes":1572864,)"
       R"("process_memory_bytes":104857600,"params_hash":"0123456789abcdef","state_hash":"000000000000000f",)"
@@ -46,7 +47,7 @@ TEST(RunReport, LeavesOutWhatThereIsNot) {
        {"train_loss", "eval_loss", "eval_accuracy", "samples_per_second", "tokens_per_second", "step_ms"}) {
     EXPECT_FALSE(json.contains(name)) << name;
   }
-  EXPECT_EQ(json.size(), 13u);
+  EXPECT_EQ(json.size(), 14u);
 }
 
 TEST(RunReport, WhatIsNotFiniteIsAText) {
@@ -58,6 +59,7 @@ TEST(RunReport, WhatIsNotFiniteIsAText) {
 TEST(RunReport, DescribesItselfAsATable) {
   EXPECT_EQ(describe(full_report()),
             "steps            500 (2.50 epochs)\n"
+            "skipped steps    3, not finite\n"
             "training loss    0.1 (last step)\n"
             "evaluation loss  0.3\n"
             "accuracy         98.75 %\n"

@@ -3,7 +3,9 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
+#include "train/model_state.h"
 #include "train/nonfinite.h"
 #include "train/thread_ranks.h"
 
@@ -114,6 +116,87 @@ TEST(NonFinite, IgnorePolicyUpdatesEvenWithClipping) {
 TEST(NonFinite, StopPolicyDoesNotReplay) {
   const auto failures = train_to_failure(2, {"trainer.nonfinite=STOP"});
   EXPECT_THAT(failures[1].message, AllOf(HasSubstr("not both finite"), Not(HasSubstr("first:"))));
+}
+
+constexpr const char* kBatchNorm = R"(
+format_version: 1
+model { lenet { image: 12 image: 12 image: 1 classes: 3 batch_norm: true } }
+data { synthetic { samples: 24 eval_samples: 6 classes: 3 shape: 12 shape: 12 shape: 1 } }
+trainer { steps: 6 global_batch: 8 virtual_replicas: 4 seed: 3 eval_at_end: false nonfinite: SKIP check_every_steps: 1 }
+optimizer { learning_rate: 0.05 adam {} }
+parallel { reduction: REPRODUCIBLE }
+)";
+
+struct SkippingRun {
+  std::vector<StepRecord> records;
+  std::vector<std::vector<uint64_t>> hashes;   ///< of every tensor, after each step, parameters as they were trained
+  TrainingOutcome outcome;
+};
+
+/// Trains with one weight not a number during steps 3 and 5 of 6, on every rank; rank 0's view.
+SkippingRun train_with_bad_steps(int ranks, const std::vector<std::string>& overrides = {}) {
+  const RunConfig config = parse_run_config(kBatchNorm, "test", overrides);
+  std::vector<SkippingRun> runs(static_cast<size_t>(ranks));
+  run_ranks(ranks, [&](int rank, Communicator& world) {
+    auto& run = runs[static_cast<size_t>(rank)];
+    Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
+    worker.connect(world);
+    float& weight = worker.parameter_data(0)[1];
+    float good = 0;
+    TrainerEvents events;
+    events.on_step = [&](const StepRecord& record) {
+      if (std::isnan(weight)) weight = good;
+      run.records.push_back(record);
+      auto& hashes = run.hashes.emplace_back();
+      for (const auto& [name, hash] : tensor_hashes(worker)) hashes.push_back(hash);
+      if (record.step == 2 || record.step == 4) {
+        good = weight;
+        weight = std::numeric_limits<float>::quiet_NaN();
+      }
+    };
+    Trainer trainer(worker, world, events, {});
+    trainer.prepare();
+    run.outcome = trainer.run();
+  });
+  return runs[0];
+}
+
+TEST(NonFinite, SkipPolicyLeavesEverythingAsItWasCountsAndGoesOn) {
+  const SkippingRun run = train_with_bad_steps(2);
+  ASSERT_EQ(run.records.size(), 6u);
+  for (const auto& record : run.records) {
+    const bool bad = record.step == 3 || record.step == 5;
+    EXPECT_EQ(record.skipped, bad) << record.step;
+    EXPECT_EQ(std::isfinite(record.loss), !bad) << record.step;
+    if (record.step == 1) continue;
+    const auto& now = run.hashes[static_cast<size_t>(record.step - 1)];
+    const auto& before = run.hashes[static_cast<size_t>(record.step - 2)];
+    // Weights, the running statistics of batch normalization, and Adam's moments.
+    for (size_t t = 0; t < now.size(); ++t) EXPECT_EQ(now[t] == before[t], bad) << "step " << record.step << ", tensor " << t;
+  }
+  EXPECT_EQ(run.outcome.steps, 6);
+  EXPECT_EQ(run.outcome.skipped_steps, 2);
+}
+
+TEST(NonFinite, SkippedStepsHaveTheSameBitsOnAnyNumberOfWorkers) {
+  const SkippingRun one = train_with_bad_steps(1);
+  for (const int ranks : {2, 4}) {
+    const SkippingRun run = train_with_bad_steps(ranks);
+    EXPECT_EQ(run.hashes, one.hashes) << ranks;
+    EXPECT_EQ(run.outcome.skipped_steps, 2);
+  }
+}
+
+TEST(NonFinite, SkipPolicyEndsAtTheLimitWithTheCount) {
+  EXPECT_EQ(train_with_bad_steps(1, {"trainer.nonfinite_limit=3"}).outcome.skipped_steps, 2);
+  const auto failures = train_to_failure(2, {"trainer.nonfinite=SKIP", "trainer.nonfinite_limit=3", "trainer.steps=20"});
+  const auto located = train_to_failure(2, {});
+  EXPECT_EQ(failures[1].code, ExitCode::internal);
+  EXPECT_EQ(failures[1].step, located[1].step + 2);   // what overflows once, overflows in every step
+  EXPECT_THAT(failures[1].message, AllOf(HasSubstr("it is skipped step 3, and trainer.nonfinite_limit is 3"), HasSubstr("learning_rate"),
+                                         HasSubstr("step " + std::to_string(failures[1].step + 1) + ": loss ")));
+  EXPECT_EQ(failures[1].message, failures[0].message);
+  EXPECT_EQ(failures[1].parameter, located[1].parameter);
 }
 
 TEST(NonFinite, IgnorePolicyTrainsOn) {
