@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <exception>
+#include <mutex>
+
 #include "lockstep/error.h"
 #include "step/executor.h"
 
@@ -11,6 +14,9 @@ constexpr std::chrono::hours kForever{24 * 365};
 
 /// Issues the whole iteration at once: for each instruction, its stream waits for the events of what it depends on,
 /// does the work and records an event. On the asynchronous CPU device the work itself runs on the lane's thread.
+///
+/// The first lane that fails aborts the program's communicators, so that no other lane waits for peers that will not
+/// come; what those lanes then throw follows from it, and only the first error leaves.
 class StreamExecutor : public Executor {
  public:
   StreamExecutor(const Program& program, const ExecutionContext& context, const ExecutorOptions& options, Device& device,
@@ -19,7 +25,8 @@ class StreamExecutor : public Executor {
         options_(options),
         immediate_device_(make_cpu_device()),
         immediate_(immediate_device_->create_stream("lane")),
-        actions_(make_actions(program, context, observer)) {
+        actions_(make_actions(program, context, observer)),
+        communicators_(context.communicators) {
     for (const auto& lane : program.lanes) streams_.push_back(device.create_stream(lane.name));
     for (size_t i = 0; i < program.instructions.size(); ++i)
       for (auto& set : events_) set.push_back(device.create_event());
@@ -42,8 +49,17 @@ class StreamExecutor : public Executor {
       stream.launch([this, i, inputs = &inputs_[parity_]] { execute(static_cast<int>(i), *inputs); });
       stream.record(*events[i]);
     }
-    for (auto& stream : streams_) stream->synchronize();
+    std::exception_ptr error;
+    for (auto& stream : streams_) {
+      try {
+        stream->synchronize();
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    }
     parity_ = 1 - parity_;
+    if (first_error_) error = first_error_;   // every lane is idle: nobody writes it now
+    if (error) std::rethrow_exception(error);
   }
 
   IterationTimes last_times() const override { return {}; }
@@ -64,8 +80,21 @@ class StreamExecutor : public Executor {
       if (action.finish) action.finish();
       report(Activity::idle);
     } catch (const Error& error) {
-      throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, describe(program_, index)), error.code());
+      const Error named(fmt::format("{} (rank {}, {})", error.what(), program_.rank, describe(program_, index)), error.code());
+      abandon(std::make_exception_ptr(named), named.what());
+      throw named;
+    } catch (const std::exception& error) {
+      abandon(std::current_exception(), error.what());
+      throw;
     }
+  }
+
+  void abandon(const std::exception_ptr& error, const char* reason) {
+    std::lock_guard lock(mutex_);
+    if (first_error_) return;
+    first_error_ = error;
+    for (Communicator* communicator : communicators_)
+      if (communicator != nullptr) communicator->abort(reason);
   }
 
   const Program& program_;
@@ -73,6 +102,9 @@ class StreamExecutor : public Executor {
   std::unique_ptr<Device> immediate_device_;
   std::unique_ptr<Stream> immediate_;
   std::vector<Action> actions_;
+  std::vector<Communicator*> communicators_;
+  std::mutex mutex_;                   // guards first_error_
+  std::exception_ptr first_error_;
   std::vector<std::unique_ptr<Event>> events_[2];   // by parity of the iteration
   StepInputs inputs_[2];
   int parity_ = 0;

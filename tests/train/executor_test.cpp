@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "train/program_rank.h"
 #include "train/thread_ranks.h"
 
 namespace lockstep {
@@ -20,6 +21,8 @@ optimizer { learning_rate: 0.1 sgd {} }
 parallel { reduction: REPRODUCIBLE }
 )";
 
+RunConfig config() { return parse_run_config(kConfig, "test", {}); }
+
 class BrokenBatches : public BatchSource {
  public:
   void load(uint64_t, int64_t, std::span<const Tensor>) override { throw DataError("images.gz is cut short"); }
@@ -30,33 +33,12 @@ class EmptyBatches : public BatchSource {
   void load(uint64_t, int64_t, std::span<const Tensor>) override {}
 };
 
-/// One rank's step program on its own, with a given source of batches and communicator.
-struct Rank {
-  Rank(int rank, int ranks, BatchSource& batches, Communicator& world)
-      : run(parse_run_config(kConfig, "test", {}), ranks),
-        programs(run.compile(rank)),
-        device(make_cpu_device()),
-        memory(*device, std::span(&programs.step_plan, 1)),
-        agree(world.split(0, rank)),
-        reduce(world.split(0, rank)),
-        context{.graph = run.graph(), .partition = run.partition(), .code = run.training_code(), .memory = memory,
-                .optimizer = run.config().optimizer, .leaves_by_rank = {2, 2}, .first_samples = {0, 2, 4, 6}, .batches = &batches,
-                .snapshot = {}, .communicators = {agree.get(), reduce.get()}} {}
-
-  CompiledRun run;
-  CompiledRun::RankPrograms programs;
-  std::unique_ptr<Device> device;
-  ProgramMemory memory;
-  std::unique_ptr<Communicator> agree, reduce;
-  ExecutionContext context;
-};
-
 TEST(InlineExecutor, ASilentPeerEndsTheStepNamingWhatWaits) {
   std::string message;
   ExitCode code = ExitCode::done;
   run_ranks(2, [&](int rank, Communicator& world) {
     EmptyBatches batches;
-    Rank self(rank, 2, batches, world);
+    ProgramRank self(config(), rank, batches, world);
     if (rank == 1) return;   // never steps
     auto executor = make_inline_executor(self.programs.step, self.context, {.communication_timeout = std::chrono::milliseconds(100)});
     try {
@@ -73,7 +55,7 @@ TEST(InlineExecutor, ASilentPeerEndsTheStepNamingWhatWaits) {
 TEST(InlineExecutor, ErrorsCarryTheInstructionAndKeepTheirExitCode) {
   run_ranks(1, [&](int, Communicator& world) {
     BrokenBatches batches;
-    Rank self(0, 1, batches, world);
+    ProgramRank self(config(), 0, batches, world);
     auto executor = make_inline_executor(self.programs.step, self.context, {});
     try {
       executor->run({});
@@ -88,7 +70,7 @@ TEST(InlineExecutor, ErrorsCarryTheInstructionAndKeepTheirExitCode) {
 TEST(InlineExecutor, RunsManyIterationsWithoutAllocatingOnTheDevice) {
   run_ranks(2, [&](int rank, Communicator& world) {
     EmptyBatches batches;
-    Rank self(rank, 2, batches, world);
+    ProgramRank self(config(), rank, batches, world);
     auto executor = make_inline_executor(self.programs.step, self.context, {});
     const int64_t before = self.device->memory_use().allocations;
     for (int i = 0; i < 20; ++i) executor->run({});

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "step/program.h"
+
+namespace lockstep {
+
+/// A link whose time is counted, not measured. Communications that ranks start are held until the link has carried
+/// them: `latency` ticks after they begin, plus a tick for every `bytes_per_tick`, one after the other. The clock stands
+/// still while anything else can go on: it moves to the next arrival once every rank has started all that the program's
+/// partial order allows without it. So what overlaps what is a matter of order alone, the same in every run.
+///
+/// REQUIRES: operation n of a group on one rank meets operation n on all others, as in data-parallel programs.
+struct LinkSpeed {
+  int64_t latency = 1;
+  int64_t bytes_per_tick = 1;
+};
+
+class ModelledLink {
+ public:
+  /// `issues_in_order`: a rank's communications start in program order over all lanes (as the inline executor has it).
+  ModelledLink(std::vector<Program> programs, const LinkSpeed& speed, bool issues_in_order);
+
+  /// A communicator whose operations wait for the link.
+  std::unique_ptr<Communicator> attach(int group, std::unique_ptr<Communicator> inner);
+  /// To be called by the rank's executor before each instruction.
+  void started(int rank, int instruction);
+  /// Blocks the rank until the link is ready for its next iteration.
+  void begin_iteration(int rank);
+
+  /// Carries everything of `iterations` iterations; on a thread of its own. Ends early, with everybody released, where
+  /// the ranks do not do what the partial order allows.
+  void carry(int iterations);
+
+  /// What went wrong, or "".
+  std::string complaint() const;
+  /// The clock when an instruction of a rank started, in the last iteration, which begins at 0.
+  std::vector<int64_t> start_times(int rank) const;
+
+  /// For attached communicators.
+  bool has_arrived(int group, int64_t operation) const;
+  bool wait_for_arrival(int group, int64_t operation, Deadline deadline);
+  void give_up() noexcept;
+
+ private:
+  struct Rank {
+    std::vector<bool> started;
+    std::vector<int64_t> times;
+    int iterations_begun = 0;
+  };
+
+  bool is_done(int rank, int instruction) const;
+  bool may_start(int rank, int instruction, const std::vector<bool>& started) const;
+  std::vector<bool> allowed(int rank) const;
+  bool await_all_that_may_run(std::unique_lock<std::mutex>& lock);
+  bool all_have_reached(size_t group, int64_t operation) const;
+  void complain(const std::string& what);
+  int64_t arrival_time(int group, int64_t operation);
+
+  std::vector<Program> programs_;
+  LinkSpeed speed_;
+  bool issues_in_order_;
+  std::vector<std::vector<std::vector<int>>> operations_;   // rank, group -> instructions
+
+  mutable std::mutex mutex_;   // guards everything below
+  std::condition_variable changed_;
+  std::vector<Rank> ranks_;
+  std::vector<int64_t> carried_;        // by group, over all iterations
+  std::vector<int64_t> before_;         // by group: of them, in earlier iterations
+  std::map<std::pair<int, int64_t>, int64_t> due_;
+  int64_t clock_ = 0, busy_until_ = 0;
+  int iteration_ = -1;
+  bool given_up_ = false;
+  std::string complaint_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,224 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <future>
+#include <thread>
+
+#include "train/modelled_link.h"
+#include "train/program_rank.h"
+#include "train/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::Gt;
+using testing::HasSubstr;
+
+// Three layers, a bucket each.
+constexpr const char* kConfig = R"(
+format_version: 1
+model { mlp { image: 4 image: 4 image: 1 hidden: 8 hidden: 8 classes: 3 } }
+data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
+trainer { steps: 5 global_batch: 12 virtual_replicas: 6 }
+optimizer { learning_rate: 0.1 sgd {} }
+parallel { bucket_bytes: 1 }
+)";
+
+enum class Lanes { inline_executor, streams };
+
+struct Layout {
+  int ranks;
+  bool shared_memory;
+  std::vector<std::string> overrides;
+};
+
+/// What two steps of a layout leave: the ticks at which rank 0's instructions started in the second, and its parameters.
+struct Outcome {
+  Program program;
+  std::vector<int64_t> times;
+  std::vector<std::vector<float>> parameters;
+  std::string complaint;
+
+  std::vector<int64_t> times_of(InstructionKind kind) const {
+    std::vector<int64_t> found;
+    for (size_t i = 0; i < times.size(); ++i)
+      if (program.instructions[i].kind == kind) found.push_back(times[i]);
+    return found;
+  }
+};
+
+std::unique_ptr<Executor> make_executor(ProgramRank& self, Lanes lanes, Device& streams, const ExecutorOptions& options) {
+  return lanes == Lanes::streams ? make_stream_executor(self.programs.step, self.context, options, streams)
+                                 : make_inline_executor(self.programs.step, self.context, options);
+}
+
+/// `believed`: changes what the link takes the programs for.
+Outcome run_over_link(const Layout& layout, Lanes lanes, const LinkSpeed& speed, const AsyncCpuOptions& streams = {},
+                      const std::function<void(Program&)>& believed = {}) {
+  const RunConfig config = parse_run_config(kConfig, "test", layout.overrides);
+  const CompiledRun compiled(config, layout.ranks, layout.shared_memory);
+  std::vector<Program> programs;
+  for (int rank = 0; rank < layout.ranks; ++rank) {
+    programs.push_back(compiled.compile(rank).step);
+    if (believed) believed(programs.back());
+  }
+  Outcome outcome{programs[0], {}, {}, {}};
+  ModelledLink link(std::move(programs), speed, lanes == Lanes::inline_executor);
+  std::thread carrier([&] { link.carry(2); });
+  std::string error;
+  try {
+    run_ranks(layout.ranks, [&](int rank, Communicator& world) {
+      try {
+        NumberedBatches batches;
+        ProgramRank self(config, rank, batches, world, layout.shared_memory,
+                         [&](int group, auto inner) { return link.attach(group, std::move(inner)); });
+        const auto device = make_async_cpu_device(streams);
+        const auto executor = make_executor(self, lanes, *device, {.before = [&, rank](int i) { link.started(rank, i); }});
+        for (uint64_t k = 0; k < 2; ++k) {
+          link.begin_iteration(rank);
+          executor->run({.constants = {.step = k, .learning_rate = 0.125}, .iteration = k});
+        }
+        if (rank == 0) outcome.parameters = self.parameters();
+      } catch (...) {
+        link.give_up();
+        throw;
+      }
+    });
+  } catch (const std::exception& failure) {
+    error = failure.what();
+  }
+  carrier.join();
+  EXPECT_EQ(error, "");
+  outcome.complaint = link.complaint();
+  outcome.times = link.start_times(0);
+  return outcome;
+}
+
+const Lanes kBoth[] = {Lanes::inline_executor, Lanes::streams};
+const Layout kLibrary{2, false, {"parallel.algorithm=LIBRARY"}};
+
+// Latency 10, 100 bytes a tick. The agreement (2 records of 40 bytes) is on the link from 0 to 11; buckets of (8 x 3 + 3),
+// (8 x 8 + 8) and (16 x 8 + 8) floats, each entry rounded up to 64 bytes (192, 320 and 576), follow until 23, 37 and 53.
+//
+//     tick      0                          11      23      37      53
+//     compute   F0 F1 F2 F3 B3 B2 B1                               N U3 U2 U1
+//     agree     [---------- A -----------]
+//     reduce                             [-- R3 --][- R2 -][- R1 -]
+TEST(Overlap, TheBackwardPassGoesOnWhileBucketsAreUnderWay) {
+  for (const Lanes lanes : kBoth) {
+    const Outcome outcome = run_over_link(kLibrary, lanes, {.latency = 10, .bytes_per_tick = 100});
+    EXPECT_EQ(outcome.complaint, "");
+    EXPECT_THAT(outcome.times_of(InstructionKind::load), ElementsAre(0));
+    EXPECT_THAT(outcome.times_of(InstructionKind::forward), ElementsAre(0, 0, 0, 0));
+    EXPECT_THAT(outcome.times_of(InstructionKind::agree), ElementsAre(0));
+    EXPECT_THAT(outcome.times_of(InstructionKind::backward), ElementsAre(0, 0, 0));
+    EXPECT_THAT(outcome.times_of(InstructionKind::all_reduce), ElementsAre(0, 23, 37));
+    EXPECT_THAT(outcome.times_of(InstructionKind::norm), ElementsAre(53));
+    EXPECT_THAT(outcome.times_of(InstructionKind::update), ElementsAre(53, 53, 53));
+  }
+}
+
+TEST(Overlap, BucketsAreUpdatedAsTheyLand) {
+  Layout layout = kLibrary;
+  layout.overrides.push_back("trainer.nonfinite=IGNORE");
+  for (const Lanes lanes : kBoth) {
+    const Outcome outcome = run_over_link(layout, lanes, {.latency = 10, .bytes_per_tick = 100});
+    EXPECT_EQ(outcome.complaint, "");
+    EXPECT_THAT(outcome.times_of(InstructionKind::all_reduce), ElementsAre(0, 23, 37));
+    EXPECT_THAT(outcome.times_of(InstructionKind::update), ElementsAre(23, 37, 53));
+    EXPECT_THAT(outcome.times_of(InstructionKind::norm), ElementsAre(53));
+  }
+}
+
+/// Every way of summing gradients, on 2 and 3 workers.
+std::vector<Layout> layouts() {
+  std::vector<Layout> list;
+  for (const int ranks : {2, 3}) {
+    for (const char* algorithm : {"LIBRARY", "RING", "SHARED_MEMORY"})
+      list.push_back({ranks, true, {"parallel.reduction=FAST", std::string("parallel.algorithm=") + algorithm}});
+    list.push_back({ranks, false, {"parallel.reduction=REPRODUCIBLE", "trainer.micro_batch=1"}});
+    list.push_back({ranks, true, {"parallel.reduction=REPRODUCIBLE", "trainer.virtual_replicas=" + std::to_string(2 * ranks)}});
+    list.push_back({ranks, false, {"parallel.reduction=REPRODUCIBLE", "trainer.nonfinite=IGNORE", "trainer.virtual_replicas=4"}});
+  }
+  return list;
+}
+
+TEST(Overlap, NoComputationBeforeTheUpdatesWaitsForTheLink) {
+  for (const Layout& layout : layouts())
+    for (const Lanes lanes : kBoth) {
+      const Outcome outcome = run_over_link(layout, lanes, {.latency = 1000, .bytes_per_tick = 1});
+      EXPECT_EQ(outcome.complaint, "") << testing::PrintToString(layout.overrides);
+      EXPECT_THAT(outcome.times_of(InstructionKind::load), Each(0));
+      EXPECT_THAT(outcome.times_of(InstructionKind::forward), Each(0));
+      EXPECT_THAT(outcome.times_of(InstructionKind::backward), Each(0));
+      EXPECT_THAT(outcome.times_of(InstructionKind::update), Each(Gt(1000)));
+    }
+}
+
+TEST(Overlap, NeitherTheLinkNorDelaysChangeABit) {
+  for (const Layout& layout : layouts()) {
+    const Outcome plain = run_over_link(layout, Lanes::inline_executor, {.latency = 0, .bytes_per_tick = 1 << 30});
+    EXPECT_NE(plain.parameters, std::vector<std::vector<float>>());
+    for (const uint64_t seed : {1, 2, 3}) {
+      const AsyncCpuOptions delays{.jitter_seed = seed, .max_jitter_us = 100};
+      const Outcome delayed = run_over_link(layout, Lanes::streams, {.latency = 7, .bytes_per_tick = static_cast<int64_t>(seed)}, delays);
+      EXPECT_EQ(delayed.complaint, "") << testing::PrintToString(layout.overrides);
+      EXPECT_EQ(delayed.parameters, plain.parameters) << testing::PrintToString(layout.overrides) << ", seed " << seed;
+    }
+  }
+}
+
+int index_of(const Program& program, InstructionKind kind, int segment) {
+  for (size_t i = 0; i < program.instructions.size(); ++i)
+    if (program.instructions[i].kind == kind && program.instructions[i].segment == segment) return static_cast<int>(i);
+  ADD_FAILURE() << "no " << name_of(kind) << " of segment " << segment;
+  return 0;
+}
+
+TEST(Overlap, TheLinkNoticesWhatStartsTooEarly) {
+  for (const Lanes lanes : kBoth) {
+    const Outcome outcome = run_over_link(kLibrary, lanes, {.latency = 10, .bytes_per_tick = 100}, {}, [](Program& program) {
+      const int reduction = index_of(program, InstructionKind::all_reduce, 3);
+      program.instructions[static_cast<size_t>(index_of(program, InstructionKind::backward, 2))].after.push_back({reduction, 0});
+    });
+    EXPECT_THAT(outcome.complaint, AllOf(HasSubstr("(backward, lane compute, segment 2, "),
+                                          HasSubstr("started before what it depends on was complete")));
+  }
+}
+
+TEST(Overlap, AReductionStartsBeforeTheNextBackwardPass) {
+  // On streams the backward pass of bucket 2 does not begin until the reduction of bucket 3 has: it needs no more than
+  // the bucket itself.
+  const RunConfig config = parse_run_config(kConfig, "test", kLibrary.overrides);
+  run_ranks(2, [&](int rank, Communicator& world) {
+    NumberedBatches batches;
+    ProgramRank self(config, rank, batches, world);
+    const Program& step = self.programs.step;
+    const int reduction = index_of(step, InstructionKind::all_reduce, 3), backward = index_of(step, InstructionKind::backward, 2);
+    std::promise<void> reducing;
+    const auto device = make_async_cpu_device({});
+    const auto executor = make_stream_executor(step, self.context, {.before = [&](int i) {
+      if (i == reduction) reducing.set_value();
+      if (i == backward) reducing.get_future().wait();
+    }}, *device);
+    executor->run({});
+  });
+  // On one thread it is in the order of starts.
+  run_ranks(2, [&](int rank, Communicator& world) {
+    NumberedBatches batches;
+    ProgramRank self(config, rank, batches, world);
+    const Program& step = self.programs.step;
+    std::vector<int> order;
+    const auto executor = make_inline_executor(step, self.context, {.before = [&](int i) { order.push_back(i); }});
+    executor->run({});
+    const auto place = [&](int i) { return std::find(order.begin(), order.end(), i) - order.begin(); };
+    EXPECT_LT(place(index_of(step, InstructionKind::all_reduce, 3)), place(index_of(step, InstructionKind::backward, 2)));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
