@@ -97,7 +97,13 @@ std::string CheckpointWriter::commit(Manifest manifest) {
   if (replaces) files_.rename(final_path_, previous);
   files_.rename(temporary_path_, final_path_);
   files_.sync_directory(directory_);
-  if (replaces) delete_checkpoint(previous, files_);
+  if (replaces) {
+    try {
+      delete_checkpoint(previous, files_);
+    } catch (const IoError&) {
+      // The new one is there and durable; the next writer's begin() tries again, and reports it.
+    }
+  }
   return final_path_;
 }
 
@@ -154,11 +160,11 @@ void CheckpointWriter::abandon() noexcept {
   }
 }
 
-void prune_checkpoints(const std::string& directory, int keep, int64_t newest_step, FileSystem& files) {
+void CheckpointWriter::prune(int keep) {
   if (keep <= 0) return;
   int kept = 0;
-  for (const auto& found : find_checkpoints(directory)) {
-    if (found.step > newest_step) continue;
+  for (const auto& found : find_checkpoints(directory_)) {
+    if (found.step > step_ || found.path.ends_with(kPreviousSuffix)) continue;
     try {
       read_manifest(found.path);
     } catch (const Error&) {
@@ -167,30 +173,8 @@ void prune_checkpoints(const std::string& directory, int keep, int64_t newest_st
     if (kept < keep)
       ++kept;
     else
-      delete_checkpoint(found.path, files);
+      delete_checkpoint(found.path, files_);
   }
-}
-
-std::string write_checkpoint(const std::string& directory, const Manifest& manifest,
-                             std::span<const NamedTensor> parameters, std::span<const NamedTensor> state,
-                             int keep, FileSystem& files) {
-  CheckpointWriter writer(directory, manifest.step, files);
-  std::string path;
-  try {
-    int64_t expected_bytes = 0;
-    for (const auto tensors : {parameters, state})
-      for (const auto& tensor : tensors) expected_bytes += tensor.size_bytes();
-    writer.begin(expected_bytes);
-    Manifest complete = manifest;
-    complete.files.push_back(writer.write_shard(FileKind::model, 1, 1, parameters));
-    complete.files.push_back(writer.write_shard(FileKind::optimizer, 1, 1, state));
-    path = writer.commit(std::move(complete));
-  } catch (...) {
-    writer.abandon();
-    throw;
-  }
-  prune_checkpoints(directory, keep, manifest.step, files);
-  return path;
 }
 
 }  // namespace lockstep

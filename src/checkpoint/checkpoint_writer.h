@@ -31,8 +31,12 @@ class CheckpointWriter {
   FileRecord write_shard(FileKind kind, int index, int count, std::span<const NamedTensor> tensors);
   /// Makes the checkpoint visible. `manifest.files` holds the records of all shards; commit adds the model's
   /// index in the form that other programs read (model.safetensors.index.json). Returns the checkpoint's
-  /// path.
+  /// path. Where it throws, the checkpoint is complete or invisible all the same.
   std::string commit(Manifest manifest);
+  /// Deletes all but the newest `keep` complete checkpoints (0: keeps all) up to the one just committed,
+  /// which is never deleted. Those of later steps belong to a run that was resumed further back: they are
+  /// left alone, as are damaged ones, which a person should see.
+  void prune(int keep);
   /// After a failure: removes the temporary folder as far as that is possible.
   void abandon() noexcept;
 
@@ -47,17 +51,5 @@ class CheckpointWriter {
   FileSystem& files_;
   std::string final_path_, temporary_path_;
 };
-
-/// Deletes all but the newest `keep` complete checkpoints (0: keeps all) up to `newest_step`, the one just
-/// committed, which is never deleted. Those of later steps belong to a run that was resumed further back:
-/// they are left alone, as are damaged ones, which a person should see.
-void prune_checkpoints(const std::string& directory, int keep, int64_t newest_step,
-                       FileSystem& files = posix_file_system());
-
-/// All of it by one process: begin, one shard of each kind, commit, prune. Abandons the temporary folder on
-/// failure. Returns the checkpoint's path.
-std::string write_checkpoint(const std::string& directory, const Manifest& manifest,
-                             std::span<const NamedTensor> parameters, std::span<const NamedTensor> state,
-                             int keep, FileSystem& files = posix_file_system());
 
 }  // namespace lockstep

@@ -21,13 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const char* action, const std::string& path, int error) {
-  std::string message = fmt::format("cannot {} {}: {}", action, path, std::strerror(error));
-  struct statvfs disk {};
-  if ((error == ENOSPC || error == EDQUOT) && statvfs(fs::path(path).parent_path().c_str(), &disk) == 0)
-    message += fmt::format(
-        " ({} free there); free some space, keep fewer checkpoints, or choose another output folder",
-        human_bytes(static_cast<int64_t>(disk.f_bavail * disk.f_frsize)));
-  throw IoError(message);
+  throw_io_error(action, path, path, error);
 }
 
 class PosixFile : public WritableFile {
@@ -86,7 +80,8 @@ class PosixFileSystem : public FileSystem {
     if (error != 0 && error != EINVAL && error != ENOTSUP) fail("sync the folder", path, error);
   }
   void rename(const std::string& from, const std::string& to) override {
-    if (std::rename(from.c_str(), to.c_str()) != 0) fail("rename", fmt::format("{} to {}", from, to), errno);
+    if (std::rename(from.c_str(), to.c_str()) != 0)
+      throw_io_error("rename", fmt::format("{} to {}", from, to), to, errno);
   }
   void remove_all(const std::string& path) override {
     std::error_code error;
@@ -101,6 +96,20 @@ class PosixFileSystem : public FileSystem {
 };
 
 }  // namespace
+
+void throw_io_error(std::string_view action, const std::string& what, const std::string& path, int error) {
+  std::string message = fmt::format("cannot {} {}: {}", action, what, std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) {
+    fs::path folder(path);
+    struct statvfs disk {};
+    while (statvfs(folder.empty() ? "." : folder.c_str(), &disk) != 0 && folder.has_relative_path())
+      folder = folder.parent_path();  // what could not be made is not there to be asked
+    message += fmt::format(
+        " ({} free there); free some space, keep fewer checkpoints, or choose another output folder",
+        human_bytes(static_cast<int64_t>(disk.f_bavail * disk.f_frsize)));
+  }
+  throw IoError(message);
+}
 
 FileSystem& posix_file_system() {
   static PosixFileSystem file_system;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -35,6 +36,11 @@ class FileSystem {
 
 /// The real one. Stateless.
 FileSystem& posix_file_system();
+
+/// Throws the IoError of an operation that failed with `error` (an errno): "cannot <action> <what>:
+/// <reason>", and where the disk is full what is free at `path` and what to do.
+[[noreturn]] void throw_io_error(std::string_view action, const std::string& what, const std::string& path,
+                                 int error);
 
 /// Names within a folder, sorted. Throws IoError.
 std::vector<std::string> list_directory(const std::string& path);

@@ -117,6 +117,10 @@ Manifest manifest_from(const Json& json) {
   manifest.arithmetic_fingerprint = json.at("arithmetic_fingerprint").get<std::string>();
   manifest.params_hash = from_hex(json.at("params_hash"), 16);
   manifest.state_hash = from_hex(json.at("state_hash"), 16);
+  // Fields that earlier builds of this version did not write yet.
+  if (json.contains("pending_evaluation"))
+    manifest.pending_evaluation = json.at("pending_evaluation").get<bool>();
+  if (json.contains("skipped_steps")) manifest.skipped_steps = count_from(json.at("skipped_steps"));
   for (const auto& file : json.at("files")) manifest.files.push_back(record_from(file));
   return manifest;
 }
@@ -148,6 +152,8 @@ std::string to_text(const Manifest& manifest) {
             {"arithmetic_fingerprint", manifest.arithmetic_fingerprint},
             {"params_hash", to_hex(manifest.params_hash)},
             {"state_hash", to_hex(manifest.state_hash)},
+            {"pending_evaluation", manifest.pending_evaluation},
+            {"skipped_steps", manifest.skipped_steps},
             {"files", files}};
   // Replacing bad UTF-8 before hashing: the hash is that of what a reader will see.
   json = Json::parse(json.dump(-1, ' ', false, Json::error_handler_t::replace));

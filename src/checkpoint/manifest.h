@@ -44,6 +44,8 @@ struct Manifest {
   uint64_t dataset_identity = 0;
   std::string arithmetic_fingerprint;
   uint64_t params_hash = 0, state_hash = 0;
+  bool pending_evaluation = false;  ///< one was due behind this step, and is not done
+  int64_t skipped_steps = 0;  ///< of `step`, those that updated nothing, their gradients not being finite
   std::vector<FileRecord> files;
   bool operator==(const Manifest&) const = default;
 };

@@ -178,8 +178,23 @@ TEST(Checkpoint, AFolderUnderAnotherNameIsStillACheckpoint) {
               HasSubstr("step 9"));
 }
 
-class Damage : public ::testing::Test {
+/// In how many shards the parameters lie.
+class Damage : public ::testing::TestWithParam<int> {
  protected:
+  std::string save_in_shards() {
+    CheckpointWriter writer(folder_.path(), 1);
+    writer.begin();
+    Manifest manifest = state_.manifest(1);
+    const auto parameters = state_.parameters();
+    const size_t each = parameters.size() / static_cast<size_t>(GetParam());
+    for (int shard = 0; shard < GetParam(); ++shard)
+      manifest.files.push_back(
+          writer.write_shard(FileKind::model, shard + 1, GetParam(),
+                             std::span(parameters).subspan(static_cast<size_t>(shard) * each, each)));
+    manifest.files.push_back(writer.write_shard(FileKind::optimizer, 1, 1, state_.state()));
+    return writer.commit(std::move(manifest));
+  }
+
   /// True where the checkpoint was accepted; it must then be the one that was saved.
   bool accepted() {
     try {
@@ -193,11 +208,12 @@ class Damage : public ::testing::Test {
   }
   TemporaryDirectory folder_;
   SmallState state_{4};
-  std::string path_ = save(folder_.path(), 1, state_);
+  std::string path_ = save_in_shards();
   Manifest manifest_ = read_manifest(path_);
 };
+INSTANTIATE_TEST_SUITE_P(Shards, Damage, ::testing::Values(1, 2));
 
-TEST_F(Damage, NoTruncationIsAccepted) {
+TEST_P(Damage, NoTruncationIsAccepted) {
   for (const auto& name : list_directory(path_)) {
     const std::string file = path_ + "/" + name;
     const Bytes bytes = read_file(file);
@@ -211,7 +227,7 @@ TEST_F(Damage, NoTruncationIsAccepted) {
   EXPECT_TRUE(accepted());
 }
 
-TEST_F(Damage, NoBitFlipIsAcceptedWithOtherContent) {
+TEST_P(Damage, NoBitFlipIsAcceptedWithOtherContent) {
   for (const auto& name : list_directory(path_)) {
     const std::string file = path_ + "/" + name;
     const Bytes bytes = read_file(file);
@@ -230,7 +246,7 @@ TEST_F(Damage, NoBitFlipIsAcceptedWithOtherContent) {
   }
 }
 
-TEST_F(Damage, FilesThatGrewOrVanishedAreRefused) {
+TEST_P(Damage, FilesThatGrewOrVanishedAreRefused) {
   for (const auto& name : list_directory(path_)) {
     const std::string file = path_ + "/" + name;
     const Bytes bytes = read_file(file);

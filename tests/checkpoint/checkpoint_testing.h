@@ -1,11 +1,15 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/state_hash.h"
+#include "lockstep/error.h"
 
 namespace lockstep::test {
 
@@ -47,15 +51,43 @@ struct SmallState {
   std::vector<float> weight, bias, momentum;
 };
 
+/// All of a checkpoint by one writer, in one shard of each kind.
 inline std::string save(const std::string& directory, int64_t step, const SmallState& state, int keep = 0,
                         FileSystem& files = posix_file_system()) {
-  return write_checkpoint(directory, state.manifest(step), state.parameters(), state.state(), keep, files);
+  CheckpointWriter writer(directory, step, files);
+  try {
+    writer.begin();
+    Manifest manifest = state.manifest(step);
+    manifest.files = {writer.write_shard(FileKind::model, 1, 1, state.parameters()),
+                      writer.write_shard(FileKind::optimizer, 1, 1, state.state())};
+    const std::string path = writer.commit(std::move(manifest));
+    writer.prune(keep);
+    return path;
+  } catch (...) {
+    writer.abandon();
+    throw;
+  }
 }
 
 inline SmallState loaded(const Checkpoint& checkpoint) {
   SmallState state(0);
   state.load(checkpoint);
   return state;
+}
+
+/// The newest checkpoint that can be used; every other one that looks complete must be so too.
+inline std::optional<Checkpoint> latest_of_all_complete(const std::string& directory) {
+  const auto fail = [](const std::string& path, const std::string& reason) {
+    ADD_FAILURE() << path << " looks complete and is not: " << reason;
+  };
+  for (const auto& found : find_checkpoints(directory)) {
+    try {
+      Checkpoint{found.path};
+    } catch (const Error& error) {
+      fail(found.path, error.what());
+    }
+  }
+  return load_latest_valid(directory, fail);
 }
 
 }  // namespace lockstep::test

@@ -13,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::FaultyFileSystem;
+using test::latest_of_all_complete;
 using test::loaded;
 using test::message_of;
 using test::save;
@@ -24,27 +25,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Fault = FaultyFileSystem::Fault;
 
-/// The newest checkpoint; every other one that looks complete must be so too.
-std::optional<Checkpoint> latest(const std::string& directory) {
-  const auto fail = [](const std::string& path, const std::string& reason) {
-    ADD_FAILURE() << path << " looks complete and is not: " << reason;
-  };
-  for (const auto& found : find_checkpoints(directory)) {
-    try {
-      Checkpoint{found.path};
-    } catch (const Error& error) {
-      fail(found.path, error.what());
-    }
-  }
-  return load_latest_valid(directory, fail);
-}
-
 TEST(CheckpointWriter, ReplacesACheckpointOfTheSameStep) {
   const TemporaryDirectory folder;
   save(folder.path(), 1, SmallState(1));
   save(folder.path(), 1, SmallState(2));
   EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000001"));
-  EXPECT_EQ(loaded(*latest(folder.path())), SmallState(2));
+  EXPECT_EQ(loaded(*latest_of_all_complete(folder.path())), SmallState(2));
 }
 
 TEST(CheckpointWriter, KeepsTheNewest) {
@@ -72,7 +58,8 @@ TEST(CheckpointWriter, ClearsWhatInterruptedWritersLeft) {
   fs::create_directories(folder / "step-00000002.tmp/deep");
   fs::create_directory(folder / "step-00000001.deleted.tmp");
   fs::create_directory(folder / "somebody.tmp");
-  EXPECT_EQ(loaded(*latest(folder.path())), SmallState(1)) << "set aside, but still the newest";
+  EXPECT_EQ(loaded(*latest_of_all_complete(folder.path())), SmallState(1))
+      << "set aside, but still the newest";
   save(folder.path(), 3, SmallState(3));
   EXPECT_THAT(list_directory(folder.path()), ElementsAre("somebody.tmp", "step-00000001", "step-00000003"));
 }
@@ -130,14 +117,14 @@ void survive_every_fault(Fault fault, bool power_failure, int64_t step, int keep
       save(directory, step, SmallState(2), keep, files);
       returned = true;
     } catch (const IoError&) {
-      ASSERT_EQ(fault, Fault::error);
+      ASSERT_NE(fault, Fault::crash);
     } catch (const test::Crash&) {
       ASSERT_EQ(fault, Fault::crash);
     }
     if (power_failure) files.lose_unsynced();
 
     {
-      const auto checkpoint = latest(directory);
+      const auto checkpoint = latest_of_all_complete(directory);
       ASSERT_TRUE(checkpoint);
       const auto state = loaded(*checkpoint);
       if (returned) {
@@ -147,7 +134,7 @@ void survive_every_fault(Fault fault, bool power_failure, int64_t step, int keep
       }
     }
     save(directory, 3, SmallState(3), 1);
-    ASSERT_EQ(loaded(*latest(directory)), SmallState(3));
+    ASSERT_EQ(loaded(*latest_of_all_complete(directory)), SmallState(3));
     ASSERT_THAT(list_directory(directory), ElementsAre("step-00000003"));
     if (!files.fired()) {
       EXPECT_TRUE(returned);
@@ -165,7 +152,8 @@ class EveryFault : public ::testing::TestWithParam<std::tuple<int64_t, int>> {
 INSTANTIATE_TEST_SUITE_P(StepAndKeep, EveryFault,
                          ::testing::Combine(::testing::Values(1, 2), ::testing::Values(0, 1)));
 
-TEST_P(EveryFault, SurvivesAnError) { survive_every_fault(Fault::error, false, step_, keep_); }
+TEST_P(EveryFault, SurvivesAnIoError) { survive_every_fault(Fault::io_error, false, step_, keep_); }
+TEST_P(EveryFault, SurvivesAFullDisk) { survive_every_fault(Fault::no_space, false, step_, keep_); }
 TEST_P(EveryFault, SurvivesAKill) { survive_every_fault(Fault::crash, false, step_, keep_); }
 TEST_P(EveryFault, SurvivesAPowerFailure) { survive_every_fault(Fault::crash, true, step_, keep_); }
 

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <cerrno>
 #include <exception>
 #include <filesystem>
-#include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,23 +14,18 @@
 
 namespace lockstep::test {
 
-/// Thrown where the process "dies"; nothing that it does afterwards reaches the disk.
+/// Thrown where the job "dies"; nothing that any of its ranks does afterwards reaches the disk.
 struct Crash : std::exception {
   const char* what() const noexcept override { return "crash"; }
 };
 
-/// The real file system, which fails or crashes at its n-th operation, and which knows what a power failure
-/// may undo: contents that were not synced, entries made or renamed in folders that were not synced.
-class FaultyFileSystem : public FileSystem {
+/// A disk that several ranks write to, and which knows what a power failure may undo: contents that were not
+/// synced, entries made or renamed in folders that were not synced. Thread-safe.
+class SharedDisk {
  public:
-  enum class Fault { none, error, crash };
-  FaultyFileSystem(Fault fault, int at_operation) : fault_(fault), at_operation_(at_operation) {}
-
-  int operations() const { return operations_; }
-  bool fired() const { return operations_ >= at_operation_ && fault_ != Fault::none; }
-
   /// What a power failure leaves in the worst case. Unsynced files lose their second half.
   void lose_unsynced() {
+    const std::lock_guard lock(mutex_);
     for (const auto& path : unsynced_files_)
       if (std::filesystem::exists(path))
         std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
@@ -42,37 +38,67 @@ class FaultyFileSystem : public FileSystem {
     }
   }
 
+ private:
+  friend class FaultyFileSystem;
+  struct Change {
+    std::string folder, from, to;  // `from` is empty where `to` was made
+  };
+
+  std::mutex mutex_;  // held during every operation: what happens behind a crash happens not at all
+  bool dead_ = false;
+  std::set<std::string> unsynced_files_;
+  std::vector<Change> changes_;
+};
+
+/// One rank's view of a disk, which fails or crashes at its n-th operation.
+class FaultyFileSystem : public FileSystem {
+ public:
+  /// io_error: that operation alone fails (EIO). no_space: so do all that follow and need space (ENOSPC).
+  enum class Fault { none, io_error, no_space, crash };
+  FaultyFileSystem(Fault fault, int at_operation,
+                   std::shared_ptr<SharedDisk> disk = std::make_shared<SharedDisk>())
+      : fault_(fault), at_operation_(at_operation), disk_(std::move(disk)) {}
+
+  int operations() const { return operations_; }
+  bool fired() const { return fired_; }
+  void lose_unsynced() { disk_->lose_unsynced(); }
+
   void make_directory(const std::string& path) override {
-    before();
+    const std::lock_guard lock(disk_->mutex_);
+    before("make the folder", path, kNeedsSpace);
     real_.make_directory(path);
   }
   std::unique_ptr<WritableFile> create(const std::string& path) override {
-    before();
-    changes_.push_back({parent(path), "", path});
-    unsynced_files_.insert(path);
+    const std::lock_guard lock(disk_->mutex_);
+    before("create", path, kNeedsSpace);
+    disk_->changes_.push_back({parent(path), "", path});
+    disk_->unsynced_files_.insert(path);
     return std::make_unique<File>(*this, path);
   }
   void sync_directory(const std::string& path) override {
-    before();
-    std::erase_if(changes_, [&](const Change& change) { return change.folder == path; });
+    const std::lock_guard lock(disk_->mutex_);
+    before("sync the folder", path);
+    std::erase_if(disk_->changes_, [&](const auto& change) { return change.folder == path; });
   }
   void rename(const std::string& from, const std::string& to) override {
-    before();
+    const std::lock_guard lock(disk_->mutex_);
+    before("rename", from);
     real_.rename(from, to);
-    changes_.push_back({parent(from), from, to});
+    disk_->changes_.push_back({parent(from), from, to});
     std::set<std::string> moved;
-    for (const auto& path : unsynced_files_)
+    for (const auto& path : disk_->unsynced_files_)
       moved.insert(path.starts_with(from + "/") ? to + path.substr(from.size()) : path);
-    unsynced_files_ = moved;
-    for (auto& change : changes_)
+    disk_->unsynced_files_ = moved;
+    for (auto& change : disk_->changes_)
       if (change.folder == from) {  // entries of the folder that was renamed
         change.folder = to;
         change.to = to + change.to.substr(from.size());
       }
   }
   void remove_all(const std::string& path) override {
+    const std::lock_guard lock(disk_->mutex_);
     try {
-      before();
+      before("remove", path);
     } catch (...) {
       if (operations_ == at_operation_) remove_one_file(path);
       throw;
@@ -80,22 +106,20 @@ class FaultyFileSystem : public FileSystem {
     real_.remove_all(path);
   }
   int64_t free_bytes(const std::string& path) override {
-    before();
+    const std::lock_guard lock(disk_->mutex_);
+    before("ask for the free space of", path);
     return real_.free_bytes(path);
   }
 
  private:
-  struct Change {
-    std::string folder, from, to;  // `from` is empty where `to` was made
-  };
-
   class File : public WritableFile {
    public:
     File(FaultyFileSystem& owner, const std::string& path)
         : owner_(owner), path_(path), real_(owner.real_.create(path)) {}
     void write(const void* data, size_t size_bytes) override {
+      const std::lock_guard lock(owner_.disk_->mutex_);
       try {
-        owner_.before();
+        owner_.before("write", path_, kNeedsSpace);
       } catch (...) {
         if (owner_.operations_ == owner_.at_operation_) real_->write(data, size_bytes / 2);
         throw;
@@ -103,11 +127,13 @@ class FaultyFileSystem : public FileSystem {
       real_->write(data, size_bytes);
     }
     void sync() override {
-      owner_.before();
-      owner_.unsynced_files_.erase(path_);
+      const std::lock_guard lock(owner_.disk_->mutex_);
+      owner_.before("write", path_, kNeedsSpace);
+      owner_.disk_->unsynced_files_.erase(path_);
     }
     void close() override {
-      owner_.before();
+      const std::lock_guard lock(owner_.disk_->mutex_);
+      owner_.before("close", path_);
       real_->close();
     }
 
@@ -116,6 +142,8 @@ class FaultyFileSystem : public FileSystem {
     std::string path_;
     std::unique_ptr<WritableFile> real_;
   };
+
+  static constexpr bool kNeedsSpace = true;
 
   static std::string parent(const std::string& path) {
     return std::filesystem::path(path).parent_path().string();
@@ -131,19 +159,24 @@ class FaultyFileSystem : public FileSystem {
       }
   }
 
-  void before() {
+  void before(const char* action, const std::string& path, bool needs_space = false) {
     ++operations_;
-    if (fault_ == Fault::crash && operations_ >= at_operation_) throw Crash();
-    if (fault_ == Fault::error && operations_ == at_operation_)
-      throw IoError("cannot write: No space left on device, as the test wants it");
+    if (fault_ == Fault::crash && operations_ == at_operation_) fired_ = disk_->dead_ = true;
+    if (disk_->dead_) throw Crash();
+    const bool fails = fault_ == Fault::io_error   ? operations_ == at_operation_
+                       : fault_ == Fault::no_space ? operations_ >= at_operation_ && needs_space
+                                                   : false;
+    if (!fails) return;
+    fired_ = true;
+    throw_io_error(action, path, path, fault_ == Fault::io_error ? EIO : ENOSPC);
   }
 
   FileSystem& real_ = posix_file_system();
   Fault fault_;
   int at_operation_;
+  std::shared_ptr<SharedDisk> disk_;
   int operations_ = 0;
-  std::set<std::string> unsynced_files_;
-  std::vector<Change> changes_;
+  bool fired_ = false;
 };
 
 }  // namespace lockstep::test

@@ -25,6 +25,8 @@ Manifest full_manifest() {
   manifest.dataset_identity = 5;
   manifest.arithmetic_fingerprint = "avx512, oneDNN 2.6.3";
   manifest.state_hash = ~uint64_t{0};
+  manifest.pending_evaluation = true;
+  manifest.skipped_steps = 3;
   manifest.files = {{"model-00001-of-00001.safetensors",
                      FileKind::model,
                      123,
@@ -53,6 +55,18 @@ TEST(Manifest, ReadsBackWhatItWrote) {
       << "the hash is of what is said";
 }
 
+TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
+  const auto older = manifest_from_text(rehashed([](auto& json) {
+                                          json.erase("pending_evaluation");
+                                          json.erase("skipped_steps");
+                                        }),
+                                        "name");
+  Manifest expected = full_manifest();
+  expected.pending_evaluation = false;
+  expected.skipped_steps = 0;
+  EXPECT_EQ(older, expected);
+}
+
 TEST(Manifest, RefusesOtherContentsUnderTheSameHash) {
   std::string text = to_text(full_manifest());
   text.replace(text.find("\"step\": 7"), 9, "\"step\": 8");
@@ -70,6 +84,8 @@ TEST(Manifest, RefusesWhatItDoesNotUnderstand) {
   EXPECT_THAT(refusal(rehashed([](auto& json) { json["step"] = "7"; })), HasSubstr("integer"));
   EXPECT_THAT(refusal(rehashed([](auto& json) { json["seed"] = "12"; })), HasSubstr("16 hexadecimal digits"));
   EXPECT_THAT(refusal(rehashed([](auto& json) { json.erase("run_id"); })), HasSubstr("run_id"));
+  EXPECT_THAT(refusal(rehashed([](auto& json) { json["pending_evaluation"] = 1; })), HasSubstr("boolean"));
+  EXPECT_THAT(refusal(rehashed([](auto& json) { json["skipped_steps"] = -1; })), HasSubstr("found -1"));
   EXPECT_THAT(refusal(rehashed([](auto& json) { json["files"][0]["kind"] = "x"; })), HasSubstr("kind"));
   EXPECT_THAT(refusal(rehashed([](auto& json) { json["files"][0]["tensors"][0]["dtype"] = "f"; })),
               HasSubstr("element type"));

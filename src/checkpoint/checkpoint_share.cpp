@@ -1,0 +1,156 @@
+#include "checkpoint/checkpoint_share.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "base/hash.h"
+#include "checkpoint/state_hash.h"
+#include "checkpoint/strict_json.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+using Hashes = std::vector<std::pair<std::string, uint64_t>>;
+
+ExitCode code_of(const std::exception& error) {
+  const auto* own = dynamic_cast<const Error*>(&error);
+  return own != nullptr ? own->code() : ExitCode::internal;
+}
+
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+Json json_of(const Hashes& hashes) {
+  Json json = Json::array();
+  for (const auto& [name, hash] : hashes) json.push_back({name, to_hex(hash)});
+  return json;
+}
+
+Hashes hashes_from(const Json& json) {
+  Hashes hashes;
+  for (const auto& entry : json) {
+    const auto& digits = entry.at(1).get_ref<const std::string&>();
+    uint64_t hash = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), hash, 16);
+    hashes.emplace_back(entry.at(0).get<std::string>(), hash);
+  }
+  return hashes;
+}
+
+Hashes hashes_of(std::span<const NamedTensor> tensors) {
+  Hashes hashes;
+  for (const auto& tensor : tensors) hashes.emplace_back(tensor.name, tensor_hash(tensor));
+  return hashes;
+}
+
+/// "rank 2: cannot write ..."; empty where all ranks wrote what they had to.
+SaveOutcome first_failure(int64_t step, std::span<const ShareReport> reports) {
+  SaveOutcome outcome{.step = step};
+  int failed = 0;
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (reports[rank].error.empty() || failed++ > 0) continue;
+    outcome.error =
+        reports.size() == 1 ? reports[rank].error : fmt::format("rank {}: {}", rank, reports[rank].error);
+    outcome.code = reports[rank].code;
+  }
+  if (failed > 1) outcome.error += fmt::format(" (and {} more rank{})", failed - 1, failed == 2 ? "" : "s");
+  return outcome;
+}
+
+void fill_in(Manifest& manifest, std::span<const ShareReport> reports) {
+  Hashes parameters, all;
+  for (const auto& report : reports) {
+    manifest.files.insert(manifest.files.end(), report.files.begin(), report.files.end());
+    parameters.insert(parameters.end(), report.parameter_hashes.begin(), report.parameter_hashes.end());
+    all.insert(all.end(), report.state_hashes.begin(), report.state_hashes.end());
+  }
+  all.insert(all.end(), parameters.begin(), parameters.end());
+  manifest.params_hash = fold_tensors(std::move(parameters));
+  manifest.state_hash = fold_tensors(std::move(all));
+}
+
+}  // namespace
+
+std::string to_text(const ShareReport& report) {
+  Json files = Json::array();
+  for (const auto& file : report.files) files.push_back(to_text(file));
+  return dump({{"files", files},
+               {"parameters", json_of(report.parameter_hashes)},
+               {"state", json_of(report.state_hashes)},
+               {"error", report.error},
+               {"code", static_cast<int>(report.code)}});
+}
+
+ShareReport share_report_from_text(std::string_view text) {
+  const Json json = parse_strict_json(text, "report of a shard");
+  ShareReport report;
+  for (const auto& file : json.at("files"))
+    report.files.push_back(file_record_from_text(file.get_ref<const std::string&>()));
+  report.parameter_hashes = hashes_from(json.at("parameters"));
+  report.state_hashes = hashes_from(json.at("state"));
+  report.error = json.at("error").get<std::string>();
+  report.code = static_cast<ExitCode>(json.at("code").get<int>());
+  return report;
+}
+
+ShareReport write_share(CheckpointWriter& writer, const CheckpointShare& share) noexcept {
+  ShareReport report;
+  try {
+    const auto& [parameters, state, model, optimizer] = share;
+    if (model.index > 0)
+      report.files.push_back(writer.write_shard(FileKind::model, model.index, model.count, parameters));
+    if (optimizer.index > 0)
+      report.files.push_back(
+          writer.write_shard(FileKind::optimizer, optimizer.index, optimizer.count, state));
+    report.parameter_hashes = hashes_of(parameters);
+    report.state_hashes = hashes_of(state);
+  } catch (const std::exception& error) {
+    report = {};
+    report.error = error.what();
+    report.code = code_of(error);
+  }
+  return report;
+}
+
+std::string to_text(const SaveOutcome& outcome) {
+  return dump({{"step", outcome.step},
+               {"path", outcome.path},
+               {"error", outcome.error},
+               {"code", static_cast<int>(outcome.code)}});
+}
+
+SaveOutcome save_outcome_from_text(std::string_view text) {
+  const Json json = parse_strict_json(text, "outcome of a save");
+  return {.step = json.at("step").get<int64_t>(),
+          .path = json.at("path").get<std::string>(),
+          .error = json.at("error").get<std::string>(),
+          .code = static_cast<ExitCode>(json.at("code").get<int>())};
+}
+
+SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, std::span<const ShareReport> reports,
+                          int keep) noexcept {
+  SaveOutcome outcome = first_failure(manifest.step, reports);
+  if (!outcome.error.empty()) {
+    writer.abandon();
+    return outcome;
+  }
+  try {
+    fill_in(manifest, reports);
+    outcome.path = writer.commit(std::move(manifest));
+  } catch (const std::exception& error) {
+    writer.abandon();
+    outcome.error = error.what();
+    outcome.code = code_of(error);
+    return outcome;
+  }
+  try {
+    writer.prune(keep);
+  } catch (const std::exception& error) {
+    outcome.error = fmt::format("older checkpoints were not deleted: {}", error.what());
+    outcome.code = code_of(error);
+  }
+  return outcome;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/named_tensor.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+
+// A checkpoint that several ranks write: each its share of the tensors, with a report to rank 0, which
+// commits when it has the reports of all.
+
+/// One rank's tensors, and which shards of the checkpoint they are.
+struct CheckpointShare {
+  struct Shard {
+    int index = 0;  ///< from 1; 0: this rank has no tensors of this kind
+    int count = 0;
+  };
+  std::vector<NamedTensor> parameters, state;  ///< borrowed memory
+  Shard model, optimizer;
+};
+
+/// How writing a share went: what was written, and the hash of every tensor; or why it was not.
+struct ShareReport {
+  std::vector<FileRecord> files;
+  std::vector<std::pair<std::string, uint64_t>> parameter_hashes, state_hashes;
+  std::string error;  ///< empty: all is written
+  ExitCode code = ExitCode::done;
+  bool operator==(const ShareReport&) const = default;
+};
+std::string to_text(const ShareReport& report);
+ShareReport share_report_from_text(std::string_view text);
+
+/// Writes and syncs the shards of one rank. Failures become part of the report, so that rank 0 hears of them.
+ShareReport write_share(CheckpointWriter& writer, const CheckpointShare& share) noexcept;
+
+/// How a save ended.
+struct SaveOutcome {
+  int64_t step = 0;
+  std::string path;  ///< of the checkpoint; empty where there is none
+  std::string
+      error;  ///< why there is none; beside a path: what else went wrong, namely deleting old checkpoints
+  ExitCode code = ExitCode::done;
+  bool operator==(const SaveOutcome&) const = default;
+};
+std::string to_text(const SaveOutcome& outcome);
+SaveOutcome save_outcome_from_text(std::string_view text);
+
+/// On rank 0, with the reports of all ranks in their order: fills in hashes and records, commits, and prunes
+/// to `keep`. Where any rank failed, removes the temporary folder instead: REQUIRES that none of them writes
+/// any more.
+SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, std::span<const ShareReport> reports,
+                          int keep) noexcept;
+
+}  // namespace lockstep
