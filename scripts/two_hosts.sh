@@ -92,7 +92,7 @@ on() {
   shift
   exec env LOCKSTEP_TWO_HOSTS="$id" OMPI_MCA_plm_rsh_agent="$script --id $id rsh" \
     OMPI_MCA_btl_tcp_if_include=net0 OMPI_MCA_oob_tcp_if_include=net0 \
-    ip netns exec "$where" unshare --uts sh -c 'hostname "$0" && exec "$@"' "$host" "$@"
+    ip netns exec "$where" unshare --uts sh -c "hostname $host && exec \"\$@\"" sh "$@"
 }
 
 run() {
@@ -113,7 +113,7 @@ case "$action" in
   up) up ;;
   down) down ;;
   with)
-    [ "${1:-}" = -- ] && [ $# -ge 2 ] || fail "with needs a command behind --"
+    if [ $# -lt 2 ] || [ "$1" != -- ]; then fail "with needs a command behind --"; fi
     shift
     up
     trap down EXIT
@@ -135,7 +135,7 @@ case "$action" in
     ;;
   on)
     need_up
-    [ $# -ge 3 ] && [ "$2" = -- ] || fail "on needs a host and a command, as in: on host-a -- hostname"
+    if [ $# -lt 3 ] || [ "$2" != -- ]; then fail "on needs a host and a command, as in: on host-a -- hostname"; fi
     host=$1
     shift 2
     on "$host" "$@"

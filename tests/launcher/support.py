@@ -159,6 +159,61 @@ class ScriptedCase(Case):
         return len(list(self.bin.glob("call-*.json")))
 
 
+class TrainingCase(Case):
+    """Runs lockstep-run with the real mpirun and the real program."""
+
+    @classmethod
+    def setUpClass(cls):
+        need_mpirun()
+
+    # Of the lockstep-run command; tests of two hosts put another before it.
+    before = ()
+
+    def start(self, options, train):
+        environment = {"OMP_NUM_THREADS": "1", **os.environ, "PWD": str(self.folder)}
+        return Running([*self.before, sys.executable, LAUNCHER, "--program", PROGRAM, *options, "--", "train", *train],
+                       environment, cwd=self.folder)
+
+    def result(self, options, train):
+        """The JSON of a training that succeeds."""
+        running = self.start(options, [*train, "--json", "--quiet"])
+        self.assertEqual(running.finish(), 0, running.err)
+        return json.loads(running.out)
+
+    def alone(self, train):
+        """The same, of one process without mpirun."""
+        ran = subprocess.run([PROGRAM, "train", *train, "--json", "--quiet"], stdout=subprocess.PIPE, check=True)
+        return json.loads(ran.stdout)
+
+    def wait_until(self, running, condition):
+        """Until condition() holds, while `running` runs."""
+        waiting = threading.Event()
+        for _ in range(int(PATIENCE_S / 0.02)):
+            if condition():
+                return
+            if running.process.poll() is not None:
+                raise AssertionError(f"ended with {running.finish()}: {running.err}")
+            waiting.wait(0.02)
+        raise AssertionError(f"did not happen in {PATIENCE_S} s; stderr: {running.stderr.decode()}")
+
+    def metrics_size(self, run):
+        path = pathlib.Path(run) / "metrics.jsonl"
+        return path.stat().st_size if path.exists() else 0
+
+    def rank_process(self, running, rank):
+        """The process that is `rank` of the job that `running` started."""
+        for name in os.listdir("/proc"):
+            try:
+                environment = pathlib.Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
+                program = os.readlink(f"/proc/{name}/exe")
+            except OSError:
+                continue
+            if (program == os.path.realpath(PROGRAM) and f"OMPI_COMM_WORLD_RANK={rank}".encode() in environment
+                    and f"PWD={self.folder}".encode() in environment):
+                return int(name)
+        raise AssertionError(f"there is no process of rank {rank}")
+
+
 def transcript(name):
     """What mpirun 4.1.4 really wrote, as text of one byte a character."""
     return (pathlib.Path(__file__).parent / "transcripts" / f"{name}.txt").read_bytes().decode("latin-1")

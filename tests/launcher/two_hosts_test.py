@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Trainings on the two hosts of scripts/two_hosts.sh, whose link is slow or cut."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+import unittest
+
+from support import TWO_HOSTS, TrainingCase, main, need_mpirun
+
+PAIR = f"test{os.getpid()}"
+BOTH = ("-n", "2", "--host", "host-a,host-b", "--interface", "net0")
+ENDLESS = ("--set", "trainer.steps=1000000000", "--set", "trainer.eval_every_steps=0")
+SILENT_S = 3
+WATCHED = ("--set", f"watchdog.silent_seconds={SILENT_S}")
+
+
+def two_hosts(*arguments):
+    return subprocess.run([TWO_HOSTS, "--id", PAIR, *arguments], stderr=subprocess.PIPE, check=False)
+
+
+class TwoHosts(TrainingCase):
+    before = (TWO_HOSTS, "--id", PAIR, "on", "host-a", "--")
+
+    @classmethod
+    def setUpClass(cls):
+        need_mpirun()
+        up = two_hosts("up")
+        if up.returncode == 77:
+            raise unittest.SkipTest(up.stderr.decode())
+        cls.addClassCleanup(two_hosts, "down")
+        if up.returncode != 0:
+            raise AssertionError(up.stderr.decode())
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(two_hosts, "restore")
+        self.addCleanup(two_hosts, "unthrottle")
+
+    def training(self, *more, options=BOTH):
+        """One that does not end, and has begun."""
+        self.out = self.folder / "run"
+        running = self.start(options, [self.config(), *more, "--out", str(self.out)])
+        self.wait_until(running, lambda: self.metrics_size(self.out) > 0)
+        return running
+
+    def test_two_hosts_make_the_bits_of_one_process(self):
+        two = self.result(BOTH, [self.config()])
+        self.assertEqual(two["world_size"], 2)
+        self.assertEqual(two["params_hash"], self.alone([self.config()])["params_hash"])
+
+    def test_a_slow_link_only_slows_down(self):
+        two_hosts("throttle", "1mbit")
+        two = self.result(BOTH, [self.config(), *WATCHED])
+        self.assertEqual(two["params_hash"], self.alone([self.config()])["params_hash"])
+
+    def test_a_link_that_comes_back_costs_nothing(self):
+        running = self.training(*ENDLESS)
+        two_hosts("cut")
+        threading.Event().wait(2)
+        before = self.metrics_size(self.out)
+        two_hosts("restore")
+        self.wait_until(running, lambda: self.metrics_size(self.out) > before + 4096)
+        running.signal(signal.SIGTERM)
+        self.assertEqual(running.finish(), 143, running.err)
+        self.assertTrue(list(self.out.glob("checkpoints/step-*/manifest.json")))
+
+    def test_a_cut_link_ends_the_job(self):
+        running = self.training(*ENDLESS, *WATCHED)
+        ranks = [self.rank_process(running, rank) for rank in (0, 1)]
+        two_hosts("cut")
+        begin = time.monotonic()
+        self.assertEqual(running.finish(), 200, running.err)
+        self.assertLess(time.monotonic() - begin, SILENT_S + 5)
+        self.assertIn("lockstep: the job ends with exit code 200 (silent: rank 1 on host-b)\n", running.err)
+        for rank in ranks:
+            self.assertTrue(self.gone(rank))
+
+    def test_the_other_host_goes_on_alone(self):
+        length = ("--set", "trainer.steps=40000", "--set", "trainer.eval_every_steps=0", "--set", "checkpoint.every_steps=1000")
+        running = self.training(*length, *WATCHED, "--json", options=(
+            *BOTH, "--max-restarts", "1", "--restart-workers", "surviving", "--restart-delay", "0"))
+        self.wait_until(running, lambda: list(self.out.glob("checkpoints/step-*[0-9]")))
+        two_hosts("cut")
+        self.assertEqual(running.finish(), 0, running.err)
+        self.assertIn("lockstep-run: restart 1 of 1 in 0 s, with 1 worker, from ", running.err)
+        self.assertIn(self.alone([self.config(), *length])["params_hash"], running.out)
+
+
+if __name__ == "__main__":
+    main()
