@@ -27,7 +27,8 @@ parallel { reduction: REPRODUCIBLE bucket_bytes: 1 }
 
 int last_on(const Program& program, InstructionKind kind, const std::string& lane) {
   for (size_t i = program.instructions.size(); i-- > 0;)
-    if (program.instructions[i].kind == kind && program.lanes[static_cast<size_t>(program.instructions[i].lane)].name == lane)
+    if (program.instructions[i].kind == kind &&
+        program.lanes[static_cast<size_t>(program.instructions[i].lane)].name == lane)
       return static_cast<int>(i);
   ADD_FAILURE() << "no " << name_of(kind) << " on lane " << lane;
   return 0;
@@ -58,10 +59,12 @@ Failure failure_of(Executor& executor) {
 /// An instruction of a program.
 using Choice = std::function<int(const Program&)>;
 
-/// Rank 0's `culprit` throws once another of its lanes has reached `waiting`, for which it needs rank 1; rank 1 does not
-/// begin before rank 0 has ended. Nobody has a time-out: where that lane is not released, this never returns.
+/// Rank 0's `culprit` throws once another of its lanes has reached `waiting`, for which it needs rank 1; rank
+/// 1 does not begin before rank 0 has ended. Nobody has a time-out: where that lane is not released, this
+/// never returns.
 template <class Exception>
-std::vector<Failure> fail_while_another_lane_waits(const Choice& culprit, const Choice& waiting, const Exception& exception) {
+std::vector<Failure> fail_while_another_lane_waits(const Choice& culprit, const Choice& waiting,
+                                                   const Exception& exception) {
   const RunConfig config = parse_run_config(kConfig, "test", {});
   std::vector<Failure> failures(2);
   std::promise<void> ended;
@@ -94,8 +97,10 @@ int last_backward(const Program& program) { return last_on(program, InstructionK
 
 TEST(StreamExecutor, AKernelThatFailsReleasesTheLanesThatWaitForPeers) {
   for (const Choice& waiting : {Choice(agree), Choice(first_exchange)}) {
-    const auto failures = fail_while_another_lane_waits(last_backward, waiting, DataError("the batch is torn"));
-    EXPECT_THAT(failures[0].message, AllOf(StartsWith("the batch is torn (rank 0, step instruction"), HasSubstr("(backward, lane compute")));
+    const auto failures =
+        fail_while_another_lane_waits(last_backward, waiting, DataError("the batch is torn"));
+    EXPECT_THAT(failures[0].message, AllOf(StartsWith("the batch is torn (rank 0, step instruction"),
+                                           HasSubstr("(backward, lane compute")));
     EXPECT_EQ(failures[0].code, ExitCode::data);
     // The peer learns why, too.
     EXPECT_THAT(failures[1].message, HasSubstr("the batch is torn (rank 0, step instruction"));
@@ -105,14 +110,18 @@ TEST(StreamExecutor, AKernelThatFailsReleasesTheLanesThatWaitForPeers) {
 
 TEST(StreamExecutor, ACommunicationThatFailsReleasesTheOtherLanes) {
   const auto exchanging = fail_while_another_lane_waits(first_exchange, agree, CommError("the cable is out"));
-  EXPECT_THAT(exchanging[0].message, AllOf(StartsWith("the cable is out (rank 0"), HasSubstr("(exchange, lane reduce")));
-  const auto agreeing = fail_while_another_lane_waits(agree, first_exchange, CommError("the cable is out", ExitCode::hang));
-  EXPECT_THAT(agreeing[0].message, AllOf(StartsWith("the cable is out (rank 0"), HasSubstr("(agree, lane agree")));
+  EXPECT_THAT(exchanging[0].message,
+              AllOf(StartsWith("the cable is out (rank 0"), HasSubstr("(exchange, lane reduce")));
+  const auto agreeing =
+      fail_while_another_lane_waits(agree, first_exchange, CommError("the cable is out", ExitCode::hang));
+  EXPECT_THAT(agreeing[0].message,
+              AllOf(StartsWith("the cable is out (rank 0"), HasSubstr("(agree, lane agree")));
   EXPECT_EQ(agreeing[0].code, ExitCode::hang);
 }
 
 TEST(StreamExecutor, ErrorsOfOthersReleaseTheLanesToo) {
-  const auto failures = fail_while_another_lane_waits(last_backward, agree, std::length_error("a vector is too long"));
+  const auto failures =
+      fail_while_another_lane_waits(last_backward, agree, std::length_error("a vector is too long"));
   EXPECT_EQ(failures[0].message, "a vector is too long");
   EXPECT_THAT(failures[1].message, HasSubstr("a vector is too long"));
 }
@@ -123,9 +132,13 @@ TEST(StreamExecutor, AfterAFailureEveryRunThrowsIt) {
     ProgramRank self(parse_run_config(kConfig, "test", {}), rank, batches, world);
     const auto device = make_async_cpu_device({});
     bool broken = true;
-    const auto executor = make_stream_executor(self.programs.step, self.context, {.before = [&](int i) {
-      if (broken && i == 0) throw DataError("the first batch is torn");
-    }}, *device);
+    const auto executor = make_stream_executor(self.programs.step, self.context,
+                                               {.before =
+                                                    [&](int i) {
+                                                      if (broken && i == 0)
+                                                        throw DataError("the first batch is torn");
+                                                    }},
+                                               *device);
     EXPECT_THAT(failure_of(*executor).message, HasSubstr("the first batch is torn"));
     broken = false;
     EXPECT_THAT(failure_of(*executor).message, HasSubstr("the first batch is torn"));

@@ -35,7 +35,9 @@ class HeldCommunicator : public Communicator {
     hold([=, this, &stream] { inner_->broadcast(data, size_bytes, root, stream); });
   }
   void exchange(std::span<const Transfer> transfers, Stream& stream) override {
-    hold([this, list = std::vector<Transfer>(transfers.begin(), transfers.end()), &stream] { inner_->exchange(list, stream); });
+    hold([this, list = std::vector<Transfer>(transfers.begin(), transfers.end()), &stream] {
+      inner_->exchange(list, stream);
+    });
   }
   void barrier(Stream& stream) override {
     hold([this, &stream] { inner_->barrier(stream); });
@@ -66,7 +68,7 @@ class HeldCommunicator : public Communicator {
   int group_;
   std::unique_ptr<Communicator> inner_;
   std::deque<std::function<void()>> held_;
-  int64_t started_ = 0;   // on the inner communicator
+  int64_t started_ = 0;  // on the inner communicator
 };
 
 /// What an operation puts on the link.
@@ -80,7 +82,10 @@ int64_t bytes_of(const Instruction& instruction) {
 }  // namespace
 
 ModelledLink::ModelledLink(std::vector<Program> programs, const LinkSpeed& speed, bool issues_in_order)
-    : programs_(std::move(programs)), speed_(speed), issues_in_order_(issues_in_order), ranks_(programs_.size()) {
+    : programs_(std::move(programs)),
+      speed_(speed),
+      issues_in_order_(issues_in_order),
+      ranks_(programs_.size()) {
   for (const Program& program : programs_) {
     auto& by_group = operations_.emplace_back(program.groups.size());
     for (size_t i = 0; i < program.instructions.size(); ++i)
@@ -116,8 +121,8 @@ void ModelledLink::started(int rank, int instruction) {
   changed_.notify_all();
 }
 
-/// Whether what depends on an instruction that has started may start. Computation ends by itself, a communication when
-/// the link has carried it.
+/// Whether what depends on an instruction that has started may start. Computation ends by itself, a
+/// communication when the link has carried it.
 bool ModelledLink::is_done(int rank, int instruction) const {
   const auto& i = programs_[static_cast<size_t>(rank)].instructions[static_cast<size_t>(instruction)];
   if (!communicates(i.kind)) return true;
@@ -129,13 +134,17 @@ bool ModelledLink::is_done(int rank, int instruction) const {
 bool ModelledLink::may_start(int rank, int instruction, const std::vector<bool>& started) const {
   const auto& list = programs_[static_cast<size_t>(rank)].instructions;
   const auto& own = list[static_cast<size_t>(instruction)];
-  const auto complete = [&](int other) { return started[static_cast<size_t>(other)] && is_done(rank, other); };
+  const auto complete = [&](int other) {
+    return started[static_cast<size_t>(other)] && is_done(rank, other);
+  };
   for (const auto& dependency : own.after)
     if (dependency.distance == 0 && !complete(dependency.instruction)) return false;
   for (int other = 0; other < instruction; ++other) {
     const auto& earlier = list[static_cast<size_t>(other)];
     if (earlier.lane == own.lane && !complete(other)) return false;
-    if (issues_in_order_ && communicates(earlier.kind) && communicates(own.kind) && !started[static_cast<size_t>(other)]) return false;
+    if (issues_in_order_ && communicates(earlier.kind) && communicates(own.kind) &&
+        !started[static_cast<size_t>(other)])
+      return false;
   }
   return true;
 }
@@ -154,7 +163,8 @@ bool ModelledLink::await_all_that_may_run(std::unique_lock<std::mutex>& lock) {
     if (changed_.wait_for(lock, kPatience, [&] { return started == wanted || given_up_; })) continue;
     for (size_t i = 0; i < wanted.size(); ++i)
       if (started[i] != wanted[i]) {
-        complain(fmt::format("rank {}: {} should {} at tick {}", rank, describe(programs_[rank], static_cast<int>(i)),
+        complain(fmt::format("rank {}: {} should {} at tick {}", rank,
+                             describe(programs_[rank], static_cast<int>(i)),
                              wanted[i] ? "have started" : "not run yet", clock_));
         break;
       }
@@ -165,7 +175,8 @@ bool ModelledLink::await_all_that_may_run(std::unique_lock<std::mutex>& lock) {
 bool ModelledLink::all_have_reached(size_t group, int64_t operation) const {
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const auto& list = operations_[rank][group];
-    if (operation >= static_cast<int64_t>(list.size()) || !ranks_[rank].started[static_cast<size_t>(list[static_cast<size_t>(operation)])])
+    if (operation >= static_cast<int64_t>(list.size()) ||
+        !ranks_[rank].started[static_cast<size_t>(list[static_cast<size_t>(operation)])])
       return false;
   }
   return true;
@@ -176,7 +187,8 @@ int64_t ModelledLink::arrival_time(int group, int64_t operation) {
   if (is_new) {
     const int instruction = operations_[0][static_cast<size_t>(group)][static_cast<size_t>(operation)];
     const int64_t bytes = bytes_of(programs_[0].instructions[static_cast<size_t>(instruction)]);
-    busy_until_ = std::max(busy_until_, clock_) + speed_.latency + (bytes + speed_.bytes_per_tick - 1) / speed_.bytes_per_tick;
+    busy_until_ = std::max(busy_until_, clock_) + speed_.latency +
+                  (bytes + speed_.bytes_per_tick - 1) / speed_.bytes_per_tick;
     known->second = busy_until_;
   }
   return known->second;
@@ -186,7 +198,8 @@ void ModelledLink::carry(int iterations) {
   std::unique_lock lock(mutex_);
   for (int k = 0; k < iterations && !given_up_; ++k) {
     changed_.wait(lock, [&] {
-      return given_up_ || std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& r) { return r.iterations_begun > k; });
+      return given_up_ ||
+             std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& r) { return r.iterations_begun > k; });
     });
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].started.assign(programs_[rank].instructions.size(), false);
@@ -213,7 +226,8 @@ void ModelledLink::carry(int iterations) {
       changed_.notify_all();
     }
     for (size_t rank = 0; rank < ranks_.size() && !given_up_; ++rank)
-      if (const auto& started = ranks_[rank].started; std::find(started.begin(), started.end(), false) != started.end())
+      if (const auto& started = ranks_[rank].started;
+          std::find(started.begin(), started.end(), false) != started.end())
         complain(fmt::format("rank {} stands, with nothing on the link", rank));
   }
 }

@@ -14,20 +14,24 @@
 
 namespace lockstep {
 
-/// A link whose time is counted, not measured. Communications that ranks start are held until the link has carried
-/// them: `latency` ticks after they begin, plus a tick for every `bytes_per_tick`, one after the other. The clock stands
-/// still while anything else can go on: it moves to the next arrival once every rank has started all that the program's
-/// partial order allows without it. So what overlaps what is a matter of order alone, the same in every run.
-///
-/// REQUIRES: operation n of a group on one rank meets operation n on all others, as in data-parallel programs.
+/// What a communication costs: this many ticks, and one more for so many bytes.
 struct LinkSpeed {
   int64_t latency = 1;
   int64_t bytes_per_tick = 1;
 };
 
+/// A link whose time is counted, not measured. Communications that ranks start are held until the link has
+/// carried them: `latency` ticks after they begin, plus a tick for every `bytes_per_tick`, one after the
+/// other. The clock stands still while anything else can go on: it moves to the next arrival once every rank
+/// has started all that the program's partial order allows without it. So what overlaps what is a matter of
+/// order alone, the same in every run.
+///
+/// REQUIRES: operation n of a group on one rank meets operation n on all others, as in data-parallel
+/// programs.
 class ModelledLink {
  public:
-  /// `issues_in_order`: a rank's communications start in program order over all lanes (as the inline executor has it).
+  /// `issues_in_order`: a rank's communications start in program order over all lanes (as the inline executor
+  /// has it).
   ModelledLink(std::vector<Program> programs, const LinkSpeed& speed, bool issues_in_order);
 
   /// A communicator whose operations wait for the link.
@@ -37,8 +41,8 @@ class ModelledLink {
   /// Blocks the rank until the link is ready for its next iteration.
   void begin_iteration(int rank);
 
-  /// Carries everything of `iterations` iterations; on a thread of its own. Ends early, with everybody released, where
-  /// the ranks do not do what the partial order allows.
+  /// Carries everything of `iterations` iterations; on a thread of its own. Ends early, with everybody
+  /// released, where the ranks do not do what the partial order allows.
   void carry(int iterations);
 
   /// What went wrong, or "".
@@ -69,13 +73,13 @@ class ModelledLink {
   std::vector<Program> programs_;
   LinkSpeed speed_;
   bool issues_in_order_;
-  std::vector<std::vector<std::vector<int>>> operations_;   // rank, group -> instructions
+  std::vector<std::vector<std::vector<int>>> operations_;  // rank, group -> instructions
 
-  mutable std::mutex mutex_;   // guards everything below
+  mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   std::vector<Rank> ranks_;
-  std::vector<int64_t> carried_;        // by group, over all iterations
-  std::vector<int64_t> before_;         // by group: of them, in earlier iterations
+  std::vector<int64_t> carried_;  // by group, over all iterations
+  std::vector<int64_t> before_;   // by group: of them, in earlier iterations
   std::map<std::pair<int, int64_t>, int64_t> due_;
   int64_t clock_ = 0, busy_until_ = 0;
   int iteration_ = -1;

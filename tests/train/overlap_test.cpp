@@ -36,7 +36,8 @@ struct Layout {
   std::vector<std::string> overrides;
 };
 
-/// What two steps of a layout leave: the ticks at which rank 0's instructions started in the second, and its parameters.
+/// What two steps of a layout leave: the ticks at which rank 0's instructions started in the second, and its
+/// parameters.
 struct Outcome {
   Program program;
   std::vector<int64_t> times;
@@ -51,13 +52,15 @@ struct Outcome {
   }
 };
 
-std::unique_ptr<Executor> make_executor(ProgramRank& self, Lanes lanes, Device& streams, const ExecutorOptions& options) {
+std::unique_ptr<Executor> make_executor(ProgramRank& self, Lanes lanes, Device& streams,
+                                        const ExecutorOptions& options) {
   return lanes == Lanes::streams ? make_stream_executor(self.programs.step, self.context, options, streams)
                                  : make_inline_executor(self.programs.step, self.context, options);
 }
 
 /// `believed`: changes what the link takes the programs for.
-Outcome run_over_link(const Layout& layout, Lanes lanes, const LinkSpeed& speed, const AsyncCpuOptions& streams = {},
+Outcome run_over_link(const Layout& layout, Lanes lanes, const LinkSpeed& speed,
+                      const AsyncCpuOptions& streams = {},
                       const std::function<void(Program&)>& believed = {}) {
   const RunConfig config = parse_run_config(kConfig, "test", layout.overrides);
   const CompiledRun compiled(config, layout.ranks, layout.shared_memory);
@@ -77,7 +80,8 @@ Outcome run_over_link(const Layout& layout, Lanes lanes, const LinkSpeed& speed,
         ProgramRank self(config, rank, batches, world, layout.shared_memory,
                          [&](int group, auto inner) { return link.attach(group, std::move(inner)); });
         const auto device = make_async_cpu_device(streams);
-        const auto executor = make_executor(self, lanes, *device, {.before = [&, rank](int i) { link.started(rank, i); }});
+        const auto executor =
+            make_executor(self, lanes, *device, {.before = [&, rank](int i) { link.started(rank, i); }});
         for (uint64_t k = 0; k < 2; ++k) {
           link.begin_iteration(rank);
           executor->run({.constants = {.step = k, .learning_rate = 0.125}, .iteration = k});
@@ -101,8 +105,9 @@ Outcome run_over_link(const Layout& layout, Lanes lanes, const LinkSpeed& speed,
 const Lanes kBoth[] = {Lanes::inline_executor, Lanes::streams};
 const Layout kLibrary{2, false, {"parallel.algorithm=LIBRARY"}};
 
-// Latency 10, 100 bytes a tick. The agreement (2 records of 40 bytes) is on the link from 0 to 11; buckets of (8 x 3 + 3),
-// (8 x 8 + 8) and (16 x 8 + 8) floats, each entry rounded up to 64 bytes (192, 320 and 576), follow until 23, 37 and 53.
+// Latency 10, 100 bytes a tick. The agreement (2 records of 40 bytes) is on the link from 0 to 11; buckets of
+// (8 x 3 + 3), (8 x 8 + 8) and (16 x 8 + 8) floats, each entry rounded up to 64 bytes (192, 320 and 576),
+// follow until 23, 37 and 53.
 //
 //     tick      0                          11      23      37      53
 //     compute   F0 F1 F2 F3 B3 B2 B1                               N U3 U2 U1
@@ -139,10 +144,17 @@ std::vector<Layout> layouts() {
   std::vector<Layout> list;
   for (const int ranks : {2, 3}) {
     for (const char* algorithm : {"LIBRARY", "RING", "SHARED_MEMORY"})
-      list.push_back({ranks, true, {"parallel.reduction=FAST", std::string("parallel.algorithm=") + algorithm}});
+      list.push_back(
+          {ranks, true, {"parallel.reduction=FAST", std::string("parallel.algorithm=") + algorithm}});
     list.push_back({ranks, false, {"parallel.reduction=REPRODUCIBLE", "trainer.micro_batch=1"}});
-    list.push_back({ranks, true, {"parallel.reduction=REPRODUCIBLE", "trainer.virtual_replicas=" + std::to_string(2 * ranks)}});
-    list.push_back({ranks, false, {"parallel.reduction=REPRODUCIBLE", "trainer.nonfinite=IGNORE", "trainer.virtual_replicas=4"}});
+    list.push_back(
+        {ranks,
+         true,
+         {"parallel.reduction=REPRODUCIBLE", "trainer.virtual_replicas=" + std::to_string(2 * ranks)}});
+    list.push_back(
+        {ranks,
+         false,
+         {"parallel.reduction=REPRODUCIBLE", "trainer.nonfinite=IGNORE", "trainer.virtual_replicas=4"}});
   }
   return list;
 }
@@ -161,50 +173,60 @@ TEST(Overlap, NoComputationBeforeTheUpdatesWaitsForTheLink) {
 
 TEST(Overlap, NeitherTheLinkNorDelaysChangeABit) {
   for (const Layout& layout : layouts()) {
-    const Outcome plain = run_over_link(layout, Lanes::inline_executor, {.latency = 0, .bytes_per_tick = 1 << 30});
+    const Outcome plain =
+        run_over_link(layout, Lanes::inline_executor, {.latency = 0, .bytes_per_tick = 1 << 30});
     EXPECT_NE(plain.parameters, std::vector<std::vector<float>>());
     for (const uint64_t seed : {1, 2, 3}) {
       const AsyncCpuOptions delays{.jitter_seed = seed, .max_jitter_us = 100};
-      const Outcome delayed = run_over_link(layout, Lanes::streams, {.latency = 7, .bytes_per_tick = static_cast<int64_t>(seed)}, delays);
+      const Outcome delayed = run_over_link(
+          layout, Lanes::streams, {.latency = 7, .bytes_per_tick = static_cast<int64_t>(seed)}, delays);
       EXPECT_EQ(delayed.complaint, "") << testing::PrintToString(layout.overrides);
-      EXPECT_EQ(delayed.parameters, plain.parameters) << testing::PrintToString(layout.overrides) << ", seed " << seed;
+      EXPECT_EQ(delayed.parameters, plain.parameters)
+          << testing::PrintToString(layout.overrides) << ", seed " << seed;
     }
   }
 }
 
 int index_of(const Program& program, InstructionKind kind, int segment) {
   for (size_t i = 0; i < program.instructions.size(); ++i)
-    if (program.instructions[i].kind == kind && program.instructions[i].segment == segment) return static_cast<int>(i);
+    if (program.instructions[i].kind == kind && program.instructions[i].segment == segment)
+      return static_cast<int>(i);
   ADD_FAILURE() << "no " << name_of(kind) << " of segment " << segment;
   return 0;
 }
 
 TEST(Overlap, TheLinkNoticesWhatStartsTooEarly) {
   for (const Lanes lanes : kBoth) {
-    const Outcome outcome = run_over_link(kLibrary, lanes, {.latency = 10, .bytes_per_tick = 100}, {}, [](Program& program) {
-      const int reduction = index_of(program, InstructionKind::all_reduce, 3);
-      program.instructions[static_cast<size_t>(index_of(program, InstructionKind::backward, 2))].after.push_back({reduction, 0});
-    });
+    const Outcome outcome =
+        run_over_link(kLibrary, lanes, {.latency = 10, .bytes_per_tick = 100}, {}, [](Program& program) {
+          const int reduction = index_of(program, InstructionKind::all_reduce, 3);
+          program.instructions[static_cast<size_t>(index_of(program, InstructionKind::backward, 2))]
+              .after.push_back({reduction, 0});
+        });
     EXPECT_THAT(outcome.complaint, AllOf(HasSubstr("(backward, lane compute, segment 2, "),
-                                          HasSubstr("started before what it depends on was complete")));
+                                         HasSubstr("started before what it depends on was complete")));
   }
 }
 
 TEST(Overlap, AReductionStartsBeforeTheNextBackwardPass) {
-  // On streams the backward pass of bucket 2 does not begin until the reduction of bucket 3 has: it needs no more than
-  // the bucket itself.
+  // On streams the backward pass of bucket 2 does not begin until the reduction of bucket 3 has: it needs no
+  // more than the bucket itself.
   const RunConfig config = parse_run_config(kConfig, "test", kLibrary.overrides);
   run_ranks(2, [&](int rank, Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world);
     const Program& step = self.programs.step;
-    const int reduction = index_of(step, InstructionKind::all_reduce, 3), backward = index_of(step, InstructionKind::backward, 2);
+    const int reduction = index_of(step, InstructionKind::all_reduce, 3),
+              backward = index_of(step, InstructionKind::backward, 2);
     std::promise<void> reducing;
     const auto device = make_async_cpu_device({});
-    const auto executor = make_stream_executor(step, self.context, {.before = [&](int i) {
-      if (i == reduction) reducing.set_value();
-      if (i == backward) reducing.get_future().wait();
-    }}, *device);
+    const auto executor = make_stream_executor(step, self.context,
+                                               {.before =
+                                                    [&](int i) {
+                                                      if (i == reduction) reducing.set_value();
+                                                      if (i == backward) reducing.get_future().wait();
+                                                    }},
+                                               *device);
     executor->run({});
   });
   // On one thread it is in the order of starts.
@@ -213,10 +235,12 @@ TEST(Overlap, AReductionStartsBeforeTheNextBackwardPass) {
     ProgramRank self(config, rank, batches, world);
     const Program& step = self.programs.step;
     std::vector<int> order;
-    const auto executor = make_inline_executor(step, self.context, {.before = [&](int i) { order.push_back(i); }});
+    const auto executor =
+        make_inline_executor(step, self.context, {.before = [&](int i) { order.push_back(i); }});
     executor->run({});
     const auto place = [&](int i) { return std::find(order.begin(), order.end(), i) - order.begin(); };
-    EXPECT_LT(place(index_of(step, InstructionKind::all_reduce, 3)), place(index_of(step, InstructionKind::backward, 2)));
+    EXPECT_LT(place(index_of(step, InstructionKind::all_reduce, 3)),
+              place(index_of(step, InstructionKind::backward, 2)));
   });
 }
 

@@ -5,14 +5,20 @@
 namespace lockstep {
 namespace {
 
-ExecutionContext context_of(const CompiledRun& run, int rank, const ProgramMemory& memory, BatchSource& batches) {
+ExecutionContext context_of(const CompiledRun& run, int rank, const ProgramMemory& memory,
+                            BatchSource& batches) {
   const auto& division = run.division();
-  ExecutionContext context{.graph = run.graph(), .partition = run.partition(), .code = run.training_code(), .memory = memory,
+  ExecutionContext context{.graph = run.graph(),
+                           .partition = run.partition(),
+                           .code = run.training_code(),
+                           .memory = memory,
                            .optimizer = run.config().optimizer};
   context.clip_norm = run.config().trainer.clip_norm;
   context.static_count = static_cast<double>(division.global_batch);
-  for (int worker = 0; worker < division.workers; ++worker) context.leaves_by_rank.push_back(division.leaves_of(worker).size());
-  for (int m = 0; m < division.micro_batches_of(rank); ++m) context.first_samples.push_back(division.first_sample(rank, m));
+  for (int worker = 0; worker < division.workers; ++worker)
+    context.leaves_by_rank.push_back(division.leaves_of(worker).size());
+  for (int m = 0; m < division.micro_batches_of(rank); ++m)
+    context.first_samples.push_back(division.first_sample(rank, m));
   context.batches = &batches;
   return context;
 }
@@ -35,8 +41,8 @@ void NumberedBatches::load(uint64_t iteration, int64_t position, std::span<const
   }
 }
 
-ProgramRank::ProgramRank(const RunConfig& config, int rank, BatchSource& batches, Communicator& world, bool shared_memory,
-                         const Wrap& wrap)
+ProgramRank::ProgramRank(const RunConfig& config, int rank, BatchSource& batches, Communicator& world,
+                         bool shared_memory, const Wrap& wrap)
     : run(config, world.size(), shared_memory),
       programs(run.compile(rank)),
       device(make_cpu_device()),
@@ -49,7 +55,8 @@ ProgramRank::ProgramRank(const RunConfig& config, int rank, BatchSource& batches
   }
   // Something that gradients depend on.
   for (const auto& place : programs.step.parameters) {
-    auto* data = reinterpret_cast<float*>(memory.at(programs.step, {place.buffer, place.offset, place.size_bytes}));
+    auto* data =
+        reinterpret_cast<float*>(memory.at(programs.step, {place.buffer, place.offset, place.size_bytes}));
     for (int64_t i = 0; i < place.size_bytes / 4; ++i) data[i] = static_cast<float>(i * 5 % 7 - 3) / 8.0f;
   }
 }
@@ -57,7 +64,8 @@ ProgramRank::ProgramRank(const RunConfig& config, int rank, BatchSource& batches
 std::vector<std::vector<float>> ProgramRank::parameters() const {
   std::vector<std::vector<float>> values;
   for (const auto& place : programs.step.parameters) {
-    const auto* data = reinterpret_cast<const float*>(memory.at(programs.step, {place.buffer, place.offset, place.size_bytes}));
+    const auto* data = reinterpret_cast<const float*>(
+        memory.at(programs.step, {place.buffer, place.offset, place.size_bytes}));
     values.emplace_back(data, data + place.size_bytes / 4);
   }
   return values;

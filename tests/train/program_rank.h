@@ -24,8 +24,8 @@ struct ProgramRank {
   using Wrap = std::function<std::unique_ptr<Communicator>(int group, std::unique_ptr<Communicator>)>;
 
   /// COLLECTIVE over `world`: makes a communicator for each group.
-  ProgramRank(const RunConfig& config, int rank, BatchSource& batches, Communicator& world, bool shared_memory = false,
-              const Wrap& wrap = {});
+  ProgramRank(const RunConfig& config, int rank, BatchSource& batches, Communicator& world,
+              bool shared_memory = false, const Wrap& wrap = {});
 
   std::vector<std::vector<float>> parameters() const;
 
@@ -33,7 +33,7 @@ struct ProgramRank {
   CompiledRun::RankPrograms programs;
   std::unique_ptr<Device> device;
   ProgramMemory memory;
-  std::vector<std::unique_ptr<Communicator>> channels;   // by group
+  std::vector<std::unique_ptr<Communicator>> channels;  // by group
   ExecutionContext context;
 };
 
