@@ -25,7 +25,7 @@ TEST(Train, JsonIsTheOnlyThingOnStdoutAndHasEveryField) {
   const Ran ran = lockstep({"train", config.path(), "--json"});
   const Json json = only_json(ran);
   for (const char* field :
-       {"steps", "epochs", "train_loss", "eval_loss", "eval_accuracy", "samples_per_second", "step_ms",
+       {"steps", "epochs", "skipped_steps", "train_loss", "eval_loss", "eval_accuracy", "samples_per_second", "step_ms",
         "exposed_comm_ms", "data_wait_ms", "startup_ms", "peak_memory_bytes", "process_memory_bytes",
         "params_hash", "state_hash", "math_hash", "config_hash", "world_size", "layout"})
     EXPECT_TRUE(json.contains(field)) << field;
@@ -81,6 +81,31 @@ TEST(Train, WritesMetricsEffectiveConfigAndCheckpoint) {
     EXPECT_TRUE(metrics[0].contains(field)) << field;
   EXPECT_TRUE(fs::exists(run + "/checkpoints/step-00000012/manifest.json"));
   EXPECT_EQ(lockstep({"config", "check", run + "/config.effective.textproto"}).code, 0);
+}
+
+TEST(Train, SkippedStepsAreCountedWarnedOfAndMarkedInTheMetrics) {
+  const SmallConfig config;
+  const std::string run = config / "a";
+  // The first step makes parameters of 1e30, whose losses are not finite.
+  const std::vector<std::string> train = {"train", config.path(), "--out", run, "--json", "--quiet", "--set", "trainer.nonfinite=SKIP",
+                                          "--set", "optimizer.learning_rate=1e30", "--set", "trainer.eval_at_end=false",
+                                          "--set", "trainer.eval_every_steps=0", "--set", "metrics.log_every_steps=100"};
+  const Ran ran = mpirun(2, train + std::vector<std::string>{"--set", "trainer.nonfinite_limit=12"});
+  const Json json = only_json(ran);
+  EXPECT_EQ(json["steps"], 12);
+  EXPECT_EQ(json["skipped_steps"], 11);
+  EXPECT_EQ(occurrences(ran.err, "the step is skipped"), 5u) << ran.err;   // the first three, the fourth, the eighth
+  const auto metrics = metrics_of(run);
+  ASSERT_EQ(metrics.size(), 11u);   // nothing but what was skipped, and the last step, which was too
+  for (const auto& line : metrics) {
+    EXPECT_EQ(line["skipped"], 1);
+    EXPECT_TRUE(line["loss"].is_string()) << line;
+  }
+
+  std::filesystem::remove_all(run);
+  const Ran ended = lockstep(train + std::vector<std::string>{"--set", "trainer.nonfinite_limit=4"});
+  EXPECT_EQ(ended.code, 70);
+  EXPECT_THAT(ended.err, HasSubstr("it is skipped step 4, and trainer.nonfinite_limit is 4"));
 }
 
 TEST(Train, NeverReplacesARunThatIsThere) {
