@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-constexpr AddCommand kCommands[] = {add_train_command,   add_eval_command,   add_verify_command,
+constexpr AddCommand kCommands[] = {add_train_command,   add_eval_command,   add_verify_command,   add_chaos_command,
                                     add_inspect_command, add_config_command, add_data_command};
 
 constexpr const char* kExample =

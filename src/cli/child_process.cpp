@@ -45,16 +45,16 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
 
 }  // namespace
 
-int run_child(const ChildProcess& child) {
+RunningChild::RunningChild(const ChildProcess& child) : name_(child.command[0]) {
   // Everything that allocates comes before the fork: this process may have threads.
   std::vector<std::string> command = child.command, environment = environment_with(child.environment);
   const auto arguments = pointers_to(command), variables = pointers_to(environment);
   const int out = open_for_writing(child.stdout_path), err = open_for_writing(child.stderr_path);
   const int in = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid < 0) fail("start " + child.command[0], errno);
-  if (pid == 0) {
+  pid_ = ::fork();
+  if (pid_ < 0) fail("start " + name_, errno);
+  if (pid_ == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(127);  // it ended before the line above
     ::dup2(in, STDIN_FILENO);
@@ -66,11 +66,28 @@ int run_child(const ChildProcess& child) {
     ::_exit(127);
   }
   for (const int file : {in, out, err}) ::close(file);
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0)
-    if (errno != EINTR) fail("wait for " + child.command[0], errno);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
+
+RunningChild::~RunningChild() {
+  if (code_) return;
+  ::kill(pid_, SIGKILL);
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
+}
+
+std::optional<int> RunningChild::ended(int wait_options) {
+  int status = 0;
+  pid_t waited = 0;
+  while (!code_ && (waited = ::waitpid(pid_, &status, wait_options)) < 0)
+    if (errno != EINTR) fail("wait for " + name_, errno);
+  if (!code_ && waited == pid_) code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return code_;
+}
+
+std::optional<int> RunningChild::poll() { return ended(WNOHANG); }
+
+int RunningChild::wait() { return *ended(0); }
+
+int run_child(const ChildProcess& child) { return RunningChild(child).wait(); }
 
 std::map<std::string, std::string> mpirun_environment() {
   std::map<std::string, std::string> environment = {{"OMPI_MCA_rmaps_base_oversubscribe", "1"},

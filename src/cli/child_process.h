@@ -1,6 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +15,29 @@ struct ChildProcess {
   std::string stdout_path, stderr_path;            ///< files that take what it writes
 };
 
-/// Runs a program to its end and returns its exit code; 128 + n where signal n ended it. It is ended with
-/// this process. Throws IoError where it cannot be started.
+/// A program under way, which is ended with this process and with this object.
+class RunningChild {
+ public:
+  /// Throws IoError where it cannot be started.
+  explicit RunningChild(const ChildProcess& child);
+  ~RunningChild();
+  RunningChild(const RunningChild&) = delete;
+
+  pid_t pid() const { return pid_; }
+  /// Its exit code once it has ended, 128 + n where signal n ended it; nothing while it runs.
+  std::optional<int> poll();
+  /// Waits for its end.
+  int wait();
+
+ private:
+  std::optional<int> ended(int wait_options);
+
+  pid_t pid_ = 0;
+  std::string name_;
+  std::optional<int> code_;
+};
+
+/// Runs a program to its end and returns its exit code, as RunningChild does.
 int run_child(const ChildProcess& child);
 
 /// What mpirun needs for several ranks on one machine: to run as root at all, more ranks than cores, ranks

@@ -9,6 +9,7 @@
 #include "observe/json_text.h"
 #include "train/model_state.h"
 #include "train/run_recorder.h"
+#include "train/stop_request.h"
 #include "train/trainer.h"
 #include "train/world.h"
 
@@ -46,15 +47,18 @@ std::string result_text(const EvaluationRecord& record, const Worker& worker, bo
 
 int evaluate(const EvalArguments& arguments) {
   return run_in_world([&](World& world) {
-    const auto worker = start_worker(world.communicator(), [&] { return load(arguments); });
+    const auto worker = start_worker(world, [&] { return load(arguments); });
+    const WatchedWorker watched(world, *worker);
     TrainerEvents events;
     events.on_message = [&](const std::string& text) {
       if (world.rank() == 0 && !arguments.output.quiet) log_info(text);
     };
-    Trainer trainer(*worker, world.communicator(), std::move(events), {});
+    Trainer trainer(*worker, world.communicator(), std::move(events),
+                    {.output_directory = "", .stop_requested = stop_requested, .progress = &world.control().progress()});
     trainer.prepare();
-    const EvaluationRecord record = trainer.evaluate_only();
-    if (world.rank() == 0) write_result(result_text(record, *worker, arguments.output.json));
+    const auto record = trainer.evaluate_only();
+    if (!record) return static_cast<int>(stop_exit_code());
+    if (world.rank() == 0) write_result(result_text(*record, *worker, arguments.output.json));
     return static_cast<int>(ExitCode::done);
   });
 }

@@ -19,6 +19,7 @@ struct InspectArguments {
   ConfigArguments config;
   OutputArguments output;
   int world_size = 1;
+  bool several_hosts = false;
   int rank = 0;
   std::string program;  ///< "": no program is printed
   bool graph = false, memory = false;
@@ -109,7 +110,10 @@ int inspect(const InspectArguments& arguments) {
   if (arguments.rank >= arguments.world_size)
     throw ConfigError(fmt::format("--rank {}: with --world {} ranks go from 0 to {}", arguments.rank,
                                   arguments.world_size, arguments.world_size - 1));
-  const CompiledRun run(arguments.config.load(), arguments.world_size);
+  const RunConfig config = arguments.config.load();
+  if (arguments.several_hosts && config.parallel.algorithm == AllReduceAlgorithm::shared_memory)
+    throw ConfigError("--several-hosts: they share no memory, but parallel.algorithm is SHARED_MEMORY; leave one of them out");
+  const CompiledRun run(config, arguments.world_size, /*shared_memory=*/arguments.world_size > 1 && !arguments.several_hosts);
   run.check();
   const auto programs = run.compile(arguments.rank);
   write_result(arguments.output.json ? json_of(run, arguments, programs).dump() + "\n"
@@ -130,6 +134,8 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
   command.add_option("--world", arguments->world_size, "Number of workers")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
+  command.add_flag("--several-hosts", arguments->several_hosts,
+                   "The workers do not share one host's memory, which changes how gradients are summed");
   command.add_option("--rank", arguments->rank, "Whose memory and programs")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();

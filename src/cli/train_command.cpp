@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "comm/communicator.h"
 #include "lockstep/error.h"
+#include "train/failpoint.h"
 #include "train/session.h"
 #include "train/stop_request.h"
 #include "train/world.h"
@@ -17,12 +17,14 @@ struct TrainArguments {
   ConfigArguments config;
   OutputArguments output;
   std::string output_directory, resume, device = "auto", trace_directory;
+  std::vector<std::string> failpoints;
   bool allow_config_change = false;
   int64_t stop_after = 0;
 };
 
 /// Options that stand for fields of the config become overrides, so that the effective config says them too.
 RunConfig load(const TrainArguments& arguments) {
+  for (const auto& text : arguments.failpoints) parse_failpoint(text);
   auto overrides = arguments.config.all_overrides();
   if (arguments.resume == "auto")
     overrides.push_back("checkpoint.resume_automatic=true");
@@ -43,13 +45,12 @@ RunConfig load(const TrainArguments& arguments) {
 std::string not_empty(const std::string& value) { return value.empty() ? "is empty; name a folder or leave the option out" : ""; }
 
 int train(const TrainArguments& arguments) {
-  // Before MPI starts, which takes a while: a stop request that comes then must not end the process.
-  install_stop_request(/*alone=*/!started_by_mpi_launcher());
   return run_in_world([&](World& world) {
     const auto result = train_session(world, {.load_config = [&] { return load(arguments); },
                                               .output_directory = arguments.output_directory,
                                               .trace_directory = arguments.trace_directory,
                                               .quiet = arguments.output.quiet,
+                                              .failpoints = arguments.failpoints,
                                               .stop_after = arguments.stop_after,
                                               .stop_requested = stop_requested});
     if (world.rank() == 0)
@@ -94,6 +95,12 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
   command.add_option("--device", arguments->device, "Where to compute")
       ->type_name("auto|cpu|cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command
+      .add_option("--failpoint", arguments->failpoints,
+                  "A fault that the run inflicts on itself, such as kill@1,40,backward; docs/cli.md lists kinds and phases; may be "
+                  "repeated")
+      ->allow_extra_args(false)
+      ->type_name("KIND@RANK,STEP[,PHASE]");
   command
       .add_option("--trace", arguments->trace_directory,
                   "Folder for the bits of every step, which verify compares")

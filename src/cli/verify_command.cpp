@@ -1,8 +1,6 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +11,7 @@
 #include "base/text.h"
 #include "cli/child_process.h"
 #include "cli/commands.h"
+#include "cli/workplace.h"
 #include "comm/communicator.h"
 #include "lockstep/error.h"
 #include "parallel/layout.h"
@@ -48,43 +47,6 @@ struct VerifiedRun {
   std::string first_side, second_side;  ///< whose values the difference shows
 };
 
-/// Where the children write: the folder that was asked for, or a temporary one, kept where it shows a
-/// difference.
-class Workplace {
- public:
-  explicit Workplace(const std::string& directory) : path_(directory), temporary_(directory.empty()) {
-    std::error_code error;
-    if (temporary_) {
-      std::string name = (fs::temp_directory_path(error) / "lockstep-verify-XXXXXX").string();
-      if (::mkdtemp(name.data()) == nullptr) throw IoError(fmt::format("cannot make the folder {}", name));
-      path_ = name;
-      return;
-    }
-    if (fs::exists(path_, error) && !(fs::is_directory(path_, error) && fs::is_empty(path_, error)))
-      throw ConfigError(fmt::format("--out {} is not an empty folder; name another one", path_));
-    fs::create_directories(path_, error);
-    if (error) throw IoError(fmt::format("cannot make the folder {}: {}", path_, error.message()));
-  }
-  ~Workplace() {
-    std::error_code ignored;
-    if (temporary_ && !kept_) fs::remove_all(path_, ignored);
-  }
-  Workplace(const Workplace&) = delete;
-
-  const std::string& path() const { return path_; }
-  void keep() { kept_ = true; }
-
- private:
-  std::string path_;
-  bool temporary_, kept_ = false;
-};
-
-std::string last_lines(const std::string& text, size_t most) {
-  auto lines = split(trim(text), '\n');
-  if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
-  return join(lines, "\n  ");
-}
-
 /// The first `steps` of the run that the config describes, with its schedule; all of it where `steps` is 0.
 std::vector<std::string> stop_after(int64_t steps) {
   if (steps == 0) return {};
@@ -105,7 +67,7 @@ class Verification {
   explicit Verification(const VerifyArguments& arguments)
       : arguments_(arguments), layouts_(parse_layouts(arguments.layouts)) {
     check();
-    workplace_.emplace(arguments.directory);
+    workplace_.emplace("verify", arguments.directory);
   }
 
   /// Runs everything, comparing each run with the first.
@@ -161,7 +123,7 @@ void Verification::check() const {
                       "(scripts/install_dependencies.sh), or compare layouts of one process",
                       to_string(layout)));
     try {
-      CompiledRun(config, layout.world_size()).check();
+      CompiledRun(config, layout.world_size(), /*shared_memory=*/layout.world_size() > 1).check();
     } catch (const ConfigError& error) {
       throw ConfigError(fmt::format("layout '{}': {}", to_string(layout), error.what()));
     }

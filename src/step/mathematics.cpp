@@ -131,6 +131,7 @@ void Mathematics::segment(const Place& at) {
     }
   }
   check_use_of_parameters(at);
+  check_has_a_gradient(at, ordinals[Role::output_gradient]);
   for (const Role role : {Role::input, Role::output, Role::stash, Role::output_gradient}) {
     const auto count = static_cast<uint64_t>(ordinals[role]);
     const auto [known, is_new] = producers_.emplace(
@@ -158,12 +159,14 @@ void Mathematics::segment(const Place& at) {
         // A recomputation makes the same values as forward; what backward_input leaves for backward_weight is
         // new.
         const bool is_gradient = is_backward(i.kind);
-        memory(at.rank).write(
-            operand.range,
+        const int made =
             expressions_.activation(producer(role, is_gradient ? -1 - i.segment : i.segment, ordinal),
                                     is_gradient, extent_of(operand), atom(at, 0),
-                                    fmt::format("{} {} of segment {}", role, ordinal, i.segment)),
-            operand.dtype);
+                                    fmt::format("{} {} of segment {}", role, ordinal, i.segment));
+        if (operand.role == Role::input_gradient)
+          computed_gradients_.try_emplace(expressions_.node(made).signature, at,
+                                          lockstep::describe(program(at), operand.range));
+        memory(at.rank).write(operand.range, made, operand.dtype);
         break;
       }
       default:
@@ -206,6 +209,7 @@ void Mathematics::check_activation(const Place& at, const Operand& operand, int 
     return wrong(fmt::format("{}, {} of its {} bytes; expected all", node.text, first.end,
                              node.extent * first.width / 4));
   const bool wants_gradient = operand.role == Role::output_gradient;
+  if (node.is_gradient) note_gradient_use(node.signature);
   if (operand.role != Role::stash && node.is_gradient != wants_gradient)
     return wrong(
         fmt::format("{}, where {} belongs", node.text, wants_gradient ? "a gradient" : "an activation"));
@@ -214,6 +218,39 @@ void Mathematics::check_activation(const Place& at, const Operand& operand, int 
       node.signature);
   if (!is_new && known->second != node.signature)
     wrong(fmt::format("{}, which other micro-batches or ranks do not use there", node.text));
+}
+
+/// A segment's gradients come from the loss: its own, or through the gradients of its outputs.
+void Mathematics::check_has_a_gradient(const Place& at, int output_gradients) {
+  const Instruction& i = instruction(at);
+  if (!is_backward(i.kind)) {
+    for (const Operand& operand : i.operands)
+      if (operand.role == Role::metrics) loss_segments_.insert(i.segment);
+    return;
+  }
+  // The halves share what they need through a stash.
+  if (i.kind == InstructionKind::backward_weight || output_gradients > 0 ||
+      loss_segments_.contains(i.segment))
+    return;
+  fail(at, "no gradient",
+       fmt::format("segment {} has no loss, so its backward needs the gradient of an output, and reads none",
+                   i.segment));
+}
+
+void Mathematics::note_gradient_use(uint64_t signature) {
+  const auto sum = summed_gradients_.find(signature);
+  if (sum == summed_gradients_.end()) {
+    used_gradients_.insert(signature);
+  } else {
+    used_gradients_.insert(sum->second.begin(), sum->second.end());
+  }
+}
+
+void Mathematics::check_gradients_used() {
+  for (const auto& [signature, made] : computed_gradients_)
+    if (!used_gradients_.contains(signature))
+      fail(made.first, "gradient in vain",
+           fmt::format("no backward uses the gradient that it computes for an input ({})", made.second));
 }
 
 void Mathematics::check_parameters(const Place& at, const Operand& operand) {
@@ -379,8 +416,18 @@ Piece Mathematics::added(const Place& at, const Piece& a, const Piece& b) {
              x.is_gradient && y.is_gradient && x.atom == y.atom && x.extent == y.extent) {
     const auto [low, high] = std::minmax(x.signature, y.signature);
     const Atom both = x.atom;
+    std::set<uint64_t> terms;
+    for (const uint64_t part : {low, high}) {
+      const auto sum = summed_gradients_.find(part);
+      if (sum == summed_gradients_.end()) {
+        terms.insert(part);
+      } else {
+        terms.insert(sum->second.begin(), sum->second.end());
+      }
+    }
     piece.expression =
         expressions_.activation(hash_combine(low, high), true, x.extent, both, x.text + " plus " + y.text);
+    summed_gradients_.try_emplace(expressions_.node(piece.expression).signature, std::move(terms));
   } else {
     piece.expression = expressions_.wrong(
         fmt::format("the sum of {} ({}) and {} ({})", expressions_.text(a.expression, at.iteration, 1),

@@ -237,6 +237,7 @@ void Mathematics::finish(int iterations) {
     check_flags_obeyed(iteration);
     check_pushes(iteration);
   }
+  check_gradients_used();
 }
 
 void Mathematics::check_every_parameter_updated(int iteration) {

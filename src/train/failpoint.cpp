@@ -153,7 +153,7 @@ Failpoint parse_failpoint(const std::string& text) {
   read_kind(text, std::string_view(text).substr(0, at), failpoint);
   const auto where = split(std::string_view(text).substr(at + 1), ',');
   if (where.size() < 2 || where.size() > 3)
-    refuse(text, fmt::format("behind the '@' stand {} parts, not two or three", where.size()));
+    refuse(text, fmt::format("two or three parts stand behind the '@', not {}", where.size()));
   failpoint.rank = static_cast<int>(number_in(text, "the rank", where[0], 0, 1 << 30));
   failpoint.step = number_in(text, "the step", where[1], 0, int64_t{1} << 40);
   if (where.size() == 3) {

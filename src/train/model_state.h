@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "checkpoint/checkpoint_share.h"
 #include "checkpoint/named_tensor.h"
 #include "train/worker.h"
 
@@ -14,6 +16,9 @@ namespace lockstep {
 std::vector<NamedTensor> parameter_tensors(const Worker& worker);
 /// Optimizer state by name: "<parameter>.<slot>", for weights only.
 std::vector<NamedTensor> optimizer_tensors(const Worker& worker);
+
+/// What `rank` saves of a checkpoint: its tensors lie at `snapshot`, one behind the other (CompiledRun::checkpoint_shares).
+CheckpointShare checkpoint_share(const CompiledRun& compiled, int rank, std::byte* snapshot);
 
 uint64_t parameters_hash_of(const Worker& worker);
 /// Parameters and optimizer state.

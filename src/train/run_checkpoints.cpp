@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cmath>
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -14,11 +14,10 @@
 #include "lockstep/error.h"
 #include "train/fingerprint.h"
 #include "train/model_state.h"
+#include "train/position.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::chrono::minutes kPatience{5};
 
 std::vector<TensorRecord> records_of(const std::vector<NamedTensor>& tensors) {
   std::vector<TensorRecord> records;
@@ -34,15 +33,33 @@ std::vector<TensorDestination> destinations_of(const std::vector<NamedTensor>& t
   return destinations;
 }
 
+/// Where the first element that is not finite lies, or -1. By blocks, so that compilers vectorise the search.
+int64_t first_nonfinite(const NamedTensor& tensor) {
+  constexpr int64_t kBlock = 4096;
+  constexpr uint32_t kExponent = 0x7f800000;
+  const auto* bits = static_cast<const uint32_t*>(tensor.data);
+  const int64_t count = tensor.shape.count();
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, count);
+    uint32_t found = 0;
+    for (int64_t i = begin; i < end; ++i) found |= (bits[i] & kExponent) == kExponent ? 1u : 0u;
+    for (int64_t i = begin; found != 0 && i < end; ++i)
+      if ((bits[i] & kExponent) == kExponent) return i;
+  }
+  return -1;
+}
+
 /// What a step wrote from finite gradients may still have overflowed. Such a state is never saved over a good one.
 void require_finite(const NamedTensor& tensor, int64_t step) {
-  const auto* values = static_cast<const float*>(tensor.data);
-  const int64_t count = tensor.shape.count();
-  for (int64_t i = 0; i < count; ++i)
-    if (!std::isfinite(values[i]))
-      throw Error(fmt::format("the state behind step {} is not saved: element {} of {} is {}; go on from an earlier checkpoint "
-                              "with a lower optimizer.learning_rate", step, i, tensor.name, values[i]), ExitCode::internal);
+  const int64_t element = first_nonfinite(tensor);
+  if (element < 0) return;
+  throw Error(fmt::format("the state behind step {} is not saved: element {} of {} is {}; go on from an earlier checkpoint with a "
+                          "lower optimizer.learning_rate", step, element, tensor.name,
+                          static_cast<const float*>(tensor.data)[element]), ExitCode::internal);
 }
+
+/// What headers, index and manifest take beside the tensors, roughly: the check for space is no promise anyway.
+int64_t size_bytes_of_text(int64_t tensors) { return 65536 + 512 * tensors; }
 
 std::string new_run_id() {
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
@@ -51,37 +68,99 @@ std::string new_run_id() {
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(const std::string& output_directory, Worker& worker, Message on_message)
-    : directory_(output_directory.empty() ? "" : output_directory + "/checkpoints"),
-      worker_(worker),
-      on_message_(std::move(on_message)),
-      run_id_(new_run_id()) {}
+RunCheckpoints::RunCheckpoints(Worker& worker, RunCheckpointsOptions options)
+    : worker_(worker),
+      options_(std::move(options)),
+      directory_(options_.output_directory.empty() ? "" : options_.output_directory + "/checkpoints"),
+      run_id_(new_run_id()) {
+  const auto& config = worker.compiled().config();
+  if (options_.mailbox != nullptr && config.checkpoint.background)
+    saver_ = std::make_unique<CheckpointSaver>(CheckpointSaverOptions{.directory = directory_,
+                                                                      .keep = config.checkpoint.keep,
+                                                                      .mailbox = options_.mailbox,
+                                                                      .files = options_.files,
+                                                                      .progress = options_.progress,
+                                                                      .patience = config.watchdog.storage_deadline});
+}
 
-std::string RunCheckpoints::save(Communicator& world, int64_t step) {
-  std::string path = directory_ + "/" + checkpoint_folder_name(step);
+void RunCheckpoints::save(Communicator& world, int64_t step, const TrainingProgress& progress) {
+  settle();
   std::exception_ptr failure;
-  const bool saved = worker_.run_boundary([&] {
+  const bool ready = worker_.run_boundary([&] {
     try {
-      path = write(step);
+      prepare(step);
     } catch (...) {
       failure = std::current_exception();
     }
     return failure == nullptr;
   });
-  if (!saved) agree_on_outcome(world, failure, kPatience);
-  return path;
+  if (!ready) {
+    if (world.rank() == 0) CheckpointWriter(directory_, step, *options_.files).abandon();
+    try {
+      agree_on_outcome(world, failure, patience());
+    } catch (const CollectiveError& error) {
+      if (error.code() != ExitCode::disk) throw;
+      outcomes_.push_back({.step = step, .path = "", .error = error.what(), .code = error.code()});
+    }
+    return;
+  }
+  Manifest manifest;
+  if (world.rank() == 0) manifest = make_manifest(step, progress);
+  manifest.step = step;
+  if (saver_) {
+    saver_->start(own_share(), std::move(manifest));
+  } else {
+    outcomes_.push_back(save_in_foreground(world, own_share(), std::move(manifest)));
+  }
 }
 
-std::string RunCheckpoints::write(int64_t step) {
-  const auto parameters = parameter_tensors(worker_), state = optimizer_tensors(worker_);
-  const auto& config = worker_.compiled().config();
-  if (config.trainer.nonfinite != NonFinitePolicy::ignore)
-    for (const auto& tensors : {parameters, state})
-      for (const auto& tensor : tensors) require_finite(tensor, step);
-  return write_checkpoint(directory_, make_manifest(step), parameters, state, config.checkpoint.keep);
+std::optional<SaveOutcome> RunCheckpoints::poll() {
+  if (saver_)
+    if (auto outcome = saver_->poll()) outcomes_.push_back(std::move(*outcome));
+  if (outcomes_.empty()) return std::nullopt;
+  auto outcome = std::move(outcomes_.front());
+  outcomes_.pop_front();
+  return outcome;
 }
 
-Manifest RunCheckpoints::make_manifest(int64_t step) const {
+void RunCheckpoints::settle() {
+  if (!saver_ || saver_->settled()) return;
+  enter_phase(options_.progress, Phase::settle);
+  outcomes_.push_back(*saver_->settle());
+}
+
+void RunCheckpoints::prepare(int64_t step) {
+  const auto& compiled = worker_.compiled();
+  const CheckpointShare share = own_share();
+  if (compiled.config().trainer.nonfinite != NonFinitePolicy::ignore)
+    for (const auto* tensors : {&share.parameters, &share.state})
+      for (const auto& tensor : *tensors) require_finite(tensor, step);
+  if (worker_.rank() != 0) return;
+  if (options_.before_write) options_.before_write(step);
+  int64_t bytes = 0, tensors = 0;
+  for (const auto& each : compiled.checkpoint_shares()) {
+    bytes += size_bytes_of(each);
+    tensors += static_cast<int64_t>(each.size());
+  }
+  CheckpointWriter(directory_, step, *options_.files).begin(bytes + size_bytes_of_text(tensors));
+}
+
+CheckpointShare RunCheckpoints::own_share() const {
+  return checkpoint_share(worker_.compiled(), worker_.rank(), worker_.snapshot());
+}
+
+SaveOutcome RunCheckpoints::save_in_foreground(Communicator& world, const CheckpointShare& share, Manifest manifest) {
+  CheckpointWriter writer(directory_, manifest.step, *options_.files);
+  std::vector<ShareReport> reports;
+  for (const auto& text : gather_texts(world, to_text(write_share(writer, share)), patience()))
+    reports.push_back(share_report_from_text(text));
+  SaveOutcome outcome;
+  if (world.rank() == 0)
+    outcome = conclude_save(writer, std::move(manifest), reports, worker_.compiled().config().checkpoint.keep);
+  return save_outcome_from_text(gather_texts(world, to_text(outcome), patience())[0]);
+}
+
+Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& progress) const {
   const auto& config = worker_.compiled().config();
   Manifest manifest;
   manifest.run_id = run_id_;
@@ -95,13 +174,15 @@ Manifest RunCheckpoints::make_manifest(int64_t step) const {
   manifest.math_fields = config.math_fields;
   manifest.dataset_identity = worker_.train_data().identity();
   manifest.arithmetic_fingerprint = arithmetic_fingerprint(config.parallel.intra_op_threads);
-  manifest.params_hash = parameters_hash_of(worker_);
-  manifest.state_hash = state_hash_of(worker_);
+  manifest.pending_evaluation = progress.pending_evaluation;
+  manifest.skipped_steps = progress.skipped_steps;
   return manifest;
 }
 
+std::chrono::milliseconds RunCheckpoints::patience() const { return worker_.compiled().config().watchdog.storage_deadline; }
+
 void RunCheckpoints::tell(const std::string& message) const {
-  if (on_message_) on_message_(message);
+  if (options_.on_message) options_.on_message(message);
 }
 
 std::optional<std::string> RunCheckpoints::newest_below(const std::string& directory) const {
@@ -138,8 +219,8 @@ std::string RunCheckpoints::first_ranks_choice(Communicator& world, const std::f
   } catch (...) {
     outcome = std::current_exception();
   }
-  agree_on_outcome(world, outcome, kPatience);
-  return gather_texts(world, choice, kPatience)[0];
+  agree_on_outcome(world, outcome, patience());
+  return gather_texts(world, choice, patience())[0];
 }
 
 RestoredState RunCheckpoints::load_on_all(Communicator& world, const std::string& path) {
@@ -149,14 +230,14 @@ RestoredState RunCheckpoints::load_on_all(Communicator& world, const std::string
   } catch (...) {
     outcome = std::current_exception();
   }
-  agree_on_outcome(world, outcome, kPatience);
+  agree_on_outcome(world, outcome, patience());
   // Under one name, hosts that share no folder may hold different checkpoints.
   agree_on_fields(world,
-                  {{"step of checkpoint " + path, std::to_string(restored_step_), ExitCode::data},
+                  {{"step of checkpoint " + path, std::to_string(restored_.step), ExitCode::data},
                    {"run of checkpoint " + path, run_id_, ExitCode::data},
                    {"state of checkpoint " + path, to_hex(state_hash_of(worker_)), ExitCode::data}},
-                  kPatience);
-  return {restored_step_, path};
+                  patience());
+  return restored_;
 }
 
 void RunCheckpoints::check_configuration(const Manifest& manifest) const {
@@ -187,7 +268,9 @@ void RunCheckpoints::load(const std::string& path) {
   if (parameters_hash_of(worker_) != manifest.params_hash || state_hash_of(worker_) != manifest.state_hash)
     throw CheckpointError(fmt::format("checkpoint {}: what was loaded has another hash than what was saved", path));
   run_id_ = manifest.run_id;
-  restored_step_ = manifest.step;
+  restored_ = {.step = manifest.step,
+               .path = path,
+               .progress = {manifest.pending_evaluation, manifest.skipped_steps}};
 }
 
 }  // namespace lockstep

@@ -1,33 +1,67 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_share.h"
+#include "checkpoint/file_system.h"
 #include "comm/communicator.h"
+#include "comm/control/mailbox.h"
+#include "comm/control/progress.h"
+#include "train/checkpoint_saver.h"
 #include "train/worker.h"
 
 namespace lockstep {
+
+/// What a training is besides its tensors and its step.
+struct TrainingProgress {
+  bool pending_evaluation = false;   ///< one is due behind the step, and is not done
+  int64_t skipped_steps = 0;         ///< steps that updated nothing, their gradients not being finite
+  bool operator==(const TrainingProgress&) const = default;
+};
 
 /// Where a resumed run goes on.
 struct RestoredState {
   int64_t step = 0;                ///< steps complete
   std::string path;
+  TrainingProgress progress;
 };
 
-/// A run's checkpoints: a worker's tensors to and from `<output_directory>/checkpoints`. Rank 0 writes; every rank
-/// reads, so the folder must be visible to all of them.
+struct RunCheckpointsOptions {
+  std::string output_directory;      ///< of the run, the same on all ranks' hosts; empty: nothing is saved
+  /// By which writers talk in the background; null: saves are complete when save() returns. Outlives the checkpoints.
+  Mailbox* mailbox = nullptr;
+  Progress* progress = nullptr;      ///< may be null; outlives the checkpoints
+  FileSystem* files = &posix_file_system();
+  /// On rank 0, before anything of a checkpoint of `step` is written: makes durable what must not be older than it. What
+  /// it throws makes the save fail. May be empty.
+  std::function<void(int64_t step)> before_write;
+  std::function<void(const std::string&)> on_message;   ///< for people; may be empty
+};
+
+/// A run's checkpoints: a worker's tensors to and from `<output_directory>/checkpoints`. Every rank writes its share and
+/// reads everything, so the folder must be the same for all of them.
 class RunCheckpoints {
  public:
-  using Message = std::function<void(const std::string&)>;
-  /// `worker` must outlive it; `on_message` may be empty.
-  RunCheckpoints(const std::string& output_directory, Worker& worker, Message on_message);
+  /// `worker` must outlive it.
+  RunCheckpoints(Worker& worker, RunCheckpointsOptions options);
 
-  /// COLLECTIVE: runs the boundary program, in which rank 0 writes. Returns the checkpoint's path. Where writing failed,
-  /// or anything to be saved is not finite, every rank throws a CollectiveError; older checkpoints stay as they were.
-  std::string save(Communicator& world, int64_t step);
+  /// COLLECTIVE: waits for the save under way, takes a snapshot in the boundary program, and begins to write it; training
+  /// may go on at once. Where the config wants no background, the save is settled when this returns.
+  /// How it went is for poll() to tell, also where it could not begin, for want of space, say. Where anything to be saved is
+  /// not finite, every rank throws a CollectiveError. Older checkpoints stay as they were whatever happens.
+  void save(Communicator& world, int64_t step, const TrainingProgress& progress = {});
+  /// How a save ended, oldest first, each once; nothing where none has ended. Does not wait, so that ranks may hear of one
+  /// outcome at different steps; they all hear the same, unless one gives up waiting for the others.
+  std::optional<SaveOutcome> poll();
+  /// Waits until no save is under way; poll() tells all outcomes then.
+  void settle();
 
   /// COLLECTIVE: goes on from the newest complete checkpoint of this run; damaged ones are reported by name. Nothing
   /// where there is none at all. Throws CollectiveError where there are some and none can be used.
@@ -37,8 +71,12 @@ class RunCheckpoints {
   RestoredState restore(Communicator& world, const std::string& path);
 
  private:
-  std::string write(int64_t step);
-  Manifest make_manifest(int64_t step) const;
+  /// Within the boundary program: looks at the snapshot; on rank 0, also makes the folder that all write into.
+  void prepare(int64_t step);
+  CheckpointShare own_share() const;
+  /// COLLECTIVE: the save without threads.
+  SaveOutcome save_in_foreground(Communicator& world, const CheckpointShare& share, Manifest manifest);
+  Manifest make_manifest(int64_t step, const TrainingProgress& progress) const;
   /// COLLECTIVE: what rank 0 chooses, on every rank; its errors reach all.
   std::string first_ranks_choice(Communicator& world, const std::function<std::string()>& choose);
   /// COLLECTIVE: every rank loads `path`, then they make sure that it was the same.
@@ -47,12 +85,15 @@ class RunCheckpoints {
   void check_configuration(const Manifest& manifest) const;
   std::optional<std::string> newest_below(const std::string& directory) const;
   void tell(const std::string& message) const;
+  std::chrono::milliseconds patience() const;
 
-  std::string directory_;          // empty: nothing is written
   Worker& worker_;
-  Message on_message_;
+  RunCheckpointsOptions options_;
+  std::string directory_;          // of checkpoints
   std::string run_id_;
-  int64_t restored_step_ = 0;
+  RestoredState restored_;
+  std::deque<SaveOutcome> outcomes_;   // that poll() has not told yet
+  std::unique_ptr<CheckpointSaver> saver_;   // null: saves in the foreground
 };
 
 }  // namespace lockstep

@@ -158,8 +158,8 @@ void RunOutput::step(const StepRecord& record) {
 
 void RunOutput::evaluation(const EvaluationRecord& record) {
   const bool classifier = is_classifier(worker_.compiled().graph());
-  // The evaluation behind a resumed step was written before that step was saved.
-  if (metrics_ && record.step != resumed_at_) {
+  // What was evaluated before the run was stopped was written then.
+  if (metrics_ && !record.again) {
     std::vector<NamedMetric> metrics = {{"eval_loss", record.loss}, {"eval_ms", record.milliseconds}};
     if (classifier) metrics.emplace_back("eval_accuracy", record.accuracy);
     metrics_->write(record.step, metrics);
@@ -168,9 +168,11 @@ void RunOutput::evaluation(const EvaluationRecord& record) {
                       classifier ? fmt::format(", accuracy {:.2f} %", 100 * record.accuracy) : ""));
 }
 
-void RunOutput::checkpoint(int64_t, const std::string& path) {
-  // A checkpoint never outlives the metrics that led to it.
+void RunOutput::before_checkpoint() {
   if (metrics_) metrics_->sync();
+}
+
+void RunOutput::checkpoint(int64_t, const std::string& path) {
   message(fmt::format("saved {}", path));
 }
 

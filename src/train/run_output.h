@@ -50,6 +50,8 @@ class RunOutput {
   void message(const std::string& text);
   void step(const StepRecord& record);
   void evaluation(const EvaluationRecord& record);
+  /// Makes metrics durable: a checkpoint never outlives those that led to it. Throws IoError.
+  void before_checkpoint();
   void checkpoint(int64_t step, const std::string& path);
   /// Ends the progress line and makes sure that all metrics are on the disk.
   void finish();

@@ -11,8 +11,10 @@
 
 #include "base/text.h"
 #include "train/agreement.h"
+#include "train/failpoints.h"
 #include "train/run_output.h"
 #include "train/run_recorder.h"
+#include "train/shared_directory.h"
 #include "train/trace.h"
 
 namespace lockstep {
@@ -31,17 +33,21 @@ double process_age_ms() {
   return 1000 * (static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started_seconds);
 }
 
-/// Runs `action` on rank 0 alone; where it throws, all ranks throw alike.
-void on_first_rank(World& world, const std::function<void()>& action) {
+/// Where `action` throws on any rank, all ranks throw alike.
+void on_all_ranks(World& world, const std::function<void()>& action) {
   std::exception_ptr failure;
-  if (world.rank() == 0) {
-    try {
-      action();
-    } catch (const std::exception&) {
-      failure = std::current_exception();
-    }
+  try {
+    action();
+  } catch (const std::exception&) {
+    failure = std::current_exception();
   }
   agree_on_outcome(world.communicator(), failure, std::chrono::minutes(5));
+}
+
+void on_first_rank(World& world, const std::function<void()>& action) {
+  on_all_ranks(world, [&] {
+    if (world.rank() == 0) action();
+  });
 }
 
 }  // namespace
@@ -49,13 +55,28 @@ void on_first_rank(World& world, const std::function<void()>& action) {
 SessionResult train_session(World& world, const SessionOptions& options) {
   const bool first = world.rank() == 0;
   std::unique_ptr<DirectoryLock> lock;
-  const auto worker = start_worker(world.communicator(), [&] {
+  std::unique_ptr<Failpoints> failpoints;
+  Trainer* running = nullptr;
+  WorkerOptions worker_options;
+  if (!options.failpoints.empty())
+    worker_options.before_instruction = [&](const Worker& worker, const Program& program, int instruction) {
+      const int64_t step = running->next_step() + (program.name == "step" ? 1 : 0);
+      if (failpoints) failpoints->before_instruction(program, instruction, step, worker.memory());
+    };
+  const auto worker = start_worker(world, [&] {
     RunConfig config = options.load_config();
+    failpoints = Failpoints::parse(options.failpoints, world.rank(), world.size());
     // Only rank 0 writes there, and on other hosts the folder may be another one.
     if (first) lock = RunOutput::claim_directory(options.output_directory, config);
     return config;
   }, {{"--out", options.output_directory.empty() ? "not given" : "given"},
-      {"--stop-after", std::to_string(options.stop_after)}});
+      {"--stop-after", std::to_string(options.stop_after)},
+      {"--failpoint", options.failpoints.empty() ? "not given" : join(options.failpoints, " ")}}, worker_options);
+  const WatchedWorker watched(world, *worker);
+  if (!options.output_directory.empty()) {
+    if (!world.one_host()) check_shared_directory(world.communicator(), options.output_directory, world.host());
+    world.control().set_crash_directory(options.output_directory + "/crash");
+  }
 
   RunOutput output({.directory = options.output_directory, .quiet = options.quiet}, *worker);
   RunRecorder recorder(*worker);
@@ -71,6 +92,7 @@ SessionResult train_session(World& world, const SessionOptions& options) {
     if (trace) trace->add(record);
     if (first) output.evaluation(record);
   };
+  events.before_checkpoint = [&](int64_t) { output.before_checkpoint(); };
   events.on_checkpoint = [&](int64_t step, const std::string& path) {
     if (first) output.checkpoint(step, path);
   };
@@ -78,16 +100,21 @@ SessionResult train_session(World& world, const SessionOptions& options) {
     if (first) output.message(text);
   };
 
-  Trainer* running = nullptr;
+  std::unique_ptr<FileSystem> failing_files;
+  if (failpoints) failing_files = failpoints->wrap(posix_file_system());
   TrainerRunOptions run_options{
       .output_directory = options.output_directory, .stop_requested = [&] {
         // Asked before each step; a step takes part in the stop that follows it.
         return (options.stop_after > 0 && running->next_step() + 1 >= options.stop_after) ||
                (options.stop_requested && options.stop_requested());
-      }};
+      },
+      .progress = worker->compiled().config().watchdog.enabled ? &world.control().progress() : nullptr,
+      .mailbox = &world.control().mailbox(),
+      .files = failing_files ? failing_files.get() : &posix_file_system()};
   Trainer trainer(*worker, world.communicator(), std::move(events), std::move(run_options));
   running = &trainer;
   if (first) output.show_start();
+  if (!options.failpoints.empty()) on_all_ranks(world, [&] { if (failpoints) failpoints->check(worker->programs().step); });
   trainer.prepare();
   if (options.stop_after > 0 && trainer.next_step() >= options.stop_after)
     throw CollectiveError(
@@ -96,6 +123,7 @@ SessionResult train_session(World& world, const SessionOptions& options) {
   on_first_rank(world, [&] { output.open(trainer.next_step()); });
   if (!options.trace_directory.empty()) trace.emplace(options.trace_directory, world.rank());
 
+  if (failpoints) failpoints->at_start();
   recorder.set_startup_ms(process_age_ms());
   const TrainingOutcome outcome = trainer.run();
   if (first) output.finish();

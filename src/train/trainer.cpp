@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "lockstep/error.h"
 #include "train/initialize.h"
 #include "train/nonfinite.h"
+#include "train/position.h"
 
 namespace lockstep {
 
@@ -21,7 +23,12 @@ Trainer::Trainer(Worker& worker, Communicator& world, TrainerEvents events, Trai
       events_(std::move(events)),
       options_(std::move(options)),
       config_(worker.compiled().config()),
-      checkpoints_(options_.output_directory, worker, events_.on_message),
+      checkpoints_(worker, {.output_directory = options_.output_directory,
+                            .mailbox = options_.mailbox,
+                            .progress = options_.progress,
+                            .files = options_.files,
+                            .before_write = events_.before_checkpoint,
+                            .on_message = events_.on_message}),
       replicas_(worker),
       spikes_(config_.trainer.spike_threshold) {}
 
@@ -29,7 +36,11 @@ void Trainer::prepare() {
   const auto& graph = worker_.compiled().graph();
   for (size_t p = 0; p < graph.parameters.size(); ++p)
     initialize_parameter(graph.parameters[p], config_.trainer.seed, worker_.parameter_data(static_cast<int>(p)));
-  if (config_.checkpoint.resume != ResumePolicy::never) resume();
+  if (config_.checkpoint.resume != ResumePolicy::never) {
+    enter_phase(options_.progress, Phase::restore);
+    resume();
+    if (options_.progress != nullptr) options_.progress->set_step(step_);
+  }
   outcome_.first_step = step_;
   saved_step_ = step_ > 0 ? step_ : -1;
   if (step_ < worker_.total_steps()) worker_.start_reading(static_cast<uint64_t>(step_));
@@ -44,27 +55,36 @@ void Trainer::resume() {
   }
   if (!restored) return;
   step_ = restored->step;
+  pending_evaluation_ = restored->progress.pending_evaluation;
+  skipped_steps_ = restored->progress.skipped_steps;
   if (events_.on_message) events_.on_message(fmt::format("resumed after step {} from {}", step_, restored->path));
 }
 
 TrainingOutcome Trainer::run() {
   const int64_t total = worker_.total_steps();
-  const auto due = [&](int64_t every) { return every > 0 && step_ % every == 0 && step_ < total; };
   step_began_ = Clock::now();
+  // Of the step at which the run was stopped.
+  if (pending_evaluation_ && step_ < total) evaluate();
   while (step_ < total && !stop_) {
+    hear_of_checkpoints(config_.checkpoint.on_failure);
     train_one_step();
-    if (worker_.has_eval_data() && due(config_.trainer.eval_every_steps)) evaluate();
-    if (due(config_.checkpoint.every_steps)) save_checkpoint();
+    if (evaluation_due()) evaluate();
+    if (config_.checkpoint.every_steps > 0 && step_ % config_.checkpoint.every_steps == 0 && step_ < total) save_checkpoint();
   }
-  outcome_.stopped = step_ < total;
-  if (worker_.has_eval_data() && config_.trainer.eval_at_end && !outcome_.stopped) evaluate();
+  if (worker_.has_eval_data() && config_.trainer.eval_at_end && step_ == total) evaluate();
+  outcome_.stopped = step_ < total || pending_evaluation_;
   require_equal_replicas();
-  if (config_.checkpoint.at_end || outcome_.stopped) save_checkpoint();
+  if (!options_.output_directory.empty()) settle_checkpoints();
   outcome_.steps = step_;
   outcome_.skipped_steps = skipped_steps_;
   outcome_.epochs = static_cast<double>(step_) * static_cast<double>(config_.trainer.global_batch) /
                     static_cast<double>(worker_.train_data().size());
   return outcome_;
+}
+
+bool Trainer::evaluation_due() const {
+  const int64_t every = config_.trainer.eval_every_steps;
+  return worker_.has_eval_data() && every > 0 && step_ % every == 0 && step_ < worker_.total_steps();
 }
 
 StepInputs Trainer::inputs_of(int64_t step) const {
@@ -75,7 +95,7 @@ StepInputs Trainer::inputs_of(int64_t step) const {
   inputs.constants.learning_rate = learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
   inputs.constants.beta1_power = std::pow(config_.optimizer.beta1, static_cast<double>(step + 1));
   inputs.constants.beta2_power = std::pow(config_.optimizer.beta2, static_cast<double>(step + 1));
-  inputs.stop_requested = options_.stop_requested && options_.stop_requested() ? 1 : 0;
+  inputs.stop_requested = save_failure_ != nullptr || (options_.stop_requested && options_.stop_requested()) ? 1 : 0;
   return inputs;
 }
 
@@ -84,12 +104,14 @@ void Trainer::train_one_step() {
   if (comparison_is_due()) inputs.state_hash = replicas_.hash();
   const double waited_before = worker_.data_wait_ms();
   worker_.run_step(inputs);
+  enter_phase(options_.progress, Phase::between_steps);
   const Verdict& verdict = worker_.verdict();
   if (verdict.replicas_differ != 0) report_divergence();
   if (inputs.state_hash != 0) equal_step_ = step_;
   const bool skipped = verdict.finite == 0 && config_.trainer.nonfinite != NonFinitePolicy::ignore;
   if (skipped) handle_nonfinite(inputs);
   ++step_;
+  if (options_.progress != nullptr) options_.progress->set_step(step_);
   auto spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
   suspicious_ = spike.has_value();
   if (spike && world_.rank() == 0) log_warning(spike->message);
@@ -161,11 +183,20 @@ void Trainer::skip_step(const Verdict& verdict) {
 
 void Trainer::evaluate() {
   const auto begin = Clock::now();
-  const Verdict verdict = worker_.evaluate();
+  // Whoever asked to stop waits for the checkpoint, not for the evaluation: that is made up for when the run goes on.
+  const bool again = step_ == outcome_.first_step && step_ > 0 && !pending_evaluation_;
+  Verdict verdict;
+  verdict.stop_requested = stop_ ? 1 : 0;
+  if (!stop_) verdict = worker_.evaluate(options_.stop_requested);
+  pending_evaluation_ = verdict.stop_requested > 0;
+  stop_ = pending_evaluation_;
+  enter_phase(options_.progress, Phase::between_steps);
+  if (pending_evaluation_) return;
   EvaluationRecord record{.step = step_,
                           .loss = verdict.mean_loss(),
                           .accuracy = verdict.count > 0 ? verdict.correct / verdict.count : 0,
-                          .milliseconds = milliseconds_between(begin, Clock::now())};
+                          .milliseconds = milliseconds_between(begin, Clock::now()),
+                          .again = again};
   outcome_.evaluation = record;
   if (events_.on_evaluation) events_.on_evaluation(record);
   step_began_ = Clock::now();
@@ -178,15 +209,45 @@ void Trainer::evaluate() {
 void Trainer::save_checkpoint() {
   if (options_.output_directory.empty() || saved_step_ == step_) return;
   require_equal_replicas();
-  const std::string path = checkpoints_.save(world_, step_);
+  checkpoints_.save(world_, step_, {.pending_evaluation = pending_evaluation_, .skipped_steps = skipped_steps_});
   saved_step_ = step_;
-  if (events_.on_checkpoint) events_.on_checkpoint(step_, path);
   step_began_ = Clock::now();
 }
 
-EvaluationRecord Trainer::evaluate_only() {
+void Trainer::hear_of_checkpoints(SaveFailurePolicy on_failure) {
+  while (const auto outcome = checkpoints_.poll()) {
+    const bool saved = !outcome->path.empty();
+    if (saved && events_.on_checkpoint) events_.on_checkpoint(outcome->step, outcome->path);
+    if (!saved && saved_step_ == outcome->step) saved_step_ = -1;
+    if (outcome->error.empty()) continue;
+    const std::string message = saved ? outcome->error
+                                      : fmt::format("the checkpoint of step {} is not written: {}", outcome->step, outcome->error);
+    if (!saved && on_failure == SaveFailurePolicy::stop) {
+      save_failure_ = std::make_exception_ptr(Error(message, outcome->code));
+    } else if (world_.rank() == 0) {
+      log_warning(message);
+    }
+  }
+}
+
+void Trainer::settle_checkpoints() {
+  checkpoints_.settle();
+  hear_of_checkpoints(config_.checkpoint.on_failure);
+  const auto patience = config_.watchdog.storage_deadline;
+  if (config_.checkpoint.at_end || outcome_.stopped) {
+    // What one rank takes for saved, another may have given up waiting for.
+    const auto saved = gather_texts(world_, std::to_string(saved_step_), patience);
+    if (std::any_of(saved.begin(), saved.end(), [&](const auto& step) { return step != saved[0]; })) saved_step_ = -1;
+    save_checkpoint();
+    checkpoints_.settle();
+    hear_of_checkpoints(SaveFailurePolicy::stop);
+  }
+  agree_on_outcome(world_, save_failure_, patience);
+}
+
+std::optional<EvaluationRecord> Trainer::evaluate_only() {
   evaluate();
-  return *outcome_.evaluation;
+  return pending_evaluation_ ? std::nullopt : outcome_.evaluation;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -33,19 +34,27 @@ struct EvaluationRecord {
   double loss = 0;
   double accuracy = 0;             ///< share of positions where the largest logit is right; classifiers only
   double milliseconds = 0;
+  bool again = false;              ///< of a step that was evaluated before the run was resumed
 };
 
 /// What the loop tells whoever watches. All may be empty; called on every rank.
 struct TrainerEvents {
   std::function<void(const StepRecord&)> on_step;
   std::function<void(const EvaluationRecord&)> on_evaluation;
-  std::function<void(int64_t step, const std::string& path)> on_checkpoint;
+  /// On rank 0, before anything of a checkpoint is written: makes durable what must not be older. What it throws makes
+  /// the save fail.
+  std::function<void(int64_t step)> before_checkpoint;
+  std::function<void(int64_t step, const std::string& path)> on_checkpoint;   ///< once it is complete
   std::function<void(const std::string& message)> on_message;     ///< for people; rank 0 alone
 };
 
 struct TrainerRunOptions {
   std::string output_directory;    ///< empty: nothing is saved
-  std::function<bool()> stop_requested;   ///< asked once per step; ranks stop when any of them says so
+  /// Asked once per step, and per batch of an evaluation; ranks stop when any of them says so.
+  std::function<bool()> stop_requested;
+  Progress* progress = nullptr;           ///< told of steps and phases; may be null
+  Mailbox* mailbox = nullptr;             ///< by which checkpoints are written in the background; null: in the foreground
+  FileSystem* files = &posix_file_system();   ///< where checkpoints are written
 };
 
 struct TrainingOutcome {
@@ -55,7 +64,7 @@ struct TrainingOutcome {
   double epochs = 0;
   double train_loss = 0;           ///< of the last step
   std::optional<EvaluationRecord> evaluation;   ///< the last one
-  bool stopped = false;            ///< by request, before the last step
+  bool stopped = false;            ///< by request, before the end
 };
 
 /// The loop: step after step, evaluation and checkpoints when they are due. It owns the loop alone; everything that
@@ -69,8 +78,9 @@ class Trainer {
   void prepare();
   /// COLLECTIVE: trains to the end, or to an agreed stop. REQUIRES: prepare().
   TrainingOutcome run();
-  /// COLLECTIVE: the evaluation set with the parameters as they are. REQUIRES: prepare().
-  EvaluationRecord evaluate_only();
+  /// COLLECTIVE: the evaluation set with the parameters as they are; nothing where a stop was requested before its end.
+  /// REQUIRES: prepare().
+  std::optional<EvaluationRecord> evaluate_only();
   int64_t next_step() const { return step_; }
 
  private:
@@ -84,8 +94,13 @@ class Trainer {
   /// COLLECTIVE: compares now what the steps so far have left, unless that is done already.
   void require_equal_replicas();
   [[noreturn]] void report_divergence();
+  bool evaluation_due() const;
   void evaluate();
   void save_checkpoint();
+  /// Tells of the saves that have ended since it was last asked. Failures are remembered, or warned of.
+  void hear_of_checkpoints(SaveFailurePolicy on_failure);
+  /// COLLECTIVE: saves the end where the config or a stop wants it, and throws where that, or a save before it, failed.
+  void settle_checkpoints();
   void resume();
 
   Worker& worker_;
@@ -97,13 +112,15 @@ class Trainer {
   ReplicaComparison replicas_;
   SpikeDetector spikes_;
   int64_t step_ = 0;               ///< steps complete
-  int64_t saved_step_ = -1;
+  int64_t saved_step_ = -1;        ///< last step whose save began and is not known to have failed
+  std::exception_ptr save_failure_;   ///< ends the run, once all ranks agree on the step
   int64_t skipped_steps_ = 0;      ///< of all steps so far, those before a resume included
   int64_t equal_step_ = -1;        ///< last step behind which the replicas were found equal
   bool suspicious_ = false;        ///< the last step's loss or norm stands out
   Clock::time_point step_began_;
   TrainingOutcome outcome_;
   bool stop_ = false;
+  bool pending_evaluation_ = false;   ///< due, but interrupted
 };
 
 }  // namespace lockstep

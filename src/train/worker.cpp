@@ -70,7 +70,8 @@ CompiledRun::CompiledRun(const RunConfig& config, int world_size, bool shared_me
   evaluation_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, false));
   plan_ = std::make_unique<DataParallelPlan>(DataParallelPlan{
       .graph = graph_, .partition = partition_, .training = *training_, .evaluation = *evaluation_, .division = division,
-      .parallel = config.parallel, .state_slots = state_slots(config.optimizer), .shared_memory = shared_memory,
+      .parallel = config.parallel, .state_slots = state_slots(config.optimizer),
+      .shares = divide_checkpoint(graph_, state_slots(config.optimizer), world_size), .shared_memory = shared_memory,
       .skip_nonfinite = config.trainer.nonfinite != NonFinitePolicy::ignore,
       .update_as_it_lands = config.trainer.clip_norm == 0 && config.trainer.nonfinite == NonFinitePolicy::ignore});
   program_hash_ = hash_combine(hash_of(graph_), static_cast<uint64_t>(world_size));
@@ -139,7 +140,7 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
   step_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->training_code(), train_positions, train_batches_.get()));
   evaluate_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), eval_positions, eval_batches_.get()));
   boundary_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), {}, nullptr));
-  boundary_context_->snapshot = [this] { return write_checkpoint_(); };
+  boundary_context_->snapshot = [this] { return prepare_save_(); };
   boundary_context_->leaves_by_rank.assign(static_cast<size_t>(division.workers), 1);   // one record: did it go well?
 }
 
@@ -170,7 +171,13 @@ void Worker::connect_groups(Communicator& world, const Program& program, Executi
   for (const auto& group : program.groups) {
     const bool member = std::find(group.members.begin(), group.members.end(), options_.rank) != group.members.end();
     communicators_.push_back(world.split(member ? 0 : -1, options_.rank));
-    context.communicators.push_back(communicators_.back().get());
+    Communicator* channel = communicators_.back().get();
+    // Threads of one process need no other memory than theirs.
+    if (member && group.shared_memory && !channel->sums_along_tree()) {
+      shared_.push_back(make_shared_memory_communicator(*channel));
+      channel = shared_.back().get();
+    }
+    context.communicators.push_back(channel);
   }
 }
 
@@ -178,16 +185,35 @@ void Worker::connect(Communicator& world) {
   connect_groups(world, programs_.step, *step_context_);
   connect_groups(world, programs_.evaluate, *evaluate_context_);
   connect_groups(world, programs_.boundary, *boundary_context_);
-  step_executor_ = make_executor(programs_.step, *step_context_);
-  replay_executor_ = make_executor(programs_.step, *step_context_, &observer_);
-  if (data_.eval) evaluate_executor_ = make_executor(programs_.evaluate, *evaluate_context_);
-  boundary_executor_ = make_executor(programs_.boundary, *boundary_context_);
+  step_executor_ = make_executor(kStepProgram, *step_context_);
+  replay_executor_ = make_executor(kReplayProgram, *step_context_, &observer_);
+  if (data_.eval) evaluate_executor_ = make_executor(kEvaluateProgram, *evaluate_context_);
+  boundary_executor_ = make_executor(kBoundaryProgram, *boundary_context_);
 }
 
-std::unique_ptr<Executor> Worker::make_executor(const Program& program, const ExecutionContext& context,
+const Program* Worker::program_of(int number) const {
+  switch (number) {
+    case kStepProgram:
+    case kReplayProgram:
+      return &programs_.step;
+    case kEvaluateProgram:
+      return &programs_.evaluate;
+    case kBoundaryProgram:
+      return &programs_.boundary;
+    default:
+      return nullptr;
+  }
+}
+
+std::unique_ptr<Executor> Worker::make_executor(int program_number, const ExecutionContext& context,
                                                 const KernelObserver* observer) {
-  return options_.asynchronous ? make_stream_executor(program, context, {}, *device_, observer)
-                               : make_inline_executor(program, context, {}, observer);
+  const Program& program = *program_of(program_number);
+  ExecutorOptions options{.progress = options_.progress, .program_number = program_number};
+  if (options_.progress != nullptr) options.communication_timeout.reset();
+  if (options_.before_instruction)
+    options.before = [this, &program](int instruction) { options_.before_instruction(*this, program, instruction); };
+  return options_.asynchronous ? make_stream_executor(program, context, options, *device_, observer)
+                               : make_inline_executor(program, context, options, observer);
 }
 
 std::vector<AgreementField> Worker::agreement_fields() const {
@@ -210,7 +236,7 @@ void Worker::replay_step(StepInputs inputs, const KernelObserver& observer) {
   observer_ = {};
 }
 
-Verdict Worker::evaluate() {
+Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {
   const auto& division = compiled_->division();
   const int64_t samples_each = division.leaves * division.micro_batch;
   const int64_t iterations = (data_.eval->size() + samples_each - 1) / samples_each;
@@ -219,8 +245,11 @@ Verdict Worker::evaluate() {
   StepInputs inputs;
   for (int64_t i = 0; i < iterations; ++i) {
     inputs.iteration = static_cast<uint64_t>(i);
+    inputs.stop_requested = stop_requested && stop_requested() ? 1 : 0;
     evaluate_executor_->run(inputs);
     const Verdict& part = verdict_of(programs_.evaluate);
+    total.stop_requested = part.stop_requested;
+    if (part.stop_requested > 0) break;
     total.loss_sum += part.loss_sum;
     total.count += part.count;
     total.correct += part.correct;
@@ -228,11 +257,19 @@ Verdict Worker::evaluate() {
   return total;
 }
 
-bool Worker::run_boundary(const std::function<bool()>& write) {
-  write_checkpoint_ = write;
+bool Worker::run_boundary(const std::function<bool()>& prepare) {
+  prepare_save_ = prepare;
   boundary_executor_->run({});
-  write_checkpoint_ = {};
+  prepare_save_ = {};
   return verdict_of(programs_.boundary).loss_sum == 0;
+}
+
+std::byte* Worker::snapshot() const {
+  for (const auto& instruction : programs_.boundary.instructions)
+    for (const auto& operand : instruction.operands)
+      if (instruction.kind == InstructionKind::snapshot && operand.role == Role::destination)
+        return memory_->at(programs_.boundary, operand.range);
+  return nullptr;   // an empty share
 }
 
 const Verdict& Worker::verdict_of(const Program& program) const {

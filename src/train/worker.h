@@ -17,6 +17,12 @@
 
 namespace lockstep {
 
+/// How Progress knows what a rank executes (train/position.h).
+inline constexpr int kNoProgram = 0, kStepProgram = 1, kEvaluateProgram = 2, kBoundaryProgram = 3, kReplayProgram = 4,
+                     kSaving = 5;
+
+class Worker;
+
 /// What a rank needs to know before programs are written: everything else follows from the config.
 struct WorkerOptions {
   int rank = 0;
@@ -25,6 +31,9 @@ struct WorkerOptions {
   /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise all of them on
   /// the calling thread.
   std::optional<AsyncCpuOptions> asynchronous;
+  Progress* progress = nullptr;   ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
+  /// Called before each instruction; may be empty.
+  std::function<void(const Worker&, const Program&, int instruction)> before_instruction;
 };
 
 /// The programs of a run and what they were compiled from: pure functions of config and world size, without data,
@@ -53,6 +62,7 @@ class CompiledRun {
   const ModelCode& training_code() const { return *training_; }
   const ModelCode& evaluation_code() const { return *evaluation_; }
   int state_slot_count() const { return plan_->state_slots; }
+  const CheckpointShares& checkpoint_shares() const { return plan_->shares; }
 
  private:
   RunConfig config_;
@@ -81,14 +91,22 @@ class Worker {
   IterationTimes step_times() const { return step_executor_->last_times(); }
   /// The same with a check of every kernel's results; used to locate what is not finite. Nothing is updated.
   void replay_step(StepInputs inputs, const KernelObserver& observer);
-  /// The whole evaluation set; returns the sums over it.
-  Verdict evaluate();
-  /// The boundary program: calls `write` on the rank that writes; true where all went well on all ranks.
-  bool run_boundary(const std::function<bool()>& write);
+  /// The whole evaluation set; returns the sums over it. Ends behind the iteration in which any rank's
+  /// `stop_requested` (may be empty) says so; the result says it too.
+  Verdict evaluate(const std::function<bool()>& stop_requested = {});
+  /// The boundary program: copies this rank's share of a checkpoint to snapshot(), then calls `prepare`; true where that
+  /// is so on all ranks. COLLECTIVE.
+  bool run_boundary(const std::function<bool()>& prepare);
+  /// The copy, tensor behind tensor as in checkpoint_shares(). Nothing but run_boundary() writes there.
+  std::byte* snapshot() const;
 
   const Verdict& verdict() const { return verdict_of(programs_.step); }
+  int rank() const { return options_.rank; }
   const CompiledRun& compiled() const { return *compiled_; }
   const CompiledRun::RankPrograms& programs() const { return programs_; }
+  /// By its number (kStepProgram...); null for any other.
+  const Program* program_of(int number) const;
+  const ProgramMemory& memory() const { return *memory_; }
   const Dataset& train_data() const { return *data_.train; }
   const Dataset& eval_data() const { return *data_.eval; }
   bool has_eval_data() const { return data_.eval != nullptr; }
@@ -103,7 +121,7 @@ class Worker {
 
  private:
   const Verdict& verdict_of(const Program& program) const;
-  std::unique_ptr<Executor> make_executor(const Program& program, const ExecutionContext& context,
+  std::unique_ptr<Executor> make_executor(int program_number, const ExecutionContext& context,
                                           const KernelObserver* observer = nullptr);
   ExecutionContext make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches);
   void connect_groups(Communicator& world, const Program& program, ExecutionContext& context);
@@ -117,8 +135,9 @@ class Worker {
   std::unique_ptr<Device> device_;
   std::unique_ptr<ProgramMemory> memory_;
   std::vector<std::unique_ptr<Communicator>> communicators_;   // by program and group
+  std::vector<std::unique_ptr<Communicator>> shared_;          // through shared memory, each over one of those
   std::unique_ptr<ExecutionContext> step_context_, evaluate_context_, boundary_context_;
-  std::function<bool()> write_checkpoint_;
+  std::function<bool()> prepare_save_;
   KernelObserver observer_;
   std::unique_ptr<Executor> step_executor_, evaluate_executor_, boundary_executor_, replay_executor_;
 };

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstdlib>
 #include <exception>
 #include <new>
@@ -11,6 +14,10 @@
 
 #include "base/log.h"
 #include "train/agreement.h"
+#include "train/crash_handler.h"
+#include "train/placement.h"
+#include "train/position.h"
+#include "train/stop_request.h"
 
 namespace lockstep {
 namespace {
@@ -19,37 +26,92 @@ namespace {
 /// coming.
 constexpr std::chrono::seconds kAgreementTimeout{300};
 
-/// Another MPI's launcher starts processes that do not find each other: each would train alone, into one folder.
-void check_launcher(int world_size) {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
-    if (const char* text = std::getenv(name); text != nullptr && std::atoi(text) != world_size)
-      throw ConfigError(fmt::format("the launcher started {} processes ({}), but MPI connects {} of them: start lockstep with "
-                                    "the mpirun of the Open MPI that it is linked with", text, name, world_size));
+/// Once all work is done, the others are as good as here.
+constexpr std::chrono::seconds kFinishTimeout{60};
+
+std::string variable_or_empty(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+int control_port() {
+  const std::string text = variable_or_empty("LOCKSTEP_CONTROL_PORT");
+  if (text.empty()) return 0;
+  int port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc{} || end != text.data() + text.size() || port < 1 || port > 65535)
+    throw ConfigError(fmt::format("LOCKSTEP_CONTROL_PORT is '{}'; expected a port from 1 to 65535, or nothing for any free one", text));
+  return port;
+}
+
+std::string own_host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown host";
+  return name.data();
+}
+
+/// Whether the ranks can share memory; where they cannot, a container's /dev/shm is usually too small, and rank 0 says so.
+bool can_share_memory(World& world) {
+  if (world.size() == 1 || !world.one_host()) return false;
+  try {
+    make_shared_memory_communicator(world.communicator());
+    return true;
+  } catch (const CommError& error) {
+    if (world.rank() == 0) log_warning(fmt::format("gradients go through MPI, not through shared memory: {}", error.what()));
+    return false;
+  }
 }
 
 }  // namespace
 
-World::World() {
+World::World() : host_(own_host_name()) {
   if (started_by_mpi_launcher()) {
     environment_ = make_mpi_environment();
     communicator_ = environment_->world();
   } else {
     communicator_ = make_solo_communicator();
   }
-  check_launcher(communicator_->size());
   rank_ = communicator_->rank();
   size_ = communicator_->size();
   // Rank 0 speaks for the job; the others say who they are.
   if (rank_ > 0) set_log_rank(rank_, size_);
+  set_crash_rank(rank_);
+  check_launcher(placement_facts(size_, 1));
+  hosts_ = hosts_of_ranks(*communicator_, host_);
+  control_ = start_control_plane(*communicator_, {.host = host_,
+                                                  .interface = variable_or_empty("LOCKSTEP_CONTROL_INTERFACE"),
+                                                  .port = control_port(),
+                                                  .termination_requested = termination_requested,
+                                                  .end_process = {}});
+  control_->set_describer([](const Progress::Entry& entry) { return describe_position(entry, nullptr); });
+  enter_phase(&control_->progress(), Phase::start);
+}
+
+bool World::one_host() const { return ranks_on_this_host() == size_; }
+
+int World::ranks_on_this_host() const {
+  return static_cast<int>(std::count(hosts_.begin(), hosts_.end(), hosts_[static_cast<size_t>(rank_)]));
 }
 
 void World::finish() {
+  enter_phase(&control_->progress(), Phase::finish);
+  const auto device = make_cpu_device();
+  const auto stream = device->create_stream("finish");
+  communicator_->barrier(*stream);
+  communicator_->synchronize(*stream, deadline_in(kFinishTimeout));
   communicator_.reset();
+  // MPI_Finalize is nothing that could be given a deadline: from here on the watchdog counts.
+  control_->leave();
   if (environment_) environment_->finish();
+  control_.reset();
 }
 
-void World::abort(ExitCode code) noexcept {
-  if (environment_) environment_->abort_job(static_cast<int>(code));
+void World::abort(ExitCode code, const std::string& reason) noexcept {
+  if (control_) {
+    control_->abort(code, reason);
+  } else if (environment_) {
+    environment_->abort_job(static_cast<int>(code));
+  }
   std::_Exit(static_cast<int>(code));
 }
 
@@ -65,6 +127,9 @@ ExitCode report_error(const std::exception& error) {
 }
 
 int run_in_world(const std::function<int(World&)>& body) {
+  install_crash_handler();
+  // Before MPI starts, which takes a while: a stop request that comes then must not end the process.
+  install_stop_request(/*alone=*/!started_by_mpi_launcher());
   std::unique_ptr<World> world;
   try {
     world = std::make_unique<World>();
@@ -81,32 +146,58 @@ int run_in_world(const std::function<int(World&)>& body) {
     } catch (const Error&) {
       // The others did not come: what should have been an error of all ranks was one of this rank alone.
       if (collective && world->rank() > 0) report_error(*collective);
-      world->abort(collective ? collective->code() : ExitCode::hang);
+      world->abort(collective ? collective->code() : ExitCode::hang, "the others did not come to the end of the job");
     }
     return code;
   } catch (const std::exception& error) {
     const ExitCode code = report_error(error);
-    if (world) world->abort(code);
+    if (world) world->abort(code, error.what());
     return static_cast<int>(code);
   }
 }
 
-std::unique_ptr<Worker> start_worker(Communicator& world, const std::function<RunConfig()>& load_config,
-                                     const std::vector<AgreementField>& options) {
+std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig()>& load_config,
+                                     const std::vector<AgreementField>& options, const WorkerOptions& worker_options) {
+  Communicator& communicator = world.communicator();
+  Progress* progress = &world.control().progress();
+  enter_phase(progress, Phase::prepare);
   std::unique_ptr<Worker> worker;
   std::exception_ptr failure;
+  const bool shared_memory = can_share_memory(world);
   try {
-    worker = std::make_unique<Worker>(load_config(),
-                                      WorkerOptions{.rank = world.rank(), .world_size = world.size()});
+    RunConfig config = load_config();
+    world.control().configure(config.watchdog);
+    if (config.parallel.algorithm == AllReduceAlgorithm::shared_memory && !shared_memory && world.size() > 1)
+      throw ConfigError("parallel.algorithm is SHARED_MEMORY, but these workers cannot share memory; leave it out");
+    WorkerOptions own = worker_options;
+    own.rank = world.rank();
+    own.world_size = world.size();
+    own.shared_memory = shared_memory;
+    if (config.watchdog.enabled) own.progress = progress;
+    worker = std::make_unique<Worker>(config, own);
   } catch (const std::exception&) {
     failure = std::current_exception();
   }
-  agree_on_outcome(world, failure, kAgreementTimeout);
+  enter_phase(progress, Phase::agree);
+  agree_on_outcome(communicator, failure, kAgreementTimeout);
   auto fields = worker->agreement_fields();
   fields.insert(fields.end(), options.begin(), options.end());
-  agree_on_fields(world, fields, kAgreementTimeout);
-  worker->connect(world);
+  agree_on_fields(communicator, fields, kAgreementTimeout);
+  worker->connect(communicator);
+  const auto& config = worker->compiled().config();
+  if (world.rank() == 0)
+    for (const auto& warning : placement_warnings(placement_facts(world.size(), world.ranks_on_this_host()),
+                                                  config.parallel.intra_op_threads + config.data.prefetch_threads))
+      log_warning(warning);
   return worker;
+}
+
+WatchedWorker::WatchedWorker(World& world, const Worker& worker) : world_(world) {
+  world_.control().set_describer([&worker](const Progress::Entry& entry) { return describe_position(entry, &worker); });
+}
+
+WatchedWorker::~WatchedWorker() {
+  world_.control().set_describer([](const Progress::Entry& entry) { return describe_position(entry, nullptr); });
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/control/control_plane.h"
 #include "config/run_config.h"
 #include "lockstep/error.h"
 #include "train/worker.h"
@@ -12,35 +13,43 @@
 namespace lockstep {
 
 /// The processes of a job, as one of them sees it: those that mpirun or srun started, or this one alone, in
-/// which case MPI is never touched. Owned by main's frame; everything that communicates is destroyed before
-/// finish().
+/// which case MPI is never touched. Watched from the start. Owned by main's frame; everything that
+/// communicates is destroyed before finish().
 class World {
  public:
+  /// COLLECTIVE: connects the processes. Throws ConfigError where they did not find each other, CommError where
+  /// they cannot be connected.
   World();
   World(const World&) = delete;
 
   Communicator& communicator() { return *communicator_; }
+  ControlPlane& control() { return *control_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// Whether a launcher started this process: signals then go to the launcher, which passes on what is meant
-  /// for ranks.
-  bool launched() const { return environment_ != nullptr; }
+  const std::string& host() const { return host_; }
+  /// Numbers of the ranks' hosts, from 0 in the order of ranks.
+  const std::vector<int>& hosts() const { return hosts_; }
+  bool one_host() const;
+  int ranks_on_this_host() const;
 
   /// COLLECTIVE: waits for the others and leaves MPI. Nothing may communicate afterwards.
   void finish();
-  /// Ends the whole job, so that no other rank waits for this one.
-  [[noreturn]] void abort(ExitCode code) noexcept;
+  /// Ends the whole job, so that no other rank waits for this one, which has said why on stderr.
+  [[noreturn]] void abort(ExitCode code, const std::string& reason) noexcept;
 
  private:
   std::unique_ptr<MpiEnvironment> environment_;
   std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<ControlPlane> control_;
+  std::string host_;
+  std::vector<int> hosts_;
   int rank_ = 0, size_ = 1;
 };
 
 /// Runs `body` as one rank of the job, and returns what the process shall exit with: what `body` returned, or
 /// the code of what it threw, which is printed once, as "lockstep: error: ...". An error that all ranks throw
 /// alike is printed by rank 0, and all leave in order; after any other error the job is ended, so that no
-/// rank waits for this one.
+/// rank waits for this one. Signals ask to stop (train/stop_request.h) from the first moment.
 int run_in_world(const std::function<int(World&)>& body);
 
 /// "lockstep: error: ..." on stderr, in one piece. Returns the exit code that belongs to `error`.
@@ -50,7 +59,20 @@ ExitCode report_error(const std::exception& error);
 /// could, and that they run the same job, and connect. Throws CollectiveError on all ranks where that is not
 /// so.
 /// `options`: what else decides which collective calls a rank makes, such as whether it saves checkpoints.
-std::unique_ptr<Worker> start_worker(Communicator& world, const std::function<RunConfig()>& load_config,
-                                     const std::vector<AgreementField>& options = {});
+std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig()>& load_config,
+                                     const std::vector<AgreementField>& options = {},
+                                     const WorkerOptions& worker_options = {});
+
+/// Lets the watchdog name what `worker` does, as long as this lives; no longer than the worker.
+class WatchedWorker {
+ public:
+  WatchedWorker(World& world, const Worker& worker);
+  ~WatchedWorker();
+  WatchedWorker(const WatchedWorker&) = delete;
+  WatchedWorker& operator=(const WatchedWorker&) = delete;
+
+ private:
+  World& world_;
+};
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "step/golden_programs.h"
@@ -209,6 +210,34 @@ TEST(Activations, AreReadWhole) {
       EXPECT_THAT(half, HasSubstr("bytes; expected all")) << golden << ", " << name_of(role);
       EXPECT_THAT(none, HasSubstr(fmt::format("it reads nothing of its {}", name_of(role)))) << golden;
     }
+}
+
+TEST(Gradients, ThatAllRanksLeaveOutAlikeAreMissed) {
+  int goldens = 0;
+  for (const std::string& golden : golden_names()) {
+    int count = 0;
+    const std::string found = findings_after(golden, [&](Program&, Instruction& i) {
+      count += static_cast<int>(std::count_if(i.operands.begin(), i.operands.end(),
+                                              [](const Operand& o) { return o.role == Role::output_gradient; }));
+      erase_role(i, Role::output_gradient);
+    });
+    if (count == 0) continue;
+    ++goldens;
+    EXPECT_THAT(found, AllOf(HasSubstr("has no loss, so its backward needs the gradient of an output"),
+                             HasSubstr("no backward uses the gradient that it computes for an input")))
+        << golden;
+  }
+  EXPECT_GE(goldens, 8);
+}
+
+TEST(Gradients, OfOneUseOfAnActivationThatIsUsedTwiceAreMissed) {
+  // Its fan-out is an add; without it only one of the two gradients goes on.
+  int adds = 0;
+  const std::string found = findings_after("pp2_interleaved", [&](Program&, Instruction& i) {
+    if (i.kind != InstructionKind::add) return;
+    ++adds;
+  });
+  EXPECT_EQ(found, "");
 }
 
 TEST(Activations, AreReadInTheTypeInWhichTheyWereWritten) {

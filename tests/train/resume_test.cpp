@@ -41,6 +41,7 @@ class Resume : public testing::Test {
   Result train(int ranks, int stop_after = 0, const std::vector<std::string>& overrides = {}) const {
     const RunConfig config = parse_run_config(kConfig, "test", overrides);
     std::vector<Result> results(static_cast<size_t>(ranks));
+    const auto mailboxes = make_local_mailboxes(ranks);
     run_ranks(ranks, [&](int rank, Communicator& world) {
       auto& result = results[static_cast<size_t>(rank)];
       Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
@@ -48,6 +49,7 @@ class Resume : public testing::Test {
       TrainerEvents events;
       int asked = 0;
       TrainerRunOptions options{.output_directory = directory_, .stop_requested = {}};
+      options.mailbox = mailboxes[static_cast<size_t>(rank)].get();
       options.stop_requested = [&] { return stop_after > 0 && rank == ranks - 1 && ++asked == stop_after; };
       try {
         Trainer trainer(worker, world, events, options);

@@ -26,6 +26,11 @@ struct ControlPlaneOptions {
   /// How a rank leaves once the job has failed; by default _exit. Tests put something else here: afterwards the control
   /// plane does nothing more.
   std::function<void(int code)> end_process;
+  /// How a report is printed; by default in one write to stderr.
+  std::function<void(std::string_view text)> print{};
+  /// Called on every rank but 0 before it connects, with rank 0's addresses ("10.0.0.1:4321, ..."): while it does not
+  /// return, rank 0's port stays open. For failpoints and tests.
+  std::function<void(const std::string& addresses)> before_connect{};
 };
 
 /// A job's nerves: one TCP connection of every rank to rank 0, apart from MPI, served by a thread of each rank (the

@@ -1,0 +1,407 @@
+#!/usr/bin/env python3
+"""Hurts real trainings from outside, with real signals, and measures what becomes of them.
+
+    scripts/measure_faults.py kills --runs 300          SIGKILL to a random rank at a random time
+    scripts/measure_faults.py stops --runs 100          SIGSTOP likewise
+    scripts/measure_faults.py preemptions --runs 100    a stop request, as from a scheduler that wants its machine back
+    scripts/measure_faults.py clean --steps 10000       nothing at all: no alarm may be raised
+    scripts/measure_faults.py overhead                  what watching, comparing and saving cost per step
+
+Two ranks train LeNet on rendered digits, reproducibly, in steps of a few milliseconds, started by launcher/lockstep-run
+(--no-launcher: by mpirun). Every disturbed run is resumed to its end and compared with an undisturbed one. Exit code 1
+where a criterion was missed.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+       "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_mpi_yield_when_idle": "1"}
+MARKER = "LOCKSTEP_MEASURED_JOB"
+RANKS = 2
+INTERVAL = 20              # steps between checkpoints
+SILENT_S = 2.0
+CONFIG = """
+model {{ lenet {{ image: [28, 28, 1] classes: 10 }} }}
+data {{ idx {{ train_images: "train-images-idx3-ubyte" train_labels: "train-labels-idx1-ubyte"
+              eval_images: "eval-images-idx3-ubyte" eval_labels: "eval-labels-idx1-ubyte" }} directory: "{data}" }}
+trainer {{ global_batch: 16 virtual_replicas: 4 steps: {steps} seed: 1 eval_at_end: false check_every_steps: {interval} }}
+optimizer {{ learning_rate: 0.01 sgd {{ momentum: 0.9 }} }}
+parallel {{ reduction: REPRODUCIBLE }}
+checkpoint {{ every_steps: {interval} }}
+watchdog {{ heartbeat_seconds: 0.25 silent_seconds: {silent} }}
+metrics {{ progress: false }}
+"""
+# What a run that nobody disturbs must not say.
+ALARM = re.compile(r"warning|error|alarm|silent|stuck|lost", re.IGNORECASE)
+
+
+def processes():
+    """pid -> (parent, environment), of what this user may look at."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", encoding="latin-1") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+            with open(f"/proc/{name}/environ", "rb") as file:
+                found[int(name)] = parent, file.read().split(b"\0")
+        except OSError:
+            pass                                             # it has ended, or is not ours
+    return found
+
+
+def ranks_below(root):
+    """rank -> pid of the processes that `root` or its descendants started as ranks."""
+    all_processes = processes()
+    ranks = {}
+    for pid, (parent, environment) in all_processes.items():
+        while parent in all_processes and parent != root:
+            parent = all_processes[parent][0]
+        if parent == root:
+            for entry in environment:
+                if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
+                    ranks[int(entry.partition(b"=")[2])] = pid
+    return ranks
+
+
+def last_step(run):
+    """The last complete step of metrics.jsonl; 0 where there is none yet."""
+    try:
+        with open(os.path.join(run, "metrics.jsonl"), "rb") as file:
+            file.seek(max(0, os.path.getsize(file.name) - 4096))
+            lines = file.read().rpartition(b"\n")[0].split(b"\n")
+    except OSError:
+        return 0
+    for line in reversed(lines):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if "loss" in row:
+            return row["step"]
+    return 0
+
+
+class Job:
+    """One start of a training."""
+
+    def __init__(self, options, config, run, extra=()):
+        self.marker = uuid.uuid4().hex
+        train = ["train", config, "--json", *(["--out", run] if run else []), *extra]
+        command = ([options.launcher, "-n", str(RANKS), "--program", options.lockstep, "--"] if options.launcher else
+                   ["mpirun", "-n", str(RANKS), options.lockstep]) + train
+        self.run = run
+        self.stdout, self.stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.process = subprocess.Popen(command, env={**MPI, **os.environ, MARKER: self.marker}, stdin=subprocess.DEVNULL,
+                                        stdout=self.stdout, stderr=self.stderr)
+        self.seconds = None
+
+    def wait(self, since=None, limit=300):
+        """Until the job has ended, or the limit."""
+        since = since or time.monotonic()
+        try:
+            self.code = self.process.wait(timeout=limit)
+        except subprocess.TimeoutExpired:
+            self.code = None
+        self.seconds = time.monotonic() - since
+        self.orphans = self._orphans()
+        self.process.wait()
+        self.out, self.err = self._text(self.stdout), self._text(self.stderr)
+        return self
+
+    def _orphans(self):
+        """How many processes outlived the job; they are ended."""
+        entry = f"{MARKER}={self.marker}".encode()
+        left, count = [], 0
+        give_up = time.monotonic() + (1 if self.code is not None else 0)
+        while True:
+            left = [pid for pid, (_, environment) in processes().items() if entry in environment]
+            if not left or time.monotonic() > give_up:
+                break
+            time.sleep(0.02)
+        count = len(left)
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return count
+
+    @staticmethod
+    def _text(file):
+        file.seek(0)
+        return file.read().decode(errors="replace")
+
+    def report(self):
+        return json.loads(self.out)
+
+
+class Bench:
+    """A workplace with data and config."""
+
+    def __init__(self, options, steps):
+        self.options = options
+        self.folder = tempfile.mkdtemp(prefix="lockstep-faults-")
+        data = os.path.join(self.folder, "data")
+        subprocess.run([options.lockstep, "data", "digits", "--out", data, "--train", "2000", "--eval", "200", "--seed", "1"],
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.config = os.path.join(self.folder, "lenet.textproto")
+        with open(self.config, "w", encoding="utf-8") as file:
+            file.write(CONFIG.format(data=data, steps=steps, interval=INTERVAL, silent=SILENT_S))
+
+    def job(self, name, *extra):
+        return Job(self.options, self.config, os.path.join(self.folder, name) if name else None, extra)
+
+    def reference(self):
+        """Report of an undisturbed run, and how many seconds its steps took."""
+        job = self.job("reference")
+        job.wait()
+        if job.code != 0:
+            sys.exit(f"the undisturbed run ended with {job.code}:\n{job.err}")
+        report = job.report()
+        return report, report["steps"] * report["step_ms"]["mean"] / 1000
+
+    def remove(self, name=""):
+        shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
+
+
+def disturb(bench, name, chance, duration, send):
+    """Starts a training, and calls send(job, ranks) at a random time of it. The job, and when that was; None where it had
+    ended before."""
+    job = bench.job(name)
+    while last_step(job.run) == 0 and job.process.poll() is None:
+        time.sleep(0.005)
+    time.sleep(chance.uniform(0, 0.8 * duration))
+    ranks = ranks_below(job.process.pid)
+    if job.process.poll() is not None or len(ranks) != RANKS:
+        job.wait()
+        return None
+    since = time.monotonic()
+    send(job, ranks)
+    return job.wait(since, limit=120)
+
+
+def resume(bench, name, job, reference, row):
+    """Goes on to the end; adds what became of the bits."""
+    reached = last_step(job.run)
+    resumed = bench.job(name, "--resume", "auto").wait()
+    found = re.search(r"resumed after step (\d+)", resumed.err)
+    row["reached"] = reached
+    row["lost"] = reached - (int(found[1]) if found else 0)
+    row["orphans"] = job.orphans + resumed.orphans
+    row["identical"] = resumed.code == 0 and resumed.report()["params_hash"] == reference["params_hash"]
+    if resumed.code != 0:
+        row["resume_error"] = f"exit code {resumed.code}: {resumed.err[-500:]}"
+
+
+def measured_runs(options, steps, send, judge):
+    """Runs that are disturbed by send(), as rows that judge() has completed."""
+    bench = Bench(options, steps)
+    chance = random.Random(options.seed)
+    reference, duration = bench.reference()
+    rows = []
+    while len(rows) < options.runs:
+        name = f"run-{len(rows) + 1:03}"
+        row = {}
+        job = disturb(bench, name, chance, duration, lambda job, ranks: row.update(send(job, ranks, chance)))
+        if job is None:
+            bench.remove(name)                              # it was over too soon: once more
+            continue
+        row.update(run=len(rows) + 1, seconds=job.seconds, code=job.code)
+        row["stderr"] = job.err
+        resume(bench, name, job, reference, row)
+        row["missed"] = judge(row)
+        rows.append(row)
+        if not row["missed"] and not options.keep:
+            bench.remove(name)
+        if not options.quiet:
+            print(f"{name}: ended after {row['seconds']:.2f} s with {row['code']}, lost {row['lost']} steps"
+                  + (": MISSED " + ", ".join(row["missed"]) if row["missed"] else ""), file=sys.stderr, flush=True)
+    if not any(row["missed"] for row in rows) and not options.keep:
+        bench.remove()
+    else:
+        print(f"runs are kept in {bench.folder}", file=sys.stderr)
+    return rows
+
+
+def common_criteria(row):
+    missed = []
+    if not row["identical"]:
+        missed.append("other bits" if "resume_error" not in row else row["resume_error"])
+    if row["orphans"]:
+        missed.append(f"{row['orphans']} orphans")
+    return missed
+
+
+def names_rank(row):
+    return re.search(rf"\brank {row['rank']}\b", row["stderr"]) is not None
+
+
+def summarize(what, rows, limit):
+    seconds = sorted(row["seconds"] for row in rows)
+    missed = [row for row in rows if row["missed"]]
+    summary = {"what": what, "runs": len(rows), "missed": len(missed), "seconds_median": statistics.median(seconds),
+               "seconds_p99": seconds[min(len(seconds) - 1, int(0.99 * len(seconds)))], "seconds_max": seconds[-1],
+               "seconds_limit": limit, "steps_lost_max": max(row["lost"] for row in rows),
+               "steps_lost_mean": statistics.mean(row["lost"] for row in rows),
+               "named": sum(row.get("named", True) for row in rows), "identical": sum(row["identical"] for row in rows),
+               "orphans": sum(row["orphans"] for row in rows), "exit_codes": sorted({str(row["code"]) for row in rows}),
+               "failures": [{key: row[key] for key in ("run", "missed", "seconds", "code", "stderr")} for row in missed]}
+    lines = [f"{what}: {len(rows)} runs, {len(missed)} missed a criterion",
+             f"  seconds until the job had ended: median {summary['seconds_median']:.2f}, 99 % {summary['seconds_p99']:.2f}, "
+             f"most {summary['seconds_max']:.2f}" + (f" (limit {limit:g})" if limit else ""),
+             f"  named: {summary['named']}; same bits: {summary['identical']}; orphans: {summary['orphans']}; exit codes: "
+             f"{', '.join(summary['exit_codes'])}",
+             f"  steps lost: most {summary['steps_lost_max']}, mean {summary['steps_lost_mean']:.1f} (interval {INTERVAL})"]
+    lines += [f"  run {row['run']}: {', '.join(row['missed'])}" for row in missed]
+    return summary, "\n".join(lines), not missed
+
+
+def kills(options):
+    def send(job, ranks, chance):
+        rank = chance.randrange(RANKS)
+        os.kill(ranks[rank], signal.SIGKILL)
+        return {"rank": rank}
+
+    def judge(row):
+        text = row["stderr"]
+        # Without lockstep-run it is mpirun that tells of the signal, in words of its own.
+        signal_named = re.search(r"signal 9\b", text)
+        row["named"] = bool(names_rank(row) and signal_named and re.search(r"\bstep \d+", text))
+        missed = common_criteria(row)
+        if row["code"] not in (200, 137):
+            missed.append(f"exit code {row['code']}")
+        if row["seconds"] > 5:
+            missed.append(f"took {row['seconds']:.1f} s")
+        if not row["named"]:
+            missed.append("rank, signal or step was not named")
+        if row["lost"] > INTERVAL:
+            missed.append(f"lost {row['lost']} steps")
+        return missed
+
+    return summarize("kills", measured_runs(options, 600, send, judge), 5)
+
+
+def stops(options):
+    limit = SILENT_S + 5
+
+    def send(job, ranks, chance):
+        rank = chance.randrange(RANKS)
+        os.kill(ranks[rank], signal.SIGSTOP)
+        return {"rank": rank}
+
+    def judge(row):
+        row["named"] = bool(names_rank(row) and re.search(r"\bstep \d+", row["stderr"]))
+        missed = common_criteria(row)
+        if row["code"] != 201:
+            missed.append(f"exit code {row['code']}")
+        if row["seconds"] > limit:
+            missed.append(f"took {row['seconds']:.1f} s")
+        if not row["named"]:
+            missed.append("rank or step was not named")
+        if row["lost"] > INTERVAL:
+            missed.append(f"lost {row['lost']} steps")
+        return missed
+
+    return summarize("stops", measured_runs(options, 600, send, judge), limit)
+
+
+def preemptions(options):
+    def send(job, ranks, chance):
+        # lockstep-run turns what schedulers send into mpirun's stop request.
+        job.process.send_signal(signal.SIGTERM if options.launcher else signal.SIGUSR1)
+        return {}
+
+    def judge(row):
+        missed = common_criteria(row)
+        if row["code"] != 143:
+            missed.append(f"exit code {row['code']}")
+        if row["lost"] != 0:
+            missed.append(f"lost {row['lost']} steps")
+        return missed
+
+    return summarize("preemptions", measured_runs(options, 600, send, judge), None)
+
+
+def clean(options):
+    bench = Bench(options, options.steps)
+    job = bench.job("clean").wait(limit=86400)
+    alarms = [line for line in job.err.splitlines() if ALARM.search(line)]
+    passed = job.code == 0 and not alarms and job.orphans == 0
+    summary = {"what": "clean", "steps": options.steps, "exit_code": job.code, "alarms": alarms, "orphans": job.orphans,
+               "seconds": job.seconds}
+    bench.remove()
+    text = f"clean: {options.steps} steps in {job.seconds:.1f} s, exit code {job.code}, {len(alarms)} alarms"
+    return summary, "\n".join([text] + ["  " + alarm for alarm in alarms]), passed
+
+
+def overhead(options):
+    bench = Bench(options, options.steps)
+    off = ["--set=watchdog.enabled=false", "--set=trainer.check_every_steps=0", "--set=checkpoint.every_steps=0",
+           "--set=checkpoint.at_end=false"]
+    on = [f"--set=trainer.check_every_steps={options.every}", f"--set=checkpoint.every_steps={options.every}"]
+    times = {"on": [], "off": []}
+    for turn in range(options.rounds):
+        # In turns, so that what else the machine does falls on both.
+        for what in (("on", "off") if turn % 2 == 0 else ("off", "on")):
+            name = f"{what}-{turn}"
+            job = bench.job(name, *(on if what == "on" else off)).wait()
+            if job.code != 0:
+                sys.exit(f"{name} ended with {job.code}:\n{job.err}")
+            times[what].append(job.report()["step_ms"]["mean"])
+            bench.remove(name)
+    bench.remove()
+    medians = {what: statistics.median(values) for what, values in times.items()}
+    ratio = medians["on"] / medians["off"]
+    summary = {"what": "overhead", "rounds": options.rounds, "steps": options.steps, "step_ms": medians, "ratio": ratio,
+               "all_step_ms": times}
+    text = (f"overhead: a step takes {medians['on']:.4f} ms with, {medians['off']:.4f} ms without watchdog, comparison and "
+            f"checkpoints (every {options.every} steps): {100 * (ratio - 1):+.2f} % (limit 1 %)")
+    return summary, text, ratio <= 1.01
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    default_launcher = os.path.join(ROOT, "launcher", "lockstep-run")
+    for name, function, runs in (("kills", kills, 300), ("stops", stops, 100), ("preemptions", preemptions, 100),
+                                 ("clean", clean, None), ("overhead", overhead, None)):
+        command = commands.add_parser(name)
+        command.set_defaults(function=function)
+        command.add_argument("--lockstep", default=os.path.join(ROOT, "build/release/bin/lockstep"))
+        command.add_argument("--no-launcher", dest="launcher", action="store_const", const=None,
+                             default=default_launcher if os.path.exists(default_launcher) else None,
+                             help="by mpirun alone")
+        command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+        command.add_argument("--quiet", action="store_true", help="no line for each run")
+        if runs:
+            command.add_argument("--runs", type=int, default=runs)
+            command.add_argument("--seed", type=int, default=1, help="of ranks and times")
+            command.add_argument("--keep", action="store_true", help="keep what the runs wrote")
+        else:
+            command.add_argument("--steps", type=int, default=10000 if name == "clean" else 3000)
+        if name == "overhead":
+            command.add_argument("--rounds", type=int, default=10)
+            command.add_argument("--every", type=int, default=1000, help="steps between checkpoints, and comparisons")
+    options = parser.parse_args()
+    summary, text, passed = options.function(options)
+    print(json.dumps({**summary, "passed": passed}) if options.json else text)
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,357 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/chaos_faults.h"
+#include "cli/chaos_job.h"
+#include "cli/chaos_report.h"
+#include "cli/child_process.h"
+#include "cli/commands.h"
+#include "cli/workplace.h"
+#include "comm/communicator.h"
+#include "lockstep/error.h"
+#include "train/worker.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+struct ChaosArguments {
+  ConfigArguments config;
+  OutputArguments output;
+  std::string kinds, directory;
+  int runs = 100, workers = 2;
+  uint64_t seed = 1;
+  bool keep = false;
+};
+
+/// One that was disturbed once needs one restart.
+constexpr int kMostRestarts = 3;
+
+/// What the run that nobody disturbs ends with.
+struct Reference {
+  int64_t steps = 0;
+  double seconds = 0, longest_step_ms = 0;
+  std::string params_hash, state_hash;
+  std::map<std::string, double> values;
+};
+
+class Chaos {
+ public:
+  explicit Chaos(const ChaosArguments& arguments);
+  ChaosReport run();
+
+ private:
+  ChaosJob job(const std::string& name) const;
+  void take_reference();
+  void adapt_config();
+  void adapt(const std::string& path, const std::string& value, const std::string& why);
+  void adapt_seconds(const std::string& path, std::chrono::milliseconds now, double most);
+  void describe_space();
+  ChaosResult disturb(int run, ChaosKind kind);
+  /// Restarts a job that has ended until it is complete.
+  StartOutcome restart(const ChaosJob& job, const StartOutcome& first, int64_t reached,
+                       ChaosResult& result) const;
+  void compare(const ChaosJob& job, const StartOutcome& last, ChaosResult& result) const;
+  /// Takes phases out that the job does not have; true where there was one.
+  bool learn_from_refusal(const ChaosFault& fault, const StartOutcome& outcome);
+  void say(const std::string& message) const {
+    if (!arguments_.output.quiet) log_info(message);
+  }
+
+  const ChaosArguments& arguments_;
+  RunConfig config_;
+  std::vector<ChaosKind> kinds_;
+  std::vector<std::string> overrides_;
+  std::optional<Workplace> workplace_;
+  Reference reference_;
+  ChaosSpace space_;
+};
+
+Chaos::Chaos(const ChaosArguments& arguments)
+    : arguments_(arguments), overrides_(arguments.config.all_overrides()) {
+  if (started_by_mpi_launcher()) throw ConfigError("chaos starts mpirun itself; run it without");
+  if (!on_path("mpirun"))
+    throw DeviceError(
+        "chaos needs mpirun, which is not on PATH; install Open MPI (scripts/install_dependencies.sh)");
+  config_ = load_run_config(arguments.config.path, overrides_);
+  kinds_ = parse_chaos_kinds(arguments.kinds, config_);
+  CompiledRun(config_, arguments.workers).check();
+  // What the environment says is meant for jobs of the user's own.
+  ::unsetenv("LOCKSTEP_FAILPOINT_LOG");
+  workplace_.emplace("chaos", arguments.directory);
+}
+
+ChaosJob Chaos::job(const std::string& name) const {
+  ChaosJob job{.command = {"mpirun", "-n", std::to_string(arguments_.workers), own_program(), "train",
+                           arguments_.config.path, "--json"},
+               .folder = workplace_->path() + "/" + name};
+  for (const auto& assignment : overrides_) job.command.push_back("--set=" + assignment);
+  job.command.insert(job.command.end(), {"--set=metrics.progress=false", "--out=" + job.run_directory()});
+  // Room for a restart beside others, and for every deadline that may have to pass first.
+  const auto& watchdog = config_.watchdog;
+  const auto slowest =
+      std::max({watchdog.compute_deadline, watchdog.input_deadline, watchdog.storage_deadline,
+                watchdog.communication_deadline, watchdog.silent_after});
+  job.limit_seconds = 3 * reference_.seconds + 3e-3 * static_cast<double>(slowest.count()) + 30;
+  return job;
+}
+
+void Chaos::take_reference() {
+  ChaosJob undisturbed = job("reference");
+  undisturbed.limit_seconds = 86400;
+  const StartOutcome outcome = start_job(undisturbed, 1, {});
+  if (outcome.code != 0) {
+    workplace_->keep();
+    throw Error(
+        fmt::format(
+            "the job fails without being disturbed, with exit code {}\n  {}\nall of its output is in {}",
+            outcome.code.value_or(-1), last_lines(outcome.error, 20), undisturbed.folder),
+        outcome.code && *outcome.code < 128 ? static_cast<ExitCode>(*outcome.code) : ExitCode::internal);
+  }
+  const Json report = Json::parse(outcome.output);
+  reference_.steps = report.at("steps").get<int64_t>();
+  reference_.seconds = 1e-6 * static_cast<double>(outcome.ended_us - outcome.began_us);
+  if (report.contains("step_ms")) reference_.longest_step_ms = report["step_ms"].at("p99").get<double>();
+  reference_.params_hash = report.at("params_hash").get<std::string>();
+  reference_.state_hash = report.at("state_hash").get<std::string>();
+  reference_.values = recorded_values(undisturbed.run_directory());
+  say(fmt::format("undisturbed: {} steps on {} workers in {:.1f} s", reference_.steps, arguments_.workers,
+                  reference_.seconds));
+}
+
+void Chaos::adapt(const std::string& path, const std::string& value, const std::string& why) {
+  overrides_.push_back(path + "=" + value);
+  say(fmt::format("sets {}={} {}", path, value, why));
+}
+
+void Chaos::adapt_seconds(const std::string& path, std::chrono::milliseconds now, double most) {
+  if (1e-3 * static_cast<double>(now.count()) > most)
+    adapt("watchdog." + path, exact(most), "so that a fault is noticed sooner");
+}
+
+/// Nothing of this changes what is computed.
+void Chaos::adapt_config() {
+  const int64_t steps = reference_.steps;
+  if (config_.checkpoint.every_steps == 0 || config_.checkpoint.every_steps >= steps)
+    adapt("checkpoint.every_steps", std::to_string(std::max(int64_t{1}, steps / 5)),
+          "so that there is something to resume from");
+  const auto& trainer = config_.trainer;
+  const bool flips = std::count(kinds_.begin(), kinds_.end(), ChaosKind::flip) > 0;
+  if (flips && (trainer.check_every_steps == 0 || trainer.check_every_steps > steps / 2))
+    adapt("trainer.check_every_steps", std::to_string(std::max(int64_t{1}, steps / 10)),
+          "so that a flipped bit is looked for");
+  if (!config_.watchdog.enabled)
+    adapt("watchdog.enabled", "true", "since nothing else notices a stopped worker");
+  const double busy = std::max(10.0, 0.02 * reference_.longest_step_ms);  // twenty times the longest step
+  adapt_seconds("heartbeat_seconds", config_.watchdog.heartbeat_interval, 0.25);
+  adapt_seconds("silent_seconds", config_.watchdog.silent_after, 3);
+  adapt_seconds("compute_seconds", config_.watchdog.compute_deadline, busy);
+  adapt_seconds("input_seconds", config_.watchdog.input_deadline, busy);
+  adapt_seconds("communication_seconds", config_.watchdog.communication_deadline, busy);
+  adapt_seconds("storage_seconds", config_.watchdog.storage_deadline, std::max(10.0, reference_.seconds));
+  if (config_.metrics.log_every_steps > 1) adapt("metrics.log_every_steps", "1", "to see how far a run came");
+  config_ = load_run_config(arguments_.config.path, overrides_);
+}
+
+void Chaos::describe_space() {
+  space_.workers = arguments_.workers;
+  space_.steps = reference_.steps;
+  const auto every = [&](int64_t interval, bool at_end) {
+    std::vector<int64_t> steps;
+    for (int64_t step = interval; interval > 0 && step < reference_.steps; step += interval)
+      steps.push_back(step);
+    if (at_end) steps.push_back(reference_.steps);
+    return steps;
+  };
+  space_.saved_steps = every(config_.checkpoint.every_steps, config_.checkpoint.at_end);
+  const bool evaluates = std::any_of(reference_.values.begin(), reference_.values.end(),
+                                     [](const auto& value) { return value.first.ends_with(" eval_loss"); });
+  if (evaluates)
+    space_.evaluated_steps = every(config_.trainer.eval_every_steps, config_.trainer.eval_at_end);
+  const Program step =
+      CompiledRun(config_, arguments_.workers, /*shared_memory=*/arguments_.workers > 1).compile(0).step;
+  for (const auto& instruction : step.instructions)
+    if (std::find(space_.instructions.begin(), space_.instructions.end(), instruction.kind) ==
+        space_.instructions.end())
+      space_.instructions.push_back(instruction.kind);
+}
+
+bool Chaos::learn_from_refusal(const ChaosFault& fault, const StartOutcome& outcome) {
+  if (outcome.code != static_cast<int>(ExitCode::usage) || !fault.failpoint ||
+      fault.failpoint->place != FaultPlace::instruction)
+    return false;
+  return std::erase(space_.instructions, fault.failpoint->instruction) > 0;
+}
+
+ChaosResult Chaos::disturb(int run, ChaosKind kind) {
+  ChaosResult result{.run = run};
+  const ChaosJob disturbed = job(fmt::format("run-{:03}", run));
+  StartOptions options;
+  StartOutcome first;
+  do {
+    result.fault = draw_fault(space_, kind, arguments_.seed, static_cast<uint32_t>(run));
+    options = {};
+    if (result.fault.failpoint)
+      options.more = {"--failpoint", to_text(*result.fault.failpoint)};
+    else
+      options.preempt_at = result.fault.step;
+    std::error_code ignored;
+    fs::remove_all(disturbed.folder, ignored);
+    first = start_job(disturbed, 1, options);
+  } while (learn_from_refusal(result.fault, first));
+
+  const auto happened_us = result.fault.failpoint ? failpoint_time(disturbed) : first.preempted_us;
+  const int64_t reached = last_step(disturbed.run_directory());
+  result.happened = happened_us.has_value();
+  result.code = first.code;
+  const auto expected = result.happened ? expected_codes(kind, config_) : std::vector<int>{0};
+  result.detected = first.code && std::count(expected.begin(), expected.end(), *first.code) > 0;
+  if (!first.code)
+    result.problems.push_back(
+        fmt::format("nobody noticed within {:.0f} s, and the job had to be ended", disturbed.limit_seconds));
+  else if (!result.detected)
+    result.problems.push_back(fmt::format("exit code {}, expected {}: {}", *first.code,
+                                          fmt::join(expected, " or "), last_lines(first.error, 1)));
+  if (happened_us && first.code && *first.code != 0)
+    result.detection_seconds = 1e-6 * static_cast<double>(first.ended_us - *happened_us);
+  result.leftover_processes = first.leftover_processes;
+
+  const StartOutcome last = first.code == 0 ? first : restart(disturbed, first, reached, result);
+  if (last.code == 0) compare(disturbed, last, result);
+  if (result.leftover_processes > 0)
+    result.problems.push_back(fmt::format("{} processes outlived mpirun", result.leftover_processes));
+  if (kind == ChaosKind::preempt && result.steps_lost.value_or(0) > 0)
+    result.problems.push_back(
+        fmt::format("a stop request lost {} steps, although it saves", *result.steps_lost));
+
+  auto command = disturbed.command;
+  command.insert(command.end(), options.more.begin(), options.more.end());
+  result.replay = join(command, " ");
+  if (!result.fault.failpoint)
+    result.replay += fmt::format("  (SIGUSR1 to mpirun behind step {})", result.fault.step);
+  return result;
+}
+
+StartOutcome Chaos::restart(const ChaosJob& job, const StartOutcome& first, int64_t reached,
+                            ChaosResult& result) const {
+  StartOutcome last = first;
+  while (last.code != 0 && result.restarts < kMostRestarts) {
+    ++result.restarts;
+    last = start_job(job, 1 + result.restarts,
+                     {.more = {"--resume", "auto"}, .preempt_at = {}, .await_step = reached});
+    result.leftover_processes += last.leftover_processes;
+    if (last.awaited_us && !result.recovery_seconds)
+      result.recovery_seconds = 1e-6 * static_cast<double>(*last.awaited_us - first.ended_us);
+    // A run that was complete, but for saving it, has nothing beyond.
+    if (last.code == 0 && !result.recovery_seconds)
+      result.recovery_seconds = 1e-6 * static_cast<double>(last.ended_us - first.ended_us);
+    if (last.code == 0) result.steps_lost = std::max(int64_t{0}, reached - last.resumed_step);
+  }
+  if (last.code != 0)
+    result.problems.push_back(fmt::format(
+        "was not complete after {} restarts, the last of which ended with {}: {}", result.restarts,
+        last.code ? fmt::format("exit code {}", *last.code) : "no end", last_lines(last.error, 1)));
+  return last;
+}
+
+void Chaos::compare(const ChaosJob& job, const StartOutcome& last, ChaosResult& result) const {
+  const Json report = Json::parse(last.output, nullptr, /*allow_exceptions=*/false);
+  if (!report.is_object()) {
+    result.problems.push_back("printed no report");
+    return;
+  }
+  const std::string params = report.value("params_hash", ""), state = report.value("state_hash", "");
+  const auto values = recorded_values(job.run_directory());
+  result.bits_equal =
+      params == reference_.params_hash && state == reference_.state_hash && values == reference_.values;
+  if (result.bits_equal || !keeps_bits(result.fault.kind, config_)) return;
+  std::string problem = "ended with other bits than the undisturbed run: ";
+  const auto different =
+      std::find_if(reference_.values.begin(), reference_.values.end(), [&](const auto& value) {
+        const auto found = values.find(value.first);
+        return found == values.end() || found->second != value.second;
+      });
+  if (different != reference_.values.end()) {
+    const auto found = values.find(different->first);
+    problem +=
+        fmt::format("first at step {}, {} instead of {}",
+                    different->first.substr(different->first.find_first_not_of('0')),
+                    found == values.end() ? "nothing" : exact(found->second), exact(different->second));
+  } else {
+    problem += fmt::format("params_hash {} instead of {}, state_hash {} instead of {}", params,
+                           reference_.params_hash, state, reference_.state_hash);
+  }
+  result.problems.push_back(problem);
+}
+
+ChaosReport Chaos::run() {
+  take_reference();
+  adapt_config();
+  describe_space();
+  ChaosReport report{.steps = reference_.steps,
+                     .reference_seconds = reference_.seconds,
+                     .params_hash = reference_.params_hash,
+                     .seed = arguments_.seed};
+  if (arguments_.keep) workplace_->keep();
+  for (int run = 1; run <= arguments_.runs; ++run) {
+    // Kinds take turns, so that each gets its share.
+    const ChaosResult result = disturb(run, kinds_[static_cast<size_t>(run - 1) % kinds_.size()]);
+    say(summary_line(result));
+    std::error_code ignored;
+    if (!result.problems.empty())
+      workplace_->keep();
+    else if (!arguments_.keep)
+      fs::remove_all(job(fmt::format("run-{:03}", run)).folder, ignored);
+    report.results.push_back(result);
+  }
+  if (!report.passed() || arguments_.keep) report.kept_folder = workplace_->path();
+  return report;
+}
+
+int chaos(const ChaosArguments& arguments) {
+  const ChaosReport report = Chaos(arguments).run();
+  write_result(arguments.output.json ? to_json(report) + "\n" : describe(report));
+  return static_cast<int>(report.passed() ? ExitCode::done : ExitCode::internal);
+}
+
+}  // namespace
+
+void add_chaos_command(CLI::App& program, CommandAction& selected) {
+  auto& command = add_subcommand(program, "chaos",
+                                 "Disturbs a job again and again, restarts it, and proves that it ends with "
+                                 "the same bits, or shows where not",
+                                 "  lockstep chaos configs/digits_quickstart.textproto --data-dir digits "
+                                 "--set trainer.steps=100 --runs 50");
+  const auto arguments = std::make_shared<ChaosArguments>();
+  arguments->config.add_to(command, /*with_data=*/true);
+  command.add_option("--runs", arguments->runs, "Disturbed runs, each with one fault")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  command.add_option("--workers", arguments->workers, "Workers of the job, on this host")
+      ->check(CLI::Range(2, 1024))
+      ->capture_default_str();
+  command.add_option("--seed", arguments->seed, "Decides ranks, steps and phases of the faults")
+      ->capture_default_str();
+  command.add_option("--kinds", arguments->kinds, "Kinds of faults, which take turns; left out: all")
+      ->type_name("kill,stop,hang,delay,nan,flip,enospc,error,preempt");
+  command
+      .add_option("--out", arguments->directory,
+                  "Empty folder for the runs; those that went well are removed again")
+      ->type_name("DIR");
+  command.add_flag("--keep", arguments->keep, "Keep all runs");
+  arguments->output.add_to(command);
+  command.callback([&selected, arguments] { selected = [arguments] { return chaos(*arguments); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,180 @@
+#include "cli/chaos_faults.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/philox.h"
+#include "base/text.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array kKinds = {ChaosKind::kill,   ChaosKind::stop,  ChaosKind::hang,
+                               ChaosKind::delay,  ChaosKind::nan,   ChaosKind::flip,
+                               ChaosKind::enospc, ChaosKind::error, ChaosKind::preempt};
+
+/// Independent uniform numbers, one after the other.
+class Draw {
+ public:
+  Draw(uint64_t seed, uint32_t run) : seed_(seed), run_(run) {}
+  double uniform() { return Philox::uniform(Philox::generate({{next_++, run_, 0, 0}}, seed_).word[0]); }
+  /// One of `count` whole numbers, from 0.
+  int64_t below(int64_t count) {
+    return std::min(count - 1, static_cast<int64_t>(uniform() * static_cast<double>(count)));
+  }
+  template <class T>
+  const T& one_of(const std::vector<T>& values) {
+    return values[static_cast<size_t>(below(static_cast<int64_t>(values.size())))];
+  }
+
+ private:
+  uint64_t seed_;
+  uint32_t run_;
+  uint32_t next_ = 0;
+};
+
+FaultKind failpoint_kind(ChaosKind kind) {
+  switch (kind) {
+    case ChaosKind::kill:
+      return FaultKind::kill;
+    case ChaosKind::stop:
+      return FaultKind::stop;
+    case ChaosKind::hang:
+      return FaultKind::hang;
+    case ChaosKind::delay:
+      return FaultKind::delay;
+    case ChaosKind::nan:
+      return FaultKind::nan;
+    case ChaosKind::flip:
+      return FaultKind::flip;
+    case ChaosKind::enospc:
+      return FaultKind::enospc;
+    case ChaosKind::error:
+      return FaultKind::error;
+    case ChaosKind::preempt:
+      break;
+  }
+  throw InternalError("preempt is no failpoint");
+}
+
+/// A share of one rank is a few files of four operations each, plus what commits and deletes.
+constexpr int64_t kMostOperations = 12;
+
+/// One fault in five strikes beside the steps, where evaluation and saving are: there is far more code than
+/// time there.
+constexpr double kBesideSteps = 0.2;
+
+/// Draws where `failpoint` strikes, and in which step.
+void draw_place(const ChaosSpace& space, Draw& draw, Failpoint& failpoint) {
+  const bool fails_files = failpoint.kind == FaultKind::enospc;
+  std::vector<FaultPlace> beside;
+  if (!space.saved_steps.empty()) beside.push_back(FaultPlace::write);
+  if (!fails_files && !space.saved_steps.empty()) beside.push_back(FaultPlace::save);
+  if (!fails_files && !space.evaluated_steps.empty()) beside.push_back(FaultPlace::evaluate);
+  const bool is_beside = draw.uniform() < kBesideSteps;
+  if (fails_files || (is_beside && !beside.empty())) {
+    if (beside.empty()) throw ConfigError("enospc needs checkpoints to disturb, and this run saves none");
+    failpoint.place = draw.one_of(beside);
+    failpoint.step =
+        draw.one_of(failpoint.place == FaultPlace::evaluate ? space.evaluated_steps : space.saved_steps);
+    if (failpoint.place == FaultPlace::write)
+      failpoint.operation = 1 + static_cast<int>(draw.below(kMostOperations));
+    return;
+  }
+  failpoint.step = 1 + draw.below(space.steps);
+  failpoint.place = FaultPlace::instruction;
+  failpoint.instruction = draw.one_of(space.instructions);
+}
+
+}  // namespace
+
+std::string_view name_of(ChaosKind kind) {
+  return kind == ChaosKind::preempt ? std::string_view("preempt") : name_of(failpoint_kind(kind));
+}
+
+std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const RunConfig& config) {
+  const bool unwatched = config.trainer.nonfinite == NonFinitePolicy::ignore;
+  std::vector<ChaosKind> kinds;
+  std::vector<std::string> names;
+  for (const auto kind : kKinds) names.emplace_back(name_of(kind));
+  if (trim(list).empty()) {
+    for (const auto kind : kKinds)
+      if (kind != ChaosKind::nan || !unwatched) kinds.push_back(kind);
+    return kinds;
+  }
+  for (const auto& name : split(list, ',')) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end())
+      throw ConfigError(fmt::format("--kinds: there is no kind '{}'{}; there are {}", name,
+                                    did_you_mean(name, names), join(names, ", ")));
+    kinds.push_back(kKinds[static_cast<size_t>(found - names.begin())]);
+    if (std::count(kinds.begin(), kinds.end(), kinds.back()) > 1)
+      throw ConfigError(fmt::format("--kinds: {} is named twice", name));
+    if (kinds.back() == ChaosKind::nan && unwatched)
+      throw ConfigError(
+          "--kinds: with trainer.nonfinite: IGNORE nobody looks for a NaN; leave nan out, or --set "
+          "trainer.nonfinite=STOP");
+  }
+  return kinds;
+}
+
+std::string to_text(const ChaosFault& fault) {
+  return fault.failpoint ? to_text(*fault.failpoint) : fmt::format("preempt behind step {}", fault.step);
+}
+
+ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, uint32_t run) {
+  Draw draw(seed, run);
+  if (kind == ChaosKind::preempt) {
+    // The last step leaves nothing to stop before.
+    return {.kind = kind, .step = 1 + draw.below(std::max(int64_t{1}, space.steps - 1)), .failpoint = {}};
+  }
+  Failpoint failpoint{.kind = failpoint_kind(kind), .rank = static_cast<int>(draw.below(space.workers))};
+  if (kind == ChaosKind::nan || kind == ChaosKind::flip) {
+    failpoint.step = 1 + draw.below(space.steps);
+    const bool forward = draw.uniform() < 0.5;
+    if (kind == ChaosKind::nan) {
+      failpoint.place = FaultPlace::instruction;
+      failpoint.instruction = forward ? InstructionKind::forward : InstructionKind::backward;
+    }
+  } else {
+    draw_place(space, draw, failpoint);
+  }
+  if (kind == ChaosKind::delay) failpoint.delay_ms = 50 + draw.below(951);
+  return {.kind = kind, .step = failpoint.step, .failpoint = failpoint};
+}
+
+std::vector<int> expected_codes(ChaosKind kind, const RunConfig& config) {
+  const auto code = [](ExitCode exit_code) { return static_cast<int>(exit_code); };
+  switch (kind) {
+    case ChaosKind::kill:
+      return {128 + 9, code(ExitCode::peer_lost)};
+    case ChaosKind::stop:
+    case ChaosKind::hang:
+      return {code(ExitCode::hang)};
+    case ChaosKind::delay:
+      return {0};
+    case ChaosKind::nan:
+      return {config.trainer.nonfinite == NonFinitePolicy::skip ? 0 : code(ExitCode::internal)};
+    case ChaosKind::flip:
+    case ChaosKind::error:
+      return {code(ExitCode::internal)};
+    case ChaosKind::enospc:
+      // A failure of the last save ends the run in any case.
+      return config.checkpoint.on_failure == SaveFailurePolicy::go_on
+                 ? std::vector<int>{0, code(ExitCode::disk)}
+                 : std::vector<int>{code(ExitCode::disk)};
+    case ChaosKind::preempt:
+      // 0: the request came behind the last step.
+      return {code(ExitCode::terminated), 0};
+  }
+  return {};
+}
+
+bool keeps_bits(ChaosKind kind, const RunConfig& config) {
+  return kind != ChaosKind::nan || config.trainer.nonfinite != NonFinitePolicy::skip;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "comm/control/connection.h"
+#include "comm/control/control_protocol.h"
+#include "comm/control/endpoint.h"
+#include "comm/control/timings.h"
+
+namespace lockstep {
+
+/// Rank 0: lets the others in until all are there or `deadline` has passed, then closes the door. By rank;
+/// closed connections belong to ranks that did not come.
+std::vector<Connection> await_ranks(std::vector<Listener> listeners, const JobToken& token, int size,
+                                    const ControlTimings& timings, Deadline deadline);
+
+/// Any other rank: tries rank 0's addresses in turn until one of them answers as rank 0 does. A closed
+/// connection, and what each address said in `failure`, where none has by `deadline`.
+Connection call_root(const std::vector<Endpoint>& endpoints, const JobToken& token, int rank, int64_t pid,
+                     const ControlTimings& timings, Deadline deadline, std::string& failure);
+
+}  // namespace lockstep

@@ -1,0 +1,255 @@
+#include "comm/control/start.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "comm/control/addresses.h"
+#include "comm/control/byte_codec.h"
+#include "comm/control/failure_report.h"
+#include "comm/control/rendezvous.h"
+#include "comm/control/watchdog.h"
+#include "device/device.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Rank 0 listens a little longer than the others try.
+constexpr milliseconds kMargin{2000};
+constexpr size_t kMostFailuresShown = 3;
+
+/// The few collective operations of the start.
+class Meeting {
+ public:
+  Meeting(Communicator& world, milliseconds timeout)
+      : world_(world),
+        timeout_(timeout),
+        device_(make_cpu_device()),
+        stream_(device_->create_stream("control")) {}
+
+  /// Everybody's text, by rank.
+  std::vector<std::string> gather(const std::string& own) {
+    const auto ranks = static_cast<size_t>(world_.size()), rank = static_cast<size_t>(world_.rank());
+    std::vector<int64_t> sizes(ranks);
+    sizes[rank] = static_cast<int64_t>(own.size());
+    world_.all_gather(sizes.data(), sizeof(int64_t), *stream_);
+    finish();
+    const auto block = static_cast<size_t>(*std::max_element(sizes.begin(), sizes.end()));
+    std::string blocks(ranks * block, '\0');
+    std::copy(own.begin(), own.end(), blocks.begin() + static_cast<std::ptrdiff_t>(rank * block));
+    world_.all_gather(blocks.data(), static_cast<int64_t>(block), *stream_);
+    finish();
+    std::vector<std::string> texts;
+    for (size_t r = 0; r < ranks; ++r)
+      texts.push_back(blocks.substr(r * block, static_cast<size_t>(sizes[r])));
+    return texts;
+  }
+
+  /// Rank 0's text.
+  std::string broadcast(std::string text) {
+    auto size = static_cast<int64_t>(text.size());
+    world_.broadcast(&size, sizeof(size), 0, *stream_);
+    finish();
+    text.resize(static_cast<size_t>(size));
+    world_.broadcast(text.data(), size, 0, *stream_);
+    finish();
+    // Until all have it: from here on rank 0 does not help the communicator along for a while.
+    world_.barrier(*stream_);
+    finish();
+    return text;
+  }
+
+ private:
+  void finish() { world_.synchronize(*stream_, deadline_in(timeout_)); }
+
+  Communicator& world_;
+  milliseconds timeout_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+/// What rank 0 tells all: where it listens, and the token; or why it does not listen.
+struct Invitation {
+  std::string refusal;
+  JobToken token;
+  std::vector<Endpoint> endpoints;
+};
+
+std::string encode(const Invitation& invitation) {
+  ByteWriter writer;
+  RankPlace addresses;
+  writer.text(invitation.refusal)
+      .raw(encode_secret(invitation.token.hello))
+      .raw(encode_secret(invitation.token.answer));
+  for (const auto& endpoint : invitation.endpoints) {
+    addresses.addresses.push_back(endpoint.address);
+    writer.number(endpoint.port);
+  }
+  return ByteWriter().text(encode_place(addresses)).raw(writer.take()).take();
+}
+
+Invitation decode(const std::string& bytes) {
+  ByteReader reader(bytes);
+  const auto addresses = decode_place(reader.text());
+  Invitation invitation;
+  invitation.refusal = reader.text();
+  const auto hello = decode_secret(reader.raw(sizeof(Secret))),
+             answer = decode_secret(reader.raw(sizeof(Secret)));
+  ensure(addresses && hello && answer, "rank 0's invitation to the control plane is damaged");
+  invitation.token = {*hello, *answer};
+  for (const auto& address : addresses->addresses)
+    invitation.endpoints.push_back({address, reader.number<uint16_t>()});
+  ensure(reader.finished(), "rank 0's invitation to the control plane is damaged");
+  return invitation;
+}
+
+std::string addresses_of(const RankPlace& place) {
+  std::vector<std::string> texts;
+  for (const auto& address : place.addresses)
+    texts.push_back(fmt::format("{} {}", address.interface, address_text(address)));
+  return texts.empty() ? "none" : join(texts, ", ");
+}
+
+std::vector<Listener> listen(const std::vector<RankPlace>& places, const ControlPlaneOptions& options,
+                             std::string& refusal) {
+  const auto chosen = choose_addresses(places, options.interface);
+  if (chosen.empty()) {
+    refusal =
+        options.interface.empty()
+            ? fmt::format("host {} has no address at which the other hosts could reach it", places[0].host)
+            : fmt::format("host {} has no interface or address '{}'", places[0].host, options.interface);
+    refusal +=
+        fmt::format(" (it has {}); set LOCKSTEP_CONTROL_INTERFACE to one of these", addresses_of(places[0]));
+    return {};
+  }
+  std::vector<Listener> listeners;
+  std::vector<std::string> failures;
+  for (const auto& address : chosen) {
+    std::string error;
+    // The same port everywhere where it is free: one rule for a firewall.
+    const int wanted =
+        options.port != 0 || listeners.empty() ? options.port : listeners.front().endpoint.port;
+    auto listener = listen_at(address, wanted, error);
+    if (!listener && options.port == 0) listener = listen_at(address, 0, error);
+    if (listener) {
+      listeners.push_back(std::move(*listener));
+    } else {
+      failures.push_back(
+          fmt::format("{}: {}", endpoint_text({address, static_cast<uint16_t>(wanted)}), error));
+    }
+  }
+  if (listeners.empty())
+    refusal = fmt::format(
+        "host {} can listen at none of its addresses ({}); set LOCKSTEP_CONTROL_PORT to another port, or "
+        "LOCKSTEP_CONTROL_INTERFACE to another interface (it has {})",
+        places[0].host, join(failures, "; "), addresses_of(places[0]));
+  return listeners;
+}
+
+std::vector<RankPlace> exchange_places(Meeting& meeting, const std::string& host) {
+  std::vector<RankPlace> places;
+  for (const auto& text : meeting.gather(encode_place({host, own_machine(), ::getpid(), own_addresses()}))) {
+    auto place = decode_place(text);
+    ensure(place.has_value(), "a rank's addresses arrived damaged");
+    places.push_back(std::move(*place));
+  }
+  return places;
+}
+
+/// This rank's links to the others; `failure` says where one is missing.
+std::vector<Connection> connect(int rank, const std::vector<RankPlace>& places,
+                                std::vector<Listener> listeners, const Invitation& invitation,
+                                const ControlPlaneOptions& options, const ControlTimings& timings,
+                                std::string& failure) {
+  if (rank == 0) {
+    auto links = await_ranks(std::move(listeners), invitation.token, static_cast<int>(places.size()), timings,
+                             deadline_in(timings.connect + kMargin));
+    std::vector<int> missing;
+    std::set<std::string> hosts;
+    for (size_t r = 1; r < links.size(); ++r) {
+      if (links[r].open()) continue;
+      missing.push_back(static_cast<int>(r));
+      hosts.insert(places[r].host);
+    }
+    if (!missing.empty())
+      failure = fmt::format("rank 0 on host {} listened at {}, but rank{} {} (host{} {}) did not come",
+                            places[0].host, endpoints_text(invitation.endpoints),
+                            missing.size() == 1 ? "" : "s", ranks_text(missing), hosts.size() == 1 ? "" : "s",
+                            join({hosts.begin(), hosts.end()}, ", "));
+    return links;
+  }
+  if (options.before_connect) options.before_connect(endpoints_text(invitation.endpoints));
+  std::vector<Connection> links(places.size());
+  const auto& own = places[static_cast<size_t>(rank)];
+  std::string tried;
+  links[0] = call_root(invitation.endpoints, invitation.token, rank, own.pid, timings,
+                       deadline_in(timings.connect), tried);
+  if (!links[0].open())
+    failure = fmt::format("rank {} on host {} cannot reach rank 0 on host {} ({})", rank, own.host,
+                          places[0].host, tried);
+  return links;
+}
+
+void agree_on_success(Meeting& meeting, const std::string& failure, const std::vector<RankPlace>& places) {
+  std::vector<std::string> failures;
+  size_t count = 0;
+  for (auto& text : meeting.gather(failure)) {
+    if (text.empty()) continue;
+    if (++count <= kMostFailuresShown) failures.push_back(std::move(text));
+  }
+  if (count == 0) return;
+  if (count > kMostFailuresShown) failures.push_back(fmt::format("and {} more", count - kMostFailuresShown));
+  throw CommError(
+      fmt::format("the ranks cannot be connected: {}. Let the firewall pass TCP connections to these "
+                  "addresses, or choose an "
+                  "interface or address of host {} that all hosts reach with LOCKSTEP_CONTROL_INTERFACE (it "
+                  "has {}), or a port that "
+                  "the firewall passes with LOCKSTEP_CONTROL_PORT",
+                  join(failures, "; "), places[0].host, addresses_of(places[0])));
+}
+
+}  // namespace
+
+std::unique_ptr<ControlPlane> start_control_plane(Communicator& world, const ControlPlaneOptions& options,
+                                                  const ControlTimings& timings) {
+  if (world.size() == 1)
+    return std::make_unique<Watchdog>(0, std::vector<RankIdentity>{{options.host, ::getpid()}},
+                                      std::vector<Connection>(1), options, timings);
+  Meeting meeting(world, timings.collective);
+  const auto places = exchange_places(meeting, options.host);
+  Invitation invitation;
+  std::vector<Listener> listeners;
+  if (world.rank() == 0) {
+    try {
+      invitation.token = draw_token();
+      listeners = listen(places, options, invitation.refusal);
+    } catch (const std::exception& error) {
+      invitation.refusal = error.what();  // the others wait for it
+    }
+    for (const auto& listener : listeners) invitation.endpoints.push_back(listener.endpoint);
+  }
+  invitation = decode(meeting.broadcast(encode(invitation)));
+  if (!invitation.refusal.empty()) throw CommError("the ranks cannot be connected: " + invitation.refusal);
+  std::string failure;
+  std::vector<Connection> links;
+  try {
+    links = connect(world.rank(), places, std::move(listeners), invitation, options, timings, failure);
+  } catch (const std::exception& error) {
+    failure = fmt::format("rank {}: {}", world.rank(), error.what());
+  }
+  agree_on_success(meeting, failure, places);
+  std::vector<RankIdentity> ranks;
+  for (const auto& place : places) ranks.push_back({place.host, place.pid});
+  return std::make_unique<Watchdog>(world.rank(), std::move(ranks), std::move(links), options, timings);
+}
+
+std::unique_ptr<ControlPlane> start_control_plane(Communicator& world, const ControlPlaneOptions& options) {
+  return start_control_plane(world, options, ControlTimings{});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "comm/control/progress.h"
+#include "train/worker.h"
+
+namespace lockstep {
+
+/// What a rank does outside its programs.
+enum class Phase { start, prepare, agree, restore, between_steps, locate, settle, report, finish };
+
+/// `progress` may be null.
+void enter_phase(Progress* progress, Phase phase);
+
+/// "preparing its data", "evaluate instruction 3 (forward, ..., layers conv1 to relu1)". `worker` may be null: then
+/// programs are known by their number alone. Reads what never changes once a worker is made, so any thread may call it.
+std::string describe_position(const Progress::Entry& entry, const Worker* worker);
+
+}  // namespace lockstep

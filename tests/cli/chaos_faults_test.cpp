@@ -1,0 +1,147 @@
+#include "cli/chaos_faults.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "cli/chaos_report.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+RunConfig config_with(std::vector<std::string> overrides = {}) {
+  return parse_run_config(R"(
+model { mlp { image: [4, 4, 1] classes: 3 } }
+data { synthetic { samples: 24 classes: 3 } }
+trainer { steps: 5 global_batch: 8 }
+optimizer { learning_rate: 0.1 sgd {} }
+)", "test", overrides);
+}
+
+ChaosSpace space() {
+  return {.workers = 3,
+          .instructions = {InstructionKind::load, InstructionKind::backward, InstructionKind::update},
+          .steps = 40,
+          .saved_steps = {10, 20, 30, 40},
+          .evaluated_steps = {25}};
+}
+
+constexpr ChaosKind kAll[] = {ChaosKind::kill, ChaosKind::stop,   ChaosKind::hang,  ChaosKind::delay,  ChaosKind::nan,
+                              ChaosKind::flip, ChaosKind::enospc, ChaosKind::error, ChaosKind::preempt};
+
+TEST(ChaosFaults, AreDecidedBySeedAndRunAlone) {
+  for (const auto kind : kAll) EXPECT_EQ(to_text(draw_fault(space(), kind, 7, 3)), to_text(draw_fault(space(), kind, 7, 3)));
+  std::set<std::string> by_run, by_seed;
+  for (uint32_t i = 0; i < 20; ++i) {
+    by_run.insert(to_text(draw_fault(space(), ChaosKind::kill, 7, i)));
+    by_seed.insert(to_text(draw_fault(space(), ChaosKind::kill, i, 3)));
+  }
+  EXPECT_GT(by_run.size(), 15u);
+  EXPECT_GT(by_seed.size(), 15u);
+}
+
+TEST(ChaosFaults, AreAllThingsThatTrainUnderstandsAndThatCanComeAbout) {
+  std::set<int> ranks;
+  std::set<FaultPlace> places;
+  for (const auto kind : kAll)
+    for (uint32_t run = 0; run < 300; ++run) {
+      const ChaosFault fault = draw_fault(space(), kind, 1, run);
+      EXPECT_GE(fault.step, 1);
+      EXPECT_LE(fault.step, kind == ChaosKind::preempt ? 39 : 40);
+      EXPECT_EQ(fault.failpoint.has_value(), kind != ChaosKind::preempt);
+      if (!fault.failpoint) continue;
+      const Failpoint& failpoint = *fault.failpoint;
+      EXPECT_EQ(parse_failpoint(to_text(failpoint)), failpoint);
+      ranks.insert(failpoint.rank);
+      places.insert(failpoint.place);
+      const bool saved = failpoint.place == FaultPlace::write || failpoint.place == FaultPlace::save;
+      if (saved) EXPECT_EQ(failpoint.step % 10, 0) << to_text(failpoint);
+      if (failpoint.place == FaultPlace::evaluate) EXPECT_EQ(failpoint.step, 25);
+      if (failpoint.place == FaultPlace::instruction && kind != ChaosKind::nan)
+        EXPECT_THAT(space().instructions, Contains(failpoint.instruction));
+    }
+  EXPECT_THAT(ranks, ElementsAre(0, 1, 2));
+  EXPECT_EQ(places.size(), 5u);   // all but start
+}
+
+TEST(ChaosFaults, WhatARunDoesNotDoIsNotDisturbed) {
+  ChaosSpace bare = space();
+  bare.saved_steps = bare.evaluated_steps = {};
+  for (uint32_t run = 0; run < 100; ++run)
+    EXPECT_EQ(draw_fault(bare, ChaosKind::kill, 1, run).failpoint->place, FaultPlace::instruction);
+  EXPECT_THROW(draw_fault(bare, ChaosKind::enospc, 1, 1), ConfigError);
+}
+
+TEST(ChaosFaults, KindsAreReadAndMistakesNamed) {
+  const auto refusal = [](const std::string& list, const RunConfig& config) {
+    try {
+      parse_chaos_kinds(list, config);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const RunConfig config = config_with(), careless = config_with({"trainer.nonfinite=IGNORE"});
+  EXPECT_THAT(parse_chaos_kinds("stop, kill", config), ElementsAre(ChaosKind::stop, ChaosKind::kill));
+  EXPECT_EQ(parse_chaos_kinds("", config).size(), 9u);
+  EXPECT_THAT(parse_chaos_kinds("", careless), Not(Contains(ChaosKind::nan)));
+  EXPECT_THAT(refusal("kil", config), HasSubstr("there is no kind 'kil' (did you mean 'kill'?)"));
+  EXPECT_THAT(refusal("kill,kill", config), HasSubstr("kill is named twice"));
+  EXPECT_THAT(refusal("kill,nan", careless), HasSubstr("nobody looks for a NaN"));
+}
+
+TEST(ChaosFaults, ExpectedCodesFollowTheConfigsPolicies) {
+  EXPECT_THAT(expected_codes(ChaosKind::kill, config_with()), ElementsAre(137, 200));
+  EXPECT_THAT(expected_codes(ChaosKind::stop, config_with()), ElementsAre(201));
+  EXPECT_THAT(expected_codes(ChaosKind::preempt, config_with()), ElementsAre(143, 0));
+  EXPECT_THAT(expected_codes(ChaosKind::nan, config_with()), ElementsAre(70));
+  EXPECT_THAT(expected_codes(ChaosKind::nan, config_with({"trainer.nonfinite=SKIP"})), ElementsAre(0));
+  EXPECT_THAT(expected_codes(ChaosKind::enospc, config_with()), ElementsAre(74));
+  EXPECT_THAT(expected_codes(ChaosKind::enospc, config_with({"checkpoint.on_failure=CONTINUE"})), ElementsAre(0, 74));
+  EXPECT_FALSE(keeps_bits(ChaosKind::nan, config_with({"trainer.nonfinite=SKIP"})));
+  EXPECT_TRUE(keeps_bits(ChaosKind::kill, config_with({"trainer.nonfinite=SKIP"})));
+}
+
+ChaosResult result_of(int run, const std::string& failpoint, double detection) {
+  ChaosResult result{.run = run, .fault = {.kind = ChaosKind::kill, .step = 3, .failpoint = parse_failpoint(failpoint)}};
+  result.happened = result.detected = result.bits_equal = true;
+  result.code = 137;
+  result.detection_seconds = detection;
+  result.recovery_seconds = 2 * detection;
+  result.steps_lost = run;
+  return result;
+}
+
+TEST(ChaosReport, MediansAndWorstCasesByKind) {
+  ChaosReport report{.steps = 40};
+  report.results = {result_of(1, "kill@0,3", 1.0), result_of(2, "kill@1,4", 4.0), result_of(3, "kill@1,5", 2.0),
+                    result_of(4, "kill@1,6", 2.5)};
+  EXPECT_TRUE(report.passed());
+  const std::string json = to_json(report);
+  EXPECT_THAT(json, HasSubstr(R"("detection_seconds_median":2.25,"detection_seconds_max":4.0)"));
+  EXPECT_THAT(json, HasSubstr(R"("recovery_seconds_median":4.5,"steps_lost_max":4)"));
+  EXPECT_THAT(describe(report), HasSubstr("4 runs of 40 steps: every fault was noticed or survived"));
+}
+
+TEST(ChaosReport, WhatWentWrongIsListedWithTheWayToDoItAgain) {
+  ChaosReport report{.steps = 40};
+  report.results = {result_of(1, "kill@0,3", 1.0), result_of(2, "kill@1,4,norm", 4.0)};
+  report.results[1].problems = {"2 processes outlived mpirun"};
+  report.results[1].replay = "mpirun -n 2 lockstep train c.textproto --failpoint kill@1,4,norm";
+  EXPECT_FALSE(report.passed());
+  const std::string text = describe(report);
+  EXPECT_THAT(text, HasSubstr("run 2, kill@1,4,norm: ended with 137\n  2 processes outlived mpirun\n  again: mpirun -n 2 lockstep"));
+  EXPECT_THAT(text, HasSubstr("1 of 2 runs went wrong"));
+  EXPECT_THAT(to_json(report), HasSubstr(R"("passed":false)"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,145 @@
+#include "program.h"
+
+namespace lockstep::test {
+namespace {
+
+using testing::HasSubstr;
+
+/// A job of a few steps that saves, and that looks for what chaos does.
+std::vector<std::string> chaos_on(const SmallConfig& config, const std::vector<std::string>& more) {
+  return std::vector<std::string>{"chaos", config.path(), "--set", "trainer.steps=30", "--set", "checkpoint.every_steps=5"} + more;
+}
+
+TEST(Chaos, EveryKindIsNoticedAndEndsWithTheSameBits) {
+  const SmallConfig config;
+  const Ran ran = lockstep(chaos_on(config, {"--runs", "6", "--kinds", "kill,delay,nan,enospc,error,preempt", "--json", "--seed", "3"}));
+  ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
+  const Json json = Json::parse(ran.out);
+  EXPECT_EQ(json["passed"], true);
+  ASSERT_EQ(json["runs"].size(), 6u);
+  EXPECT_EQ(json["kinds"].size(), 6u);
+  for (const auto& run : json["runs"]) {
+    EXPECT_EQ(run["bits_equal"], true) << run;
+    EXPECT_EQ(run["leftover_processes"], 0) << run;
+    EXPECT_EQ(run["detected"], true) << run;
+    if (run["exit_code"] != 0) EXPECT_EQ(run["restarts"], 1) << run;
+  }
+  EXPECT_EQ(json["runs"][0]["kind"], "kill");
+  EXPECT_EQ(json["runs"][0]["happened"], true);
+  EXPECT_GT(json["runs"][0]["detection_seconds"], 0);
+  EXPECT_GT(json["runs"][0]["recovery_seconds"], 0);
+  EXPECT_FALSE(json.contains("folder"));
+  EXPECT_THAT(ran.err, HasSubstr("undisturbed: 30 steps on 2 workers"));
+  EXPECT_THAT(ran.err, HasSubstr("sets watchdog.silent_seconds=3"));
+}
+
+TEST(Chaos, StoppedAndStuckWorkersAreNoticed) {
+  const SmallConfig config;
+  const Ran ran = lockstep(chaos_on(config, {"--runs", "2", "--kinds", "stop,hang", "--json", "--set", "watchdog.heartbeat_seconds=0.05",
+                                             "--set", "watchdog.silent_seconds=0.5", "--set", "watchdog.compute_seconds=1", "--set",
+                                             "watchdog.input_seconds=1", "--set", "watchdog.communication_seconds=1", "--set",
+                                             "watchdog.storage_seconds=1"}));
+  ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
+  for (const auto& run : Json::parse(ran.out)["runs"]) EXPECT_EQ(run["exit_code"], 201) << run;
+}
+
+TEST(Chaos, AFlippedBitIsFoundAndNeverKept) {
+  const SmallConfig config;
+  const Ran ran = lockstep(chaos_on(config, {"--runs", "2", "--kinds", "flip", "--json"}));
+  ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
+  for (const auto& run : Json::parse(ran.out)["runs"]) {
+    EXPECT_EQ(run["exit_code"], 70) << run;
+    EXPECT_EQ(run["bits_equal"], true) << run;
+  }
+}
+
+/// A folder in front of PATH while it lives.
+class PathFront {
+ public:
+  explicit PathFront(const std::string& folder) : before_(std::getenv("PATH")) {
+    ::setenv("PATH", (folder + ":" + before_).c_str(), 1);
+  }
+  ~PathFront() { ::setenv("PATH", before_.c_str(), 1); }
+
+ private:
+  std::string before_;
+};
+
+TEST(Chaos, WhatGoesWrongIsShownWithTheWayToDoItAgain) {
+  const SmallConfig config;
+  // A cluster that takes no job twice.
+  const PathFront front(config / "bin");
+  std::filesystem::create_directory(config / "bin");
+  write_file(config / "bin/mpirun", std::string("#!/bin/sh\ncase \"$*\" in *--resume*) echo 'no hosts left' >&2; exit 7;; esac\n"
+                                                "PATH=${PATH#*:}; exec mpirun \"$@\"\n"));
+  std::filesystem::permissions(config / "bin/mpirun", std::filesystem::perms::owner_all);
+  const Ran ran = lockstep(chaos_on(config, {"--runs", "1", "--kinds", "error", "--out", config / "c"}));
+  EXPECT_EQ(ran.code, 70) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("was not complete after 3 restarts, the last of which ended with exit code 7: no hosts left"));
+  EXPECT_THAT(ran.out, HasSubstr("again: mpirun -n 2 "));
+  EXPECT_THAT(ran.out, HasSubstr("--failpoint error@"));
+  EXPECT_THAT(ran.out, HasSubstr("1 of 1 runs went wrong; what they wrote is in " + (config / "c")));
+  EXPECT_TRUE(std::filesystem::exists(config / "c/run-001/stderr-1.txt"));
+}
+
+TEST(Chaos, RefusesBeforeAnythingRuns) {
+  const SmallConfig config;
+  const auto refusal = [&](const std::vector<std::string>& more) {
+    const Ran ran = lockstep(std::vector<std::string>{"chaos", config.path(), "--out", config / "c"} + more);
+    EXPECT_EQ(ran.code, 2) << ran.err;
+    EXPECT_FALSE(std::filesystem::exists(config / "c"));
+    return ran.err;
+  };
+  EXPECT_THAT(refusal({"--kinds", "kil"}), HasSubstr("did you mean 'kill'?"));
+  EXPECT_THAT(refusal({"--workers", "1"}), HasSubstr("--workers"));
+  EXPECT_THAT(refusal({"--workers", "5"}), HasSubstr("virtual"));
+  const Ran nested = mpirun(1, {"chaos", config.path()});
+  EXPECT_THAT(nested.err, HasSubstr("chaos starts mpirun itself"));
+}
+
+TEST(Chaos, AJobThatFailsByItselfIsNotDisturbed) {
+  const SmallConfig config;
+  const Ran ran = lockstep(chaos_on(config, {"--set", "optimizer.learning_rate=1e30"}));
+  EXPECT_EQ(ran.code, 70);
+  EXPECT_THAT(ran.err, HasSubstr("the job fails without being disturbed, with exit code 70"));
+}
+
+TEST(Failpoint, MistakesAreOneErrorOfAllRanks) {
+  const SmallConfig config;
+  for (const auto& [failpoint, message] :
+       {std::pair("kill@1", "behind the '@', not 1"), std::pair("kill@2,3", "there is no rank 2"),
+        std::pair("kill@1,3,add,norm", "not 4"), std::pair("kill@0,3,lod", "did you mean 'load'?")}) {
+    const Ran ran = mpirun(2, {"train", config.path(), "--failpoint", failpoint});
+    EXPECT_EQ(ran.code, 2) << failpoint;
+    EXPECT_THAT(ran.err, HasSubstr(message));
+    EXPECT_EQ(occurrences(ran.err, "lockstep: error: "), 1u) << ran.err;
+  }
+}
+
+TEST(Failpoint, AKillEndsTheJobAndIsNotRepeatedWhenItGoesOn) {
+  const SmallConfig config;
+  const std::string log = config / "log";
+  ::setenv("LOCKSTEP_FAILPOINT_LOG", log.c_str(), 1);
+  const std::vector<std::string> train = {"train", config.path(), "--out", config / "a", "--set", "checkpoint.every_steps=5", "--resume",
+                                          "auto", "--failpoint", "kill@1,9,norm", "--json"};
+  const Ran killed = mpirun(2, train);
+  EXPECT_THAT(killed.code, testing::AnyOf(137, 200)) << killed.err;
+  EXPECT_THAT(read_text_file(log), HasSubstr(" kill@1,9,norm step 9, before step instruction "));
+  const Ran resumed = mpirun(2, train);
+  ::unsetenv("LOCKSTEP_FAILPOINT_LOG");
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("resumed after step 5"));
+  EXPECT_EQ(occurrences(read_text_file(log), "\n"), 1u);
+  EXPECT_EQ(Json::parse(resumed.out)["params_hash"], Json::parse(mpirun(2, {"train", config.path(), "--json"}).out)["params_hash"]);
+}
+
+TEST(Failpoint, ANaNIsLocatedAtItsTensor) {
+  const SmallConfig config;
+  const Ran ran = mpirun(2, {"train", config.path(), "--failpoint", "nan@1,3,backward"});
+  EXPECT_EQ(ran.code, 70);
+  EXPECT_THAT(ran.err, HasSubstr("step 3: loss "));
+  EXPECT_THAT(ran.err, HasSubstr("parameters are as before this step"));
+}
+
+}  // namespace
+}  // namespace lockstep::test

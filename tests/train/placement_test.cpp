@@ -1,0 +1,76 @@
+#include "train/placement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "lockstep/error.h"
+#include "train/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+PlacementFacts facts(std::map<std::string, std::string> variables, int world_size = 1, int allowed = 8, int cores = 8,
+                     int ranks_on_host = 1) {
+  return {.variable =
+              [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
+            const auto found = variables.find(name);
+            return found == variables.end() ? std::nullopt : std::optional(found->second);
+          },
+          .world_size = world_size,
+          .allowed_cores = allowed,
+          .host_cores = cores,
+          .ranks_on_host = ranks_on_host};
+}
+
+std::string refusal(const PlacementFacts& facts) {
+  try {
+    check_launcher(facts);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Launcher, EveryProcessBeingRankZeroIsRecognised) {
+  EXPECT_THAT(refusal(facts({{"OMPI_COMM_WORLD_SIZE", "4"}})), HasSubstr("started 4 processes"));
+  EXPECT_THAT(refusal(facts({{"PMI_SIZE", "2"}})), HasSubstr("with the mpirun of the Open MPI"));
+  EXPECT_THAT(refusal(facts({{"SLURM_STEP_NUM_TASKS", "8"}})), HasSubstr("srun --mpi=pmix"));
+  EXPECT_THAT(refusal(facts({{"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "x"}})), HasSubstr("mpirun -n 2"));
+}
+
+TEST(Launcher, AGoodStartIsLeftAlone) {
+  EXPECT_EQ(refusal(facts({})), "");
+  EXPECT_EQ(refusal(facts({{"OMPI_COMM_WORLD_SIZE", "4"}}, 4)), "");
+  EXPECT_EQ(refusal(facts({{"SLURM_STEP_NUM_TASKS", "8"}}, 8)), "");
+  EXPECT_EQ(refusal(facts({{"SLURM_NTASKS", "8"}})), "") << "a batch script that starts one process";
+  EXPECT_EQ(refusal(facts({{"WORLD_SIZE", "2"}})), "") << "somebody's own variable";
+}
+
+TEST(Placement, WarnsOfBindingWhereCoresLieIdle) {
+  EXPECT_THAT(placement_warnings(facts({}, 2, 1, 8, 2), 2), ElementsAre(HasSubstr("bound to 1 of 8 cores, but has 2 busy threads")));
+  EXPECT_THAT(placement_warnings(facts({}, 8, 1, 8, 8), 2), IsEmpty()) << "every core has its rank";
+  EXPECT_THAT(placement_warnings(facts({}, 2, 8, 8, 2), 2), IsEmpty());
+}
+
+TEST(Placement, WarnsOfMoreRanksThanCores) {
+  EXPECT_THAT(placement_warnings(facts({}, 4, 2, 2, 4), 1),
+              ElementsAre(HasSubstr("4 ranks share 2 cores"), HasSubstr("mpi_yield_when_idle=1")));
+  EXPECT_THAT(placement_warnings(facts({{"OMPI_MCA_mpi_yield_when_idle", "1"}}, 4, 2, 2, 4), 1),
+              ElementsAre(HasSubstr("4 ranks share 2 cores")));
+}
+
+TEST(Placement, HostsAreNumberedInTheOrderOfRanks) {
+  run_ranks(4, [](int rank, Communicator& world) {
+    const char* names[] = {"b", "a", "b", "c"};
+    EXPECT_THAT(hosts_of_ranks(world, names[rank]), ElementsAre(0, 1, 0, 2));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
