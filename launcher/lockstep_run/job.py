@@ -9,9 +9,8 @@ import sys
 import time
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-# A job that has failed ends by itself; where a link is cut, mpirun waits for the other side.
-END_AFTER_FAILURE_S = 2.0
-# mpirun gives its ranks a second between SIGTERM and SIGKILL.
+# What is left so long after a failure, or after SIGTERM to mpirun, is killed. mpirun gives its ranks a second between
+# SIGTERM and SIGKILL, but waits without end for a host that does not answer; SIGTERM while it does makes it crash.
 KILL_AFTER_S = 3.0
 _SHOW_PARTIAL_AFTER_S = 0.5
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -102,7 +101,7 @@ class Job:
     def __init__(self, command, listener, stops):
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._listener, self._stops = listener, stops
-        self._terminate_at = self._kill_at = None
+        self._kill_at = None
         self.killed = False          # by lockstep-run, before it was done
         # A session of its own: Ctrl-C on the terminal reaches lockstep-run alone.
         self._mpirun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0,
@@ -135,8 +134,9 @@ class Job:
             self._open = []
 
     def _seconds_to_wait(self):
-        times = [at - time.monotonic() for at in (self._terminate_at, self._kill_at) if at is not None]
-        return min(times + [_SHOW_PARTIAL_AFTER_S if self._listener.waiting else 60.0])
+        if self._listener.waiting:
+            return _SHOW_PARTIAL_AFTER_S
+        return 60.0 if self._kill_at is None else self._kill_at - time.monotonic()
 
     def _pass_stops_on(self):
         for number in self._stops.received[self._stops_passed_on:]:
@@ -147,16 +147,13 @@ class Job:
                 self._mpirun.send_signal(signal.SIGUSR1)
             elif not self.killed:
                 self.killed = True
-                self._terminate_at = time.monotonic()
+                self._kill_at = time.monotonic() + KILL_AFTER_S
+                self._mpirun.send_signal(signal.SIGTERM)
 
     def _enforce_end(self):
-        now = time.monotonic()
-        if self._terminate_at is None and self._kill_at is None and (self._listener.verdict or self._listener.failure):
-            self._terminate_at = now + END_AFTER_FAILURE_S
-        if self._terminate_at is not None and now >= self._terminate_at:
-            self._terminate_at, self._kill_at = None, now + KILL_AFTER_S
-            self._mpirun.send_signal(signal.SIGTERM)
-        if self._kill_at is not None and now >= self._kill_at:
+        if self._kill_at is None and (self._listener.verdict or self._listener.failure):
+            self._kill_at = time.monotonic() + KILL_AFTER_S
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
             # Its ranks have process groups of their own.
             _kill(_descendants(self._mpirun.pid) + [self._mpirun.pid])
             self._mpirun.wait()

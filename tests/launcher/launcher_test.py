@@ -184,7 +184,7 @@ class Stopping(ScriptedCase):
         self.assertTrue(self.gone((self.bin / "child").read_text()))
 
     def test_a_job_that_failed_is_ended_where_mpirun_hangs(self):
-        running = self.run_scripts([[["child", ""], ["say", LOST], ["wait", "SIGTERM"], ["wait", "SIGHUP"]]], *TRAIN)
+        running = self.run_scripts([[["child", ""], ["say", LOST], ["wait", "SIGTERM"]]], *TRAIN)
         self.assertEqual((running.code, running.err), (200, LOST))
         self.assertTrue(self.gone((self.bin / "child").read_text()))
 
@@ -288,7 +288,7 @@ class Restarting(ScriptedCase):
         self.assertTrue(ran.err.endswith("lockstep-run: gives up: no worker is left\n"))
 
     def test_a_silent_host_loses_its_slots(self):
-        silent = [["say", "lockstep: the job ends with exit code 200 (silent: rank 3 on host-b)\n"], ["exit", 200]]
+        silent = [["say", "lockstep: the job ends with exit code 201 (silent: rank 3 on host-b)\n"], ["exit", 201]]
         hostfile = self.folder / "hosts"
         hostfile.write_text("host-a slots=2  # first\n\nhost-b.example.org slots=3\nhost-c slots=2\n")
         self.assertEqual(self.workers([silent, self.DONE], "-n", "6", "--hostfile", str(hostfile), "--restart-workers",

@@ -72,9 +72,9 @@ class TwoHosts(TrainingCase):
         ranks = [self.rank_process(running, rank) for rank in (0, 1)]
         two_hosts("cut")
         begin = time.monotonic()
-        self.assertEqual(running.finish(), 200, running.err)
+        self.assertEqual(running.finish(), 201, running.err)
         self.assertLess(time.monotonic() - begin, SILENT_S + 5)
-        self.assertIn("lockstep: the job ends with exit code 200 (silent: rank 1 on host-b)\n", running.err)
+        self.assertIn("lockstep: the job ends with exit code 201 (silent: rank 1 on host-b)\n", running.err)
         for rank in ranks:
             self.assertTrue(self.gone(rank))
 
