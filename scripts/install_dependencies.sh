@@ -9,11 +9,11 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 packages=(g++ cmake ninja-build openmpi-bin libopenmpi-dev libprotobuf-dev protobuf-compiler libdnnl-dev libfmt-dev
-  libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev)
+  libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev python3)
 
 for argument in "$@"; do
   case "$argument" in
-    --with-tests) packages+=(libgtest-dev libgmock-dev python3) ;;
+    --with-tests) packages+=(libgtest-dev libgmock-dev iproute2) ;;
     -h | --help)
       sed -n '2,6s/^# \{0,1\}//p' "$script"
       exit 0
