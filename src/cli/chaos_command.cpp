@@ -6,7 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
+#include <tuple>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -56,7 +56,7 @@ class Chaos {
   void take_reference();
   void adapt_config();
   void adapt(const std::string& path, const std::string& value, const std::string& why);
-  void adapt_seconds(const std::string& path, std::chrono::milliseconds now, double most);
+  void adapt_watchdog();
   void describe_space();
   ChaosResult disturb(int run, ChaosKind kind);
   /// Restarts a job that has ended until it is complete.
@@ -132,12 +132,26 @@ void Chaos::take_reference() {
 
 void Chaos::adapt(const std::string& path, const std::string& value, const std::string& why) {
   overrides_.push_back(path + "=" + value);
-  say(fmt::format("sets {}={} {}", path, value, why));
+  say(fmt::format("sets {}={}, {}", path, value, why));
 }
 
-void Chaos::adapt_seconds(const std::string& path, std::chrono::milliseconds now, double most) {
-  if (1e-3 * static_cast<double>(now.count()) > most)
-    adapt("watchdog." + path, exact(most), "so that a fault is noticed sooner");
+void Chaos::adapt_watchdog() {
+  const auto& watchdog = config_.watchdog;
+  if (!watchdog.enabled) adapt("watchdog.enabled", "true", "since nothing else notices a stopped worker");
+  const double busy = std::max(10.0, 0.02 * reference_.longest_step_ms);  // twenty times the longest step
+  std::vector<std::string> shorter;
+  for (const auto& [name, now, most] :
+       {std::tuple("heartbeat_seconds", watchdog.heartbeat_interval, 0.25),
+        std::tuple("silent_seconds", watchdog.silent_after, 3.0),
+        std::tuple("compute_seconds", watchdog.compute_deadline, busy),
+        std::tuple("input_seconds", watchdog.input_deadline, busy),
+        std::tuple("communication_seconds", watchdog.communication_deadline, busy),
+        std::tuple("storage_seconds", watchdog.storage_deadline, std::max(10.0, reference_.seconds))})
+    if (1e-3 * static_cast<double>(now.count()) > most) {
+      shorter.push_back(fmt::format("watchdog.{}={}", name, exact(most)));
+      overrides_.push_back(shorter.back());
+    }
+  if (!shorter.empty()) say(fmt::format("sets {}, so that a fault is noticed sooner", join(shorter, ", ")));
 }
 
 /// Nothing of this changes what is computed.
@@ -151,15 +165,7 @@ void Chaos::adapt_config() {
   if (flips && (trainer.check_every_steps == 0 || trainer.check_every_steps > steps / 2))
     adapt("trainer.check_every_steps", std::to_string(std::max(int64_t{1}, steps / 10)),
           "so that a flipped bit is looked for");
-  if (!config_.watchdog.enabled)
-    adapt("watchdog.enabled", "true", "since nothing else notices a stopped worker");
-  const double busy = std::max(10.0, 0.02 * reference_.longest_step_ms);  // twenty times the longest step
-  adapt_seconds("heartbeat_seconds", config_.watchdog.heartbeat_interval, 0.25);
-  adapt_seconds("silent_seconds", config_.watchdog.silent_after, 3);
-  adapt_seconds("compute_seconds", config_.watchdog.compute_deadline, busy);
-  adapt_seconds("input_seconds", config_.watchdog.input_deadline, busy);
-  adapt_seconds("communication_seconds", config_.watchdog.communication_deadline, busy);
-  adapt_seconds("storage_seconds", config_.watchdog.storage_deadline, std::max(10.0, reference_.seconds));
+  adapt_watchdog();
   if (config_.metrics.log_every_steps > 1) adapt("metrics.log_every_steps", "1", "to see how far a run came");
   config_ = load_run_config(arguments_.config.path, overrides_);
 }
@@ -273,24 +279,25 @@ void Chaos::compare(const ChaosJob& job, const StartOutcome& last, ChaosResult& 
   }
   const std::string params = report.value("params_hash", ""), state = report.value("state_hash", "");
   const auto values = recorded_values(job.run_directory());
-  result.bits_equal =
-      params == reference_.params_hash && state == reference_.state_hash && values == reference_.values;
-  if (result.bits_equal || !keeps_bits(result.fault.kind, config_)) return;
-  std::string problem = "ended with other bits than the undisturbed run: ";
+  // The undisturbed run may have recorded fewer steps.
   const auto different =
       std::find_if(reference_.values.begin(), reference_.values.end(), [&](const auto& value) {
         const auto found = values.find(value.first);
         return found == values.end() || found->second != value.second;
       });
-  if (different != reference_.values.end()) {
+  const bool same_values = different == reference_.values.end();
+  result.bits_equal = same_values && params == reference_.params_hash && state == reference_.state_hash;
+  if (result.bits_equal || !keeps_bits(result.fault.kind, config_)) return;
+  std::string problem = "ended with other bits than the undisturbed run: ";
+  if (same_values) {
+    problem += fmt::format("params_hash {} instead of {}, state_hash {} instead of {}", params,
+                           reference_.params_hash, state, reference_.state_hash);
+  } else {
     const auto found = values.find(different->first);
     problem +=
         fmt::format("first at step {}, {} instead of {}",
                     different->first.substr(different->first.find_first_not_of('0')),
                     found == values.end() ? "nothing" : exact(found->second), exact(different->second));
-  } else {
-    problem += fmt::format("params_hash {} instead of {}, state_hash {} instead of {}", params,
-                           reference_.params_hash, state, reference_.state_hash);
   }
   result.problems.push_back(problem);
 }

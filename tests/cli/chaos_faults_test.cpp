@@ -20,10 +20,11 @@ using testing::Not;
 RunConfig config_with(std::vector<std::string> overrides = {}) {
   return parse_run_config(R"(
 model { mlp { image: [4, 4, 1] classes: 3 } }
-data { synthetic { samples: 24 classes: 3 } }
+data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
 trainer { steps: 5 global_batch: 8 }
 optimizer { learning_rate: 0.1 sgd {} }
-)", "test", overrides);
+)",
+                          "test", overrides);
 }
 
 ChaosSpace space() {
@@ -34,11 +35,13 @@ ChaosSpace space() {
           .evaluated_steps = {25}};
 }
 
-constexpr ChaosKind kAll[] = {ChaosKind::kill, ChaosKind::stop,   ChaosKind::hang,  ChaosKind::delay,  ChaosKind::nan,
-                              ChaosKind::flip, ChaosKind::enospc, ChaosKind::error, ChaosKind::preempt};
+constexpr ChaosKind kAll[] = {ChaosKind::kill,   ChaosKind::stop,  ChaosKind::hang,
+                              ChaosKind::delay,  ChaosKind::nan,   ChaosKind::flip,
+                              ChaosKind::enospc, ChaosKind::error, ChaosKind::preempt};
 
 TEST(ChaosFaults, AreDecidedBySeedAndRunAlone) {
-  for (const auto kind : kAll) EXPECT_EQ(to_text(draw_fault(space(), kind, 7, 3)), to_text(draw_fault(space(), kind, 7, 3)));
+  for (const auto kind : kAll)
+    EXPECT_EQ(to_text(draw_fault(space(), kind, 7, 3)), to_text(draw_fault(space(), kind, 7, 3)));
   std::set<std::string> by_run, by_seed;
   for (uint32_t i = 0; i < 20; ++i) {
     by_run.insert(to_text(draw_fault(space(), ChaosKind::kill, 7, i)));
@@ -63,13 +66,18 @@ TEST(ChaosFaults, AreAllThingsThatTrainUnderstandsAndThatCanComeAbout) {
       ranks.insert(failpoint.rank);
       places.insert(failpoint.place);
       const bool saved = failpoint.place == FaultPlace::write || failpoint.place == FaultPlace::save;
-      if (saved) EXPECT_EQ(failpoint.step % 10, 0) << to_text(failpoint);
-      if (failpoint.place == FaultPlace::evaluate) EXPECT_EQ(failpoint.step, 25);
-      if (failpoint.place == FaultPlace::instruction && kind != ChaosKind::nan)
+      if (saved) {
+        EXPECT_EQ(failpoint.step % 10, 0) << to_text(failpoint);
+      }
+      if (failpoint.place == FaultPlace::evaluate) {
+        EXPECT_EQ(failpoint.step, 25);
+      }
+      if (failpoint.place == FaultPlace::instruction && kind != ChaosKind::nan) {
         EXPECT_THAT(space().instructions, Contains(failpoint.instruction));
+      }
     }
   EXPECT_THAT(ranks, ElementsAre(0, 1, 2));
-  EXPECT_EQ(places.size(), 5u);   // all but start
+  EXPECT_EQ(places.size(), 5u);  // all but start
 }
 
 TEST(ChaosFaults, WhatARunDoesNotDoIsNotDisturbed) {
@@ -105,13 +113,15 @@ TEST(ChaosFaults, ExpectedCodesFollowTheConfigsPolicies) {
   EXPECT_THAT(expected_codes(ChaosKind::nan, config_with()), ElementsAre(70));
   EXPECT_THAT(expected_codes(ChaosKind::nan, config_with({"trainer.nonfinite=SKIP"})), ElementsAre(0));
   EXPECT_THAT(expected_codes(ChaosKind::enospc, config_with()), ElementsAre(74));
-  EXPECT_THAT(expected_codes(ChaosKind::enospc, config_with({"checkpoint.on_failure=CONTINUE"})), ElementsAre(0, 74));
+  EXPECT_THAT(expected_codes(ChaosKind::enospc, config_with({"checkpoint.on_failure=CONTINUE"})),
+              ElementsAre(0, 74));
   EXPECT_FALSE(keeps_bits(ChaosKind::nan, config_with({"trainer.nonfinite=SKIP"})));
   EXPECT_TRUE(keeps_bits(ChaosKind::kill, config_with({"trainer.nonfinite=SKIP"})));
 }
 
 ChaosResult result_of(int run, const std::string& failpoint, double detection) {
-  ChaosResult result{.run = run, .fault = {.kind = ChaosKind::kill, .step = 3, .failpoint = parse_failpoint(failpoint)}};
+  ChaosResult result{.run = run,
+                     .fault = {.kind = ChaosKind::kill, .step = 3, .failpoint = parse_failpoint(failpoint)}};
   result.happened = result.detected = result.bits_equal = true;
   result.code = 137;
   result.detection_seconds = detection;
@@ -122,8 +132,8 @@ ChaosResult result_of(int run, const std::string& failpoint, double detection) {
 
 TEST(ChaosReport, MediansAndWorstCasesByKind) {
   ChaosReport report{.steps = 40};
-  report.results = {result_of(1, "kill@0,3", 1.0), result_of(2, "kill@1,4", 4.0), result_of(3, "kill@1,5", 2.0),
-                    result_of(4, "kill@1,6", 2.5)};
+  report.results = {result_of(1, "kill@0,3", 1.0), result_of(2, "kill@1,4", 4.0),
+                    result_of(3, "kill@1,5", 2.0), result_of(4, "kill@1,6", 2.5)};
   EXPECT_TRUE(report.passed());
   const std::string json = to_json(report);
   EXPECT_THAT(json, HasSubstr(R"("detection_seconds_median":2.25,"detection_seconds_max":4.0)"));
@@ -138,7 +148,8 @@ TEST(ChaosReport, WhatWentWrongIsListedWithTheWayToDoItAgain) {
   report.results[1].replay = "mpirun -n 2 lockstep train c.textproto --failpoint kill@1,4,norm";
   EXPECT_FALSE(report.passed());
   const std::string text = describe(report);
-  EXPECT_THAT(text, HasSubstr("run 2, kill@1,4,norm: ended with 137\n  2 processes outlived mpirun\n  again: mpirun -n 2 lockstep"));
+  EXPECT_THAT(text, HasSubstr("run 2, kill@1,4,norm: ended with 137\n  2 processes outlived mpirun\n  again: "
+                              "mpirun -n 2 lockstep"));
   EXPECT_THAT(text, HasSubstr("1 of 2 runs went wrong"));
   EXPECT_THAT(to_json(report), HasSubstr(R"("passed":false)"));
 }

@@ -7,12 +7,15 @@ using testing::HasSubstr;
 
 /// A job of a few steps that saves, and that looks for what chaos does.
 std::vector<std::string> chaos_on(const SmallConfig& config, const std::vector<std::string>& more) {
-  return std::vector<std::string>{"chaos", config.path(), "--set", "trainer.steps=30", "--set", "checkpoint.every_steps=5"} + more;
+  return std::vector<std::string>{
+             "chaos", config.path(), "--set", "trainer.steps=30", "--set", "checkpoint.every_steps=5"} +
+         more;
 }
 
 TEST(Chaos, EveryKindIsNoticedAndEndsWithTheSameBits) {
   const SmallConfig config;
-  const Ran ran = lockstep(chaos_on(config, {"--runs", "6", "--kinds", "kill,delay,nan,enospc,error,preempt", "--json", "--seed", "3"}));
+  const Ran ran = lockstep(chaos_on(
+      config, {"--runs", "6", "--kinds", "kill,delay,nan,enospc,error,preempt", "--json", "--seed", "3"}));
   ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
   const Json json = Json::parse(ran.out);
   EXPECT_EQ(json["passed"], true);
@@ -22,7 +25,7 @@ TEST(Chaos, EveryKindIsNoticedAndEndsWithTheSameBits) {
     EXPECT_EQ(run["bits_equal"], true) << run;
     EXPECT_EQ(run["leftover_processes"], 0) << run;
     EXPECT_EQ(run["detected"], true) << run;
-    if (run["exit_code"] != 0) EXPECT_EQ(run["restarts"], 1) << run;
+    EXPECT_EQ(run["restarts"], run["exit_code"] == 0 ? 0 : 1) << run;
   }
   EXPECT_EQ(json["runs"][0]["kind"], "kill");
   EXPECT_EQ(json["runs"][0]["happened"], true);
@@ -30,15 +33,16 @@ TEST(Chaos, EveryKindIsNoticedAndEndsWithTheSameBits) {
   EXPECT_GT(json["runs"][0]["recovery_seconds"], 0);
   EXPECT_FALSE(json.contains("folder"));
   EXPECT_THAT(ran.err, HasSubstr("undisturbed: 30 steps on 2 workers"));
-  EXPECT_THAT(ran.err, HasSubstr("sets watchdog.silent_seconds=3"));
+  EXPECT_THAT(ran.err, HasSubstr("watchdog.silent_seconds=3, "));
 }
 
 TEST(Chaos, StoppedAndStuckWorkersAreNoticed) {
   const SmallConfig config;
-  const Ran ran = lockstep(chaos_on(config, {"--runs", "2", "--kinds", "stop,hang", "--json", "--set", "watchdog.heartbeat_seconds=0.05",
-                                             "--set", "watchdog.silent_seconds=0.5", "--set", "watchdog.compute_seconds=1", "--set",
-                                             "watchdog.input_seconds=1", "--set", "watchdog.communication_seconds=1", "--set",
-                                             "watchdog.storage_seconds=1"}));
+  const Ran ran = lockstep(
+      chaos_on(config, {"--runs", "2", "--kinds", "stop,hang", "--json", "--set",
+                        "watchdog.heartbeat_seconds=0.05", "--set", "watchdog.silent_seconds=0.5", "--set",
+                        "watchdog.compute_seconds=1", "--set", "watchdog.input_seconds=1", "--set",
+                        "watchdog.communication_seconds=1", "--set", "watchdog.storage_seconds=1"}));
   ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
   for (const auto& run : Json::parse(ran.out)["runs"]) EXPECT_EQ(run["exit_code"], 201) << run;
 }
@@ -70,12 +74,16 @@ TEST(Chaos, WhatGoesWrongIsShownWithTheWayToDoItAgain) {
   // A cluster that takes no job twice.
   const PathFront front(config / "bin");
   std::filesystem::create_directory(config / "bin");
-  write_file(config / "bin/mpirun", std::string("#!/bin/sh\ncase \"$*\" in *--resume*) echo 'no hosts left' >&2; exit 7;; esac\n"
-                                                "PATH=${PATH#*:}; exec mpirun \"$@\"\n"));
+  write_file(config / "bin/mpirun",
+             std::string("#!/bin/sh\ncase \"$*\" in *--resume*) echo 'no hosts left' >&2; exit 7;; esac\n"
+                         "PATH=${PATH#*:}; exec mpirun \"$@\"\n"));
   std::filesystem::permissions(config / "bin/mpirun", std::filesystem::perms::owner_all);
   const Ran ran = lockstep(chaos_on(config, {"--runs", "1", "--kinds", "error", "--out", config / "c"}));
   EXPECT_EQ(ran.code, 70) << ran.err;
-  EXPECT_THAT(ran.out, HasSubstr("was not complete after 3 restarts, the last of which ended with exit code 7: no hosts left"));
+  EXPECT_THAT(
+      ran.out,
+      HasSubstr(
+          "was not complete after 3 restarts, the last of which ended with exit code 7: no hosts left"));
   EXPECT_THAT(ran.out, HasSubstr("again: mpirun -n 2 "));
   EXPECT_THAT(ran.out, HasSubstr("--failpoint error@"));
   EXPECT_THAT(ran.out, HasSubstr("1 of 1 runs went wrong; what they wrote is in " + (config / "c")));
@@ -120,8 +128,9 @@ TEST(Failpoint, AKillEndsTheJobAndIsNotRepeatedWhenItGoesOn) {
   const SmallConfig config;
   const std::string log = config / "log";
   ::setenv("LOCKSTEP_FAILPOINT_LOG", log.c_str(), 1);
-  const std::vector<std::string> train = {"train", config.path(), "--out", config / "a", "--set", "checkpoint.every_steps=5", "--resume",
-                                          "auto", "--failpoint", "kill@1,9,norm", "--json"};
+  const std::vector<std::string> train = {
+      "train",    config.path(), "--out",       config / "a",    "--set", "checkpoint.every_steps=5",
+      "--resume", "auto",        "--failpoint", "kill@1,9,norm", "--json"};
   const Ran killed = mpirun(2, train);
   EXPECT_THAT(killed.code, testing::AnyOf(137, 200)) << killed.err;
   EXPECT_THAT(read_text_file(log), HasSubstr(" kill@1,9,norm step 9, before step instruction "));
@@ -130,7 +139,8 @@ TEST(Failpoint, AKillEndsTheJobAndIsNotRepeatedWhenItGoesOn) {
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.err, HasSubstr("resumed after step 5"));
   EXPECT_EQ(occurrences(read_text_file(log), "\n"), 1u);
-  EXPECT_EQ(Json::parse(resumed.out)["params_hash"], Json::parse(mpirun(2, {"train", config.path(), "--json"}).out)["params_hash"]);
+  EXPECT_EQ(Json::parse(resumed.out)["params_hash"],
+            Json::parse(mpirun(2, {"train", config.path(), "--json"}).out)["params_hash"]);
 }
 
 TEST(Failpoint, ANaNIsLocatedAtItsTensor) {
