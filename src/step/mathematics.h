@@ -54,9 +54,6 @@ class Mathematics {
   void enter_initial_contents();
   void load(const Place& at);
   void segment(const Place& at);
-  void check_activation(const Place& at, const Operand& operand, int ordinal);
-  void check_has_a_gradient(const Place& at, int output_gradients);
-  void note_gradient_use(uint64_t signature);
   void check_parameters(const Place& at, const Operand& operand);
   void check_use_of_parameters(const Place& at);
   void write_gradients(const Place& at, const Operand& operand);
@@ -64,6 +61,12 @@ class Mathematics {
   void add(const Place& at);
   Piece added(const Place& at, const Piece& a, const Piece& b);
   void cast(const Place& at);
+
+  // mathematics_activations.cpp
+  void check_activation(const Place& at, const Operand& operand, int ordinal);
+  void check_has_a_gradient(const Place& at, int output_gradients);
+  void note_gradient_use(uint64_t signature);
+  void check_gradients_used();
 
   // mathematics_update.cpp
   void update(const Place& at);
@@ -86,7 +89,6 @@ class Mathematics {
   std::vector<Obeyed> obeyed_by(const Place& at);
   void check_obeys_the_same(const Place& at);
   void check_flags_obeyed(int iteration);
-  void check_gradients_used();
   void check_every_parameter_updated(int iteration);
   void check_pushes(int iteration);
 
@@ -114,7 +116,8 @@ class Mathematics {
   std::vector<SymbolicMemory> memories_;  ///< by rank
   std::map<std::tuple<int, int, int, int>, uint64_t>
       producers_;  ///< (kind, segment, role, ordinal): who feeds it
-  /// Gradients of activations, by signature: who computes each, which ones a sum holds, which ones a backward reads.
+  /// Gradients of activations, by signature: who computes each, which ones a sum holds, which ones a backward
+  /// reads.
   std::map<uint64_t, std::pair<Place, std::string>> computed_gradients_;
   std::map<uint64_t, std::set<uint64_t>> summed_gradients_;
   std::set<uint64_t> used_gradients_;

@@ -217,8 +217,9 @@ TEST(Gradients, ThatAllRanksLeaveOutAlikeAreMissed) {
   for (const std::string& golden : golden_names()) {
     int count = 0;
     const std::string found = findings_after(golden, [&](Program&, Instruction& i) {
-      count += static_cast<int>(std::count_if(i.operands.begin(), i.operands.end(),
-                                              [](const Operand& o) { return o.role == Role::output_gradient; }));
+      count += static_cast<int>(std::count_if(i.operands.begin(), i.operands.end(), [](const Operand& o) {
+        return o.role == Role::output_gradient;
+      }));
       erase_role(i, Role::output_gradient);
     });
     if (count == 0) continue;
@@ -230,14 +231,41 @@ TEST(Gradients, ThatAllRanksLeaveOutAlikeAreMissed) {
   EXPECT_GE(goldens, 8);
 }
 
-TEST(Gradients, OfOneUseOfAnActivationThatIsUsedTwiceAreMissed) {
-  // Its fan-out is an add; without it only one of the two gradients goes on.
-  int adds = 0;
-  const std::string found = findings_after("pp2_interleaved", [&](Program&, Instruction& i) {
-    if (i.kind != InstructionKind::add) return;
-    ++adds;
-  });
-  EXPECT_EQ(found, "");
+/// x goes into segment 1 and past it into segment 2: its gradient is the sum of two.
+constexpr const char* kFanOut = R"(
+program step rank=0 world_size=1 reduction=fast virtual_replicas=1 micro_batches_per_leaf=1
+lane compute compute
+buffer param.0 space=parameters category=parameters size=64
+buffer grad.0 space=gradients category=gradients size=64
+buffer constants space=scalars category=staging size=64
+buffer batch space=staging category=staging size=64
+buffer metrics space=scalars category=staging size=32
+buffer x space=arena category=activations size=64
+buffer y space=arena category=activations size=64
+buffer dx.1 space=arena category=activations size=64
+buffer dx.2 space=arena category=activations size=64
+buffer dy space=arena category=activations size=64
+parameter w buffer=param.0 offset=0 size=64 uses 0+0
+0 load @compute micro_batch=0 leaf=0 writes batch:batch constants:constants
+1 forward @compute segment=0 micro_batch=0 leaf=0 reads input:batch parameters:param.0 writes output:x
+2 forward @compute segment=1 micro_batch=0 leaf=0 reads input:x writes output:y
+3 forward @compute segment=2 micro_batch=0 leaf=0 reads input:y input.1:x writes metrics:metrics
+4 backward @compute segment=2 micro_batch=0 leaf=0 reads input:y input.1:x writes input_gradient:dy input_gradient.1:dx.2
+5 backward @compute segment=1 micro_batch=0 leaf=0 reads input:x output_gradient:dy writes input_gradient:dx.1
+6 add @compute updates destination:dx.1 reads source:dx.2
+7 backward @compute segment=0 micro_batch=0 leaf=0 reads input:batch parameters:param.0 output_gradient:dx.1 writes gradients:grad.0
+8 update @compute segment=0 reads gradients:grad.0 constants:constants updates parameters:param.0
+)";
+
+TEST(Gradients, OfEveryUseOfAnActivationGoOn) {
+  const Program whole = program_from_text(kFanOut);
+  EXPECT_EQ(findings({whole}), "");
+  Program broken = whole;
+  broken.instructions.erase(broken.instructions.begin() + 6);
+  EXPECT_THAT(findings({broken}),
+              HasSubstr("step instruction 4 (backward, lane compute, segment 2, micro-batch "
+                        "0, leaf 0): no backward uses the gradient that it computes for an "
+                        "input (dx.2)"));
 }
 
 TEST(Activations, AreReadInTheTypeInWhichTheyWereWritten) {
