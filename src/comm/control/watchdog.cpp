@@ -234,6 +234,9 @@ void Watchdog::receive(Clock::time_point now) {
     while (const auto frame = link.next()) handle(from, *frame, now);
     if (link.open()) continue;
     mailbox_.gone(from);
+    // The report names the step that this rank is in now, not at its last heartbeat.
+    observer_.look(now);
+    duty_->observe(own_heartbeat(now), now);
     duty_->closed(from, link.reason(), now);
   }
 }
