@@ -34,6 +34,9 @@ class ActionMaker {
       case InstructionKind::add: return add(instruction);
       case InstructionKind::exchange: return exchange(instruction);
       case InstructionKind::all_reduce: return all_reduce(instruction);
+      case InstructionKind::reduce_scatter: return reduce_scatter(instruction);
+      case InstructionKind::all_gather: return all_gather(instruction);
+      case InstructionKind::broadcast: return broadcast(instruction);
       case InstructionKind::agree: return agree(instruction);
       case InstructionKind::norm: return norm(instruction);
       case InstructionKind::update: return update(instruction);
@@ -153,14 +156,46 @@ class ActionMaker {
   Action all_reduce(const Instruction& instruction) {
     const Operand* data = find(instruction, Role::data, 0);
     void* at_data = at(*data);
-    const int64_t count = data->range.size_bytes / 4;
+    const DType dtype = data->dtype;
+    const int64_t count = data->range.size_bytes / size_of(dtype);
     Communicator* comm = communicator(instruction);
     if (instruction.ordered && comm->size() > 1 && !comm->sums_along_tree())
       throw InternalError(fmt::format("{} needs a sum along the canonical tree, and its communicator ({}) adds in an order of its "
                                       "own; give its group one through shared memory", describe(program_, index_), comm->backend()));
     return {.start = [=](Stream& stream, const StepInputs&, const auto&) {
-              comm->all_reduce(at_data, count, DType::float32, ReduceOp::sum, stream);
+              comm->all_reduce(at_data, count, dtype, ReduceOp::sum, stream);
             },
+            .communicator = comm};
+  }
+
+  Action reduce_scatter(const Instruction& instruction) {
+    const Operand* data = find(instruction, Role::data, 0);
+    void* at_data = at(*data);
+    const DType dtype = data->dtype;
+    Communicator* comm = communicator(instruction);
+    const int64_t count = data->range.size_bytes / size_of(dtype) / comm->size();
+    return {.start = [=](Stream& stream, const StepInputs&, const auto&) {
+              comm->reduce_scatter(at_data, count, dtype, ReduceOp::sum, stream);
+            },
+            .communicator = comm};
+  }
+
+  Action all_gather(const Instruction& instruction) {
+    const Operand* data = find(instruction, Role::data, 0);
+    void* at_data = at(*data);
+    Communicator* comm = communicator(instruction);
+    const int64_t block_bytes = data->range.size_bytes / comm->size();
+    return {.start = [=](Stream& stream, const StepInputs&, const auto&) { comm->all_gather(at_data, block_bytes, stream); },
+            .communicator = comm};
+  }
+
+  Action broadcast(const Instruction& instruction) {
+    const Operand* data = find(instruction, Role::data, 0);
+    void* at_data = at(*data);
+    const int64_t size_bytes = data->range.size_bytes;
+    Communicator* comm = communicator(instruction);
+    const int root = instruction.root;
+    return {.start = [=](Stream& stream, const StepInputs&, const auto&) { comm->broadcast(at_data, size_bytes, root, stream); },
             .communicator = comm};
   }
 

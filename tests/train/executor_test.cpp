@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
+#include "lockstep/error.h"
+#include "step/memory_plan.h"
 #include "train/program_rank.h"
 #include "train/thread_ranks.h"
 
@@ -10,6 +14,7 @@ namespace lockstep {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr const char* kConfig = R"(
@@ -76,6 +81,109 @@ TEST(InlineExecutor, RunsManyIterationsWithoutAllocatingOnTheDevice) {
     for (int i = 0; i < 20; ++i) executor->run({});
     EXPECT_EQ(self.device->memory_use().allocations, before);
     EXPECT_EQ(self.device->memory_use().peak_bytes, self.programs.step_plan.total_bytes);
+  });
+}
+
+/// Runs a hand-written program on threads. `fill` sets up each rank's buffers by index, `read` looks at them afterwards.
+void run_by_hand(const std::vector<std::string>& texts, const std::function<void(int rank, const std::vector<float*>&)>& fill,
+                 const std::function<void(int rank, const std::vector<float*>&)>& read, bool streams) {
+  run_ranks(static_cast<int>(texts.size()), [&](int rank, Communicator& world) {
+    EmptyBatches batches;
+    ProgramRank self(config(), 0, batches, *make_solo_communicator());   // for what every context holds
+    Program program = program_from_text(texts[static_cast<size_t>(rank)]);
+    const MemoryPlan plan = plan_memory(program);
+    const auto device = make_cpu_device();
+    const ProgramMemory memory(*device, std::span(&plan, 1));
+    ExecutionContext context{.graph = self.run.graph(), .partition = self.run.partition(), .code = self.run.training_code(),
+                             .memory = memory, .optimizer = {}};
+    std::vector<std::unique_ptr<Communicator>> channels;
+    for (size_t group = 0; group < program.groups.size(); ++group) {
+      channels.push_back(world.split(0, rank));
+      context.communicators.push_back(channels.back().get());
+    }
+    std::vector<float*> buffers;
+    for (size_t b = 0; b < program.buffers.size(); ++b)
+      buffers.push_back(reinterpret_cast<float*>(memory.at(program, program.whole(static_cast<int>(b)))));
+    fill(rank, buffers);
+    const auto lanes = make_async_cpu_device({});
+    const auto executor = streams ? make_stream_executor(program, context, {}, *lanes) : make_inline_executor(program, context, {});
+    executor->run({});
+    read(rank, buffers);
+  });
+}
+
+TEST(Executors, ScatterGatherAndBroadcast) {
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < 3; ++rank)
+    texts.push_back("program step rank=" + std::to_string(rank) + " world_size=3 reduction=fast virtual_replicas=3 micro_batches_per_leaf=1\n"
+                    "lane comm comm\n"
+                    "group all 0 1 2\n"
+                    "buffer sums space=gradients category=gradients size=24\n"
+                    "buffer news space=parameters category=parameters size=8\n"
+                    "0 reduce_scatter @comm group=all updates data:sums\n"
+                    "1 all_gather @comm group=all updates data:sums\n"
+                    "2 broadcast @comm group=all root=1 " + (rank == 1 ? "reads" : "writes") + " data:news\n");
+  for (const bool streams : {false, true})
+    run_by_hand(texts,
+                [](int rank, const std::vector<float*>& buffers) {
+                  for (int i = 0; i < 6; ++i) buffers[0][i] = static_cast<float>(10 * rank + i);
+                  buffers[1][0] = static_cast<float>(rank);
+                  buffers[1][1] = 0.5f;
+                },
+                [](int, const std::vector<float*>& buffers) {
+                  EXPECT_THAT(std::vector<float>(buffers[0], buffers[0] + 6), ElementsAre(30, 33, 36, 39, 42, 45));
+                  EXPECT_THAT(std::vector<float>(buffers[1], buffers[1] + 2), ElementsAre(1, 0.5f));
+                },
+                streams);
+}
+
+/// A backend whose sums have an order of their own.
+class Unordered : public Communicator {
+ public:
+  explicit Unordered(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string_view backend() const override { return "unordered"; }
+  std::unique_ptr<Communicator> split(int color, int key) override { return inner_->split(color, key); }
+  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
+    inner_->all_reduce(data, count, dtype, op, stream);
+  }
+  void reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
+    inner_->reduce_scatter(data, count, dtype, op, stream);
+  }
+  void all_gather(void* data, int64_t block_bytes, Stream& stream) override { inner_->all_gather(data, block_bytes, stream); }
+  void broadcast(void* data, int64_t size_bytes, int root, Stream& stream) override {
+    inner_->broadcast(data, size_bytes, root, stream);
+  }
+  void exchange(std::span<const Transfer> transfers, Stream& stream) override { inner_->exchange(transfers, stream); }
+  void barrier(Stream& stream) override { inner_->barrier(stream); }
+  bool test() override { return inner_->test(); }
+  void synchronize(Stream& stream, Deadline deadline) override { inner_->synchronize(stream, deadline); }
+  void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+};
+
+TEST(Executors, AnOrderedSumNeedsACommunicatorThatAddsAlongTheTree) {
+  run_ranks(2, [&](int rank, Communicator& world) {
+    EmptyBatches batches;
+    const auto unordered = [](int, std::unique_ptr<Communicator> inner) { return std::make_unique<Unordered>(std::move(inner)); };
+    ProgramRank good(config(), rank, batches, world, /*shared_memory=*/true);
+    EXPECT_NO_THROW(make_inline_executor(good.programs.step, good.context, {}));
+    ProgramRank bad(config(), rank, batches, world, /*shared_memory=*/true, unordered);
+    try {
+      make_inline_executor(bad.programs.step, bad.context, {});
+      FAIL() << "nothing was thrown";
+    } catch (const InternalError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("(all_reduce, lane reduce"), HasSubstr("(unordered) adds in an order of its own")));
+    }
+  });
+  // Alone there is nothing to add.
+  run_ranks(1, [&](int, Communicator& world) {
+    EmptyBatches batches;
+    ProgramRank alone(config(), 0, batches, world, true);
+    EXPECT_NO_THROW(make_inline_executor(alone.programs.step, alone.context, {}));
   });
 }
 
