@@ -24,16 +24,22 @@ TEST_P(Shared, Conforms) { run_shared(std::get<0>(GetParam()), {}, std::get<1>(G
 class SharedInSmallChunks : public testing::TestWithParam<std::tuple<int, ConformanceCheck>> {};
 
 TEST_P(SharedInSmallChunks, Conforms) {
-  run_shared(std::get<0>(GetParam()), {.chunk_bytes = 10'007}, std::get<1>(GetParam()).run);
+  run_shared(std::get<0>(GetParam()), {.chunk_bytes = 65'537}, std::get<1>(GetParam()).run);
 }
 
 std::string name_of_check(const testing::TestParamInfo<std::tuple<int, ConformanceCheck>>& info) {
   return std::string(std::get<1>(info.param).name) + std::to_string(std::get<0>(info.param));
 }
-const auto all = testing::ValuesIn(conformance_checks().begin(), conformance_checks().end());
-INSTANTIATE_TEST_SUITE_P(Checks, Shared, testing::Combine(testing::Values(1, 2, 3, 4, 5), all),
+auto values_in(std::span<const ConformanceCheck> checks) {
+  return testing::ValuesIn(checks.begin(), checks.end());
+}
+INSTANTIATE_TEST_SUITE_P(Checks, Shared,
+                         testing::Combine(testing::Values(1, 2, 3, 5), values_in(conformance_checks())),
                          name_of_check);
-INSTANTIATE_TEST_SUITE_P(Checks, SharedInSmallChunks, testing::Combine(testing::Values(2, 5), all),
+INSTANTIATE_TEST_SUITE_P(Collectives, SharedInSmallChunks,
+                         testing::Combine(testing::Values(3), values_in(collective_checks())), name_of_check);
+INSTANTIATE_TEST_SUITE_P(Exchanges, SharedInSmallChunks,
+                         testing::Combine(testing::Values(2, 4), values_in(exchange_checks())),
                          name_of_check);
 
 // Near 1e8, neighbouring floats lie 8 apart; so every order of these summands has another result.

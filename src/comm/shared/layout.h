@@ -11,7 +11,9 @@ namespace lockstep {
 // one writer, and lies in a cache line that only this writer writes.
 
 /// Rounds that may be under way at once: while peers still read round t, a rank fills the slots of rounds t +
-/// 1 to t + kDepth - 1.
+/// 1 to t + kDepth - 1. Where ranks do nothing but wait for each other, 2, 3 and 4 were measured equal within
+/// 5 %; where they compute in between and look at their peers now and then, a look moves as much as there are
+/// slots.
 inline constexpr int kDepth = 4;
 inline constexpr int64_t kLineBytes = 64;
 

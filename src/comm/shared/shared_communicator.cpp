@@ -11,14 +11,18 @@
 namespace lockstep {
 namespace {
 
-/// What a rank copies in and out at once. At least the 16 elements that make a share.
-constexpr int64_t kDefaultChunkBytes = 128 << 10;
+/// What a rank copies in and out at once. Predicted: kDepth chunks of data and as much of slots should fit
+/// the second-level cache (1 MiB here), so 128 KiB. Measured, 2 ranks on 2 cores, us for 4 MiB and 100 MiB:
+/// 64 KiB 205 and 9,940; 128 KiB 191 and 8,720; 256 KiB 171 and 8,470; 512 KiB 160 and 8,410. Slots rarely
+/// are all in use, and 256 KiB has most of the gain while a piece of work stays well below 100 us.
+constexpr int64_t kDefaultChunkBytes = 256 << 10;
 
 /// What one call of test() or start may move: 100 us at the 5 GB/s at which a core copies from memory.
 constexpr int64_t kBytesPerCall = 512 << 10;
 
 /// Where every rank has a core, its peers are likely to come within microseconds, and a system call costs as
-/// much.
+/// much. A poll takes about 10 ns. Measured, 2 ranks, 1 KiB: 0.2 us with 100 or more, 1.7 us with none; but
+/// where others keep the cores busy, 3 us with 100, up to 20 us with 1,000.
 constexpr int kPollsBeforeYield = 100;
 
 int usable_cores() {

@@ -11,9 +11,9 @@
 namespace lockstep {
 
 /// Ranks on one host, through memory that they share; one operation at a time, in the order in which they
-/// were started. All work is done by the calling thread, within start, test() and synchronize(), in bounded
-/// pieces. The memory is the group's (see SharedLayout): 512 KiB a rank, and 1 MiB more for those that send
-/// in exchanges, whatever the size of messages.
+/// were started. All work is done by the calling thread, within start, test() and synchronize(); a call of
+/// test() moves about half a MiB at most. The memory is the group's (see SharedLayout): 1 MiB a rank, and up
+/// to 1 MiB more for each that sends in exchanges, whatever the size of messages.
 class SharedCommunicator : public HostCommunicator {
  public:
   struct Seat {
