@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kReports = "checkpoint.report";
 constexpr const char* kOutcomes = "checkpoint.outcome";
-constexpr size_t kMostBytes = 512 << 10;   // of a message; a mailbox takes twice as much
+constexpr size_t kMostBytes = 512 << 10;  // of a message; a mailbox takes twice as much
 
 /// Signals are for the training thread: while this lives, new threads are born with all of them blocked.
 class SignalsBlocked {
@@ -71,8 +71,9 @@ void CheckpointSaver::save(const CheckpointShare& share, Manifest manifest) {
   try {
     CheckpointWriter writer(options_.directory, step, files_);
     ShareReport report = write_share(writer, share);
-    outcome_ = options_.mailbox->rank() == 0 ? collect_and_commit(writer, std::move(manifest), std::move(report))
-                                             : report_and_wait(step, report);
+    outcome_ = options_.mailbox->rank() == 0
+                   ? collect_and_commit(writer, std::move(manifest), std::move(report))
+                   : report_and_wait(step, report);
   } catch (const std::exception& error) {
     outcome_ = {.step = step, .path = "", .error = error.what(), .code = ExitCode::internal};
   }
@@ -82,10 +83,12 @@ void CheckpointSaver::save(const CheckpointShare& share, Manifest manifest) {
   } catch (const std::exception&) {
     // Who hears nothing ends by its patience.
   }
-  if (options_.progress != nullptr) options_.progress->enter(Progress::kWriterSlot, Activity::idle, kSaving, 0);
+  if (options_.progress != nullptr)
+    options_.progress->enter(Progress::kWriterSlot, Activity::idle, kSaving, 0);
 }
 
-SaveOutcome CheckpointSaver::collect_and_commit(CheckpointWriter& writer, Manifest manifest, ShareReport own) {
+SaveOutcome CheckpointSaver::collect_and_commit(CheckpointWriter& writer, Manifest manifest,
+                                                ShareReport own) {
   std::vector<std::optional<ShareReport>> found(static_cast<size_t>(options_.mailbox->size()));
   found[0] = std::move(own);
   const auto deadline = deadline_in(options_.patience);
@@ -97,16 +100,19 @@ SaveOutcome CheckpointSaver::collect_and_commit(CheckpointWriter& writer, Manife
   std::vector<ShareReport> reports;
   std::vector<std::string> silent;
   for (size_t rank = 0; rank < found.size(); ++rank) {
-    if (!found[rank]) silent.push_back(std::to_string(rank));
-    else reports.push_back(std::move(*found[rank]));
+    if (!found[rank])
+      silent.push_back(std::to_string(rank));
+    else
+      reports.push_back(std::move(*found[rank]));
   }
   // Who has not reported may still be writing: its folder is left to the next save.
   if (!silent.empty())
-    return {.step = manifest.step,
-            .path = "",
-            .error = fmt::format("rank{} {} did not finish writing within {:g} s", silent.size() == 1 ? "" : "s",
-                                 join(silent, ", "), static_cast<double>(options_.patience.count()) / 1000),
-            .code = ExitCode::disk};
+    return {
+        .step = manifest.step,
+        .path = "",
+        .error = fmt::format("rank{} {} did not finish writing within {:g} s", silent.size() == 1 ? "" : "s",
+                             join(silent, ", "), static_cast<double>(options_.patience.count()) / 1000),
+        .code = ExitCode::disk};
   return conclude_save(writer, std::move(manifest), reports, options_.keep);
 }
 
@@ -117,7 +123,7 @@ SaveOutcome CheckpointSaver::report_and_wait(int64_t step, const ShareReport& ow
   return {.step = step,
           .path = "",
           .error = fmt::format("rank 0 has not told within {:g} s how it went",
-                                static_cast<double>(2 * options_.patience.count()) / 1000),
+                               static_cast<double>(2 * options_.patience.count()) / 1000),
           .code = ExitCode::disk};
 }
 
@@ -127,20 +133,22 @@ void CheckpointSaver::send(int to, const char* topic, const std::string& text) {
   do {
     const size_t size = std::min(kMostBytes, text.size() - begin);
     const bool more = begin + size < text.size();
-    options_.mailbox->send(to, topic, fmt::format("{} {} {}", number_, more ? 1 : 0, text.substr(begin, size)));
+    options_.mailbox->send(to, topic,
+                           fmt::format("{} {} {}", number_, more ? 1 : 0, text.substr(begin, size)));
     begin += size;
   } while (begin < text.size());
 }
 
 std::optional<Mailbox::Message> CheckpointSaver::receive(const char* topic, Deadline deadline) {
-  if (options_.progress != nullptr) options_.progress->enter(Progress::kWriterSlot, Activity::waiting, kSaving, 0);
+  if (options_.progress != nullptr)
+    options_.progress->enter(Progress::kWriterSlot, Activity::waiting, kSaving, 0);
   while (auto message = options_.mailbox->receive(topic, deadline)) {
     const auto& text = message->text;
     const size_t first = text.find(' '), second = text.find(' ', first + 1);
     ensure(second != std::string::npos, "messages of savers begin with two numbers");
     int64_t number = 0;
     std::from_chars(text.data(), text.data() + first, number);
-    if (number != number_) continue;   // of a save that ended without it
+    if (number != number_) continue;  // of a save that ended without it
     auto& whole = pieces_[message->from];
     whole += text.substr(second + 1);
     if (text[first + 1] == '1') continue;

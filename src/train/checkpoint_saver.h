@@ -17,34 +17,36 @@
 namespace lockstep {
 
 struct CheckpointSaverOptions {
-  std::string directory;                 ///< of checkpoints
-  int keep = 0;                          ///< 0: all
-  Mailbox* mailbox = nullptr;            ///< outlives the saver
-  FileSystem* files = nullptr;           ///< outlives the saver
-  Progress* progress = nullptr;          ///< may be null
-  /// How long rank 0 waits for the others' reports, and then at most for the disk. Others wait twice as long for it.
+  std::string directory;         ///< of checkpoints
+  int keep = 0;                  ///< 0: all
+  Mailbox* mailbox = nullptr;    ///< outlives the saver
+  FileSystem* files = nullptr;   ///< outlives the saver
+  Progress* progress = nullptr;  ///< may be null
+  /// How long rank 0 waits for the others' reports, and then at most for the disk. Others wait twice as long
+  /// for it.
   std::chrono::milliseconds patience{600000};
 };
 
-/// One rank's thread in the background that writes its share of a checkpoint while training goes on. Rank 0 collects the
-/// reports of all, commits, and tells everybody how it went:
+/// One rank's thread in the background that writes its share of a checkpoint while training goes on. Rank 0
+/// collects the reports of all, commits, and tells everybody how it went:
 ///
 ///     rank 0   training    snapshot, begin()  |        | training goes on ...
 ///              background                     |agreed: | writes | collects     commits | tells
 ///     rank 1   training    snapshot           |start() | training goes on ...
 ///              background                     |        | writes   reports              | hears
 ///
-/// begin() comes before the agreement, start() behind it, so that nobody writes into a folder that is not made yet.
-/// Every rank's save ends, if not by the outcome then by its patience. At most one save is under way.
-/// Thread-safety: used by one thread.
+/// begin() comes before the agreement, start() behind it, so that nobody writes into a folder that is not
+/// made yet. Every rank's save ends, if not by the outcome then by its patience. At most one save is under
+/// way. Thread-safety: used by one thread.
 class CheckpointSaver {
  public:
   explicit CheckpointSaver(const CheckpointSaverOptions& options);
-  ~CheckpointSaver();   ///< waits for the save under way
+  ~CheckpointSaver();  ///< waits for the save under way
   CheckpointSaver(const CheckpointSaver&) = delete;
 
-  /// Starts this rank's part. All ranks do so for the same saves, in one order. `share` borrows memory that stays as it is
-  /// until the save is settled; `manifest` counts on rank 0, without files and hashes. REQUIRES: settled().
+  /// Starts this rank's part. All ranks do so for the same saves, in one order. `share` borrows memory that
+  /// stays as it is until the save is settled; `manifest` counts on rank 0, without files and hashes.
+  /// REQUIRES: settled().
   void start(CheckpointShare share, Manifest manifest);
   bool settled() const { return !thread_.joinable(); }
   /// How the save ended, once it has; nothing before, and where none is under way.
@@ -62,9 +64,9 @@ class CheckpointSaver {
 
   CheckpointSaverOptions options_;
   ReportedFileSystem files_;
-  int64_t number_ = 0;            // of the save, the same on all ranks: tells its messages from those of earlier ones
-  std::map<int, std::string> pieces_;   // of texts that are not whole yet, by sender
-  SaveOutcome outcome_;           // the thread's until done_
+  int64_t number_ = 0;  // of the save, the same on all ranks: tells its messages from those of earlier ones
+  std::map<int, std::string> pieces_;  // of texts that are not whole yet, by sender
+  SaveOutcome outcome_;                // the thread's until done_
   std::atomic<bool> done_ = false;
   std::thread thread_;
 };

@@ -8,7 +8,8 @@ namespace lockstep {
 
 class ReportedFileSystem::File : public WritableFile {
  public:
-  File(ReportedFileSystem& owner, std::unique_ptr<WritableFile> file) : owner_(owner), file_(std::move(file)) {}
+  File(ReportedFileSystem& owner, std::unique_ptr<WritableFile> file)
+      : owner_(owner), file_(std::move(file)) {}
   void write(const void* data, size_t size_bytes) override {
     owner_.report();
     file_->write(data, size_bytes);

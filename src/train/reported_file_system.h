@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// Another file system, whose every operation is seen in the writer's slot of Progress: so the watchdog knows a disk
-/// that does not answer from one that is slow.
+/// Another file system, whose every operation is seen in the writer's slot of Progress: so the watchdog knows
+/// a disk that does not answer from one that is slow.
 class ReportedFileSystem : public FileSystem {
  public:
   /// `files` must outlive it, and `progress`, which may be null.

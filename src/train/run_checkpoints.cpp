@@ -49,16 +49,20 @@ int64_t first_nonfinite(const NamedTensor& tensor) {
   return -1;
 }
 
-/// What a step wrote from finite gradients may still have overflowed. Such a state is never saved over a good one.
+/// What a step wrote from finite gradients may still have overflowed. Such a state is never saved over a good
+/// one.
 void require_finite(const NamedTensor& tensor, int64_t step) {
   const int64_t element = first_nonfinite(tensor);
   if (element < 0) return;
-  throw Error(fmt::format("the state behind step {} is not saved: element {} of {} is {}; go on from an earlier checkpoint with a "
-                          "lower optimizer.learning_rate", step, element, tensor.name,
-                          static_cast<const float*>(tensor.data)[element]), ExitCode::internal);
+  throw Error(fmt::format("the state behind step {} is not saved: element {} of {} is {}; go on from an "
+                          "earlier checkpoint with a "
+                          "lower optimizer.learning_rate",
+                          step, element, tensor.name, static_cast<const float*>(tensor.data)[element]),
+              ExitCode::internal);
 }
 
-/// What headers, index and manifest take beside the tensors, roughly: the check for space is no promise anyway.
+/// What headers, index and manifest take beside the tensors, roughly: the check for space is no promise
+/// anyway.
 int64_t size_bytes_of_text(int64_t tensors) { return 65536 + 512 * tensors; }
 
 std::string new_run_id() {
@@ -75,12 +79,13 @@ RunCheckpoints::RunCheckpoints(Worker& worker, RunCheckpointsOptions options)
       run_id_(new_run_id()) {
   const auto& config = worker.compiled().config();
   if (options_.mailbox != nullptr && config.checkpoint.background)
-    saver_ = std::make_unique<CheckpointSaver>(CheckpointSaverOptions{.directory = directory_,
-                                                                      .keep = config.checkpoint.keep,
-                                                                      .mailbox = options_.mailbox,
-                                                                      .files = options_.files,
-                                                                      .progress = options_.progress,
-                                                                      .patience = config.watchdog.storage_deadline});
+    saver_ = std::make_unique<CheckpointSaver>(
+        CheckpointSaverOptions{.directory = directory_,
+                               .keep = config.checkpoint.keep,
+                               .mailbox = options_.mailbox,
+                               .files = options_.files,
+                               .progress = options_.progress,
+                               .patience = config.watchdog.storage_deadline});
 }
 
 void RunCheckpoints::save(Communicator& world, int64_t step, const TrainingProgress& progress) {
@@ -149,14 +154,16 @@ CheckpointShare RunCheckpoints::own_share() const {
   return checkpoint_share(worker_.compiled(), worker_.rank(), worker_.snapshot());
 }
 
-SaveOutcome RunCheckpoints::save_in_foreground(Communicator& world, const CheckpointShare& share, Manifest manifest) {
+SaveOutcome RunCheckpoints::save_in_foreground(Communicator& world, const CheckpointShare& share,
+                                               Manifest manifest) {
   CheckpointWriter writer(directory_, manifest.step, *options_.files);
   std::vector<ShareReport> reports;
   for (const auto& text : gather_texts(world, to_text(write_share(writer, share)), patience()))
     reports.push_back(share_report_from_text(text));
   SaveOutcome outcome;
   if (world.rank() == 0)
-    outcome = conclude_save(writer, std::move(manifest), reports, worker_.compiled().config().checkpoint.keep);
+    outcome =
+        conclude_save(writer, std::move(manifest), reports, worker_.compiled().config().checkpoint.keep);
   return save_outcome_from_text(gather_texts(world, to_text(outcome), patience())[0]);
 }
 
@@ -179,19 +186,23 @@ Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& pro
   return manifest;
 }
 
-std::chrono::milliseconds RunCheckpoints::patience() const { return worker_.compiled().config().watchdog.storage_deadline; }
+std::chrono::milliseconds RunCheckpoints::patience() const {
+  return worker_.compiled().config().watchdog.storage_deadline;
+}
 
 void RunCheckpoints::tell(const std::string& message) const {
   if (options_.on_message) options_.on_message(message);
 }
 
 std::optional<std::string> RunCheckpoints::newest_below(const std::string& directory) const {
-  const auto checkpoint = load_latest_valid(directory, [&](const std::string& path, const std::string& reason) {
-    log_warning(fmt::format("refused checkpoint {}: {}", path, reason));
-  });
+  const auto checkpoint =
+      load_latest_valid(directory, [&](const std::string& path, const std::string& reason) {
+        log_warning(fmt::format("refused checkpoint {}: {}", path, reason));
+      });
   if (checkpoint) return checkpoint->path();
   if (find_checkpoints(directory).empty()) return std::nullopt;
-  throw CheckpointError(fmt::format("none of the checkpoints in {} can be used; to start anew choose another --out", directory));
+  throw CheckpointError(fmt::format(
+      "none of the checkpoints in {} can be used; to start anew choose another --out", directory));
 }
 
 std::optional<RestoredState> RunCheckpoints::restore_newest(Communicator& world) {
@@ -202,16 +213,21 @@ std::optional<RestoredState> RunCheckpoints::restore_newest(Communicator& world)
 
 RestoredState RunCheckpoints::restore(Communicator& world, const std::string& path) {
   return load_on_all(world, first_ranks_choice(world, [&] {
-    namespace fs = std::filesystem;
-    if (!fs::exists(path)) throw CheckpointError(fmt::format("there is no checkpoint {}", path));
-    if (step_of_folder_name(fs::path(path).lexically_normal().filename().string())) return path;
-    const auto newest = newest_below(fs::exists(path + "/checkpoints") ? path + "/checkpoints" : path);
-    if (!newest) throw CheckpointError(fmt::format("{} is no checkpoint and holds none", path));
-    return *newest;
-  }));
+                       namespace fs = std::filesystem;
+                       if (!fs::exists(path))
+                         throw CheckpointError(fmt::format("there is no checkpoint {}", path));
+                       if (step_of_folder_name(fs::path(path).lexically_normal().filename().string()))
+                         return path;
+                       const auto newest =
+                           newest_below(fs::exists(path + "/checkpoints") ? path + "/checkpoints" : path);
+                       if (!newest)
+                         throw CheckpointError(fmt::format("{} is no checkpoint and holds none", path));
+                       return *newest;
+                     }));
 }
 
-std::string RunCheckpoints::first_ranks_choice(Communicator& world, const std::function<std::string()>& choose) {
+std::string RunCheckpoints::first_ranks_choice(Communicator& world,
+                                               const std::function<std::string()>& choose) {
   std::exception_ptr outcome;
   std::string choice;
   try {
@@ -244,16 +260,22 @@ void RunCheckpoints::check_configuration(const Manifest& manifest) const {
   const auto& config = worker_.compiled().config();
   auto differences = compare_math(manifest.math_fields, config.math_fields);
   if (manifest.dataset_identity != worker_.train_data().identity())
-    differences.push_back(fmt::format("training data: {} in the checkpoint, {} now", to_hex(manifest.dataset_identity),
+    differences.push_back(fmt::format("training data: {} in the checkpoint, {} now",
+                                      to_hex(manifest.dataset_identity),
                                       to_hex(worker_.train_data().identity())));
   if (!differences.empty() && !config.checkpoint.allow_config_change)
-    throw ConfigError(fmt::format("the checkpoint was made by another configuration:\n  {}\nRestore these, or pass "
-                                  "--allow-config-change to go on with the new ones.", join(differences, "\n  ")));
+    throw ConfigError(
+        fmt::format("the checkpoint was made by another configuration:\n  {}\nRestore these, or pass "
+                    "--allow-config-change to go on with the new ones.",
+                    join(differences, "\n  ")));
   for (const auto& difference : differences) tell("goes on with a changed configuration: " + difference);
   const std::string fingerprint = arithmetic_fingerprint(config.parallel.intra_op_threads);
   if (fingerprint != manifest.arithmetic_fingerprint)
-    tell(fmt::format("the checkpoint was made with other arithmetic, so bits may differ from an uninterrupted run: it had '{}', "
-                     "this is '{}'", manifest.arithmetic_fingerprint, fingerprint));
+    tell(
+        fmt::format("the checkpoint was made with other arithmetic, so bits may differ from an uninterrupted "
+                    "run: it had '{}', "
+                    "this is '{}'",
+                    manifest.arithmetic_fingerprint, fingerprint));
 }
 
 void RunCheckpoints::load(const std::string& path) {
@@ -266,11 +288,11 @@ void RunCheckpoints::load(const std::string& path) {
   checkpoint.load(FileKind::model, destinations_of(parameters));
   checkpoint.load(FileKind::optimizer, destinations_of(state));
   if (parameters_hash_of(worker_) != manifest.params_hash || state_hash_of(worker_) != manifest.state_hash)
-    throw CheckpointError(fmt::format("checkpoint {}: what was loaded has another hash than what was saved", path));
+    throw CheckpointError(
+        fmt::format("checkpoint {}: what was loaded has another hash than what was saved", path));
   run_id_ = manifest.run_id;
-  restored_ = {.step = manifest.step,
-               .path = path,
-               .progress = {manifest.pending_evaluation, manifest.skipped_steps}};
+  restored_ = {
+      .step = manifest.step, .path = path, .progress = {manifest.pending_evaluation, manifest.skipped_steps}};
 }
 
 }  // namespace lockstep

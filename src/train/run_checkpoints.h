@@ -21,57 +21,62 @@ namespace lockstep {
 
 /// What a training is besides its tensors and its step.
 struct TrainingProgress {
-  bool pending_evaluation = false;   ///< one is due behind the step, and is not done
-  int64_t skipped_steps = 0;         ///< steps that updated nothing, their gradients not being finite
+  bool pending_evaluation = false;  ///< one is due behind the step, and is not done
+  int64_t skipped_steps = 0;        ///< steps that updated nothing, their gradients not being finite
   bool operator==(const TrainingProgress&) const = default;
 };
 
 /// Where a resumed run goes on.
 struct RestoredState {
-  int64_t step = 0;                ///< steps complete
+  int64_t step = 0;  ///< steps complete
   std::string path;
   TrainingProgress progress;
 };
 
 struct RunCheckpointsOptions {
-  std::string output_directory;      ///< of the run, the same on all ranks' hosts; empty: nothing is saved
-  /// By which writers talk in the background; null: saves are complete when save() returns. Outlives the checkpoints.
+  std::string output_directory;  ///< of the run, the same on all ranks' hosts; empty: nothing is saved
+  /// By which writers talk in the background; null: saves are complete when save() returns. Outlives the
+  /// checkpoints.
   Mailbox* mailbox = nullptr;
-  Progress* progress = nullptr;      ///< may be null; outlives the checkpoints
+  Progress* progress = nullptr;  ///< may be null; outlives the checkpoints
   FileSystem* files = &posix_file_system();
-  /// On rank 0, before anything of a checkpoint of `step` is written: makes durable what must not be older than it. What
-  /// it throws makes the save fail. May be empty.
+  /// On rank 0, before anything of a checkpoint of `step` is written: makes durable what must not be older
+  /// than it. What it throws makes the save fail. May be empty.
   std::function<void(int64_t step)> before_write;
-  std::function<void(const std::string&)> on_message;   ///< for people; may be empty
+  std::function<void(const std::string&)> on_message;  ///< for people; may be empty
 };
 
-/// A run's checkpoints: a worker's tensors to and from `<output_directory>/checkpoints`. Every rank writes its share and
-/// reads everything, so the folder must be the same for all of them.
+/// A run's checkpoints: a worker's tensors to and from `<output_directory>/checkpoints`. Every rank writes
+/// its share and reads everything, so the folder must be the same for all of them.
 class RunCheckpoints {
  public:
   /// `worker` must outlive it.
   RunCheckpoints(Worker& worker, RunCheckpointsOptions options);
 
-  /// COLLECTIVE: waits for the save under way, takes a snapshot in the boundary program, and begins to write it; training
-  /// may go on at once. Where the config wants no background, the save is settled when this returns.
-  /// How it went is for poll() to tell, also where it could not begin, for want of space, say. Where anything to be saved is
-  /// not finite, every rank throws a CollectiveError. Older checkpoints stay as they were whatever happens.
+  /// COLLECTIVE: waits for the save under way, takes a snapshot in the boundary program, and begins to write
+  /// it; training may go on at once. Where the config wants no background, the save is settled when this
+  /// returns. How it went is for poll() to tell, also where it could not begin, for want of space, say. Where
+  /// anything to be saved is not finite, every rank throws a CollectiveError. Older checkpoints stay as they
+  /// were whatever happens.
   void save(Communicator& world, int64_t step, const TrainingProgress& progress = {});
-  /// How a save ended, oldest first, each once; nothing where none has ended. Does not wait, so that ranks may hear of one
-  /// outcome at different steps; they all hear the same, unless one gives up waiting for the others.
+  /// How a save ended, oldest first, each once; nothing where none has ended. Does not wait, so that ranks
+  /// may hear of one outcome at different steps; they all hear the same, unless one gives up waiting for the
+  /// others.
   std::optional<SaveOutcome> poll();
   /// Waits until no save is under way; poll() tells all outcomes then.
   void settle();
 
-  /// COLLECTIVE: goes on from the newest complete checkpoint of this run; damaged ones are reported by name. Nothing
-  /// where there is none at all. Throws CollectiveError where there are some and none can be used.
+  /// COLLECTIVE: goes on from the newest complete checkpoint of this run; damaged ones are reported by name.
+  /// Nothing where there is none at all. Throws CollectiveError where there are some and none can be used.
   std::optional<RestoredState> restore_newest(Communicator& world);
-  /// COLLECTIVE: goes on from the checkpoint in `path`, or from the newest in the run or folder of checkpoints that
-  /// `path` names. Throws CollectiveError: damaged, of another model, or of another configuration without permission.
+  /// COLLECTIVE: goes on from the checkpoint in `path`, or from the newest in the run or folder of
+  /// checkpoints that `path` names. Throws CollectiveError: damaged, of another model, or of another
+  /// configuration without permission.
   RestoredState restore(Communicator& world, const std::string& path);
 
  private:
-  /// Within the boundary program: looks at the snapshot; on rank 0, also makes the folder that all write into.
+  /// Within the boundary program: looks at the snapshot; on rank 0, also makes the folder that all write
+  /// into.
   void prepare(int64_t step);
   CheckpointShare own_share() const;
   /// COLLECTIVE: the save without threads.
@@ -89,11 +94,11 @@ class RunCheckpoints {
 
   Worker& worker_;
   RunCheckpointsOptions options_;
-  std::string directory_;          // of checkpoints
+  std::string directory_;  // of checkpoints
   std::string run_id_;
   RestoredState restored_;
-  std::deque<SaveOutcome> outcomes_;   // that poll() has not told yet
-  std::unique_ptr<CheckpointSaver> saver_;   // null: saves in the foreground
+  std::deque<SaveOutcome> outcomes_;        // that poll() has not told yet
+  std::unique_ptr<CheckpointSaver> saver_;  // null: saves in the foreground
 };
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::minutes kPatience{5};   // with ranks, not with file systems
+constexpr std::chrono::minutes kPatience{5};  // with ranks, not with file systems
 constexpr std::chrono::milliseconds kBetweenLooks{50};
 
 void write_file(const std::string& path) {
@@ -37,7 +37,8 @@ void remove_quietly(const std::string& path) {
 bool sees(const std::string& directory, const std::string& name, Deadline deadline) {
   while (true) {
     std::error_code unreadable;
-    for (fs::directory_iterator entry(directory, unreadable), end; !unreadable && entry != end; entry.increment(unreadable))
+    for (fs::directory_iterator entry(directory, unreadable), end; !unreadable && entry != end;
+         entry.increment(unreadable))
       if (entry->path().filename() == name) return true;
     if (Clock::now() >= deadline) return false;
     std::this_thread::sleep_for(kBetweenLooks);
@@ -60,7 +61,8 @@ void check_shared_directory(Communicator& world, const std::string& directory, c
                             std::chrono::milliseconds patience) {
   const int rank = world.rank();
   std::exception_ptr failure;
-  std::string name = fmt::format(".lockstep-probe-{}", to_hex((uint64_t{std::random_device()()} << 32) | std::random_device()()));
+  std::string name = fmt::format(".lockstep-probe-{}",
+                                 to_hex((uint64_t{std::random_device()()} << 32) | std::random_device()()));
   try {
     if (rank == 0) write_file(directory + "/" + name);
   } catch (const Error&) {
@@ -78,9 +80,11 @@ void check_shared_directory(Communicator& world, const std::string& directory, c
       remove_quietly(own);
     }
   } catch (const Error& error) {
-    failure = std::make_exception_ptr(ConfigError(
-        fmt::format("{} (on host {}); every rank writes its part of a checkpoint there: --out must name a folder that all of "
-                    "them may write to", error.what(), host)));
+    failure = std::make_exception_ptr(
+        ConfigError(fmt::format("{} (on host {}); every rank writes its part of a checkpoint there: --out "
+                                "must name a folder that all of "
+                                "them may write to",
+                                error.what(), host)));
   }
   const auto hosts = gather_texts(world, host, kPatience);
   const auto looks = gather_texts(world, seen ? directory : "", kPatience);
@@ -90,7 +94,8 @@ void check_shared_directory(Communicator& world, const std::string& directory, c
     if (looks[r].empty()) blind.push_back(static_cast<int>(r));
   if (!blind.empty())
     throw CollectiveError(
-        fmt::format("--out {}: {} {} not see what rank 0 on host {} writes there. Every rank writes its part of a checkpoint and "
+        fmt::format("--out {}: {} {} not see what rank 0 on host {} writes there. Every rank writes its part "
+                    "of a checkpoint and "
                     "reads all of it: name a folder on a file system that all hosts share.",
                     looks[0], list_ranks(hosts, blind), blind.size() == 1 ? "does" : "do", hosts[0]),
         ExitCode::usage);

@@ -32,16 +32,20 @@ checkpoint { every_steps: 2 keep: 0 }
 )";
 constexpr int kRanks = 3;
 
-/// The real file system, which keeps from creating files of a name with `failing` in it, has as much space as it says, and
-/// remembers in which order folders were made and renamed.
+/// The real file system, which keeps from creating files of a name with `failing` in it, has as much space as
+/// it says, and remembers in which order folders were made and renamed.
 class FailingFileSystem : public GatedFileSystem {
  public:
-  explicit FailingFileSystem(std::string failing = "") : GatedFileSystem("nothing is held"), failing_(std::move(failing)) {}
+  explicit FailingFileSystem(std::string failing = "")
+      : GatedFileSystem("nothing is held"), failing_(std::move(failing)) {}
   std::unique_ptr<WritableFile> create(const std::string& path) override {
-    if (!failing_.empty() && path.find(failing_) != std::string::npos) throw_io_error("create", path, path, EIO);
+    if (!failing_.empty() && path.find(failing_) != std::string::npos)
+      throw_io_error("create", path, path, EIO);
     return GatedFileSystem::create(path);
   }
-  int64_t free_bytes(const std::string& path) override { return free >= 0 ? free : GatedFileSystem::free_bytes(path); }
+  int64_t free_bytes(const std::string& path) override {
+    return free >= 0 ? free : GatedFileSystem::free_bytes(path);
+  }
   int64_t free = -1;
 
  private:
@@ -51,7 +55,7 @@ class FailingFileSystem : public GatedFileSystem {
 /// What one rank's training saw.
 struct RankResult {
   int64_t steps = 0;
-  std::vector<int64_t> saved;        // steps, as on_checkpoint told
+  std::vector<int64_t> saved;  // steps, as on_checkpoint told
   std::string error;
   ExitCode code = ExitCode::done;
   uint64_t state_hash = 0;
@@ -163,8 +167,9 @@ TEST_F(BackgroundSaves, BeginOnlyWhenTheOneBeforeHasEnded) {
     if (rank == 2 && step == 2) files.open();
   };
   train({"trainer.steps=2", "checkpoint.every_steps=1"});
-  EXPECT_THAT(files.done, ElementsAre("make checkpoints", "make step-00000001.tmp", "rename step-00000001.tmp", "make checkpoints",
-                                      "make step-00000002.tmp", "rename step-00000002.tmp"));
+  EXPECT_THAT(files.done,
+              ElementsAre("make checkpoints", "make step-00000001.tmp", "rename step-00000001.tmp",
+                          "make checkpoints", "make step-00000002.tmp", "rename step-00000002.tmp"));
 }
 
 TEST_F(BackgroundSaves, OfOneRankThatFailsStopAllRanksAtOneStep) {
@@ -172,9 +177,11 @@ TEST_F(BackgroundSaves, OfOneRankThatFailsStopAllRanksAtOneStep) {
   files_[1] = &failing;
   const auto results = train({});
   EXPECT_EQ(results[0].code, ExitCode::disk);
-  EXPECT_THAT(results[0].error, AllOf(HasSubstr("the checkpoint of step 2 is not written: rank 1: cannot create "),
-                                      HasSubstr("Input/output error")));
-  EXPECT_LE(results[0].steps, 5) << "the save of step 4 waits for that of step 2, and the step behind it agrees to stop";
+  EXPECT_THAT(results[0].error,
+              AllOf(HasSubstr("the checkpoint of step 2 is not written: rank 1: cannot create "),
+                    HasSubstr("Input/output error")));
+  EXPECT_LE(results[0].steps, 5)
+      << "the save of step 4 waits for that of step 2, and the step behind it agrees to stop";
   EXPECT_EQ(found().back(), results[0].steps) << "what was trained until then is saved all the same";
 }
 
@@ -183,7 +190,8 @@ TEST_F(BackgroundSaves, ThatFailMayBeGoneOnFrom) {
   files_[1] = &failing;
   ::testing::internal::CaptureStderr();
   const auto results = train({"checkpoint.on_failure=CONTINUE"});
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("warning: the checkpoint of step 2 is not written: rank 1: cannot create"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("warning: the checkpoint of step 2 is not written: rank 1: cannot create"));
   EXPECT_EQ(results[0].error, "");
   EXPECT_EQ(results[0].steps, 8);
   EXPECT_THAT(results[0].saved, ElementsAre(4, 6, 8));
@@ -205,7 +213,8 @@ TEST_F(BackgroundSaves, WithoutSpaceDoNotBegin) {
   files_[0] = &small;
   const auto results = train({"checkpoint.every_steps=0"});
   EXPECT_EQ(results[0].code, ExitCode::disk);
-  EXPECT_THAT(results[0].error, AllOf(HasSubstr("step-00000008: expected "), HasSubstr("of free space, found 1000 B")));
+  EXPECT_THAT(results[0].error,
+              AllOf(HasSubstr("step-00000008: expected "), HasSubstr("of free space, found 1000 B")));
   EXPECT_THAT(list_directory(directory_), IsEmpty());
 }
 
@@ -228,7 +237,8 @@ TEST_F(BackgroundSaves, InTheForegroundAreCompleteBeforeTheNextStep) {
   };
   for (const bool with_mailbox : {true, false}) {
     std::filesystem::remove_all(directory_);
-    const auto results = train({with_mailbox ? "checkpoint.background=false" : "checkpoint.background=true"}, with_mailbox);
+    const auto results =
+        train({with_mailbox ? "checkpoint.background=false" : "checkpoint.background=true"}, with_mailbox);
     EXPECT_THAT(results[0].saved, ElementsAre(2, 4, 6, 8));
   }
   on_step_ = {};
@@ -248,7 +258,8 @@ TEST(RunCheckpoints, CarryWhatTheTrainingIsBesidesItsTensors) {
   run_ranks(2, [&](int rank, Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});
     worker.connect(world);
-    RunCheckpoints checkpoints(worker, {.output_directory = folder.path(), .mailbox = mailboxes[static_cast<size_t>(rank)].get()});
+    RunCheckpoints checkpoints(
+        worker, {.output_directory = folder.path(), .mailbox = mailboxes[static_cast<size_t>(rank)].get()});
     EXPECT_EQ(checkpoints.poll(), std::nullopt);
     checkpoints.save(world, 5, progress);
     checkpoints.save(world, 6);
@@ -270,7 +281,7 @@ TEST(RunCheckpoints, CarryWhatTheTrainingIsBesidesItsTensors) {
 
 TEST(BoundaryPrograms, SaveEveryTensorOnceAndKeepItsCopyFromOtherPrograms) {
   const CompiledRun run(parse_run_config(kConfig, "test", {}), 4);
-  std::map<std::pair<Role, int64_t>, int> reads;   // by place, the same on all replicas
+  std::map<std::pair<Role, int64_t>, int> reads;  // by place, the same on all replicas
   int64_t read_bytes = 0, owned_bytes = 0;
   for (int rank = 0; rank < 4; ++rank) {
     const auto programs = run.compile(rank);
@@ -298,7 +309,8 @@ TEST(BoundaryPrograms, SaveEveryTensorOnceAndKeepItsCopyFromOtherPrograms) {
     }
   }
   for (const auto& [place, times] : reads) EXPECT_EQ(times, 1);
-  for (const auto& parameter : run.graph().parameters) owned_bytes += 3 * 4 * parameter.spec.shape.count();   // AdamW: two slots
+  for (const auto& parameter : run.graph().parameters)
+    owned_bytes += 3 * 4 * parameter.spec.shape.count();  // AdamW: two slots
   EXPECT_EQ(read_bytes, owned_bytes);
 }
 

@@ -19,8 +19,8 @@ using test::SmallState;
 using test::TemporaryDirectory;
 using ::testing::ElementsAre;
 
-/// The real file system of a process that kills itself (SIGKILL) at its n-th operation, whichever thread performs it:
-/// before it, or, where that can be, in the middle of it.
+/// The real file system of a process that kills itself (SIGKILL) at its n-th operation, whichever thread
+/// performs it: before it, or, where that can be, in the middle of it.
 class DeadlyFileSystem : public FileSystem {
  public:
   explicit DeadlyFileSystem(int at_operation) : at_operation_(at_operation) {}
@@ -53,7 +53,8 @@ class DeadlyFileSystem : public FileSystem {
  private:
   class File : public WritableFile {
    public:
-    File(DeadlyFileSystem& owner, std::unique_ptr<WritableFile> real) : owner_(owner), real_(std::move(real)) {}
+    File(DeadlyFileSystem& owner, std::unique_ptr<WritableFile> real)
+        : owner_(owner), real_(std::move(real)) {}
     void write(const void* data, size_t size_bytes) override {
       const size_t half = size_bytes / 2;
       real_->write(data, half);
@@ -83,8 +84,10 @@ class DeadlyFileSystem : public FileSystem {
   std::atomic<int> operations_ = 0;
 };
 
-/// Saves `step` in a process of its own. How it ended: the signal, or 0 where the save was reported as written.
-int save_in_a_process(const std::string& directory, int64_t step, const SmallState& state, int keep, int deadly_operation) {
+/// Saves `step` in a process of its own. How it ended: the signal, or 0 where the save was reported as
+/// written.
+int save_in_a_process(const std::string& directory, int64_t step, const SmallState& state, int keep,
+                      int deadly_operation) {
   const pid_t child = ::fork();
   if (child == 0) {
     DeadlyFileSystem files(deadly_operation);
@@ -99,7 +102,8 @@ int save_in_a_process(const std::string& directory, int64_t step, const SmallSta
 }
 
 class KilledProcess : public ::testing::TestWithParam<std::tuple<int64_t, int>> {};
-INSTANTIATE_TEST_SUITE_P(StepAndKeep, KilledProcess, ::testing::Combine(::testing::Values(1, 2), ::testing::Values(0, 1)));
+INSTANTIATE_TEST_SUITE_P(StepAndKeep, KilledProcess,
+                         ::testing::Combine(::testing::Values(1, 2), ::testing::Values(0, 1)));
 
 TEST_P(KilledProcess, LeavesTheNewestCompleteCheckpointAtEveryOperation) {
   const auto [step, keep] = GetParam();
@@ -118,7 +122,8 @@ TEST_P(KilledProcess, LeavesTheNewestCompleteCheckpointAtEveryOperation) {
       ASSERT_TRUE(state == two || (signal != 0 && state == one));
     }
     const std::vector<FileSystem*> healthy(SavingRanks::kRanks, &posix_file_system());
-    for (const auto& outcome : SavingRanks(directory, healthy, 1).save(3, three)) ASSERT_EQ(outcome.error, "");
+    for (const auto& outcome : SavingRanks(directory, healthy, 1).save(3, three))
+      ASSERT_EQ(outcome.error, "");
     ASSERT_EQ(loaded(*latest_of_all_complete(directory)), three);
     ASSERT_THAT(list_directory(directory), ElementsAre("step-00000003"));
     if (signal == 0) {

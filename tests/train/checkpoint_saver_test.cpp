@@ -36,10 +36,13 @@ TEST(CheckpointSaver, WritesTheSharesOfAllRanks) {
   const SmallState state(5);
   SavingRanks ranks(folder.path(), kHealthy, 0);
   for (const auto& outcome : ranks.save(4, state))
-    EXPECT_EQ(outcome, (SaveOutcome{.step = 4, .path = folder / "step-00000004", .error = "", .code = ExitCode::done}));
-  EXPECT_THAT(list_directory(folder / "step-00000004"),
-              ElementsAre("manifest.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
-                          "model.safetensors.index.json", "optimizer-00001-of-00001.safetensors"));
+    EXPECT_EQ(
+        outcome,
+        (SaveOutcome{.step = 4, .path = folder / "step-00000004", .error = "", .code = ExitCode::done}));
+  EXPECT_THAT(
+      list_directory(folder / "step-00000004"),
+      ElementsAre("manifest.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                  "model.safetensors.index.json", "optimizer-00001-of-00001.safetensors"));
   const Checkpoint checkpoint(folder / "step-00000004");
   EXPECT_EQ(loaded(checkpoint), state);
   EXPECT_EQ(checkpoint.manifest().params_hash, parameters_hash(state.parameters()));
@@ -69,7 +72,8 @@ TEST(CheckpointSaver, IsBusyUntilTheSlowestRankHasWritten) {
   EXPECT_TRUE(find_checkpoints(folder.path()).empty());
   // The watchdog sees who is at the disk, and who waits for whom.
   EXPECT_EQ(ranks.writer(1).activity, Activity::storage);
-  while (ranks.writer(0).activity != Activity::waiting || ranks.writer(2).activity != Activity::waiting) std::this_thread::yield();
+  while (ranks.writer(0).activity != Activity::waiting || ranks.writer(2).activity != Activity::waiting)
+    std::this_thread::yield();
   slow.open();
   for (const auto& outcome : ranks.settle()) EXPECT_EQ(outcome.path, folder / "step-00000001");
   for (const int rank : {0, 1, 2}) EXPECT_EQ(ranks.writer(rank).activity, Activity::idle);
@@ -97,7 +101,8 @@ TEST(CheckpointSaver, ARankThatDoesNotReportIsNamedAndDisturbsNothing) {
   ranks.start(1, state);
   const auto outcome = ranks.saver(0).settle();
   ASSERT_TRUE(outcome);
-  EXPECT_THAT(outcome->error, AnyOf(HasSubstr("rank 1 did not finish"), HasSubstr("ranks 1, 2 did not finish")));
+  EXPECT_THAT(outcome->error,
+              AnyOf(HasSubstr("rank 1 did not finish"), HasSubstr("ranks 1, 2 did not finish")));
   EXPECT_EQ(outcome->code, ExitCode::disk);
   stuck.open();
   EXPECT_NE(ranks.saver(1).settle()->error, "") << "it hears of it, or gives up likewise";
@@ -119,12 +124,13 @@ TEST(CheckpointSaver, IgnoresWhatEarlierSavesLeftInTheMailbox) {
 
 TEST(CheckpointSaver, ReportsOnManyTensorsTravelInPieces) {
   const TemporaryDirectory folder;
-  constexpr int kTensors = 7000;   // their report takes more than a mailbox's 1 MiB
+  constexpr int kTensors = 7000;  // their report takes more than a mailbox's 1 MiB
   const float value = 1;
   const auto tensors = [&](int rank) {
     std::vector<NamedTensor> named;
     for (int t = 0; t < kTensors; ++t)
-      named.push_back({"rank" + std::to_string(rank) + "." + std::string(40, 'x') + std::to_string(t), DType::float32, Shape{1}, &value});
+      named.push_back({"rank" + std::to_string(rank) + "." + std::string(40, 'x') + std::to_string(t),
+                       DType::float32, Shape{1}, &value});
     return named;
   };
   const auto mailboxes = make_local_mailboxes(2);
@@ -133,8 +139,8 @@ TEST(CheckpointSaver, ReportsOnManyTensorsTravelInPieces) {
   Manifest manifest;
   manifest.step = 1;
   for (const int rank : {0, 1}) {
-    savers.push_back(std::make_unique<CheckpointSaver>(
-        CheckpointSaverOptions{.directory = folder.path(), .mailbox = mailboxes[static_cast<size_t>(rank)].get(), .files = kPosix}));
+    savers.push_back(std::make_unique<CheckpointSaver>(CheckpointSaverOptions{
+        .directory = folder.path(), .mailbox = mailboxes[static_cast<size_t>(rank)].get(), .files = kPosix}));
     savers.back()->start({tensors(rank), {}, {rank + 1, 2}, {}}, manifest);
   }
   EXPECT_EQ(savers[0]->settle()->error, "");
@@ -188,7 +194,8 @@ void survive_every_fault_of_a_rank(int faulty, Fault fault, bool power_failure, 
         ASSERT_EQ(outcome.code, ExitCode::disk);
         ASSERT_THAT(outcome.error, HasSubstr(directory));
         ASSERT_THAT(outcome.error, HasSubstr(fault == Fault::no_space ? "free there" : "Input/output error"));
-        ASSERT_THAT(outcome.error, StartsWith(faulty == 0 ? "" : "rank " + std::to_string(faulty) + ": cannot "));
+        ASSERT_THAT(outcome.error,
+                    StartsWith(faulty == 0 ? "" : "rank " + std::to_string(faulty) + ": cannot "));
       }
     } else if (!outcome.error.empty()) {
       ASSERT_THAT(outcome.error, StartsWith("older checkpoints were not deleted: "));
@@ -219,10 +226,12 @@ class EveryFaultOfEveryRank : public ::testing::TestWithParam<std::tuple<int64_t
   void survive(Fault fault, bool power_failure) {
     // Step 1 replaces the checkpoint that is there; 2 stands beside it.
     const auto [step, keep] = GetParam();
-    for (int rank = 0; rank < SavingRanks::kRanks; ++rank) survive_every_fault_of_a_rank(rank, fault, power_failure, step, keep);
+    for (int rank = 0; rank < SavingRanks::kRanks; ++rank)
+      survive_every_fault_of_a_rank(rank, fault, power_failure, step, keep);
   }
 };
-INSTANTIATE_TEST_SUITE_P(StepAndKeep, EveryFaultOfEveryRank, ::testing::Combine(::testing::Values(1, 2), ::testing::Values(0, 1)));
+INSTANTIATE_TEST_SUITE_P(StepAndKeep, EveryFaultOfEveryRank,
+                         ::testing::Combine(::testing::Values(1, 2), ::testing::Values(0, 1)));
 
 TEST_P(EveryFaultOfEveryRank, IsAnIoError) { survive(Fault::io_error, false); }
 TEST_P(EveryFaultOfEveryRank, IsAFullDisk) { survive(Fault::no_space, false); }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "data/test_files.h"
 #include "train/model_state.h"
 #include "train/thread_ranks.h"
 
@@ -25,12 +26,6 @@ checkpoint { every_steps: 3 resume_automatic: true }
 
 class Resume : public testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = testing::TempDir() + "lockstep_resume_" + testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(directory_);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   struct Result {
     uint64_t state_hash = 0;
     TrainingOutcome outcome;
@@ -71,7 +66,8 @@ class Resume : public testing::Test {
     stream.put('~');
   }
 
-  std::string directory_;
+  const test::TemporaryDirectory folder_;
+  std::string directory_ = folder_ / "run";
 };
 
 TEST_F(Resume, OnAnotherNumberOfWorkersEndsWithTheSameBits) {

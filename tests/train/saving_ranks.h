@@ -10,7 +10,8 @@
 
 namespace lockstep::test {
 
-/// What each of three ranks saves of a SmallState: rank 0 the weight and its state, rank 1 the bias, rank 2 nothing.
+/// What each of three ranks saves of a SmallState: rank 0 the weight and its state, rank 1 the bias, rank 2
+/// nothing.
 inline CheckpointShare share_of(const SmallState& state, int rank) {
   const auto parameters = state.parameters();
   CheckpointShare share;
@@ -29,18 +30,20 @@ class SavingRanks {
               std::chrono::milliseconds patience = std::chrono::minutes(2))
       : directory_(directory), files_(std::move(files)) {
     for (int rank = 0; rank < kRanks; ++rank)
-      savers_.push_back(std::make_unique<CheckpointSaver>(CheckpointSaverOptions{.directory = directory,
-                                                                                 .keep = keep,
-                                                                                 .mailbox = mailboxes_[static_cast<size_t>(rank)].get(),
-                                                                                 .files = files_[static_cast<size_t>(rank)],
-                                                                                 .progress = &progress_[static_cast<size_t>(rank)],
-                                                                                 .patience = patience}));
+      savers_.push_back(std::make_unique<CheckpointSaver>(
+          CheckpointSaverOptions{.directory = directory,
+                                 .keep = keep,
+                                 .mailbox = mailboxes_[static_cast<size_t>(rank)].get(),
+                                 .files = files_[static_cast<size_t>(rank)],
+                                 .progress = &progress_[static_cast<size_t>(rank)],
+                                 .patience = patience}));
   }
 
   /// `state` stays as it is until settle().
   void start(int64_t step, const SmallState& state) {
     CheckpointWriter(directory_, step, *files_[0]).begin();
-    for (int rank = 0; rank < kRanks; ++rank) savers_[static_cast<size_t>(rank)]->start(share_of(state, rank), state.manifest(step));
+    for (int rank = 0; rank < kRanks; ++rank)
+      savers_[static_cast<size_t>(rank)]->start(share_of(state, rank), state.manifest(step));
   }
   /// By rank.
   std::vector<SaveOutcome> settle() {
@@ -53,14 +56,17 @@ class SavingRanks {
     try {
       start(step, state);
     } catch (const std::exception& error) {
-      return std::vector<SaveOutcome>(kRanks, {.step = step, .path = "", .error = error.what(), .code = ExitCode::disk});
+      return std::vector<SaveOutcome>(
+          kRanks, {.step = step, .path = "", .error = error.what(), .code = ExitCode::disk});
     }
     return settle();
   }
 
   Mailbox& mailbox(int rank) { return *mailboxes_[static_cast<size_t>(rank)]; }
   CheckpointSaver& saver(int rank) { return *savers_[static_cast<size_t>(rank)]; }
-  Progress::Entry writer(int rank) const { return progress_[static_cast<size_t>(rank)].at(Progress::kWriterSlot); }
+  Progress::Entry writer(int rank) const {
+    return progress_[static_cast<size_t>(rank)].at(Progress::kWriterSlot);
+  }
 
  private:
   std::string directory_;

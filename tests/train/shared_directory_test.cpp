@@ -42,17 +42,22 @@ TEST(SharedDirectory, OfAllRanksIsFineAndStaysEmpty) {
 
 TEST(SharedDirectory, ThatIsAnotherOneOnSomeHostsIsNamedWithThem) {
   const TemporaryDirectory shared, other;
-  const auto message = message_for({shared.path(), shared.path(), other.path(), other / "absent", shared / "absent"},
-                                   {"node1", "node1", "node2", "node2", "node3"}, std::chrono::milliseconds(0));
-  EXPECT_THAT(message, AllOf(HasSubstr("ranks 2, 3 on host node2, rank 4 on host node3 do not see what rank 0 on host node1 writes"),
-                             HasSubstr("file system that all hosts share")));
+  const auto message =
+      message_for({shared.path(), shared.path(), other.path(), other / "absent", shared / "absent"},
+                  {"node1", "node1", "node2", "node2", "node3"}, std::chrono::milliseconds(0));
+  EXPECT_THAT(
+      message,
+      AllOf(HasSubstr(
+                "ranks 2, 3 on host node2, rank 4 on host node3 do not see what rank 0 on host node1 writes"),
+            HasSubstr("file system that all hosts share")));
   EXPECT_THAT(list_directory(shared.path()), IsEmpty());
   EXPECT_THAT(list_directory(other.path()), IsEmpty());
 }
 
 TEST(SharedDirectory, ThatRank0CannotWriteToIsAnErrorOfAll) {
   const TemporaryDirectory folder;
-  EXPECT_THAT(message_for({folder / "absent", folder.path()}, {"a", "b"}), AllOf(HasSubstr("rank 0: cannot create"), HasSubstr("absent")));
+  EXPECT_THAT(message_for({folder / "absent", folder.path()}, {"a", "b"}),
+              AllOf(HasSubstr("rank 0: cannot create"), HasSubstr("absent")));
 }
 
 TEST(SharedDirectory, ThatAnotherRankCannotWriteToIsNamedWithItsHost) {
@@ -61,7 +66,8 @@ TEST(SharedDirectory, ThatAnotherRankCannotWriteToIsNamedWithItsHost) {
   std::string long_path = folder.path();
   while (long_path.size() + 2 < 4090) long_path += "/.";
   const auto message = message_for({folder.path(), long_path}, {"a", "node2"});
-  EXPECT_THAT(message, AllOf(HasSubstr("rank 1: cannot create"), HasSubstr("on host node2"), HasSubstr("--out must name")));
+  EXPECT_THAT(message, AllOf(HasSubstr("rank 1: cannot create"), HasSubstr("on host node2"),
+                             HasSubstr("--out must name")));
   EXPECT_THAT(list_directory(folder.path()), IsEmpty());
 }
 
