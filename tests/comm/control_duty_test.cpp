@@ -24,6 +24,7 @@ std::vector<RankIdentity> ranks(int size) {
 Frame heartbeat(int64_t step, Activity activity = Activity::compute, double seconds = 0.1) {
   return {FrameType::heartbeat, encode_heartbeat({step, {{0, activity, seconds, "a place"}}})};
 }
+Frame answer(int64_t step) { return {FrameType::answer, heartbeat(step).payload}; }
 Frame abort_frame(int code, const std::string& reason = "reason") {
   return {FrameType::abort, encode_abort({code, reason})};
 }
@@ -64,9 +65,11 @@ TEST_F(Root, AsksTheOthersBeforeItReportsALoss) {
   EXPECT_EQ(decide(400), "none");
   EXPECT_EQ(notes_of(duty), (Notes{{1, FrameType::ask}, {3, FrameType::ask}}));
   EXPECT_TRUE(duty.urgent());
-  duty.heard(1, heartbeat(11), at(410));
+  EXPECT_TRUE(duty.take_heartbeat_request());  // its own
+  duty.heard(1, answer(11), at(410));
+  duty.heard(3, heartbeat(11), at(410));  // was on its way already
   EXPECT_EQ(decide(410), "none");
-  duty.heard(3, heartbeat(12), at(420));
+  duty.heard(3, answer(12), at(420));
   EXPECT_EQ(decide(420), "lost 2 code 200");
   // The step that rank 3 has completed is the newest one: the lost rank took part in the next.
   EXPECT_THAT(verdict->printed,
@@ -87,7 +90,8 @@ TEST_F(Root, WaitsForFreshHeartbeatsOnlySoLong) {
 TEST_F(Root, WaitsForNobodyElseWhereAllOthersAreLost) {
   all_beat(10, 0);
   for (int rank = 1; rank < 4; ++rank) duty.closed(rank, "its connection closed", at(400 + rank));
-  EXPECT_EQ(decide(410), "lost 1 code 200");
+  EXPECT_EQ(decide(410), "none");  // but for its own state
+  EXPECT_EQ(decide(411), "lost 1 code 200");
 }
 
 TEST_F(Root, AFarewellMakesAClosedConnectionHarmless) {
@@ -166,7 +170,7 @@ TEST_F(Root, ALostPeerIsTheCauseOfWhatOthersSayOfLostPeers) {
   duty.closed(1, "its connection closed", at(110));  // rank 1 has ended, as it said
   duty.closed(2, "its connection closed", at(150));
   EXPECT_EQ(decide(150), "none");
-  duty.heard(3, heartbeat(10), at(160));
+  duty.heard(3, answer(10), at(160));
   EXPECT_EQ(decide(160), "lost 2 code 200");
 }
 

@@ -72,7 +72,7 @@ TEST(ControlProtocol, FramesAreBoundedAndOfKnownTypes) {
   EXPECT_FALSE(header_of("\1\2\x10\0\4\0\0\0"s));  // one more
   EXPECT_FALSE(header_of("\xff\xff\xff\xff\4\0\0\0"s));
   EXPECT_FALSE(header_of("\1\0\0\0\0\0\0\0"s));  // no such type
-  EXPECT_FALSE(header_of("\1\0\0\0\x8\0\0\0"s));
+  EXPECT_FALSE(header_of("\1\0\0\0\x9\0\0\0"s));
   EXPECT_FALSE(header_of("\1\0\0\0\4\0\0\1"s));  // not zero
 }
 

@@ -26,8 +26,10 @@ bool Connection::receive() {
     const auto count = ::recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (count < 0 && would_block(errno)) break;
     if (count <= 0) {
-      ended_ = count == 0 ? "its connection closed"
-                          : std::string("its connection broke (") + std::strerror(errno) + ")";
+      // A process that dies with something unread resets its connections.
+      ended_ = count == 0 || errno == ECONNRESET || errno == EPIPE
+                   ? "its connection closed"
+                   : std::string("its connection broke (") + std::strerror(errno) + ")";
       break;
     }
     in_.append(chunk.data(), static_cast<size_t>(count));

@@ -98,7 +98,7 @@ std::optional<FrameHeader> decode_frame_header(std::span<const char, kFrameHeade
   const auto type = reader.number<uint8_t>();
   const bool zeros = reader.raw(3) == std::string_view("\0\0\0", 3);
   if (payload_bytes > kLargestPayload || !zeros || type < static_cast<uint8_t>(FrameType::welcome) ||
-      type > static_cast<uint8_t>(FrameType::farewell))
+      type > static_cast<uint8_t>(FrameType::answer))
     return {};
   return FrameHeader{static_cast<FrameType>(type), payload_bytes};
 }

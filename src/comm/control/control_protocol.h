@@ -38,7 +38,7 @@ std::optional<Hello> decode_hello(std::span<const char, kHelloBytes> bytes);
 /// Whether a hello may begin with these: so that most of what is none is known by its first bytes.
 bool may_begin_hello(std::string_view bytes);
 
-enum class FrameType : uint8_t { welcome = 1, heartbeat, ask, mail, abort, verdict, farewell };
+enum class FrameType : uint8_t { welcome = 1, heartbeat, ask, mail, abort, verdict, farewell, answer };
 
 struct Frame {
   FrameType type;

@@ -94,7 +94,8 @@ class RootDuty : public Duty {
   std::optional<Failure> failure_;             // the first one
   std::vector<bool> aborted_;                  // by rank: its connection may close
   std::optional<int> ended_by_launcher_;       // a rank that said so
-  std::optional<Clock::time_point> asked_at_;  // the others, for fresh heartbeats, when a loss was seen
+  std::optional<Clock::time_point> asked_at_;  // the others, for what they do now, when a loss was seen
+  std::vector<bool> answered_;                 // by rank. A heartbeat may have been on its way for long
 };
 
 /// Every other rank carries out rank 0's verdict, and judges rank 0 alone.

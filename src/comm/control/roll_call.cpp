@@ -12,7 +12,7 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 }  // namespace
 
 RollCall::RollCall(std::vector<RankIdentity> ranks, Clock::time_point now)
-    : states_(ranks.size()), times_(ranks.size(), {now, now, now}), fresh_(now) {
+    : states_(ranks.size()), times_(ranks.size(), {now, now}), fresh_(now) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) states_[rank].who = std::move(ranks[rank]);
 }
 
@@ -24,7 +24,7 @@ void RollCall::told(int rank, const Heartbeat& heartbeat, Clock::time_point now)
   state.told = true;
   state.last = heartbeat;
   for (auto& slot : state.last.slots) slot.seconds = std::min(slot.seconds, seconds_between(fresh_, now));
-  times.heard = times.told = now;
+  times.heard = now;
 }
 
 void RollCall::left(int rank) { states_[static_cast<size_t>(rank)].left = true; }
@@ -42,11 +42,6 @@ void RollCall::fresh_start(Clock::time_point now) {
   for (auto& times : times_) times.heard = now;
   for (auto& state : states_)
     for (auto& slot : state.last.slots) slot.seconds = 0;
-}
-
-bool RollCall::told_since(int rank, Clock::time_point since) const {
-  const auto index = static_cast<size_t>(rank);
-  return states_[index].told && times_[index].told >= since;
 }
 
 const std::vector<RankState>& RollCall::states(Clock::time_point now) {

@@ -22,14 +22,12 @@ class RollCall {
   /// the silence of others may be its own. Everybody's time counts from here.
   void fresh_start(Clock::time_point now);
 
-  /// Whether `rank` told something at `since` or later.
-  bool told_since(int rank, Clock::time_point since) const;
   /// What is known now. Valid until the next call.
   const std::vector<RankState>& states(Clock::time_point now);
 
  private:
   struct Times {
-    Clock::time_point heard, told, lost;
+    Clock::time_point heard, lost;
   };
 
   std::vector<RankState> states_;

@@ -17,11 +17,12 @@ constexpr int kTerminated = static_cast<int>(ExitCode::terminated);
 }  // namespace
 
 RootDuty::RootDuty(std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now)
-    : Duty(0, ranks, timings, now), aborted_(ranks.size(), false) {}
+    : Duty(0, ranks, timings, now), aborted_(ranks.size(), false), answered_(ranks.size(), false) {}
 
 bool RootDuty::heard(int from, const Frame& frame, Clock::time_point now) {
-  if (frame.type == FrameType::heartbeat) {
+  if (frame.type == FrameType::heartbeat || frame.type == FrameType::answer) {
     const auto heartbeat = decode_heartbeat(frame.payload);
+    if (frame.type == FrameType::answer) answered_[static_cast<size_t>(from)] = true;
     if (heartbeat) roll_.told(from, *heartbeat, now);
     return heartbeat.has_value();
   }
@@ -63,12 +64,15 @@ bool RootDuty::fresh_enough(Clock::time_point now) {
     for (int rank = 1; rank < size_; ++rank)
       if (!states[static_cast<size_t>(rank)].lost && !states[static_cast<size_t>(rank)].left)
         notes_.push_back({rank, FrameType::ask, ""});
+    // This rank's own line shall be as fresh.
+    heartbeat_requested_ = true;
+    return false;
   }
   if (now - *asked_at_ >= timings_.fresh) return true;
   for (int rank = 1; rank < size_; ++rank) {
     const auto& state = states[static_cast<size_t>(rank)];
     if (!state.lost && !state.left && !aborted_[static_cast<size_t>(rank)] &&
-        !roll_.told_since(rank, *asked_at_))
+        !answered_[static_cast<size_t>(rank)])
       return false;
   }
   return true;

@@ -215,8 +215,9 @@ void Watchdog::look(const WatchdogOptions& options, Clock::time_point now) {
   if (!requested && !due) return;
   heartbeat_at_ = now;
   const std::string payload = encode_heartbeat(heartbeat);
+  const FrameType type = requested && rank_ != 0 ? FrameType::answer : FrameType::heartbeat;
   for (auto& link : links_)
-    if (link.unsent_bytes() < kHeartbeatInBuffer) link.send(FrameType::heartbeat, payload);
+    if (requested || link.unsent_bytes() < kHeartbeatInBuffer) link.send(type, payload);
 }
 
 Heartbeat Watchdog::own_heartbeat(Clock::time_point now) {
