@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 
 #include "base/text.h"
 #include "cli/commands.h"
 #include "comm/communicator.h"
 #include "lockstep/error.h"
-#include "train/agreement.h"
 #include "train/world.h"
 
 namespace lockstep {
@@ -115,7 +113,8 @@ int run_command_line(const std::vector<std::string>& arguments) {
     if (!peers_may_wait(arguments)) return static_cast<int>(report_error(error));
     const auto failure = std::current_exception();
     return run_in_world([&](World& world) {
-      agree_on_outcome(world.communicator(), failure, std::chrono::minutes(5));
+      // As the others start, so that all find out in the same agreement.
+      start_worker(world, [&]() -> RunConfig { std::rethrow_exception(failure); });
       return static_cast<int>(ExitCode::usage);
     });
   }

@@ -13,25 +13,25 @@ struct PhaseText {
 PhaseText text_of(Phase phase) {
   switch (phase) {
     case Phase::start:
-      return {Activity::input, "starting"};
+      return {Activity::input, "the start"};
     case Phase::prepare:
-      return {Activity::input, "preparing programs and data"};
+      return {Activity::input, "the preparation of programs and data"};
     case Phase::agree:
-      return {Activity::waiting, "agreeing with the others on the job"};
+      return {Activity::waiting, "the comparison of the ranks' jobs"};
     case Phase::restore:
-      return {Activity::input, "restoring a checkpoint"};
+      return {Activity::input, "the restoring of a checkpoint"};
     case Phase::between_steps:
-      return {Activity::compute, "between two steps"};
+      return {Activity::compute, "the work between two steps"};
     case Phase::locate:
-      return {Activity::compute, "locating what is not finite"};
+      return {Activity::compute, "the search for what is not finite"};
     case Phase::settle:
-      return {Activity::waiting, "waiting for a checkpoint to be written"};
+      return {Activity::waiting, "the wait for a checkpoint"};
     case Phase::report:
-      return {Activity::waiting, "reporting"};
+      return {Activity::waiting, "the report at the end"};
     case Phase::finish:
-      return {Activity::waiting, "waiting for the others at the end"};
+      return {Activity::waiting, "the end of the job"};
   }
-  return {Activity::idle, "at an unknown place"};
+  return {Activity::idle, "an unknown place"};
 }
 
 /// The layers of a segment, or the parameters of its bucket: what the user's config calls them.
@@ -61,7 +61,7 @@ void enter_phase(Progress* progress, Phase phase) {
 
 std::string describe_position(const Progress::Entry& entry, const Worker* worker) {
   if (entry.program == kNoProgram) return text_of(static_cast<Phase>(entry.instruction)).text;
-  if (entry.program == kSaving) return fmt::format("writing a checkpoint (file operation {})", entry.instruction);
+  if (entry.program == kSaving) return fmt::format("the writing of a checkpoint (file operation {})", entry.instruction);
   const Program* program = worker == nullptr ? nullptr : worker->program_of(entry.program);
   if (program == nullptr || static_cast<size_t>(entry.instruction) >= program->instructions.size())
     return fmt::format("instruction {} of program {}", entry.instruction, entry.program);

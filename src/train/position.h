@@ -13,7 +13,7 @@ enum class Phase { start, prepare, agree, restore, between_steps, locate, settle
 /// `progress` may be null.
 void enter_phase(Progress* progress, Phase phase);
 
-/// "preparing its data", "evaluate instruction 3 (forward, ..., layers conv1 to relu1)". `worker` may be null: then
+/// Where, for a sentence that ends with "in ...": "the preparation of programs and data", "evaluate instruction 3 (forward, ..., layers conv1 to relu1)". `worker` may be null: then
 /// programs are known by their number alone. Reads what never changes once a worker is made, so any thread may call it.
 std::string describe_position(const Progress::Entry& entry, const Worker* worker);
 
