@@ -10,7 +10,9 @@ int slots_of(const Parameter& parameter, int state_slots) {
   return parameter.spec.role == ParameterRole::weight ? state_slots : 0;
 }
 
-int64_t size_bytes_of(const Parameter& parameter) { return parameter.spec.shape.count() * size_of(DType::float32); }
+int64_t size_bytes_of(const Parameter& parameter) {
+  return parameter.spec.shape.count() * size_of(DType::float32);
+}
 
 }  // namespace
 
@@ -39,7 +41,8 @@ CheckpointShares divide_checkpoint(const Graph& graph, int state_slots, int rank
     for (const int p : own) share.push_back({p, -1, size_bytes_of(parameters[static_cast<size_t>(p)])});
     for (const int p : own) {
       const auto& parameter = parameters[static_cast<size_t>(p)];
-      for (int slot = 0; slot < slots_of(parameter, state_slots); ++slot) share.push_back({p, slot, size_bytes_of(parameter)});
+      for (int slot = 0; slot < slots_of(parameter, state_slots); ++slot)
+        share.push_back({p, slot, size_bytes_of(parameter)});
     }
   }
   return shares;
