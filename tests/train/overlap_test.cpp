@@ -187,6 +187,34 @@ TEST(Overlap, NeitherTheLinkNorDelaysChangeABit) {
   }
 }
 
+/// Two steps on lanes that share nothing but events: no link between them, and no hook that would take a
+/// lock.
+std::vector<std::vector<float>> run_on_streams(const Layout& layout, const AsyncCpuOptions& delays) {
+  const RunConfig config = parse_run_config(kConfig, "test", layout.overrides);
+  std::vector<std::vector<float>> parameters;
+  run_ranks(layout.ranks, [&](int rank, Communicator& world) {
+    NumberedBatches batches;
+    ProgramRank self(config, rank, batches, world, layout.shared_memory);
+    const auto device = make_async_cpu_device(delays);
+    const auto executor = make_stream_executor(self.programs.step, self.context, {}, *device);
+    for (uint64_t k = 0; k < 2; ++k)
+      executor->run({.constants = {.step = k, .learning_rate = 0.125}, .iteration = k});
+    if (rank == 0) parameters = self.parameters();
+  });
+  return parameters;
+}
+
+// What ThreadSanitizer watches.
+TEST(Overlap, LanesThatShareNothingButEventsChangeNoBit) {
+  for (const Layout& layout : layouts()) {
+    const Outcome plain =
+        run_over_link(layout, Lanes::inline_executor, {.latency = 0, .bytes_per_tick = 1 << 30});
+    for (const uint64_t seed : {1, 2, 3, 4})
+      EXPECT_EQ(run_on_streams(layout, {.jitter_seed = seed, .max_jitter_us = 100}), plain.parameters)
+          << testing::PrintToString(layout.overrides) << ", seed " << seed;
+  }
+}
+
 int index_of(const Program& program, InstructionKind kind, int segment) {
   for (size_t i = 0; i < program.instructions.size(); ++i)
     if (program.instructions[i].kind == kind && program.instructions[i].segment == segment)
