@@ -273,6 +273,13 @@ TEST_F(Peer, AnswersWhenItIsAsked) {
   EXPECT_FALSE(duty.take_heartbeat_request());
 }
 
+TEST_F(Peer, BeatsWithRankZero) {
+  EXPECT_FALSE(duty.take_beat());
+  duty.heard(0, heartbeat(7), at(1));
+  EXPECT_TRUE(duty.take_beat());
+  EXPECT_FALSE(duty.take_beat());
+}
+
 TEST_F(Peer, TellsRankZeroThatItFailsAndWaitsForTheVerdict) {
   duty.fail({65, "a shard is damaged"}, at(10));
   EXPECT_EQ(duty.take_notes(),

@@ -273,8 +273,8 @@ TEST(ControlPlane, ARankThatGetsOnIsNotStuck) {
     WatchdogOptions options = quick();
     options.compute_deadline = options.input_deadline = milliseconds(2000);
     plane.configure(options);
-    // Three times as long as one instruction may take, in instructions that each take a moment.
-    const Deadline end = deadline_in(milliseconds(6000));
+    // Twice as long as one instruction may take, in instructions that each take a moment.
+    const Deadline end = deadline_in(milliseconds(4200));
     for (int instruction = 0; Clock::now() < end; ++instruction) {
       plane.progress().enter(0, instruction % 2 == 0 ? Activity::compute : Activity::input, 0, 5);
       std::this_thread::sleep_for(milliseconds(50));

@@ -52,6 +52,9 @@ class Duty {
   std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
   /// Whether the others want to know at once what this rank does.
   bool take_heartbeat_request() { return std::exchange(heartbeat_requested_, false); }
+  /// Whether rank 0 has beaten, which is when the others answer: heartbeats that arrive together wake rank 0
+  /// once.
+  bool take_beat() { return std::exchange(root_beat_, false); }
   /// Whether decide() waits for fractions of a second only.
   virtual bool urgent() const { return terminated_at_.has_value(); }
 
@@ -64,6 +67,7 @@ class Duty {
   RollCall roll_;
   std::vector<Note> notes_;
   bool heartbeat_requested_ = false;
+  bool root_beat_ = false;
   bool leaving_ = false;
   std::optional<Clock::time_point> terminated_at_;
 };

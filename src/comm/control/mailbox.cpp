@@ -81,6 +81,7 @@ void StarMailbox::send(int to, std::string_view topic, std::string_view text) {
     if (queue.gone) return;
     queue.payloads.push_back(encode_mail(topic, text));
     queue.bytes += queue.payloads.back().size();
+    ++queued_;
   }
   wake_();
 }
@@ -96,12 +97,14 @@ std::optional<std::string> StarMailbox::take(int to) {
   std::string payload = std::move(queue.payloads.front());
   queue.payloads.pop_front();
   queue.bytes -= payload.size();
+  --queued_;
   taken_.notify_all();
   return payload;
 }
 
 void StarMailbox::gone(int rank) {
   std::lock_guard lock(mutex_);
+  queued_ -= queues_[static_cast<size_t>(rank)].payloads.size();
   queues_[static_cast<size_t>(rank)] = {.payloads = {}, .bytes = 0, .gone = true};
   taken_.notify_all();
 }

@@ -20,6 +20,7 @@ bool PeerDuty::heard(int from, const Frame& frame, Clock::time_point now) {
     case FrameType::heartbeat: {
       const auto heartbeat = decode_heartbeat(frame.payload);
       if (heartbeat) roll_.told(from, *heartbeat, now);
+      root_beat_ = heartbeat.has_value();
       return heartbeat.has_value();
     }
     case FrameType::ask:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -36,6 +37,7 @@ class StarMailbox : public Mailbox {
 
   // For the watchdog's thread:
   void deliver(Message message, std::string_view topic) { inbox_.put(topic, std::move(message)); }
+  bool any() const { return queued_ > 0; }
   std::optional<std::string> take(int to);  ///< payload of a mail frame, the oldest one for `to`
   void gone(int rank);                      ///< nobody will take what is meant for `rank`
 
@@ -49,9 +51,10 @@ class StarMailbox : public Mailbox {
   int rank_, size_;
   std::function<void()> wake_;
   Inbox inbox_;
-  std::mutex mutex_;  // guards queues_
+  std::mutex mutex_;  // guards queues_, and changes of queued_
   std::condition_variable taken_;
-  std::vector<Queue> queues_;  // by receiver
+  std::atomic<size_t> queued_{0};  // payloads in queues_
+  std::vector<Queue> queues_;      // by receiver
 };
 
 }  // namespace lockstep

@@ -202,9 +202,16 @@ bool Watchdog::take_requests(Clock::time_point now) {
   return !stops;
 }
 
+bool Watchdog::heartbeat_due(const WatchdogOptions& options, Clock::time_point now) {
+  const auto since = now - heartbeat_at_;
+  if (rank_ == 0) return since >= options.heartbeat_interval;
+  const bool beat = duty_->take_beat();
+  return since >= options.heartbeat_interval * 3 / 2 || (beat && since >= options.heartbeat_interval / 2);
+}
+
 void Watchdog::look(const WatchdogOptions& options, Clock::time_point now) {
   const bool requested = duty_->take_heartbeat_request();
-  const bool due = now - heartbeat_at_ >= options.heartbeat_interval;
+  const bool due = heartbeat_due(options, now);
   if (!requested && !due && now - looked_at_ < tick(options)) return;
   looked_at_ = now;
   observer_.look(now);
@@ -257,7 +264,7 @@ void Watchdog::handle(int from, const Frame& frame, Clock::time_point now) {
 
 void Watchdog::send() {
   for (auto& note : duty_->take_notes()) links_[static_cast<size_t>(note.to)].send(note.type, note.payload);
-  for (size_t to = 0; to < links_.size(); ++to) {
+  for (size_t to = 0; mailbox_.any() && to < links_.size(); ++to) {
     auto& link = links_[to];
     while (link.open() && link.unsent_bytes() < kMailInBuffer) {
       const auto mail = mailbox_.take(static_cast<int>(to));

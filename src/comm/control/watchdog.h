@@ -43,6 +43,7 @@ class Watchdog : public ControlPlane {
   void run() noexcept;
   void watch();
   bool take_requests(Clock::time_point now);
+  bool heartbeat_due(const WatchdogOptions& options, Clock::time_point now);
   void look(const WatchdogOptions& options, Clock::time_point now);
   Heartbeat own_heartbeat(Clock::time_point now);
   void receive(Clock::time_point now);
