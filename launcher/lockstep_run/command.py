@@ -107,12 +107,18 @@ def option_value(arguments, name):
 
 
 def resuming(arguments):
-    """The same arguments with --resume auto in place of any other --resume."""
+    """The same arguments with --resume auto, which goes on from the newest checkpoint of --out. Where there is none, it
+    begins where the config says, and so the config must say what another --resume said."""
+    asked = option_value(arguments, "--resume")
     kept, skip = [], False
     for word in arguments:
         if not skip and word != "--resume" and not word.startswith("--resume="):
             kept.append(word)
         skip = not skip and word == "--resume"
+    if asked == "never":
+        kept += ["--set", "checkpoint.resume_automatic=false"]
+    elif asked not in (None, "auto"):
+        kept += ["--set", "checkpoint.resume_path=" + asked]
     return kept + ["--resume", "auto"]
 
 

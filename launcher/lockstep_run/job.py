@@ -5,7 +5,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
@@ -79,12 +78,12 @@ def _kill(processes):
 
 
 def _end_orphans():
-    """Ranks whose mpirun is gone are children of this process now."""
+    """Ranks whose mpirun is gone are children of this process now. Those that do not end."""
     give_up = time.monotonic() + KILL_AFTER_S
     while time.monotonic() < give_up:
         left = _descendants(os.getpid())
         if not left:
-            return
+            break
         _kill(left)
         for process in left:
             try:
@@ -92,15 +91,15 @@ def _end_orphans():
             except ChildProcessError:
                 pass                                                # not ours yet: its parent is about to end
         time.sleep(0.01)
-    print(f"lockstep-run: processes {left} do not end", file=sys.stderr, flush=True)
+    return left
 
 
 class Job:
     """One run of mpirun."""
 
-    def __init__(self, command, listener, stops):
+    def __init__(self, command, listener, stops, say):
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self._listener, self._stops = listener, stops
+        self._listener, self._stops, self._say = listener, stops, say
         self._kill_at = None
         self.killed = False          # by lockstep-run, before it was done
         # A session of its own: Ctrl-C on the terminal reaches lockstep-run alone.
@@ -120,7 +119,9 @@ class Job:
                 self._listener.flush()
             self._pass_stops_on()
             self._enforce_end()
-        _end_orphans()
+        left = _end_orphans()
+        if left:
+            self._say(f"processes {left} do not end")
         while self._open and select.select(self._open, [], [], 0)[0]:
             self._read()
         self._listener.flush()
@@ -142,9 +143,8 @@ class Job:
         for number in self._stops.received[self._stops_passed_on:]:
             self._stops_passed_on += 1
             if self._stops_passed_on == 1:
-                print("lockstep-run: stopping; the ranks finish their step and save. Once more ends them at once",
-                      file=sys.stderr, flush=True)
                 self._mpirun.send_signal(signal.SIGUSR1)
+                self._say("stopping; the ranks finish their step and save. Once more ends them at once")
             elif not self.killed:
                 self.killed = True
                 self._kill_at = time.monotonic() + KILL_AFTER_S

@@ -27,6 +27,7 @@ class Failure(NamedTuple):
     text: str
     host: Optional[str] = None
     signal: int = 0
+    rank: Optional[int] = None
 
 
 class Verdict(NamedTuple):
@@ -48,15 +49,17 @@ def _killed(match):
     rank, pid, host, number = match[1], int(match[2]), match[3], int(match[4])
     process = f" (process {pid})" if pid else ""     # mpirun knows it of other hosts alone
     return Failure("signal", PEER_LOST,
-                   f"rank {rank} on host {host}{process} was killed by signal {number} ({signal_name(number)})", host, number)
+                   f"rank {rank} on host {host}{process} was killed by signal {number} ({signal_name(number)})", host, number,
+                   int(rank))
 
 
 def _exited(match):
-    return Failure("code", int(match[2]), f"rank {match[1]} ended first, with exit code {match[2]}")
+    return Failure("code", int(match[2]), f"rank {match[1]} ended first, with exit code {match[2]}", rank=int(match[1]))
 
 
 def _improper(match):
-    return Failure("code", INTERNAL, f"rank {match[1]} on host {match[2]} ended before the job was done", match[2])
+    return Failure("code", INTERNAL, f"rank {match[1]} on host {match[2]} ended before the job was done", match[2],
+                   rank=int(match[1]))
 
 
 def _host_lost(match):
@@ -144,7 +147,19 @@ class Listener:
     def waiting(self):
         return self._block is not None or len(self._rest) > self._shown
 
+    def loss(self):
+        """What is to be said of a lost rank at the end of the job; None where all is said, or none was lost."""
+        verdict, failure = self.verdict, self.failure
+        if not verdict or verdict.reason != "lost" or verdict.rank is None or failure and failure.kind != "code":
+            return None
+        if failure and failure.rank == verdict.rank:
+            return failure.text
+        host = f" on host {verdict.host}" if verdict.host else ""
+        return (f"rank {verdict.rank}{host} was lost; mpirun does not say by which signal. Where nobody sent one, that host was "
+                "mostly out of memory: see its dmesg")
+
     def _line(self, line, shown):
+        self._note(line)             # also between lines of dashes, which a rank may have written
         rule = line.find(_RULE)
         if rule >= 0 and (self._block is None or rule == 0):
             if self._block is None:
@@ -159,7 +174,6 @@ class Listener:
             if len(self._block) > _LONGEST_BLOCK:
                 self.flush()
         elif not self._known(line):
-            self._note(line)
             self._show(line[shown:])
 
     def _known(self, line):
@@ -180,6 +194,8 @@ class Listener:
         for pattern, meaning in _BLOCKS:
             match = pattern.search(text)
             if match:
+                if any(line.startswith(b"lockstep: ") for line in block):
+                    self._show(b"".join(block))
                 if meaning:
                     self._fail(meaning(match))
                 return

@@ -8,10 +8,13 @@ import signal
 import tempfile
 
 from support import ScriptedCase, main, transcript
-from lockstep_run.messages import Listener  # found by support
+from lockstep_run import output as lockstep_run_output  # found by support
+from lockstep_run.messages import Listener
 
 TRAIN = ("--", "train", "c.textproto")
 LOST = "lockstep: the job ends with exit code 200 (lost: rank 1 on host-b)\n"
+NO_SIGNAL = ("lockstep-run: rank 1 on host host-b was lost; mpirun does not say by which signal. Where nobody sent one, that host "
+             "was mostly out of memory: see its dmesg\n")
 
 
 class ExitCodes(ScriptedCase):
@@ -40,6 +43,14 @@ class ExitCodes(ScriptedCase):
     def test_a_killed_rank_is_named(self):
         self.ends([["say", transcript("killed")], ["exit", 137]], 200,
                   "lockstep-run: rank 3 on host host-b (process 29427) was killed by signal 9 (SIGKILL)\n")
+
+    def test_a_lost_rank_that_mpirun_does_not_name_is_named(self):
+        other = transcript("exited").replace(",1],1]", ",1],0]")
+        self.ends([["say", LOST + other], ["exit", 200]], 200, LOST + NO_SIGNAL)
+
+    def test_a_lost_rank_that_ended_by_itself_is_named(self):
+        self.ends([["say", LOST + transcript("exited").replace("200", "3")], ["exit", 3]], 200,
+                  LOST + "lockstep-run: rank 1 ended first, with exit code 3\n")
 
     def test_a_crash_keeps_its_backtrace(self):
         ran = self.run_scripts([[["say", transcript("killed_here")], ["exit", 139]]], *TRAIN)
@@ -116,6 +127,51 @@ class Output(ScriptedCase):
         text = "table\n" + "-" * 60 + "\n1 2 3\n"
         self.assertEqual(self.shown(text), text)
 
+    def verdict(self, text):
+        shown, said = [], []
+        listener = Listener(shown.append, said.append)
+        listener.feed(text.encode("latin-1"))
+        listener.flush()
+        return listener, b"".join(shown).decode(), said
+
+    def test_a_verdict_between_rules_of_a_rank_counts(self):
+        text = "-" * 60 + "\n" + LOST + "-" * 60 + "\n"
+        listener, shown, said = self.verdict(text)
+        self.assertEqual((listener.verdict, shown, said), ((200, "lost", 1, "host-b"), text, []))
+
+    def test_a_verdict_behind_a_rule_that_stays_alone_counts(self):
+        text = "-" * 60 + "\n" + LOST
+        listener, shown, said = self.verdict(text)
+        self.assertEqual((listener.verdict, shown, said), ((200, "lost", 1, "host-b"), text, []))
+
+    def test_a_verdict_within_a_known_message_counts_and_is_shown(self):
+        text = transcript("aborted").split("[vm:")[0].replace("\nNOTE", LOST + "\nNOTE")
+        listener, shown, said = self.verdict(text)
+        self.assertEqual((listener.verdict, listener.failure.code, shown, said), ((200, "lost", 1, "host-b"), 75, text, []))
+
+    def test_nobody_reads_for_a_while(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, writer)
+        os.set_blocking(writer, False)
+        filled = 0
+        try:
+            while True:
+                filled += os.write(writer, b"." * 4096)
+        except BlockingIOError:
+            pass
+        os.set_blocking(writer, True)
+        output = lockstep_run_output.Output(writer, limit=100)
+        for number in range(10):
+            output.write(b"%d" % number * 100)
+        # One or two of the ten: the thread may have taken the first before the second came.
+        text = b""
+        with open(reader, "rb", buffering=0) as file:
+            while not text.endswith(b"in time\n"):
+                text += file.read(65536)
+        kept = 1 if b"1" * 100 not in text else 2
+        self.assertEqual(text[filled:], b"0" * 100 + b"1" * 100 * (kept - 1) +
+                         b"\nlockstep-run: %d00 bytes are missing here: nobody read them in time\n" % (10 - kept))
+
     def test_a_message_behind_a_line_without_end(self):
         self.assertEqual(self.shown("train: 50%", transcript("exited")),
                          "train: 50%\nlockstep-run: rank 1 ended first, with exit code 200\n")
@@ -185,8 +241,40 @@ class Stopping(ScriptedCase):
 
     def test_a_job_that_failed_is_ended_where_mpirun_hangs(self):
         running = self.run_scripts([[["child", ""], ["say", LOST], ["wait", "SIGTERM"]]], *TRAIN)
-        self.assertEqual((running.code, running.err), (200, LOST))
+        self.assertEqual((running.code, running.err), (200, LOST + NO_SIGNAL))
         self.assertTrue(self.gone((self.bin / "child").read_text()))
+
+    def test_stops_in_order_where_stderr_is_gone(self):
+        for name, make in (("pipe", os.pipe), ("terminal", os.openpty)):
+            with self.subTest(name):
+                reader, writer = make()
+                running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "saved\n"], ["print", "stopped\n"],
+                                       ["exit", 143]]], *TRAIN, stderr=writer)
+                os.close(writer)
+                while b"ready" not in os.read(reader, 100):
+                    pass
+                os.close(reader)
+                running.signal(signal.SIGTERM)
+                self.assertEqual((running.finish(), running.out), (143, "stopped\n"))
+                (self.bin / "call-0.json").unlink()
+
+    def test_a_refusal_keeps_its_code_where_stderr_is_gone(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        running = self.start([], "-n", "0", *TRAIN, stderr=writer)
+        os.close(writer)
+        self.assertEqual(running.finish(), 2)
+
+    def test_stops_in_order_where_nobody_reads_stderr(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        # More than all pipes on the way hold: the scripted mpirun waits for the signal only once lockstep-run has read it.
+        running = self.start([[["say", "x" * 1000000], ["wait", "SIGUSR1"], ["print", "stopped\n"], ["exit", 143]]], *TRAIN,
+                             stderr=writer)
+        os.close(writer)
+        self.wait_for_file(self.bin / "call-0.json")
+        running.signal(signal.SIGTERM)
+        self.assertEqual((running.finish(), running.out), (143, "stopped\n"))
 
     def test_ranks_that_sigusr1_kills_had_not_begun(self):
         killed = transcript("killed").replace("signal 9 (Killed)", "signal 10 (User defined signal 1)")
@@ -230,12 +318,21 @@ class Restarting(ScriptedCase):
     def test_replaces_another_resume(self):
         self.checkpoint(5)
         self.restart([self.KILLED, self.DONE], "--max-restarts", "1", train=("--resume", "other/run", "--quiet"))
-        self.assertEqual(self.call(1)[-5:], ["--out", "runs/a", "--quiet", "--resume", "auto"])
+        self.assertEqual(self.call(1)[-7:], ["--out", "runs/a", "--quiet", "--set", "checkpoint.resume_path=other/run",
+                                             "--resume", "auto"])
 
-    def test_begins_from_the_other_run_again_where_nothing_was_saved(self):
-        ran = self.restart([self.KILLED, self.DONE], "--max-restarts", "1", train=("--resume=other/run",))
-        self.assertEqual(self.call(1)[-1], "--resume=other/run")
-        self.assertIn("from other/run: there is no checkpoint in runs/a yet\n", ran.err)
+    def test_begins_where_it_first_began_while_nothing_was_saved(self):
+        for asked, config in ((("--resume=other/run",), ["--set", "checkpoint.resume_path=other/run"]),
+                              (("--resume", "never"), ["--set", "checkpoint.resume_automatic=false"]),
+                              (("--resume", "auto"), []), ((), [])):
+            with self.subTest(asked):
+                ran = self.restart([self.KILLED, self.KILLED, self.DONE], "--max-restarts", "2", train=asked)
+                for call in (1, 2):
+                    arguments = self.call(call)
+                    self.assertEqual(arguments[arguments.index("runs/a") + 1:], [*config, "--resume", "auto"])
+                self.assertIn("from where it first began: there is no checkpoint in runs/a yet\n", ran.err)
+                for call in range(3):
+                    (self.bin / f"call-{call}.json").unlink()
 
     def test_gives_up_with_the_last_code(self):
         hang = [["say", "lockstep: the job ends with exit code 201 (stuck: rank 0 on host-a)\n"], ["exit", 201]]

@@ -56,14 +56,15 @@ for action, argument in json.loads((here / "scripts.json").read_text())[number]:
 
 
 class Running:
-    """A process whose stderr is read while it runs."""
+    """A process whose stderr is read while it runs; not where it is a file that the caller gives."""
 
-    def __init__(self, command, environment=None, cwd=None):
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    def __init__(self, command, environment=None, cwd=None, stderr=subprocess.PIPE):
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
                                         env=environment, cwd=cwd)
         self.stdout, self.stderr = b"", b""
         self._changed = threading.Condition()
-        self._readers = [threading.Thread(target=self._read, args=(name,)) for name in ("stdout", "stderr")]
+        self._readers = [threading.Thread(target=self._read, args=(name,)) for name in ("stdout", "stderr")
+                         if getattr(self.process, name)]
         for reader in self._readers:
             reader.start()
 
@@ -95,8 +96,9 @@ class Running:
             raise AssertionError(f"does not end; stderr: {self.stderr.decode()}") from None
         for reader in self._readers:
             reader.join(PATIENCE_S)
-        self.process.stdout.close()
-        self.process.stderr.close()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream:
+                stream.close()
         self.out, self.err = self.stdout.decode(errors="replace"), self.stderr.decode(errors="replace")
         return self.process.returncode
 
@@ -113,6 +115,14 @@ class Case(unittest.TestCase):
         path = self.folder / "small.textproto"
         path.write_text(text)
         return str(path)
+
+    def wait_for_file(self, path):
+        waiting = threading.Event()
+        for _ in range(int(PATIENCE_S / 0.02)):
+            if path.exists():
+                return
+            waiting.wait(0.02)
+        raise AssertionError(f"{path} did not come")
 
     def gone(self, pid):
         """Whether process `pid` has ended, or does in time."""
@@ -139,13 +149,13 @@ class ScriptedCase(Case):
             (self.bin / name).write_text(text)
             (self.bin / name).chmod(0o755)
 
-    def start(self, scripts, *arguments, environment=None):
+    def start(self, scripts, *arguments, environment=None, stderr=subprocess.PIPE):
         (self.bin / "scripts.json").write_text(json.dumps(scripts))
         own = {name: value for name, value in os.environ.items()
                if not name.startswith(("LOCKSTEP_", "NCCL_", "OMP_", "OMPI_", "SLURM_", "LD_LIBRARY_PATH"))}
         own["PATH"] = f"{self.bin}:{os.environ['PATH']}"
         return Running([sys.executable, LAUNCHER, "--program", str(self.bin / "lockstep"), *arguments],
-                       {**own, **(environment or {})}, cwd=self.folder)
+                       {**own, **(environment or {})}, cwd=self.folder, stderr=stderr)
 
     def run_scripts(self, scripts, *arguments, environment=None):
         running = self.start(scripts, *arguments, environment=environment)
