@@ -70,6 +70,22 @@ void write_sync(const DataParallelPlan& plan, ProgramWriter& writer, Channel cha
   }
 }
 
+void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, int compute, int update) {
+  const int segments = static_cast<int>(plan.partition.segments.size());
+  if (plan.update_as_it_lands) {
+    for (int s = segments - 1; s >= 0; --s) {
+      writer.add_tied_uses(update, s);
+      writer.update(update, s, UpdateVerdict::none);
+    }
+    writer.norm(compute);
+    return;
+  }
+  for (int s = segments - 1; s >= 0; --s) writer.add_tied_uses(update, s);
+  writer.norm(compute);
+  for (int s = segments - 1; s >= 0; --s)
+    writer.update(update, s, plan.skip_nonfinite ? UpdateVerdict::scale_and_predicate : UpdateVerdict::scale);
+}
+
 }  // namespace
 
 Program compile_step(const DataParallelPlan& plan, int rank) {
@@ -112,18 +128,7 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
       }
     }
   }
-  if (plan.update_as_it_lands) {
-    for (int s = segments - 1; s >= 0; --s) {
-      writer.add_tied_uses(update, s);
-      writer.update(update, s, UpdateVerdict::none);
-    }
-    writer.norm(compute);
-  } else {
-    for (int s = segments - 1; s >= 0; --s) writer.add_tied_uses(update, s);
-    writer.norm(compute);
-    for (int s = segments - 1; s >= 0; --s)
-      writer.update(update, s, plan.skip_nonfinite ? UpdateVerdict::scale_and_predicate : UpdateVerdict::scale);
-  }
+  write_updates(plan, writer, compute, update);
   return std::move(writer.program);
 }
 

@@ -49,6 +49,7 @@ class Matching {
     if (!communicates(i.kind)) return;
     const int group = world_.group_id(rank, i);
     if (is_collective(i.kind)) {
+      check_channel_of_order(rank, index);
       auto& of_group = collectives_[group];
       for (int member : world_.members(rank, i)) of_group.try_emplace(member);
       of_group[rank].push_back(index);
@@ -63,6 +64,16 @@ class Matching {
     } else {
       for (const Operand& operand : i.operands) server_messages_.push_back({rank, index, &operand});
     }
+  }
+
+  void check_channel_of_order(int rank, int index) {
+    const Instruction& i = world_.instruction(rank, index);
+    const Group& channel = world_.program(rank).groups[static_cast<size_t>(i.group)];
+    if (i.ordered && !channel.shared_memory)
+      findings_.add(kMatching, rank, index,
+                    fmt::format("it is ordered, and group '{}' does not want shared memory, the channel that "
+                                "sums in that order",
+                                channel.name));
   }
 
   void check_channel(const Channel& channel, const Ends& ends) {

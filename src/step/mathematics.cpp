@@ -57,6 +57,17 @@ std::vector<Mathematics::HeldPart> Mathematics::held_in(int rank, const ByteRang
   return parts;
 }
 
+std::vector<Piece> Mathematics::read(const Place& at, const ByteRange& range, DType dtype) {
+  std::vector<Piece> pieces = memory(at.rank).read(range);
+  for (Piece& piece : pieces)
+    if (piece.dtype != dtype && piece.expression != Expressions::kNothing &&
+        piece.expression != Expressions::kOther)
+      piece.expression = expressions_.wrong(fmt::format(
+          "{} in elements of {}, read as {}", expressions_.text(piece.expression, at.iteration, 1),
+          lockstep::name_of(piece.dtype), lockstep::name_of(dtype)));
+  return pieces;
+}
+
 void Mathematics::enter_initial_contents() {
   for (int rank = 0; rank < world_.size(); ++rank) {
     const Program& program = world_.program(rank);
@@ -68,8 +79,8 @@ void Mathematics::enter_initial_contents() {
       if (held.empty()) continue;
       memory(rank).write(whole, Expressions::kOther, DType::float32);
       for (const HeldPart& part : held)
-        memory(rank).write(
-            whole, {{part.begin, part.end, expressions_.parameter(0), part.parameter, part.position, 4}});
+        memory(rank).write(whole, {{part.begin, part.end, expressions_.parameter(0), part.parameter,
+                                    part.position, DType::float32}});
     }
   }
 }
@@ -118,6 +129,11 @@ void Mathematics::load(const Place& at) {
 }
 
 void Mathematics::segment(const Place& at) {
+  check_what_segment_reads(at);
+  write_results(at);
+}
+
+void Mathematics::check_what_segment_reads(const Place& at) {
   const Instruction& i = instruction(at);
   std::map<Role, int> ordinals;
   for (const Operand& operand : i.operands) {
@@ -141,7 +157,11 @@ void Mathematics::segment(const Place& at) {
            fmt::format("it reads {} operands {}; other micro-batches or ranks read {}", count,
                        lockstep::name_of(role), known->second));
   }
-  ordinals.clear();
+}
+
+void Mathematics::write_results(const Place& at) {
+  const Instruction& i = instruction(at);
+  std::map<Role, int> ordinals;
   for (const Operand& operand : i.operands) {
     if (!writes(operand.access)) continue;
     const int ordinal = ordinals[operand.role]++;
@@ -251,7 +271,7 @@ void Mathematics::check_use_of_parameters(const Place& at) {
 
 void Mathematics::write_gradients(const Place& at, const Operand& operand) {
   const Instruction& i = instruction(at);
-  const int width = static_cast<int>(size_of(operand.dtype));
+  const int64_t width = size_of(operand.dtype);
   const int64_t begin = operand.position, end = begin + operand.range.size_bytes * 4 / width;
   std::vector<Piece> result;
   const auto contribute = [&](int64_t from, int64_t to, int parameter, int use, int64_t position) {
@@ -263,7 +283,7 @@ void Mathematics::write_gradients(const Place& at, const Operand& operand) {
                      Expressions::kNothing,
                      parameter,
                      position,
-                     width};
+                     operand.dtype};
     if (operand.access == Access::write) {
       result.push_back(part);
       result.back().expression = expressions_.chain(Expressions::kNothing, atom(at, use));
@@ -278,12 +298,14 @@ void Mathematics::write_gradients(const Place& at, const Operand& operand) {
                   0,
                   parameter,
                   part.position_at(part.begin + old.begin),
-                  width};
-      const bool fits = old.expression == Expressions::kNothing ||
-                        (old.parameter == parameter && old.position == piece.position && old.width == width);
-      piece.expression = fits ? expressions_.chain(old.expression, atom(at, use))
-                              : expressions_.wrong(fmt::format("gradient of {} accumulated onto {}",
-                                                               name_of(piece), name_of(old)));
+                  operand.dtype};
+      const bool fits =
+          old.expression == Expressions::kNothing ||
+          (old.parameter == parameter && old.position == piece.position && old.dtype == operand.dtype);
+      piece.expression =
+          fits ? expressions_.chain(old.expression, atom(at, use))
+               : expressions_.wrong(fmt::format("gradient of {} accumulated onto {} of {}", name_of(piece),
+                                                lockstep::name_of(old.dtype), name_of(old)));
       result.push_back(piece);
     }
   };
@@ -298,12 +320,11 @@ void Mathematics::write_gradients(const Place& at, const Operand& operand) {
 }
 
 void Mathematics::add_metrics(const Place& at, const Operand& operand) {
-  const int width = static_cast<int>(size_of(operand.dtype));
   std::vector<Piece> result;
   for (const Piece& old : read(at, operand)) {
     const int previous = operand.access == Access::write ? Expressions::kNothing : old.expression;
     result.push_back({old.begin, old.end, expressions_.chain(previous, atom(at, 0)), kMetricsParameter,
-                      old.begin * 4 / width, width});
+                      old.begin * 4 / size_of(operand.dtype), operand.dtype});
   }
   memory(at.rank).write(operand.range, result);
 }
@@ -329,7 +350,7 @@ Piece Mathematics::added(const Place& at, const Piece& a, const Piece& b) {
     piece.expression = Expressions::kNothing;
     return piece;
   }
-  const bool aligned = a.parameter == b.parameter && a.position == b.position && a.width == b.width;
+  const bool aligned = a.parameter == b.parameter && a.position == b.position && a.dtype == b.dtype;
   const auto &x = expressions_.node(a.expression), &y = expressions_.node(b.expression);
   if (aligned && expressions_.is_gradient_sum(a.expression) && expressions_.is_gradient_sum(b.expression)) {
     piece.expression = expressions_.sum(a.expression, b.expression);
@@ -364,13 +385,9 @@ void Mathematics::cast(const Place& at) {
   const int64_t from = size_of(source.dtype), to = size_of(destination.dtype);
   std::vector<Piece> result = read(at, source);
   for (Piece& piece : result) {
-    if (piece.expression != Expressions::kNothing && piece.expression != Expressions::kOther &&
-        piece.width != from)
-      piece.expression = expressions_.wrong(
-          fmt::format("elements of {} bytes, cast as {}", piece.width, lockstep::name_of(source.dtype)));
     piece.begin = piece.begin / from * to;
     piece.end = piece.end / from * to;
-    piece.width = static_cast<int>(to);
+    piece.dtype = destination.dtype;
   }
   memory(at.rank).write(destination.range, result);
 }

@@ -41,8 +41,11 @@ class Mathematics {
   const Instruction& instruction(const Place& at) const { return world_.instruction(at.rank, at.index); }
   const Program& program(const Place& at) const { return world_.program(at.rank); }
   SymbolicMemory& memory(int rank) { return memories_[static_cast<size_t>(rank)]; }
+  /// For an instruction that computes with what it reads, as numbers of that type: pieces of another one are
+  /// wrong. Those that only move bytes ask the memory.
+  std::vector<Piece> read(const Place& at, const ByteRange& range, DType dtype);
   std::vector<Piece> read(const Place& at, const Operand& operand) {
-    return memory(at.rank).read(operand.range);
+    return read(at, operand.range, operand.dtype);
   }
   Atom atom(const Place& at, int use) const {
     const Instruction& i = instruction(at);
@@ -54,6 +57,8 @@ class Mathematics {
   void enter_initial_contents();
   void load(const Place& at);
   void segment(const Place& at);
+  void check_what_segment_reads(const Place& at);
+  void write_results(const Place& at);
   void check_parameters(const Place& at, const Operand& operand);
   void check_use_of_parameters(const Place& at);
   void write_gradients(const Place& at, const Operand& operand);

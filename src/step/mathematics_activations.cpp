@@ -33,12 +33,9 @@ void Mathematics::check_activation(const Place& at, const Operand& operand, int 
     return wrong(fmt::format(
         "{} from byte {} on, then {}", node.text, first.position,
         pieces.size() > 1 ? expressions_.text(pieces[1].expression, at.iteration, 1) : "no more"));
-  if (first.width != static_cast<int>(size_of(operand.dtype)))
-    return wrong(fmt::format("{} in elements of {} bytes, read as {}", node.text, first.width,
-                             lockstep::name_of(operand.dtype)));
   if (first.position_at(first.end) != node.extent)
     return wrong(fmt::format("{}, {} of its {} bytes; expected all", node.text, first.end,
-                             node.extent * first.width / 4));
+                             node.extent * size_of(first.dtype) / 4));
   const bool wants_gradient = operand.role == Role::output_gradient;
   if (node.is_gradient) note_gradient_use(node.signature);
   if (operand.role != Role::stash && node.is_gradient != wants_gradient)

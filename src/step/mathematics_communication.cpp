@@ -16,7 +16,7 @@ const Operand& data_of(const Instruction& instruction) {
 }  // namespace
 
 void Mathematics::transfer(const Place& from, const Operand& send, const Place& to, const Operand& receive) {
-  memory(to.rank).write(receive.range, read(from, send));
+  memory(to.rank).write(receive.range, memory(from.rank).read(send.range));
 }
 
 void Mathematics::collective(const std::vector<Place>& members) {
@@ -108,7 +108,7 @@ void Mathematics::all_gather(const std::vector<Place>& members) {
 
 void Mathematics::broadcast(const std::vector<Place>& members) {
   const auto root = static_cast<size_t>(instruction(members.front()).root);
-  const auto pieces = read(members[root], data_of(instruction(members[root])));
+  const auto pieces = memory(members[root].rank).read(data_of(instruction(members[root])).range);
   for (size_t m = 0; m < members.size(); ++m)
     if (m != root) memory(members[m].rank).write(data_of(instruction(members[m])).range, pieces);
 }
@@ -180,7 +180,7 @@ void Mathematics::push(const Place& worker, const Operand& gradients, int server
     ByteRange bytes = gradients.range;
     bytes.offset += part.begin;
     bytes.size_bytes = part.end - part.begin;
-    for (const Piece& piece : memory(worker.rank).read(bytes)) {
+    for (const Piece& piece : read(worker, bytes, gradients.dtype)) {
       if (piece.expression == Expressions::kNothing) continue;
       const int64_t expected = part.position + piece.begin;
       const std::string& name = world_.parameters()[static_cast<size_t>(part.parameter)].name;
@@ -214,7 +214,7 @@ void Mathematics::pull(const Place& worker, const Operand& parameters, int serve
   std::vector<Piece> pieces;
   for (const HeldPart& part : held_in(server, owned->range))
     pieces.push_back({part.begin, part.end, expressions_.parameter(Expressions::kPulled), part.parameter,
-                      part.position, 4});
+                      part.position, DType::float32});
   memory(worker.rank).write(parameters.range, pieces);
 }
 

@@ -61,7 +61,7 @@ void Mathematics::update_parameters(const Place& at, const Operand& parameters, 
     ByteRange bytes = gradients.range;
     bytes.offset += part.begin / parameter_width * gradient_width;
     bytes.size_bytes = (part.end - part.begin) / parameter_width * gradient_width;
-    for (const Piece& piece : memory(at.rank).read(bytes)) {
+    for (const Piece& piece : read(at, bytes, gradients.dtype)) {
       if (piece.expression == Expressions::kNothing) continue;  // the data check's business
       const int64_t expected = part.position + piece.begin * 4 / gradient_width;
       if (!check_final(at, piece)) continue;
@@ -72,7 +72,7 @@ void Mathematics::update_parameters(const Place& at, const Operand& parameters, 
     bytes = parameters.range;
     bytes.offset += part.begin;
     bytes.size_bytes = part.end - part.begin;
-    std::vector<Piece> updated = memory(at.rank).read(bytes);
+    std::vector<Piece> updated = read(at, bytes, parameters.dtype);
     for (Piece& piece : updated) {
       const auto& node = expressions_.node(piece.expression);
       if (node.kind != Expressions::Kind::parameter || node.a != at.iteration)

@@ -14,7 +14,7 @@ std::vector<Piece> SymbolicMemory::read(const ByteRange& range) {
     if (!pieces.empty()) {
       Piece& last = pieces.back();
       if (last.expression == next.expression && last.parameter == next.parameter &&
-          last.width == next.width && last.position_at(next.begin) == next.position) {
+          last.dtype == next.dtype && last.position_at(next.begin) == next.position) {
         last.end = next.end;
         return;
       }
@@ -25,7 +25,7 @@ std::vector<Piece> SymbolicMemory::read(const ByteRange& range) {
       where.begin, where.end,
       [&](int64_t begin, int64_t end, Value& value) {
         append({begin - where.begin, end - where.begin, value.expression, value.parameter,
-                begin * 4 / value.width + value.shift, value.width});
+                begin * 4 / size_of(value.dtype) + value.shift, value.dtype});
       },
       [&](int64_t begin, int64_t end) { append({.begin = begin - where.begin, .end = end - where.begin}); });
   return pieces;
@@ -36,14 +36,14 @@ void SymbolicMemory::write(const ByteRange& range, const std::vector<Piece>& pie
   auto& region = regions_[static_cast<size_t>(where.index)];
   for (const Piece& piece : pieces) {
     const int64_t begin = where.begin + piece.begin;
-    region.assign(
-        begin, where.begin + piece.end,
-        Value{piece.expression, piece.parameter, piece.width, piece.position - begin * 4 / piece.width});
+    region.assign(begin, where.begin + piece.end,
+                  Value{piece.expression, piece.parameter, piece.dtype,
+                        piece.position - begin * 4 / size_of(piece.dtype)});
   }
 }
 
 void SymbolicMemory::write(const ByteRange& range, int expression, DType dtype) {
-  write(range, {{0, range.size_bytes, expression, Piece::kNoParameter, 0, static_cast<int>(size_of(dtype))}});
+  write(range, {{0, range.size_bytes, expression, Piece::kNoParameter, 0, dtype}});
 }
 
 }  // namespace lockstep

@@ -9,18 +9,18 @@
 
 namespace lockstep {
 
-/// A stretch of bytes that stand for consecutive bytes of one thing. Positions are counted as if elements had
-/// four bytes, whatever their width here, so that they survive casts: they are bytes of a float32 parameter,
-/// or of an activation.
+/// A stretch of bytes that stand for consecutive bytes of one thing, in elements of `dtype`. Positions are
+/// counted as if elements had four bytes, whatever their width here, so that they survive casts: they are
+/// bytes of a float32 parameter, or of an activation.
 struct Piece {
   int64_t begin = 0, end = 0;  ///< within the range it was read from, or will be written to
   int expression = Expressions::kNothing;
   int parameter = kNoParameter;
-  int64_t position = 0;  ///< of its first byte
-  int width = 4;         ///< bytes of an element
+  int64_t position = 0;          ///< of its first byte
+  DType dtype = DType::float32;  ///< as whoever wrote them made them
 
   static constexpr int kNoParameter = -1;
-  int64_t position_at(int64_t byte) const { return position + (byte - begin) * 4 / width; }
+  int64_t position_at(int64_t byte) const { return position + (byte - begin) * 4 / size_of(dtype); }
 };
 
 /// One rank's memory, holding expressions.
@@ -36,8 +36,9 @@ class SymbolicMemory {
 
  private:
   struct Value {
-    int expression, parameter, width;
-    int64_t shift;  ///< position = address * 4 / width + shift, so that splitting changes nothing
+    int expression, parameter;
+    DType dtype;
+    int64_t shift;  ///< position = address * 4 / size_of(dtype) + shift, so that splitting changes nothing
   };
   const Program& program_;
   std::vector<RangeMap<Value>> regions_;

@@ -202,6 +202,25 @@ std::vector<Mutant> with_each(const Programs& programs, const std::string& what,
   return mutants;
 }
 
+std::vector<Mutant> with_each_collective(const Programs& programs, InstructionKind kind,
+                                         const std::string& what,
+                                         const std::function<bool(Instruction&)>& change) {
+  std::vector<Mutant> mutants;
+  const auto is_one = [kind](const Instruction& i) { return i.kind == kind; };
+  const auto& first = programs[0].instructions;
+  for (int number = 0; number < std::count_if(first.begin(), first.end(), is_one); ++number) {
+    Mutant mutant{fmt::format("{} {} of all ranks {}", name_of(kind), number, what), programs};
+    bool changed = false;
+    for (Program& program : mutant.programs) {
+      int left = number;
+      for (Instruction& i : program.instructions)
+        if (is_one(i) && left-- == 0) changed = change(i) || changed;
+    }
+    if (changed) mutants.push_back(std::move(mutant));
+  }
+  return mutants;
+}
+
 std::vector<Mutant> with_each_operand(
     const Programs& programs, const std::string& what,
     const std::function<bool(const Program&, const Instruction&, Operand&)>& change) {

@@ -32,7 +32,12 @@ std::vector<Mutant> with_sends_before_receives(const Programs& programs);
 /// `change` applied to each instruction in turn, wherever it returns true (that it changed something).
 std::vector<Mutant> with_each(const Programs& programs, const std::string& what,
                               const std::function<bool(const Program&, Instruction&)>& change);
-/// Likewise for each operand.
+/// `change` applied to the same collective on all ranks together: the first of its kind on each, then the
+/// second, and so on. A mutant wherever it returns true for one of them.
+std::vector<Mutant> with_each_collective(const Programs& programs, InstructionKind kind,
+                                         const std::string& what,
+                                         const std::function<bool(Instruction&)>& change);
+/// As with_each, for each operand.
 std::vector<Mutant> with_each_operand(
     const Programs& programs, const std::string& what,
     const std::function<bool(const Program&, const Instruction&, Operand&)>& change);

@@ -270,7 +270,8 @@ TEST(Gradients, OfEveryUseOfAnActivationGoOn) {
 
 TEST(Activations, AreReadInTheTypeInWhichTheyWereWritten) {
   EXPECT_THAT(findings(edited("dp2_fp16", 0, "reads input:act.0~float16", "reads input:act.0")),
-              HasSubstr("and is output 0 of segment 0 in elements of 2 bytes, read as float32"));
+              HasSubstr("and is output 0 of segment 0 of leaf 0, micro-batch 0 within it in elements "
+                        "of float16, read as float32"));
 }
 
 TEST(Activations, AreAsManyForEveryMicroBatch) {
