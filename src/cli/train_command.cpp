@@ -26,18 +26,25 @@ struct TrainArguments {
 RunConfig load(const TrainArguments& arguments) {
   for (const auto& text : arguments.failpoints) parse_failpoint(text);
   auto overrides = arguments.config.all_overrides();
-  if (arguments.resume == "auto")
-    overrides.push_back("checkpoint.resume_automatic=true");
-  else if (arguments.resume == "never")
+  const bool automatic = arguments.resume == "auto";
+  if (arguments.resume == "never")
     overrides.push_back("checkpoint.resume_automatic=false");
-  else if (!arguments.resume.empty())
+  else if (!automatic && !arguments.resume.empty())
     overrides.push_back("checkpoint.resume_path=" + arguments.resume);
   if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
-  if (arguments.resume == "auto" && arguments.output_directory.empty())
+  if (automatic && arguments.output_directory.empty())
     throw ConfigError("--resume auto goes on from the checkpoints of --out, which is missing");
   if (arguments.device == "cuda")
     throw DeviceError(
         "--device cuda: this build of lockstep has no CUDA backend; use --device cpu, or leave it out");
+  RunConfig config = load_run_config(arguments.config.path, overrides);
+  if (!automatic) return config;
+  // A config that begins from another run's checkpoint does so where --out has none yet.
+  if (config.checkpoint.resume == ResumePolicy::path) {
+    config.checkpoint.resume = ResumePolicy::automatic;
+    return config;
+  }
+  overrides.push_back("checkpoint.resume_automatic=true");
   return load_run_config(arguments.config.path, overrides);
 }
 
@@ -83,8 +90,8 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
   command
       .add_option(
           "--resume", arguments->resume,
-          "auto: from the newest complete checkpoint of --out, where there is one; never; or the path of a "
-          "checkpoint or run. Left out: what the config says")
+          "auto: from the newest complete checkpoint of --out, or else from the config's resume_path, where there is "
+          "one; never; or the path of a checkpoint or run. Left out: what the config says")
       ->type_name("auto|never|PATH")
       ->check(not_empty);
   command.add_flag("--allow-config-change", arguments->allow_config_change,

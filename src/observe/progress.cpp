@@ -1,5 +1,6 @@
 #include "observe/progress.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -19,6 +20,9 @@ constexpr std::chrono::milliseconds kPlainInterval{5000};
 constexpr double kRateMemorySeconds = 15;
 
 void write_to_stderr(std::string_view text) {
+  // A terminal that somebody has stopped takes nothing; the work goes on without the line.
+  pollfd writable{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&writable, 1, 0) != 1 || (writable.revents & POLLOUT) == 0) return;
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
     if (written <= 0) return;  // nobody reads it: no reason to stop the work

@@ -25,8 +25,8 @@ class ReplicaComparison {
   bool all_equal(Communicator& world);
   /// COLLECTIVE: the lines that tell where the replicas differed at the last hash(): the ranks that do not
   /// hold what most hold (where no more than half agree, all that differ), how many tensors, and of the first
-  /// tensor the first element with both values. The same text on all ranks. REQUIRES: hash() was called on
-  /// all ranks, and they differ.
+  /// tensor the first element with both values; "" where no tensor differs. The same text on all ranks.
+  /// REQUIRES: hash() was called on all ranks.
   std::string locate(Communicator& world) const;
 
  private:

@@ -12,14 +12,16 @@ struct PhaseText {
 
 PhaseText text_of(Phase phase) {
   switch (phase) {
+    case Phase::outside:
+      return {Activity::idle, "its caller's own work"};
     case Phase::start:
       return {Activity::input, "the start"};
     case Phase::prepare:
       return {Activity::input, "the preparation of programs and data"};
-    case Phase::agree:
-      return {Activity::waiting, "the comparison of the ranks' jobs"};
+    case Phase::meet:
+      return {Activity::waiting, "a meeting of all ranks"};
     case Phase::restore:
-      return {Activity::input, "the restoring of a checkpoint"};
+      return {Activity::storage, "the restoring of a checkpoint"};
     case Phase::between_steps:
       return {Activity::compute, "the work between two steps"};
     case Phase::locate:
@@ -27,9 +29,7 @@ PhaseText text_of(Phase phase) {
     case Phase::settle:
       return {Activity::waiting, "the wait for a checkpoint"};
     case Phase::report:
-      return {Activity::waiting, "the report at the end"};
-    case Phase::finish:
-      return {Activity::waiting, "the end of the job"};
+      return {Activity::compute, "the report at the end"};
   }
   return {Activity::idle, "an unknown place"};
 }

@@ -8,7 +8,7 @@
 namespace lockstep {
 
 /// What a rank does outside its programs.
-enum class Phase { start, prepare, agree, restore, between_steps, locate, settle, report, finish };
+enum class Phase { outside, start, prepare, meet, restore, between_steps, locate, settle, report };
 
 /// `progress` may be null.
 void enter_phase(Progress* progress, Phase phase);

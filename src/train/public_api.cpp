@@ -1,6 +1,7 @@
 #include "base/hash.h"
 #include "lockstep/train.h"
 #include "train/session.h"
+#include "train/stop_request.h"
 #include "train/world.h"
 
 namespace lockstep {
@@ -12,6 +13,7 @@ class WorldJob : public Job {
 
   int rank() const override { return world_.rank(); }
   int world_size() const override { return world_.size(); }
+  bool stopped() const { return stopped_; }
 
   TrainingSummary train(const ModelSpec& model, const std::string& config,
                         const TrainingOptions& options) override {
@@ -23,6 +25,7 @@ class WorldJob : public Job {
     };
     session.output_directory = options.output_directory;
     session.quiet = options.quiet;
+    session.stop_requested = stop_requested;
     if (options.on_step)
       session.on_step = [&](const StepRecord& record) {
         options.on_step({.step = record.step,
@@ -30,18 +33,21 @@ class WorldJob : public Job {
                          .learning_rate = record.learning_rate,
                          .gradient_norm = record.gradient_norm});
       };
-    const RunReport report = train_session(world_, session).report;
+    const auto [report, stopped] = train_session(world_, session);
+    stopped_ = stopped_ || stopped;
     return {.steps = report.steps,
             .epochs = report.epochs,
             .train_loss = report.train_loss.value_or(0),
             .eval_loss = report.eval_loss,
             .eval_accuracy = report.eval_accuracy,
             .samples_per_second = report.samples_per_second.value_or(0),
-            .parameters_hash = to_hex(report.params_hash)};
+            .parameters_hash = to_hex(report.params_hash),
+            .stopped = stopped};
   }
 
  private:
   World& world_;
+  bool stopped_ = false;
 };
 
 }  // namespace
@@ -50,7 +56,7 @@ int run_job(const std::function<void(Job&)>& body) {
   return run_in_world([&](World& world) {
     WorldJob job(world);
     body(job);
-    return static_cast<int>(ExitCode::done);
+    return static_cast<int>(job.stopped() ? stop_exit_code() : ExitCode::done);
   });
 }
 

@@ -54,10 +54,8 @@ RunOutput::~RunOutput() {
   if (progress_) set_before_log({});
 }
 
-DirectoryLock::DirectoryLock(const std::string& directory) {
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) throw IoError(fmt::format("cannot make the folder {}: {}", directory, error.message()));
+DirectoryLock::DirectoryLock(const std::string& directory, FileSystem& files) {
+  files.make_directory(directory);
   // The folder itself is locked, so that no file is left behind.
   descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ < 0) throw IoError(fmt::format("cannot open the folder {}: {}", directory, std::strerror(errno)));
@@ -115,6 +113,9 @@ void RunOutput::open(int64_t first_step) {
     write_file(directory / kConfigFile, config.effective_text);
     if (config.checkpoint.resume != ResumePolicy::never) resumed_at_ = first_step;
     metrics_ = std::make_unique<MetricsWriter>((directory / kMetricsFile).string(), resumed_at_);
+    if (resumed_at_)
+      for (const auto& row : read_metrics((directory / kMetricsFile).string()))
+        evaluated_then_ = evaluated_then_ || (row.step() == first_step && row.has("eval_loss"));
     if (const auto& dropped = metrics_->dropped(); dropped.later + dropped.damaged > 0)
       log_warning(fmt::format("{}: dropped {} lines of steps behind step {} and {} damaged ones", kMetricsFile,
                           dropped.later, first_step, dropped.damaged));
@@ -159,7 +160,7 @@ void RunOutput::step(const StepRecord& record) {
 void RunOutput::evaluation(const EvaluationRecord& record) {
   const bool classifier = is_classifier(worker_.compiled().graph());
   // What was evaluated before the run was stopped was written then.
-  if (metrics_ && !record.again) {
+  if (metrics_ && !(record.step == resumed_at_ && evaluated_then_)) {
     std::vector<NamedMetric> metrics = {{"eval_loss", record.loss}, {"eval_ms", record.milliseconds}};
     if (classifier) metrics.emplace_back("eval_accuracy", record.accuracy);
     metrics_->write(record.step, metrics);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/file_system.h"
 #include "observe/metrics_writer.h"
 #include "observe/progress.h"
 #include "train/trainer.h"
@@ -19,7 +20,8 @@ struct RunOutputOptions {
 class DirectoryLock {
  public:
   /// Throws ConfigError where another process holds it, IoError where the folder cannot be made or locked.
-  explicit DirectoryLock(const std::string& directory);
+  /// A folder that it makes is durable: checkpoints below it shall survive a power failure.
+  explicit DirectoryLock(const std::string& directory, FileSystem& files = posix_file_system());
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
@@ -62,6 +64,7 @@ class RunOutput {
   std::optional<ProgressLine> progress_;
   std::unique_ptr<MetricsWriter> metrics_;
   std::optional<int64_t> resumed_at_;
+  bool evaluated_then_ = false;   // metrics hold an evaluation of that step
 };
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "train/agreement.h"
 #include "train/failpoints.h"
+#include "train/position.h"
 #include "train/run_output.h"
 #include "train/run_recorder.h"
 #include "train/shared_directory.h"
@@ -50,84 +51,140 @@ void on_first_rank(World& world, const std::function<void()>& action) {
   });
 }
 
+/// One training of this rank, and everything that belongs to it.
+class Session {
+ public:
+  Session(World& world, const SessionOptions& options) : world_(world), options_(options), first_(world.rank() == 0) {}
+
+  SessionResult run();
+  void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
+
+ private:
+  void make_worker();
+  TrainerEvents events();
+  void make_trainer();
+  void prepare();
+
+  World& world_;
+  const SessionOptions& options_;
+  bool first_;
+  std::unique_ptr<DirectoryLock> lock_;
+  std::unique_ptr<Failpoints> failpoints_;
+  std::unique_ptr<FileSystem> failing_files_;
+  std::unique_ptr<Worker> worker_;
+  std::optional<WatchedWorker> watched_;
+  std::optional<RunOutput> output_;
+  std::optional<RunRecorder> recorder_;
+  std::optional<TraceWriter> trace_;
+  std::optional<Trainer> trainer_;
+};
+
+void Session::make_worker() {
+  WorkerOptions worker_options;
+  if (!options_.failpoints.empty())
+    worker_options.before_instruction = [this](const Worker& worker, const Program& program, int instruction) {
+      const int64_t step = trainer_->next_step() + (program.name == "step" ? 1 : 0);
+      if (failpoints_) failpoints_->before_instruction(program, instruction, step, worker.memory());
+    };
+  worker_ = start_worker(world_, [this] {
+    RunConfig config = options_.load_config();
+    failpoints_ = Failpoints::parse(options_.failpoints, world_.rank(), world_.size());
+    // Only rank 0 writes there, and on other hosts the folder may be another one.
+    if (first_) lock_ = RunOutput::claim_directory(options_.output_directory, config);
+    return config;
+  }, {{"--out", options_.output_directory.empty() ? "not given" : "given"},
+      {"--stop-after", std::to_string(options_.stop_after)},
+      {"--failpoint", options_.failpoints.empty() ? "not given" : join(options_.failpoints, " ")}}, worker_options);
+  watched_.emplace(world_, *worker_);
+  const std::string& out = options_.output_directory;
+  world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
+  // Containers of one host may have folders of their own.
+  if (!out.empty() && world_.size() > 1) check_shared_directory(world_.communicator(), out, world_.host());
+}
+
+TrainerEvents Session::events() {
+  TrainerEvents events;
+  events.on_step = [this](const StepRecord& record) {
+    recorder_->add(record);
+    if (trace_) trace_->add(record, *worker_);
+    if (first_) output_->step(record);
+    if (options_.on_step) options_.on_step(record);
+  };
+  events.on_evaluation = [this](const EvaluationRecord& record) {
+    if (trace_) trace_->add(record);
+    if (first_) output_->evaluation(record);
+  };
+  events.before_checkpoint = [this](int64_t) { output_->before_checkpoint(); };
+  events.on_checkpoint = [this](int64_t step, const std::string& path) {
+    if (first_) output_->checkpoint(step, path);
+  };
+  events.on_message = [this](const std::string& text) {
+    if (first_) output_->message(text);
+  };
+  return events;
+}
+
+void Session::make_trainer() {
+  if (failpoints_) failing_files_ = failpoints_->wrap(posix_file_system());
+  const bool watched = worker_->compiled().config().watchdog.enabled;
+  trainer_.emplace(*worker_, world_.communicator(), events(),
+                   TrainerRunOptions{.output_directory = options_.output_directory,
+                                     .stop_requested = options_.stop_requested,
+                                     .stop_after = options_.stop_after,
+                                     .progress = watched ? &world_.control().progress() : nullptr,
+                                     .mailbox = &world_.control().mailbox(),
+                                     .files = failing_files_ ? failing_files_.get() : &posix_file_system()});
+}
+
+void Session::prepare() {
+  if (first_) output_->show_start();
+  if (!options_.failpoints.empty())
+    on_all_ranks(world_, [this] {
+      if (failpoints_) failpoints_->check(worker_->programs().step);
+    });
+  trainer_->prepare();
+  if (options_.stop_after > 0 && trainer_->next_step() >= options_.stop_after)
+    throw CollectiveError(
+        fmt::format("--stop-after {}: the run has {} steps already", options_.stop_after, trainer_->next_step()), ExitCode::usage);
+  on_first_rank(world_, [this] { output_->open(trainer_->next_step()); });
+  if (!options_.trace_directory.empty()) trace_.emplace(options_.trace_directory, world_.rank());
+  if (failpoints_) failpoints_->at_start();
+}
+
+SessionResult Session::run() {
+  make_worker();
+  enter(Phase::prepare);
+  output_.emplace(RunOutputOptions{.directory = options_.output_directory, .quiet = options_.quiet}, *worker_);
+  recorder_.emplace(*worker_);
+  make_trainer();
+  prepare();
+  recorder_->set_startup_ms(process_age_ms());
+  const TrainingOutcome outcome = trainer_->run();
+  enter(Phase::report);
+  if (first_) output_->finish();
+  return {.report = recorder_->report(world_.communicator(), outcome), .stopped = outcome.stopped};
+}
+
 }  // namespace
 
 SessionResult train_session(World& world, const SessionOptions& options) {
-  const bool first = world.rank() == 0;
-  std::unique_ptr<DirectoryLock> lock;
-  std::unique_ptr<Failpoints> failpoints;
-  Trainer* running = nullptr;
-  WorkerOptions worker_options;
-  if (!options.failpoints.empty())
-    worker_options.before_instruction = [&](const Worker& worker, const Program& program, int instruction) {
-      const int64_t step = running->next_step() + (program.name == "step" ? 1 : 0);
-      if (failpoints) failpoints->before_instruction(program, instruction, step, worker.memory());
-    };
-  const auto worker = start_worker(world, [&] {
-    RunConfig config = options.load_config();
-    failpoints = Failpoints::parse(options.failpoints, world.rank(), world.size());
-    // Only rank 0 writes there, and on other hosts the folder may be another one.
-    if (first) lock = RunOutput::claim_directory(options.output_directory, config);
-    return config;
-  }, {{"--out", options.output_directory.empty() ? "not given" : "given"},
-      {"--stop-after", std::to_string(options.stop_after)},
-      {"--failpoint", options.failpoints.empty() ? "not given" : join(options.failpoints, " ")}}, worker_options);
-  const WatchedWorker watched(world, *worker);
-  if (!options.output_directory.empty()) {
-    if (!world.one_host()) check_shared_directory(world.communicator(), options.output_directory, world.host());
-    world.control().set_crash_directory(options.output_directory + "/crash");
+  Session session(world, options);
+  SessionResult result;
+  try {
+    result = session.run();
+  } catch (const CollectiveError&) {
+    // All ranks unwind alike, and wait for the save that is under way.
+    session.enter(Phase::settle);
+    throw;
+  } catch (const std::exception& error) {
+    // What is unwound here would wait for a disk while the others wait for this rank.
+    if (world.size() > 1) world.fail(error);
+    session.enter(Phase::settle);
+    throw;
   }
-
-  RunOutput output({.directory = options.output_directory, .quiet = options.quiet}, *worker);
-  RunRecorder recorder(*worker);
-  std::optional<TraceWriter> trace;
-  TrainerEvents events;
-  events.on_step = [&](const StepRecord& record) {
-    recorder.add(record);
-    if (trace) trace->add(record, *worker);
-    if (first) output.step(record);
-    if (options.on_step) options.on_step(record);
-  };
-  events.on_evaluation = [&](const EvaluationRecord& record) {
-    if (trace) trace->add(record);
-    if (first) output.evaluation(record);
-  };
-  events.before_checkpoint = [&](int64_t) { output.before_checkpoint(); };
-  events.on_checkpoint = [&](int64_t step, const std::string& path) {
-    if (first) output.checkpoint(step, path);
-  };
-  events.on_message = [&](const std::string& text) {
-    if (first) output.message(text);
-  };
-
-  std::unique_ptr<FileSystem> failing_files;
-  if (failpoints) failing_files = failpoints->wrap(posix_file_system());
-  TrainerRunOptions run_options{
-      .output_directory = options.output_directory, .stop_requested = [&] {
-        // Asked before each step; a step takes part in the stop that follows it.
-        return (options.stop_after > 0 && running->next_step() + 1 >= options.stop_after) ||
-               (options.stop_requested && options.stop_requested());
-      },
-      .progress = worker->compiled().config().watchdog.enabled ? &world.control().progress() : nullptr,
-      .mailbox = &world.control().mailbox(),
-      .files = failing_files ? failing_files.get() : &posix_file_system()};
-  Trainer trainer(*worker, world.communicator(), std::move(events), std::move(run_options));
-  running = &trainer;
-  if (first) output.show_start();
-  if (!options.failpoints.empty()) on_all_ranks(world, [&] { if (failpoints) failpoints->check(worker->programs().step); });
-  trainer.prepare();
-  if (options.stop_after > 0 && trainer.next_step() >= options.stop_after)
-    throw CollectiveError(
-        fmt::format("--stop-after {}: the run has {} steps already", options.stop_after, trainer.next_step()),
-        ExitCode::usage);
-  on_first_rank(world, [&] { output.open(trainer.next_step()); });
-  if (!options.trace_directory.empty()) trace.emplace(options.trace_directory, world.rank());
-
-  if (failpoints) failpoints->at_start();
-  recorder.set_startup_ms(process_age_ms());
-  const TrainingOutcome outcome = trainer.run();
-  if (first) output.finish();
-  return {.report = recorder.report(world.communicator(), outcome), .stopped = outcome.stopped};
+  // From here on the time is the caller's.
+  session.enter(Phase::outside);
+  return result;
 }
 
 }  // namespace lockstep

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 #include "train/initialize.h"
@@ -16,6 +18,18 @@
 #include "train/position.h"
 
 namespace lockstep {
+namespace {
+
+/// With ranks that have just made the same step.
+constexpr std::chrono::minutes kPatience{5};
+
+/// Every rank computes these from the reduced gradients by itself. NaNs of any bits are the same NaN.
+uint64_t hash_of_norm(const Verdict& verdict) {
+  const double values[] = {verdict.finite, std::isfinite(verdict.gradient_norm) ? verdict.gradient_norm : 0.0};
+  return hash64(values, sizeof values);
+}
+
+}  // namespace
 
 Trainer::Trainer(Worker& worker, Communicator& world, TrainerEvents events, TrainerRunOptions options)
     : worker_(worker),
@@ -39,8 +53,9 @@ void Trainer::prepare() {
   if (config_.checkpoint.resume != ResumePolicy::never) {
     enter_phase(options_.progress, Phase::restore);
     resume();
-    if (options_.progress != nullptr) options_.progress->set_step(step_);
+    enter_phase(options_.progress, Phase::prepare);
   }
+  if (options_.progress != nullptr) options_.progress->set_step(step_);
   outcome_.first_step = step_;
   saved_step_ = step_ > 0 ? step_ : -1;
   if (step_ < worker_.total_steps()) worker_.start_reading(static_cast<uint64_t>(step_));
@@ -53,6 +68,9 @@ void Trainer::resume() {
   } else if (!options_.output_directory.empty()) {
     restored = checkpoints_.restore_newest(world_);
   }
+  // A run that began from another's checkpoint, and was lost before its own first one.
+  if (!restored && !config_.checkpoint.resume_path.empty())
+    restored = checkpoints_.restore(world_, config_.checkpoint.resume_path);
   if (!restored) return;
   step_ = restored->step;
   pending_evaluation_ = restored->progress.pending_evaluation;
@@ -93,45 +111,53 @@ StepInputs Trainer::inputs_of(int64_t step) const {
   inputs.constants.step = static_cast<uint64_t>(step);
   inputs.constants.seed = config_.trainer.seed;
   inputs.constants.learning_rate = learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
-  inputs.constants.beta1_power = std::pow(config_.optimizer.beta1, static_cast<double>(step + 1));
-  inputs.constants.beta2_power = std::pow(config_.optimizer.beta2, static_cast<double>(step + 1));
-  inputs.stop_requested = save_failure_ != nullptr || (options_.stop_requested && options_.stop_requested()) ? 1 : 0;
+  // Moments know nothing of steps that were skipped.
+  const auto updates = static_cast<double>(step + 1 - skipped_steps_);
+  inputs.constants.beta1_power = std::pow(config_.optimizer.beta1, updates);
+  inputs.constants.beta2_power = std::pow(config_.optimizer.beta2, updates);
+  const bool stops = save_failure_ != nullptr || (options_.stop_requested && options_.stop_requested()) ||
+                     (options_.stop_after > 0 && step + 1 >= options_.stop_after);
+  inputs.stop_requested = stops ? 1 : 0;
   return inputs;
 }
 
 void Trainer::train_one_step() {
   StepInputs inputs = inputs_of(step_);
-  if (comparison_is_due()) inputs.state_hash = replicas_.hash();
+  const bool compared = comparison_is_due();
+  if (compares_replicas()) inputs.state_hash = agreement_hash(compared);
   const double waited_before = worker_.data_wait_ms();
   worker_.run_step(inputs);
   enter_phase(options_.progress, Phase::between_steps);
-  const Verdict& verdict = worker_.verdict();
+  // A copy: what is not finite makes the step run again.
+  const Verdict verdict = worker_.verdict();
   if (verdict.replicas_differ != 0) report_divergence();
-  if (inputs.state_hash != 0) equal_step_ = step_;
-  const bool skipped = verdict.finite == 0 && config_.trainer.nonfinite != NonFinitePolicy::ignore;
-  if (skipped) handle_nonfinite(inputs);
+  if (compared) equal_step_ = step_;
+  norm_hash_ = hash_of_norm(verdict);
+  last_norm_ = verdict.gradient_norm;
+  StepRecord record{.data_wait_ms = worker_.data_wait_ms() - waited_before};
+  record.skipped = verdict.finite == 0 && config_.trainer.nonfinite != NonFinitePolicy::ignore;
+  if (record.skipped) handle_nonfinite(inputs, verdict);
   ++step_;
   if (options_.progress != nullptr) options_.progress->set_step(step_);
-  auto spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
-  suspicious_ = spike.has_value();
-  if (spike && world_.rank() == 0) log_warning(spike->message);
+  record.spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
+  suspicious_ = record.spike.has_value();
+  if (record.spike && world_.rank() == 0) log_warning(record.spike->message);
   stop_ = verdict.stop_requested > 0;
   outcome_.train_loss = verdict.mean_loss();
+  tell_step(inputs, verdict, std::move(record));
+}
+
+void Trainer::tell_step(const StepInputs& inputs, const Verdict& verdict, StepRecord record) {
   const auto complete = Clock::now();
-  const double step_ms = milliseconds_between(std::exchange(step_began_, complete), complete);
-  if (!events_.on_step) return;
-  const IterationTimes times = worker_.step_times();
-  events_.on_step({.step = step_,
-                   .loss = verdict.mean_loss(),
-                   .learning_rate = inputs.constants.learning_rate,
-                   .gradient_norm = verdict.gradient_norm,
-                   .correct = verdict.correct,
-                   .count = verdict.count,
-                   .step_ms = step_ms,
-                   .exposed_communication_ms = times.exposed_communication_ms.value_or(0),
-                   .data_wait_ms = worker_.data_wait_ms() - waited_before,
-                   .skipped = skipped,
-                   .spike = std::move(spike)});
+  record.step = step_;
+  record.loss = verdict.mean_loss();
+  record.learning_rate = inputs.constants.learning_rate;
+  record.gradient_norm = verdict.gradient_norm;
+  record.correct = verdict.correct;
+  record.count = verdict.count;
+  record.step_ms = milliseconds_between(std::exchange(step_began_, complete), complete);
+  record.exposed_communication_ms = worker_.step_times().exposed_communication_ms.value_or(0);
+  if (events_.on_step) events_.on_step(record);
 }
 
 bool Trainer::comparison_is_due() const {
@@ -140,25 +166,50 @@ bool Trainer::comparison_is_due() const {
          (equal_step_ < 0 || suspicious_ || step_ % config_.trainer.check_every_steps == 0);
 }
 
+uint64_t Trainer::agreement_hash(bool with_replica) {
+  if (with_replica) hashed_step_ = step_;
+  return std::max<uint64_t>(1, hash_combine(norm_hash_, with_replica ? replicas_.hash() : 0));
+}
+
 void Trainer::require_equal_replicas() {
   if (!compares_replicas() || equal_step_ == step_) return;
+  hashed_step_ = step_;
   if (!replicas_.all_equal(world_)) report_divergence();
   equal_step_ = step_;
 }
 
-void Trainer::report_divergence() {
-  std::string message = step_ == 0 ? "the replicas differ before the first step" : fmt::format("the replicas differ after step {}", step_);
-  if (equal_step_ >= 0) message += fmt::format("; they were equal after step {}", equal_step_);
-  throw CollectiveError(fmt::format("{}\n  {}\nGo on from the last checkpoint, which was compared before it was written: --resume auto.",
-                                    message, replicas_.locate(world_)),
-                        ExitCode::internal);
+void Trainer::require_equal_norms() {
+  if (!compares_replicas()) return;
+  StepInputs again = inputs_of(step_);
+  again.state_hash = agreement_hash(true);
+  worker_.replay_step(again, {});
+  if (worker_.verdict().replicas_differ != 0) report_divergence();
+  equal_step_ = step_;
 }
 
-void Trainer::handle_nonfinite(const StepInputs& inputs) {
-  const Verdict verdict = worker_.verdict();
+void Trainer::report_divergence() {
+  enter_phase(options_.progress, Phase::locate);
+  std::string message = step_ == 0 ? "the replicas differ before the first step" : fmt::format("the replicas differ after step {}", step_);
+  if (equal_step_ >= 0) message += fmt::format("; they were equal after step {}", equal_step_);
+  // What was hashed before the update tells more, but only where all did so.
+  const auto hashed = gather_texts(world_, hashed_step_ == step_ ? "1" : "0", kPatience);
+  if (std::any_of(hashed.begin(), hashed.end(), [](const auto& one) { return one == "0"; })) replicas_.hash();
+  std::string what = replicas_.locate(world_);
+  if (what.empty()) {
+    const auto norms = gather_texts(world_, exact(last_norm_), kPatience);
+    what = fmt::format("their tensors are equal by now, but not the norms of the last reduced gradients: {}, by rank\nThe memory "
+                       "or a processor of one of their hosts is suspect.", join(norms, ", "));
+  }
+  const char* advice = saved_step_ >= 0 ? "\nGo on from the last checkpoint, which was compared before it was written: --resume auto."
+                                        : "\nThere is no checkpoint yet: start anew, without that host.";
+  throw CollectiveError(fmt::format("{}\n  {}{}", message, what, advice), ExitCode::internal);
+}
+
+void Trainer::handle_nonfinite(const StepInputs& inputs, const Verdict& verdict) {
   // The damage of one rank's memory is no fault of the model's.
-  require_equal_replicas();
+  require_equal_norms();
   if (config_.trainer.nonfinite == NonFinitePolicy::skip) return skip_step(verdict);
+  enter_phase(options_.progress, Phase::locate);
   std::string message = fmt::format("step {}: loss {} and gradient norm {} are not both finite; parameters are as before this step",
                                     step_ + 1, verdict.mean_loss(), verdict.gradient_norm);
   if (config_.trainer.nonfinite == NonFinitePolicy::locate)
@@ -184,7 +235,6 @@ void Trainer::skip_step(const Verdict& verdict) {
 void Trainer::evaluate() {
   const auto begin = Clock::now();
   // Whoever asked to stop waits for the checkpoint, not for the evaluation: that is made up for when the run goes on.
-  const bool again = step_ == outcome_.first_step && step_ > 0 && !pending_evaluation_;
   Verdict verdict;
   verdict.stop_requested = stop_ ? 1 : 0;
   if (!stop_) verdict = worker_.evaluate(options_.stop_requested);
@@ -195,8 +245,7 @@ void Trainer::evaluate() {
   EvaluationRecord record{.step = step_,
                           .loss = verdict.mean_loss(),
                           .accuracy = verdict.count > 0 ? verdict.correct / verdict.count : 0,
-                          .milliseconds = milliseconds_between(begin, Clock::now()),
-                          .again = again};
+                          .milliseconds = milliseconds_between(begin, Clock::now())};
   outcome_.evaluation = record;
   if (events_.on_evaluation) events_.on_evaluation(record);
   step_began_ = Clock::now();

@@ -34,7 +34,6 @@ struct EvaluationRecord {
   double loss = 0;
   double accuracy = 0;             ///< share of positions where the largest logit is right; classifiers only
   double milliseconds = 0;
-  bool again = false;              ///< of a step that was evaluated before the run was resumed
 };
 
 /// What the loop tells whoever watches. All may be empty; called on every rank.
@@ -52,6 +51,7 @@ struct TrainerRunOptions {
   std::string output_directory;    ///< empty: nothing is saved
   /// Asked once per step, and per batch of an evaluation; ranks stop when any of them says so.
   std::function<bool()> stop_requested;
+  int64_t stop_after = 0;                 ///< steps; 0: none. The same on all ranks
   Progress* progress = nullptr;           ///< told of steps and phases; may be null
   Mailbox* mailbox = nullptr;             ///< by which checkpoints are written in the background; null: in the foreground
   FileSystem* files = &posix_file_system();   ///< where checkpoints are written
@@ -87,10 +87,16 @@ class Trainer {
   StepInputs inputs_of(int64_t step) const;
   void train_one_step();
   /// Counts the step where the policy says so; otherwise throws.
-  void handle_nonfinite(const StepInputs& inputs);
+  void handle_nonfinite(const StepInputs& inputs, const Verdict& verdict);
+  void tell_step(const StepInputs& inputs, const Verdict& verdict, StepRecord record);
+  /// COLLECTIVE where all ranks saw what this one saw: the step again, without an update, to find out whether they did.
+  /// A rank that is alone with it meets the others in their next step, whose communication is the same.
+  void require_equal_norms();
   void skip_step(const Verdict& verdict);
   bool compares_replicas() const { return world_.size() > 1 && config_.trainer.check_every_steps > 0; }
   bool comparison_is_due() const;
+  /// What the ranks compare in a step's agreement: the last norm, and this replica where that is due.
+  uint64_t agreement_hash(bool with_replica);
   /// COLLECTIVE: compares now what the steps so far have left, unless that is done already.
   void require_equal_replicas();
   [[noreturn]] void report_divergence();
@@ -116,6 +122,9 @@ class Trainer {
   std::exception_ptr save_failure_;   ///< ends the run, once all ranks agree on the step
   int64_t skipped_steps_ = 0;      ///< of all steps so far, those before a resume included
   int64_t equal_step_ = -1;        ///< last step behind which the replicas were found equal
+  int64_t hashed_step_ = -1;       ///< last step behind which this rank hashed its replica
+  double last_norm_ = 0;
+  uint64_t norm_hash_ = 0;         ///< of what this rank computed from the last step's reduced gradients
   bool suspicious_ = false;        ///< the last step's loss or norm stands out
   Clock::time_point step_began_;
   TrainingOutcome outcome_;

@@ -6,11 +6,15 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "base/log.h"
 #include "train/agreement.h"
@@ -25,6 +29,8 @@ namespace {
 /// Ranks reach an agreement when each has opened its data; a rank that is not there after this time is not
 /// coming.
 constexpr std::chrono::seconds kAgreementTimeout{300};
+
+constexpr std::chrono::seconds kStartTimeout{300};
 
 /// Once all work is done, the others are as good as here.
 constexpr std::chrono::seconds kFinishTimeout{60};
@@ -50,6 +56,50 @@ std::string own_host_name() {
   return name.data();
 }
 
+/// Ends the process where MPI does not start: a rank that never comes would keep the others waiting in a call without a
+/// deadline.
+class StartTimer {
+ public:
+  StartTimer()
+      : thread_([this] {
+          std::unique_lock lock(mutex_);
+          if (changed_.wait_for(lock, kStartTimeout, [this] { return started_; })) return;
+          report_error(CommError(fmt::format("MPI has not connected this process with the others within {} s: look for the one "
+                                             "that did not start, on a host that hangs or by a program that is not lockstep",
+                                             kStartTimeout.count())));
+          ::_exit(static_cast<int>(ExitCode::hang));
+        }) {}
+  ~StartTimer() {
+    {
+      std::lock_guard lock(mutex_);
+      started_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool started_ = false;
+  std::thread thread_;
+};
+
+/// Takes back what was done to signals: a program that embeds lockstep has handlers of its own.
+class SignalScope {
+ public:
+  SignalScope() {
+    for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], nullptr, &before_[i]);
+  }
+  ~SignalScope() {
+    for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+  }
+
+ private:
+  static constexpr std::array kSignals{SIGUSR1, SIGTERM, SIGINT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+  std::array<struct sigaction, kSignals.size()> before_;
+};
+
 /// Whether the ranks can share memory; where they cannot, a container's /dev/shm is usually too small, and rank 0 says so.
 bool can_share_memory(World& world) {
   if (world.size() == 1 || !world.one_host()) return false;
@@ -66,6 +116,7 @@ bool can_share_memory(World& world) {
 
 World::World() : host_(own_host_name()) {
   if (started_by_mpi_launcher()) {
+    const StartTimer timer;
     environment_ = make_mpi_environment();
     communicator_ = environment_->world();
   } else {
@@ -76,15 +127,33 @@ World::World() : host_(own_host_name()) {
   // Rank 0 speaks for the job; the others say who they are.
   if (rank_ > 0) set_log_rank(rank_, size_);
   set_crash_rank(rank_);
+}
+
+World::~World() = default;
+
+void World::start() {
   check_launcher(placement_facts(size_, 1));
   hosts_ = hosts_of_ranks(*communicator_, host_);
-  control_ = start_control_plane(*communicator_, {.host = host_,
-                                                  .interface = variable_or_empty("LOCKSTEP_CONTROL_INTERFACE"),
-                                                  .port = control_port(),
-                                                  .termination_requested = termination_requested,
-                                                  .end_process = {}});
+  const int port = control_port();
+  try {
+    control_ = start_control_plane(*communicator_, {.host = host_,
+                                                    .interface = variable_or_empty("LOCKSTEP_CONTROL_INTERFACE"),
+                                                    .port = port,
+                                                    .termination_requested = termination_requested,
+                                                    .end_process = {}});
+  } catch (const CommError& error) {
+    throw CollectiveError(error.what(), error.code());
+  }
   control_->set_describer([](const Progress::Entry& entry) { return describe_position(entry, nullptr); });
-  enter_phase(&control_->progress(), Phase::start);
+  enter_phase(&control_->progress(), Phase::outside);
+  auto watched = std::make_unique<WatchedCommunicator>(std::move(communicator_), control_->progress());
+  watched_ = watched.get();
+  communicator_ = std::move(watched);
+}
+
+void World::watch(const WatchdogOptions& options) {
+  control_->configure(options);
+  watched_->set_watched(options.enabled);
 }
 
 bool World::one_host() const { return ranks_on_this_host() == size_; }
@@ -94,21 +163,21 @@ int World::ranks_on_this_host() const {
 }
 
 void World::finish() {
-  enter_phase(&control_->progress(), Phase::finish);
   const auto device = make_cpu_device();
   const auto stream = device->create_stream("finish");
   communicator_->barrier(*stream);
   communicator_->synchronize(*stream, deadline_in(kFinishTimeout));
   communicator_.reset();
   // MPI_Finalize is nothing that could be given a deadline: from here on the watchdog counts.
-  control_->leave();
+  if (control_) control_->leave();
   if (environment_) environment_->finish();
   control_.reset();
 }
 
-void World::abort(ExitCode code, const std::string& reason) noexcept {
+void World::fail(const std::exception& error) noexcept {
+  const ExitCode code = report_error(error);
   if (control_) {
-    control_->abort(code, reason);
+    control_->abort(code, error.what());
   } else if (environment_) {
     environment_->abort_job(static_cast<int>(code));
   }
@@ -127,6 +196,7 @@ ExitCode report_error(const std::exception& error) {
 }
 
 int run_in_world(const std::function<int(World&)>& body) {
+  const SignalScope signals;
   install_crash_handler();
   // Before MPI starts, which takes a while: a stop request that comes then must not end the process.
   install_stop_request(/*alone=*/!started_by_mpi_launcher());
@@ -136,6 +206,7 @@ int run_in_world(const std::function<int(World&)>& body) {
     std::optional<CollectiveError> collective;
     int code = 0;
     try {
+      world->start();
       code = body(*world);
     } catch (const CollectiveError& error) {
       collective = error;
@@ -143,16 +214,15 @@ int run_in_world(const std::function<int(World&)>& body) {
     }
     try {
       world->finish();
-    } catch (const Error&) {
+    } catch (const Error& error) {
       // The others did not come: what should have been an error of all ranks was one of this rank alone.
-      if (collective && world->rank() > 0) report_error(*collective);
-      world->abort(collective ? collective->code() : ExitCode::hang, "the others did not come to the end of the job");
+      if (collective && world->rank() > 0) world->fail(*collective);
+      world->fail(error);
     }
     return code;
   } catch (const std::exception& error) {
-    const ExitCode code = report_error(error);
-    if (world) world->abort(code, error.what());
-    return static_cast<int>(code);
+    if (world) world->fail(error);
+    return static_cast<int>(report_error(error));
   }
 }
 
@@ -166,7 +236,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
   const bool shared_memory = can_share_memory(world);
   try {
     RunConfig config = load_config();
-    world.control().configure(config.watchdog);
+    world.watch(config.watchdog);
     if (config.parallel.algorithm == AllReduceAlgorithm::shared_memory && !shared_memory && world.size() > 1)
       throw ConfigError("parallel.algorithm is SHARED_MEMORY, but these workers cannot share memory; leave it out");
     WorkerOptions own = worker_options;
@@ -178,7 +248,6 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
   } catch (const std::exception&) {
     failure = std::current_exception();
   }
-  enter_phase(progress, Phase::agree);
   agree_on_outcome(communicator, failure, kAgreementTimeout);
   auto fields = worker->agreement_fields();
   fields.insert(fields.end(), options.begin(), options.end());

@@ -8,22 +8,28 @@
 #include "comm/control/control_plane.h"
 #include "config/run_config.h"
 #include "lockstep/error.h"
+#include "train/watched_communicator.h"
 #include "train/worker.h"
 
 namespace lockstep {
 
 /// The processes of a job, as one of them sees it: those that mpirun or srun started, or this one alone, in
-/// which case MPI is never touched. Watched from the start. Owned by main's frame; everything that
+/// which case MPI is never touched. Owned by main's frame; everything that
 /// communicates is destroyed before finish().
 class World {
  public:
-  /// COLLECTIVE: connects the processes. Throws ConfigError where they did not find each other, CommError where
-  /// they cannot be connected.
+  /// COLLECTIVE: MPI connects the processes. Where it does not within five minutes, a process says so and ends itself.
   World();
+  ~World();
   World(const World&) = delete;
+  /// COLLECTIVE, once, before anything else: connects the control plane. Throws ConfigError where the processes did not
+  /// find each other, CollectiveError where they cannot be connected.
+  void start();
 
   Communicator& communicator() { return *communicator_; }
   ControlPlane& control() { return *control_; }
+  /// The limits of `options` count from now on.
+  void watch(const WatchdogOptions& options);
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::string& host() const { return host_; }
@@ -34,13 +40,14 @@ class World {
 
   /// COLLECTIVE: waits for the others and leaves MPI. Nothing may communicate afterwards.
   void finish();
-  /// Ends the whole job, so that no other rank waits for this one, which has said why on stderr.
-  [[noreturn]] void abort(ExitCode code, const std::string& reason) noexcept;
+  /// Says on stderr what has failed on this rank, and ends the whole job, so that no other rank waits for this one.
+  [[noreturn]] void fail(const std::exception& error) noexcept;
 
  private:
   std::unique_ptr<MpiEnvironment> environment_;
-  std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<ControlPlane> control_;
+  std::unique_ptr<Communicator> communicator_;
+  WatchedCommunicator* watched_ = nullptr;   // communicator_, once the control plane stands
   std::string host_;
   std::vector<int> hosts_;
   int rank_ = 0, size_ = 1;
