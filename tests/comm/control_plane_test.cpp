@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "comm/conformance_support.h"
+#include "comm/control/endpoint.h"
 #include "comm/control/start.h"
 
 namespace lockstep {
@@ -44,7 +45,8 @@ class Gate {
 /// What became of a rank.
 struct End {
   Gate ended;
-  std::atomic<int> code{-1};
+  std::atomic<int> code{-1};   // with which it left
+  std::atomic<int> thrown{-1};  // of the error that kept it from starting
   std::mutex mutex;
   std::string printed;  // guarded by mutex
 
@@ -88,7 +90,9 @@ class Job {
           const auto plane = start_control_plane(*world, options(world->rank()), timings);
           body(world->rank(), *plane);
         } catch (const std::exception& error) {
-          std::lock_guard lock(ends[static_cast<size_t>(world->rank())]->mutex);
+          End& end = *ends[static_cast<size_t>(world->rank())];
+          if (const auto* own = dynamic_cast<const CommError*>(&error)) end.thrown = static_cast<int>(own->code());
+          std::lock_guard lock(end.mutex);
           ends[static_cast<size_t>(world->rank())]->printed = error.what();
         }
       });
@@ -159,8 +163,8 @@ TEST(ControlPlane, ALostRankIsNamedOnceAndEndsAllOthers) {
   const std::string report = job.end(0).text();
   EXPECT_THAT(report, StartsWith("lockstep: error: rank 2 of 4 on host b (pid "));
   EXPECT_THAT(report, HasSubstr("was lost in step 8: its connection closed without a farewell\n"));
-  EXPECT_THAT(report, HasSubstr("\n  rank 1 on a: after step 7, waits 0.0 s in step instruction 31\n"));
-  EXPECT_THAT(report, HasSubstr("\n  rank 3 on b: after step 7, waits 0.0 s in step instruction 33\n"));
+  EXPECT_THAT(report, ContainsRegex("\n  rank 1 on a: after step 7, waits [0-9.]+ s in step instruction 31\n"));
+  EXPECT_THAT(report, ContainsRegex("\n  rank 3 on b: after step 7, waits [0-9.]+ s in step instruction 33\n"));
   EXPECT_THAT(report, EndsWith("\nlockstep: the job ends with exit code 200 (lost: rank 2 on b)\n"));
   for (const int rank : {1, 2, 3}) EXPECT_EQ(job.end(rank).text(), "");
   for (const int rank : {0, 1, 3}) {
@@ -172,6 +176,23 @@ TEST(ControlPlane, ALostRankIsNamedOnceAndEndsAllOthers) {
   }
   EXPECT_FALSE(std::filesystem::exists(folder / "rank-00002.txt"));
   std::filesystem::remove_all(folder);
+}
+
+TEST(ControlPlane, OthersLeaveOnlyWhenTheLauncherHasSeenTheEndOfALostRank) {
+  Job job(2);
+  job.timings.reaping = std::chrono::hours(1);
+  Gate printed;
+  job.customize = [&](int rank, ControlPlaneOptions& options) {
+    if (rank == 0)
+      options.print = [&printed](std::string_view) { printed.open(); };
+  };
+  job.run([&](int rank, ControlPlane&) {
+    if (rank == 1) return;
+    EXPECT_TRUE(printed.wait());
+    EXPECT_EQ(job.end(0).code, -1);
+  });
+  // The launcher did not come to its turn; the process ends otherwise.
+  EXPECT_EQ(job.end(0).code, 200);
 }
 
 TEST(ControlPlane, ALostRankZeroIsReportedByOneRankOnEachHost) {
@@ -462,6 +483,24 @@ TEST(ControlPlane, WhereARankCannotConnectAllThrowTheSame) {
   EXPECT_THAT(message, HasSubstr("LOCKSTEP_CONTROL_INTERFACE (it has lo 127.0.0.1"));
   EXPECT_EQ(job.end(1).text(), message);
   EXPECT_EQ(job.end(2).text(), message);
+  for (auto& end : job.ends) EXPECT_EQ(end->thrown, 69);
+}
+
+TEST(ControlPlane, APortThatIsTakenIsNamedOnAllRanks) {
+  std::string error;
+  HostAddress loopback{.interface = "lo", .loopback = true};
+  loopback.bytes = {127, 0, 0, 1};
+  const auto taken = listen_at(loopback, 0, error);
+  ASSERT_TRUE(taken) << error;
+  Job job(3);
+  job.customize = [&](int, ControlPlaneOptions& options) { options.port = taken->endpoint.port; };
+  job.run([&](int, ControlPlane&) { ADD_FAILURE() << "started"; });
+  for (auto& end : job.ends) {
+    EXPECT_EQ(end->text(), job.end(0).text());
+    EXPECT_EQ(end->thrown, 2);
+  }
+  EXPECT_THAT(job.end(0).text(), StartsWith("the ranks cannot be connected: host a can listen at none of its "
+                                            "addresses (127.0.0.1:"));
 }
 
 TEST(ControlPlane, AnInterfaceThatIsNotThereIsNamedOnAllRanks) {
@@ -474,6 +513,8 @@ TEST(ControlPlane, AnInterfaceThatIsNotThereIsNamedOnAllRanks) {
         StartsWith(
             "the ranks cannot be connected: host a has no interface or address 'ib77' (it has lo 127.0.0.1"));
     EXPECT_THAT(job.end(rank).text(), EndsWith("set LOCKSTEP_CONTROL_INTERFACE to one of these"));
+    EXPECT_EQ(job.end(rank).text(), job.end(0).text());
+    EXPECT_EQ(job.end(rank).thrown, 2);
   }
 }
 
