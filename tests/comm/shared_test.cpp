@@ -126,6 +126,36 @@ TEST(SharedCommunicator, TellsAllThatCollectivesDiffer) {
   });
 }
 
+/// Of one round, and of many more than there are slots.
+TEST(SharedCommunicator, TellsAllThatTwoRanksTakeThemselvesForTheRoot) {
+  for (const int64_t size_bytes : {4, 10'000})
+    run_shared(2, {.chunk_bytes = 64}, [&](Communicator& world) {
+      HostStream stream;
+      std::vector<std::byte> data(static_cast<size_t>(size_bytes));
+      EXPECT_THAT(comm_error_of([&] {
+                    world.broadcast(data.data(), size_bytes, world.rank(), stream);
+                    world.synchronize(stream, patience());
+                  }),
+                  HasSubstr("collectives do not match"))
+          << size_bytes;
+    });
+}
+
+TEST(SharedCommunicator, TheRootOfABroadcastNamesTheRanksThatHaveNotCome) {
+  run_shared(3, {}, [](Communicator& world) {
+    HostStream stream;
+    int32_t value = 0;
+    if (world.rank() == 2) return;
+    world.broadcast(&value, 4, 0, stream);
+    const auto wait = [&] { world.synchronize(stream, world.rank() == 0 ? soon() : patience()); };
+    if (world.rank() == 0) {
+      EXPECT_THAT(comm_error_of(wait), HasSubstr("still waiting for rank 2, which has not come to it"));
+    } else {
+      wait();
+    }
+  });
+}
+
 TEST(SharedCommunicator, TellsTheSenderThatWaitsThatSizesDiffer) {
   run_shared(2, {.chunk_bytes = 64}, [](Communicator& world) {
     HostStream stream;

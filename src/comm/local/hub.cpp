@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
+#include "comm/copy_bytes.h"
 #include "comm/reduce.h"
 
 namespace lockstep {
@@ -13,10 +13,6 @@ namespace {
 
 std::byte* block_of(const Operation& operation, int block) {
   return static_cast<std::byte*>(operation.data) + block * operation.block_bytes();
-}
-
-void copy_bytes(void* to, const void* from, int64_t size_bytes) {
-  if (size_bytes > 0) std::memcpy(to, from, static_cast<size_t>(size_bytes));
 }
 
 }  // namespace

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
+#include "comm/copy_bytes.h"
 #include "comm/shared/tree_reduce.h"
 #include "lockstep/error.h"
 
@@ -50,10 +50,6 @@ Operation operation_of(uint64_t bits) {
   operation.dtype = static_cast<DType>(take(Signature::kTypeBits));
   operation.kind = static_cast<OperationKind>(bits);
   return operation;
-}
-
-void copy_bytes(void* to, const void* from, int64_t size_bytes) {
-  if (size_bytes > 0) std::memcpy(to, from, static_cast<size_t>(size_bytes));
 }
 
 int64_t divided_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
@@ -109,16 +105,21 @@ int64_t Collective::advance() {
   return bytes;
 }
 
-/// Whether the operation needs what `peer` posts; in a broadcast nobody waits for the readers.
+/// Whether the operation takes data out of the slot of `peer`.
 bool Collective::reads_from(int peer) const {
   if (peer == rank_) return false;
   return operation_.kind != OperationKind::broadcast || peer == operation_.root;
 }
 
+/// Whether a round is finished only once `peer` has come to it. The root of a broadcast reads nothing, but
+/// nobody else would see that another rank takes itself for the root, too.
+bool Collective::waits_for(int peer) const {
+  return reads_from(peer) || (peer != rank_ && operation_.root == rank_);
+}
+
 bool Collective::all_posted(uint64_t rounds) {
-  if (operation_.kind == OperationKind::broadcast)
-    return operation_.root == rank_ ||
-           area_.line(operation_.root).posted.load(std::memory_order_acquire) >= rounds;
+  if (operation_.kind == OperationKind::broadcast && operation_.root != rank_)
+    return area_.line(operation_.root).posted.load(std::memory_order_acquire) >= rounds;
   if (seen_.posted < rounds) look();
   return seen_.posted >= rounds;
 }
@@ -149,7 +150,7 @@ void Collective::look() {
 
 void Collective::check_signatures(uint64_t round) const {
   for (int peer = 0; peer < size_; ++peer) {
-    if (!reads_from(peer)) continue;
+    if (!waits_for(peer)) continue;
     const uint64_t theirs = area_.line(peer).signatures[round % kDepth].load(std::memory_order_relaxed);
     if (theirs != signature_)
       throw CommError(fmt::format("collectives do not match: rank {} started {}, rank {} started {}", rank_,
@@ -164,7 +165,7 @@ std::vector<std::string> Collective::pending() const {
     if (peer == rank_) continue;
     const RankLine& line = area_.line(peer);
     const uint64_t posted = line.posted.load(std::memory_order_relaxed);
-    const bool late = (reads_from(peer) && posted <= finished_) ||
+    const bool late = (waits_for(peer) && posted <= finished_) ||
                       (reduces_shares() && line.reduced.load(std::memory_order_relaxed) <= finished_) ||
                       line.finished.load(std::memory_order_relaxed) + kDepth <= posted_;
     if (!late) continue;

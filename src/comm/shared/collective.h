@@ -21,7 +21,7 @@ namespace lockstep {
 ///     (small)       post everything; finish: reduce everything from all slots
 ///   reduce_scatter  post the others' blocks; finish: reduce the own one
 ///   all_gather      post the own block; finish: copy the others'
-///   broadcast       the root posts; finish: copy from the root
+///   broadcast       the root posts; finish: copy from the root, which checks that all are in it
 ///   barrier         post nothing; finish: nothing
 ///
 /// So a byte is copied into shared memory once and out of it once, and added by one rank. The own share of a
@@ -47,6 +47,7 @@ class Collective {
 
   bool reduces_shares() const { return operation_.kind == OperationKind::all_reduce && !single_phase_; }
   bool reads_from(int peer) const;
+  bool waits_for(int peer) const;
   bool all_posted(uint64_t rounds);
   bool all_reduced(uint64_t rounds);
   bool all_finished(uint64_t rounds);

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "comm/copy_bytes.h"
 #include "lockstep/error.h"
 
 namespace lockstep {
@@ -13,10 +13,6 @@ namespace {
 constexpr int64_t kPieceBytes = 256;  // what a cell costs besides its bytes
 
 std::byte* bytes_of(CellHeader& cell) { return reinterpret_cast<std::byte*>(&cell + 1); }
-
-void copy_bytes(void* to, const void* from, int64_t size_bytes) {
-  if (size_bytes > 0) std::memcpy(to, from, static_cast<size_t>(size_bytes));
-}
 
 }  // namespace
 

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace lockstep {
+
+/// memcpy, but for nothing: then either address may be null.
+inline void copy_bytes(void* to, const void* from, int64_t size_bytes) {
+  if (size_bytes > 0) std::memcpy(to, from, static_cast<size_t>(size_bytes));
+}
+
+}  // namespace lockstep
