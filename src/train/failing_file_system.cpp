@@ -19,12 +19,13 @@ class FailingFileSystem : public FileSystem {
   FailingFileSystem(Failpoints& failpoints, FileSystem& real) : failpoints_(failpoints), real_(real) {}
 
   void make_directory(const std::string& path) override {
-    notice_checkpoint(path);
+    notice_folder(step_of_temporary(path));
     before(path);
     real_.make_directory(path);
   }
   std::unique_ptr<WritableFile> create(const std::string& path) override {
-    notice_checkpoint(std::filesystem::path(path).parent_path().string());
+    if (const auto step = step_of_temporary(std::filesystem::path(path).parent_path().string()))
+      notice_checkpoint(*step);
     before(path);
     return std::make_unique<File>(*this, path);
   }
@@ -70,14 +71,24 @@ class FailingFileSystem : public FileSystem {
     std::unique_ptr<WritableFile> real_;
   };
 
-  /// `folder` is the temporary folder of a checkpoint: what comes now belongs to it, until that of another
-  /// one is made.
-  void notice_checkpoint(const std::string& folder) {
+  /// Whoever begins a checkpoint makes the folder of all of them before anything else: what comes next, up to
+  /// the temporary folder, tidies up and belongs to none.
+  void notice_folder(const std::optional<int64_t>& step) {
+    if (step)
+      notice_checkpoint(*step);
+    else
+      step_.reset();
+  }
+  /// What comes now belongs to the checkpoint of `step`.
+  void notice_checkpoint(int64_t step) {
+    if (std::exchange(step_, step) != step) operations_ = 0;
+  }
+  /// Of the checkpoint whose temporary folder that is; nothing where it is another folder.
+  static std::optional<int64_t> step_of_temporary(const std::string& folder) {
     std::string name = std::filesystem::path(folder).filename().string();
-    if (!name.ends_with(kTemporarySuffix)) return;
+    if (!name.ends_with(kTemporarySuffix)) return std::nullopt;
     name.resize(name.size() - kTemporarySuffix.size());
-    const auto step = step_of_folder_name(name);
-    if (step && std::exchange(step_, step) != step) operations_ = 0;
+    return step_of_folder_name(name);
   }
 
   template <class Cleanup = void (*)()>

@@ -34,7 +34,7 @@ class Failpoints {
   void before_instruction(const Program& program, int instruction, int64_t step, const ProgramMemory& memory);
   /// A file system through which `real` fails at the operations meant by write:K. They are counted for each
   /// checkpoint, from where its temporary folder is made (or, on ranks that do not make it, from the first
-  /// file in it). Both must outlive it.
+  /// file in it) until the next checkpoint is begun. Both must outlive it.
   std::unique_ptr<FileSystem> wrap(FileSystem& real);
 
  private:

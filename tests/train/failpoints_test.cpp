@@ -294,10 +294,9 @@ TEST(Failpoints, TheLogSaysWhenAndWhereAndIsRemembered) {
 }
 
 /// What writing the checkpoint of `step` ends with.
-std::string write_through(Failpoints& failpoints, const std::string& directory, int64_t step) {
-  const auto files = failpoints.wrap(posix_file_system());
+std::string write_through(FileSystem& files, const std::string& directory, int64_t step) {
   try {
-    CheckpointWriter writer(directory, step, *files);
+    CheckpointWriter writer(directory, step, files);
     writer.begin();
     const float value = 1;
     Manifest manifest;
@@ -310,6 +309,10 @@ std::string write_through(Failpoints& failpoints, const std::string& directory, 
     return error.what();
   }
   return "written";
+}
+
+std::string write_through(Failpoints& failpoints, const std::string& directory, int64_t step) {
+  return write_through(*failpoints.wrap(posix_file_system()), directory, step);
 }
 
 TEST(FailingFileSystem, FailsTheOperationThatIsMeantOfTheCheckpointThatIsMeant) {
@@ -325,6 +328,24 @@ TEST(FailingFileSystem, FailsTheOperationThatIsMeantOfTheCheckpointThatIsMeant) 
               HasSubstr("Input/output error (failpoint eio@0,3,write:3)"));
   EXPECT_FALSE(std::filesystem::exists(folder / "step-00000003"));
   EXPECT_EQ(write_through(*failpoints, folder.path(), 3), "written");
+}
+
+TEST(FailingFileSystem, WhatComesBehindACheckpointBelongsToTheNextOne) {
+  const TemporaryDirectory scratch;
+  int first_beyond = 1;  // the first operation that the checkpoint of a step does not have
+  for (;; ++first_beyond) {
+    const auto failpoints = Failpoints::parse({"eio@0,5,write:" + std::to_string(first_beyond)}, 0, 2);
+    if (write_through(*failpoints, scratch.path(), 5) == "written") break;
+  }
+  // The next checkpoint makes a folder, takes away a leftover, asks for the space and so on.
+  for (int operation = first_beyond; operation < first_beyond + 5; ++operation) {
+    const TemporaryDirectory folder;
+    const auto failpoints = Failpoints::parse({"eio@0,5,write:" + std::to_string(operation)}, 0, 2);
+    const auto files = failpoints->wrap(posix_file_system());
+    EXPECT_EQ(write_through(*files, folder.path(), 5), "written");
+    std::filesystem::create_directory(folder / "step-00000009.tmp");
+    EXPECT_EQ(write_through(*files, folder.path(), 10), "written") << operation;
+  }
 }
 
 TEST(FailingFileSystem, OtherKindsActAtAnOperationToo) {
