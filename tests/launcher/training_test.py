@@ -64,6 +64,9 @@ class Training(TrainingCase):
         os.kill(self.rank_process(running, 1), signal.SIGKILL)
         self.assertEqual(running.finish(), 200, running.err)
         self.assertIn(f"lockstep: the job ends with exit code 200 (lost: rank 1 on {os.uname().nodename})\n", running.err)
+        # The end of rank 0 may reach mpirun first.
+        self.assertRegex(running.err,
+                         r"lockstep-run: rank 1 on host \S+ was (killed by signal 9 \(SIGKILL\)|lost; mpirun does not say)")
 
     def test_a_restart_ends_with_the_same_bits(self):
         train = [self.config(), *LONGER]
@@ -74,6 +77,22 @@ class Training(TrainingCase):
         self.assertEqual(running.finish(), 0, running.err)
         self.assertRegex(running.err, rf"lockstep-run: restart 1 of 1 in 0 s, with 2 workers, from {out}/checkpoints/step-\d+\n")
         self.assertIn(self.alone(train)["params_hash"], running.out)
+
+    def test_a_restart_before_the_first_checkpoint_begins_from_the_same_run(self):
+        config = self.config()
+        first = str(self.folder / "first")
+        self.alone([config, "--out", first, "--stop-after", "3"])
+        for asked in (["--resume", first], ["--set", f"checkpoint.resume_path={first}"]):
+            with self.subTest(asked[0]):
+                second = str(self.folder / f"second{asked[0]}")
+                # The log keeps the restart from dying at the same step.
+                options = ["-n", "2", "--max-restarts", "1", "--restart-delay", "0", "-x", f"LOCKSTEP_FAILPOINT_LOG={second}.log"]
+                running = self.start(options, [config, "--out", second, *asked, "--failpoint", "kill@1,8,backward", "--json"])
+                self.assertEqual(running.finish(), 0, running.err)
+                self.assertIn(f"from where it first began: there is no checkpoint in {second} yet\n", running.err)
+                self.assertEqual(running.err.count(f"resumed after step 3 from {first}/checkpoints/step-00000003\n"), 2,
+                                 running.err)
+                self.assertIn(self.alone([config])["params_hash"], running.out)
 
     def test_mistakes_keep_their_code(self):
         running = self.start(["-n", "2", "--max-restarts", "1"], [self.config(), "--out", "o", "--set", "trainer.global_batch=0"])
