@@ -22,14 +22,17 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Reads a file once and compares size and checksums with what the manifest says.
-void verify_file(const std::string& path, const FileRecord& record) {
+void verify_file(const std::string& path, const FileRecord& record, const BeforeRead& before_read) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (!file)
     throw CheckpointError(fmt::format("{}: expected a file, found none ({})", path, std::strerror(errno)));
   std::vector<char> chunk(256 << 10);
   FileDigest digest;
   int64_t size_bytes = 0;
-  while (const size_t got = std::fread(chunk.data(), 1, chunk.size(), file.get())) {
+  while (true) {
+    if (before_read) before_read();
+    const size_t got = std::fread(chunk.data(), 1, chunk.size(), file.get());
+    if (got == 0) break;
     digest.update(chunk.data(), got);
     size_bytes += static_cast<int64_t>(got);
   }
@@ -134,11 +137,12 @@ Manifest read_manifest(const std::string& path) {
   return manifest;
 }
 
-Checkpoint::Checkpoint(const std::string& path) : path_(path), manifest_(read_manifest(path)) {
+Checkpoint::Checkpoint(const std::string& path, const BeforeRead& before_read)
+    : path_(path), manifest_(read_manifest(path)) {
   std::set<std::pair<FileKind, std::string>> names;
   for (const auto& record : manifest_.files) {
     const std::string file_path = path_ + "/" + record.name;
-    verify_file(file_path, record);
+    verify_file(file_path, record, before_read);
     if (record.kind == FileKind::index) continue;
     shards_.push_back({record.kind, SafetensorsFile(file_path)});
     verify_tensors(shards_.back().file, record);
@@ -184,7 +188,8 @@ void Checkpoint::require_exactly(FileKind kind, std::span<const TensorRecord> ex
   if (!problems.empty()) throw CheckpointError(join_problems(path_, kind, problems));
 }
 
-void Checkpoint::load(FileKind kind, std::span<const TensorDestination> destinations) const {
+void Checkpoint::load(FileKind kind, std::span<const TensorDestination> destinations,
+                      const BeforeRead& before_read) const {
   std::vector<std::string> problems;
   for (const auto& destination : destinations)
     if (auto problem = mismatch(kind, {destination.name, destination.dtype, destination.shape});
@@ -192,6 +197,7 @@ void Checkpoint::load(FileKind kind, std::span<const TensorDestination> destinat
       problems.push_back(std::move(problem));
   if (!problems.empty()) throw CheckpointError(join_problems(path_, kind, problems));
   for (const auto& destination : destinations) {
+    if (before_read) before_read();
     const auto place = find(kind, destination.name);
     place->file->read(*place->entry, destination.data);
   }
@@ -207,10 +213,11 @@ void Checkpoint::load_slice(FileKind kind, const TensorRecord& tensor, int64_t f
 
 std::optional<Checkpoint> load_latest_valid(
     const std::string& directory,
-    const std::function<void(const std::string&, const std::string&)>& on_refused) {
+    const std::function<void(const std::string&, const std::string&)>& on_refused,
+    const BeforeRead& before_read) {
   for (const auto& found : find_checkpoints(directory)) {
     try {
-      return Checkpoint(found.path);
+      return Checkpoint(found.path, before_read);
     } catch (const CheckpointError& error) {
       on_refused(found.path, error.what());
     } catch (const IoError& error) {

@@ -17,6 +17,10 @@ namespace lockstep {
 std::string checkpoint_folder_name(int64_t step);
 std::optional<int64_t> step_of_folder_name(const std::string& name);
 
+/// Called before each piece that is read, of a few hundred KiB or one tensor: large checkpoints take a while,
+/// and a watchdog wants to see that they get on. May be empty.
+using BeforeRead = std::function<void()>;
+
 struct FoundCheckpoint {
   int64_t step = 0;
   std::string path;
@@ -34,7 +38,7 @@ Manifest read_manifest(const std::string& path);
 class Checkpoint {
  public:
   /// Throws CheckpointError naming the file and what is wrong with it.
-  explicit Checkpoint(const std::string& path);
+  explicit Checkpoint(const std::string& path, const BeforeRead& before_read = {});
 
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
@@ -44,7 +48,8 @@ class Checkpoint {
   void require_exactly(FileKind kind, std::span<const TensorRecord> expected) const;
   /// Loads whole tensors by name; a stage of a pipeline asks for its own only. Throws CheckpointError as
   /// above, before anything is written, for tensors that are missing or do not fit.
-  void load(FileKind kind, std::span<const TensorDestination> destinations) const;
+  void load(FileKind kind, std::span<const TensorDestination> destinations,
+            const BeforeRead& before_read = {}) const;
   /// Elements [first, first + count) of one flattened tensor, for ranks that own a part of it.
   void load_slice(FileKind kind, const TensorRecord& tensor, int64_t first, int64_t count,
                   void* destination) const;
@@ -72,6 +77,7 @@ class Checkpoint {
 /// it starts anew.
 std::optional<Checkpoint> load_latest_valid(
     const std::string& directory,
-    const std::function<void(const std::string& path, const std::string& reason)>& on_refused);
+    const std::function<void(const std::string& path, const std::string& reason)>& on_refused,
+    const BeforeRead& before_read = {});
 
 }  // namespace lockstep

@@ -138,6 +138,12 @@ SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, std::span
   try {
     fill_in(manifest, reports);
     outcome.path = writer.commit(std::move(manifest));
+  } catch (const NotDurableError& error) {
+    // Older ones are kept: they may be all that a power failure leaves.
+    outcome.path = error.path;
+    outcome.error = error.what();
+    outcome.code = error.code();
+    return outcome;
   } catch (const std::exception& error) {
     writer.abandon();
     outcome.error = error.what();

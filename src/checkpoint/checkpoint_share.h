@@ -44,9 +44,9 @@ ShareReport write_share(CheckpointWriter& writer, const CheckpointShare& share) 
 /// How a save ended.
 struct SaveOutcome {
   int64_t step = 0;
-  std::string path;  ///< of the checkpoint; empty where there is none
-  std::string
-      error;  ///< why there is none; beside a path: what else went wrong, namely deleting old checkpoints
+  std::string path;   ///< of the checkpoint; empty where there is none
+  std::string error;  ///< why there is none; beside a path: what went wrong all the same, namely making it
+                      ///< durable or deleting older ones
   ExitCode code = ExitCode::done;
   bool operator==(const SaveOutcome&) const = default;
 };

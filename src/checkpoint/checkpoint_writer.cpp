@@ -29,6 +29,11 @@ void delete_checkpoint(const std::string& path, FileSystem& files) {
 
 }  // namespace
 
+NotDurableError::NotDurableError(std::string checkpoint, const Error& cause)
+    : Error(fmt::format("the checkpoint is complete, but may not survive a power failure: {}", cause.what()),
+            cause.code()),
+      path(std::move(checkpoint)) {}
+
 CheckpointWriter::CheckpointWriter(std::string directory, int64_t step, FileSystem& files)
     : directory_(std::move(directory)), step_(step), files_(files) {
   require(step >= 0 && !directory_.empty(),
@@ -51,22 +56,31 @@ void CheckpointWriter::begin(int64_t expected_bytes) {
 }
 
 void CheckpointWriter::clear_leftovers() {
-  std::vector<std::string> temporary, set_aside;
-  for (const auto& name : list_directory(directory_)) {
-    if (!name.starts_with("step-")) continue;
-    const std::string path = (fs::path(directory_) / name).string();
-    if (name.ends_with(kTemporarySuffix)) temporary.push_back(path);
-    if (name.ends_with(kPreviousSuffix)) set_aside.push_back(path);
-  }
-  for (const auto& path : temporary) files_.remove_all(path);
-  for (const auto& path : set_aside) {
-    const std::string successor = path.substr(0, path.size() - kPreviousSuffix.size());
-    if (path_exists(successor)) {
-      delete_checkpoint(path, files_);
-    } else {  // interrupted between the two renames: the old one is still the newest of its step
-      files_.rename(path, successor);
-      files_.sync_directory(directory_);
+  std::vector<std::string> leftovers;
+  for (const auto& name : list_directory(directory_))
+    if (name.starts_with("step-") && (name.ends_with(kTemporarySuffix) || name.ends_with(kPreviousSuffix)))
+      leftovers.push_back((fs::path(directory_) / name).string());
+  for (const auto& path : leftovers) {
+    try {
+      clear_leftover(path);
+    } catch (const IoError&) {
+      // Only what has this one's names is in its way.
+      if (path.starts_with(final_path_ + ".")) throw;
     }
+  }
+}
+
+void CheckpointWriter::clear_leftover(const std::string& path) {
+  if (path.ends_with(kTemporarySuffix)) {
+    files_.remove_all(path);
+    return;
+  }
+  const std::string successor = path.substr(0, path.size() - kPreviousSuffix.size());
+  if (path_exists(successor)) {
+    delete_checkpoint(path, files_);
+  } else {  // interrupted between the two renames: the old one is still the newest of its step
+    files_.rename(path, successor);
+    files_.sync_directory(directory_);
   }
 }
 
@@ -96,7 +110,11 @@ std::string CheckpointWriter::commit(Manifest manifest) {
   const bool replaces = path_exists(final_path_);
   if (replaces) files_.rename(final_path_, previous);
   files_.rename(temporary_path_, final_path_);
-  files_.sync_directory(directory_);
+  try {
+    files_.sync_directory(directory_);
+  } catch (const Error& error) {
+    throw NotDurableError(final_path_, error);
+  }
   if (replaces) {
     try {
       delete_checkpoint(previous, files_);

@@ -8,8 +8,15 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/named_tensor.h"
 #include "checkpoint/safetensors.h"
+#include "lockstep/error.h"
 
 namespace lockstep {
+
+/// A checkpoint is complete and visible, but nobody knows whether it would survive a power failure.
+struct NotDurableError : Error {
+  NotDurableError(std::string checkpoint, const Error& cause);
+  std::string path;  ///< of the checkpoint
+};
 
 /// Writes one checkpoint, `<directory>/step-%08d`, so that it is complete or invisible at every instant, also
 /// across a power failure: everything is written and synced in `step-%08d.tmp`, the manifest last, then the
@@ -24,14 +31,16 @@ class CheckpointWriter {
   CheckpointWriter(std::string directory, int64_t step, FileSystem& files = posix_file_system());
 
   /// Clears what interrupted writers left behind, and makes the temporary folder. Throws IoError where fewer
-  /// than `expected_bytes` are free.
+  /// than `expected_bytes` are free. What is left of other steps and cannot be removed now, since a late rank
+  /// still writes there, say, is left to the next writer.
   void begin(int64_t expected_bytes = 0);
   /// Writes "<kind>-0000<index>-of-0000<count>.safetensors"; `index` counts from 1. A tensor lies whole in
   /// one shard.
   FileRecord write_shard(FileKind kind, int index, int count, std::span<const NamedTensor> tensors);
   /// Makes the checkpoint visible. `manifest.files` holds the records of all shards; commit adds the model's
   /// index in the form that other programs read (model.safetensors.index.json). Returns the checkpoint's
-  /// path. Where it throws, the checkpoint is complete or invisible all the same.
+  /// path. Where it throws, the checkpoint is complete or invisible all the same. NotDurableError: it is
+  /// complete and visible, and the one that it replaces is still there too.
   std::string commit(Manifest manifest);
   /// Deletes all but the newest `keep` complete checkpoints (0: keeps all) up to the one just committed,
   /// which is never deleted. Those of later steps belong to a run that was resumed further back: they are
@@ -45,6 +54,7 @@ class CheckpointWriter {
   FileRecord write_index(const Manifest& manifest);
   WrittenFile write_text(const std::string& name, const std::string& text);
   void clear_leftovers();
+  void clear_leftover(const std::string& path);
 
   std::string directory_;
   int64_t step_;

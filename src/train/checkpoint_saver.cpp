@@ -37,10 +37,10 @@ class SignalsBlocked {
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(const CheckpointSaverOptions& options)
-    : options_(options), files_(*options.files, options.progress) {}
+    : options_(options), files_(*options.files, options.progress, Progress::kWriterSlot) {}
 
 CheckpointSaver::~CheckpointSaver() {
-  if (thread_.joinable()) thread_.join();
+  if (!settled()) join_writer();
 }
 
 void CheckpointSaver::start(CheckpointShare share, Manifest manifest) {
@@ -62,8 +62,23 @@ std::optional<SaveOutcome> CheckpointSaver::poll() {
 
 std::optional<SaveOutcome> CheckpointSaver::settle() {
   if (settled()) return std::nullopt;
-  thread_.join();
+  join_writer();
   return std::move(outcome_);
+}
+
+/// While the training thread waits for this one, it stands still, and only this one's slot says that the rank
+/// gets on. So that slot goes when the training thread's has changed, and not before: otherwise a rank whose
+/// long save has just ended would look as if it had been waiting for all that time.
+void CheckpointSaver::join_writer() {
+  thread_.join();
+  if (options_.progress == nullptr) return;
+  const auto now = options_.progress->at(Progress::kMainSlot);
+  options_.progress->enter(Progress::kMainSlot, now.activity, now.program, now.instruction);
+  enter(Activity::idle);
+}
+
+void CheckpointSaver::enter(Activity activity) {
+  if (options_.progress != nullptr) options_.progress->enter(Progress::kWriterSlot, activity, kSaving, 0);
 }
 
 void CheckpointSaver::save(const CheckpointShare& share, Manifest manifest) {
@@ -83,8 +98,7 @@ void CheckpointSaver::save(const CheckpointShare& share, Manifest manifest) {
   } catch (const std::exception&) {
     // Who hears nothing ends by its patience.
   }
-  if (options_.progress != nullptr)
-    options_.progress->enter(Progress::kWriterSlot, Activity::idle, kSaving, 0);
+  enter(Activity::waiting);  // for the training thread
 }
 
 SaveOutcome CheckpointSaver::collect_and_commit(CheckpointWriter& writer, Manifest manifest,
@@ -140,8 +154,7 @@ void CheckpointSaver::send(int to, const char* topic, const std::string& text) {
 }
 
 std::optional<Mailbox::Message> CheckpointSaver::receive(const char* topic, Deadline deadline) {
-  if (options_.progress != nullptr)
-    options_.progress->enter(Progress::kWriterSlot, Activity::waiting, kSaving, 0);
+  enter(Activity::waiting);
   while (auto message = options_.mailbox->receive(topic, deadline)) {
     const auto& text = message->text;
     const size_t first = text.find(' '), second = text.find(' ', first + 1);

@@ -59,8 +59,10 @@ class CheckpointSaver {
   SaveOutcome collect_and_commit(CheckpointWriter& writer, Manifest manifest, ShareReport own);
   SaveOutcome report_and_wait(int64_t step, const ShareReport& own);
   void send(int to, const char* topic, const std::string& text);
-  /// A whole text of this save from `from`, or from anyone where it is negative.
+  /// A whole text of this save, from anyone; nothing where none has come by `deadline`.
   std::optional<Mailbox::Message> receive(const char* topic, Deadline deadline);
+  void join_writer();
+  void enter(Activity activity);
 
   CheckpointSaverOptions options_;
   ReportedFileSystem files_;

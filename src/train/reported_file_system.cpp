@@ -30,7 +30,7 @@ class ReportedFileSystem::File : public WritableFile {
 
 void ReportedFileSystem::report() {
   ++operations_;
-  if (progress_ != nullptr) progress_->enter(Progress::kWriterSlot, Activity::storage, kSaving, operations_);
+  if (progress_ != nullptr) progress_->enter(slot_, Activity::storage, kSaving, operations_);
 }
 
 void ReportedFileSystem::make_directory(const std::string& path) {

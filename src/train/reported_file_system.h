@@ -8,12 +8,13 @@
 
 namespace lockstep {
 
-/// Another file system, whose every operation is seen in the writer's slot of Progress: so the watchdog knows
-/// a disk that does not answer from one that is slow.
+/// Another file system, whose every operation is seen in a slot of Progress: so the watchdog knows a disk
+/// that does not answer from one that is slow. Thread-safety: the one thread that writes the slot.
 class ReportedFileSystem : public FileSystem {
  public:
   /// `files` must outlive it, and `progress`, which may be null.
-  ReportedFileSystem(FileSystem& files, Progress* progress) : files_(files), progress_(progress) {}
+  ReportedFileSystem(FileSystem& files, Progress* progress, int slot)
+      : files_(files), progress_(progress), slot_(slot) {}
 
   void make_directory(const std::string& path) override;
   std::unique_ptr<WritableFile> create(const std::string& path) override;
@@ -28,6 +29,7 @@ class ReportedFileSystem : public FileSystem {
 
   FileSystem& files_;
   Progress* progress_;
+  int slot_;
   int operations_ = 0;
 };
 

@@ -65,6 +65,17 @@ void require_finite(const NamedTensor& tensor, int64_t step) {
 /// anyway.
 int64_t size_bytes_of_text(int64_t tensors) { return 65536 + 512 * tensors; }
 
+/// What `action` throws; null where it throws nothing.
+template <class Action>
+std::exception_ptr failure_of(Action&& action) {
+  try {
+    action();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
 std::string new_run_id() {
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
   return to_hex(hash_combine(static_cast<uint64_t>(now), static_cast<uint64_t>(::getpid())));
@@ -75,6 +86,7 @@ std::string new_run_id() {
 RunCheckpoints::RunCheckpoints(Worker& worker, RunCheckpointsOptions options)
     : worker_(worker),
       options_(std::move(options)),
+      files_(*options_.files, options_.progress, Progress::kMainSlot),
       directory_(options_.output_directory.empty() ? "" : options_.output_directory + "/checkpoints"),
       run_id_(new_run_id()) {
   const auto& config = worker.compiled().config();
@@ -90,21 +102,19 @@ RunCheckpoints::RunCheckpoints(Worker& worker, RunCheckpointsOptions options)
 
 void RunCheckpoints::save(Communicator& world, int64_t step, const TrainingProgress& progress) {
   settle();
-  std::exception_ptr failure;
+  std::exception_ptr not_finite, not_begun;
   const bool ready = worker_.run_boundary([&] {
-    try {
-      prepare(step);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    return failure == nullptr;
+    not_finite = failure_of([&] { require_finite_snapshot(step); });
+    if (!not_finite) not_begun = failure_of([&] { begin(step); });
+    return !not_finite && !not_begun;
   });
   if (!ready) {
-    if (world.rank() == 0) CheckpointWriter(directory_, step, *options_.files).abandon();
+    if (world.rank() == 0) CheckpointWriter(directory_, step, files_).abandon();
+    agree_on_outcome(world, not_finite, patience());
+    // Whatever it is, it counts as it would if it came later, while the checkpoint is written.
     try {
-      agree_on_outcome(world, failure, patience());
+      agree_on_outcome(world, not_begun, patience());
     } catch (const CollectiveError& error) {
-      if (error.code() != ExitCode::disk) throw;
       outcomes_.push_back({.step = step, .path = "", .error = error.what(), .code = error.code()});
     }
     return;
@@ -116,6 +126,7 @@ void RunCheckpoints::save(Communicator& world, int64_t step, const TrainingProgr
     saver_->start(own_share(), std::move(manifest));
   } else {
     outcomes_.push_back(save_in_foreground(world, own_share(), std::move(manifest)));
+    enter_phase(options_.progress, Phase::between_steps);
   }
 }
 
@@ -132,18 +143,21 @@ void RunCheckpoints::settle() {
   if (!saver_ || saver_->settled()) return;
   enter_phase(options_.progress, Phase::settle);
   outcomes_.push_back(*saver_->settle());
+  enter_phase(options_.progress, Phase::between_steps);
 }
 
-void RunCheckpoints::prepare(int64_t step) {
-  const auto& compiled = worker_.compiled();
+void RunCheckpoints::require_finite_snapshot(int64_t step) const {
+  if (worker_.compiled().config().trainer.nonfinite == NonFinitePolicy::ignore) return;
   const CheckpointShare share = own_share();
-  if (compiled.config().trainer.nonfinite != NonFinitePolicy::ignore)
-    for (const auto* tensors : {&share.parameters, &share.state})
-      for (const auto& tensor : *tensors) require_finite(tensor, step);
+  for (const auto* tensors : {&share.parameters, &share.state})
+    for (const auto& tensor : *tensors) require_finite(tensor, step);
+}
+
+void RunCheckpoints::begin(int64_t step) {
   if (worker_.rank() != 0) return;
   if (options_.before_write) options_.before_write(step);
   int64_t bytes = 0, tensors = 0;
-  for (const auto& each : compiled.checkpoint_shares()) {
+  for (const auto& each : worker_.compiled().checkpoint_shares()) {
     bytes += size_bytes_of(each);
     tensors += static_cast<int64_t>(each.size());
   }
@@ -156,7 +170,7 @@ CheckpointShare RunCheckpoints::own_share() const {
 
 SaveOutcome RunCheckpoints::save_in_foreground(Communicator& world, const CheckpointShare& share,
                                                Manifest manifest) {
-  CheckpointWriter writer(directory_, manifest.step, *options_.files);
+  CheckpointWriter writer(directory_, manifest.step, files_);
   std::vector<ShareReport> reports;
   for (const auto& text : gather_texts(world, to_text(write_share(writer, share)), patience()))
     reports.push_back(share_report_from_text(text));
@@ -190,15 +204,19 @@ std::chrono::milliseconds RunCheckpoints::patience() const {
   return worker_.compiled().config().watchdog.storage_deadline;
 }
 
+void RunCheckpoints::read_on() const { enter_phase(options_.progress, Phase::restore); }
+
 void RunCheckpoints::tell(const std::string& message) const {
   if (options_.on_message) options_.on_message(message);
 }
 
 std::optional<std::string> RunCheckpoints::newest_below(const std::string& directory) const {
-  const auto checkpoint =
-      load_latest_valid(directory, [&](const std::string& path, const std::string& reason) {
+  const auto checkpoint = load_latest_valid(
+      directory,
+      [&](const std::string& path, const std::string& reason) {
         log_warning(fmt::format("refused checkpoint {}: {}", path, reason));
-      });
+      },
+      [this] { read_on(); });
   if (checkpoint) return checkpoint->path();
   if (find_checkpoints(directory).empty()) return std::nullopt;
   throw CheckpointError(fmt::format(
@@ -228,26 +246,18 @@ RestoredState RunCheckpoints::restore(Communicator& world, const std::string& pa
 
 std::string RunCheckpoints::first_ranks_choice(Communicator& world,
                                                const std::function<std::string()>& choose) {
-  std::exception_ptr outcome;
   std::string choice;
-  try {
+  const auto failure = failure_of([&] {
     if (world.rank() == 0) choice = choose();
-  } catch (...) {
-    outcome = std::current_exception();
-  }
-  agree_on_outcome(world, outcome, patience());
+  });
+  agree_on_outcome(world, failure, patience());
   return gather_texts(world, choice, patience())[0];
 }
 
 RestoredState RunCheckpoints::load_on_all(Communicator& world, const std::string& path) {
-  std::exception_ptr outcome;
-  try {
-    load(path);
-  } catch (...) {
-    outcome = std::current_exception();
-  }
-  agree_on_outcome(world, outcome, patience());
+  agree_on_outcome(world, failure_of([&] { load(path); }), patience());
   // Under one name, hosts that share no folder may hold different checkpoints.
+  read_on();
   agree_on_fields(world,
                   {{"step of checkpoint " + path, std::to_string(restored_.step), ExitCode::data},
                    {"run of checkpoint " + path, run_id_, ExitCode::data},
@@ -279,15 +289,19 @@ void RunCheckpoints::check_configuration(const Manifest& manifest) const {
 }
 
 void RunCheckpoints::load(const std::string& path) {
-  const Checkpoint checkpoint(path);
+  const auto before_read = [this] { read_on(); };
+  const Checkpoint checkpoint(path, before_read);
   const Manifest& manifest = checkpoint.manifest();
   check_configuration(manifest);
   const auto parameters = parameter_tensors(worker_), state = optimizer_tensors(worker_);
   checkpoint.require_exactly(FileKind::model, records_of(parameters));
   checkpoint.require_exactly(FileKind::optimizer, records_of(state));
-  checkpoint.load(FileKind::model, destinations_of(parameters));
-  checkpoint.load(FileKind::optimizer, destinations_of(state));
-  if (parameters_hash_of(worker_) != manifest.params_hash || state_hash_of(worker_) != manifest.state_hash)
+  checkpoint.load(FileKind::model, destinations_of(parameters), before_read);
+  checkpoint.load(FileKind::optimizer, destinations_of(state), before_read);
+  read_on();
+  const bool same_parameters = parameters_hash_of(worker_) == manifest.params_hash;
+  read_on();
+  if (!same_parameters || state_hash_of(worker_) != manifest.state_hash)
     throw CheckpointError(
         fmt::format("checkpoint {}: what was loaded has another hash than what was saved", path));
   run_id_ = manifest.run_id;

@@ -15,6 +15,7 @@
 #include "comm/control/mailbox.h"
 #include "comm/control/progress.h"
 #include "train/checkpoint_saver.h"
+#include "train/reported_file_system.h"
 #include "train/worker.h"
 
 namespace lockstep {
@@ -55,7 +56,7 @@ class RunCheckpoints {
 
   /// COLLECTIVE: waits for the save under way, takes a snapshot in the boundary program, and begins to write
   /// it; training may go on at once. Where the config wants no background, the save is settled when this
-  /// returns. How it went is for poll() to tell, also where it could not begin, for want of space, say. Where
+  /// returns. How it went is for poll() to tell, also where it could not begin, for whatever reason. Where
   /// anything to be saved is not finite, every rank throws a CollectiveError. Older checkpoints stay as they
   /// were whatever happens.
   void save(Communicator& world, int64_t step, const TrainingProgress& progress = {});
@@ -75,9 +76,10 @@ class RunCheckpoints {
   RestoredState restore(Communicator& world, const std::string& path);
 
  private:
-  /// Within the boundary program: looks at the snapshot; on rank 0, also makes the folder that all write
-  /// into.
-  void prepare(int64_t step);
+  /// Throws where anything of the snapshot of `step` is not finite.
+  void require_finite_snapshot(int64_t step) const;
+  /// On rank 0: makes the folder that all write into.
+  void begin(int64_t step);
   CheckpointShare own_share() const;
   /// COLLECTIVE: the save without threads.
   SaveOutcome save_in_foreground(Communicator& world, const CheckpointShare& share, Manifest manifest);
@@ -89,12 +91,15 @@ class RunCheckpoints {
   void load(const std::string& path);
   void check_configuration(const Manifest& manifest) const;
   std::optional<std::string> newest_below(const std::string& directory) const;
+  /// Another piece of the restoring begins, with a limit of its own.
+  void read_on() const;
   void tell(const std::string& message) const;
   std::chrono::milliseconds patience() const;
 
   Worker& worker_;
   RunCheckpointsOptions options_;
-  std::string directory_;  // of checkpoints
+  ReportedFileSystem files_;  // for the training thread
+  std::string directory_;     // of checkpoints
   std::string run_id_;
   RestoredState restored_;
   std::deque<SaveOutcome> outcomes_;        // that poll() has not told yet

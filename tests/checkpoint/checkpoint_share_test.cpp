@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint_testing.h"
+#include "checkpoint/faulty_file_system.h"
 #include "data/test_files.h"
 
 namespace lockstep {
@@ -66,6 +67,39 @@ TEST(ConcludeSave, NamesTheFirstRankThatFailedAndLeavesNothing) {
   EXPECT_THAT(list_directory(folder.path()), IsEmpty());
   const auto alone = conclude_save(writer, SmallState(1).manifest(7), std::span(reports).subspan(1, 1), 0);
   EXPECT_EQ(alone.error, "no space") << "one process alone needs no name";
+}
+
+TEST(ConcludeSave, ACheckpointWhoseFolderCannotBeSyncedIsThereAndOldOnesAreKept) {
+  const TemporaryDirectory folder;
+  const SmallState first(1), second(2);
+  test::save(folder.path(), 1, first);
+  class Unsyncable : public test::FaultyFileSystem {
+   public:
+    explicit Unsyncable(std::string folder) : FaultyFileSystem(Fault::none, 0), folder_(std::move(folder)) {}
+    void sync_directory(const std::string& path) override {
+      if (path == folder_) throw_io_error("sync the folder", path, path, EIO);
+      FaultyFileSystem::sync_directory(path);
+    }
+
+   private:
+    std::string folder_;
+  } files(folder.path());
+  for (const int64_t step : {2, 1}) {  // beside the one that is there, and in its place
+    CheckpointWriter writer(folder.path(), step, files);
+    writer.begin();
+    const std::vector<ShareReport> reports{
+        write_share(writer, {second.parameters(), second.state(), {1, 1}, {1, 1}})};
+    const auto outcome = conclude_save(writer, second.manifest(step), reports, 1);
+    EXPECT_EQ(outcome.path, folder / checkpoint_folder_name(step));
+    EXPECT_EQ(outcome.error,
+              "the checkpoint is complete, but may not survive a power failure: cannot sync the folder " +
+                  folder.path() + ": Input/output error");
+    EXPECT_EQ(outcome.code, ExitCode::disk);
+    EXPECT_EQ(test::loaded(Checkpoint(outcome.path)), second);
+  }
+  EXPECT_THAT(list_directory(folder.path()),
+              ElementsAre("step-00000001", "step-00000001.previous", "step-00000002"));
+  EXPECT_EQ(test::loaded(Checkpoint(folder / "step-00000001.previous")), first);
 }
 
 TEST(ConcludeSave, WhatCannotBeDeletedIsSaidBesideTheNewCheckpoint) {

@@ -142,6 +142,30 @@ TEST(LoadLatestValid, WalksBackOverDamagedOnesAndNamesThem) {
   EXPECT_THAT(reasons[1], HasSubstr(kModel + ": expected checksums"));
 }
 
+TEST(Checkpoint, TellsBeforeEachPieceThatItReads) {
+  const TemporaryDirectory folder;
+  // 1 MB: four pieces of 256 KiB, the last one with the header that comes first, and the end.
+  const std::vector<float> values(250'000, 1.0f);
+  const std::vector<NamedTensor> tensors{{"w", DType::float32, Shape{250'000}, values.data()}};
+  CheckpointWriter writer(folder.path(), 1);
+  writer.begin();
+  Manifest manifest;
+  manifest.step = 1;
+  manifest.files = {writer.write_shard(FileKind::model, 1, 1, tensors)};
+  const std::string path = writer.commit(std::move(manifest));
+  int reads = 0;
+  const Checkpoint checkpoint(path, [&] { ++reads; });
+  EXPECT_EQ(reads, 4 + 1 + 1 + 1) << "the model and its end, the index and its end";
+  std::vector<float> loaded(250'000);
+  checkpoint.load(FileKind::model,
+                  std::vector<TensorDestination>{{"w", DType::float32, Shape{250'000}, loaded.data()}},
+                  [&] { ++reads; });
+  EXPECT_EQ(reads, 8);
+  EXPECT_EQ(loaded, values);
+  EXPECT_TRUE(load_latest_valid(folder.path(), nullptr, [&] { ++reads; }));
+  EXPECT_EQ(reads, 15);
+}
+
 TEST(LoadLatestValid, SaysWhereNoneIsLeft) {
   const TemporaryDirectory folder;
   int refused = 0;

@@ -64,6 +64,27 @@ TEST(CheckpointWriter, ClearsWhatInterruptedWritersLeft) {
   EXPECT_THAT(list_directory(folder.path()), ElementsAre("somebody.tmp", "step-00000001", "step-00000003"));
 }
 
+TEST(CheckpointWriter, IsNotHinderedByALateWriterOfAnotherStep) {
+  // It makes its next file while its folder is being removed.
+  class Late : public FaultyFileSystem {
+   public:
+    Late() : FaultyFileSystem(Fault::none, 0) {}
+    void remove_all(const std::string& path) override {
+      if (path.ends_with("step-00000002.tmp")) throw_io_error("remove", path, path, ENOTEMPTY);
+      FaultyFileSystem::remove_all(path);
+    }
+  } files;
+  const TemporaryDirectory folder;
+  fs::create_directory(folder / "step-00000002.tmp");
+  fs::create_directory(folder / "step-00000001.tmp");
+  save(folder.path(), 3, SmallState(3), 0, files);
+  EXPECT_EQ(loaded(*latest_of_all_complete(folder.path())), SmallState(3));
+  EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000002.tmp", "step-00000003"));
+  EXPECT_THAT(message_of<IoError>([&] { save(folder.path(), 2, SmallState(2), 0, files); }),
+              HasSubstr("step-00000002.tmp: Directory not empty"))
+      << "what is in its own way is an error";
+}
+
 TEST(CheckpointWriter, AbandonLeavesNoTrace) {
   const TemporaryDirectory folder;
   CheckpointWriter writer(folder.path(), 3);
@@ -116,6 +137,8 @@ void survive_every_fault(Fault fault, bool power_failure, int64_t step, int keep
     try {
       save(directory, step, SmallState(2), keep, files);
       returned = true;
+    } catch (const NotDurableError& error) {
+      ASSERT_EQ(loaded(Checkpoint(error.path)), SmallState(2));
     } catch (const IoError&) {
       ASSERT_NE(fault, Fault::crash);
     } catch (const test::Crash&) {
@@ -155,6 +178,9 @@ INSTANTIATE_TEST_SUITE_P(StepAndKeep, EveryFault,
 TEST_P(EveryFault, SurvivesAnIoError) { survive_every_fault(Fault::io_error, false, step_, keep_); }
 TEST_P(EveryFault, SurvivesAFullDisk) { survive_every_fault(Fault::no_space, false, step_, keep_); }
 TEST_P(EveryFault, SurvivesAKill) { survive_every_fault(Fault::crash, false, step_, keep_); }
+TEST_P(EveryFault, SurvivesAnIoErrorBeforeAPowerFailure) {
+  survive_every_fault(Fault::io_error, true, step_, keep_);
+}
 TEST_P(EveryFault, SurvivesAPowerFailure) { survive_every_fault(Fault::crash, true, step_, keep_); }
 
 }  // namespace

@@ -108,6 +108,19 @@ TEST(Judge, FindsNoDeadlockWhileAnyThreadGetsOn) {
             "nobody");
 }
 
+TEST(Judge, FindsNoDeadlockWhereALongSaveHasJustEnded) {
+  // All training threads have waited for their writers for 100 s. Rank 0's writer has ended, and its slot
+  // stands until the training thread has noticed.
+  const auto saved = [](double main, double writer) {
+    return state({slot(Activity::waiting, main), slot(Activity::waiting, writer)});
+  };
+  EXPECT_EQ(verdict({state({slot(Activity::waiting, 100), slot(Activity::storage, 30)}), saved(100, 90)}),
+            "nobody");
+  EXPECT_EQ(verdict({saved(100, 0.1), saved(100, 90)}), "nobody");
+  EXPECT_EQ(verdict({waiting(0.1), saved(100, 90)}), "nobody") << "its training thread goes on";
+  EXPECT_EQ(verdict({saved(100, 20.1), saved(100, 90)}), "deadlock 1") << "it does not";
+}
+
 TEST(Judge, NeverBlamesIdleRanksNorThoseThatWaitForThem) {
   EXPECT_EQ(verdict({state({}), waiting(1000)}), "nobody");
   EXPECT_EQ(verdict({state({slot(Activity::idle, 1000)})}), "nobody");

@@ -198,6 +198,31 @@ TEST_F(BackgroundSaves, ThatFailMayBeGoneOnFrom) {
   EXPECT_THAT(found(), ElementsAre(4, 6, 8));
 }
 
+TEST_F(BackgroundSaves, ThatCannotBeginMayBeGoneOnFromWhateverTheReason) {
+  before_checkpoint_ = [&](int64_t step) {
+    if (step == 2) throw Error("something else is wrong");
+    if (step == 4) throw IoError("the disk is wrong");
+  };
+  ::testing::internal::CaptureStderr();
+  const auto results = train({"checkpoint.on_failure=CONTINUE"});
+  const std::string warnings = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(warnings,
+              HasSubstr("the checkpoint of step 2 is not written: rank 0: something else is wrong"));
+  EXPECT_THAT(warnings, HasSubstr("the checkpoint of step 4 is not written: rank 0: the disk is wrong"));
+  EXPECT_EQ(results[0].error, "");
+  EXPECT_EQ(results[0].steps, 8);
+  EXPECT_THAT(found(), ElementsAre(6, 8));
+
+  before_checkpoint_ = [&](int64_t step) {
+    if (step == 2) throw Error("something else is wrong");
+  };
+  std::filesystem::remove_all(directory_);
+  const auto stopped = train({});
+  EXPECT_EQ(stopped[0].code, ExitCode::internal);
+  EXPECT_EQ(stopped[0].steps, 3) << "the step behind it agrees to stop";
+  EXPECT_THAT(found(), ElementsAre(3));
+}
+
 TEST_F(BackgroundSaves, OfTheEndMustNotFail) {
   FailingFileSystem failing("step-00000008.tmp");
   files_[2] = &failing;
@@ -248,6 +273,74 @@ TEST_F(BackgroundSaves, InTheForegroundAreCompleteBeforeTheNextStep) {
   const auto results = train({"checkpoint.background=false"});
   EXPECT_THAT(results[0].error, HasSubstr("rank 1: cannot create"));
   EXPECT_EQ(results[0].steps, 5);
+}
+
+/// The real file system, which looks at the training thread's slot before each operation of a file.
+class WatchingFileSystem : public GatedFileSystem {
+ public:
+  explicit WatchingFileSystem(const Progress& progress)
+      : GatedFileSystem("nothing is held"), progress_(progress) {}
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
+    look();
+    return std::make_unique<File>(*this, GatedFileSystem::create(path));
+  }
+  std::vector<Progress::Entry> seen;
+
+ private:
+  class File : public WritableFile {
+   public:
+    File(WatchingFileSystem& owner, std::unique_ptr<WritableFile> real)
+        : owner_(owner), real_(std::move(real)) {}
+    void write(const void* data, size_t size_bytes) override {
+      owner_.look();
+      real_->write(data, size_bytes);
+    }
+    void sync() override {
+      owner_.look();
+      real_->sync();
+    }
+    void close() override {
+      owner_.look();
+      real_->close();
+    }
+
+   private:
+    WatchingFileSystem& owner_;
+    std::unique_ptr<WritableFile> real_;
+  };
+  void look() { seen.push_back(progress_.at(Progress::kMainSlot)); }
+
+  const Progress& progress_;
+};
+
+TEST(RunCheckpoints, GiveEachOperationALimitOfItsOwn) {
+  const TemporaryDirectory folder;
+  const RunConfig config = parse_run_config(kConfig, "test", {});
+  run_ranks(2, [&](int rank, Communicator& world) {
+    Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});
+    worker.connect(world);
+    Progress progress;
+    WatchingFileSystem files(progress);
+    // Without a mailbox, the training thread writes.
+    RunCheckpoints checkpoints(worker,
+                               {.output_directory = folder.path(), .progress = &progress, .files = &files});
+    checkpoints.save(world, 5);
+    EXPECT_GE(files.seen.size(), 4u) << "at least one file: made, written, synced, closed";
+    for (size_t i = 0; i < files.seen.size(); ++i) {
+      EXPECT_EQ(files.seen[i].activity, Activity::storage);
+      if (i > 0) {
+        EXPECT_GT(files.seen[i].changes, files.seen[i - 1].changes);
+      }
+    }
+    EXPECT_NE(progress.at(Progress::kMainSlot).activity, Activity::storage);
+
+    const uint32_t before = progress.at(Progress::kMainSlot).changes;
+    checkpoints.restore(world, folder / "checkpoints/step-00000005");
+    // Each of five files and its end; each tensor; two hashes; before the ranks compare.
+    const auto tensors = parameter_tensors(worker).size() + optimizer_tensors(worker).size();
+    EXPECT_EQ(progress.at(Progress::kMainSlot).changes - before, 5 * 2 + tensors + 2 + 1);
+    EXPECT_EQ(progress.at(Progress::kMainSlot).activity, Activity::storage);
+  });
 }
 
 TEST(RunCheckpoints, CarryWhatTheTrainingIsBesidesItsTensors) {

@@ -64,6 +64,7 @@ class SavingRanks {
 
   Mailbox& mailbox(int rank) { return *mailboxes_[static_cast<size_t>(rank)]; }
   CheckpointSaver& saver(int rank) { return *savers_[static_cast<size_t>(rank)]; }
+  Progress& progress(int rank) { return progress_[static_cast<size_t>(rank)]; }
   Progress::Entry writer(int rank) const {
     return progress_[static_cast<size_t>(rank)].at(Progress::kWriterSlot);
   }

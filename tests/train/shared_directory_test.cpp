@@ -3,8 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/file_system.h"
+#include "checkpoint/faulty_file_system.h"
 #include "data/test_files.h"
+#include "train/run_output.h"
 #include "train/thread_ranks.h"
 
 namespace lockstep {
@@ -69,6 +70,17 @@ TEST(SharedDirectory, ThatAnotherRankCannotWriteToIsNamedWithItsHost) {
   EXPECT_THAT(message, AllOf(HasSubstr("rank 1: cannot create"), HasSubstr("on host node2"),
                              HasSubstr("--out must name")));
   EXPECT_THAT(list_directory(folder.path()), IsEmpty());
+}
+
+TEST(DirectoryLock, MakesItsFolderDurablyAndKeepsOthersOut) {
+  const TemporaryDirectory folder;
+  test::FaultyFileSystem files(test::FaultyFileSystem::Fault::none, 0);
+  const DirectoryLock lock(folder / "runs/first", files);
+  EXPECT_EQ(files.operations(), 1) << "not by other ways than the one that syncs what it makes";
+  EXPECT_THROW(DirectoryLock(folder / "runs/first"), ConfigError);
+  test::write_file(folder / "file", std::string("x"));
+  EXPECT_THAT(test::message_of<IoError>([&] { DirectoryLock(folder / "file/below"); }),
+              HasSubstr("cannot make the folder " + (folder / "file") + ": Not a directory"));
 }
 
 }  // namespace
