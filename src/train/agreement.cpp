@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "base/text.h"
@@ -58,25 +57,6 @@ std::map<std::string, std::vector<int>> holders(const std::vector<std::map<std::
 }
 
 }  // namespace
-
-std::vector<std::string> gather_texts(Communicator& communicator, const std::string& text,
-                                      std::chrono::milliseconds timeout) {
-  const auto device = make_cpu_device();
-  const auto stream = device->create_stream("agreement");
-  const auto ranks = static_cast<size_t>(communicator.size()), own = static_cast<size_t>(communicator.rank());
-  std::vector<uint64_t> sizes(ranks);
-  sizes[own] = text.size();
-  communicator.all_gather(sizes.data(), sizeof(uint64_t), *stream);
-  communicator.synchronize(*stream, deadline_in(timeout));
-  const size_t block = std::max<uint64_t>(*std::max_element(sizes.begin(), sizes.end()), 1);
-  std::vector<char> blocks(block * ranks);
-  std::memcpy(blocks.data() + own * block, text.data(), text.size());
-  communicator.all_gather(blocks.data(), static_cast<int64_t>(block), *stream);
-  communicator.synchronize(*stream, deadline_in(timeout));
-  std::vector<std::string> texts;
-  for (size_t rank = 0; rank < ranks; ++rank) texts.emplace_back(blocks.data() + rank * block, sizes[rank]);
-  return texts;
-}
 
 void agree_on_outcome(Communicator& communicator, std::exception_ptr outcome, std::chrono::milliseconds timeout) {
   std::string own;

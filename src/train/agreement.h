@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/gather_texts.h"
 #include "lockstep/error.h"
 
 namespace lockstep {
@@ -31,9 +32,5 @@ void agree_on_outcome(Communicator& communicator, std::exception_ptr outcome, st
 /// from the majority, the field, and both values.
 void agree_on_fields(Communicator& communicator, const std::vector<AgreementField>& fields,
                      std::chrono::milliseconds timeout);
-
-/// COLLECTIVE: every rank's text, by rank.
-std::vector<std::string> gather_texts(Communicator& communicator, const std::string& text,
-                                      std::chrono::milliseconds timeout);
 
 }  // namespace lockstep

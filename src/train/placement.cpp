@@ -8,9 +8,9 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "base/text.h"
+#include "comm/control/addresses.h"
+#include "comm/gather_texts.h"
 #include "lockstep/error.h"
-#include "train/agreement.h"
 
 namespace lockstep {
 namespace {
@@ -20,17 +20,6 @@ std::optional<int> number(const PlacementFacts& facts, const std::string& name) 
   int value = 0;
   if (!text || std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc{}) return std::nullopt;
   return value;
-}
-
-/// Ranks of one machine in containers or namespaces of their own share a boot, not a name, and no memory.
-std::string host_identity(const std::string& host_name) {
-  std::string boot;
-  try {
-    boot = std::string(trim(read_text_file("/proc/sys/kernel/random/boot_id")));
-  } catch (const Error&) {
-    // The name alone has to do.
-  }
-  return host_name + " " + boot;
 }
 
 }  // namespace
@@ -84,7 +73,7 @@ std::vector<std::string> placement_warnings(const PlacementFacts& facts, int thr
 }
 
 std::vector<int> hosts_of_ranks(Communicator& world, const std::string& host_name) {
-  const auto names = gather_texts(world, host_identity(host_name), std::chrono::minutes(5));
+  const auto names = gather_texts(world, own_machine(host_name), std::chrono::minutes(5));
   std::vector<std::string> known;
   std::vector<int> hosts;
   for (const auto& name : names) {

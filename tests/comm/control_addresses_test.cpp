@@ -89,7 +89,8 @@ TEST(ControlAddresses, OfThisMachineAreReadable) {
     EXPECT_FALSE(each.interface.empty());
     EXPECT_LE(each.prefix_bits, each.v6 ? 128 : 32);
   }
-  EXPECT_EQ(own_machine(), own_machine());
+  EXPECT_EQ(own_machine("a"), own_machine("a"));
+  EXPECT_NE(own_machine("a"), own_machine("b"));  // containers share a machine, but no memory
 }
 
 }  // namespace

@@ -257,6 +257,58 @@ TEST(Rendezvous, SaysWhatEachAddressAnswered) {
   EXPECT_EQ(failure, endpoint_text(closed) + ": Connection refused");
 }
 
+TEST(Rendezvous, NoNumberOfSilentAddressesDelaysTheGoodOne) {
+  std::string error, failure;
+  std::vector<Listener> mute, listeners;
+  std::vector<Endpoint> endpoints;
+  // Each takes a connection and never answers; with the one that fills it, its queue drops what comes later.
+  std::vector<Descriptor> fillers;
+  for (int i = 0; i < 20; ++i) {
+    mute.push_back(*listen_at(loopback(), 0, error));
+    endpoints.push_back(mute.back().endpoint);
+    if (i % 2 == 0) continue;
+    ASSERT_EQ(::listen(mute.back().socket.get(), 0), 0);
+    fillers.push_back(call(endpoints.back()));
+  }
+  listeners.push_back(*listen_at(loopback(), 0, error));
+  endpoints.push_back(listeners.back().endpoint);
+  const JobToken token = draw_token();
+  ControlTimings timings;
+  timings.answer = std::chrono::hours(1);
+  std::thread root([&, held = std::move(listeners)]() mutable {
+    await_ranks(std::move(held), token, 2, timings, deadline_in(seconds(30)));
+  });
+  EXPECT_TRUE(call_root(endpoints, token, 1, 1, timings, deadline_in(seconds(30)), failure).open())
+      << failure;
+  root.join();
+}
+
+TEST(Rendezvous, SeveralGoodAddressesLeadToOneLink) {
+  std::string error, failure;
+  std::vector<Listener> listeners;
+  std::vector<Endpoint> endpoints;
+  for (int i = 0; i < 4; ++i) {
+    listeners.push_back(*listen_at(loopback(), 0, error));
+    endpoints.push_back(listeners.back().endpoint);
+  }
+  const JobToken token = draw_token();
+  std::vector<Connection> links;
+  std::thread root([&, held = std::move(listeners)]() mutable {
+    links = await_ranks(std::move(held), token, 2, {}, deadline_in(seconds(30)));
+  });
+  Connection link = call_root(endpoints, token, 1, 1, {}, deadline_in(seconds(30)), failure);
+  root.join();
+  ASSERT_TRUE(link.open() && links.at(1).open()) << failure;
+  links[1].send(FrameType::farewell, "over it");
+  links[1].flush();
+  pollfd polled{link.descriptor(), POLLIN, 0};
+  ASSERT_EQ(::poll(&polled, 1, 10000), 1);
+  EXPECT_TRUE(link.receive());
+  const auto frame = link.next();
+  ASSERT_TRUE(frame);
+  EXPECT_EQ(frame->payload, "over it");
+}
+
 TEST(Rendezvous, APortThatIsTakenIsSaid) {
   std::string error;
   const auto listener = listen_at(loopback(), 0, error);

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <functional>
+
 #include "comm/control/duty.h"
 #include "comm/control/progress_observer.h"
 #include "comm/control/watchdog.h"
@@ -129,18 +131,59 @@ TEST_F(Root, NamesASilentRank) {
   EXPECT_EQ(decide(15001), "silent 2 code 201");
 }
 
-TEST_F(Root, AFreshStartForgivesSilenceAndStandingStill) {
-  options.compute_deadline = seconds(5);
+TEST_F(Root, TimeThatItWasHeldUpIsNoSilenceOfOthers) {
   all_beat(1, 0);
-  duty.heard(3, heartbeat(1, Activity::compute, 4.9), at(0));
-  duty.fresh_start(at(20000));  // this process was stopped for 20 s
+  duty.observe({1, {}}, at(20000));
+  duty.forgive(seconds(20));  // this process was stopped
   EXPECT_EQ(decide(20000), "none");
-  all_beat(1, 20100);
-  // Rank 3's clock went on, so it speaks of 25 s; what counts is the time since this rank runs again.
-  duty.heard(3, heartbeat(1, Activity::compute, 25), at(24000));
-  EXPECT_EQ(decide(24000), "none");
-  duty.heard(3, heartbeat(1, Activity::compute, 26.1), at(25100));
-  EXPECT_EQ(decide(25100), "stuck 3 code 201");
+  // What was silence before still is.
+  for (const int rank : {1, 3}) duty.heard(rank, heartbeat(1), at(34000));
+  duty.observe({1, {}}, at(34000));
+  EXPECT_EQ(decide(35000), "none");
+  EXPECT_EQ(decide(35001), "silent 2 code 201");
+}
+
+/// Rank 0 does not run for the last 1.3 of every 4 seconds.
+class HeldUpRoot : public Root {
+ protected:
+  /// The time at which it reaches a verdict, where rank 2 says `slots(seconds since the start)`; -1: not
+  /// within two minutes.
+  int verdict_at(const std::function<std::optional<SlotState>(double)>& rank_two, SlotState others) {
+    for (int ms = 0; ms < 120000; ms += 100) {
+      if (ms % 4000 > 2700) continue;
+      if (ms % 4000 == 0 && ms > 0) duty.forgive(milliseconds(1300));
+      others.seconds = 0.001 * (ms - 1300 * (ms / 4000));
+      duty.observe({1, {others}}, at(ms));
+      others.seconds = 0.001 * ms;
+      for (const int rank : {1, 3})
+        duty.heard(rank, {FrameType::heartbeat, encode_heartbeat({1, {others}})}, at(ms));
+      if (const auto slot = rank_two(0.001 * ms))
+        duty.heard(2, {FrameType::heartbeat, encode_heartbeat({1, {*slot}})}, at(ms));
+      if (decide(ms) != "none") return ms;
+    }
+    return -1;
+  }
+};
+
+TEST_F(HeldUpRoot, FindsASilentRank) {
+  // 15 s of its own running time: five rounds of 2.7 s and 1.5 s.
+  EXPECT_EQ(verdict_at([](double) { return std::nullopt; }, {0, Activity::idle, 0, ""}), 5 * 4000 + 1600);
+  EXPECT_EQ(text(verdict), "silent 2 code 201");
+}
+
+TEST_F(HeldUpRoot, FindsAStuckRankAsSoonAsItSaysSo) {
+  options.compute_deadline = seconds(5);
+  const auto stuck = [](double time) { return SlotState{0, Activity::compute, time, "a place"}; };
+  EXPECT_EQ(verdict_at(stuck, {0, Activity::waiting, 0, "a place"}), 5100);
+  EXPECT_EQ(text(verdict), "stuck 2 code 201");
+}
+
+TEST_F(HeldUpRoot, FindsADeadlock) {
+  options.communication_deadline = seconds(10);
+  const auto waits = [](double time) { return SlotState{0, Activity::waiting, time, "a place"}; };
+  // The last that has waited for 10 s is rank 0 itself: three rounds of 2.7 s and 1.9 s.
+  EXPECT_EQ(verdict_at(waits, waits(0)), 3 * 4000 + 2000);
+  EXPECT_THAT(text(verdict), StartsWith("deadlock"));
 }
 
 TEST_F(Root, ARankThatFailedEndsTheJobAtOnceWithItsCode) {
@@ -253,8 +296,8 @@ TEST_F(Peer, ReportsThatRankZeroIsSilent) {
   EXPECT_EQ(decide(15001), "silent 0 code 201");
 }
 
-TEST_F(Peer, GrantsRankZeroAFreshStart) {
-  duty.fresh_start(at(20000));
+TEST_F(Peer, TimeThatItWasHeldUpIsNoSilenceOfRankZero) {
+  duty.forgive(seconds(20));
   EXPECT_EQ(decide(35000), "none");
   EXPECT_EQ(decide(35001), "silent 0 code 201");
 }
@@ -337,14 +380,14 @@ TEST(ControlDuty, OneRankOnEachSideSpeaksForRankZero) {
 
 TEST(ControlDuty, ALoopThatCameRoundLateWasHeldUp) {
   WatchdogOptions options;  // silent after 15 s: a second is tolerated
-  EXPECT_FALSE(held_up(milliseconds(100), milliseconds(1100), options));
-  EXPECT_TRUE(held_up(milliseconds(100), milliseconds(1101), options));
+  EXPECT_EQ(held_up(milliseconds(100), milliseconds(1100), options), milliseconds(0));
+  EXPECT_EQ(held_up(milliseconds(100), milliseconds(1101), options), milliseconds(1001));
   options.silent_after = milliseconds(2000);
-  EXPECT_FALSE(held_up(milliseconds(100), milliseconds(600), options));
-  EXPECT_TRUE(held_up(milliseconds(100), milliseconds(601), options));
+  EXPECT_EQ(held_up(milliseconds(100), milliseconds(600), options), milliseconds(0));
+  EXPECT_EQ(held_up(milliseconds(100), milliseconds(601), options), milliseconds(501));
   options.silent_after = milliseconds(100);
-  EXPECT_FALSE(held_up(milliseconds(10), milliseconds(110), options));
-  EXPECT_TRUE(held_up(milliseconds(10), milliseconds(111), options));
+  EXPECT_EQ(held_up(milliseconds(10), milliseconds(110), options), milliseconds(0));
+  EXPECT_EQ(held_up(milliseconds(10), milliseconds(111), options), milliseconds(101));
 }
 
 std::string entry_text(const Progress::Entry& entry) {
@@ -366,8 +409,10 @@ TEST(ProgressObserver, TellsHowLongASlotHasStoodStill) {
             (Heartbeat{3, {{0, Activity::compute, 1.0, "1/17"}, {17, Activity::storage, 1.1, "2/5"}}}));
   progress.enter(17, Activity::idle, 0, 0);
   observer.look(at(1300));
-  observer.fresh_start(at(2000));
-  EXPECT_EQ(observer.heartbeat(entry_text, at(2500)), (Heartbeat{3, {{0, Activity::compute, 0.5, "1/17"}}}));
+  // Since 200 ms, but for a second in which the process did not run.
+  observer.forgive(seconds(1));
+  observer.look(at(2500));
+  EXPECT_EQ(observer.heartbeat(entry_text, at(2700)), (Heartbeat{3, {{0, Activity::compute, 1.5, "1/17"}}}));
 }
 
 TEST(ProgressObserver, DescribesWithoutADescriberAndBoundsWhatOneSays) {

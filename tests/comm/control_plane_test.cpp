@@ -19,6 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -45,7 +46,7 @@ class Gate {
 /// What became of a rank.
 struct End {
   Gate ended;
-  std::atomic<int> code{-1};   // with which it left
+  std::atomic<int> code{-1};    // with which it left
   std::atomic<int> thrown{-1};  // of the error that kept it from starting
   std::mutex mutex;
   std::string printed;  // guarded by mutex
@@ -91,7 +92,8 @@ class Job {
           body(world->rank(), *plane);
         } catch (const std::exception& error) {
           End& end = *ends[static_cast<size_t>(world->rank())];
-          if (const auto* own = dynamic_cast<const CommError*>(&error)) end.thrown = static_cast<int>(own->code());
+          if (const auto* own = dynamic_cast<const CommError*>(&error))
+            end.thrown = static_cast<int>(own->code());
           std::lock_guard lock(end.mutex);
           ends[static_cast<size_t>(world->rank())]->printed = error.what();
         }
@@ -163,8 +165,10 @@ TEST(ControlPlane, ALostRankIsNamedOnceAndEndsAllOthers) {
   const std::string report = job.end(0).text();
   EXPECT_THAT(report, StartsWith("lockstep: error: rank 2 of 4 on host b (pid "));
   EXPECT_THAT(report, HasSubstr("was lost in step 8: its connection closed without a farewell\n"));
-  EXPECT_THAT(report, ContainsRegex("\n  rank 1 on a: after step 7, waits [0-9.]+ s in step instruction 31\n"));
-  EXPECT_THAT(report, ContainsRegex("\n  rank 3 on b: after step 7, waits [0-9.]+ s in step instruction 33\n"));
+  EXPECT_THAT(report,
+              ContainsRegex("\n  rank 1 on a: after step 7, waits [0-9.]+ s in step instruction 31\n"));
+  EXPECT_THAT(report,
+              ContainsRegex("\n  rank 3 on b: after step 7, waits [0-9.]+ s in step instruction 33\n"));
   EXPECT_THAT(report, EndsWith("\nlockstep: the job ends with exit code 200 (lost: rank 2 on b)\n"));
   for (const int rank : {1, 2, 3}) EXPECT_EQ(job.end(rank).text(), "");
   for (const int rank : {0, 1, 3}) {
@@ -183,8 +187,7 @@ TEST(ControlPlane, OthersLeaveOnlyWhenTheLauncherHasSeenTheEndOfALostRank) {
   job.timings.reaping = std::chrono::hours(1);
   Gate printed;
   job.customize = [&](int rank, ControlPlaneOptions& options) {
-    if (rank == 0)
-      options.print = [&printed](std::string_view) { printed.open(); };
+    if (rank == 0) options.print = [&printed](std::string_view) { printed.open(); };
   };
   job.run([&](int rank, ControlPlane&) {
     if (rank == 1) return;

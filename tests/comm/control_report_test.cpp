@@ -1,12 +1,17 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <numeric>
+#include <thread>
 
 #include "comm/control/crash_file.h"
 #include "comm/control/failure_report.h"
+#include "comm/control/last_words.h"
 
 namespace lockstep {
 namespace {
@@ -184,6 +189,40 @@ TEST(CrashFile, IsWrittenIntoAFolderThatIsMadeAndIsSilentWhereItCannotBe) {
   write_crash_file("/proc/no/such/folder", record);
   write_crash_file("", record);
   std::filesystem::remove_all(folder);
+}
+
+TEST(LastWords, ArriveWholeThroughAPipeThatTakesLittleAtATime) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  ASSERT_EQ(::fcntl(ends[0], F_SETFL, 0), 0);  // the reader waits, the writer must
+  ASSERT_GT(::fcntl(ends[1], F_SETPIPE_SZ, 4096), 0);
+  std::string text(100000, 'x');
+  std::iota(text.begin(), text.end(), '\0');
+  std::string arrived;
+  std::thread reader([&] {
+    char chunk[1000];
+    while (arrived.size() < text.size()) {
+      const auto count = ::read(ends[0], chunk, sizeof(chunk));
+      if (count <= 0) return;
+      arrived.append(chunk, static_cast<size_t>(count));
+    }
+  });
+  EXPECT_TRUE(write_all(ends[1], text));
+  ::close(ends[1]);
+  reader.join();
+  ::close(ends[0]);
+  EXPECT_TRUE(arrived == text) << arrived.size();
+}
+
+TEST(LastWords, AreGivenUpWhereNobodyReads) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  ::close(ends[0]);
+  bool whole = true;
+  // On the thread that says them, which no SIGPIPE ends.
+  run_at_most(std::chrono::minutes(1), [&] { whole = write_all(ends[1], "text"); });
+  ::close(ends[1]);
+  EXPECT_FALSE(whole);
 }
 
 }  // namespace

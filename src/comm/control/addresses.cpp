@@ -65,12 +65,12 @@ std::vector<HostAddress> own_addresses() {
   return addresses;
 }
 
-std::string own_machine() {
+std::string own_machine(const std::string& host) {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat network {};
-  if (::stat("/proc/self/ns/net", &network) != 0) return boot;
-  return fmt::format("{} {}", boot, network.st_ino);
+  if (::stat("/proc/self/ns/net", &network) != 0) network.st_ino = 0;
+  return fmt::format("{} {} {}", host, boot, network.st_ino);
 }
 
 std::string address_text(const HostAddress& address) {
@@ -103,9 +103,7 @@ std::vector<HostAddress> choose_addresses(const std::vector<RankPlace>& places, 
     });
     return chosen;
   }
-  const auto elsewhere = [&](const RankPlace& place) {
-    return place.host != root.host || place.machine != root.machine;
-  };
+  const auto elsewhere = [&](const RankPlace& place) { return place.machine != root.machine; };
   if (std::none_of(places.begin(), places.end(), elsewhere)) {
     keep([](const HostAddress& each) { return each.loopback; });
     if (!chosen.empty()) chosen.resize(1);

@@ -19,8 +19,7 @@ struct HostAddress {
   bool operator==(const HostAddress&) const = default;
 };
 
-/// Where one rank runs. `machine` tells machines apart (and network namespaces of one), which host names may
-/// not.
+/// Where one rank runs. `machine` tells apart what a host name alone may not.
 struct RankPlace {
   std::string host, machine;
   int64_t pid = 0;
@@ -30,8 +29,9 @@ struct RankPlace {
 
 /// Every address but link-local ones, which mean something on one interface only.
 std::vector<HostAddress> own_addresses();
-/// Equal on two processes exactly where they can meet on the loopback interface.
-std::string own_machine();
+/// Equal on two processes exactly where they are on one host: in one boot of one machine, in one network
+/// namespace, under one name. Then they meet on the loopback interface. Containers have names of their own.
+std::string own_machine(const std::string& host);
 
 std::string address_text(const HostAddress& address);
 bool same_subnet(const HostAddress& address, const HostAddress& other);

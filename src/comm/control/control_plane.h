@@ -64,8 +64,9 @@ class ControlPlane {
 };
 
 /// COLLECTIVE over `world`: exchanges rank 0's address and the token, and connects. One process alone has a watchdog of
-/// its own and listens nowhere. Throws CommError where rank 0 cannot be reached, naming hosts, address and what to
-/// change; every rank throws then.
+/// its own and listens nowhere. Throws CommError, on every rank with the same text, naming hosts, addresses and what to
+/// change: with ExitCode::usage where rank 0 cannot listen where it should, ExitCode::unavailable where ranks cannot
+/// reach it. An error with another code is one rank's own.
 std::unique_ptr<ControlPlane> start_control_plane(Communicator& world, const ControlPlaneOptions& options);
 
 }  // namespace lockstep

@@ -31,7 +31,8 @@ class Duty {
 
   void alive(int from, Clock::time_point now) { roll_.alive(from, now); }
   void observe(const Heartbeat& own, Clock::time_point now) { roll_.told(rank_, own, now); }
-  void fresh_start(Clock::time_point now) { roll_.fresh_start(now); }
+  /// This process was held up for `lost`, and could hear nobody.
+  void forgive(Clock::duration lost) { roll_.forgive(lost); }
   /// A frame that is neither welcome nor mail; false where it makes no sense.
   virtual bool heard(int from, const Frame& frame, Clock::time_point now) = 0;
   virtual void closed(int from, std::string_view reason, Clock::time_point now) = 0;
@@ -46,7 +47,8 @@ class Duty {
   /// Whether all work is done, as far as this rank knows.
   virtual bool leaving() const { return leaving_; }
 
-  /// Why and how the job ends, once that is known. Nothing may be called afterwards but take_notes().
+  /// Why and how the job ends, once that is known. What this is told while the verdict is carried out changes
+  /// nothing more: it is not asked again.
   virtual std::optional<Verdict> decide(const WatchdogOptions& options, Clock::time_point now) = 0;
 
   std::vector<Note> take_notes() { return std::exchange(notes_, {}); }

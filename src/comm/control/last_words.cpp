@@ -1,13 +1,16 @@
 #include "comm/control/last_words.h"
 
+#include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
+
+#include "base/thread.h"
 
 namespace lockstep {
 
@@ -19,7 +22,7 @@ void run_at_most(std::chrono::milliseconds limit, std::function<void()> work) {
   };
   const auto state = std::make_shared<State>();
   try {
-    std::thread([state, work = std::move(work)]() mutable {
+    start_thread_without_signals("last words", [state, work = std::move(work)]() mutable {
       work();
       work = nullptr;
       std::lock_guard lock(state->mutex);
@@ -36,7 +39,19 @@ void run_at_most(std::chrono::milliseconds limit, std::function<void()> work) {
 void print_to_stderr(std::string_view text) {
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   const std::string whole = (terminal ? "\r\033[K" : "") + std::string(text);
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, whole.data(), whole.size());
+  write_all(STDERR_FILENO, whole);
+}
+
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const auto count = ::write(descriptor, text.data(), text.size());
+    if (count > 0) text.remove_prefix(static_cast<size_t>(count));
+    if (count >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return false;
+    pollfd polled{descriptor, POLLOUT, 0};
+    if (::poll(&polled, 1, -1) < 0 && errno != EINTR) return false;
+  }
+  return true;
 }
 
 }  // namespace lockstep

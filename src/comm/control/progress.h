@@ -32,10 +32,10 @@ class Progress {
     const uint64_t changes = ((word.load(std::memory_order_relaxed) >> 32) + 1) << 32;
     word.store(changes | (static_cast<uint64_t>(activity) << 28) | (static_cast<uint64_t>(program & 0xf) << 24) |
                    (static_cast<uint64_t>(instruction) & 0xffffff),
-               std::memory_order_relaxed);
+               std::memory_order_release);
   }
   Entry at(int slot) const noexcept {
-    const uint64_t word = slots_[static_cast<size_t>(slot)].load(std::memory_order_relaxed);
+    const uint64_t word = slots_[static_cast<size_t>(slot)].load(std::memory_order_acquire);
     return {static_cast<Activity>((word >> 28) & 0xf), static_cast<int>((word >> 24) & 0xf),
             static_cast<int>(word & 0xffffff), static_cast<uint32_t>(word >> 32)};
   }

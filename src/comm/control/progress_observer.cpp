@@ -18,20 +18,21 @@ std::string describe_entry(const Progress::Entry& entry,
 }  // namespace
 
 ProgressObserver::ProgressObserver(const Progress& progress, Clock::time_point now) : progress_(progress) {
-  fresh_start(now);
+  for (int slot = 0; slot < Progress::kSlots; ++slot)
+    seen_[static_cast<size_t>(slot)] = {progress_.at(slot), now};
 }
 
 void ProgressObserver::look(Clock::time_point now) {
-  for (int slot = 0; slot < Progress::kSlots; ++slot) {
+  // The main slot last: whoever sees that its helpers are done sees too what it has done because of them.
+  for (int slot = Progress::kSlots - 1; slot >= 0; --slot) {
     auto& seen = seen_[static_cast<size_t>(slot)];
     const auto entry = progress_.at(slot);
     if (entry != seen.entry) seen = {entry, now};
   }
 }
 
-void ProgressObserver::fresh_start(Clock::time_point now) {
-  for (int slot = 0; slot < Progress::kSlots; ++slot)
-    seen_[static_cast<size_t>(slot)] = {progress_.at(slot), now};
+void ProgressObserver::forgive(Clock::duration lost) {
+  for (auto& seen : seen_) seen.since += lost;
 }
 
 Heartbeat ProgressObserver::heartbeat(const std::function<std::string(const Progress::Entry&)>& describe,

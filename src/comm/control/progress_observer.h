@@ -17,8 +17,8 @@ class ProgressObserver {
   ProgressObserver(const Progress& progress, Clock::time_point now);
 
   void look(Clock::time_point now);
-  /// This process may have been stopped: how long its slots stood still says nothing.
-  void fresh_start(Clock::time_point now);
+  /// This process was held up for `lost`: so long its slots had no chance to get on.
+  void forgive(Clock::duration lost);
   Heartbeat heartbeat(const std::function<std::string(const Progress::Entry&)>& describe,
                       Clock::time_point now) const;
 

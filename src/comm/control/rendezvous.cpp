@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 
 #include "base/text.h"
 #include "comm/control/admission.h"
@@ -17,66 +16,96 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// For one address: a firewall that answers nothing must not use up the time of the others.
+/// A lost request to connect is repeated sooner than the system would.
 constexpr milliseconds kConnectAttempt{2000};
-constexpr milliseconds kBetweenRounds{50};
+constexpr milliseconds kBetweenAttempts{50};
 constexpr milliseconds kAwaitTick{100};
 
-bool wait_for(int socket, short events, Deadline deadline) {
-  for (;;) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-    pollfd polled{socket, events, 0};
-    const int ready = ::poll(&polled, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 60000)));
-    if (ready > 0) return true;
-    if (left <= 0) return false;
-  }
+bool ready(int socket, short events) {
+  pollfd polled{socket, events, 0};
+  return ::poll(&polled, 1, 0) > 0;
 }
 
-bool send_all(int socket, std::string_view bytes, Deadline deadline) {
-  while (!bytes.empty()) {
-    if (!wait_for(socket, POLLOUT, deadline)) return false;
-    const auto count = ::send(socket, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (count > 0) bytes.remove_prefix(static_cast<size_t>(count));
-    if (count < 0 && errno != EAGAIN && errno != EINTR) return false;
-  }
-  return true;
-}
+/// A call to one address, from attempt to attempt.
+class Call {
+ public:
+  Call(const Endpoint& endpoint, const Hello& hello, const Secret& answer, milliseconds patience)
+      : endpoint_(endpoint), hello_(hello), answer_(answer), patience_(patience) {}
 
-/// Whether whoever is at the other end knows the token, too.
-bool welcomed(Connection& connection, const JobToken& token, Deadline deadline) {
-  while (connection.open() && wait_for(connection.descriptor(), POLLIN, deadline)) {
-    connection.receive();
-    const auto frame = connection.next();
-    if (!frame) continue;
-    const auto answer = frame->type == FrameType::welcome ? decode_secret(frame->payload) : std::nullopt;
-    return answer && same_secret(*answer, token.answer);
+  /// Does what can be done now; true once whoever is at the other end has shown that it knows the token, too.
+  bool advance(Clock::time_point now) {
+    if (connection_.open()) return hear(now);
+    if (socket_.valid()) {
+      greet(now);
+    } else if (now >= until_) {
+      begin(now);
+    }
+    return false;
   }
-  return false;
-}
 
-Connection call(const Endpoint& endpoint, const JobToken& token, int rank, int64_t pid,
-                const ControlTimings& timings, Deadline deadline, std::string& failure) {
-  Descriptor socket = begin_connecting(endpoint, failure);
-  if (!socket.valid()) return {};
-  if (!wait_for(socket.get(), POLLOUT, std::min(deadline, deadline_in(kConnectAttempt)))) {
-    failure = "no answer";
-    return {};
+  /// What to wait for, at most until due().
+  void add_to(std::vector<pollfd>& polled) const {
+    if (socket_.valid()) polled.push_back({socket_.get(), POLLOUT, 0});
+    if (connection_.open()) polled.push_back({connection_.descriptor(), POLLIN, 0});
   }
-  int error = 0;
-  socklen_t size = sizeof(error);
-  ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error != 0) {
-    failure = std::strerror(error);
-    return {};
+  Clock::time_point due() const { return until_; }
+  Connection take_connection() { return std::move(connection_); }
+  std::string outcome() const { return fmt::format("{}: {}", endpoint_text(endpoint_), outcome_); }
+
+ private:
+  void begin(Clock::time_point now) {
+    std::string error;
+    socket_ = begin_connecting(endpoint_, error);
+    until_ = now + kConnectAttempt;
+    if (!socket_.valid()) fail(now, error);
   }
-  const auto hello = encode_hello({token.hello, rank, pid});
-  const Deadline answer = std::min(deadline, deadline_in(timings.answer));
-  failure = "a connection, but no answer of this job's rank 0";
-  if (!send_all(socket.get(), {hello.data(), hello.size()}, answer)) return {};
-  Connection connection(std::move(socket));
-  if (welcomed(connection, token, answer)) return connection;
-  return {};
-}
+
+  void greet(Clock::time_point now) {
+    if (!ready(socket_.get(), POLLOUT)) {
+      if (now >= until_) fail(now, kNoAnswer);
+      return;
+    }
+    int error = 0;
+    socklen_t size = sizeof(error);
+    ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) return fail(now, std::strerror(error));
+    outcome_ = "a connection, but no answer of this job's rank 0";
+    // A new connection takes so few bytes at once.
+    const auto bytes = encode_hello(hello_);
+    const auto sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent != static_cast<ssize_t>(bytes.size())) return fail(now, outcome_);
+    connection_ = Connection(std::move(socket_));
+    until_ = now + patience_;
+  }
+
+  bool hear(Clock::time_point now) {
+    connection_.receive();
+    const auto frame = connection_.next();
+    const auto answer =
+        frame && frame->type == FrameType::welcome ? decode_secret(frame->payload) : std::nullopt;
+    if (answer && same_secret(*answer, answer_)) return true;
+    if (frame || !connection_.open() || now >= until_) fail(now, outcome_);
+    return false;
+  }
+
+  void fail(Clock::time_point now, const std::string& outcome) {
+    socket_.reset();
+    connection_ = Connection();
+    outcome_ = outcome;
+    until_ = now + kBetweenAttempts;
+  }
+
+  static constexpr const char* kNoAnswer = "no answer";
+
+  const Endpoint endpoint_;
+  const Hello hello_;
+  const Secret answer_;
+  const milliseconds patience_;
+  Descriptor socket_;                // being connected
+  Connection connection_;            // greeted
+  Clock::time_point until_{};        // when this attempt has failed, or the next one begins
+  std::string outcome_ = kNoAnswer;  // of the last attempt that came to an end
+};
 
 }  // namespace
 
@@ -111,18 +140,27 @@ std::vector<Connection> await_ranks(std::vector<Listener> listeners, const JobTo
 
 Connection call_root(const std::vector<Endpoint>& endpoints, const JobToken& token, int rank, int64_t pid,
                      const ControlTimings& timings, Deadline deadline, std::string& failure) {
-  std::vector<std::string> failures;
-  do {
-    failures.clear();
-    for (const auto& endpoint : endpoints) {
-      std::string reason;
-      Connection connection = call(endpoint, token, rank, pid, timings, deadline, reason);
-      if (connection.open()) return connection;
-      failures.push_back(fmt::format("{}: {}", endpoint_text(endpoint), reason));
+  std::vector<Call> calls;
+  calls.reserve(endpoints.size());
+  for (const auto& endpoint : endpoints)
+    calls.emplace_back(endpoint, Hello{token.hello, rank, pid}, token.answer, timings.answer);
+  std::vector<pollfd> polled;
+  for (;;) {
+    const auto now = Clock::now();
+    auto next = deadline;
+    polled.clear();
+    for (auto& call : calls) {
+      if (call.advance(now)) return call.take_connection();
+      call.add_to(polled);
+      next = std::min(next, call.due());
     }
-    std::this_thread::sleep_for(kBetweenRounds);
-  } while (Clock::now() < deadline);
-  failure = join(failures, "; ");
+    if (now >= deadline) break;
+    const auto left = std::chrono::ceil<milliseconds>(next - now).count();
+    ::poll(polled.data(), polled.size(), static_cast<int>(std::clamp<int64_t>(left, 1, 60000)));
+  }
+  std::vector<std::string> outcomes;
+  for (const auto& call : calls) outcomes.push_back(call.outcome());
+  failure = join(outcomes, "; ");
   return {};
 }
 

@@ -1,7 +1,5 @@
 #include "comm/control/roll_call.h"
 
-#include <algorithm>
-
 namespace lockstep {
 namespace {
 
@@ -12,7 +10,7 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 }  // namespace
 
 RollCall::RollCall(std::vector<RankIdentity> ranks, Clock::time_point now)
-    : states_(ranks.size()), times_(ranks.size(), {now, now}), fresh_(now) {
+    : states_(ranks.size()), times_(ranks.size(), {now, now}) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) states_[rank].who = std::move(ranks[rank]);
 }
 
@@ -20,11 +18,9 @@ void RollCall::alive(int rank, Clock::time_point now) { times_[static_cast<size_
 
 void RollCall::told(int rank, const Heartbeat& heartbeat, Clock::time_point now) {
   auto& state = states_[static_cast<size_t>(rank)];
-  auto& times = times_[static_cast<size_t>(rank)];
   state.told = true;
   state.last = heartbeat;
-  for (auto& slot : state.last.slots) slot.seconds = std::min(slot.seconds, seconds_between(fresh_, now));
-  times.heard = now;
+  times_[static_cast<size_t>(rank)].heard = now;
 }
 
 void RollCall::left(int rank) { states_[static_cast<size_t>(rank)].left = true; }
@@ -37,11 +33,8 @@ void RollCall::closed(int rank, std::string_view reason, Clock::time_point now) 
   times_[static_cast<size_t>(rank)].lost = now;
 }
 
-void RollCall::fresh_start(Clock::time_point now) {
-  fresh_ = now;
-  for (auto& times : times_) times.heard = now;
-  for (auto& state : states_)
-    for (auto& slot : state.last.slots) slot.seconds = 0;
+void RollCall::forgive(Clock::duration lost) {
+  for (auto& times : times_) times.heard += lost;
 }
 
 const std::vector<RankState>& RollCall::states(Clock::time_point now) {

@@ -18,9 +18,11 @@ class RollCall {
   void told(int rank, const Heartbeat& heartbeat, Clock::time_point now);
   void left(int rank);
   void closed(int rank, std::string_view reason, Clock::time_point now);  ///< no loss where it has left
-  /// This rank was held up (its machine was suspended, its core starved, it was stopped): what it takes for
-  /// the silence of others may be its own. Everybody's time counts from here.
-  void fresh_start(Clock::time_point now);
+  /// This rank was held up for `lost` (its machine was suspended, its core starved, it was stopped), which
+  /// may be why it heard nobody: that time does not count as silence. What came before does, since a rank
+  /// that is held up again and again must find out all the same. How long others say that they have stood
+  /// still is left as it is: they have taken off themselves what they were held up.
+  void forgive(Clock::duration lost);
 
   /// What is known now. Valid until the next call.
   const std::vector<RankState>& states(Clock::time_point now);
@@ -32,7 +34,6 @@ class RollCall {
 
   std::vector<RankState> states_;
   std::vector<Times> times_;
-  Clock::time_point fresh_;
 };
 
 }  // namespace lockstep

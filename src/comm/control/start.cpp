@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <set>
 
 #include "base/text.h"
@@ -12,6 +11,7 @@
 #include "comm/control/failure_report.h"
 #include "comm/control/rendezvous.h"
 #include "comm/control/watchdog.h"
+#include "comm/gather_texts.h"
 #include "device/device.h"
 
 namespace lockstep {
@@ -33,22 +33,7 @@ class Meeting {
         stream_(device_->create_stream("control")) {}
 
   /// Everybody's text, by rank.
-  std::vector<std::string> gather(const std::string& own) {
-    const auto ranks = static_cast<size_t>(world_.size()), rank = static_cast<size_t>(world_.rank());
-    std::vector<int64_t> sizes(ranks);
-    sizes[rank] = static_cast<int64_t>(own.size());
-    world_.all_gather(sizes.data(), sizeof(int64_t), *stream_);
-    finish();
-    const auto block = static_cast<size_t>(*std::max_element(sizes.begin(), sizes.end()));
-    std::string blocks(ranks * block, '\0');
-    std::copy(own.begin(), own.end(), blocks.begin() + static_cast<std::ptrdiff_t>(rank * block));
-    world_.all_gather(blocks.data(), static_cast<int64_t>(block), *stream_);
-    finish();
-    std::vector<std::string> texts;
-    for (size_t r = 0; r < ranks; ++r)
-      texts.push_back(blocks.substr(r * block, static_cast<size_t>(sizes[r])));
-    return texts;
-  }
+  std::vector<std::string> gather(const std::string& own) { return gather_texts(world_, own, timeout_); }
 
   /// Rank 0's text.
   std::string broadcast(std::string text) {
@@ -76,6 +61,7 @@ class Meeting {
 /// What rank 0 tells all: where it listens, and the token; or why it does not listen.
 struct Invitation {
   std::string refusal;
+  ExitCode refusal_code = ExitCode::done;
   JobToken token;
   std::vector<Endpoint> endpoints;
 };
@@ -84,6 +70,7 @@ std::string encode(const Invitation& invitation) {
   ByteWriter writer;
   RankPlace addresses;
   writer.text(invitation.refusal)
+      .number(static_cast<int32_t>(invitation.refusal_code))
       .raw(encode_secret(invitation.token.hello))
       .raw(encode_secret(invitation.token.answer));
   for (const auto& endpoint : invitation.endpoints) {
@@ -98,6 +85,7 @@ Invitation decode(const std::string& bytes) {
   const auto addresses = decode_place(reader.text());
   Invitation invitation;
   invitation.refusal = reader.text();
+  invitation.refusal_code = static_cast<ExitCode>(reader.number<int32_t>());
   const auto hello = decode_secret(reader.raw(sizeof(Secret))),
              answer = decode_secret(reader.raw(sizeof(Secret)));
   ensure(addresses && hello && answer, "rank 0's invitation to the control plane is damaged");
@@ -153,7 +141,8 @@ std::vector<Listener> listen(const std::vector<RankPlace>& places, const Control
 
 std::vector<RankPlace> exchange_places(Meeting& meeting, const std::string& host) {
   std::vector<RankPlace> places;
-  for (const auto& text : meeting.gather(encode_place({host, own_machine(), ::getpid(), own_addresses()}))) {
+  for (const auto& text :
+       meeting.gather(encode_place({host, own_machine(host), ::getpid(), own_addresses()}))) {
     auto place = decode_place(text);
     ensure(place.has_value(), "a rank's addresses arrived damaged");
     places.push_back(std::move(*place));
@@ -210,7 +199,8 @@ void agree_on_success(Meeting& meeting, const std::string& failure, const std::v
                   "interface or address of host {} that all hosts reach with LOCKSTEP_CONTROL_INTERFACE (it "
                   "has {}), or a port that "
                   "the firewall passes with LOCKSTEP_CONTROL_PORT",
-                  join(failures, "; "), places[0].host, addresses_of(places[0])));
+                  join(failures, "; "), places[0].host, addresses_of(places[0])),
+      ExitCode::unavailable);
 }
 
 }  // namespace
@@ -228,13 +218,16 @@ std::unique_ptr<ControlPlane> start_control_plane(Communicator& world, const Con
     try {
       invitation.token = draw_token();
       listeners = listen(places, options, invitation.refusal);
+      invitation.refusal_code = ExitCode::usage;
     } catch (const std::exception& error) {
       invitation.refusal = error.what();  // the others wait for it
+      invitation.refusal_code = ExitCode::unavailable;
     }
     for (const auto& listener : listeners) invitation.endpoints.push_back(listener.endpoint);
   }
   invitation = decode(meeting.broadcast(encode(invitation)));
-  if (!invitation.refusal.empty()) throw CommError("the ranks cannot be connected: " + invitation.refusal);
+  if (!invitation.refusal.empty())
+    throw CommError("the ranks cannot be connected: " + invitation.refusal, invitation.refusal_code);
   std::string failure;
   std::vector<Connection> links;
   try {

@@ -17,8 +17,9 @@ struct ControlTimings {
   std::chrono::milliseconds acknowledge{1000};  ///< for rank 0 to know of an abort
   std::chrono::milliseconds last_words{1000};   ///< for stderr and a file system to take a report
   std::chrono::milliseconds closing{300};       ///< for the others to take the verdict
-  std::chrono::milliseconds parting{2000};      ///< for farewells
-  std::chrono::milliseconds leave{60000};       ///< for a process to end once its work is done
+  std::chrono::milliseconds reaping{200};   ///< for the launcher to see the end of a lost rank before ours
+  std::chrono::milliseconds parting{2000};  ///< for farewells
+  std::chrono::milliseconds leave{60000};   ///< for a process to end once its work is done
 };
 
 }  // namespace lockstep

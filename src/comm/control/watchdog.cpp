@@ -2,16 +2,16 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <exception>
+#include <system_error>
 
+#include "base/thread.h"
 #include "comm/control/crash_file.h"
 #include "comm/control/failure_report.h"
 #include "comm/control/last_words.h"
@@ -29,9 +29,9 @@ constexpr size_t kHeartbeatInBuffer = 64 << 10;
 constexpr size_t kLongestReason = 16 << 10;
 
 std::unique_ptr<Duty> make_duty(int rank, const std::vector<RankIdentity>& ranks,
-                                const ControlTimings& timings) {
-  if (rank == 0) return std::make_unique<RootDuty>(ranks, timings, Clock::now());
-  return std::make_unique<PeerDuty>(rank, ranks, timings, Clock::now());
+                                const ControlTimings& timings, Clock::time_point now) {
+  if (rank == 0) return std::make_unique<RootDuty>(ranks, timings, now);
+  return std::make_unique<PeerDuty>(rank, ranks, timings, now);
 }
 
 Descriptor make_wake() {
@@ -40,29 +40,12 @@ Descriptor make_wake() {
   return Descriptor(descriptor);
 }
 
-/// With all signals blocked: they are meant for the threads that the program knows of.
-std::thread start_thread(const std::function<void()>& body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread;
-  try {
-    thread = std::thread(body);
-  } catch (const std::exception& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw CommError(fmt::format("the watchdog's thread does not start: {}", error.what()));
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread.native_handle(), "watchdog");
-  return thread;
-}
-
 }  // namespace
 
-bool held_up(Clock::duration asked, Clock::duration took, const WatchdogOptions& options) {
+Clock::duration held_up(Clock::duration asked, Clock::duration took, const WatchdogOptions& options) {
   const auto tolerated =
       std::clamp<Clock::duration>(options.silent_after / 4, milliseconds(100), milliseconds(1000));
-  return took - asked > tolerated;
+  return took - asked > tolerated ? took - asked : Clock::duration::zero();
 }
 
 Watchdog::Watchdog(int rank, std::vector<RankIdentity> ranks, std::vector<Connection> links,
@@ -74,9 +57,13 @@ Watchdog::Watchdog(int rank, std::vector<RankIdentity> ranks, std::vector<Connec
       wake_(make_wake()),
       mailbox_(rank, static_cast<int>(ranks_.size()), [this] { wake(); }),
       links_(std::move(links)),
-      duty_(make_duty(rank, ranks_, timings)),
-      observer_(progress_, Clock::now()) {
-  thread_ = start_thread([this] { run(); });
+      duty_(make_duty(rank, ranks_, timings, born_)),
+      observer_(progress_, born_) {
+  try {
+    thread_ = start_thread_without_signals("watchdog", [this] { run(); });
+  } catch (const std::system_error& error) {
+    throw CommError(fmt::format("the watchdog's thread does not start: {}", error.what()));
+  }
 }
 
 Watchdog::~Watchdog() {
@@ -151,7 +138,8 @@ milliseconds Watchdog::tick(const WatchdogOptions& options) const {
 }
 
 void Watchdog::watch() {
-  auto began = Clock::now();
+  // Silence counts from there; this thread may have come to run much later.
+  auto began = born_;
   milliseconds asked{0};
   for (;;) {
     const auto now = Clock::now();
@@ -160,10 +148,9 @@ void Watchdog::watch() {
       std::lock_guard lock(mutex_);
       options = watch_options_;
     }
-    if (held_up(asked, now - began, options)) {
-      observer_.fresh_start(now);
-      duty_->fresh_start(now);
-    }
+    const auto lost = held_up(asked, now - began, options);
+    observer_.forgive(lost);
+    duty_->forgive(lost);
     began = now;
     if (!take_requests(now)) return part();
     receive(now);
@@ -333,7 +320,16 @@ void Watchdog::carry_out(const Verdict& verdict) {
   say_last_words(verdict);
   if (rank_ == 0) await_closings(timings_.closing);
   for (auto& link : links_) link.close("the job has ended");
+  let_be_reaped(verdict);
   end(verdict.code);
+}
+
+/// A launcher names, and returns the code of, the process whose end it sees first: that shall be the lost
+/// one, whose connections the system closes a moment before its end can be seen.
+void Watchdog::let_be_reaped(const Verdict& verdict) {
+  if (verdict.fault != Fault::lost || verdict.rank == rank_) return;
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, timings_.reaping, [this] { return stop_; });
 }
 
 void Watchdog::end(int code) {

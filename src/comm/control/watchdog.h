@@ -17,9 +17,10 @@ struct pollfd;
 
 namespace lockstep {
 
-/// Whether a loop that asked to sleep for `asked` and came round after `took` was kept from running: stopped,
-/// starved, or on a suspended machine. Far below what counts as silence, far above what a scheduler does.
-bool held_up(Clock::duration asked, Clock::duration took, const WatchdogOptions& options);
+/// How long a loop that asked to sleep for `asked` and came round after `took` was kept from running:
+/// stopped, starved, or on a suspended machine. Zero for what a scheduler does, which is far below what
+/// counts as silence.
+Clock::duration held_up(Clock::duration asked, Clock::duration took, const WatchdogOptions& options);
 
 /// The control plane of one rank once all are connected: a thread that alone touches the sockets, serves the
 /// duty with what happens, and carries out its verdict. MPI is never called.
@@ -54,6 +55,7 @@ class Watchdog : public ControlPlane {
   void carry_out(const Verdict& verdict);
   void end(int code);
   void say_last_words(const Verdict& verdict);
+  void let_be_reaped(const Verdict& verdict);
   void await_closings(std::chrono::milliseconds limit);
   void part();
   std::chrono::milliseconds tick(const WatchdogOptions& options) const;
@@ -63,6 +65,7 @@ class Watchdog : public ControlPlane {
   const std::vector<RankIdentity> ranks_;
   const ControlPlaneOptions options_;
   const ControlTimings timings_;
+  const Clock::time_point born_ = Clock::now();
   Progress progress_;
   Descriptor wake_;  // an eventfd
   StarMailbox mailbox_;

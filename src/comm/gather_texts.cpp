@@ -1,0 +1,29 @@
+#include "comm/gather_texts.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "device/device.h"
+
+namespace lockstep {
+
+std::vector<std::string> gather_texts(Communicator& world, const std::string& own,
+                                      std::chrono::milliseconds timeout) {
+  const auto device = make_cpu_device();
+  const auto stream = device->create_stream("texts");
+  const auto ranks = static_cast<size_t>(world.size()), rank = static_cast<size_t>(world.rank());
+  std::vector<int64_t> sizes(ranks);
+  sizes[rank] = static_cast<int64_t>(own.size());
+  world.all_gather(sizes.data(), sizeof(int64_t), *stream);
+  world.synchronize(*stream, deadline_in(timeout));
+  const auto block = static_cast<size_t>(*std::max_element(sizes.begin(), sizes.end()));
+  std::string blocks(ranks * block, '\0');
+  std::copy(own.begin(), own.end(), blocks.begin() + static_cast<std::ptrdiff_t>(rank * block));
+  world.all_gather(blocks.data(), static_cast<int64_t>(block), *stream);
+  world.synchronize(*stream, deadline_in(timeout));
+  std::vector<std::string> texts;
+  for (size_t r = 0; r < ranks; ++r) texts.push_back(blocks.substr(r * block, static_cast<size_t>(sizes[r])));
+  return texts;
+}
+
+}  // namespace lockstep

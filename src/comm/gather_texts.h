@@ -1,0 +1,16 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+/// COLLECTIVE: every rank's text, by rank. Each of the two exchanges that it takes may last for `timeout`;
+/// throws CommError after that.
+std::vector<std::string> gather_texts(Communicator& world, const std::string& own,
+                                      std::chrono::milliseconds timeout);
+
+}  // namespace lockstep
