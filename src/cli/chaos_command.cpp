@@ -52,6 +52,10 @@ class Chaos {
   ChaosReport run();
 
  private:
+  /// As the job does it, whose workers are all on this host.
+  CompiledRun compiled() const {
+    return CompiledRun(config_, arguments_.workers, /*shared_memory=*/arguments_.workers > 1);
+  }
   ChaosJob job(const std::string& name) const;
   void take_reference();
   void adapt_config();
@@ -86,7 +90,7 @@ Chaos::Chaos(const ChaosArguments& arguments)
         "chaos needs mpirun, which is not on PATH; install Open MPI (scripts/install_dependencies.sh)");
   config_ = load_run_config(arguments.config.path, overrides_);
   kinds_ = parse_chaos_kinds(arguments.kinds, config_);
-  CompiledRun(config_, arguments.workers).check();
+  compiled().check();
   // What the environment says is meant for jobs of the user's own.
   ::unsetenv("LOCKSTEP_FAILPOINT_LOG");
   workplace_.emplace("chaos", arguments.directory);
@@ -97,7 +101,7 @@ ChaosJob Chaos::job(const std::string& name) const {
                            arguments_.config.path, "--json"},
                .folder = workplace_->path() + "/" + name};
   for (const auto& assignment : overrides_) job.command.push_back("--set=" + assignment);
-  job.command.insert(job.command.end(), {"--set=metrics.progress=false", "--out=" + job.run_directory()});
+  job.command.push_back("--set=metrics.progress=false");
   // Room for a restart beside others, and for every deadline that may have to pass first.
   const auto& watchdog = config_.watchdog;
   const auto slowest =
@@ -185,8 +189,7 @@ void Chaos::describe_space() {
                                      [](const auto& value) { return value.first.ends_with(" eval_loss"); });
   if (evaluates)
     space_.evaluated_steps = every(config_.trainer.eval_every_steps, config_.trainer.eval_at_end);
-  const Program step =
-      CompiledRun(config_, arguments_.workers, /*shared_memory=*/arguments_.workers > 1).compile(0).step;
+  const Program step = compiled().compile(0).step;
   for (const auto& instruction : step.instructions)
     if (std::find(space_.instructions.begin(), space_.instructions.end(), instruction.kind) ==
         space_.instructions.end())
@@ -221,7 +224,8 @@ ChaosResult Chaos::disturb(int run, ChaosKind kind) {
   const int64_t reached = last_step(disturbed.run_directory());
   result.happened = happened_us.has_value();
   result.code = first.code;
-  const auto expected = result.happened ? expected_codes(kind, config_) : std::vector<int>{0};
+  const auto expected =
+      result.happened ? expected_codes(result.fault, config_, space_.steps) : std::vector<int>{0};
   result.detected = first.code && std::count(expected.begin(), expected.end(), *first.code) > 0;
   if (!first.code)
     result.problems.push_back(
@@ -241,11 +245,9 @@ ChaosResult Chaos::disturb(int run, ChaosKind kind) {
     result.problems.push_back(
         fmt::format("a stop request lost {} steps, although it saves", *result.steps_lost));
 
-  auto command = disturbed.command;
-  command.insert(command.end(), options.more.begin(), options.more.end());
-  result.replay = join(command, " ");
+  result.replay = disturbed.command_line(options.more);
   if (!result.fault.failpoint)
-    result.replay += fmt::format("  (SIGUSR1 to mpirun behind step {})", result.fault.step);
+    result.replay += fmt::format("  # and SIGUSR1 to mpirun behind step {}", result.fault.step);
   return result;
 }
 
@@ -322,7 +324,7 @@ ChaosReport Chaos::run() {
       fs::remove_all(job(fmt::format("run-{:03}", run)).folder, ignored);
     report.results.push_back(result);
   }
-  if (!report.passed() || arguments_.keep) report.kept_folder = workplace_->path();
+  if (report.wrong() > 0 || arguments_.keep) report.kept_folder = workplace_->path();
   return report;
 }
 

@@ -146,9 +146,14 @@ ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, ui
   return {.kind = kind, .step = failpoint.step, .failpoint = failpoint};
 }
 
-std::vector<int> expected_codes(ChaosKind kind, const RunConfig& config) {
+std::vector<int> expected_codes(const ChaosFault& fault, const RunConfig& config, int64_t steps) {
   const auto code = [](ExitCode exit_code) { return static_cast<int>(exit_code); };
-  switch (kind) {
+  // A checkpoint that is not written is one less; only the last one is worth the end of the run.
+  const auto codes_of_failed_save = [&](ExitCode exit_code) -> std::vector<int> {
+    if (config.checkpoint.on_failure != SaveFailurePolicy::go_on) return {code(exit_code)};
+    return fault.step < steps ? std::vector<int>{0} : std::vector<int>{0, code(exit_code)};
+  };
+  switch (fault.kind) {
     case ChaosKind::kill:
       return {128 + 9, code(ExitCode::peer_lost)};
     case ChaosKind::stop:
@@ -159,13 +164,13 @@ std::vector<int> expected_codes(ChaosKind kind, const RunConfig& config) {
     case ChaosKind::nan:
       return {config.trainer.nonfinite == NonFinitePolicy::skip ? 0 : code(ExitCode::internal)};
     case ChaosKind::flip:
-    case ChaosKind::error:
       return {code(ExitCode::internal)};
+    case ChaosKind::error:
+      return fault.failpoint && fault.failpoint->place == FaultPlace::write
+                 ? codes_of_failed_save(ExitCode::internal)
+                 : std::vector<int>{code(ExitCode::internal)};
     case ChaosKind::enospc:
-      // A failure of the last save ends the run in any case.
-      return config.checkpoint.on_failure == SaveFailurePolicy::go_on
-                 ? std::vector<int>{0, code(ExitCode::disk)}
-                 : std::vector<int>{code(ExitCode::disk)};
+      return codes_of_failed_save(ExitCode::disk);
     case ChaosKind::preempt:
       // 0: the request came behind the last step.
       return {code(ExitCode::terminated), 0};

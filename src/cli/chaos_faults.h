@@ -37,8 +37,8 @@ std::string to_text(const ChaosFault& fault);
 /// Rank, step and phase, from (seed, run) alone.
 ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, uint32_t run);
 
-/// Exit codes of mpirun that show that a fault was noticed, or, with 0, survived.
-std::vector<int> expected_codes(ChaosKind kind, const RunConfig& config);
+/// Exit codes of mpirun that show that a fault in a run of so many steps was noticed, or, with 0, survived.
+std::vector<int> expected_codes(const ChaosFault& fault, const RunConfig& config, int64_t steps);
 /// Whether a run that met such a fault, and was restarted where it ended, must end with the bits of one that
 /// did not.
 bool keeps_bits(ChaosKind kind, const RunConfig& config);

@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
@@ -83,11 +85,31 @@ int64_t resumed_step_of(const std::string& text) {
 
 std::string ChaosJob::stderr_path(int start) const { return fmt::format("{}/stderr-{}.txt", folder, start); }
 
+std::string ChaosJob::command_line(const std::vector<std::string>& more) const {
+  std::string line;
+  for (const auto& word : command) line += shell_word(word) + " ";
+  line += shell_word("--out=" + folder + "/again");
+  for (const auto& word : more) line += " " + shell_word(word);
+  return line;
+}
+
+std::string shell_word(std::string_view word) {
+  const auto is_plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("%+,-./:=@_").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return std::string(word);
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 StartOutcome start_job(const ChaosJob& job, int start, const StartOptions& options) {
   fs::create_directories(job.folder);
   const std::string marker = fmt::format("{}-{}-{}", ::getpid(), start, job.folder);
   ChildProcess child{
       .command = job.command, .environment = mpirun_environment(), .stdout_path = {}, .stderr_path = {}};
+  child.command.push_back("--out=" + job.run_directory());
   child.command.insert(child.command.end(), options.more.begin(), options.more.end());
   child.environment[kMarker] = marker;
   child.environment["LOCKSTEP_FAILPOINT_LOG"] = job.failpoint_log();

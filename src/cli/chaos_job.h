@@ -4,20 +4,26 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
 
 /// A training under mpirun, to be started once or several times.
 struct ChaosJob {
-  std::vector<std::string> command;  ///< mpirun ... lockstep train ...; options of a start are added
+  std::vector<std::string> command;  ///< mpirun ... lockstep train ...; --out and those of a start are added
   std::string folder;                ///< takes what the starts print; the run itself is in folder/run
   double limit_seconds = 0;          ///< a start that takes longer is ended
 
   std::string run_directory() const { return folder + "/run"; }
   std::string failpoint_log() const { return folder + "/failpoints.log"; }
   std::string stderr_path(int start) const;
+  /// For a shell: the command with `more` behind it, writing where no start of this job has written.
+  std::string command_line(const std::vector<std::string>& more) const;
 };
+
+/// A word as a POSIX shell takes it for that word: in quotes where it must.
+std::string shell_word(std::string_view word);
 
 /// What is done and looked at while the job runs.
 struct StartOptions {

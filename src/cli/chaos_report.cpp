@@ -57,15 +57,41 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+/// What the runs have shown together, and no more.
+std::string summary_of(const ChaosReport& report) {
+  const auto runs = static_cast<int64_t>(report.results.size()), happened = report.happened();
+  if (report.wrong() > 0)
+    return fmt::format("\n{} of {} runs went wrong; what they wrote is in {}", report.wrong(), runs,
+                       report.kept_folder);
+  if (happened == 0)
+    return fmt::format(
+        "{} runs of {} steps, and no fault came about: nothing is shown; try more --runs, other "
+        "--kinds or another --seed",
+        runs, report.steps);
+  const int64_t equal = std::count_if(report.results.begin(), report.results.end(),
+                                      [](const auto& result) { return result.bits_equal; });
+  return fmt::format(
+      "{} runs of {} steps: {} came about, noticed or survived without exception; {} ended with the bits of "
+      "the "
+      "undisturbed one ({:.1f} s){}",
+      runs, report.steps, happened == runs ? "every fault" : fmt::format("{} faults", happened),
+      equal == runs ? "every run" : fmt::format("{} of the runs", equal), report.reference_seconds,
+      equal == runs ? "" : "; the others skipped a step, which changes bits");
+}
+
 std::string end_of(const ChaosResult& result) {
   return result.code ? fmt::format("ended with {}", *result.code) : "had to be ended";
 }
 
 }  // namespace
 
-bool ChaosReport::passed() const {
-  return std::all_of(results.begin(), results.end(),
-                     [](const auto& result) { return result.problems.empty(); });
+int64_t ChaosReport::wrong() const {
+  return std::count_if(results.begin(), results.end(),
+                       [](const auto& result) { return !result.problems.empty(); });
+}
+
+int64_t ChaosReport::happened() const {
+  return std::count_if(results.begin(), results.end(), [](const auto& result) { return result.happened; });
 }
 
 std::string summary_line(const ChaosResult& result) {
@@ -87,22 +113,13 @@ std::string describe(const ChaosReport& report) {
                         row.runs, row.happened, row.detected, seconds_or_dash(median(row.detection)),
                         seconds_or_dash(greatest(row.detection)), seconds_or_dash(median(row.recovery)),
                         row.most_lost ? std::to_string(*row.most_lost) : "-", row.equal, row.leftover);
-  size_t wrong = 0;
   for (const auto& result : report.results) {
     if (result.problems.empty()) continue;
-    ++wrong;
     text += fmt::format("\nrun {}, {}: {}\n", result.run, to_text(result.fault), end_of(result));
     for (const auto& problem : result.problems) text += "  " + problem + "\n";
     text += "  again: " + result.replay + "\n";
   }
-  if (wrong > 0)
-    return text + fmt::format("\n{} of {} runs went wrong; what they wrote is in {}\n", wrong,
-                              report.results.size(), report.kept_folder);
-  return text + fmt::format(
-                    "{} runs of {} steps: every fault was noticed or survived, and every run ended with the "
-                    "bits of the "
-                    "undisturbed one ({:.1f} s)\n",
-                    report.results.size(), report.steps, report.reference_seconds);
+  return text + summary_of(report) + "\n";
 }
 
 std::string to_json(const ChaosReport& report) {

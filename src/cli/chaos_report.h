@@ -34,7 +34,10 @@ struct ChaosReport {
   std::vector<ChaosResult> results;
   std::string kept_folder;  ///< where problems can be looked at; empty: there are none
 
-  bool passed() const;
+  int64_t wrong() const;     ///< runs with problems
+  int64_t happened() const;  ///< runs in which the fault came about
+  /// Nothing went wrong, and something happened.
+  bool passed() const { return wrong() == 0 && happened() > 0; }
 };
 
 /// A table by kind, then everything that went wrong.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "cli/chaos_job.h"
 #include "cli/chaos_report.h"
 #include "lockstep/error.h"
 
@@ -106,15 +107,33 @@ TEST(ChaosFaults, KindsAreReadAndMistakesNamed) {
   EXPECT_THAT(refusal("kill,nan", careless), HasSubstr("nobody looks for a NaN"));
 }
 
+/// Of a run of 40 steps.
+std::vector<int> codes(ChaosKind kind, const std::string& failpoint,
+                       const std::vector<std::string>& overrides = {}) {
+  ChaosFault fault{.kind = kind, .step = 20, .failpoint = {}};
+  if (!failpoint.empty()) {
+    fault.failpoint = parse_failpoint(failpoint);
+    fault.step = fault.failpoint->step;
+  }
+  return expected_codes(fault, config_with(overrides), 40);
+}
+
 TEST(ChaosFaults, ExpectedCodesFollowTheConfigsPolicies) {
-  EXPECT_THAT(expected_codes(ChaosKind::kill, config_with()), ElementsAre(137, 200));
-  EXPECT_THAT(expected_codes(ChaosKind::stop, config_with()), ElementsAre(201));
-  EXPECT_THAT(expected_codes(ChaosKind::preempt, config_with()), ElementsAre(143, 0));
-  EXPECT_THAT(expected_codes(ChaosKind::nan, config_with()), ElementsAre(70));
-  EXPECT_THAT(expected_codes(ChaosKind::nan, config_with({"trainer.nonfinite=SKIP"})), ElementsAre(0));
-  EXPECT_THAT(expected_codes(ChaosKind::enospc, config_with()), ElementsAre(74));
-  EXPECT_THAT(expected_codes(ChaosKind::enospc, config_with({"checkpoint.on_failure=CONTINUE"})),
-              ElementsAre(0, 74));
+  EXPECT_THAT(codes(ChaosKind::kill, "kill@0,20,norm"), ElementsAre(137, 200));
+  EXPECT_THAT(codes(ChaosKind::stop, "stop@0,20,norm"), ElementsAre(201));
+  EXPECT_THAT(codes(ChaosKind::preempt, ""), ElementsAre(143, 0));
+  EXPECT_THAT(codes(ChaosKind::nan, "nan@0,20"), ElementsAre(70));
+  EXPECT_THAT(codes(ChaosKind::nan, "nan@0,20", {"trainer.nonfinite=SKIP"}), ElementsAre(0));
+  EXPECT_THAT(codes(ChaosKind::enospc, "enospc@0,20,write:3"), ElementsAre(74));
+  EXPECT_THAT(codes(ChaosKind::error, "error@0,20,norm"), ElementsAre(70));
+  EXPECT_THAT(codes(ChaosKind::error, "error@0,20,write:3"), ElementsAre(70));
+  const std::vector<std::string> go_on = {"checkpoint.on_failure=CONTINUE"};
+  EXPECT_THAT(codes(ChaosKind::enospc, "enospc@0,20,write:3", go_on), ElementsAre(0));
+  EXPECT_THAT(codes(ChaosKind::enospc, "enospc@0,40,write:3", go_on), ElementsAre(0, 74));
+  EXPECT_THAT(codes(ChaosKind::error, "error@0,20,write:3", go_on), ElementsAre(0));
+  EXPECT_THAT(codes(ChaosKind::error, "error@0,40,write:3", go_on), ElementsAre(0, 70));
+  EXPECT_THAT(codes(ChaosKind::error, "error@0,20,norm", go_on), ElementsAre(70));
+  EXPECT_THAT(codes(ChaosKind::error, "error@0,20,save", go_on), ElementsAre(70));
   EXPECT_FALSE(keeps_bits(ChaosKind::nan, config_with({"trainer.nonfinite=SKIP"})));
   EXPECT_TRUE(keeps_bits(ChaosKind::kill, config_with({"trainer.nonfinite=SKIP"})));
 }
@@ -138,7 +157,33 @@ TEST(ChaosReport, MediansAndWorstCasesByKind) {
   const std::string json = to_json(report);
   EXPECT_THAT(json, HasSubstr(R"("detection_seconds_median":2.25,"detection_seconds_max":4.0)"));
   EXPECT_THAT(json, HasSubstr(R"("recovery_seconds_median":4.5,"steps_lost_max":4)"));
-  EXPECT_THAT(describe(report), HasSubstr("4 runs of 40 steps: every fault was noticed or survived"));
+  EXPECT_THAT(describe(report),
+              HasSubstr("4 runs of 40 steps: every fault came about, noticed or "
+                        "survived without exception; every run ended with the bits of the undisturbed one"));
+}
+
+TEST(ChaosReport, ClaimsNoMoreThanItHasSeen) {
+  ChaosReport report{.steps = 40};
+  report.results = {result_of(1, "nan@0,3", 1.0), result_of(2, "nan@1,4", 1.0), result_of(3, "nan@1,5", 1.0)};
+  report.results[0].bits_equal = report.results[1].bits_equal = false;
+  report.results[2].happened = false;
+  EXPECT_TRUE(report.passed());
+  EXPECT_THAT(
+      describe(report),
+      HasSubstr("3 runs of 40 steps: 2 faults came about, noticed or survived without exception; 1 of the "
+                "runs ended with the bits of the undisturbed one (0.0 s); the others skipped a step"));
+  for (auto& result : report.results) result.happened = false;
+  EXPECT_FALSE(report.passed());
+  EXPECT_THAT(describe(report), HasSubstr("no fault came about: nothing is shown"));
+  EXPECT_THAT(describe(report), Not(HasSubstr("ended with the bits")));
+}
+
+TEST(ChaosJob, TheCommandToDoItAgainReadsBackInAShellAndWritesElsewhere) {
+  const ChaosJob job{.command = {"mpirun", "it's $HOME", "a*b", ""}, .folder = "/tmp/my runs/run-001"};
+  EXPECT_EQ(
+      job.command_line({"--failpoint", "kill@1,4,norm"}),
+      R"(mpirun 'it'\''s $HOME' 'a*b' '' '--out=/tmp/my runs/run-001/again' --failpoint kill@1,4,norm)");
+  EXPECT_EQ(job.run_directory(), "/tmp/my runs/run-001/run");
 }
 
 TEST(ChaosReport, WhatWentWrongIsListedWithTheWayToDoItAgain) {

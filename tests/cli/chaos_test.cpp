@@ -78,7 +78,8 @@ TEST(Chaos, WhatGoesWrongIsShownWithTheWayToDoItAgain) {
              std::string("#!/bin/sh\ncase \"$*\" in *--resume*) echo 'no hosts left' >&2; exit 7;; esac\n"
                          "PATH=${PATH#*:}; exec mpirun \"$@\"\n"));
   std::filesystem::permissions(config / "bin/mpirun", std::filesystem::perms::owner_all);
-  const Ran ran = lockstep(chaos_on(config, {"--runs", "1", "--kinds", "error", "--out", config / "c"}));
+  const Ran ran =
+      lockstep(chaos_on(config, {"--runs", "1", "--kinds", "error", "--out", config / "a folder"}));
   EXPECT_EQ(ran.code, 70) << ran.err;
   EXPECT_THAT(
       ran.out,
@@ -86,8 +87,29 @@ TEST(Chaos, WhatGoesWrongIsShownWithTheWayToDoItAgain) {
           "was not complete after 3 restarts, the last of which ended with exit code 7: no hosts left"));
   EXPECT_THAT(ran.out, HasSubstr("again: mpirun -n 2 "));
   EXPECT_THAT(ran.out, HasSubstr("--failpoint error@"));
-  EXPECT_THAT(ran.out, HasSubstr("1 of 1 runs went wrong; what they wrote is in " + (config / "c")));
-  EXPECT_TRUE(std::filesystem::exists(config / "c/run-001/stderr-1.txt"));
+  EXPECT_THAT(ran.out, HasSubstr("1 of 1 runs went wrong; what they wrote is in " + (config / "a folder")));
+  EXPECT_TRUE(std::filesystem::exists(config / "a folder/run-001/stderr-1.txt"));
+  const size_t at = ran.out.find("again: ") + 7;
+  const Ran again = run_command({"sh", "-c", ran.out.substr(at, ran.out.find('\n', at) - at)});
+  EXPECT_EQ(again.code, 70) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("failpoint error@"));
+}
+
+TEST(Chaos, ACheckpointThatMayFailIsSurvivedAlsoWhereWorkersShareMemory) {
+  const SmallConfig config;
+  // Seeds that draw the first operation, which begins a checkpoint, and one in its background.
+  for (const auto& [seed, fault] :
+       {std::pair("196", "error@0,20,write:1"), std::pair("157", "error@0,20,write:2")}) {
+    const Ran ran = lockstep(
+        chaos_on(config, {"--runs", "1", "--kinds", "error", "--json", "--seed", seed, "--set",
+                          "checkpoint.on_failure=CONTINUE", "--set", "parallel.algorithm=SHARED_MEMORY"}));
+    ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
+    const Json run = Json::parse(ran.out)["runs"][0];
+    EXPECT_EQ(run["fault"], fault);
+    EXPECT_EQ(run["happened"], true) << run;
+    EXPECT_EQ(run["exit_code"], 0) << run;
+    EXPECT_EQ(run["bits_equal"], true) << run;
+  }
 }
 
 TEST(Chaos, RefusesBeforeAnythingRuns) {
