@@ -10,8 +10,9 @@ namespace lockstep {
 /// blames this one. `idle`: nothing that could be late.
 enum class Activity : uint8_t { idle, compute, input, storage, waiting };
 
-/// Where a rank's threads are, for its watchdog to read. Every slot has one writer, which pays one relaxed store for
-/// each instruction; no clock is read. Whoever reads tells how long an entry has stood by seeing it unchanged.
+/// Where a rank's threads are, for its watchdog to read. Every slot has one writer, which pays one store for each
+/// instruction; no clock is read. Whoever reads tells how long an entry has stood by seeing it unchanged. Who sees one
+/// slot's entry and then reads another slot sees there what its writer knew of.
 /// Thread-safety: as said; readers may be any threads.
 class Progress {
  public:
