@@ -1,8 +1,6 @@
 #include "train/checkpoint_saver.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/thread.h"
 #include "train/worker.h"
 
 namespace lockstep {
@@ -18,21 +17,6 @@ namespace {
 constexpr const char* kReports = "checkpoint.report";
 constexpr const char* kOutcomes = "checkpoint.outcome";
 constexpr size_t kMostBytes = 512 << 10;  // of a message; a mailbox takes twice as much
-
-/// Signals are for the training thread: while this lives, new threads are born with all of them blocked.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 
@@ -48,11 +32,11 @@ void CheckpointSaver::start(CheckpointShare share, Manifest manifest) {
   ++number_;
   pieces_.clear();
   done_.store(false, std::memory_order_relaxed);
-  const SignalsBlocked blocked;
-  thread_ = std::thread([this, share = std::move(share), manifest = std::move(manifest)]() mutable {
-    save(share, std::move(manifest));
-    done_.store(true, std::memory_order_release);
-  });
+  thread_ = start_thread_without_signals(
+      "checkpoint", [this, share = std::move(share), manifest = std::move(manifest)]() mutable {
+        save(share, std::move(manifest));
+        done_.store(true, std::memory_order_release);
+      });
 }
 
 std::optional<SaveOutcome> CheckpointSaver::poll() {
