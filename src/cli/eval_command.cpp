@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "observe/json_text.h"
 #include "train/model_state.h"
+#include "train/position.h"
 #include "train/run_recorder.h"
 #include "train/stop_request.h"
 #include "train/trainer.h"
@@ -57,6 +58,7 @@ int evaluate(const EvalArguments& arguments) {
                     {.output_directory = "", .stop_requested = stop_requested, .progress = &world.control().progress()});
     trainer.prepare();
     const auto record = trainer.evaluate_only();
+    enter_phase(&world.control().progress(), Phase::outside);
     if (!record) return static_cast<int>(stop_exit_code());
     if (world.rank() == 0) write_result(result_text(*record, *worker, arguments.output.json));
     return static_cast<int>(ExitCode::done);

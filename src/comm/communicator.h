@@ -97,7 +97,6 @@ class MpiEnvironment {
  public:
   virtual ~MpiEnvironment() = default;
   virtual std::unique_ptr<Communicator> world() = 0;  ///< COLLECTIVE: a fresh duplicate of the world
-  virtual std::string host_name() const = 0;
   /// COLLECTIVE: barrier and MPI_Finalize; after it no communicator may be used. Without it, destruction
   /// finalizes nothing and the process must leave by abort_job.
   /// Throws CommError where the others do not come within a minute; then only abort_job is left.

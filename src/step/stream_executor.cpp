@@ -38,6 +38,8 @@ class StreamExecutor : public Executor {
   }
 
   void run(const StepInputs& inputs) override {
+    // The lanes tell where they are; this thread only issues.
+    if (options_.progress != nullptr) options_.progress->enter(Progress::kMainSlot, Activity::idle, options_.program_number, 0);
     inputs_[parity_] = inputs;
     const auto& events = events_[parity_];
     const auto& events_before = events_[1 - parity_];

@@ -1,7 +1,6 @@
 #include "train/divergence.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -10,6 +9,7 @@
 #include <map>
 
 #include "base/hash.h"
+#include "base/host_name.h"
 #include "base/text.h"
 #include "train/agreement.h"
 #include "train/model_state.h"
@@ -29,11 +29,6 @@ std::vector<std::vector<Value>> gather(Communicator& world, const std::vector<Va
     std::memcpy(all.back().data(), text.data(), text.size());
   }
   return all;
-}
-
-std::string own_host() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 && name[0] != 0 ? name : "unknown";
 }
 
 /// Who holds what.
@@ -146,7 +141,7 @@ bool ReplicaComparison::all_equal(Communicator& world) {
 }
 
 std::string ReplicaComparison::locate(Communicator& world) const {
-  const auto hosts = gather_texts(world, own_host(), kPatience);
+  const auto hosts = gather_texts(world, host_name(), kPatience);
   const auto hashes = gather(world, hashes_);
   const Parties parties = find_parties(hashes);
   const auto hash_of = [&](int rank, size_t tensor) { return hashes[static_cast<size_t>(rank)][tensor]; };

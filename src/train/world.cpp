@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 
+#include "base/host_name.h"
 #include "base/log.h"
 #include "train/agreement.h"
 #include "train/crash_handler.h"
@@ -48,12 +49,6 @@ int control_port() {
   if (error != std::errc{} || end != text.data() + text.size() || port < 1 || port > 65535)
     throw ConfigError(fmt::format("LOCKSTEP_CONTROL_PORT is '{}'; expected a port from 1 to 65535, or nothing for any free one", text));
   return port;
-}
-
-std::string own_host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown host";
-  return name.data();
 }
 
 /// Ends the process where MPI does not start: a rank that never comes would keep the others waiting in a call without a
@@ -114,7 +109,7 @@ bool can_share_memory(World& world) {
 
 }  // namespace
 
-World::World() : host_(own_host_name()) {
+World::World() : host_(host_name()) {
   if (started_by_mpi_launcher()) {
     const StartTimer timer;
     environment_ = make_mpi_environment();

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "comm/conformance_support.h"
+#include "base/host_name.h"
 #include "comm/control/control_plane.h"
 #include "comm/mpi_main.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 struct Watched {
   Watched() : world(test_environment().world()) {
-    plane = start_control_plane(*world, {.host = test_environment().host_name(),
+    plane = start_control_plane(*world, {.host = host_name(),
                                          .interface = "",
                                          .termination_requested = {},
                                          .end_process = [this](int code) { ended = code; },

@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "comm/communicator.h"
+#include "base/host_name.h"
 #include "comm/control/start.h"
 #include "device/device.h"
 
@@ -55,7 +56,7 @@ int run(const std::string& what, int number, int silent_ms) {
   const auto environment = make_mpi_environment();
   const auto world = environment->world();
   const int rank = world->rank();
-  ControlPlaneOptions options{.host = environment->host_name(),
+  ControlPlaneOptions options{.host = host_name(),
                               .interface = "",
                               .termination_requested = [] { return terminated.load(); },
                               .end_process = {}};

@@ -28,10 +28,7 @@ const auto all = testing::ValuesIn(conformance_checks().begin(), conformance_che
 INSTANTIATE_TEST_SUITE_P(Checks, Mpi, all, name_of_check);
 INSTANTIATE_TEST_SUITE_P(Checks, MpiLargeCounts, all, name_of_check);
 
-TEST(MpiEnvironment, KnowsItsLauncherAndHost) {
-  EXPECT_TRUE(started_by_mpi_launcher());
-  EXPECT_FALSE(test_environment().host_name().empty());
-}
+TEST(MpiEnvironment, KnowsItsLauncher) { EXPECT_TRUE(started_by_mpi_launcher()); }
 
 TEST(MpiEnvironment, GivesAnotherWorldEachTime) {
   HostStream stream;

@@ -46,12 +46,6 @@ class Environment : public MpiEnvironment {
     return std::make_unique<MpiCommunicator>(copy, "world", largest_count);
   }
 
-  std::string host_name() const override {
-    std::array<char, 256> name{};
-    if (gethostname(name.data(), name.size() - 1) != 0) return "unknown host";
-    return name.data();
-  }
-
   void finish() override {
     MPI_Request request;
     check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &request));
