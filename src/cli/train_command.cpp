@@ -31,21 +31,19 @@ RunConfig load(const TrainArguments& arguments) {
     overrides.push_back("checkpoint.resume_automatic=false");
   else if (!automatic && !arguments.resume.empty())
     overrides.push_back("checkpoint.resume_path=" + arguments.resume);
-  if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
   if (automatic && arguments.output_directory.empty())
     throw ConfigError("--resume auto goes on from the checkpoints of --out, which is missing");
   if (arguments.device == "cuda")
     throw DeviceError(
         "--device cuda: this build of lockstep has no CUDA backend; use --device cpu, or leave it out");
-  RunConfig config = load_run_config(arguments.config.path, overrides);
-  if (!automatic) return config;
   // A config that begins from another run's checkpoint does so where --out has none yet.
-  if (config.checkpoint.resume == ResumePolicy::path) {
-    config.checkpoint.resume = ResumePolicy::automatic;
-    return config;
-  }
-  overrides.push_back("checkpoint.resume_automatic=true");
-  return load_run_config(arguments.config.path, overrides);
+  const bool begins_elsewhere =
+      automatic && load_run_config(arguments.config.path, overrides).checkpoint.resume == ResumePolicy::path;
+  if (automatic && !begins_elsewhere) overrides.push_back("checkpoint.resume_automatic=true");
+  if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
+  RunConfig config = load_run_config(arguments.config.path, overrides);
+  if (automatic) config.checkpoint.resume = ResumePolicy::automatic;
+  return config;
 }
 
 /// A script's unset variable must not mean "save nothing".

@@ -296,6 +296,30 @@ TEST_F(Peer, ReportsThatRankZeroIsSilent) {
   EXPECT_EQ(decide(15001), "silent 0 code 201");
 }
 
+TEST_F(Peer, TellsRankZeroWhatItFoundOfIt) {
+  decide(16000);
+  ASSERT_EQ(text(verdict), "silent 0 code 201");
+  const auto notes = duty.take_notes();
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0].to, 0);
+  EXPECT_EQ(notes[0].type, FrameType::verdict);
+  // Which wakes up, leaves with the same verdict, and leaves the printing to the others.
+  RootDuty root{ranks(4), ControlTimings{}, kStart};
+  EXPECT_TRUE(root.heard(2, {FrameType::verdict, notes[0].payload}, at(17000)));
+  root.closed(2, "its connection closed", at(17000));
+  const auto own = root.decide(options, at(17000));
+  EXPECT_EQ(text(own), "silent 0 code 201");
+  EXPECT_EQ(own->printed, "");
+  // Whoever prints for rank 0 may hear of it only now.
+  for (const auto& note : root.take_notes()) {
+    PeerDuty peer{note.to, ranks(4), ControlTimings{}, kStart};
+    peer.heard(0, {note.type, note.payload}, at(17000));
+    const auto heard = peer.decide(options, at(17000));
+    EXPECT_EQ(text(heard), "silent 0 code 201");
+    EXPECT_EQ(heard->printed, note.to == 3 ? "" : own->report) << note.to;
+  }
+}
+
 TEST_F(Peer, TimeThatItWasHeldUpIsNoSilenceOfRankZero) {
   duty.forgive(seconds(20));
   EXPECT_EQ(decide(35000), "none");

@@ -98,6 +98,7 @@ class RootDuty : public Duty {
   Verdict announce(Verdict verdict);
 
   std::optional<Failure> failure_;             // the first one
+  std::optional<Verdict> condemned_;           // what others found of this rank while it could not know
   std::vector<bool> aborted_;                  // by rank: its connection may close
   std::optional<int> ended_by_launcher_;       // a rank that said so
   std::optional<Clock::time_point> asked_at_;  // the others, for what they do now, when a loss was seen

@@ -29,6 +29,10 @@ bool PeerDuty::heard(int from, const Frame& frame, Clock::time_point now) {
     case FrameType::verdict: {
       auto verdict = decode_verdict(frame.payload);
       const bool sensible = verdict && verdict->rank >= 0 && verdict->rank < size_;
+      // What another rank found of rank 0, passed on by rank 0 itself.
+      if (sensible && prints_ && verdict->rank == 0 &&
+          (verdict->fault == Fault::silent || verdict->fault == Fault::lost))
+        verdict->printed = verdict->report;
       if (sensible && !received_) received_ = std::move(verdict);
       return sensible;
     }
@@ -62,8 +66,11 @@ std::optional<Verdict> PeerDuty::decide(const WatchdogOptions& options, Clock::t
   if (!leaving_) {
     if (const auto finding = find_absent(std::span(states).first(1), options)) {
       const std::string report = failure_report(*finding, states, options);
-      return Verdict{finding->fault, 0, static_cast<int>(exit_code_of(finding->fault)), report,
-                     prints_ ? report : ""};
+      const Verdict verdict{finding->fault, 0, static_cast<int>(exit_code_of(finding->fault)), report,
+                            prints_ ? report : ""};
+      // A rank 0 that was stopped would otherwise wake up and take this rank for lost.
+      notes_.push_back({0, FrameType::verdict, encode_verdict(verdict)});
+      return verdict;
     }
   }
   // Nobody is left who would answer.

@@ -41,6 +41,13 @@ bool RootDuty::heard(int from, const Frame& frame, Clock::time_point now) {
     roll_.left(from);
     return true;
   }
+  if (frame.type == FrameType::verdict) {
+    auto verdict = decode_verdict(frame.payload);
+    const bool sensible =
+        verdict && verdict->rank == 0 && (verdict->fault == Fault::silent || verdict->fault == Fault::lost);
+    if (sensible && !condemned_) condemned_ = std::move(verdict);
+    return sensible;
+  }
   return false;
 }
 
@@ -85,6 +92,8 @@ Verdict RootDuty::announce(Verdict verdict) {
 }
 
 std::optional<Verdict> RootDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
+  // It was stopped, and the others have left: their closed connections are no losses. They print it.
+  if (condemned_) return announce(*condemned_);
   const auto& states = roll_.states(now);
   const auto failed_verdict = [&] {
     const auto& [rank, note, at] = *failure_;

@@ -325,9 +325,13 @@ void Watchdog::carry_out(const Verdict& verdict) {
 }
 
 /// A launcher names, and returns the code of, the process whose end it sees first: that shall be the lost
-/// one, whose connections the system closes a moment before its end can be seen.
+/// one, whose connections the system closes a moment before its end can be seen. And it wakes a rank 0 that
+/// was stopped as soon as one rank ends: not before those who print have found it, too.
 void Watchdog::let_be_reaped(const Verdict& verdict) {
-  if (verdict.fault != Fault::lost || verdict.rank == rank_) return;
+  const bool others_print = verdict.rank == 0 && verdict.printed.empty();
+  if (verdict.rank == rank_ ||
+      !(verdict.fault == Fault::lost || (verdict.fault == Fault::silent && others_print)))
+    return;
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, timings_.reaping, [this] { return stop_; });
 }
