@@ -186,15 +186,15 @@ class Bench:
         shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
 
 
-def disturb(bench, name, chance, duration, send):
-    """Starts a training, and calls send(job, ranks) at a random time of it. The job, and when that was; None where it had
-    ended before."""
+def disturb(bench, name, chance, duration, steps, send):
+    """Starts a training, and calls send(job, ranks) at a random time of it. The job, and when that was; None where the
+    training was complete before."""
     job = bench.job(name)
     while last_step(job.run) == 0 and job.process.poll() is None:
         time.sleep(0.005)
     time.sleep(chance.uniform(0, 0.8 * duration))
     ranks = ranks_below(job.process.pid)
-    if job.process.poll() is not None or len(ranks) != RANKS:
+    if job.process.poll() is not None or len(ranks) != RANKS or last_step(job.run) >= steps:
         job.wait()
         return None
     since = time.monotonic()
@@ -238,7 +238,7 @@ def measured_runs(options, steps, send, judge):
     while len(rows) < options.runs:
         name = f"run-{len(rows) + 1:03}"
         row = {}
-        job = disturb(bench, name, chance, duration, lambda job, ranks: row.update(
+        job = disturb(bench, name, chance, duration, steps, lambda job, ranks: row.update(
             complete_before=newest_checkpoint(job.run), **send(job, ranks, chance)))
         if job is None:
             bench.remove(name)                              # it was over too soon: once more
