@@ -11,7 +11,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/text.h"
 #include "lockstep/error.h"
 #include "train/initialize.h"
 #include "train/nonfinite.h"

@@ -137,6 +137,8 @@ void World::start() {
                                                     .termination_requested = termination_requested,
                                                     .end_process = {}});
   } catch (const CommError& error) {
+    // These two reach all ranks alike; anything else is this rank's own, which it has to tell by itself.
+    if (error.code() != ExitCode::usage && error.code() != ExitCode::unavailable) throw;
     throw CollectiveError(error.what(), error.code());
   }
   control_->set_describer([](const Progress::Entry& entry) { return describe_position(entry, nullptr); });
