@@ -108,14 +108,18 @@ struct KernelOptions {
   int intra_op_threads = 1;        ///< part of the arithmetic: bits may depend on it
   double loss_weight = 1;          ///< losses: gradient of the summed loss is multiplied by it (1 / global count)
   uint32_t op_number = 0;          ///< the op's place in the graph: key of its random stream
+  DType compute = DType::float32;  ///< how activations, their gradients and narrow parameters are stored
+  bool tf32 = false;               ///< GPUs: products of float32 tensors may round their factors to TF32
 };
 
-/// An op bound to shapes, options and a device: where libraries' descriptors live. Made before the first step.
+/// An op bound to shapes and options for a kind of device. Making it and asking for its workspace needs no device, so that
+/// memory is planned anywhere; prepare() makes what needs one, such as libraries' descriptors.
 /// Thread-safety: one call at a time.
 class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual int64_t workspace_bytes(KernelPhase) const { return 0; }
+  virtual void prepare(Device&) {}   ///< once, before the first call below
   virtual void forward(const KernelArguments& arguments, Stream& stream) = 0;
   virtual void backward_input(const KernelArguments&, Stream&) {}
   virtual void backward_weight(const KernelArguments&, Stream&) {}
