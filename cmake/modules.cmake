@@ -8,9 +8,13 @@ function(lockstep_module name)
   target_link_libraries(lockstep_${name} PUBLIC lockstep_flags ${ARG_DEPENDS} PRIVATE ${ARG_LIBRARIES})
 endfunction()
 
-# lockstep_test(name SOURCES ... MODULES ... [LABELS ...] [LIBRARIES ...] [TIMEOUT s]): one GoogleTest program.
+# lockstep_test(name SOURCES ... MODULES ... [LABELS ...] [LIBRARIES ...] [TIMEOUT s] [GPU cuda|emulated]): one GoogleTest
+# program. Without GPU it is linked to the stand-in for a GPU backend.
 function(lockstep_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;MODULES;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;GPU" "SOURCES;MODULES;LABELS;LIBRARIES" ${ARGN})
+  if(NOT ARG_GPU)
+    set(ARG_GPU none)
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -21,6 +25,7 @@ function(lockstep_test name)
   list(TRANSFORM ARG_MODULES PREPEND lockstep_)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE lockstep_flags ${ARG_MODULES} ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
+  lockstep_use_gpu(${name} ${ARG_GPU})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
     SKIP_REGULAR_EXPRESSION "ONLY_SKIPPED_TESTS"
@@ -29,7 +34,10 @@ endfunction()
 
 # add_mpi_test(name RANKS 1 2 4 SOURCES ... MODULES ...): the same program under mpirun for each number of ranks.
 function(add_mpi_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "RANKS;SOURCES;MODULES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;GPU" "RANKS;SOURCES;MODULES;LIBRARIES" ${ARGN})
+  if(NOT ARG_GPU)
+    set(ARG_GPU none)
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -37,6 +45,7 @@ function(add_mpi_test name)
   list(TRANSFORM ARG_MODULES PREPEND lockstep_)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE lockstep_flags ${ARG_MODULES} ${ARG_LIBRARIES} GTest::gtest GTest::gmock)
+  lockstep_use_gpu(${name} ${ARG_GPU})
   foreach(ranks ${ARG_RANKS})
     add_test(NAME ${name}.${ranks}ranks
       COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} $<TARGET_FILE:${name}>)

@@ -10,6 +10,7 @@ endif()
 option(LOCKSTEP_TESTS "Build the tests" ON)
 set(LOCKSTEP_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where nvcc and the libraries are found), ON or OFF")
 set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(LOCKSTEP_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "Compute capabilities of the CUDA kernels, as CMAKE_CUDA_ARCHITECTURES")
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Comma list for -fsanitize: address,undefined or thread")
 set(LOCKSTEP_CPU_ARCH "native" CACHE STRING "-march of the CPU kernels; x86-64-v3 for binaries that travel")
 
@@ -23,7 +24,8 @@ add_library(lockstep_flags INTERFACE)
 # -Wrestrict: false alarms of g++ 12 in std::string (GCC bug 105651).
 # No contraction: a fused multiply-add changes bits with the compiler's mood. Formulas that want one call std::fma.
 target_compile_options(lockstep_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wno-missing-field-initializers -Wno-restrict -ffp-contract=off>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wno-missing-field-initializers -Wno-restrict -ffp-contract=off>
+  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-ffp-contract=off>)
 target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE

@@ -4,7 +4,8 @@ tests/optim/goldens/optimizers.txt: the parameters after each of five updates.
 
     python3 scripts/make_goldens.py [OP ...]      # needs torch; without OP all of them
 
-PyTorch runs in double precision on numbers that float32 holds exactly, so the files hold the true values. Images are
+PyTorch runs in double precision on numbers that float32 holds exactly, so the files hold the true values (but for
+narrow_linear). Images are
 [batch, channels, height, width] in PyTorch and [batch, height, width, channels] in the files; convolution weights
 are [out, in, kernel, kernel] in PyTorch and [out, kernel, kernel, in] in the files.
 
@@ -30,7 +31,7 @@ def integers(*shape, below):
     return torch.randint(below, shape, dtype=torch.int32)
 
 
-def run(function, inputs, parameters, layout=lambda name, tensor: tensor):
+def run(function, inputs, parameters, layout=lambda name, tensor: tensor, cast_gradient=lambda gradient: gradient):
     """Tensors of one case: forward, and backward with random gradients of the outputs. Where `function` returns a
     scalar (a loss), its gradient is one and it is left out. `layout` turns PyTorch's layout into ours."""
     leaves = {f"input{i}": tensor for i, tensor in enumerate(inputs)} | parameters
@@ -38,7 +39,7 @@ def run(function, inputs, parameters, layout=lambda name, tensor: tensor):
         tensor.requires_grad_(tensor.is_floating_point())
     outputs = function(*inputs, **parameters)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    gradients = [random(*output.shape) if output.dim() else torch.ones(()).double() for output in outputs]
+    gradients = [cast_gradient(random(*output.shape) if output.dim() else torch.ones(()).double()) for output in outputs]
     torch.autograd.backward(outputs, gradients)
     tensors = dict(leaves)
     for i, (output, gradient) in enumerate(zip(outputs, gradients)):
@@ -58,6 +59,15 @@ def channels_last(name, tensor):
 def linear():
     yield "plain", run(F.linear, [random(3, 5)], {"weight": random(4, 5), "bias": random(4)})
     yield "sequence_without_bias", run(F.linear, [random(2, 3, 7)], {"weight": random(5, 7)})
+
+
+def narrow_linear():
+    """PyTorch's own two-byte linear layer: products and sums in float32, everything that is stored rounded."""
+    for name, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
+        narrow = lambda *shape: random(*shape).to(dtype)
+        tensors = run(F.linear, [narrow(6, 40)], {"weight": narrow(9, 40), "bias": narrow(9)},
+                      cast_gradient=lambda gradient: gradient.to(dtype))
+        yield name, {key: tensor.double() for key, tensor in tensors.items()}
 
 
 def conv2d():
@@ -192,7 +202,7 @@ def optimizers():
     yield "adamw", case(adamw, lr=0.05, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.3)
 
 
-OPS = [linear, conv2d, pool2d, global_pool2d, batch_norm, mean_squared_error, relu, gelu, sigmoid, tanh, layer_norm,
+OPS = [linear, narrow_linear, conv2d, pool2d, global_pool2d, batch_norm, mean_squared_error, relu, gelu, sigmoid, tanh, layer_norm,
        embedding, attention, softmax_cross_entropy, optimizers]
 
 

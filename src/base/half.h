@@ -5,7 +5,6 @@
 
 #include "base/host_device.h"
 #if defined(__CUDACC__)
-#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #endif
 

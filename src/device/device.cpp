@@ -1,7 +1,9 @@
 #include "device/device.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "device/cpu/host_memory.h"
 #include "lockstep/error.h"
 
 namespace lockstep {
@@ -19,7 +21,28 @@ std::string_view name_of(DeviceKind kind) {
 }
 
 Buffer::~Buffer() {
-  if (data_ != nullptr) device_->release(data_, size_bytes_);
+  if (data_ != nullptr) device_->release(data_, size_bytes_, kind_);
+}
+
+void Stream::copy(void* to, const void* from, int64_t size_bytes) {
+  if (size_bytes > 0) launch([=] { std::memcpy(to, from, static_cast<size_t>(size_bytes)); });
+}
+
+void Stream::write_word(std::atomic<uint64_t>& word, uint64_t value) {
+  launch([&word, value] { word.store(value, std::memory_order_release); });
+}
+
+void Device::copy_now(void* to, const void* from, int64_t size_bytes) {
+  if (size_bytes > 0) std::memcpy(to, from, static_cast<size_t>(size_bytes));
+}
+
+void* Device::allocate_host_bytes(int64_t size_bytes) { return lockstep::allocate_host_bytes(size_bytes); }
+void Device::free_host_bytes(void* data) noexcept { lockstep::free_host_bytes(data); }
+
+Buffer Device::allocate_host(int64_t size_bytes) {
+  ensure(size_bytes >= 0, "a buffer of negative size is asked for");
+  if (size_bytes == 0) return {};
+  return Buffer(*this, allocate_host_bytes(size_bytes), size_bytes, MemoryKind::host);
 }
 
 Buffer Device::allocate(int64_t size_bytes) {
@@ -30,7 +53,7 @@ Buffer Device::allocate(int64_t size_bytes) {
   memory_use_.current_bytes += size_bytes;
   memory_use_.peak_bytes = std::max(memory_use_.peak_bytes, memory_use_.current_bytes);
   ++memory_use_.allocations;
-  return Buffer(*this, data, size_bytes);
+  return Buffer(*this, data, size_bytes, MemoryKind::device);
 }
 
 MemoryUse Device::memory_use() const {
@@ -38,7 +61,8 @@ MemoryUse Device::memory_use() const {
   return memory_use_;
 }
 
-void Device::release(void* data, int64_t size_bytes) noexcept {
+void Device::release(void* data, int64_t size_bytes, MemoryKind kind) noexcept {
+  if (kind == MemoryKind::host) return free_host_bytes(data);
   free_bytes(data, size_bytes);
   std::lock_guard lock(mutex_);
   memory_use_.current_bytes -= size_bytes;

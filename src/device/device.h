@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -20,6 +22,8 @@ class Event {
   virtual ~Event() = default;
   virtual bool ready() const = 0;    ///< everything before the last record has finished; true where never recorded
   virtual void synchronize() = 0;    ///< blocks the calling thread until ready; rethrows what the stream's work threw
+  /// Time between two records. REQUIRES: both events are timed, of one device, recorded and ready.
+  virtual double milliseconds_since(const Event& earlier) const = 0;
 };
 
 /// An ordered queue of work on a device: what a lane of a step program runs on. Work of one stream runs in order;
@@ -33,18 +37,28 @@ class Stream {
   virtual void launch(std::function<void()> work) = 0;
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;
+  /// Copies in this stream's order, between memory of the device and of the host in any direction. Host memory that was
+  /// not made by allocate_host() may make the caller wait.
+  virtual void copy(void* to, const void* from, int64_t size_bytes);
+  /// Stores a number in host memory once everything before it has finished; what other threads read of a stream's
+  /// progress. REQUIRES: `word` lies in memory of Device::allocate_host().
+  virtual void write_word(std::atomic<uint64_t>& word, uint64_t value);
   virtual void synchronize() = 0;    ///< blocks until the stream is empty; rethrows the first error of its work
-  virtual void* native() const { return nullptr; }  ///< cudaStream_t, or null on CPUs
+  virtual void* native() const { return nullptr; }   ///< cudaStream_t, or null on CPUs
 };
 
 class Device;
 
-/// Owns memory of a device, aligned to 64 bytes (CPU) or 256 (CUDA), zero-filled. Move-only. The device outlives it.
+/// Whose processor a buffer's memory is near to.
+enum class MemoryKind { device, host };
+
+/// Owns memory of a device, or of the host for it, aligned to 64 bytes (CPU) or 256 (CUDA), zero-filled. Move-only. The
+/// device outlives it.
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(Device& device, void* data, int64_t size_bytes)
-      : device_(&device), data_(static_cast<std::byte*>(data)), size_bytes_(size_bytes) {}
+  Buffer(Device& device, void* data, int64_t size_bytes, MemoryKind kind)
+      : device_(&device), data_(static_cast<std::byte*>(data)), size_bytes_(size_bytes), kind_(kind) {}
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
     Buffer(std::move(other)).swap(*this);
@@ -60,13 +74,16 @@ class Buffer {
     std::swap(device_, other.device_);
     std::swap(data_, other.data_);
     std::swap(size_bytes_, other.size_bytes_);
+    std::swap(kind_, other.kind_);
   }
 
   Device* device_ = nullptr;
   std::byte* data_ = nullptr;
   int64_t size_bytes_ = 0;
+  MemoryKind kind_ = MemoryKind::device;
 };
 
+/// Of device memory; what the host lends is not counted.
 struct MemoryUse {
   int64_t current_bytes = 0;
   int64_t peak_bytes = 0;
@@ -80,19 +97,29 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
   virtual std::string description() const = 0;            ///< model and, where it has one, its number
+  /// Whether the host may read and write the device's memory itself.
+  virtual bool shares_host_memory() const { return true; }
   virtual std::unique_ptr<Stream> create_stream(const std::string& name) = 0;
-  virtual std::unique_ptr<Event> create_event() = 0;
+  /// `timed`: milliseconds_since() may be asked. Costs a little more on GPUs.
+  virtual std::unique_ptr<Event> create_event(bool timed = false) = 0;
   /// Throws DeviceError naming the size and what is free where memory does not suffice. 0 bytes give an empty buffer.
   Buffer allocate(int64_t size_bytes);
+  /// Host memory that streams copy from and to by themselves: pinned where that exists. Errors as above.
+  Buffer allocate_host(int64_t size_bytes);
+  /// Copies at once, between memory of the device and of the host in any direction. Waits for no stream: REQUIRES that
+  /// nothing under way writes there. For what happens between steps.
+  virtual void copy_now(void* to, const void* from, int64_t size_bytes);
   MemoryUse memory_use() const;
 
  protected:
   virtual void* allocate_bytes(int64_t size_bytes) = 0;
   virtual void free_bytes(void* data, int64_t size_bytes) noexcept = 0;
+  virtual void* allocate_host_bytes(int64_t size_bytes);
+  virtual void free_host_bytes(void* data) noexcept;
 
  private:
   friend class Buffer;
-  void release(void* data, int64_t size_bytes) noexcept;
+  void release(void* data, int64_t size_bytes, MemoryKind kind) noexcept;
   mutable std::mutex mutex_;  // guards memory_use_
   MemoryUse memory_use_;
 };
@@ -107,5 +134,22 @@ struct AsyncCpuOptions {
 };
 /// CPU memory, but every stream has a thread of its own and shares nothing with others except events.
 std::unique_ptr<Device> make_async_cpu_device(const AsyncCpuOptions& options);
+
+/// One GPU as this process sees it.
+struct GpuFacts {
+  int ordinal = 0;
+  std::string name;             ///< "NVIDIA H200"
+  std::string uuid;             ///< "GPU-..." in hexadecimal: equal for two processes that see the same GPU
+  int64_t memory_bytes = 0;
+  int compute_capability = 0;   ///< 90 is 9.0
+};
+struct GpuProbe {
+  std::vector<GpuFacts> devices;
+  std::string problem;          ///< where there are none: why, and what to do
+};
+/// Never throws: a missing driver, library or GPU is a problem to report.
+GpuProbe probe_gpus();
+/// Throws DeviceError with the problem where there is no such GPU, or this build has no CUDA backend.
+std::unique_ptr<Device> make_cuda_device(int ordinal);
 
 }  // namespace lockstep

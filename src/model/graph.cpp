@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "lockstep/error.h"
+#include "tensor/convert.h"
 
 namespace lockstep {
 namespace {
@@ -258,7 +259,21 @@ std::string options_text(Op op) {
 
 }  // namespace
 
-Graph make_graph(const ModelSpec& spec) { return GraphMaker(spec).make(); }
+Graph make_graph(const ModelSpec& spec, DType compute) {
+  require(compute == DType::float32 || is_narrow(compute),
+          fmt::format("values cannot be stored as {}; float32, bfloat16 and float16 are possible", name_of(compute)));
+  Graph graph = GraphMaker(spec).make();
+  graph.compute = compute;
+  for (auto& value : graph.values)
+    if (value.spec.dtype == DType::float32) value.spec.dtype = compute;
+  return graph;
+}
+
+TensorSpec Graph::logical_spec(int value) const {
+  TensorSpec spec = values[static_cast<size_t>(value)].spec;
+  if (spec.dtype == compute) spec.dtype = DType::float32;
+  return spec;
+}
 
 int64_t Graph::parameter_count() const {
   int64_t count = 0;

@@ -12,7 +12,7 @@ namespace lockstep {
 /// One tensor of the graph. After forks are put in, every value has at most one reader.
 struct Value {
   std::string name;
-  TensorSpec spec;            ///< per sample
+  TensorSpec spec;            ///< per sample, in the type in which it is stored
   int producer = -1;          ///< node, or -1 for a model input
   int producer_output = 0;
   int consumer = -1;          ///< node, or -1 where nobody reads it
@@ -51,13 +51,18 @@ struct Graph {
   std::vector<int> inputs;            ///< values fed by the data set
   int loss = -1;                      ///< node
   int group_count = 0;
+  DType compute = DType::float32;     ///< in which all values that are float32 to the ops are stored
+
+  /// A value as shape rules and kernels' makers see it: float32 where it is stored in `compute`.
+  TensorSpec logical_spec(int value) const;
 
   int64_t parameter_count() const;    ///< elements of weights, tied ones once
   int64_t loss_positions() const;     ///< terms of the loss in one sample (1 for a classifier, T for a language model)
 };
 
-/// Infers shapes, puts in forks, marks gradients and forms fused groups. Throws ConfigError naming the layer.
-Graph make_graph(const ModelSpec& spec);
+/// Infers shapes, puts in forks, marks gradients and forms fused groups. Throws ConfigError naming the layer. `compute` is
+/// float32, bfloat16 or float16.
+Graph make_graph(const ModelSpec& spec, DType compute = DType::float32);
 
 /// Hash of everything in the graph that decides numbers (names, ops, options, shapes, ties).
 uint64_t hash_of(const Graph& graph);

@@ -13,11 +13,16 @@ OpSignature infer_op(const Conv2d& op, Inputs inputs) {
                             1.0f / std::sqrt(static_cast<float>(in * op.kernel * op.kernel))};
   OpSignature signature{
       .outputs = {{window_output(op.kName, image, op.kernel, op.stride, op.padding, op.channels)}},
-      .parameters = {{"weight", {op.channels, op.kernel, op.kernel, in}, uniform}},
+      .parameters = {{.name = "weight",
+                      .shape = {op.channels, op.kernel, op.kernel, in},
+                      .init = uniform,
+                      .narrow = true}},
       .backward = BackwardForm::split,
       .differentiable = {true},
       .backward_needs_input = {true}};
-  if (op.bias) signature.parameters.push_back({"bias", {op.channels}, uniform, ParameterRole::weight, true});
+  if (op.bias)
+    signature.parameters.push_back(
+        {.name = "bias", .shape = {op.channels}, .init = uniform, .is_norm_or_bias = true, .narrow = true});
   return signature;
 }
 

@@ -10,7 +10,10 @@ OpSignature infer_op(const Embedding& op, Inputs inputs) {
   std::vector<int64_t> dims = inputs[0].shape.dims();
   dims.push_back(op.width);
   return {.outputs = {{Shape(std::move(dims)), DType::float32}},
-          .parameters = {{"weight", {op.vocabulary, op.width}, {Initializer::Kind::normal, op.init_std}}},
+          .parameters = {{.name = "weight",
+                          .shape = {op.vocabulary, op.width},
+                          .init = {Initializer::Kind::normal, op.init_std},
+                          .narrow = true}},
           .backward = BackwardForm::split,
           .differentiable = {false},
           .backward_needs_input = {true}};
@@ -35,7 +38,10 @@ OpSignature infer_op(const PositionEmbedding& op, Inputs inputs) {
     throw ConfigError(fmt::format("{}: an input of {} positions is longer than the table of {}", op.kName,
                                   shape[0], op.positions));
   return {.outputs = {inputs[0]},
-          .parameters = {{"weight", {op.positions, shape[1]}, {Initializer::Kind::normal, op.init_std}}},
+          .parameters = {{.name = "weight",
+                          .shape = {op.positions, shape[1]},
+                          .init = {Initializer::Kind::normal, op.init_std},
+                          .narrow = true}},
           .backward = BackwardForm::split,
           .differentiable = {true},
           .backward_needs_input = {false}};

@@ -6,6 +6,7 @@
 
 #include "lockstep/error.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/narrow_kernel.h"
 #include "ops/rules.h"
 
 namespace lockstep {
@@ -54,7 +55,10 @@ OpCost cost(const Op& op, Inputs inputs, int64_t batch) {
 std::unique_ptr<Kernel> make_kernel(DeviceKind device, const Op& op, Inputs inputs, const KernelOptions& options) {
   if (device == DeviceKind::cuda)
     throw DeviceError(fmt::format("op {} has no CUDA kernel in this build; use --device cpu", name_of(op)));
-  return std::visit([&](const auto& o) { return make_cpu_kernel(o, inputs, options); }, op);
+  KernelOptions wide = options;
+  wide.compute = DType::float32;
+  auto kernel = std::visit([&](const auto& o) { return make_cpu_kernel(o, inputs, wide); }, op);
+  return options.compute == DType::float32 ? std::move(kernel) : make_narrow_kernel(op, inputs, options, std::move(kernel));
 }
 
 }  // namespace lockstep

@@ -30,6 +30,7 @@ struct ParameterSpec {
   ParameterRole role = ParameterRole::weight;
   bool is_norm_or_bias = false;  ///< exempt from weight decay where the config says so
   float momentum = 0;            ///< for statistics
+  bool narrow = false;           ///< kernels read it in the compute type (KernelOptions), from a rounded copy
   bool operator==(const ParameterSpec&) const = default;
 };
 
@@ -60,7 +61,8 @@ struct OpSignature {
   bool is_loss = false;
 };
 
-/// The shape rule. Throws ConfigError saying what was expected and found; the caller adds the layer's name.
+/// The shape rule. Throws ConfigError saying what was expected and found; the caller adds the layer's name. It speaks of
+/// what numbers mean: float32 also where they are stored in a narrower type.
 OpSignature infer(const Op& op, std::span<const TensorSpec> inputs);
 
 struct OpCost {
@@ -125,7 +127,8 @@ class Kernel {
   virtual void backward_weight(const KernelArguments&, Stream&) {}
 };
 
-/// Throws DeviceError where the device's kind has no kernel for the op.
+/// `inputs` are those of the shape rule, float32 whatever `options.compute` says; tensors of calls have the type in which
+/// they are stored. Throws DeviceError where the device's kind has no kernel for the op.
 std::unique_ptr<Kernel> make_kernel(DeviceKind device, const Op& op, std::span<const TensorSpec> inputs,
                                     const KernelOptions& options);
 

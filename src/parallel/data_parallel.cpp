@@ -104,6 +104,7 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
   writer.add_metrics(leaves.size());
   writer.add_gradient_slots(fold.slots);
   const int segments = static_cast<int>(plan.partition.segments.size());
+  writer.cast_parameters(compute);
   const auto has_bucket = [&](int s) { return plan.partition.buckets[static_cast<size_t>(s)].size_bytes > 0; };
 
   int micro_batch = 0;
@@ -141,6 +142,7 @@ Program compile_evaluation(const DataParallelPlan& plan, int rank) {
   program.micro_batches_per_leaf = 1;
   const TreeNode leaves = plan.division.leaves_of(rank);
   writer.add_metrics(leaves.size());
+  writer.cast_parameters(compute);
   for (int leaf = leaves.begin; leaf < leaves.end; ++leaf) {
     const int micro_batch = leaf - leaves.begin;
     writer.load(copy, micro_batch, leaf);

@@ -25,7 +25,8 @@ struct DataParallelPlan {
 };
 
 /// The loop body of one optimizer step of one worker. Drawn for 2 workers with one leaf of two micro-batches each, and
-/// three segments (F forward, B backward, A agree, R reduction of a bucket, N norm, U update):
+/// three segments (F forward, B backward, A agree, R reduction of a bucket, N norm, U update). Where parameters are read
+/// in a narrower type, compute begins with a cast of each segment's:
 ///
 ///     copy      L0  L1
 ///     compute   F0 F1 F2 B2 B1 B0  F0 F1 F2 B2 B1 B0 ------ N U2 U1 U0

@@ -23,6 +23,13 @@ ProgramWriter::ProgramWriter(std::string name, const Graph& graph, const Partiti
     const int64_t bytes = partition.buckets[static_cast<size_t>(s)].owned_bytes * state_slots;
     states_.push_back(bytes == 0 ? -1 : program.add_buffer(fmt::format("state.{}", s), Space::optimizer, Category::optimizer_state, bytes));
   }
+  // Rounded copies of whole parameter buffers, elements at the same index, for segments that have any such parameter.
+  narrow_parameters_.assign(static_cast<size_t>(segments), -1);
+  for (int reader = 0; reader < segments; ++reader)
+    for (const int s : code.segment(reader).narrow_parameter_segments)
+      if (int& buffer = narrow_parameters_[static_cast<size_t>(s)]; buffer < 0)
+        buffer = program.add_buffer(fmt::format("param.{}.{}", s, name_of(graph.compute)), Space::parameters, Category::parameters,
+                                    partition.buckets[static_cast<size_t>(s)].owned_bytes / 4 * size_of(graph.compute));
   // While it is written to the disk, training goes on: no program of the rank may use its place for anything else.
   if (const int64_t bytes = size_bytes_of(share); bytes > 0)
     snapshot_ = program.add_buffer("snapshot", Space::staging, Category::staging, bytes);
@@ -42,6 +49,8 @@ ProgramWriter::ProgramWriter(std::string name, const Graph& graph, const Partiti
         place.buffer = parameters_[static_cast<size_t>(s)];
         place.offset = entry.offset_bytes;
         place.size_bytes = entry.count * 4;
+        place.narrow_buffer = narrow_parameters_[static_cast<size_t>(s)];
+        if (place.narrow_buffer >= 0) place.narrow_offset = entry.offset_bytes / 4 * size_of(graph.compute);
       }
     }
 }
@@ -102,6 +111,14 @@ int ProgramWriter::scratch(std::string_view what, int64_t bytes) {
 void ProgramWriter::read_parameters(Instruction& instruction, int segment) const {
   for (const int owner : code_.segment(segment).parameter_segments)
     instruction.operands.push_back({Role::parameters, owner, Access::read, program.whole(parameters_[static_cast<size_t>(owner)])});
+  for (const int owner : code_.segment(segment).narrow_parameter_segments)
+    instruction.operands.push_back({.role = Role::parameters, .index = owner, .access = Access::read,
+                                    .range = program.whole(narrow_parameters_[static_cast<size_t>(owner)]), .dtype = graph_.compute});
+}
+
+Operand ProgramWriter::activation_operand(Role role, int storage, Access access, int buffer) const {
+  return {.role = role, .index = storage, .access = access, .range = program.whole(buffer),
+          .dtype = graph_.values[static_cast<size_t>(storage)].spec.dtype};
 }
 
 void ProgramWriter::load(int lane, int micro_batch, int leaf) {
@@ -110,10 +127,23 @@ void ProgramWriter::load(int lane, int micro_batch, int leaf) {
   for (size_t i = 0; i < graph_.inputs.size(); ++i) {
     // A fork of an input is still the input's memory.
     const int storage = graph_.inputs[i];
-    load.operands.push_back({Role::batch, static_cast<int>(i), Access::write, program.whole(activation(storage, micro_batch))});
+    Operand batch = activation_operand(Role::batch, storage, Access::write, activation(storage, micro_batch));
+    batch.index = static_cast<int>(i);
+    load.operands.push_back(batch);
   }
   if (micro_batch == 0) load.operands.push_back({Role::constants, 0, Access::write, program.whole(constants_)});
   program.instructions.push_back(std::move(load));
+}
+
+void ProgramWriter::cast_parameters(int lane) {
+  for (size_t s = 0; s < narrow_parameters_.size(); ++s) {
+    if (narrow_parameters_[s] < 0) continue;
+    Instruction cast = instruction(InstructionKind::cast, lane, static_cast<int>(s), -1, -1);
+    cast.operands.push_back({Role::source, 0, Access::read, program.whole(parameters_[s])});
+    cast.operands.push_back({.role = Role::destination, .access = Access::write, .range = program.whole(narrow_parameters_[s]),
+                             .dtype = graph_.compute});
+    program.instructions.push_back(std::move(cast));
+  }
 }
 
 void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate) {
@@ -121,11 +151,11 @@ void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, in
   Instruction forward = instruction(InstructionKind::forward, lane, segment, micro_batch, leaf);
   forward.accumulate = accumulate && face.has_loss;
   for (const int storage : face.reads)
-    forward.operands.push_back({Role::input, storage, Access::read, program.whole(activation(storage, micro_batch))});
+    forward.operands.push_back(activation_operand(Role::input, storage, Access::read, activation(storage, micro_batch)));
   read_parameters(forward, segment);
   forward.operands.push_back({Role::constants, 0, Access::read, program.whole(constants_)});
   for (const int storage : face.writes)
-    forward.operands.push_back({Role::output, storage, Access::write, program.whole(activation(storage, micro_batch))});
+    forward.operands.push_back(activation_operand(Role::output, storage, Access::write, activation(storage, micro_batch)));
   if (face.stash_bytes > 0)
     forward.operands.push_back({Role::stash, 0, Access::write,
         program.whole(keyed_buffer(fmt::format("stash.{}.mb{}", segment, micro_batch), Category::activations, face.stash_bytes))});
@@ -147,16 +177,16 @@ void ProgramWriter::backward(int lane, int segment, int micro_batch, int leaf, i
   Instruction backward = instruction(InstructionKind::backward, lane, segment, micro_batch, leaf);
   backward.accumulate = accumulate;
   for (const int storage : face.backward_reads)
-    backward.operands.push_back({Role::input, storage, Access::read, program.whole(activation(storage, micro_batch))});
+    backward.operands.push_back(activation_operand(Role::input, storage, Access::read, activation(storage, micro_batch)));
   read_parameters(backward, segment);
   backward.operands.push_back({Role::constants, 0, Access::read, program.whole(constants_)});
   if (face.stash_bytes > 0)
     backward.operands.push_back({Role::stash, 0, Access::read,
         program.whole(keyed_buffer(fmt::format("stash.{}.mb{}", segment, micro_batch), Category::activations, face.stash_bytes))});
   for (const int storage : face.output_gradients)
-    backward.operands.push_back({Role::output_gradient, storage, Access::read, program.whole(activation_gradient(storage, micro_batch))});
+    backward.operands.push_back(activation_operand(Role::output_gradient, storage, Access::read, activation_gradient(storage, micro_batch)));
   for (const int storage : face.input_gradients)
-    backward.operands.push_back({Role::input_gradient, storage, Access::write, program.whole(activation_gradient(storage, micro_batch))});
+    backward.operands.push_back(activation_operand(Role::input_gradient, storage, Access::write, activation_gradient(storage, micro_batch)));
   if (bucket.size_bytes > 0)
     backward.operands.push_back({Role::gradients, segment, accumulate ? Access::read_write : Access::write,
                                  program.whole(gradient_buffer(segment, slot))});
@@ -207,6 +237,7 @@ void ProgramWriter::norm(int lane) {
   const int sums = program.add_buffer("norm.chunks", Space::scalars, Category::staging, chunks * static_cast<int64_t>(sizeof(double)));
   norm.operands.push_back({Role::chunks, 0, Access::write, program.whole(sums)});
   norm.operands.push_back({Role::verdict, 0, Access::read, {verdict_, 0, kAgreedBytes}});
+  norm.operands.push_back({Role::constants, 0, Access::read, program.whole(constants_)});
   norm.operands.push_back({Role::verdict, 1, Access::write, {verdict_, kAgreedBytes, kAgreedBytes}});
   program.instructions.push_back(std::move(norm));
 }

@@ -37,6 +37,8 @@ class ProgramWriter {
 
   /// Batches alternate between two sets of staging buffers, so that one is filled while the other is read.
   void load(int lane, int micro_batch, int leaf);
+  /// Makes the narrow copies of all parameters that are read so; nothing where float32 is computed.
+  void cast_parameters(int lane);
   void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate);
   void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
   void add_ranges(int lane, ByteRange destination, ByteRange source);
@@ -59,12 +61,14 @@ class ProgramWriter {
   int activation_gradient(int storage, int micro_batch);
   int scratch(std::string_view what, int64_t bytes);
   void read_parameters(Instruction& instruction, int segment) const;
+  Operand activation_operand(Role role, int storage, Access access, int buffer) const;
 
   const Graph& graph_;
   const Partition& partition_;
   const ModelCode& code_;
   const std::vector<SavedTensor>& share_;
   std::vector<int> parameters_, states_;             // by segment; -1 where it has none
+  std::vector<int> narrow_parameters_;               // likewise, of their rounded copies
   int snapshot_ = -1;                                // -1 where the share is empty
   std::vector<std::vector<int>> gradients_;          // by slot, segment
   int constants_ = -1, verdict_ = -1, metrics_ = -1;

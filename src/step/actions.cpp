@@ -8,6 +8,7 @@
 
 #include "lockstep/error.h"
 #include "step/vector_sums.h"
+#include "tensor/convert.h"
 
 namespace lockstep {
 namespace {
@@ -32,6 +33,7 @@ class ActionMaker {
       case InstructionKind::forward:
       case InstructionKind::backward: return segment(instruction);
       case InstructionKind::add: return add(instruction);
+      case InstructionKind::cast: return cast(instruction);
       case InstructionKind::exchange: return exchange(instruction);
       case InstructionKind::all_reduce: return all_reduce(instruction);
       case InstructionKind::reduce_scatter: return reduce_scatter(instruction);
@@ -57,6 +59,12 @@ class ActionMaker {
     if (found == nullptr)
       throw InternalError(fmt::format("{} has no operand '{} {}'", describe(program_, index_), name_of(role), index));
     return found;
+  }
+  /// A segment's parameters as float32 or as their narrow copy.
+  std::byte* parameters_of(const Instruction& instruction, int owner, DType dtype) const {
+    for (const auto& operand : instruction.operands)
+      if (operand.role == Role::parameters && operand.index == owner && operand.dtype == dtype) return at(operand);
+    throw InternalError(fmt::format("{} has no operand 'parameters {}' of {}", describe(program_, index_), owner, name_of(dtype)));
   }
   std::byte* at(const Operand& operand) const { return context_.memory.at(program_, operand.range); }
 
@@ -104,7 +112,11 @@ class ActionMaker {
     };
     bindings.parameter = [&](int parameter) {
       const auto [owner, entry] = entry_of(parameter, 0);
-      return required(instruction, Role::parameters, owner) + entry->offset_bytes;
+      return parameters_of(instruction, owner, DType::float32) + entry->offset_bytes;
+    };
+    bindings.narrow_parameter = [&](int parameter) {
+      const auto [owner, entry] = entry_of(parameter, 0);
+      return parameters_of(instruction, owner, graph.compute) + entry->offset_bytes / 4 * size_of(graph.compute);
     };
     bindings.parameter_gradient = [&](int parameter, int use) {
       const auto [owner, entry] = entry_of(parameter, use);
@@ -139,6 +151,14 @@ class ActionMaker {
     return {.start = [destination, source, count](Stream& stream, const StepInputs&, const auto&) {
       stream.launch([destination, source, count] { add_into(destination, source, count); });
     }};
+  }
+
+  Action cast(const Instruction& instruction) {
+    const Operand* to = find(instruction, Role::destination, 0);
+    const Operand* from = find(instruction, Role::source, 0);
+    const auto work = [to = at(*to), to_type = to->dtype, from = at(*from), from_type = from->dtype,
+                       count = to->range.size_bytes / size_of(to->dtype)] { convert(to, to_type, from, from_type, count); };
+    return {.start = [work](Stream& stream, const StepInputs&, const auto&) { stream.launch(work); }};
   }
 
   Action exchange(const Instruction& instruction) {
@@ -266,8 +286,9 @@ class ActionMaker {
     auto* sums = reinterpret_cast<double*>(required(instruction, Role::chunks, 0));
     auto* agreed = reinterpret_cast<Verdict*>(required(instruction, Role::verdict, 0));
     const double static_count = context_.static_count, clip = context_.clip_norm;
+    const auto* constants = reinterpret_cast<const StepConstants*>(required(instruction, Role::constants, 0));
     return {.start = [=, pieces = std::move(pieces)](Stream& stream, const StepInputs&, const auto&) {
-      stream.launch([&pieces, sums, agreed, static_count, clip] {
+      stream.launch([&pieces, sums, agreed, static_count, clip, constants] {
         double total = 0, statistics = 0;
         for (const auto& piece : pieces)
           for (int64_t begin = 0, c = piece.chunk; begin < piece.count; begin += kNormChunk, ++c) {
@@ -275,7 +296,8 @@ class ActionMaker {
             (piece.is_weight ? total : statistics) += sums[c];
           }
         const double ratio = agreed->count > 0 ? static_count / agreed->count : 0;
-        agreed->gradient_norm = std::sqrt(total) * ratio;
+        // Dividing by the scale of the loss, a power of two, is exact.
+        agreed->gradient_norm = std::sqrt(total) * ratio / constants->loss_scale;
         agreed->finite = std::isfinite(total) && std::isfinite(statistics) && std::isfinite(agreed->loss_sum) ? 1 : 0;
         // As PyTorch's clip_grad_norm_: the coefficient is max_norm / (norm + 1e-6), at most 1.
         agreed->gradient_scale = clip > 0 ? std::min(1.0, clip / (agreed->gradient_norm + 1e-6)) : 1.0;
@@ -314,7 +336,7 @@ class ActionMaker {
     return {.start = [=, this_context = &context_, pieces = std::move(pieces)](Stream& stream, const StepInputs& inputs, const auto&) {
       if (inputs.suppress_updates || (predicated && verdict->finite == 0)) return;
       const double ratio = verdict->count > 0 ? this_context->static_count / verdict->count : 0;
-      const double scale = ratio * (whole_step ? verdict->gradient_scale : 1.0);
+      const double scale = ratio * (whole_step ? verdict->gradient_scale : 1.0) / constants->loss_scale;
       for (auto piece : pieces) {
         piece.arguments.gradient_scale = scale;
         if (piece.role == ParameterRole::statistic) {

@@ -99,9 +99,13 @@ class ProgramStructure {
                              place.name, kMostBytes));
         continue;
       }
-      if (place.buffer >= static_cast<int>(program_.buffers.size()))
-        return fail(-1, fmt::format("parameter '{}' lies in buffer {}, and there are {}", place.name,
-                                    place.buffer, program_.buffers.size()));
+      for (const int buffer : {place.buffer, place.narrow_buffer})
+        if (buffer >= static_cast<int>(program_.buffers.size()))
+          return fail(-1, fmt::format("parameter '{}' lies in buffer {}, and there are {}", place.name, buffer,
+                                      program_.buffers.size()));
+      if (!is_sound(place.narrow_offset))
+        fail(-1, fmt::format("parameter '{}' has a copy at byte {}; expected 0 to {}", place.name,
+                             place.narrow_offset, kMostBytes));
       if (place.buffer >= 0) by_buffer[place.buffer].push_back(&place);
     }
     for (auto& [buffer, list] : by_buffer) {
@@ -216,12 +220,14 @@ class ProgramStructure {
     }
   }
 
-  /// Executors find operands by role and index (and by peer, where there is one on the other side).
+  /// Executors find operands by role and index, by peer where there is one on the other side, and parameters
+  /// by their type.
   void check_indices(int index, const Instruction& i) {
-    std::set<std::tuple<Role, int, int>> seen;
+    std::set<std::tuple<Role, int, int, DType>> seen;
     for (const Operand& operand : i.operands) {
       const bool by_peer = operand.role == Role::send || operand.role == Role::receive;
-      if (!seen.insert({operand.role, operand.index, by_peer ? operand.peer : -1}).second)
+      const DType by_type = operand.role == Role::parameters ? operand.dtype : DType::float32;
+      if (!seen.insert({operand.role, operand.index, by_peer ? operand.peer : -1, by_type}).second)
         fail(index,
              fmt::format("it has two operands {}.{}{}; their indices must differ", name_of(operand.role),
                          operand.index, by_peer ? fmt::format("@{}", operand.peer) : ""));

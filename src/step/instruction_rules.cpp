@@ -51,6 +51,7 @@ constexpr RoleRule kPull[] = {{Role::parameters, W, 1, 1}};
 constexpr RoleRule kNorm[] = {{Role::gradients, R, 0, kAny},
                               {Role::chunks, R | W | RW, 0, kAny},
                               {Role::verdict, R | W | RW, 0, kAny},
+                              {Role::constants, R, 0, 1},
                               {Role::temporary, W, 0, kAny}};
 constexpr RoleRule kFinite[] = {{Role::gradients, R, 1, kAny}, {Role::verdict, W | RW, 1, 1}};
 constexpr RoleRule kAgree[] = {{Role::metrics, R, 0, kAny},

@@ -57,6 +57,22 @@ std::vector<Mathematics::HeldPart> Mathematics::held_in(int rank, const ByteRang
   return parts;
 }
 
+std::vector<Mathematics::HeldPart> Mathematics::copies_in(int rank, const ByteRange& range, DType dtype) const {
+  const Program& program = world_.program(rank);
+  std::vector<HeldPart> parts;
+  for (size_t p = 0; p < program.parameters.size(); ++p) {
+    const ParameterPlace& place = program.parameters[p];
+    if (place.narrow_buffer != range.buffer) continue;
+    const int64_t size_bytes = place.size_bytes / 4 * size_of(dtype);
+    const int64_t begin = std::max(place.narrow_offset, range.offset);
+    const int64_t end = std::min(place.narrow_offset + size_bytes, range.offset + range.size_bytes);
+    if (begin < end)
+      parts.push_back({world_.parameter_of_place(rank, p), begin - range.offset, end - range.offset,
+                       (begin - place.narrow_offset) * 4 / size_of(dtype)});
+  }
+  return parts;
+}
+
 std::vector<Piece> Mathematics::read(const Place& at, const ByteRange& range, DType dtype) {
   std::vector<Piece> pieces = memory(at.rank).read(range);
   for (Piece& piece : pieces)
@@ -195,9 +211,9 @@ void Mathematics::write_results(const Place& at) {
 }
 
 void Mathematics::check_parameters(const Place& at, const Operand& operand) {
-  const auto held = held_in(at.rank, operand.range);
+  auto sorted = held_in(at.rank, operand.range);
+  if (operand.dtype != DType::float32) sorted = copies_in(at.rank, operand.range, operand.dtype);
   size_t next = 0;
-  auto sorted = held;
   std::sort(sorted.begin(), sorted.end(),
             [](const HeldPart& a, const HeldPart& b) { return a.begin < b.begin; });
   for (const Piece& piece : read(at, operand)) {
@@ -225,7 +241,7 @@ void Mathematics::check_parameters(const Place& at, const Operand& operand) {
             expressions_.text(piece.expression, at.iteration, 1));
     if (part != nullptr) {
       const int64_t begin = std::max(piece.begin, part->begin);
-      const int64_t expected = part->position + (begin - part->begin);
+      const int64_t expected = part->position + (begin - part->begin) * 4 / size_of(operand.dtype);
       if (piece.parameter != part->parameter || piece.position_at(begin) != expected)
         wrong(fmt::format("byte {} of '{}'", expected,
                           world_.parameters()[static_cast<size_t>(part->parameter)].name),

@@ -113,6 +113,8 @@ class Mathematics {
     int64_t position;    ///< byte of the parameter at `begin`
   };
   std::vector<HeldPart> held_in(int rank, const ByteRange& range) const;
+  /// Likewise for copies of parameters in elements of `dtype`; positions are those of the float32 parameter.
+  std::vector<HeldPart> copies_in(int rank, const ByteRange& range, DType dtype) const;
   std::string name_of(const Piece& piece) const;
 
   const World& world_;

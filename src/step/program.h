@@ -158,13 +158,15 @@ struct ParameterPlace {
   std::string name;
   int buffer = -1;  ///< in space parameters; -1 where this rank does not hold it
   int64_t offset = 0;
-  int64_t size_bytes = 0;
+  int64_t size_bytes = 0;  ///< in float32
   struct Use {
     int segment;
     int64_t bucket_offset;  ///< bytes from the start of the segment's bucket
     bool operator==(const Use&) const = default;
   };
   std::vector<Use> uses;  ///< in graph order
+  int narrow_buffer = -1;  ///< of its copy in a narrower type, which a `cast` makes; -1: there is none
+  int64_t narrow_offset = 0;
   bool operator==(const ParameterPlace&) const = default;
 };
 

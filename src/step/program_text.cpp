@@ -78,7 +78,11 @@ class Writer {
     put("parameter {}", quoted(place.name));
     if (place.buffer >= 0)
       put(" buffer={}", quoted(program_.buffers.at(static_cast<size_t>(place.buffer)).name));
-    put(" offset={} size={} uses", place.offset, place.size_bytes);
+    put(" offset={} size={}", place.offset, place.size_bytes);
+    if (place.narrow_buffer >= 0)
+      put(" narrow={} narrow_offset={}", quoted(program_.buffers.at(static_cast<size_t>(place.narrow_buffer)).name),
+          place.narrow_offset);
+    put(" uses");
     for (const auto& use : place.uses) put(" {}+{}", use.segment, use.bucket_offset);
     put("\n");
   }
@@ -334,8 +338,12 @@ class Reader {
         place.offset = line.number<int64_t>();
       } else if (key == "size") {
         place.size_bytes = line.number<int64_t>();
+      } else if (key == "narrow") {
+        place.narrow_buffer = find(line, p.buffers, "buffer");
+      } else if (key == "narrow_offset") {
+        place.narrow_offset = line.number<int64_t>();
       } else {
-        line.fail(fmt::format("unknown field '{}'; expected buffer, offset, size or uses", key));
+        line.fail(fmt::format("unknown field '{}'; expected buffer, offset, size, narrow, narrow_offset or uses", key));
       }
     }
     for (line.skip_blanks(); !line.at_end(); line.skip_blanks()) {

@@ -58,13 +58,15 @@ ModelCode::ModelCode(const Graph& graph, const Partition& partition, const Optio
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto& node = graph.nodes[n];
     std::vector<TensorSpec> inputs;
-    for (const int input : node.inputs) inputs.push_back(graph.values[static_cast<size_t>(input)].spec);
+    for (const int input : node.inputs) inputs.push_back(graph.logical_spec(input));
     kernels_.push_back(make_kernel(options.device, node.op, inputs,
                                    {.batch = options.micro_batch,
                                     .training = options.training,
                                     .intra_op_threads = options.intra_op_threads,
                                     .loss_weight = options.loss_weight,
-                                    .op_number = static_cast<uint32_t>(n)}));
+                                    .op_number = static_cast<uint32_t>(n),
+                                    .compute = graph.compute,
+                                    .tf32 = options.tf32}));
   }
   segments_.resize(partition.segments.size());
   for (size_t s = 0; s < segments_.size(); ++s) lay_out(static_cast<int>(s));
@@ -102,11 +104,11 @@ void ModelCode::lay_out(int segment) {
     face.has_loss = face.has_loss || signature.is_loss;
     for (const int output : node.outputs)
       if (graph_.values[static_cast<size_t>(output)].storage == output) made.push_back(output);
-    for (const int p : node.parameters) {
-      const int owner = graph_.parameters[static_cast<size_t>(p)].uses[0].node;
+    for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
+      const int owner = graph_.parameters[static_cast<size_t>(node.parameters[slot])].uses[0].node;
       for (size_t s = 0; s < partition_.segments.size(); ++s)
         if (owner >= partition_.segments[s].first_node && owner <= partition_.segments[s].last_node)
-          insert_once(face.parameter_segments, static_cast<int>(s));
+          insert_once(reads_narrow(node, slot) ? face.narrow_parameter_segments : face.parameter_segments, static_cast<int>(s));
     }
     if (!options_.training) continue;
     for (size_t i = 0; i < node.inputs.size(); ++i)
@@ -136,6 +138,7 @@ void ModelCode::lay_out(int segment) {
     }
   }
   std::sort(face.parameter_segments.begin(), face.parameter_segments.end());
+  std::sort(face.narrow_parameter_segments.begin(), face.narrow_parameter_segments.end());
 
   for (const int root : kept) {
     layout.stash.emplace_back(root, face.stash_bytes);
@@ -219,6 +222,10 @@ Tensor ModelCode::view(int value, std::byte* data) const {
   return {data, spec.shape.batched(options_.micro_batch), spec.dtype};
 }
 
+bool ModelCode::reads_narrow(const Node& node, size_t slot) const {
+  return graph_.compute != DType::float32 && node.signature.parameters[slot].narrow;
+}
+
 /// What forward and backward have in common: activations, parameters, auxiliaries.
 KernelCall ModelCode::begin_call(int segment, int n, const SegmentBindings& bindings) const {
   const auto& range = partition_.segments[static_cast<size_t>(segment)];
@@ -235,8 +242,12 @@ KernelCall ModelCode::begin_call(int segment, int n, const SegmentBindings& bind
   call.node = n;
   for (const int input : node.inputs) call.inputs.push_back(view(input, activation(input)));
   for (const int output : node.outputs) call.outputs.push_back(view(output, activation(output)));
-  for (const int p : node.parameters)
-    call.parameters.push_back({bindings.parameter(p), graph_.parameters[static_cast<size_t>(p)].spec.shape});
+  for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
+    const int p = node.parameters[slot];
+    const Shape& shape = graph_.parameters[static_cast<size_t>(p)].spec.shape;
+    call.parameters.push_back(reads_narrow(node, slot) ? Tensor{bindings.narrow_parameter(p), shape, graph_.compute}
+                                                       : Tensor{bindings.parameter(p), shape});
+  }
   const auto& offsets = layout.auxiliary[static_cast<size_t>(n - range.first_node)];
   for (size_t a = 0; a < offsets.size(); ++a) {
     const auto& spec = node.signature.auxiliary[a];

@@ -23,6 +23,7 @@ struct SegmentInterface {
   std::vector<int> output_gradients;  ///< gradient storages that backward reads
   std::vector<int> input_gradients;   ///< gradient storages that backward writes
   std::vector<int> parameter_segments;  ///< segments whose parameter buffers it reads: its own and those of tied weights
+  std::vector<int> narrow_parameter_segments;  ///< likewise, whose narrow copies it reads; empty where float32 is computed
   int64_t stash_bytes = 0;            ///< kept from forward to backward
   int64_t forward_temporary_bytes = 0;
   int64_t backward_temporary_bytes = 0;
@@ -34,6 +35,7 @@ struct SegmentBindings {
   std::function<std::byte*(int storage)> activation;
   std::function<std::byte*(int storage)> gradient;
   std::function<std::byte*(int parameter)> parameter;
+  std::function<std::byte*(int parameter)> narrow_parameter;   ///< its rounded copy, in the graph's compute type
   std::function<std::byte*(int parameter, int use)> parameter_gradient;
   std::byte* stash = nullptr;
   std::byte* temporary = nullptr;
@@ -66,6 +68,7 @@ class ModelCode {
     bool training = true;
     int intra_op_threads = 1;
     double loss_weight = 1;        ///< see KernelOptions
+    bool tf32 = false;             ///< see KernelOptions
   };
   /// `graph` and `partition` must outlive it.
   ModelCode(const Graph& graph, const Partition& partition, const Options& options);
@@ -93,6 +96,8 @@ class ModelCode {
   void lay_out_forward(int segment, const std::vector<int>& temporaries);
   void lay_out_backward(int segment);
   Tensor view(int value, std::byte* data) const;
+  /// Whether a node reads the parameter in `slot` from the narrow copy.
+  bool reads_narrow(const Node& node, size_t slot) const;
   KernelCall begin_call(int segment, int node, const SegmentBindings& bindings) const;
 
   const Graph& graph_;

@@ -22,11 +22,15 @@ void convert_elements(void* to_data, const void* from_data, int64_t count) {
 template <class Work>
 void with_type(DType dtype, const Work& work) {
   switch (dtype) {
-    case DType::float32: return work(float{});
-    case DType::bfloat16: return work(bfloat16{});
-    case DType::float16: return work(float16{});
+    case DType::float32:
+      return work(float{});
+    case DType::bfloat16:
+      return work(bfloat16{});
+    case DType::float16:
+      return work(float16{});
     default:
-      throw InternalError(fmt::format("elements of {} are not converted; float32, bfloat16 and float16 are", name_of(dtype)));
+      throw InternalError(
+          fmt::format("elements of {} are not converted; float32, bfloat16 and float16 are", name_of(dtype)));
   }
 }
 

@@ -11,6 +11,7 @@
 #include <limits>
 #include <sstream>
 
+#include "base/half.h"
 #include "base/philox.h"
 #include "lockstep/error.h"
 
@@ -43,7 +44,8 @@ OpHarness::OpHarness(const Op& op, std::vector<TensorSpec> specs, const KernelOp
       stream_(device_->create_stream("compute")),
       kernel_(make_kernel(device, op, specs, options)) {
   const auto batched = [&](const TensorSpec& spec) {
-    return TensorSpec{spec.shape.batched(options.batch), spec.dtype};
+    return TensorSpec{spec.shape.batched(options.batch),
+                      spec.dtype == DType::float32 ? options.compute : spec.dtype};
   };
   const auto aliased = [](Tensor tensor, const TensorSpec& spec) {
     return Tensor{tensor.data, spec.shape, spec.dtype};
@@ -63,7 +65,7 @@ OpHarness::OpHarness(const Op& op, std::vector<TensorSpec> specs, const KernelOp
                                                 : make(batched(specs[i])));
   }
   for (const ParameterSpec& spec : signature_.parameters) {
-    parameters.push_back(make({spec.shape}));
+    parameters.push_back(make({spec.shape, spec.narrow ? options.compute : DType::float32}));
     parameter_gradients.push_back(make({spec.shape}));
   }
   for (const AuxiliarySpec& spec : signature_.auxiliary)
@@ -133,10 +135,20 @@ void fill(const Tensor& tensor, const std::vector<double>& values) {
   ensure(static_cast<int64_t>(values.size()) == tensor.count(),
          fmt::format("{} values for a tensor of shape {}", values.size(), tensor.shape.to_string()));
   for (size_t i = 0; i < values.size(); ++i) {
-    if (tensor.dtype == DType::int32)
-      tensor.as<int32_t>()[i] = static_cast<int32_t>(values[i]);
-    else
-      tensor.as<float>()[i] = static_cast<float>(values[i]);
+    const auto value = static_cast<float>(values[i]);
+    switch (tensor.dtype) {
+      case DType::int32:
+        tensor.as<int32_t>()[i] = static_cast<int32_t>(values[i]);
+        break;
+      case DType::bfloat16:
+        tensor.as<bfloat16>()[i] = bfloat16(value);
+        break;
+      case DType::float16:
+        tensor.as<float16>()[i] = float16(value);
+        break;
+      default:
+        tensor.as<float>()[i] = value;
+    }
   }
 }
 
@@ -150,8 +162,21 @@ void poison(const Tensor& tensor) {
 
 std::vector<double> values_of(const Tensor& tensor) {
   std::vector<double> values(static_cast<size_t>(tensor.count()));
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = tensor.dtype == DType::int32 ? tensor.as<int32_t>()[i] : tensor.as<float>()[i];
+  for (size_t i = 0; i < values.size(); ++i) {
+    switch (tensor.dtype) {
+      case DType::int32:
+        values[i] = tensor.as<int32_t>()[i];
+        break;
+      case DType::bfloat16:
+        values[i] = static_cast<float>(tensor.as<bfloat16>()[i]);
+        break;
+      case DType::float16:
+        values[i] = static_cast<float>(tensor.as<float16>()[i]);
+        break;
+      default:
+        values[i] = tensor.as<float>()[i];
+    }
+  }
   return values;
 }
 

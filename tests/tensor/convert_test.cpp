@@ -36,8 +36,10 @@ TEST(Convert, NarrowsToNearestEven) {
 }
 
 TEST(Convert, WidensExactly) {
-  EXPECT_EQ(widened({0x3f80, 0x4049, 0xff80}, DType::bfloat16), (std::vector<float>{1, 3.140625f, -kInfinity}));
-  EXPECT_EQ(widened({0x3c00, 0x0001, 0x7bff, 0xfc00}, DType::float16), (std::vector<float>{1, 0x1p-24f, 65504, -kInfinity}));
+  EXPECT_EQ(widened({0x3f80, 0x4049, 0xff80}, DType::bfloat16),
+            (std::vector<float>{1, 3.140625f, -kInfinity}));
+  EXPECT_EQ(widened({0x3c00, 0x0001, 0x7bff, 0xfc00}, DType::float16),
+            (std::vector<float>{1, 0x1p-24f, 65504, -kInfinity}));
 }
 
 /// Loops are vectorised, with a scalar rest; each element must be what half.h makes of it by itself.
@@ -51,7 +53,8 @@ void expect_elements_of(DType type) {
     ASSERT_EQ(bits[i], Half(values[i]).bits) << values[i];
     Half half;
     half.bits = bits[i];
-    ASSERT_EQ(std::bit_cast<uint32_t>(again[i]), std::bit_cast<uint32_t>(static_cast<float>(half))) << values[i];
+    ASSERT_EQ(std::bit_cast<uint32_t>(again[i]), std::bit_cast<uint32_t>(static_cast<float>(half)))
+        << values[i];
   }
 }
 
@@ -79,7 +82,7 @@ TEST(Convert, KeepsNaNAndLeavesTheRestOfMemoryAlone) {
 }
 
 TEST(Convert, BetweenNarrowTypesGoesThroughFloat32) {
-  const std::vector<uint16_t> source{0x3f80, 0x4780, 0x3380};   // 1, 65536, 2^-24
+  const std::vector<uint16_t> source{0x3f80, 0x4780, 0x3380};  // 1, 65536, 2^-24
   std::vector<uint16_t> half(3);
   convert(half.data(), DType::float16, source.data(), DType::bfloat16, 3);
   EXPECT_EQ(half, (std::vector<uint16_t>{0x3c00, 0x7c00, 0x0001}));

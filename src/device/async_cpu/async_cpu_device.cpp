@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "base/clock.h"
 #include "device/cpu/host_memory.h"
 #include "device/device.h"
 #include "lockstep/error.h"
@@ -28,9 +29,14 @@ class Record {
     {
       std::lock_guard lock(mutex_);
       finished_ = true;
+      finished_at_ = Clock::now();
       error_ = error;
     }
     changed_.notify_all();
+  }
+  Clock::time_point finished_at() const {
+    std::lock_guard lock(mutex_);
+    return finished_at_;
   }
   /// Blocks until finished; gives what the stream's work threw before, or null.
   std::exception_ptr await() const {
@@ -40,9 +46,10 @@ class Record {
   }
 
  private:
-  mutable std::mutex mutex_;  // guards the two below
+  mutable std::mutex mutex_;  // guards what follows
   mutable std::condition_variable changed_;
   bool finished_ = false;
+  Clock::time_point finished_at_{};
   std::exception_ptr error_;
 };
 
@@ -58,6 +65,9 @@ class AsyncEvent : public Event {
     const auto record = last();
     if (record == nullptr) return;
     if (const auto error = record->await()) std::rethrow_exception(error);
+  }
+  double milliseconds_since(const Event& earlier) const override {
+    return milliseconds_between(dynamic_cast<const AsyncEvent&>(earlier).last()->finished_at(), last()->finished_at());
   }
 
   std::shared_ptr<Record> renew() {
@@ -182,11 +192,11 @@ class AsyncCpuDevice : public Device {
   std::unique_ptr<Stream> create_stream(const std::string& name) override {
     return std::make_unique<AsyncStream>(name, options_, ++streams_);
   }
-  std::unique_ptr<Event> create_event() override { return std::make_unique<AsyncEvent>(); }
+  std::unique_ptr<Event> create_event(bool) override { return std::make_unique<AsyncEvent>(); }
 
  protected:
-  void* allocate_bytes(int64_t size_bytes) override { return allocate_host_bytes(size_bytes); }
-  void free_bytes(void* data, int64_t) noexcept override { free_host_bytes(data); }
+  void* allocate_bytes(int64_t size_bytes) override { return lockstep::allocate_host_bytes(size_bytes); }
+  void free_bytes(void* data, int64_t) noexcept override { lockstep::free_host_bytes(data); }
 
  private:
   AsyncCpuOptions options_;

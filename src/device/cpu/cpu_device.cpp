@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "device/cpu/host_memory.h"
 #include "device/device.h"
@@ -40,6 +41,13 @@ class ImmediateEvent : public Event {
  public:
   bool ready() const override { return true; }
   void synchronize() override {}
+  double milliseconds_since(const Event& earlier) const override {
+    return milliseconds_between(dynamic_cast<const ImmediateEvent&>(earlier).recorded_, recorded_);
+  }
+  void record() { recorded_ = Clock::now(); }
+
+ private:
+  Clock::time_point recorded_{};
 };
 
 class ImmediateStream : public Stream {
@@ -47,7 +55,7 @@ class ImmediateStream : public Stream {
   explicit ImmediateStream(std::string name) : name_(std::move(name)) {}
   const std::string& name() const override { return name_; }
   void launch(std::function<void()> work) override { work(); }
-  void record(Event&) override {}
+  void record(Event& event) override { dynamic_cast<ImmediateEvent&>(event).record(); }
   void wait(const Event&) override {}
   void synchronize() override {}
 
@@ -62,11 +70,11 @@ class CpuDevice : public Device {
   std::unique_ptr<Stream> create_stream(const std::string& name) override {
     return std::make_unique<ImmediateStream>(name);
   }
-  std::unique_ptr<Event> create_event() override { return std::make_unique<ImmediateEvent>(); }
+  std::unique_ptr<Event> create_event(bool) override { return std::make_unique<ImmediateEvent>(); }
 
  protected:
-  void* allocate_bytes(int64_t size_bytes) override { return allocate_host_bytes(size_bytes); }
-  void free_bytes(void* data, int64_t) noexcept override { free_host_bytes(data); }
+  void* allocate_bytes(int64_t size_bytes) override { return lockstep::allocate_host_bytes(size_bytes); }
+  void free_bytes(void* data, int64_t) noexcept override { lockstep::free_host_bytes(data); }
 };
 
 }  // namespace

@@ -1,0 +1,52 @@
+# The GPU backend of every program is one of three, chosen at link time:
+#   cuda      CUDA, cuBLASLt, cuDNN and NCCL; compiled by nvcc
+#   emulated  the same kernels compiled by the host's compiler, for tests (src/device/emulated)
+#   none      a stand-in that says there is none
+# Modules contribute sources from their folder: lockstep_gpu_sources(KERNELS *.cu... CUDA *.cpp... EMULATED *.cpp... NONE
+# *.cpp...). KERNELS are compiled for both cuda and emulated. Executables take one: lockstep_use_gpu(target backend).
+function(lockstep_gpu_sources)
+  cmake_parse_arguments(ARG "" "" "KERNELS;CUDA;EMULATED;NONE" ${ARGN})
+  foreach(kind KERNELS CUDA EMULATED NONE)
+    list(TRANSFORM ARG_${kind} PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+    set_property(GLOBAL APPEND PROPERTY LOCKSTEP_GPU_${kind} ${ARG_${kind}})
+  endforeach()
+endfunction()
+
+# After all of src/: makes the backends' object libraries. Objects, not archives: modules above call into them.
+function(lockstep_make_gpu_backends)
+  foreach(kind KERNELS CUDA EMULATED NONE)
+    get_property(${kind} GLOBAL PROPERTY LOCKSTEP_GPU_${kind})
+  endforeach()
+  add_library(lockstep_gpu_none OBJECT ${NONE})
+  target_link_libraries(lockstep_gpu_none PUBLIC lockstep_flags PRIVATE fmt::fmt)
+
+  if(LOCKSTEP_TESTS)
+    set(wrappers)
+    foreach(kernel ${KERNELS})
+      file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/src ${kernel})
+      string(REPLACE "/" "_" name ${name})
+      set(wrapper ${CMAKE_BINARY_DIR}/emulated/${name}.cpp)
+      file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"${kernel}\"\n")
+      list(APPEND wrappers ${wrapper})
+    endforeach()
+    add_library(lockstep_gpu_emulated OBJECT ${EMULATED} ${wrappers})
+    target_compile_options(lockstep_gpu_emulated PRIVATE -O2 -Wno-unused-parameter -Wno-unknown-pragmas)
+    target_link_libraries(lockstep_gpu_emulated PUBLIC lockstep_flags PRIVATE fmt::fmt)
+  endif()
+
+  if(LOCKSTEP_HAVE_CUDA)
+    add_library(lockstep_gpu_cuda OBJECT ${KERNELS} ${CUDA})
+    target_link_libraries(lockstep_gpu_cuda PUBLIC lockstep_flags lockstep_cuda_libraries PRIVATE fmt::fmt)
+  endif()
+endfunction()
+
+# backend: cuda, emulated, none, or `built`: cuda where this build has it.
+function(lockstep_use_gpu target backend)
+  if(backend STREQUAL "built")
+    set(backend none)
+    if(LOCKSTEP_HAVE_CUDA)
+      set(backend cuda)
+    endif()
+  endif()
+  target_link_libraries(${target} PRIVATE lockstep_gpu_${backend})
+endfunction()

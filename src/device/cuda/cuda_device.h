@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <cudnn.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "device/device.h"
+
+namespace lockstep {
+
+/// One GPU of this process. Memory is plain cudaMalloc, asked for once; streams do not wait for the default stream, which
+/// nobody uses. Every thread that makes or uses its parts calls make_current() first; create_... and launches of the
+/// thread that made the device need not.
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(int ordinal);
+  ~CudaDevice() override;
+
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  std::string description() const override { return facts_.name; }
+  bool shares_host_memory() const override { return false; }
+  std::unique_ptr<Stream> create_stream(const std::string& name) override;
+  std::unique_ptr<Event> create_event(bool timed = false) override;
+  void copy_now(void* to, const void* from, int64_t size_bytes) override;
+
+  const GpuFacts& facts() const { return facts_; }
+  int multiprocessors() const { return multiprocessors_; }
+  void make_current() const;
+  // Made when they are first asked for: each takes a tenth of a second and memory of its own.
+  cublasLtHandle_t cublas_lt();
+  cudnnHandle_t cudnn();
+
+ protected:
+  void* allocate_bytes(int64_t size_bytes) override;
+  void free_bytes(void* data, int64_t size_bytes) noexcept override;
+  void* allocate_host_bytes(int64_t size_bytes) override;
+  void free_host_bytes(void* data) noexcept override;
+
+ private:
+  GpuFacts facts_;
+  int multiprocessors_ = 0;
+  std::mutex mutex_;   // guards the handles
+  cublasLtHandle_t cublas_lt_ = nullptr;
+  cudnnHandle_t cudnn_ = nullptr;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,165 @@
+#include "device/emulated/emulated_device.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+struct Record {
+  bool finished = false;
+  Clock::time_point finished_at{};
+  std::exception_ptr error;
+};
+
+class EmulatedEvent : public Event {
+ public:
+  explicit EmulatedEvent(EmulatedDevice& device) : device_(device) {}
+  bool ready() const override { return record_ == nullptr || record_->finished; }
+  void synchronize() override {
+    if (record_ == nullptr) return;
+    device_.run_until([record = record_] { return record->finished; });
+    if (record_->error) std::rethrow_exception(record_->error);
+  }
+  double milliseconds_since(const Event& earlier) const override {
+    return milliseconds_between(dynamic_cast<const EmulatedEvent&>(earlier).record_->finished_at, record_->finished_at);
+  }
+
+  std::shared_ptr<Record> renew() { return record_ = std::make_shared<Record>(); }
+  std::shared_ptr<const Record> last() const { return record_; }
+
+ private:
+  EmulatedDevice& device_;
+  std::shared_ptr<Record> record_;
+};
+
+}  // namespace
+
+/// While it lives, the device's memory can be touched.
+class EmulatedDevice::Access {
+ public:
+  explicit Access(EmulatedDevice& device) : device_(device) {
+    if (device_.open_++ == 0) device_.set_access(true);
+  }
+  ~Access() {
+    if (--device_.open_ == 0) device_.set_access(false);
+  }
+  Access(const Access&) = delete;
+
+ private:
+  EmulatedDevice& device_;
+};
+
+EmulatedStream::~EmulatedStream() { std::erase(device_.streams_, this); }
+
+void EmulatedStream::launch(std::function<void()> work) {
+  queue_.push_back([this, work = std::move(work)] {
+    if (!error_) work();
+    return true;
+  });
+}
+
+void EmulatedStream::launch_polled(std::function<bool()> work) {
+  queue_.push_back([this, work = std::move(work)] { return error_ || work(); });
+}
+
+void EmulatedStream::record(Event& event) {
+  queue_.push_back([this, record = dynamic_cast<EmulatedEvent&>(event).renew()] {
+    *record = {true, Clock::now(), error_};
+    return true;
+  });
+}
+
+void EmulatedStream::wait(const Event& event) {
+  if (auto record = dynamic_cast<const EmulatedEvent&>(event).last())
+    queue_.push_back([this, record = std::move(record)] {
+      if (record->finished && record->error && !error_) error_ = record->error;
+      return record->finished;
+    });
+}
+
+void EmulatedStream::synchronize() {
+  device_.run_until([this] { return queue_.empty(); });
+  if (error_) std::rethrow_exception(error_);
+}
+
+bool EmulatedStream::advance() {
+  if (queue_.empty()) return false;
+  try {
+    if (!queue_.front()()) return false;
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  queue_.pop_front();
+  return true;
+}
+
+EmulatedDevice::~EmulatedDevice() = default;
+
+std::unique_ptr<Stream> EmulatedDevice::create_stream(const std::string& name) {
+  auto stream = std::make_unique<EmulatedStream>(*this, name);
+  streams_.push_back(stream.get());
+  return stream;
+}
+
+std::unique_ptr<Event> EmulatedDevice::create_event(bool) { return std::make_unique<EmulatedEvent>(*this); }
+
+void EmulatedDevice::run_until(const std::function<bool()>& done) {
+  const Access access(*this);
+  // Work that waits for other ranks may take as long as those need; nothing to do for this long means nobody comes.
+  auto patience = deadline_in(std::chrono::seconds(60));
+  while (!done()) {
+    bool moved = false;
+    std::vector<EmulatedStream*> order = streams_;
+    std::shuffle(order.begin(), order.end(), random_);
+    for (auto* stream : order) {
+      // A few pieces in a row, so that streams get ahead of each other.
+      for (auto pieces = random_() % 4 + 1; pieces > 0 && stream->advance(); --pieces) moved = true;
+      if (done()) return;
+    }
+    if (moved) {
+      patience = deadline_in(std::chrono::seconds(60));
+    } else {
+      if (Clock::now() > patience) throw InternalError("the emulated GPU's streams wait for each other, or for nobody");
+      sched_yield();
+    }
+  }
+}
+
+void EmulatedDevice::copy_now(void* to, const void* from, int64_t size_bytes) {
+  const Access access(*this);
+  if (size_bytes > 0) std::memcpy(to, from, static_cast<size_t>(size_bytes));
+}
+
+void* EmulatedDevice::allocate_bytes(int64_t size_bytes) {
+  const size_t page = 4096, size = (static_cast<size_t>(size_bytes) + page - 1) / page * page;
+  void* data = mmap(nullptr, size, open_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw DeviceError("the emulated GPU has no memory left; use a smaller micro_batch");
+  mappings_.push_back({data, size});
+  return data;
+}
+
+void EmulatedDevice::free_bytes(void* data, int64_t) noexcept {
+  const auto found = std::find_if(mappings_.begin(), mappings_.end(), [&](const Mapping& m) { return m.data == data; });
+  munmap(found->data, found->size_bytes);
+  mappings_.erase(found);
+}
+
+void EmulatedDevice::set_access(bool open) const {
+  for (const auto& mapping : mappings_) mprotect(mapping.data, mapping.size_bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+GpuProbe probe_gpus() {
+  return {{{.ordinal = 0, .name = "emulated GPU", .uuid = "GPU-emulated", .memory_bytes = int64_t{1} << 33, .compute_capability = 90}}, ""};
+}
+
+std::unique_ptr<Device> make_cuda_device(int) { return std::make_unique<EmulatedDevice>(EmulatedOptions{}); }
+
+}  // namespace lockstep
