@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "config/schema.h"
@@ -118,6 +119,34 @@ void check_optimizer(const schema::RunConfig& config, const Document& document) 
                                 exact(schedule.cosine().minimum()), exact(optimizer.learning_rate())));
 }
 
+void check_precision(const schema::RunConfig& config, const Document& document) {
+  const auto& scaling = config.precision().loss_scaling();
+  const std::string path = "precision.loss_scaling";
+  if (config.precision().compute() != schema::Precision::FLOAT16) {
+    const auto demand_default = [&](const char* field, bool is_default) {
+      if (!is_default)
+        document.refuse(fmt::format("{}.{}", path, field), "is for precision.compute: FLOAT16; leave it out");
+    };
+    const schema::LossScaling plain;
+    demand_default("initial_scale", scaling.initial_scale() == plain.initial_scale());
+    demand_default("growth_interval", scaling.growth_interval() == plain.growth_interval());
+    demand_default("minimum", scaling.minimum() == plain.minimum());
+    return;
+  }
+  for (const auto& [field, value] :
+       {std::pair("initial_scale", scaling.initial_scale()), std::pair("minimum", scaling.minimum())})
+    if (!is_power_of_two(value))
+      document.refuse(fmt::format("{}.{}", path, field),
+                      fmt::format("expected a power of two, such as 1024, found {}", exact(value)));
+  if (scaling.minimum() > scaling.initial_scale())
+    document.refuse(path + ".minimum", fmt::format("is {}, above initial_scale = {}, which is lowered to it",
+                                                   exact(scaling.minimum()), exact(scaling.initial_scale())));
+  if (config.trainer().nonfinite() == schema::Trainer::IGNORE)
+    document.refuse("trainer.nonfinite",
+                    "IGNORE would apply gradients that overflowed, which precision.compute: FLOAT16 leads to now and "
+                    "then; use LOCATE, STOP or SKIP, or BFLOAT16");
+}
+
 void check_checkpoint(const schema::Checkpoint& checkpoint, const Document& document) {
   const bool resumes = checkpoint.has_resume_path() || checkpoint.resume_automatic();
   if (checkpoint.has_resume_path() && checkpoint.resume_path().empty())
@@ -145,10 +174,7 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
 }
 
 void check_combinations(const schema::RunConfig& config, const Document& document) {
-  const auto compute = config.precision().compute();
-  if (compute != schema::Precision::FLOAT32)
-    document.refuse("precision.compute", fmt::format("{} is not available yet; FLOAT32 works",
-                                                     schema::Precision::Type_Name(compute)));
+  check_precision(config, document);
   check_data(config.data(), document);
   check_division(config, document);
   check_optimizer(config, document);

@@ -23,6 +23,10 @@ static_assert(int{schema::Parallel::LIBRARY} == static_cast<int>(AllReduceAlgori
 static_assert(int{schema::Parallel::RING} == static_cast<int>(AllReduceAlgorithm::ring));
 static_assert(int{schema::Parallel::SHARED_MEMORY} == static_cast<int>(AllReduceAlgorithm::shared_memory));
 static_assert(int{schema::Parallel::TREE} == static_cast<int>(AllReduceAlgorithm::tree));
+static_assert(int{schema::Precision::FLOAT32} == static_cast<int>(ComputeType::float32));
+static_assert(int{schema::Precision::BFLOAT16} == static_cast<int>(ComputeType::bfloat16));
+static_assert(int{schema::Precision::FLOAT16} == static_cast<int>(ComputeType::float16));
+static_assert(int{schema::Precision::TF32} == static_cast<int>(ComputeType::tf32));
 static_assert(int{schema::Pool2d::MAX} == static_cast<int>(PoolKind::max));
 static_assert(int{schema::Pool2d::AVERAGE} == static_cast<int>(PoolKind::average));
 
@@ -100,6 +104,14 @@ ScheduleOptions convert_schedule(const schema::Schedule& schedule) {
           .minimum = schedule.cosine().minimum()};
 }
 
+PrecisionOptions convert_precision(const schema::Precision& precision) {
+  const auto& scaling = precision.loss_scaling();
+  return {.compute = static_cast<ComputeType>(precision.compute()),
+          .loss_scaling = {.initial_scale = scaling.initial_scale(),
+                           .growth_interval = scaling.growth_interval(),
+                           .minimum = scaling.minimum()}};
+}
+
 ParallelOptions convert_parallel(const schema::Parallel& parallel) {
   return {.sync = SyncKind::all_reduce,
           .reduction = static_cast<Reduction>(parallel.reduction()),
@@ -145,6 +157,7 @@ RunConfig convert(const schema::RunConfig& config, ModelSpec model) {
   run.trainer = convert_trainer(config.trainer());
   run.optimizer = convert_optimizer(config.optimizer());
   run.schedule = convert_schedule(config.optimizer().schedule());
+  run.precision = convert_precision(config.precision());
   run.parallel = convert_parallel(config.parallel());
   run.checkpoint = convert_checkpoint(config.checkpoint());
   run.metrics = {.log_every_steps = config.metrics().log_every_steps(),

@@ -48,6 +48,14 @@ uint64_t hash_of(const std::vector<std::pair<std::string, std::string>>& fields)
 
 }  // namespace
 
+DType PrecisionOptions::storage() const {
+  switch (compute) {
+    case ComputeType::bfloat16: return DType::bfloat16;
+    case ComputeType::float16: return DType::float16;
+    default: return DType::float32;
+  }
+}
+
 int resolved_virtual_replicas(const TrainerOptions& options) {
   if (options.virtual_replicas > 0) return options.virtual_replicas;
   int replicas = 8;

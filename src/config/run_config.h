@@ -9,6 +9,7 @@
 #include "data/options.h"
 #include "lockstep/model.h"
 #include "observe/options.h"
+#include "optim/loss_scaling.h"
 #include "optim/optimizer.h"
 #include "parallel/options.h"
 
@@ -35,6 +36,18 @@ struct TrainerOptions {
   bool operator==(const TrainerOptions&) const = default;
 };
 
+enum class ComputeType { float32, bfloat16, float16, tf32 };
+
+struct PrecisionOptions {
+  ComputeType compute = ComputeType::float32;
+  LossScalingOptions loss_scaling;   ///< float16
+
+  /// How activations, their gradients and copies of weights are stored.
+  DType storage() const;
+  bool scales_loss() const { return compute == ComputeType::float16; }
+  bool operator==(const PrecisionOptions&) const = default;
+};
+
 /// A whole run, in the plain options of each module: what a config becomes. No protobuf here.
 struct RunConfig {
   ModelSpec model;
@@ -42,6 +55,7 @@ struct RunConfig {
   TrainerOptions trainer;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
+  PrecisionOptions precision;
   ParallelOptions parallel;
   CheckpointOptions checkpoint;
   MetricsOptions metrics;

@@ -132,6 +132,9 @@ class Kernel {
 std::unique_ptr<Kernel> make_kernel(DeviceKind device, const Op& op, std::span<const TensorSpec> inputs,
                                     const KernelOptions& options);
 
+/// That of the GPU backend which the program is linked to; DeviceError where that is none.
+std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpec> inputs, const KernelOptions& options);
+
 /// One line per op: what the factory, the error messages and the tests read. A new op is a new line.
 struct OpTableRow {
   std::string_view name;

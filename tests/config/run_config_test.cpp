@@ -271,6 +271,37 @@ TEST(MathFields, NameWhatDecidesTheNumbers) {
   EXPECT_EQ(parse(kSmallConfig, kReproducible).math_fields.size(), fields.size() + 2);
 }
 
+TEST(MathFields, HoldTheTypeAndTheScalingOfTheLossWhereItIsScaled) {
+  const auto fields_of = [](const std::vector<std::string>& overrides) {
+    const auto run = parse(kSmallConfig, overrides);
+    return std::map<std::string, std::string>(run.math_fields.begin(), run.math_fields.end());
+  };
+  const auto plain = fields_of({}), half = fields_of({"precision.compute=FLOAT16"});
+  EXPECT_EQ(fields_of({"precision.compute=BFLOAT16"}).at("precision.compute"), "BFLOAT16");
+  EXPECT_FALSE(plain.contains("precision.loss_scaling.minimum"));
+  EXPECT_EQ(half.at("precision.loss_scaling.initial_scale"), "65536");
+  EXPECT_EQ(half.at("precision.loss_scaling.growth_interval"), "2000");
+  EXPECT_EQ(half.at("precision.loss_scaling.minimum"), "1");
+  EXPECT_EQ(half.size(), plain.size() + 3);
+}
+
+TEST(RunConfig, SaysHowNumbersAreStored) {
+  const auto precision = [](const std::string& compute) {
+    return parse(kSmallConfig, {"precision.compute=" + compute}).precision;
+  };
+  EXPECT_EQ(parse(kSmallConfig).precision, PrecisionOptions{});
+  EXPECT_EQ(precision("FLOAT32").storage(), DType::float32);
+  EXPECT_EQ(precision("TF32").storage(), DType::float32);
+  EXPECT_EQ(precision("TF32").compute, ComputeType::tf32);
+  EXPECT_EQ(precision("BFLOAT16").storage(), DType::bfloat16);
+  EXPECT_FALSE(precision("BFLOAT16").scales_loss());
+  EXPECT_EQ(precision("FLOAT16").storage(), DType::float16);
+  EXPECT_TRUE(precision("FLOAT16").scales_loss());
+  const auto run = parse(kSmallConfig, {"precision.compute=FLOAT16",
+                                        "precision.loss_scaling={initial_scale: 8, growth_interval: 3, minimum: 0.5}"});
+  EXPECT_EQ(run.precision.loss_scaling, (LossScalingOptions{.initial_scale = 8, .growth_interval = 3, .minimum = 0.5}));
+}
+
 std::vector<std::string> shipped_configs() {
   std::vector<std::string> paths;
   for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_CONFIGS))

@@ -1,0 +1,12 @@
+#include <fmt/format.h>
+
+#include "lockstep/error.h"
+#include "ops/op.h"
+
+namespace lockstep {
+
+std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpec>, const KernelOptions&) {
+  throw DeviceError(fmt::format("op {} has no GPU kernel in this build of lockstep; use --device cpu", name_of(op)));
+}
+
+}  // namespace lockstep

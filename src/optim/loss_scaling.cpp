@@ -1,0 +1,53 @@
+#include "optim/loss_scaling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "lockstep/error.h"
+
+namespace lockstep {
+
+bool is_power_of_two(double value) {
+  int exponent = 0;
+  return std::isfinite(value) && value > 0 && std::frexp(value, &exponent) == 0.5;
+}
+
+LossScaler::LossScaler(const LossScalingOptions& options)
+    : options_(options), state_{.scale = options.initial_scale} {
+  for (const auto& [field, value] :
+       {std::pair("initial_scale", options.initial_scale), std::pair("minimum", options.minimum)})
+    require(is_power_of_two(value),
+            fmt::format("precision.loss_scaling.{}: expected a power of two, is {}", field, value));
+  require(options.minimum <= options.initial_scale,
+          fmt::format("precision.loss_scaling.minimum: expected at most initial_scale, {}, is {}",
+                      options.initial_scale, options.minimum));
+  require(options.growth_interval >= 1,
+          fmt::format("precision.loss_scaling.growth_interval: expected at least 1, is {}",
+                      options.growth_interval));
+}
+
+void LossScaler::step_was_finite() {
+  if (++state_.good_steps < options_.growth_interval) return;
+  state_.scale *= 2;
+  state_.good_steps = 0;
+}
+
+bool LossScaler::step_overflowed() {
+  if (state_.scale <= options_.minimum) return false;
+  state_.scale /= 2;
+  state_.good_steps = 0;
+  ++state_.overflows;
+  return true;
+}
+
+void LossScaler::restore(const LossScalingState& state) {
+  require(is_power_of_two(state.scale),
+          fmt::format("expected a loss scale that is a power of two, found {}", state.scale));
+  state_ = state;
+  state_.scale = std::max(state_.scale, options_.minimum);
+}
+
+}  // namespace lockstep

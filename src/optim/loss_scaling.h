@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+/// All scales are powers of two, so that scaling a loss and dividing its gradients again changes no bit of a
+/// number that neither overflows nor becomes subnormal.
+struct LossScalingOptions {
+  double initial_scale = 65536;
+  int64_t growth_interval = 2000;  ///< steps in a row without an overflow, after which the scale is doubled
+  double minimum = 1;              ///< the scale is never lowered below it
+  bool operator==(const LossScalingOptions&) const = default;
+};
+
+bool is_power_of_two(double value);
+
+/// What a checkpoint keeps of a scaler.
+struct LossScalingState {
+  double scale = 0;        ///< 0: losses are not scaled
+  int64_t good_steps = 0;  ///< since the scale last changed, all without an overflow
+  int64_t overflows = 0;   ///< steps so far that lowered the scale, and updated nothing
+  bool operator==(const LossScalingState&) const = default;
+};
+
+/// The factor on the loss that keeps small gradients from vanishing in float16: halved after a step whose
+/// gradients overflowed, doubled after `growth_interval` steps that did not. A pure function of what it is
+/// told, so that ranks that are told the same have the same scale.
+class LossScaler {
+ public:
+  /// Throws ConfigError naming the field, such as precision.loss_scaling.minimum, where a number makes no
+  /// sense.
+  explicit LossScaler(const LossScalingOptions& options);
+
+  double scale() const { return state_.scale; }
+  void step_was_finite();
+  /// False, and nothing changes, where the scale is at its minimum: it is not the scale that makes gradients
+  /// overflow.
+  bool step_overflowed();
+
+  const LossScalingState& state() const { return state_; }
+  /// Goes on as another left off, but not below this one's minimum.
+  void restore(const LossScalingState& state);
+
+ private:
+  LossScalingOptions options_;
+  LossScalingState state_;
+};
+
+}  // namespace lockstep

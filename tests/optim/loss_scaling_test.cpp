@@ -1,0 +1,104 @@
+#include "optim/loss_scaling.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+/// The scale before each step; 'x' is a step that overflowed, '.' one that did not.
+std::vector<double> scales(LossScaler scaler, const std::string& steps) {
+  std::vector<double> result;
+  for (const char step : steps) {
+    result.push_back(scaler.scale());
+    if (step == 'x') {
+      scaler.step_overflowed();
+    } else {
+      scaler.step_was_finite();
+    }
+  }
+  result.push_back(scaler.scale());
+  return result;
+}
+
+TEST(LossScaler, HalvesOnOverflowAndDoublesAfterAnIntervalWithoutOne) {
+  const LossScaler scaler({.initial_scale = 64, .growth_interval = 3, .minimum = 1});
+  EXPECT_EQ(scales(scaler, "x.....x...."),
+            (std::vector<double>{64, 32, 32, 32, 64, 64, 64, 32, 32, 32, 64, 64}));
+}
+
+TEST(LossScaler, AnOverflowBeginsTheIntervalAnew) {
+  const LossScaler scaler({.initial_scale = 8, .growth_interval = 3, .minimum = 1});
+  EXPECT_EQ(scales(scaler, "..x..."), (std::vector<double>{8, 8, 8, 4, 4, 4, 8}));
+}
+
+TEST(LossScaler, BeginsAt65536AndDoublesAfter2000Steps) {
+  LossScaler scaler({});
+  for (int step = 0; step < 1999; ++step) scaler.step_was_finite();
+  EXPECT_EQ(scaler.scale(), 65536);
+  scaler.step_was_finite();
+  EXPECT_EQ(scaler.scale(), 131072);
+}
+
+TEST(LossScaler, AtItsMinimumItSaysSoAndStays) {
+  LossScaler scaler({.initial_scale = 4, .growth_interval = 10, .minimum = 2});
+  scaler.step_was_finite();
+  EXPECT_TRUE(scaler.step_overflowed());
+  EXPECT_EQ(scaler.scale(), 2);
+  const LossScalingState before = scaler.state();
+  EXPECT_FALSE(scaler.step_overflowed());
+  EXPECT_EQ(scaler.state(), before);
+  EXPECT_EQ(scaler.state().overflows, 1);
+}
+
+TEST(LossScaler, GoesOnFromItsState) {
+  const LossScalingOptions options{.initial_scale = 1024, .growth_interval = 3, .minimum = 1};
+  LossScaler first(options);
+  EXPECT_TRUE(first.step_overflowed());
+  first.step_was_finite();
+  first.step_was_finite();
+  EXPECT_EQ(first.state(), (LossScalingState{.scale = 512, .good_steps = 2, .overflows = 1}));
+  LossScaler second(options);
+  second.restore(first.state());
+  second.step_was_finite();
+  EXPECT_EQ(second.state(), (LossScalingState{.scale = 1024, .good_steps = 0, .overflows = 1}));
+}
+
+TEST(LossScaler, RestoredBelowItsMinimumItIsRaised) {
+  LossScaler scaler({.initial_scale = 64, .growth_interval = 3, .minimum = 16});
+  scaler.restore({.scale = 2, .good_steps = 1, .overflows = 5});
+  EXPECT_EQ(scaler.scale(), 16);
+}
+
+TEST(LossScaler, ScalesThatAreNoPowersOfTwoAreRefused) {
+  const auto message = [](const LossScalingOptions& options) {
+    try {
+      LossScaler scaler(options);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message({.initial_scale = 1000}),
+            "precision.loss_scaling.initial_scale: expected a power of two, is 1000");
+  EXPECT_EQ(message({.minimum = 0}), "precision.loss_scaling.minimum: expected a power of two, is 0");
+  EXPECT_EQ(message({.initial_scale = 2, .minimum = 4}),
+            "precision.loss_scaling.minimum: expected at most initial_scale, 2, is 4");
+  EXPECT_EQ(message({.growth_interval = 0}),
+            "precision.loss_scaling.growth_interval: expected at least 1, is 0");
+  EXPECT_EQ(message({.initial_scale = 0.5, .minimum = 0x1p-20}), "");
+  LossScaler scaler({});
+  EXPECT_THROW(scaler.restore({.scale = 0}), ConfigError);
+  EXPECT_FALSE(is_power_of_two(-2));
+  EXPECT_FALSE(is_power_of_two(3));
+  EXPECT_FALSE(is_power_of_two(std::numeric_limits<double>::infinity()));
+}
+
+}  // namespace
+}  // namespace lockstep
