@@ -53,8 +53,7 @@ OpCost cost(const Op& op, Inputs inputs, int64_t batch) {
 }
 
 std::unique_ptr<Kernel> make_kernel(DeviceKind device, const Op& op, Inputs inputs, const KernelOptions& options) {
-  if (device == DeviceKind::cuda)
-    throw DeviceError(fmt::format("op {} has no CUDA kernel in this build; use --device cpu", name_of(op)));
+  if (device == DeviceKind::cuda) return make_cuda_kernel(op, inputs, options);
   KernelOptions wide = options;
   wide.compute = DType::float32;
   auto kernel = std::visit([&](const auto& o) { return make_cpu_kernel(o, inputs, wide); }, op);
