@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "lockstep/error.h"
+#include "tensor/convert.h"
 
 namespace lockstep {
 namespace {
@@ -16,7 +17,8 @@ constexpr size_t kMostFields = 16;  // so that reading a sample needs no allocat
 
 }  // namespace
 
-BatchReader::BatchReader(const Dataset& dataset, SampleOrder order, const std::vector<std::string>& fields)
+BatchReader::BatchReader(const Dataset& dataset, SampleOrder order, const std::vector<std::string>& fields,
+                         DType float_type)
     : dataset_(&dataset), order_(order) {
   const auto& known = dataset.fields();
   ensure(known.size() <= kMostFields, fmt::format("a data set has more than {} fields", kMostFields));
@@ -32,7 +34,16 @@ BatchReader::BatchReader(const Dataset& dataset, SampleOrder order, const std::v
         fmt::format("expected each field once, found '{}' twice", name));
     const auto& spec = known[index].spec;
     const bool is_label = name == kLabelField && spec.dtype == DType::int32;
-    selected_.push_back({index, spec.shape.count() * size_of(spec.dtype), is_label});
+    const bool converted = spec.dtype == DType::float32 && float_type != DType::float32;
+    const DType dtype = converted ? float_type : spec.dtype;
+    const int64_t count = spec.shape.count();
+    selected_.push_back({.index = index,
+                         .count = count,
+                         .sample_bytes = count * size_of(dtype),
+                         .dtype = dtype,
+                         .is_label = is_label,
+                         .scratch_offset = converted ? scratch_bytes_ : -1});
+    if (converted) scratch_bytes_ += count * size_of(DType::float32);
   }
 }
 
@@ -49,34 +60,41 @@ void BatchReader::check(SampleSpan span, std::span<const Tensor> tensors) const 
     const auto& field = dataset_->fields()[selected_[i].index];
     const auto& dims = tensors[i].shape.dims();
     const auto& expected = field.spec.shape.dims();
-    const bool fits = tensors[i].dtype == field.spec.dtype && dims.size() == expected.size() + 1 &&
+    const bool fits = tensors[i].dtype == selected_[i].dtype && dims.size() == expected.size() + 1 &&
                       dims[0] == span.count && std::equal(expected.begin(), expected.end(), dims.begin() + 1);
     if (!fits)
       throw ConfigError(fmt::format("field '{}': expected a {} tensor of shape {}, found {} {}", field.name,
-                                    name_of(field.spec.dtype),
+                                    name_of(selected_[i].dtype),
                                     field.spec.shape.batched(span.count).to_string(),
                                     name_of(tensors[i].dtype), tensors[i].shape.to_string()));
   }
 }
 
-void BatchReader::read(SampleSpan span, std::span<const Tensor> tensors) const {
+void BatchReader::read(SampleSpan span, std::span<const Tensor> tensors, std::span<std::byte> scratch) const {
   std::array<std::byte*, kMostFields> batches{};
   for (size_t i = 0; i < tensors.size(); ++i) batches[i] = tensors[i].as<std::byte>();
-  read(span, std::span<std::byte* const>(batches.data(), tensors.size()), [] { return false; });
+  read(span, std::span<std::byte* const>(batches.data(), tensors.size()), scratch, [] { return false; });
 }
 
-void BatchReader::read_one(int64_t position, int64_t row, std::span<std::byte* const> batches) const {
+void BatchReader::read_one(int64_t position, int64_t row, std::span<std::byte* const> batches,
+                           std::span<std::byte> scratch) const {
   const int64_t sample = order_.sample(position);
   if (sample == SampleOrder::kPadding) {
-    for (size_t i = 0; i < selected_.size(); ++i)  // all bits set is -1 in int32
+    for (size_t i = 0; i < selected_.size(); ++i)  // all bits set is -1 in int32, none is 0 in every type
       std::memset(batches[i] + row * selected_[i].sample_bytes, selected_[i].is_label ? 0xff : 0,
                   static_cast<size_t>(selected_[i].sample_bytes));
     return;
   }
   std::array<std::byte*, kMostFields> destinations{};
   for (size_t i = 0; i < selected_.size(); ++i)
-    destinations[selected_[i].index] = batches[i] + row * selected_[i].sample_bytes;
+    destinations[selected_[i].index] = selected_[i].scratch_offset < 0
+                                           ? batches[i] + row * selected_[i].sample_bytes
+                                           : scratch.data() + selected_[i].scratch_offset;
   dataset_->read(sample, std::span<std::byte* const>(destinations.data(), dataset_->fields().size()));
+  for (size_t i = 0; i < selected_.size(); ++i)
+    if (const auto& field = selected_[i]; field.scratch_offset >= 0)
+      convert(batches[i] + row * field.sample_bytes, field.dtype, scratch.data() + field.scratch_offset,
+              DType::float32, field.count);
 }
 
 }  // namespace lockstep

@@ -22,38 +22,47 @@ struct SampleSpan {
 /// pads get zeros, and -1 in the field "label". Const and thread-safe; borrows the data set.
 class BatchReader {
  public:
-  /// `fields`: which ones to read, in this order; empty: all, in the data set's. Throws ConfigError for an
-  /// unknown one.
-  BatchReader(const Dataset& dataset, SampleOrder order, const std::vector<std::string>& fields);
+  /// `fields`: which ones to read, in this order; empty: all, in the data set's. Those of float32 are
+  /// delivered as `float_type`: float32, bfloat16 or float16. Throws ConfigError for an unknown one.
+  BatchReader(const Dataset& dataset, SampleOrder order, const std::vector<std::string>& fields,
+              DType float_type = DType::float32);
 
   size_t field_count() const { return selected_.size(); }
   int64_t sample_bytes(size_t field) const { return selected_[field].sample_bytes; }
+  /// Room for a sample that read() converts; whoever reads on several threads has one for each.
+  int64_t scratch_bytes() const { return scratch_bytes_; }
   /// Throws ConfigError unless `tensors` are one per field, of shape [span.count, ...] and of the field's
   /// type.
   void check(SampleSpan span, std::span<const Tensor> tensors) const;
   /// `batches[i]` takes field i of all samples, aligned for its type. `cancelled` is asked before each
-  /// sample; where it says true, the rest stays unread and the result is false.
+  /// sample; where it says true, the rest stays unread and the result is false. REQUIRES: `scratch` has
+  /// scratch_bytes(), aligned for float.
   template <class Cancelled>
-  bool read(SampleSpan span, std::span<std::byte* const> batches, Cancelled&& cancelled) const {
+  bool read(SampleSpan span, std::span<std::byte* const> batches, std::span<std::byte> scratch,
+            Cancelled&& cancelled) const {
     for (int64_t i = 0; i < span.count; ++i) {
       if (cancelled()) return false;
-      read_one(span.first_position + i, i, batches);
+      read_one(span.first_position + i, i, batches, scratch);
     }
     return true;
   }
-  void read(SampleSpan span, std::span<const Tensor> tensors) const;
+  void read(SampleSpan span, std::span<const Tensor> tensors, std::span<std::byte> scratch) const;
 
  private:
   struct Selected {
     size_t index;  // among the data set's fields
-    int64_t sample_bytes;
+    int64_t count, sample_bytes;
+    DType dtype;  // as delivered
     bool is_label;
+    int64_t scratch_offset;  // -1: nothing is converted
   };
-  void read_one(int64_t position, int64_t row, std::span<std::byte* const> batches) const;
+  void read_one(int64_t position, int64_t row, std::span<std::byte* const> batches,
+                std::span<std::byte> scratch) const;
 
   const Dataset* dataset_;
   SampleOrder order_;
   std::vector<Selected> selected_;
+  int64_t scratch_bytes_ = 0;
 };
 
 /// Evaluation's view of a data set: file order, each sample once, positions behind the last one padded.
@@ -63,7 +72,7 @@ class EvaluationReader {
       : reader_(dataset, SampleOrder::once(dataset.size()), fields) {}
   void read(SampleSpan span, std::span<const Tensor> tensors) const {
     reader_.check(span, tensors);
-    reader_.read(span, tensors);
+    reader_.read(span, tensors, {});
   }
 
  private:

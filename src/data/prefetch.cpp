@@ -11,7 +11,9 @@
 namespace lockstep {
 
 Prefetcher::Prefetcher(const Dataset& dataset, SampleOrder order, Next next, const PrefetchOptions& options)
-    : reader_(dataset, order, options.fields), next_(std::move(next)) {
+    : reader_(dataset, order, options.fields, options.float_type),
+      next_(std::move(next)),
+      scratch_(static_cast<size_t>(reader_.scratch_bytes())) {
   require(
       options.threads >= 0 && options.depth >= 1,
       fmt::format(
@@ -21,6 +23,7 @@ Prefetcher::Prefetcher(const Dataset& dataset, SampleOrder order, Next next, con
   for (auto& slot : slots_) {
     slot.storage.resize(reader_.field_count());
     slot.batches.resize(reader_.field_count());
+    slot.scratch.resize(scratch_.size());
   }
   threads_.reserve(static_cast<size_t>(options.threads));
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
@@ -76,7 +79,7 @@ void Prefetcher::take(SampleSpan span, std::span<const Tensor> fields) {
   }
   lock.unlock();
   work_available_.notify_all();
-  reader_.read(span, fields);
+  reader_.read(span, fields, scratch_);
   wait_ms_ += milliseconds_between(begin, Clock::now());
 }
 
@@ -131,7 +134,7 @@ void Prefetcher::fill(Slot& slot, uint64_t generation) {
       slot.storage[i].resize(static_cast<size_t>(slot.span.count * reader_.sample_bytes(i)));
       slot.batches[i] = slot.storage[i].data();
     }
-    reader_.read(slot.span, slot.batches,
+    reader_.read(slot.span, slot.batches, slot.scratch,
                  [&] { return generation_.load(std::memory_order_relaxed) != generation; });
   } catch (...) {
     slot.error = std::current_exception();

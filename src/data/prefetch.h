@@ -18,6 +18,7 @@ struct PrefetchOptions {
   int depth = 4;    ///< micro-batches held ready, at least 1
   std::vector<std::string>
       fields;  ///< which fields take() fills, in this order; empty: all, in the data set's
+  DType float_type = DType::float32;  ///< in which fields of float32 are delivered
 };
 
 /// Reads micro-batches ahead of the trainer, on threads of its own. Which comes after which is told by
@@ -55,6 +56,7 @@ class Prefetcher {
     SampleSpan span;
     std::vector<std::vector<std::byte>> storage;  // per field
     std::vector<std::byte*> batches;              // into storage
+    std::vector<std::byte> scratch;
     std::exception_ptr error;
   };
 
@@ -66,6 +68,7 @@ class Prefetcher {
 
   const BatchReader reader_;
   const Next next_;
+  std::vector<std::byte> scratch_;  // of the thread that takes
 
   std::mutex mutex_;  // guards everything down to the threads, save the contents of a slot that is filling
   std::condition_variable work_available_, slot_ready_;

@@ -44,6 +44,7 @@ std::string to_json(const RunReport& report) {
   json.count("steps", report.steps);
   json.number("epochs", report.epochs);
   json.count("skipped_steps", report.skipped_steps);
+  json.number("loss_scale", report.loss_scale);
   json.number("train_loss", report.train_loss);
   json.number("eval_loss", report.eval_loss);
   json.number("eval_accuracy", report.eval_accuracy);
@@ -74,6 +75,7 @@ std::string describe(const RunReport& report) {
   std::vector<std::pair<std::string_view, std::string>> rows;
   rows.emplace_back("steps", fmt::format("{} ({:.2f} epochs)", report.steps, report.epochs));
   if (report.skipped_steps > 0) rows.emplace_back("skipped steps", fmt::format("{}, not finite", report.skipped_steps));
+  if (report.loss_scale) rows.emplace_back("loss scale", fmt::format("{}", *report.loss_scale));
   if (report.train_loss)
     rows.emplace_back("training loss", fmt::format("{:.6g} (last step)", *report.train_loss));
   if (report.eval_loss) rows.emplace_back("evaluation loss", fmt::format("{:.6g}", *report.eval_loss));

@@ -14,6 +14,7 @@ struct RunReport {
   int64_t steps = 0;  ///< complete, from the beginning of the training
   double epochs = 0;
   int64_t skipped_steps = 0;         ///< of all steps, not applied since they were not finite
+  std::optional<double> loss_scale;  ///< at the end; float16
   std::optional<double> train_loss;  ///< of the last step
   std::optional<double> eval_loss;
   std::optional<double> eval_accuracy;  ///< classifiers

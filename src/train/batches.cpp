@@ -12,7 +12,7 @@ namespace lockstep {
 PrefetchedBatches::PrefetchedBatches(const Dataset& dataset, const Graph& graph, SampleOrder order, int64_t batch_samples,
                                      std::vector<int64_t> positions, int64_t micro_batch, int threads, int depth)
     : batch_samples_(batch_samples), micro_batch_(micro_batch), positions_(std::move(positions)) {
-  PrefetchOptions options{.threads = threads, .depth = depth, .fields = {}};
+  PrefetchOptions options{.threads = threads, .depth = depth, .fields = {}, .float_type = graph.compute};
   for (const int input : graph.inputs) options.fields.push_back(graph.values[static_cast<size_t>(input)].name);
   const auto next = [this](SampleSpan span) {
     const int64_t batch = span.first_position / batch_samples_;
@@ -43,9 +43,11 @@ void check_data_fits_model(const Dataset& dataset, const Graph& graph) {
     if (field == dataset.fields().end())
       throw ConfigError(fmt::format("model input '{}' is no field of the data ({}); its fields are: {}{}", value.name,
                                     dataset.description(), join(names, ", "), did_you_mean(value.name, names)));
-    if (field->spec != value.spec)
+    // Narrow inputs are rounded where batches are read.
+    const TensorSpec wanted = graph.logical_spec(input);
+    if (field->spec != wanted)
       throw ConfigError(fmt::format("model input '{}' is {} {}, but the data ({}) have {} {}; change the model or the data section",
-                                    value.name, name_of(value.spec.dtype), value.spec.shape.to_string(), dataset.description(),
+                                    value.name, name_of(wanted.dtype), wanted.shape.to_string(), dataset.description(),
                                     name_of(field->spec.dtype), field->spec.shape.to_string()));
   }
   const auto& loss = graph.nodes[static_cast<size_t>(graph.loss)];

@@ -2,20 +2,35 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
 
+#include "tensor/convert.h"
+
 namespace lockstep {
 namespace {
 
+/// REQUIRES: the tensor is of float32 or narrower.
+float element_of(const Tensor& tensor, int64_t index) {
+  float value = 0;
+  convert(&value, DType::float32, tensor.as<const std::byte>() + index * size_of(tensor.dtype), tensor.dtype, 1);
+  return value;
+}
+
 /// Index of the first element that is not finite, or -1.
 int64_t first_nonfinite(const Tensor& tensor) {
-  if (tensor.data == nullptr || tensor.dtype != DType::float32) return -1;
-  const auto* values = tensor.as<const float>();
+  if (tensor.data == nullptr || (tensor.dtype != DType::float32 && !is_narrow(tensor.dtype))) return -1;
+  constexpr int64_t kBlock = 1024;
+  float values[kBlock];
   const int64_t count = tensor.count();
-  for (int64_t i = 0; i < count; ++i)
-    if (!std::isfinite(values[i])) return i;
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t size = std::min(kBlock, count - begin);
+    convert(values, DType::float32, tensor.as<const std::byte>() + begin * size_of(tensor.dtype), tensor.dtype, size);
+    for (int64_t i = 0; i < size; ++i)
+      if (!std::isfinite(values[i])) return begin + i;
+  }
   return -1;
 }
 
@@ -38,7 +53,7 @@ std::optional<std::string> examine(const Worker& worker, const KernelObservation
   const auto look = [&](const Tensor& tensor, const std::string& name) -> std::optional<std::string> {
     const int64_t element = first_nonfinite(tensor);
     if (element < 0) return std::nullopt;
-    return describe_finding(worker, observation, name, element, tensor.as<const float>()[element]);
+    return describe_finding(worker, observation, name, element, element_of(tensor, element));
   };
   if (call.phase == KernelPhase::forward) {
     for (size_t o = 0; o < call.outputs.size(); ++o)

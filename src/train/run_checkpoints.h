@@ -14,6 +14,7 @@
 #include "comm/communicator.h"
 #include "comm/control/mailbox.h"
 #include "comm/control/progress.h"
+#include "optim/loss_scaling.h"
 #include "train/checkpoint_saver.h"
 #include "train/reported_file_system.h"
 #include "train/worker.h"
@@ -24,6 +25,7 @@ namespace lockstep {
 struct TrainingProgress {
   bool pending_evaluation = false;  ///< one is due behind the step, and is not done
   int64_t skipped_steps = 0;        ///< steps that updated nothing, their gradients not being finite
+  LossScalingState loss_scaling;    ///< scale 0 where losses are not scaled
   bool operator==(const TrainingProgress&) const = default;
 };
 

@@ -37,6 +37,19 @@ bool holds_something(const fs::path& path) {
   return fs::is_directory(path, unknown) ? !fs::is_empty(path, unknown) : fs::exists(path, unknown);
 }
 
+/// A line where it is not float32 that is computed in.
+std::string describe(const PrecisionOptions& precision) {
+  switch (precision.compute) {
+    case ComputeType::float32:
+      return "";
+    case ComputeType::tf32:
+      return "precision TF32: on CPUs it is FLOAT32\n";
+    default:
+      return fmt::format("activations and weights are read as {}; parameters, their gradients and sums are float32\n",
+                         name_of(precision.storage()));
+  }
+}
+
 /// Metrics whose checkpoints are gone are somebody's, still: they get another name.
 void set_aside(const fs::path& path) {
   if (!holds_something(path)) return;
@@ -90,7 +103,7 @@ void RunOutput::show_start() {
                                  workers, workers == 1 ? "" : "s",
                                  config.parallel.reduction == Reduction::fast ? "FAST" : "REPRODUCIBLE",
                                  compiled.graph().parameter_count());
-  text += describe(compiled.division()) + "\n";
+  text += describe(compiled.division()) + "\n" + describe(config.precision);
   if (config.parallel.reduction == Reduction::fast && config.trainer.virtual_replicas > 1)
     text += "trainer.virtual_replicas is unused under FAST\n";
   text += fmt::format("training data: {}\n", worker_.train_data().description());
@@ -150,6 +163,7 @@ void RunOutput::step(const StepRecord& record) {
     if (is_classifier(worker_.compiled().graph()) && record.count > 0)
       metrics.emplace_back("accuracy", record.correct / record.count);
     if (record.skipped) metrics.emplace_back("skipped", 1);
+    if (record.loss_scale) metrics.emplace_back("loss_scale", *record.loss_scale);
     if (record.spike && record.spike->loss_z) metrics.emplace_back("loss_z", *record.spike->loss_z);
     if (record.spike && record.spike->norm_z) metrics.emplace_back("grad_norm_z", *record.spike->norm_z);
     metrics_->write(record.step, metrics);

@@ -64,6 +64,7 @@ RunReport RunRecorder::report(Communicator& world, const TrainingOutcome& outcom
   report.steps = outcome.steps;
   report.epochs = outcome.epochs;
   report.skipped_steps = outcome.skipped_steps;
+  report.loss_scale = outcome.loss_scale;
   if (times_.steps() > 0) report.train_loss = outcome.train_loss;
   if (outcome.evaluation) {
     report.eval_loss = outcome.evaluation->loss;

@@ -43,7 +43,9 @@ Trainer::Trainer(Worker& worker, Communicator& world, TrainerEvents events, Trai
                             .before_write = events_.before_checkpoint,
                             .on_message = events_.on_message}),
       replicas_(worker),
-      spikes_(config_.trainer.spike_threshold) {}
+      spikes_(config_.trainer.spike_threshold) {
+  if (config_.precision.scales_loss()) loss_scaler_.emplace(config_.precision.loss_scaling);
+}
 
 void Trainer::prepare() {
   const auto& graph = worker_.compiled().graph();
@@ -74,6 +76,7 @@ void Trainer::resume() {
   step_ = restored->step;
   pending_evaluation_ = restored->progress.pending_evaluation;
   skipped_steps_ = restored->progress.skipped_steps;
+  if (const auto& scaling = restored->progress.loss_scaling; loss_scaler_ && scaling.scale > 0) loss_scaler_->restore(scaling);
   if (events_.on_message) events_.on_message(fmt::format("resumed after step {} from {}", step_, restored->path));
 }
 
@@ -94,6 +97,7 @@ TrainingOutcome Trainer::run() {
   if (!options_.output_directory.empty()) settle_checkpoints();
   outcome_.steps = step_;
   outcome_.skipped_steps = skipped_steps_;
+  if (loss_scaler_) outcome_.loss_scale = loss_scaler_->scale();
   outcome_.epochs = static_cast<double>(step_) * static_cast<double>(config_.trainer.global_batch) /
                     static_cast<double>(worker_.train_data().size());
   return outcome_;
@@ -110,6 +114,7 @@ StepInputs Trainer::inputs_of(int64_t step) const {
   inputs.constants.step = static_cast<uint64_t>(step);
   inputs.constants.seed = config_.trainer.seed;
   inputs.constants.learning_rate = learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
+  if (loss_scaler_) inputs.constants.loss_scale = loss_scaler_->scale();
   // Moments know nothing of steps that were skipped.
   const auto updates = static_cast<double>(step + 1 - skipped_steps_);
   inputs.constants.beta1_power = std::pow(config_.optimizer.beta1, updates);
@@ -135,7 +140,12 @@ void Trainer::train_one_step() {
   last_norm_ = verdict.gradient_norm;
   StepRecord record{.data_wait_ms = worker_.data_wait_ms() - waited_before};
   record.skipped = verdict.finite == 0 && config_.trainer.nonfinite != NonFinitePolicy::ignore;
-  if (record.skipped) handle_nonfinite(inputs, verdict);
+  if (loss_scaler_) record.loss_scale = inputs.constants.loss_scale;
+  if (record.skipped) {
+    if (!lowered_loss_scale(verdict)) handle_nonfinite(inputs, verdict);
+  } else if (loss_scaler_) {
+    loss_scaler_->step_was_finite();
+  }
   ++step_;
   if (options_.progress != nullptr) options_.progress->set_step(step_);
   record.spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
@@ -204,13 +214,21 @@ void Trainer::report_divergence() {
   throw CollectiveError(fmt::format("{}\n  {}{}", message, what, advice), ExitCode::internal);
 }
 
+bool Trainer::lowered_loss_scale(const Verdict& verdict) {
+  // The scale is applied behind the loss: it cannot have made that infinite.
+  if (!loss_scaler_ || !std::isfinite(verdict.loss_sum) || !loss_scaler_->step_overflowed()) return false;
+  ++skipped_steps_;
+  return true;
+}
+
 void Trainer::handle_nonfinite(const StepInputs& inputs, const Verdict& verdict) {
   // The damage of one rank's memory is no fault of the model's.
   require_equal_norms();
   if (config_.trainer.nonfinite == NonFinitePolicy::skip) return skip_step(verdict);
   enter_phase(options_.progress, Phase::locate);
-  std::string message = fmt::format("step {}: loss {} and gradient norm {} are not both finite; parameters are as before this step",
-                                    step_ + 1, verdict.mean_loss(), verdict.gradient_norm);
+  std::string message = fmt::format("step {}: loss {} and gradient norm {} are not both finite{}; parameters are as before this step",
+                                    step_ + 1, verdict.mean_loss(), verdict.gradient_norm,
+                                    loss_scaler_ ? fmt::format(" at a loss scale of {}", loss_scaler_->scale()) : "");
   if (config_.trainer.nonfinite == NonFinitePolicy::locate)
     message += "\n  first: " + locate_nonfinite(worker_, world_, inputs);
   throw CollectiveError(message + "\nLower optimizer.learning_rate, add warm-up or set trainer.clip_norm; check the data near this step.",
@@ -219,16 +237,18 @@ void Trainer::handle_nonfinite(const StepInputs& inputs, const Verdict& verdict)
 
 void Trainer::skip_step(const Verdict& verdict) {
   ++skipped_steps_;
+  // Those that only lowered the scale of the loss are no sign of trouble.
+  const int64_t counted = skipped_steps_ - (loss_scaler_ ? loss_scaler_->state().overflows : 0);
   const std::string what = fmt::format("step {}: loss {} and gradient norm {} are not both finite", step_ + 1,
                                        exact(verdict.mean_loss()), exact(verdict.gradient_norm));
-  if (skipped_steps_ >= config_.trainer.nonfinite_limit)
+  if (counted >= config_.trainer.nonfinite_limit)
     throw CollectiveError(fmt::format("{}; it is skipped step {}, and trainer.nonfinite_limit is {}\nLower optimizer.learning_rate, add "
                                       "warm-up or set trainer.clip_norm; trainer.nonfinite: LOCATE names the layer where it begins.",
-                                      what, skipped_steps_, config_.trainer.nonfinite_limit),
+                                      what, counted, config_.trainer.nonfinite_limit),
                           ExitCode::internal);
   // The first three, then at powers of two.
-  if (world_.rank() == 0 && (skipped_steps_ <= 3 || std::has_single_bit(static_cast<uint64_t>(skipped_steps_))))
-    log_warning(fmt::format("{}; the step is skipped ({} so far)", what, skipped_steps_));
+  if (world_.rank() == 0 && (counted <= 3 || std::has_single_bit(static_cast<uint64_t>(counted))))
+    log_warning(fmt::format("{}; the step is skipped ({} so far)", what, counted));
 }
 
 void Trainer::evaluate() {
@@ -257,7 +277,10 @@ void Trainer::evaluate() {
 void Trainer::save_checkpoint() {
   if (options_.output_directory.empty() || saved_step_ == step_) return;
   require_equal_replicas();
-  checkpoints_.save(world_, step_, {.pending_evaluation = pending_evaluation_, .skipped_steps = skipped_steps_});
+  checkpoints_.save(world_, step_,
+                    {.pending_evaluation = pending_evaluation_,
+                     .skipped_steps = skipped_steps_,
+                     .loss_scaling = loss_scaler_ ? loss_scaler_->state() : LossScalingState{}});
   saved_step_ = step_;
   step_began_ = Clock::now();
 }

@@ -26,6 +26,7 @@ struct StepRecord {
   double exposed_communication_ms = 0;
   double data_wait_ms = 0;         ///< of this step, on this rank
   bool skipped = false;            ///< not finite, and so not applied
+  std::optional<double> loss_scale;   ///< of this step, where losses are scaled
   std::optional<Spike> spike;      ///< where loss or norm stand out
 };
 
@@ -61,6 +62,7 @@ struct TrainingOutcome {
   int64_t first_step = 0;          ///< 0, or where a checkpoint was resumed
   int64_t steps = 0;               ///< complete, from the beginning of the training
   int64_t skipped_steps = 0;       ///< of these, not applied since they were not finite
+  std::optional<double> loss_scale;   ///< at the end, where losses are scaled
   double epochs = 0;
   double train_loss = 0;           ///< of the last step
   std::optional<EvaluationRecord> evaluation;   ///< the last one
@@ -88,6 +90,9 @@ class Trainer {
   void train_one_step();
   /// Counts the step where the policy says so; otherwise throws.
   void handle_nonfinite(const StepInputs& inputs, const Verdict& verdict);
+  /// Where scaling the loss made the gradients overflow: lowers the scale and counts the step. All ranks agree on what it
+  /// looks at; one that saw something else is found by the next step's agreement on norms.
+  bool lowered_loss_scale(const Verdict& verdict);
   void tell_step(const StepInputs& inputs, const Verdict& verdict, StepRecord record);
   /// COLLECTIVE where all ranks saw what this one saw: the step again, without an update, to find out whether they did.
   /// A rank that is alone with it meets the others in their next step, whose communication is the same.
@@ -121,6 +126,7 @@ class Trainer {
   int64_t saved_step_ = -1;        ///< last step whose save began and is not known to have failed
   std::exception_ptr save_failure_;   ///< ends the run, once all ranks agree on the step
   int64_t skipped_steps_ = 0;      ///< of all steps so far, those before a resume included
+  std::optional<LossScaler> loss_scaler_;   ///< nothing where losses are not scaled
   int64_t equal_step_ = -1;        ///< last step behind which the replicas were found equal
   int64_t hashed_step_ = -1;       ///< last step behind which this rank hashed its replica
   double last_norm_ = 0;

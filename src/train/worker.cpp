@@ -18,7 +18,8 @@ ModelCode::Options code_options(const RunConfig& config, const BatchDivision& di
           .micro_batch = division.micro_batch,
           .training = training,
           .intra_op_threads = config.parallel.intra_op_threads,
-          .loss_weight = 1.0 / (static_cast<double>(division.global_batch) * static_cast<double>(graph.loss_positions()))};
+          .loss_weight = 1.0 / (static_cast<double>(division.global_batch) * static_cast<double>(graph.loss_positions())),
+          .tf32 = config.precision.compute == ComputeType::tf32};
 }
 
 /// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.
@@ -58,7 +59,7 @@ int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples) {
 }
 
 CompiledRun::CompiledRun(const RunConfig& config, int world_size, bool shared_memory)
-    : config_(config), graph_(make_graph(config.model)), partition_(make_partition(graph_, config.parallel.bucket_bytes)) {
+    : config_(config), graph_(make_graph(config.model, config.precision.storage())), partition_(make_partition(graph_, config.parallel.bucket_bytes)) {
   if (config.parallel.data_parallel > 0 && config.parallel.data_parallel != world_size)
     throw ConfigError(fmt::format("parallel.data_parallel is {}, but {} worker{} started; start {} or leave the field out",
                                   config.parallel.data_parallel, world_size, world_size == 1 ? " was" : "s were",

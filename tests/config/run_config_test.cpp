@@ -22,6 +22,7 @@ void expect_same_run(const RunConfig& a, const RunConfig& b) {
   EXPECT_EQ(a.trainer, b.trainer);
   EXPECT_EQ(a.optimizer, b.optimizer);
   EXPECT_EQ(a.schedule, b.schedule);
+  EXPECT_EQ(a.precision, b.precision);
   EXPECT_EQ(a.parallel, b.parallel);
   EXPECT_EQ(a.checkpoint, b.checkpoint);
   EXPECT_EQ(a.metrics, b.metrics);
