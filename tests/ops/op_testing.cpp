@@ -22,17 +22,51 @@ constexpr int64_t kGuardBytes = 64;
 constexpr int kGuardByte = 0xA5;
 constexpr int32_t kPoisonInteger = -1'000'000'007;
 
+std::unique_ptr<Device> make_device(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::async_cpu:
+      return make_async_cpu_device({});
+    case DeviceKind::cuda:
+      return make_cuda_device(0);
+    default:
+      return make_cpu_device();
+  }
+}
+
 }  // namespace
 
+DeviceKind tested_device() {
+#if defined(LOCKSTEP_TESTED_DEVICE)
+  return DeviceKind::LOCKSTEP_TESTED_DEVICE;
+#else
+  return DeviceKind::cpu;
+#endif
+}
+
+/// Host memory with its guard words and, where the device has memory of its own, as much there.
 struct OpHarness::Block {
-  Buffer buffer;
+  Device* device;
+  Buffer host, twin;
   int64_t size_bytes;
 
-  Block(Device& device, int64_t size) : buffer(device.allocate(size + kGuardBytes)), size_bytes(size) {
-    std::memset(buffer.data() + size, kGuardByte, kGuardBytes);
+  Block(Device& host_device, Device& device_, int64_t size)
+      : device(&device_), host(host_device.allocate(size + kGuardBytes)), size_bytes(size) {
+    std::memset(host.data() + size, kGuardByte, kGuardBytes);
+    if (!device->shares_host_memory()) twin = device->allocate(host.size_bytes());
+  }
+  std::byte* on_device() const { return twin.data() != nullptr ? twin.data() : host.data(); }
+  void upload() {
+    if (twin.data() != nullptr) device->copy_now(twin.data(), host.data(), host.size_bytes());
+  }
+  void download() {
+    if (twin.data() != nullptr) device->copy_now(host.data(), twin.data(), host.size_bytes());
+  }
+  bool holds(const void* data) const {
+    return std::less_equal<const void*>()(host.data(), data) &&
+           std::less<const void*>()(data, host.data() + host.size_bytes());
   }
   bool intact() const {
-    const auto* guard = reinterpret_cast<const unsigned char*>(buffer.data()) + size_bytes;
+    const auto* guard = reinterpret_cast<const unsigned char*>(host.data()) + size_bytes;
     return std::all_of(guard, guard + kGuardBytes, [](unsigned char byte) { return byte == kGuardByte; });
   }
 };
@@ -40,9 +74,11 @@ struct OpHarness::Block {
 OpHarness::OpHarness(const Op& op, std::vector<TensorSpec> specs, const KernelOptions& options,
                      DeviceKind device)
     : signature_(infer(op, specs)),
-      device_(device == DeviceKind::async_cpu ? make_async_cpu_device({}) : make_cpu_device()),
+      host_(make_cpu_device()),
+      device_(make_device(device)),
       stream_(device_->create_stream("compute")),
       kernel_(make_kernel(device, op, specs, options)) {
+  kernel_->prepare(*device_);
   const auto batched = [&](const TensorSpec& spec) {
     return TensorSpec{spec.shape.batched(options.batch),
                       spec.dtype == DType::float32 ? options.compute : spec.dtype};
@@ -77,7 +113,7 @@ OpHarness::~OpHarness() = default;
 
 Tensor OpHarness::make(const TensorSpec& spec) {
   Tensor tensor{nullptr, spec.shape, spec.dtype};
-  tensor.data = blocks_.emplace_back(*device_, tensor.size_bytes()).buffer.data();
+  tensor.data = blocks_.emplace_back(*host_, *device_, tensor.size_bytes()).host.data();
   poison(tensor);
   return tensor;
 }
@@ -88,10 +124,24 @@ int OpHarness::parameter_index(const std::string& name) const {
   throw InternalError(fmt::format("the op has no parameter '{}'", name));
 }
 
+/// Where the kernel finds what the test sees at `data`, memory of a block.
+void* OpHarness::on_device(void* data) const {
+  if (data == nullptr) return nullptr;
+  for (const Block& block : blocks_)
+    if (block.holds(data)) return block.on_device() + (static_cast<std::byte*>(data) - block.host.data());
+  throw InternalError("a tensor of the harness points to memory that is not of the harness");
+}
+
 void OpHarness::call(KernelPhase phase, bool accumulate) {
   const int64_t workspace_bytes = kernel_->workspace_bytes(phase);
-  Block workspace(*device_, workspace_bytes);
-  std::memset(workspace.buffer.data(), 0xFF, static_cast<size_t>(workspace_bytes));  // NaN as a float
+  Block workspace(*host_, *device_, workspace_bytes), metric_block(*host_, *device_, sizeof metrics),
+      constant_block(*host_, *device_, sizeof constants);
+  std::memset(workspace.host.data(), 0xFF, static_cast<size_t>(workspace_bytes));  // NaN as a float
+  std::memcpy(metric_block.host.data(), metrics, sizeof metrics);
+  std::memcpy(constant_block.host.data(), &constants, sizeof constants);
+  std::vector<Block*> all = {&workspace, &metric_block, &constant_block};
+  for (Block& block : blocks_) all.push_back(&block);
+  for (Block* block : all) block->upload();
 
   // An asynchronous stream is held until the call has returned and what its arguments pointed to is gone:
   // kernels may keep the pointers inside tensors, not the spans.
@@ -101,11 +151,13 @@ void OpHarness::call(KernelPhase phase, bool accumulate) {
   {
     std::vector<Tensor> spans[] = {inputs,           outputs,         parameters,         auxiliary,
                                    output_gradients, input_gradients, parameter_gradients};
+    for (auto& span : spans)
+      for (Tensor& tensor : span) tensor.data = on_device(tensor.data);
     KernelArguments arguments{spans[0], spans[1], spans[2], spans[3], spans[4], spans[5], spans[6]};
-    arguments.metrics = metrics;
+    arguments.metrics = reinterpret_cast<double*>(metric_block.on_device());
     arguments.accumulate = accumulate;
-    arguments.workspace = workspace.buffer.data();
-    arguments.constants = &constants;
+    arguments.workspace = workspace.on_device();
+    arguments.constants = reinterpret_cast<const StepConstants*>(constant_block.on_device());
     arguments.first_sample = first_sample;
     switch (phase) {
       case KernelPhase::forward:
@@ -125,7 +177,12 @@ void OpHarness::call(KernelPhase phase, bool accumulate) {
   gate.set_value();
   stream_->synchronize();
 
+  for (Block* block : all) block->download();
+  std::memcpy(metrics, metric_block.host.data(), sizeof metrics);
+  EXPECT_EQ(std::memcmp(&constants, constant_block.host.data(), sizeof constants), 0)
+      << "the kernel wrote to the step's constants";
   EXPECT_TRUE(workspace.intact()) << "the kernel wrote past its workspace of " << workspace_bytes << " bytes";
+  EXPECT_TRUE(metric_block.intact()) << "the kernel wrote past the metrics";
   for (size_t i = 0; i < blocks_.size(); ++i)
     EXPECT_TRUE(blocks_[i].intact()) << "the kernel wrote past tensor " << i << " of "
                                      << blocks_[i].size_bytes << " bytes";

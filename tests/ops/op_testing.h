@@ -43,15 +43,22 @@ struct OpCase {
 };
 inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }
 
+/// What kernels are tested on unless a test says otherwise: LOCKSTEP_TESTED_DEVICE of the program's build, or
+/// the CPU.
+DeviceKind tested_device();
+
 /// A kernel of one op with memory for everything it touches. Memory starts as NaN (integers: a large negative
 /// number), so that what is read before it is written shows; every tensor and the workspace are followed by
 /// guard words, which each call checks. Outputs of alias ops are their input's memory, and so are the
 /// gradients where there is one output.
+///
+/// Tests read and write tensors on the host. Where the device has memory of its own, each call copies
+/// everything there, and back.
 class OpHarness {
  public:
   /// REQUIRES: options.batch is set.
   OpHarness(const Op& op, std::vector<TensorSpec> inputs, const KernelOptions& options,
-            DeviceKind device = DeviceKind::cpu);
+            DeviceKind device = tested_device());
   ~OpHarness();
 
   const OpSignature& signature() const { return signature_; }
@@ -78,8 +85,10 @@ class OpHarness {
   struct Block;
   Tensor make(const TensorSpec& spec);
   void call(KernelPhase phase, bool accumulate);
+  void* on_device(void* data) const;
 
   OpSignature signature_;
+  std::unique_ptr<Device> host_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Kernel> kernel_;
@@ -104,7 +113,7 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
 
 /// Fills inputs, parameters and output gradients of `harness` as OpCase says and returns a harness ready to
 /// run.
-std::unique_ptr<OpHarness> make_harness(const OpCase& c, DeviceKind device = DeviceKind::cpu);
+std::unique_ptr<OpHarness> make_harness(const OpCase& c, DeviceKind device = tested_device());
 
 /// Central differences in double precision of sum(output gradients * reference outputs), or for a loss of
 /// loss_weight * loss_scale * reference, at up to 64 elements of each tensor.
