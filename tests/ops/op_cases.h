@@ -37,4 +37,10 @@ struct OpCasesRow {
 };
 std::span<const OpCasesRow> op_cases();
 
+/// Those of every op, under names that begin with the op's.
+std::vector<OpCase> all_cases();
+/// The same cases with two-byte storage. A result is off by its own rounding and by what rounding within the
+/// op does: backward reads outputs that were rounded.
+std::vector<OpCase> narrow_cases(DType dtype, double tolerance);
+
 }  // namespace lockstep::testing

@@ -11,52 +11,6 @@
 namespace lockstep::testing {
 namespace {
 
-std::vector<OpCase> all_cases() {
-  std::vector<OpCase> cases;
-  for (const OpCasesRow& row : op_cases()) {
-    for (OpCase& c : row.cases()) {
-      c.name = std::string(row.op) + "_" + c.name;
-      cases.push_back(std::move(c));
-    }
-  }
-  return cases;
-}
-
-/// The same cases with two-byte storage. A result is off by its own rounding and by what rounding within the op does:
-/// backward reads outputs that were rounded.
-std::vector<OpCase> narrow_cases(DType dtype, double tolerance) {
-  std::vector<OpCase> cases = all_cases();
-  for (OpCase& c : cases) {
-    c.options.compute = dtype;
-    c.tolerance = tolerance;
-    // Rounded numbers are often equal, and a maximum of equal ones has no derivative: all in a window differ.
-    if (std::holds_alternative<Pool2d>(c.op))
-      c.prepare = [](std::vector<Array>& inputs) {
-        for (size_t i = 0; i < inputs[0].values.size(); ++i)
-          inputs[0].values[i] = (static_cast<double>(i * 73 % 251) - 125) / 128;
-      };
-  }
-  return cases;
-}
-
-std::vector<std::vector<double>> values_of_all(const std::vector<Tensor>& tensors) {
-  std::vector<std::vector<double>> values;
-  for (const Tensor& tensor : tensors)
-    if (tensor.data != nullptr) values.push_back(values_of(tensor));
-  return values;
-}
-
-/// Everything that one forward and backward pass writes.
-std::vector<std::vector<double>> results_of(OpHarness& harness) {
-  harness.forward();
-  std::vector<std::vector<double>> results = values_of_all(harness.outputs);
-  if (harness.signature().is_loss) results.emplace_back(harness.metrics, harness.metrics + kCorrect + 1);
-  harness.backward();
-  for (auto* tensors : {&harness.input_gradients, &harness.parameter_gradients})
-    for (auto& values : values_of_all(*tensors)) results.push_back(std::move(values));
-  return results;
-}
-
 TEST(OpTable, EveryOpHasCases) {
   std::set<std::string_view> tested;
   for (const OpCasesRow& row : op_cases())
@@ -179,12 +133,6 @@ TEST_P(OpSuite, UnwantedInputGradientsChangeNothingElse) {
             << "input " << i;
       }
   }
-}
-
-TEST_P(OpSuite, KeepsNoArgumentsOnAnAsynchronousDevice) {
-  if (!GetParam().options.training) return;
-  EXPECT_EQ(results_of(*make_harness(GetParam(), DeviceKind::async_cpu)),
-            results_of(*make_harness(GetParam())));
 }
 
 TEST_P(OpSuite, RepeatsItsBitsOnTheSameKernel) {

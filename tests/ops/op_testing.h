@@ -102,6 +102,10 @@ void fill(const Tensor& tensor, double value);
 void poison(const Tensor& tensor);
 std::vector<double> values_of(const Tensor& tensor);
 Array array_of(const Tensor& tensor);
+std::vector<std::vector<double>> values_of_all(const std::vector<Tensor>& tensors);  ///< without null ones
+/// Everything that one forward and backward pass writes: outputs or metrics, then gradients of inputs and of
+/// parameters.
+std::vector<std::vector<double>> results_of(OpHarness& harness);
 
 /// `count` numbers in [low, high), each exact in float32, decided by `stream` alone.
 std::vector<double> random_values(int64_t count, uint32_t stream, double low = -1, double high = 1);

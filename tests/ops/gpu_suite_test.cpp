@@ -1,0 +1,51 @@
+// What GPU kernels must do besides op_suite_test.cpp, which runs on the GPU in the same program.
+
+#include <gtest/gtest.h>
+
+#include "ops/op_cases.h"
+
+namespace lockstep::testing {
+namespace {
+
+class NeedsGpu : public ::testing::Environment {
+  void SetUp() override {
+    const GpuProbe probe = probe_gpus();
+    if (probe.devices.empty()) GTEST_SKIP() << probe.problem << ": ONLY_SKIPPED_TESTS";
+  }
+};
+[[maybe_unused]] const ::testing::Environment* const kNeedsGpu =
+    ::testing::AddGlobalTestEnvironment(new NeedsGpu);
+
+class GpuSuite : public ::testing::TestWithParam<OpCase> {};
+
+TEST_P(GpuSuite, AgreesWithTheCpuKernel) {
+  const OpCase& c = GetParam();
+  auto gpu = make_harness(c, DeviceKind::cuda), cpu = make_harness(c, DeviceKind::cpu);
+  const auto compare = [&](const std::vector<Tensor>& actual, const std::vector<Tensor>& expected,
+                           double tolerance, const std::string& what) {
+    for (size_t i = 0; i < expected.size(); ++i)
+      if (expected[i].data != nullptr)
+        expect_near(values_of(actual[i]), values_of(expected[i]), tolerance, what + std::to_string(i));
+  };
+  gpu->forward();
+  cpu->forward();
+  compare(gpu->outputs, cpu->outputs, c.tolerance, "output ");
+  if (cpu->signature().is_loss)
+    for (int metric = 0; metric <= kCorrect; ++metric)
+      expect_near({gpu->metrics[metric]}, {cpu->metrics[metric]}, 1e-5, "metric " + std::to_string(metric));
+  if (!c.options.training) return;
+  gpu->backward();
+  cpu->backward();
+  compare(gpu->input_gradients, cpu->input_gradients, 2 * c.tolerance, "gradient of input ");
+  compare(gpu->parameter_gradients, cpu->parameter_gradients, 2 * c.tolerance, "gradient of parameter ");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, GpuSuite, ::testing::ValuesIn(all_cases()),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Bfloat16, GpuSuite, ::testing::ValuesIn(narrow_cases(DType::bfloat16, 2e-2)),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Float16, GpuSuite, ::testing::ValuesIn(narrow_cases(DType::float16, 3e-3)),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace lockstep::testing
