@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -66,6 +67,13 @@ class Communicator {
   virtual void exchange(std::span<const Transfer> transfers, Stream& stream) = 0;
   virtual void barrier(Stream& stream) = 0;
 
+  /// Whether operations are enqueued on their stream and complete in its order: then events order them, and nobody has to
+  /// wait for them on the host.
+  virtual bool follows_stream() const { return false; }
+  /// Throws CommError where the library has noticed, in the background, that something is wrong. For whoever waits on the
+  /// host for streams. Any thread.
+  virtual void check_health() {}
+
   /// Makes progress without blocking; true when everything started so far is complete.
   virtual bool test() = 0;
   /// Blocks (polling, and giving up its core between polls) until everything started is complete; throws
@@ -90,6 +98,18 @@ struct SharedMemoryOptions {
 /// memory that they share. Sums along the canonical tree. `group` must outlive it; only split() and the start use it.
 /// Throws CommError on all ranks where the memory cannot be had (how much, where, what to do).
 std::unique_ptr<Communicator> make_shared_memory_communicator(Communicator& group, const SharedMemoryOptions& options = {});
+
+/// How the library may sum where its order is its own.
+enum class GpuAlgorithm { automatic, ring, tree };
+
+struct GpuCommunicatorOptions {
+  GpuAlgorithm algorithm = GpuAlgorithm::automatic;
+  std::chrono::milliseconds start_timeout = std::chrono::minutes(2);
+};
+/// COLLECTIVE over `bootstrap` (any host backend; it must outlive the result, and may be used meanwhile): a communicator of
+/// the same ranks for memory of `device`. Throws CommError where it cannot be made, DeviceError where the program is linked
+/// to no GPU backend. REQUIRES: device.kind() is cuda.
+std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, Device& device, const GpuCommunicatorOptions& options);
 
 /// Owns MPI's initialisation. Made once, in main's frame; destroyed last. `make_mpi_environment` works
 /// without mpirun too (then the world is one process).

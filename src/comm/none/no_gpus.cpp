@@ -1,0 +1,10 @@
+#include "comm/communicator.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+
+std::unique_ptr<Communicator> make_gpu_communicator(Communicator&, Device&, const GpuCommunicatorOptions&) {
+  throw DeviceError("this build of lockstep has no GPU backend; use --device cpu");
+}
+
+}  // namespace lockstep
