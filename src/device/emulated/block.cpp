@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <numeric>
@@ -18,6 +19,21 @@ constexpr size_t kStackBytes = 64 * 1024;
 
 enum class Wait { none, block, warp };
 
+struct Copy {
+  void* to;
+  const void* from;
+  size_t size_bytes;
+  int group;
+
+  void run() const {
+    if (from == nullptr) {
+      std::memset(to, 0, size_bytes);
+    } else {
+      std::memcpy(to, from, size_bytes);
+    }
+  }
+};
+
 /// One thread of a block. It starts on a stack of its own and from then on changes places by setjmp and longjmp, which
 /// make no system calls.
 struct Fiber {
@@ -27,13 +43,15 @@ struct Fiber {
   Wait wait = Wait::none;
   unsigned mask = 0;           // of the lanes it waits for
   uint64_t exchanges = 0;      // how often it gave a value: two slots alternate, so that one meeting each suffices
+  std::vector<Copy> copies;    // that wait to be waited for
+  int copies_started = 0, copy_groups = 0;
   jmp_buf place;
   ucontext_t context;
   std::unique_ptr<std::byte[]> stack;
 };
 
 struct Warp {
-  uint64_t slots[2][kWarp];
+  WordsOfWarp slots[2];
 };
 
 class Runner {
@@ -115,6 +133,8 @@ void Runner::run_block(unsigned turn) {
     fiber.started = fiber.finished = false;
     fiber.wait = Wait::none;
     fiber.exchanges = 0;
+    fiber.copies.clear();
+    fiber.copies_started = fiber.copy_groups = 0;
   }
   // Threads take turns in another order each time: a step that is coprime to their number visits all of them.
   const auto count = static_cast<unsigned>(fibers.size());
@@ -188,10 +208,39 @@ void meet_warp(unsigned mask) { runner->yield(Wait::warp, mask); }
 uint64_t exchange_bits(unsigned mask, uint64_t value, int source) {
   Fiber& fiber = *runner->current;
   auto& slots = runner->warps[static_cast<size_t>(fiber.number / kWarp)].slots[fiber.exchanges++ % 2];
-  slots[lane()] = value;
+  slots[static_cast<size_t>(lane())][0] = value;
   meet_warp(mask);
   ensure(source >= 0 && source < kWarp && (mask >> source & 1u), "a thread asks for the value of a lane that gives none");
-  return slots[source];
+  return slots[static_cast<size_t>(source)][0];
+}
+
+const WordsOfWarp& exchange_words(const Words& words) {
+  Fiber& fiber = *runner->current;
+  auto& slots = runner->warps[static_cast<size_t>(fiber.number / kWarp)].slots[fiber.exchanges++ % 2];
+  slots[static_cast<size_t>(lane())] = words;
+  meet_warp(~0u);
+  return slots;
+}
+
+void start_copy(void* to, const void* from, size_t size_bytes) {
+  Fiber& fiber = *runner->current;
+  const Copy copy{to, from, size_bytes, fiber.copy_groups};
+  if ((fiber.number + fiber.copies_started++) % 2 == 0) {
+    copy.run();
+  } else {
+    fiber.copies.push_back(copy);
+  }
+}
+
+void end_group_of_copies() { ++runner->current->copy_groups; }
+
+void wait_for_copies(int groups_left) {
+  Fiber& fiber = *runner->current;
+  std::erase_if(fiber.copies, [&](const Copy& copy) {
+    const bool due = copy.group < fiber.copy_groups - groups_left;
+    if (due) copy.run();
+    return due;
+  });
 }
 
 }  // namespace lockstep::emulated

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -30,5 +31,16 @@ int lane();                       ///< of the thread in its warp
 void meet_block();
 void meet_warp(unsigned mask);
 uint64_t exchange_bits(unsigned mask, uint64_t value, int source);
+
+/// Every lane of a whole warp gives words and gets those of all lanes, which stay until its next exchange but one.
+using Words = std::array<uint64_t, 3>;
+using WordsOfWarp = std::array<Words, 32>;
+const WordsOfWarp& exchange_words(const Words& words);
+
+// Copies that go on beside the thread which asks for them. By turns they are done at once, or only when they are waited
+// for, since a GPU may do either: a missing wait shows as well as memory that is overwritten too early. `from` null: zeros.
+void start_copy(void* to, const void* from, size_t size_bytes);
+void end_group_of_copies();
+void wait_for_copies(int groups_left);   ///< returns when at most the last `groups_left` groups may be unfinished
 
 }  // namespace lockstep::emulated
