@@ -27,6 +27,9 @@ Manifest full_manifest() {
   manifest.state_hash = ~uint64_t{0};
   manifest.pending_evaluation = true;
   manifest.skipped_steps = 3;
+  manifest.loss_scale = 0x1p-30;
+  manifest.loss_scale_steps = 1999;
+  manifest.overflowed_steps = 2;
   manifest.files = {{"model-00001-of-00001.safetensors",
                      FileKind::model,
                      123,
@@ -59,12 +62,27 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
   const auto older = manifest_from_text(rehashed([](auto& json) {
                                           json.erase("pending_evaluation");
                                           json.erase("skipped_steps");
+                                          json.erase("loss_scale");
+                                          json.erase("loss_scale_steps");
+                                          json.erase("overflowed_steps");
                                         }),
                                         "name");
   Manifest expected = full_manifest();
   expected.pending_evaluation = false;
   expected.skipped_steps = 0;
+  expected.loss_scale = 0;
+  expected.loss_scale_steps = 0;
+  expected.overflowed_steps = 0;
   EXPECT_EQ(older, expected);
+}
+
+TEST(Manifest, SaysNothingOfALossScaleWhereThereIsNone) {
+  Manifest manifest = full_manifest();
+  manifest.loss_scale = 0;
+  manifest.loss_scale_steps = 0;
+  manifest.overflowed_steps = 0;
+  EXPECT_THAT(to_text(manifest), ::testing::Not(HasSubstr("loss_scale")));
+  EXPECT_EQ(manifest_from_text(to_text(manifest), "name"), manifest);
 }
 
 TEST(Manifest, RefusesOtherContentsUnderTheSameHash) {

@@ -38,6 +38,22 @@ std::vector<std::string> node_names(const Graph& graph) {
   return names;
 }
 
+TEST(Graph, StoresFloatingPointValuesAsAskedAndKeepsTheirMeaning) {
+  const Graph plain = make_graph(residual_model());
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    const Graph graph = make_graph(residual_model(), dtype);
+    EXPECT_EQ(graph.compute, dtype);
+    ASSERT_EQ(graph.values.size(), plain.values.size());
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      const TensorSpec& original = plain.values[v].spec;
+      EXPECT_EQ(graph.values[v].spec.dtype, original.dtype == DType::float32 ? dtype : original.dtype);
+      EXPECT_EQ(graph.values[v].spec.shape, original.shape);
+      EXPECT_EQ(graph.logical_spec(static_cast<int>(v)), original);
+    }
+  }
+  EXPECT_THROW(make_graph(residual_model(), DType::int32), ConfigError);
+}
+
 TEST(Graph, ForksAValueRightBehindItsProducer) {
   const Graph graph = make_graph(residual_model());
   EXPECT_THAT(node_names(graph), ElementsAre("fc1", "relu1", "relu1.fork", "fc2", "sum", "out", "loss"));

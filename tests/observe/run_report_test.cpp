@@ -12,6 +12,7 @@ RunReport full_report() {
   return {.steps = 500,
           .epochs = 2.5,
           .skipped_steps = 3,
+          .loss_scale = 32768,
           .train_loss = 0.1,
           .eval_loss = 0.30000000000000004,
           .eval_accuracy = 0.9875,
@@ -34,7 +35,7 @@ RunReport full_report() {
 TEST(RunReport, IsOneLineOfJson) {
   EXPECT_EQ(
       to_json(full_report()),
-      R"({"steps":500,"epochs":2.5,"skipped_steps":3,"train_loss":0.1,"eval_loss":0.30000000000000004,"eval_accuracy":0.9875,)"
+      R"({"steps":500,"epochs":2.5,"skipped_steps":3,"loss_scale":32768,"train_loss":0.1,"eval_loss":0.30000000000000004,"eval_accuracy":0.9875,)"
       R"("samples_per_second":4290.5,"tokens_per_second":1000000,"step_ms":{"mean":2,"p50":1.75,"p99":4.5},)"
       R"("exposed_comm_ms":0.25,"data_wait_ms":0.125,"startup_ms":321,"peak_memory_bytes":1572864,)"
       R"("process_memory_bytes":104857600,"params_hash":"0123456789abcdef","state_hash":"000000000000000f",)"
@@ -44,7 +45,7 @@ TEST(RunReport, IsOneLineOfJson) {
 TEST(RunReport, LeavesOutWhatThereIsNot) {
   const auto json = nlohmann::json::parse(to_json(RunReport{}));
   for (const char* name :
-       {"train_loss", "eval_loss", "eval_accuracy", "samples_per_second", "tokens_per_second", "step_ms"}) {
+       {"loss_scale", "train_loss", "eval_loss", "eval_accuracy", "samples_per_second", "tokens_per_second", "step_ms"}) {
     EXPECT_FALSE(json.contains(name)) << name;
   }
   EXPECT_EQ(json.size(), 14u);
@@ -60,6 +61,7 @@ TEST(RunReport, DescribesItselfAsATable) {
   EXPECT_EQ(describe(full_report()),
             "steps            500 (2.50 epochs)\n"
             "skipped steps    3, not finite\n"
+            "loss scale       32768\n"
             "training loss    0.1 (last step)\n"
             "evaluation loss  0.3\n"
             "accuracy         98.75 %\n"
