@@ -10,14 +10,28 @@
 namespace lockstep {
 
 // Formulas of the elementwise ops, for the CPU loops and the CUDA kernels alike. backward() gets the gradient
-// of the output and, as kBackwardReads says, the input's or the output's value. All let NaN through.
+// of the output and, as kBackwardReads says, the input's or the output's value. All let NaN through. What is
+// costly is a template over the mathematics it uses.
 
 enum class ForwardValue { input, output };
 
+/// To the last bits of float32, the same on CPUs and GPUs.
+struct PreciseMath {
+  LOCKSTEP_HOST_DEVICE static float exp(float x) { return fast_exp(x); }
+  LOCKSTEP_HOST_DEVICE static float divide(float a, float b) { return a / b; }
+  LOCKSTEP_HOST_DEVICE static float tanh(float x) { return fast_tanh(x); }
+};
+
 struct ReluFormula {
   static constexpr ForwardValue kBackwardReads = ForwardValue::output;
-  LOCKSTEP_HOST_DEVICE static float forward(float x) { return x <= 0.0f ? 0.0f : x; }
-  LOCKSTEP_HOST_DEVICE static float backward(float gradient, float y) { return y <= 0.0f ? 0.0f : gradient; }
+  template <class Math = PreciseMath>
+  LOCKSTEP_HOST_DEVICE static float forward(float x) {
+    return x <= 0.0f ? 0.0f : x;
+  }
+  template <class Math = PreciseMath>
+  LOCKSTEP_HOST_DEVICE static float backward(float gradient, float y) {
+    return y <= 0.0f ? 0.0f : gradient;
+  }
 };
 
 /// 0.5 x (1 + tanh(u)) is x sigmoid(2u), which loses nothing to cancellation where x is negative.
@@ -25,18 +39,20 @@ struct GeluFormula {
   static constexpr ForwardValue kBackwardReads = ForwardValue::input;
   static constexpr float kTwiceSqrtTwoOverPi = 1.5957691216057308f;
   static constexpr float kCubic = 0.044715f;
+  template <class Math = PreciseMath>
   LOCKSTEP_HOST_DEVICE static float forward(float x) {
     const float twice_u = kTwiceSqrtTwoOverPi * x * std::fma(kCubic * x, x, 1.0f);
-    return x / (1.0f + fast_exp(-twice_u));
+    return Math::divide(x, 1.0f + Math::exp(-twice_u));
   }
+  template <class Math = PreciseMath>
   LOCKSTEP_HOST_DEVICE static float backward(float gradient, float x) {
     // Beyond 9 the derivative is 0 or 1 to the last bit that counts, and within it nothing overflows to 0 *
     // inf.
     const float magnitude = std::fabs(x);
     const float bounded = std::copysign(magnitude > 9.0f ? 9.0f : magnitude, x);
     const float square = bounded * bounded;
-    const float e = fast_exp(-kTwiceSqrtTwoOverPi * bounded * std::fma(kCubic, square, 1.0f));
-    const float s = 1.0f / (1.0f + e);  // and e s is 1 - s, without its cancellation
+    const float e = Math::exp(-kTwiceSqrtTwoOverPi * bounded * std::fma(kCubic, square, 1.0f));
+    const float s = Math::divide(1.0f, 1.0f + e);  // and e s is 1 - s, without its cancellation
     const float slope = kTwiceSqrtTwoOverPi * std::fma(3.0f * kCubic, square, 1.0f);
     return gradient * std::fma(bounded * s * (e * s), slope, s);
   }
@@ -44,13 +60,23 @@ struct GeluFormula {
 
 struct SigmoidFormula {
   static constexpr ForwardValue kBackwardReads = ForwardValue::output;
-  LOCKSTEP_HOST_DEVICE static float forward(float x) { return fast_sigmoid(x); }
-  LOCKSTEP_HOST_DEVICE static float backward(float gradient, float y) { return gradient * y * (1.0f - y); }
+  template <class Math = PreciseMath>
+  LOCKSTEP_HOST_DEVICE static float forward(float x) {
+    return Math::divide(1.0f, 1.0f + Math::exp(-x));
+  }
+  template <class Math = PreciseMath>
+  LOCKSTEP_HOST_DEVICE static float backward(float gradient, float y) {
+    return gradient * y * (1.0f - y);
+  }
 };
 
 struct TanhFormula {
   static constexpr ForwardValue kBackwardReads = ForwardValue::output;
-  LOCKSTEP_HOST_DEVICE static float forward(float x) { return fast_tanh(x); }
+  template <class Math = PreciseMath>
+  LOCKSTEP_HOST_DEVICE static float forward(float x) {
+    return Math::tanh(x);
+  }
+  template <class Math = PreciseMath>
   LOCKSTEP_HOST_DEVICE static float backward(float gradient, float y) {
     return gradient * std::fma(-y, y, 1.0f);
   }

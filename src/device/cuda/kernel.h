@@ -62,6 +62,8 @@ __device__ inline float fast_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+/// a / b, within 2 ulp where |b| < 2^126; 0 beyond.
+__device__ inline float fast_divide(float a, float b) { return __fdividef(a, b); }
 
 #else
 
@@ -79,6 +81,7 @@ T* dynamic_shared() {
 }
 
 inline float fast_exp2(float x) { return std::exp2(x); }
+inline float fast_divide(float a, float b) { return a / b; }
 
 #endif
 
