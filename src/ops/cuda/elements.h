@@ -1,6 +1,6 @@
 #pragma once
 
-#include <fmt/format.h>
+#include <string>
 
 #include "device/cuda/kernel.h"
 #include "lockstep/error.h"
@@ -50,8 +50,8 @@ void with_element_type(DType dtype, const Function& function) {
     case DType::float16:
       return function(float16{});
     default:
-      throw InternalError(fmt::format(
-          "a GPU kernel was given elements of {}; it takes float32, bfloat16 and float16", name_of(dtype)));
+      throw InternalError("a GPU kernel takes elements of float32, bfloat16 and float16, was given " +
+                          std::string(name_of(dtype)));
   }
 }
 

@@ -1,10 +1,7 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <memory>
 
-#include "lockstep/error.h"
 #include "ops/op.h"
 #include "ops/rules.h"
 
@@ -23,9 +20,10 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Reshape& op, Inputs inputs, const 
 std::unique_ptr<Kernel> make_gpu_kernel(const Linear& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_gpu_kernel(const Conv2d& op, Inputs inputs, const KernelOptions& options);
 
+[[noreturn]] void throw_no_gpu_kernel(const Op& op);
 template <class AnyOp>
 std::unique_ptr<Kernel> make_gpu_kernel(const AnyOp& op, Inputs, const KernelOptions&) {
-  throw DeviceError(fmt::format("op {} has no GPU kernel yet; use --device cpu", name_of(Op(op))));
+  throw_no_gpu_kernel(Op(op));
 }
 
 }  // namespace lockstep
