@@ -49,4 +49,7 @@ function(lockstep_use_gpu target backend)
     endif()
   endif()
   target_link_libraries(${target} PRIVATE lockstep_gpu_${backend})
+  if(NOT backend STREQUAL "none")
+    target_link_libraries(${target} PRIVATE lockstep_comm lockstep_ops)   # which the backends' objects call
+  endif()
 endfunction()
