@@ -5,6 +5,7 @@
 
 #include "base/host_device.h"
 #if defined(__CUDACC__)
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #endif
 
@@ -20,9 +21,13 @@ struct bfloat16 {
 
   bfloat16() = default;
   LOCKSTEP_HOST_DEVICE explicit bfloat16(float value) {
+#if defined(__CUDA_ARCH__)
+    bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));   // one instruction, and NaN becomes 0x7fff
+#else
     const uint32_t word = std::bit_cast<uint32_t>(value);
     const bool is_nan = (word & 0x7fffffffu) > 0x7f800000u;
     bits = is_nan ? uint16_t{0x7fff} : static_cast<uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+#endif
   }
   LOCKSTEP_HOST_DEVICE explicit operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
 };
