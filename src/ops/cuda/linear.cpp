@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <optional>
+
+#include "ops/cuda/column_sum.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/product.h"
+
+namespace lockstep {
+namespace {
+
+/// Three products of row-major matrices: x is [rows, in], the weight [units, in], y [rows, units].
+class LinearKernel : public Kernel {
+ public:
+  LinearKernel(const Linear& op, const TensorSpec& input, const KernelOptions& options)
+      : LinearKernel(op, input.shape.count() / input.shape[-1] * options.batch, input.shape[-1], options) {}
+
+  int64_t workspace_bytes(KernelPhase phase) const override {
+    // The product and the bias's sums follow each other and share the memory.
+    const int64_t sums =
+        phase == KernelPhase::backward_weight && bias_sum_ ? bias_sum_->workspace_bytes() : 0;
+    return std::max(Product::workspace_bytes(), sums);
+  }
+
+  void prepare(Device& device) override {
+    forward_.prepare(device);
+    if (!training_) return;
+    input_gradient_.prepare(device);
+    weight_gradient_.prepare(device);
+  }
+
+  void forward(const KernelArguments& arguments, Stream& stream) override {
+    forward_.run(arguments.inputs[0].data, arguments.parameters[0].data,
+                 bias_sum_ ? arguments.parameters[1].data : nullptr, arguments.outputs[0].data, false,
+                 arguments.workspace, stream);
+  }
+
+  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+    if (arguments.input_gradients[0].data == nullptr) return;
+    input_gradient_.run(arguments.output_gradients[0].data, arguments.parameters[0].data, nullptr,
+                        arguments.input_gradients[0].data, false, arguments.workspace, stream);
+  }
+
+  void backward_weight(const KernelArguments& arguments, Stream& stream) override {
+    const void* dy = arguments.output_gradients[0].data;
+    weight_gradient_.run(dy, arguments.inputs[0].data, nullptr, arguments.parameter_gradients[0].data,
+                         arguments.accumulate, arguments.workspace, stream);
+    // cuBLASLt's epilogues can sum the columns too, but only in the type of the factors, and never onto what
+    // is there.
+    if (bias_sum_)
+      bias_sum_->run(dy, arguments.parameter_gradients[1].as<float>(), arguments.accumulate,
+                     arguments.workspace, stream);
+  }
+
+ private:
+  LinearKernel(const Linear& op, int64_t rows, int64_t in, const KernelOptions& options)
+      : training_(options.training),
+        forward_({.rows = rows,
+                  .columns = op.units,
+                  .inner = in,
+                  .transpose_b = true,
+                  .factors = options.compute,
+                  .result = options.compute,
+                  .bias = op.bias,
+                  .tf32 = options.tf32}),
+        input_gradient_({.rows = rows,
+                         .columns = in,
+                         .inner = op.units,
+                         .factors = options.compute,
+                         .result = options.compute,
+                         .tf32 = options.tf32}),
+        weight_gradient_({.rows = op.units,
+                          .columns = in,
+                          .inner = rows,
+                          .transpose_a = true,
+                          .factors = options.compute,
+                          .tf32 = options.tf32}) {
+    if (op.bias) bias_sum_.emplace(rows, op.units, options.compute);
+  }
+
+  bool training_;
+  Product forward_, input_gradient_, weight_gradient_;
+  std::optional<ColumnSum> bias_sum_;  ///< of the bias's gradient; none where there is no bias
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_gpu_kernel(const Linear& op, Inputs inputs, const KernelOptions& options) {
+  return std::make_unique<LinearKernel>(op, inputs[0], options);
+}
+
+}  // namespace lockstep

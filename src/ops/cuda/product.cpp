@@ -1,0 +1,162 @@
+#include "ops/cuda/product.h"
+
+#include <fmt/format.h>
+
+#include <type_traits>
+
+#include "device/cuda/check.h"
+#include "device/cuda/cuda_device.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA recommends for Hopper
+constexpr uintptr_t kWorkspaceAlignment = 256;  // what cublasLtMatmul asks for
+
+template <auto destroy>
+struct Destroy {
+  template <class Handle>
+  void operator()(Handle* handle) const {
+    destroy(handle);
+  }
+};
+using Operation =
+    std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, Destroy<cublasLtMatmulDescDestroy>>;
+using Layout =
+    std::unique_ptr<std::remove_pointer_t<cublasLtMatrixLayout_t>, Destroy<cublasLtMatrixLayoutDestroy>>;
+using Preference = std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>,
+                                   Destroy<cublasLtMatmulPreferenceDestroy>>;
+
+cudaDataType_t cuda_type(DType dtype) {
+  switch (dtype) {
+    case DType::bfloat16:
+      return CUDA_R_16BF;
+    case DType::float16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+template <class Value>
+void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, Value value) {
+  check(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof value));
+}
+
+template <class Value>
+void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
+}
+
+Layout make_layout(const ColumnMajorMatrix& matrix) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check(cublasLtMatrixLayoutCreate(&layout, cuda_type(matrix.dtype), static_cast<uint64_t>(matrix.rows),
+                                   static_cast<uint64_t>(matrix.columns), matrix.leading));
+  return Layout(layout);
+}
+
+Operation make_operation(const ProductSpec& spec, const ColumnMajorProduct& product) {
+  // CUBLAS_COMPUTE_32F alone never rounds float32 factors; of two-byte factors it multiplies and adds exactly
+  // so.
+  const bool tf32 = spec.tf32 && spec.factors == DType::float32;
+  cublasLtMatmulDesc_t created = nullptr;
+  check(cublasLtMatmulDescCreate(&created, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                 CUDA_R_32F));
+  Operation operation(created);
+  set(operation, CUBLASLT_MATMUL_DESC_TRANSA, int32_t{product.first.transposed ? CUBLAS_OP_T : CUBLAS_OP_N});
+  set(operation, CUBLASLT_MATMUL_DESC_TRANSB, int32_t{product.second.transposed ? CUBLAS_OP_T : CUBLAS_OP_N});
+  if (spec.bias) {
+    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t{CUBLASLT_EPILOGUE_BIAS});
+    set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t{cuda_type(spec.result)});
+    // Choosing an algorithm does not read the bias, but takes the pointer's alignment from it.
+    set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        reinterpret_cast<const void*>(uintptr_t{kTensorAlignment}));
+  }
+  return operation;
+}
+
+Preference make_preference(const ColumnMajorProduct& product) {
+  cublasLtMatmulPreference_t created = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&created));
+  Preference preference(created);
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  // Where the inner dimension is divided among blocks, partial sums are kept in float32 and added by a kernel
+  // of their own, in a fixed order. The other schemes add in the order of arrival, or round partial sums to
+  // the result's type.
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  // The promised alignment, not that of the pointers: the choice must not depend on where memory happens to
+  // lie.
+  const auto promise = [](const ColumnMajorMatrix& matrix) {
+    return static_cast<uint32_t>(matrix.alignment);
+  };
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, promise(product.first));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, promise(product.second));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, promise(product.result));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, promise(product.result));
+  return preference;
+}
+
+}  // namespace
+
+struct Product::Implementation {
+  ProductSpec spec;
+  cublasLtHandle_t library = nullptr;
+  Operation operation;
+  Layout first, second, result;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+Product::Product(const ProductSpec& spec) : implementation_(new Implementation{.spec = spec}) {
+  spec.validate();
+}
+Product::~Product() = default;
+Product::Product(Product&&) noexcept = default;
+Product& Product::operator=(Product&&) noexcept = default;
+
+int64_t Product::workspace_bytes() { return kWorkspaceBytes + kWorkspaceAlignment; }
+
+int64_t Product::factor_bytes() { return 64 << 20; }
+
+void Product::prepare(Device& device) {
+  Implementation& own = *implementation_;
+  auto& gpu = dynamic_cast<CudaDevice&>(device);
+  gpu.make_current();
+  own.library = gpu.cublas_lt();
+  const ColumnMajorProduct product = column_major(own.spec);
+  own.operation = make_operation(own.spec, product);
+  own.first = make_layout(product.first);
+  own.second = make_layout(product.second);
+  own.result = make_layout(product.result);
+  const Preference preference = make_preference(product);
+  cublasLtMatmulHeuristicResult_t chosen{};
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      own.library, own.operation.get(), own.first.get(), own.second.get(), own.result.get(), own.result.get(),
+      preference.get(), 1, &chosen, &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0))
+    throw DeviceError(
+        fmt::format("cuBLASLt {} has no deterministic algorithm for the product {}{} on {}; try another "
+                    "precision.compute, or CUBLASLT_LOG_LEVEL=5 to see why",
+                    cublasLtGetVersion(), own.spec.to_string(), own.spec.bias ? " with a bias" : "",
+                    device.description()));
+  check(status);
+  check(chosen.state);
+  own.algorithm = chosen.algo;
+}
+
+void Product::run(const void* a, const void* b, const void* bias, void* c, bool accumulate, void* workspace,
+                  Stream& stream) {
+  Implementation& own = *implementation_;
+  if (own.spec.bias) set(own.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  const auto address = reinterpret_cast<uintptr_t>(workspace);
+  auto* aligned = static_cast<std::byte*>(workspace) +
+                  (kWorkspaceAlignment - address % kWorkspaceAlignment) % kWorkspaceAlignment;
+  const float alpha = 1, beta = accumulate ? 1 : 0;  // in host memory: read before the call returns
+  check(cublasLtMatmul(own.library, own.operation.get(), &alpha, b, own.first.get(), a, own.second.get(),
+                       &beta, c, own.result.get(), c, own.result.get(), &own.algorithm, aligned,
+                       kWorkspaceBytes, static_cast<cudaStream_t>(stream.native())));
+}
+
+}  // namespace lockstep

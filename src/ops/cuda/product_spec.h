@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/tensor.h"
+
+namespace lockstep {
+
+/// To how many bytes pointers of tensors are aligned at the least: parameters in two bytes per element lie on
+/// multiples of 32, everything else on 64. More than 16 is of no use to any load.
+inline constexpr int kTensorAlignment = 16;
+
+/// How pointers are aligned that lie multiples of `stride_bytes` behind the start of a tensor.
+int alignment_at(int64_t stride_bytes);
+
+/// C = op(A) op(B), where asked plus a bias in each row, or plus C itself. All matrices are row-major and
+/// dense; sums are float32.
+struct ProductSpec {
+  int64_t rows = 0, columns = 0,
+          inner = 0;               ///< C is [rows, columns], op(A) [rows, inner], op(B) [inner, columns]
+  bool transpose_a = false;        ///< A lies as [inner, rows]
+  bool transpose_b = false;        ///< B lies as [columns, inner]
+  DType factors = DType::float32;  ///< of A and B
+  DType result = DType::float32;   ///< of C and of the bias [columns]: as the factors, or float32
+  bool bias = false;
+  bool tf32 = false;  ///< float32 factors may be rounded to TF32
+  int a_alignment = kTensorAlignment, b_alignment = kTensorAlignment,
+      c_alignment = kTensorAlignment;  ///< bytes
+
+  /// Throws InternalError where the fields do not go together.
+  void validate() const;
+  std::string to_string() const;  ///< "[64, 10] = [64, 784] x [10, 784]^T of bfloat16"
+};
+
+/// A matrix as cuBLASLt takes it: `rows` elements lie side by side, columns start `leading` elements apart.
+struct ColumnMajorMatrix {
+  int64_t rows = 0, columns = 0, leading = 0;
+  bool transposed = false;
+  DType dtype = DType::float32;
+  int alignment = kTensorAlignment;
+  bool operator==(const ColumnMajorMatrix&) const = default;
+};
+
+/// The same product in those terms: D = op(first) op(second), and the bias runs along D's rows.
+struct ColumnMajorProduct {
+  ColumnMajorMatrix first, second, result;
+};
+ColumnMajorProduct column_major(const ProductSpec& spec);
+
+}  // namespace lockstep
