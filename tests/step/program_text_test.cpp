@@ -16,7 +16,7 @@ constexpr const char* kText =
     "buffer grad space=gradients category=gradients size=256 offset=64\n"
     "buffer half space=arena category=workspace size=128\n"
     "parameter \"block 0/w\" offset=-64 size=256 uses 3+0 5+512\n"
-    "parameter b buffer=grad offset=128 size=64 uses 3+256\n"
+    "parameter b buffer=grad offset=128 size=64 narrow=half narrow_offset=32 uses 3+256\n"
     "0 backward @main segment=3 micro_batch=2 leaf=3 accumulate reads input.4:half updates "
     "gradients.3:grad^64 after 1'\n"
     "1 exchange @\"to rank 0\" group=pair deadline=communication reads send:half@0~float16 writes "
@@ -41,7 +41,7 @@ Program built_by_hand() {
   p.buffers.back().offset = 64;
   const int half = p.add_buffer("half", Space::arena, Category::workspace, 128);
   p.parameters.push_back({"block 0/w", -1, -64, 256, {{3, 0}, {5, 512}}});
-  p.parameters.push_back({"b", grad, 128, 64, {{3, 256}}});
+  p.parameters.push_back({"b", grad, 128, 64, {{3, 256}}, half, 32});
   Instruction backward;
   backward.kind = InstructionKind::backward;
   backward.segment = 3;

@@ -346,7 +346,10 @@ TEST(RunCheckpoints, GiveEachOperationALimitOfItsOwn) {
 TEST(RunCheckpoints, CarryWhatTheTrainingIsBesidesItsTensors) {
   const TemporaryDirectory folder;
   const RunConfig config = parse_run_config(kConfig, "test", {});
-  const TrainingProgress progress{.pending_evaluation = true, .skipped_steps = 3};
+  const TrainingProgress progress{
+      .pending_evaluation = true,
+      .skipped_steps = 3,
+      .loss_scaling = {.scale = 0.25, .good_steps = 7, .overflows = 2}};
   const auto mailboxes = make_local_mailboxes(2);
   run_ranks(2, [&](int rank, Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});
