@@ -41,9 +41,15 @@ class Stream {
   /// not made by allocate_host() may make the caller wait.
   virtual void copy(void* to, const void* from, int64_t size_bytes);
   /// Stores a number in host memory once everything before it has finished; what other threads read of a stream's
-  /// progress. REQUIRES: `word` lies in memory of Device::allocate_host().
+  /// progress. REQUIRES: `word` lies in memory of Device::allocate_host() or Device::share_host_memory().
   virtual void write_word(std::atomic<uint64_t>& word, uint64_t value);
   virtual void synchronize() = 0;    ///< blocks until the stream is empty; rethrows the first error of its work
+  /// Whether the stream is empty, as synchronize() leaves it. GPUs answer at once; where work runs in this process, the
+  /// caller may be made to wait for it.
+  virtual bool idle() {
+    synchronize();
+    return true;
+  }
   virtual void* native() const { return nullptr; }   ///< cudaStream_t, or null on CPUs
 };
 
@@ -106,6 +112,8 @@ class Device {
   Buffer allocate(int64_t size_bytes);
   /// Host memory that streams copy from and to by themselves: pinned where that exists. Errors as above.
   Buffer allocate_host(int64_t size_bytes);
+  /// Lets streams write words of this memory, until the device is destroyed. REQUIRES: the memory lives that long.
+  virtual void share_host_memory(void*, int64_t) {}
   /// Copies at once, between memory of the device and of the host in any direction. Waits for no stream: REQUIRES that
   /// nothing under way writes there. For what happens between steps.
   virtual void copy_now(void* to, const void* from, int64_t size_bytes);

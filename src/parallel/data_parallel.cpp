@@ -39,6 +39,8 @@ Channel add_channel(Program& program, const std::string& name) {
 
 /// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and cannot be.
 bool reduces_in_shared_memory(const DataParallelPlan& plan) {
+  // A GPU's memory is its own.
+  if (plan.device == DeviceKind::cuda) return false;
   const auto algorithm = plan.parallel.algorithm;
   if (algorithm == AllReduceAlgorithm::shared_memory && !plan.shared_memory && plan.division.workers > 1)
     throw ConfigError(fmt::format("parallel.algorithm is SHARED_MEMORY, but the {} workers do not share one host's memory; start "
@@ -63,7 +65,7 @@ void write_sync(const DataParallelPlan& plan, ProgramWriter& writer, Channel cha
     } else {
       write_tree_reduction(sync, plan.division);
     }
-  } else if (shared || plan.parallel.algorithm == AllReduceAlgorithm::library) {
+  } else if (shared || plan.device == DeviceKind::cuda || plan.parallel.algorithm == AllReduceAlgorithm::library) {
     write_library_all_reduce(sync, plan.division.workers);
   } else {
     write_ring_all_reduce(sync, plan.division.workers);

@@ -20,6 +20,7 @@ struct DataParallelPlan {
   int state_slots = 0;
   CheckpointShares shares = {};     ///< by worker
   bool shared_memory = false;       ///< all workers share a host's memory
+  DeviceKind device = DeviceKind::cpu;   ///< on GPUs FAST sums are the communication library's
   bool skip_nonfinite = true;       ///< updates write nothing where loss or gradients are not finite
   bool update_as_it_lands = false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
 };

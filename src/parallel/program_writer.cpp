@@ -32,7 +32,7 @@ ProgramWriter::ProgramWriter(std::string name, const Graph& graph, const Partiti
                                     partition.buckets[static_cast<size_t>(s)].owned_bytes / 4 * size_of(graph.compute));
   // While it is written to the disk, training goes on: no program of the rank may use its place for anything else.
   if (const int64_t bytes = size_bytes_of(share); bytes > 0)
-    snapshot_ = program.add_buffer("snapshot", Space::staging, Category::staging, bytes);
+    snapshot_ = program.add_buffer("snapshot", Space::host, Category::staging, bytes);
   constants_ = program.add_buffer("constants", Space::scalars, Category::staging, sizeof(StepConstants));
   verdict_ = program.add_buffer("verdict", Space::scalars, Category::staging, sizeof(Verdict));
 

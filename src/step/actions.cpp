@@ -7,8 +7,6 @@
 #include <cstring>
 
 #include "lockstep/error.h"
-#include "step/vector_sums.h"
-#include "tensor/convert.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +21,11 @@ const Operand* find(const Instruction& instruction, Role role, int index) {
 class ActionMaker {
  public:
   ActionMaker(const Program& program, const ExecutionContext& context, const KernelObserver* observer)
-      : program_(program), context_(context), observer_(observer) {}
+      : program_(program),
+        context_(context),
+        observer_(observer),
+        kernels_(make_step_kernels(context.device.kind())),
+        staging_{std::make_shared<Staging>(), std::make_shared<Staging>()} {}
 
   Action make(int index) {
     index_ = index;
@@ -83,10 +85,25 @@ class ActionMaker {
     }
     auto* constants = reinterpret_cast<StepConstants*>(pointer(instruction, Role::constants, 0));
     const int64_t position = context_.first_samples[static_cast<size_t>(instruction.micro_batch)];
-    return {.start = [fields = std::move(fields), constants, position, batches = context_.batches](
-                         Stream&, const StepInputs& inputs, const auto&) {
-      if (constants != nullptr) *constants = inputs.constants;
-      batches->load(inputs.iteration, position, fields);
+    if (context_.device.shares_host_memory())
+      return {.start = [fields = std::move(fields), constants, position, batches = context_.batches](
+                           Stream&, const StepInputs& inputs, const auto&) {
+        if (constants != nullptr) *constants = inputs.constants;
+        batches->load(inputs.iteration, position, fields);
+      }};
+    auto staging = staging_[instruction.micro_batch % 2];
+    if (staging->fields.empty()) staging->make(context_.device, fields);
+    return {.start = [fields = std::move(fields), staging = std::move(staging), constants, position, batches = context_.batches](
+                         Stream& stream, const StepInputs& inputs, const auto&) {
+      staging->copied->synchronize();
+      std::vector<Tensor>& host = staging->fields;
+      batches->load(inputs.iteration, position, host);
+      for (size_t i = 0; i < host.size(); ++i) stream.copy(fields[i].data, host[i].data, host[i].size_bytes());
+      if (constants != nullptr) {
+        *staging->constants = inputs.constants;
+        stream.copy(constants, staging->constants, sizeof *constants);
+      }
+      stream.record(*staging->copied);
     }};
   }
 
@@ -136,7 +153,10 @@ class ActionMaker {
                        Stream& stream, const StepInputs&, const std::function<void()>& between) {
       for (const auto& call : calls) {
         call.run(stream, first_sample);
-        if (observer != nullptr && *observer) (*observer)({index, call});
+        if (observer != nullptr && *observer) {
+          stream.synchronize();
+          (*observer)({index, call});
+        }
         between();
       }
     }};
@@ -148,17 +168,18 @@ class ActionMaker {
     auto* destination = reinterpret_cast<float*>(at(*to));
     const auto* source = reinterpret_cast<const float*>(at(*from));
     const int64_t count = to->range.size_bytes / 4;
-    return {.start = [destination, source, count](Stream& stream, const StepInputs&, const auto&) {
-      stream.launch([destination, source, count] { add_into(destination, source, count); });
+    return {.start = [destination, source, count, kernels = kernels_](Stream& stream, const StepInputs&, const auto&) {
+      kernels->add(destination, source, count, stream);
     }};
   }
 
   Action cast(const Instruction& instruction) {
     const Operand* to = find(instruction, Role::destination, 0);
     const Operand* from = find(instruction, Role::source, 0);
-    const auto work = [to = at(*to), to_type = to->dtype, from = at(*from), from_type = from->dtype,
-                       count = to->range.size_bytes / size_of(to->dtype)] { convert(to, to_type, from, from_type, count); };
-    return {.start = [work](Stream& stream, const StepInputs&, const auto&) { stream.launch(work); }};
+    return {.start = [to = at(*to), to_type = to->dtype, from = at(*from), from_type = from->dtype,
+                      count = to->range.size_bytes / size_of(to->dtype), kernels = kernels_](Stream& stream, const StepInputs&, const auto&) {
+      kernels->cast(to, to_type, from, from_type, count, stream);
+    }};
   }
 
   Action exchange(const Instruction& instruction) {
@@ -223,129 +244,84 @@ class ActionMaker {
   /// number of workers.
   Action agree(const Instruction& instruction) {
     const auto* metrics = reinterpret_cast<const double*>(required(instruction, Role::metrics, 0));
-    std::byte* records = required(instruction, Role::data, 0);
-    auto* verdict = reinterpret_cast<Verdict*>(required(instruction, Role::verdict, 0));
-    const auto leaves = context_.leaves_by_rank;
-    const int64_t block = find(instruction, Role::data, 0)->range.size_bytes / static_cast<int64_t>(leaves.size());
+    const int ranks = static_cast<int>(context_.leaves_by_rank.size());
+    const int leaves = context_.leaves_by_rank[static_cast<size_t>(program_.rank)];
+    const Operand* data = find(instruction, Role::data, 0);
+    const AgreementCall call{.records = at(*data), .block_bytes = data->range.size_bytes / ranks, .ranks = ranks,
+                             .verdict = reinterpret_cast<Verdict*>(required(instruction, Role::verdict, 0))};
+    std::byte* records = at(*data);
+    std::byte* own = records + call.block_bytes * program_.rank;
+    auto record = std::make_shared<Buffer>(context_.device.allocate_host(sizeof(AgreeRecord)));
     Communicator* comm = communicator(instruction);
-    const auto own_leaves = static_cast<size_t>(leaves[static_cast<size_t>(program_.rank)]);
-    std::byte* own = records + block * program_.rank;
     return {.start = [=](Stream& stream, const StepInputs& inputs, const auto&) {
-              const AgreeRecord record{.stop_requested = inputs.stop_requested, .state_hash = inputs.state_hash};
-              std::memcpy(own, &record, sizeof record);
-              std::memcpy(own + sizeof record, metrics, own_leaves * kMetricCount * sizeof(double));
-              comm->all_gather(records, block, stream);
+              *reinterpret_cast<AgreeRecord*>(record->data()) = {.stop_requested = static_cast<float>(inputs.stop_requested),
+                                                                 .leaves = leaves, .state_hash = inputs.state_hash};
+              stream.copy(own, record->data(), sizeof(AgreeRecord));
+              stream.copy(own + sizeof(AgreeRecord), metrics, leaves * static_cast<int64_t>(kMetricCount * sizeof(double)));
+              comm->all_gather(records, call.block_bytes, stream);
             },
             .communicator = comm,
-            .finish = [=] {
-              Verdict agreed;
-              AgreeRecord first;
-              std::memcpy(&first, records, sizeof first);
-              for (size_t rank = 0; rank < leaves.size(); ++rank) {
-                const std::byte* at_record = records + block * static_cast<int64_t>(rank);
-                AgreeRecord record;
-                std::memcpy(&record, at_record, sizeof record);
-                agreed.stop_requested = std::max(agreed.stop_requested, static_cast<float>(record.stop_requested));
-                if (record.state_hash != first.state_hash) agreed.replicas_differ = 1;
-                const auto* leaf = reinterpret_cast<const double*>(at_record + sizeof record);
-                for (int l = 0; l < leaves[rank]; ++l, leaf += kMetricCount) {
-                  agreed.loss_sum += leaf[kLossSum];
-                  agreed.count += leaf[kCount];
-                  agreed.correct += leaf[kCorrect];
-                }
-              }
-              std::memcpy(static_cast<void*>(verdict), &agreed, kAgreedBytes);  // the rest is norm's
-            }};
+            .finish = [call, kernels = kernels_](Stream& stream) { kernels->agree(call, stream); }};
   }
 
-  /// Sums of squares by chunks of each parameter, folded per parameter and then over parameters in graph order, so that
-  /// neither buckets nor layouts change a bit. Statistics are no gradients and do not count, but must be finite too.
+  /// Sums of squares by chunks of each parameter, folded in graph order, so that neither buckets nor layouts change a bit.
   Action norm(const Instruction& instruction) {
-    struct Piece {
+    struct Place {
       const float* data;
       int64_t count;
-      int64_t chunk;      // index of its sum
       int parameter;
-      bool is_weight;
+      bool is_statistic;
     };
-    std::vector<Piece> pieces;
+    std::vector<Place> places;
     for (size_t s = 0; s < context_.partition.buckets.size(); ++s)
       for (const auto& entry : context_.partition.buckets[s].entries)
         if (entry.use == 0) {
           std::byte* base = required(instruction, Role::gradients, static_cast<int>(s));
           const auto role = context_.graph.parameters[static_cast<size_t>(entry.parameter)].spec.role;
-          pieces.push_back({reinterpret_cast<const float*>(base + entry.offset_bytes), entry.count, 0, entry.parameter,
-                            role == ParameterRole::weight});
+          places.push_back({reinterpret_cast<const float*>(base + entry.offset_bytes), entry.count, entry.parameter,
+                            role == ParameterRole::statistic});
         }
-    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.parameter < b.parameter; });
-    int64_t chunks = 0;
-    for (auto& piece : pieces) {
-      piece.chunk = chunks;
-      chunks += (piece.count + kNormChunk - 1) / kNormChunk;
+    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+      return std::pair(a.is_statistic, a.parameter) < std::pair(b.is_statistic, b.parameter);
+    });
+    NormCall call{.sums = reinterpret_cast<double*>(required(instruction, Role::chunks, 0)),
+                  .verdict = reinterpret_cast<Verdict*>(required(instruction, Role::verdict, 0)),
+                  .constants = reinterpret_cast<const StepConstants*>(required(instruction, Role::constants, 0)),
+                  .static_count = context_.static_count,
+                  .clip_norm = context_.clip_norm};
+    for (const auto& place : places) {
+      call.pieces.push_back({place.data, place.count, call.chunks});
+      call.chunks += (place.count + kNormChunk - 1) / kNormChunk;
+      if (!place.is_statistic) call.weight_chunks = call.chunks;
     }
-    auto* sums = reinterpret_cast<double*>(required(instruction, Role::chunks, 0));
-    auto* agreed = reinterpret_cast<Verdict*>(required(instruction, Role::verdict, 0));
-    const double static_count = context_.static_count, clip = context_.clip_norm;
-    const auto* constants = reinterpret_cast<const StepConstants*>(required(instruction, Role::constants, 0));
-    return {.start = [=, pieces = std::move(pieces)](Stream& stream, const StepInputs&, const auto&) {
-      stream.launch([&pieces, sums, agreed, static_count, clip, constants] {
-        double total = 0, statistics = 0;
-        for (const auto& piece : pieces)
-          for (int64_t begin = 0, c = piece.chunk; begin < piece.count; begin += kNormChunk, ++c) {
-            sums[c] = sum_of_squares(piece.data + begin, std::min(kNormChunk, piece.count - begin));
-            (piece.is_weight ? total : statistics) += sums[c];
-          }
-        const double ratio = agreed->count > 0 ? static_count / agreed->count : 0;
-        // Dividing by the scale of the loss, a power of two, is exact.
-        agreed->gradient_norm = std::sqrt(total) * ratio / constants->loss_scale;
-        agreed->finite = std::isfinite(total) && std::isfinite(statistics) && std::isfinite(agreed->loss_sum) ? 1 : 0;
-        // As PyTorch's clip_grad_norm_: the coefficient is max_norm / (norm + 1e-6), at most 1.
-        agreed->gradient_scale = clip > 0 ? std::min(1.0, clip / (agreed->gradient_norm + 1e-6)) : 1.0;
-      });
+    return {.start = [call = std::move(call), kernels = kernels_](Stream& stream, const StepInputs&, const auto&) {
+      kernels->norm(call, stream);
     }};
   }
 
   Action update(const Instruction& instruction) {
-    struct Piece {
-      UpdateArguments arguments;
-      ParameterRole role;
-      float momentum;
-    };
     const int segment = instruction.segment;
     const auto& bucket = context_.partition.buckets[static_cast<size_t>(segment)];
-    auto* parameters = required(instruction, Role::parameters, segment);
-    const auto* gradients = required(instruction, Role::gradients, segment);
-    auto* state = pointer(instruction, Role::state, segment);
-    std::vector<Piece> pieces;
+    UpdateCall call{.optimizer = context_.optimizer,
+                    .parameters = reinterpret_cast<float*>(required(instruction, Role::parameters, segment)),
+                    .gradients = reinterpret_cast<const float*>(required(instruction, Role::gradients, segment)),
+                    .verdict = reinterpret_cast<const Verdict*>(required(instruction, Role::verdict, 0)),
+                    .constants = reinterpret_cast<const StepConstants*>(required(instruction, Role::constants, 0)),
+                    .whole_step = find(instruction, Role::verdict, 1) != nullptr,
+                    .predicated = find(instruction, Role::predicate, 0) != nullptr,
+                    .static_count = context_.static_count,
+                    .statistic_scale = context_.statistic_scale};
+    for (int slot = 0; slot < state_slots(context_.optimizer); ++slot)
+      call.state[slot] = reinterpret_cast<float*>(required(instruction, Role::state, segment) + slot * bucket.owned_bytes);
     for (const auto& entry : bucket.entries) {
       if (entry.use != 0) continue;
       const auto& spec = context_.graph.parameters[static_cast<size_t>(entry.parameter)].spec;
-      UpdateArguments arguments;
-      arguments.parameters = reinterpret_cast<float*>(parameters + entry.offset_bytes);
-      arguments.gradients = reinterpret_cast<const float*>(gradients + entry.offset_bytes);
-      for (int slot = 0; slot < state_slots(context_.optimizer); ++slot)
-        arguments.state[slot] = reinterpret_cast<float*>(state + slot * bucket.owned_bytes + entry.offset_bytes);
-      arguments.count = entry.count;
-      arguments.decay = context_.optimizer.decay_norm_and_bias || !spec.is_norm_or_bias;
-      pieces.push_back({arguments, spec.role, spec.momentum});
+      call.pieces.push_back({.offset = entry.offset_bytes / static_cast<int64_t>(sizeof(float)), .count = entry.count,
+                             .decay = context_.optimizer.decay_norm_and_bias || !spec.is_norm_or_bias,
+                             .is_statistic = spec.role == ParameterRole::statistic, .momentum = spec.momentum});
     }
-    const auto* verdict = reinterpret_cast<const Verdict*>(required(instruction, Role::verdict, 0));
-    const bool whole_step = find(instruction, Role::verdict, 1) != nullptr;
-    const bool predicated = find(instruction, Role::predicate, 0) != nullptr;
-    const auto* constants = reinterpret_cast<const StepConstants*>(required(instruction, Role::constants, 0));
-    return {.start = [=, this_context = &context_, pieces = std::move(pieces)](Stream& stream, const StepInputs& inputs, const auto&) {
-      if (inputs.suppress_updates || (predicated && verdict->finite == 0)) return;
-      const double ratio = verdict->count > 0 ? this_context->static_count / verdict->count : 0;
-      const double scale = ratio * (whole_step ? verdict->gradient_scale : 1.0) / constants->loss_scale;
-      for (auto piece : pieces) {
-        piece.arguments.gradient_scale = scale;
-        if (piece.role == ParameterRole::statistic) {
-          update_statistic(piece.arguments.parameters, piece.arguments.gradients, piece.arguments.count, piece.momentum,
-                           this_context->statistic_scale, stream);
-        } else {
-          lockstep::update(this_context->optimizer, piece.arguments, *constants, stream);
-        }
-      }
+    return {.start = [call = std::move(call), kernels = kernels_](Stream& stream, const StepInputs& inputs, const auto&) {
+      if (!inputs.suppress_updates) kernels->update(call, stream);
     }};
   }
 
@@ -354,36 +330,60 @@ class ActionMaker {
   Action snapshot(const Instruction& instruction) {
     struct Piece {
       const std::byte* source;
-      size_t size_bytes;
+      int64_t size_bytes;
     };
     std::vector<Piece> pieces;
-    size_t size_bytes = 0;
+    int64_t size_bytes = 0;
     for (const auto& operand : instruction.operands) {
       if (operand.role != Role::parameters && operand.role != Role::state) continue;
-      pieces.push_back({at(operand), static_cast<size_t>(operand.range.size_bytes)});
+      pieces.push_back({at(operand), operand.range.size_bytes});
       size_bytes += pieces.back().size_bytes;
     }
     const Operand* destination = find(instruction, Role::destination, 0);
-    ensure(size_bytes == static_cast<size_t>(destination == nullptr ? 0 : destination->range.size_bytes),
-           "a snapshot has room for exactly what it copies");
+    ensure(size_bytes == (destination == nullptr ? 0 : destination->range.size_bytes), "a snapshot has room for exactly what it copies");
     std::byte* copy = pointer(instruction, Role::destination, 0);
     auto* failures = reinterpret_cast<double*>(required(instruction, Role::metrics, 0));
+    constexpr int64_t kMetricBytes = kMetricCount * sizeof(double);
+    auto outcome = std::make_shared<Buffer>(context_.device.allocate_host(kMetricBytes));
     return {.start = [=, pieces = std::move(pieces), save = context_.snapshot](Stream& stream, const StepInputs&, const auto&) {
-      stream.launch([&pieces, copy] {
-        std::byte* to = copy;
-        for (const auto& piece : pieces) {
-          std::memcpy(to, piece.source, piece.size_bytes);
-          to += piece.size_bytes;
-        }
-      });
-      std::fill_n(failures, static_cast<size_t>(kMetricCount), 0.0);
-      if (!save()) failures[0] = 1;
+      std::byte* to = copy;
+      for (const auto& piece : pieces) {
+        stream.copy(to, piece.source, piece.size_bytes);
+        to += piece.size_bytes;
+      }
+      stream.synchronize();
+      reinterpret_cast<double*>(outcome->data())[0] = save() ? 0 : 1;
+      stream.copy(failures, outcome->data(), kMetricBytes);
     }};
   }
+
+  /// Host memory that a batch passes through on its way to a device with memory of its own: one while the other is copied.
+  struct Staging {
+    Buffer memory;
+    std::vector<Tensor> fields;
+    StepConstants* constants = nullptr;
+    std::unique_ptr<Event> copied;
+
+    void make(Device& device, const std::vector<Tensor>& like) {
+      constexpr int64_t kAlignment = 256;
+      int64_t size_bytes = kAlignment;   // the constants come first
+      for (const auto& field : like) size_bytes += (field.size_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+      memory = device.allocate_host(size_bytes);
+      copied = device.create_event();
+      constants = reinterpret_cast<StepConstants*>(memory.data());
+      std::byte* at = memory.data() + kAlignment;
+      for (const auto& field : like) {
+        fields.push_back({at, field.shape, field.dtype});
+        at += (field.size_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+      }
+    }
+  };
 
   const Program& program_;
   const ExecutionContext& context_;
   const KernelObserver* observer_;
+  std::shared_ptr<StepKernels> kernels_;
+  std::shared_ptr<Staging> staging_[2];   // by parity of the micro-batch
   int index_ = 0;
 };
 

@@ -13,6 +13,7 @@
 #include "step/program.h"
 #include "step/program_memory.h"
 #include "step/segment_code.h"
+#include "step/step_kernels.h"
 #include "step/step_scalars.h"
 
 namespace lockstep {
@@ -46,6 +47,7 @@ struct ExecutionContext {
   const Partition& partition;
   const ModelCode& code;
   const ProgramMemory& memory;
+  Device& device;                               ///< whose memory that is
   OptimizerOptions optimizer;
   double clip_norm = 0;                         ///< 0: none
   double static_count = 1;                      ///< terms of the loss in a global batch
@@ -57,12 +59,13 @@ struct ExecutionContext {
   std::vector<Communicator*> communicators;     ///< by group; null where this rank is no member
 };
 
-/// An instruction made ready to run. Running it twice, for two iterations, allocates nothing.
+/// An instruction made ready to run. Running it twice, for two iterations, allocates nothing. On devices whose memory the
+/// host does not share, start and finish only enqueue on the stream, and an iteration is complete before the next begins.
 struct Action {
   /// Computes, or starts a communication. `between` is called between kernels of a long instruction.
   std::function<void(Stream&, const StepInputs&, const std::function<void()>& between)> start;
   Communicator* communicator = nullptr;   ///< communications: complete when its test() is true
-  std::function<void()> finish;           ///< after completion; may be empty
+  std::function<void(Stream&)> finish;    ///< after completion; may be empty
 };
 
 using KernelObserver = std::function<void(const KernelObservation&)>;

@@ -24,7 +24,8 @@ struct ExecutorOptions {
 
 /// What the last iteration spent waiting.
 struct IterationTimes {
-  /// No compute or copy instruction could run, and a communication was under way. Streams do not measure it.
+  /// No compute or copy instruction could run, and a communication was under way; on streams, compute lanes waited for
+  /// events, those of communication among them.
   std::optional<double> exposed_communication_ms;
 };
 

@@ -122,7 +122,7 @@ class InlineExecutor : public Executor {
     bool complete_now = true;
     if (action.communicator != nullptr) guarded(index, [&] { complete_now = action.communicator->test(); });
     if (!complete_now) return false;
-    if (action.finish) action.finish();
+    if (action.finish) action.finish(*stream_);
     complete(index);
     return true;
   }

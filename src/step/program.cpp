@@ -39,8 +39,8 @@ std::string_view name_of(LaneKind kind) {
 }
 
 std::string_view name_of(Space space) {
-  static constexpr std::array<std::string_view, 6> kNames = {"arena",     "parameters", "gradients",
-                                                             "optimizer", "staging",    "scalars"};
+  static constexpr std::array<std::string_view, kSpaceCount> kNames = {"arena",   "parameters", "gradients", "optimizer",
+                                                                     "staging", "scalars",    "host"};
   return kNames[static_cast<size_t>(space)];
 }
 

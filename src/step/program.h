@@ -59,13 +59,14 @@ struct Group {
 };
 
 /// Where bytes live, and what they count as in the memory table.
-enum class Space { arena, parameters, gradients, optimizer, staging, scalars };
+enum class Space { arena, parameters, gradients, optimizer, staging, scalars, host };
+inline constexpr int kSpaceCount = 7;
 enum class Category { parameters, gradients, optimizer_state, activations, workspace, staging };
 std::string_view name_of(Space space);
 std::string_view name_of(Category category);
 
 /// What a program's memory is made of. Buffers in `arena` may share bytes once placed, and nothing in them
-/// outlives the iteration; buffers of other spaces have bytes of their own and keep their contents between
+/// outlives the iteration; `host` is memory of the host, where the device has one of its own; buffers of other spaces have bytes of their own and keep their contents between
 /// iterations. Before the first iteration only buffers that hold parameters (ParameterPlace), and those in
 /// `optimizer`, have contents.
 struct ProgramBuffer {

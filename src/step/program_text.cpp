@@ -315,7 +315,7 @@ class Reader {
     const std::string name = new_name(line, p.buffers, "buffer");
     line.expect_word("space");
     line.expect('=');
-    const auto space = line.one_of<Space>(6, "space");
+    const auto space = line.one_of<Space>(kSpaceCount, "space");
     line.skip_blanks();
     line.expect_word("category");
     line.expect('=');

@@ -6,10 +6,9 @@ namespace lockstep {
 
 /// Where a range lies when two ranges are compared: in its space once it is placed, in its buffer before.
 struct Region {
-  int index;  ///< 0..5: a space; kSpaceCount + b: buffer b, not placed
+  int index;  ///< below kSpaceCount: a space; kSpaceCount + b: buffer b, not placed
   int64_t begin, end;
 };
-inline constexpr int kSpaceCount = 6;
 
 inline int region_count(const Program& program) {
   return kSpaceCount + static_cast<int>(program.buffers.size());

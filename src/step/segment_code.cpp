@@ -72,6 +72,10 @@ ModelCode::ModelCode(const Graph& graph, const Partition& partition, const Optio
   for (size_t s = 0; s < segments_.size(); ++s) lay_out(static_cast<int>(s));
 }
 
+void ModelCode::prepare(Device& device) {
+  for (auto& kernel : kernels_) kernel->prepare(device);
+}
+
 int64_t ModelCode::activation_bytes(int value) const {
   const auto& spec = graph_.values[static_cast<size_t>(value)].spec;
   return spec.shape.count() * options_.micro_batch * size_of(spec.dtype);

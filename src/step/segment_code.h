@@ -77,6 +77,8 @@ class ModelCode {
   int64_t activation_bytes(int value) const;      ///< of a micro-batch
   const Options& options() const { return options_; }
 
+  /// Makes what kernels need of a device. Once, before they run.
+  void prepare(Device& device);
   std::vector<KernelCall> bind_forward(int segment, const SegmentBindings& bindings) const;
   /// Both halves, op by op, in reverse order.
   std::vector<KernelCall> bind_backward(int segment, const SegmentBindings& bindings) const;

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <exception>
 #include <mutex>
+#include <thread>
 
 #include "lockstep/error.h"
 #include "step/executor.h"
@@ -13,7 +15,11 @@ namespace {
 constexpr std::chrono::hours kForever{24 * 365};
 
 /// Issues the whole iteration at once: for each instruction, its stream waits for the events of what it depends on,
-/// does the work and records an event. On the asynchronous CPU device the work itself runs on the lane's thread.
+/// does the work and records an event.
+///
+/// Where the host shares the device's memory (the asynchronous CPU device), the work runs on the lane's thread, which waits
+/// for communication itself. Elsewhere an instruction is work that is enqueued: kernels, copies, collectives that follow the
+/// stream, and two words of progress, which the device writes when it gets there.
 ///
 /// The first lane that fails aborts the program's communicators, so that no other lane waits for peers that will not
 /// come; what those lanes then throw follows from it, and only the first error leaves.
@@ -23,13 +29,22 @@ class StreamExecutor : public Executor {
                  const KernelObserver* observer)
       : program_(program),
         options_(options),
+        enqueues_(!device.shares_host_memory()),
         immediate_device_(make_cpu_device()),
         immediate_(immediate_device_->create_stream("lane")),
         actions_(make_actions(program, context, observer)),
         communicators_(context.communicators) {
+    ensure(program.lanes.size() < static_cast<size_t>(Progress::kWriterSlot), "a program has as many lanes as progress has slots");
     for (const auto& lane : program.lanes) streams_.push_back(device.create_stream(lane.name));
-    for (size_t i = 0; i < program.instructions.size(); ++i)
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
       for (auto& set : events_) set.push_back(device.create_event());
+      if (awaits_communication(program.instructions[i]))
+        waits_.push_back({static_cast<int>(i), device.create_event(true), device.create_event(true)});
+    }
+    if (!enqueues_) return;
+    for (const auto& action : actions_)
+      ensure(action.communicator == nullptr || action.communicator->size() == 1 || action.communicator->follows_stream(),
+             "memory of a device is communicated by a communicator that follows its streams");
   }
 
   ~StreamExecutor() override {
@@ -39,21 +54,20 @@ class StreamExecutor : public Executor {
 
   void run(const StepInputs& inputs) override {
     // The lanes tell where they are; this thread only issues.
-    if (options_.progress != nullptr) options_.progress->enter(Progress::kMainSlot, Activity::idle, options_.program_number, 0);
+    report_main(Activity::idle);
     inputs_[parity_] = inputs;
-    const auto& events = events_[parity_];
-    const auto& events_before = events_[1 - parity_];
-    for (size_t i = 0; i < program_.instructions.size(); ++i) {
-      const auto& instruction = program_.instructions[i];
-      auto& stream = *streams_[static_cast<size_t>(instruction.lane)];
-      for (const auto& dependency : instruction.after)
-        stream.wait(*(dependency.distance == 0 ? events : events_before)[static_cast<size_t>(dependency.instruction)]);
-      stream.launch([this, i, inputs = &inputs_[parity_]] { execute(static_cast<int>(i), *inputs); });
-      stream.record(*events[i]);
-    }
+    if (options_.progress != nullptr)
+      for (size_t lane = 0; lane < program_.lanes.size(); ++lane) words_[lane] = options_.progress->word(slot_of(static_cast<int>(lane)));
     std::exception_ptr error;
+    try {
+      issue(inputs_[parity_]);
+      await();
+    } catch (...) {
+      error = std::current_exception();
+    }
     for (auto& stream : streams_) {
       try {
+        if (enqueues_ && error) break;   // a device that has failed is not waited for
         stream->synchronize();
       } catch (...) {
         if (!error) error = std::current_exception();
@@ -61,17 +75,121 @@ class StreamExecutor : public Executor {
     }
     parity_ = 1 - parity_;
     if (first_error_) error = first_error_;   // every lane is idle: nobody writes it now
-    if (error) std::rethrow_exception(error);
+    if (error) rethrow(error);
+    times_.exposed_communication_ms = 0;
+    for (const auto& wait : waits_) *times_.exposed_communication_ms += wait.end->milliseconds_since(*wait.begin);
   }
 
-  IterationTimes last_times() const override { return {}; }
+  IterationTimes last_times() const override { return times_; }
 
  private:
+  /// Around the events that an instruction of a compute lane waits for, communication among them.
+  struct TimedWait {
+    int instruction;
+    std::unique_ptr<Event> begin, end;
+  };
+
+  static int slot_of(int lane) { return 1 + lane; }
+
+  bool awaits_communication(const Instruction& instruction) const {
+    if (program_.lanes[static_cast<size_t>(instruction.lane)].kind != LaneKind::compute) return false;
+    for (const auto& dependency : instruction.after) {
+      const int lane = program_.instructions[static_cast<size_t>(dependency.instruction)].lane;
+      if (dependency.distance == 0 && program_.lanes[static_cast<size_t>(lane)].kind == LaneKind::comm) return true;
+    }
+    return false;
+  }
+
+  void issue(const StepInputs& inputs) {
+    const auto& events = events_[parity_];
+    const auto& events_before = events_[1 - parity_];
+    auto wait = waits_.begin();
+    for (size_t i = 0; i < program_.instructions.size(); ++i) {
+      const auto& instruction = program_.instructions[i];
+      auto& stream = *streams_[static_cast<size_t>(instruction.lane)];
+      const bool timed = wait != waits_.end() && wait->instruction == static_cast<int>(i);
+      if (timed) stream.record(*wait->begin);
+      for (const auto& dependency : instruction.after)
+        stream.wait(*(dependency.distance == 0 ? events : events_before)[static_cast<size_t>(dependency.instruction)]);
+      if (timed) stream.record(*(wait++)->end);
+      if (enqueues_) {
+        enqueue(static_cast<int>(i), stream, inputs);
+      } else {
+        stream.launch([this, i, &inputs] { execute(static_cast<int>(i), inputs); });
+      }
+      stream.record(*events[i]);
+    }
+  }
+
+  void enqueue(int index, Stream& stream, const StepInputs& inputs) {
+    auto& action = actions_[static_cast<size_t>(index)];
+    const auto& instruction = program_.instructions[static_cast<size_t>(index)];
+    const auto report = [&](Activity activity) {
+      if (options_.progress == nullptr) return;
+      uint64_t& word = words_[static_cast<size_t>(instruction.lane)];
+      word = Progress::encode(word, activity, options_.program_number, index);
+      stream.write_word(options_.progress->word(slot_of(instruction.lane)), word);
+    };
+    // What the host does itself: reading data, saving. It waits for nobody but those.
+    const bool host_works = instruction.deadline == DeadlineClass::input || instruction.deadline == DeadlineClass::storage;
+    if (host_works) report_main(activity_of(instruction.deadline), index);
+    report(activity_of(instruction.deadline));
+    try {
+      if (options_.before) {
+        for (auto& each : streams_) each->synchronize();   // it may look at what was made so far, and change it
+        options_.before(index);
+      }
+      action.start(stream, inputs, [] {});
+      if (action.finish) action.finish(stream);
+    } catch (const Error& error) {
+      throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, describe(program_, index)), error.code());
+    }
+    report(Activity::idle);
+    if (host_works) report_main(Activity::idle);
+  }
+
+  /// Waits for the device, looking after communicators meanwhile.
+  void await() {
+    if (!enqueues_) return;
+    const auto deadline = deadline_in(options_.communication_timeout.value_or(kForever));
+    for (auto& stream : streams_) {
+      while (!stream->idle()) {
+        for (Communicator* communicator : communicators_)
+          if (communicator != nullptr) communicator->check_health();
+        if (Clock::now() > deadline)
+          throw CommError(fmt::format("rank {} has waited {:.1f} s for lane {} of its {} program; look at the other ranks' messages for "
+                                      "the one that stopped", program_.rank,
+                                      std::chrono::duration<double>(*options_.communication_timeout).count(), stream->name(), program_.name),
+                          ExitCode::hang);
+        std::this_thread::yield();
+      }
+    }
+  }
+
+  /// Adds where the device was, as far as it told.
+  [[noreturn]] void rethrow(const std::exception_ptr& error) const {
+    std::string where;
+    if (enqueues_ && options_.progress != nullptr)
+      for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
+        if (const auto entry = options_.progress->at(slot_of(static_cast<int>(lane))); entry.activity != Activity::idle)
+          where += fmt::format("{}{}", where.empty() ? "" : "; ", describe(program_, entry.instruction));
+    if (where.empty()) std::rethrow_exception(error);
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& known) {
+      throw Error(fmt::format("{} (rank {}; under way: {})", known.what(), program_.rank, where), known.code());
+    }
+  }
+
+  void report_main(Activity activity, int instruction = 0) {
+    if (options_.progress != nullptr) options_.progress->enter(Progress::kMainSlot, activity, options_.program_number, instruction);
+  }
+
   void execute(int index, const StepInputs& inputs) {
     auto& action = actions_[static_cast<size_t>(index)];
     const auto& instruction = program_.instructions[static_cast<size_t>(index)];
     const auto report = [&](Activity activity) {
-      if (options_.progress != nullptr) options_.progress->enter(1 + instruction.lane, activity, options_.program_number, index);
+      if (options_.progress != nullptr) options_.progress->enter(slot_of(instruction.lane), activity, options_.program_number, index);
     };
     report(activity_of(instruction.deadline));
     try {
@@ -79,7 +197,7 @@ class StreamExecutor : public Executor {
       action.start(*immediate_, inputs, [] {});
       if (action.communicator != nullptr)
         action.communicator->synchronize(*immediate_, deadline_in(options_.communication_timeout.value_or(kForever)));
-      if (action.finish) action.finish();
+      if (action.finish) action.finish(*immediate_);
       report(Activity::idle);
     } catch (const Error& error) {
       const Error named(fmt::format("{} (rank {}, {})", error.what(), program_.rank, describe(program_, index)), error.code());
@@ -101,6 +219,7 @@ class StreamExecutor : public Executor {
 
   const Program& program_;
   ExecutorOptions options_;
+  bool enqueues_;
   std::unique_ptr<Device> immediate_device_;
   std::unique_ptr<Stream> immediate_;
   std::vector<Action> actions_;
@@ -108,6 +227,9 @@ class StreamExecutor : public Executor {
   std::mutex mutex_;                   // guards first_error_
   std::exception_ptr first_error_;
   std::vector<std::unique_ptr<Event>> events_[2];   // by parity of the iteration
+  std::vector<TimedWait> waits_;                    // by instruction
+  IterationTimes times_;
+  std::array<uint64_t, Progress::kSlots> words_{};  // by lane: what was last enqueued to be written
   StepInputs inputs_[2];
   int parity_ = 0;
   std::vector<std::unique_ptr<Stream>> streams_;

@@ -119,7 +119,7 @@ std::string describe(const DifferingElement& element, const NamedTensor& tensor,
 
 }  // namespace
 
-ReplicaComparison::ReplicaComparison(const Worker& worker) : tensors_(parameter_tensors(worker)) {
+ReplicaComparison::ReplicaComparison(const Worker& worker) : worker_(worker), tensors_(parameter_tensors(worker)) {
   for (auto& tensor : optimizer_tensors(worker)) tensors_.push_back(std::move(tensor));
   for (const auto& tensor : tensors_)
     ensure(tensor.dtype == DType::float32, "the replicas' state is compared as float32");
@@ -127,6 +127,7 @@ ReplicaComparison::ReplicaComparison(const Worker& worker) : tensors_(parameter_
 }
 
 uint64_t ReplicaComparison::hash() {
+  worker_.pull();
   uint64_t hash = tensors_.size();
   for (size_t t = 0; t < tensors_.size(); ++t) {
     hashes_[t] = hash64(tensors_[t].data, static_cast<size_t>(tensors_[t].size_bytes()));

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 /// Compares data-parallel replicas: parameters, statistics and optimizer state of all ranks hold the same
-/// bits between two steps, unless memory or a processor has erred. Borrows the worker's memory; only what
+/// bits between two steps, unless memory or a processor has erred. Borrows the worker and its memory; only what
 /// tensors hold counts, not the gaps between them. Not thread-safe.
 class ReplicaComparison {
  public:
@@ -30,6 +30,7 @@ class ReplicaComparison {
   std::string locate(Communicator& world) const;
 
  private:
+  const Worker& worker_;
   std::vector<NamedTensor> tensors_;
   std::vector<uint64_t> hashes_;  // by tensor, as of the last hash()
 };

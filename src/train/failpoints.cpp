@@ -93,18 +93,18 @@ std::optional<Target> nan_target(const Program& program, const Failpoint& failpo
              : find_target(program, InstructionKind::forward, Role::metrics, InstructionKind::agree, false);
 }
 
-void write_nan(std::byte* at, bool is_double) {
+void write_nan(Device& device, std::byte* at, bool is_double) {
   const double wide = std::numeric_limits<double>::quiet_NaN();
   const float narrow = std::numeric_limits<float>::quiet_NaN();
-  is_double ? std::memcpy(at, &wide, sizeof wide) : std::memcpy(at, &narrow, sizeof narrow);
+  is_double ? device.copy_now(at, &wide, sizeof wide) : device.copy_now(at, &narrow, sizeof narrow);
 }
 
 /// The highest bit of the fraction, which changes a value by a quarter to a half; 0 becomes 2.
-void flip_bit(std::byte* at) {
+void flip_bit(Device& device, std::byte* at) {
   uint32_t bits = 0;
-  std::memcpy(&bits, at, sizeof bits);
+  device.copy_now(&bits, at, sizeof bits);
   bits ^= (bits << 1) == 0 ? uint32_t{1} << 30 : uint32_t{1} << 22;
-  std::memcpy(at, &bits, sizeof bits);
+  device.copy_now(at, &bits, sizeof bits);
 }
 
 /// Whether the instruction is where `failpoint` waits.
@@ -221,7 +221,7 @@ void Failpoints::before_instruction(const Program& program, int instruction, int
     if (!claim(armed, where)) continue;
     if (failpoint.kind == FaultKind::flip) {
       const auto& place = program.parameters.at(0);
-      flip_bit(memory.at(program, {place.buffer, place.offset, place.size_bytes}));
+      flip_bit(memory.device(), memory.at(program, {place.buffer, place.offset, place.size_bytes}));
     }
     act(failpoint, where);
   }
@@ -233,7 +233,7 @@ void Failpoints::spoil(Armed& armed, const Program& program, int instruction, co
   if (!target || target->instruction != instruction) return;
   claim(armed, fmt::format("step {}, before {}", armed.failpoint.step, describe(program, instruction)));
   const Space space = program.buffers[static_cast<size_t>(target->range.buffer)].space;
-  write_nan(memory.at(program, target->range), /*is_double=*/space == Space::scalars);
+  write_nan(memory.device(), memory.at(program, target->range), /*is_double=*/space == Space::scalars);
 }
 
 const Failpoint* Failpoints::at_operation(int64_t step, int operation, const std::string& path) {

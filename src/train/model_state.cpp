@@ -64,13 +64,17 @@ CheckpointShare checkpoint_share(const CompiledRun& compiled, int rank, std::byt
 }
 
 std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker) {
+  worker.pull();
   std::vector<std::pair<std::string, uint64_t>> hashes;
   for (const auto& tensors : {parameter_tensors(worker), optimizer_tensors(worker)})
     for (const auto& tensor : tensors) hashes.emplace_back(tensor.name, tensor_hash(tensor));
   return hashes;
 }
 
-uint64_t parameters_hash_of(const Worker& worker) { return parameters_hash(parameter_tensors(worker)); }
+uint64_t parameters_hash_of(const Worker& worker) {
+  worker.pull();
+  return parameters_hash(parameter_tensors(worker));
+}
 
 uint64_t state_hash_of(const Worker& worker) { return fold_tensors(tensor_hashes(worker)); }
 

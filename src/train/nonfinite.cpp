@@ -19,6 +19,22 @@ float element_of(const Tensor& tensor, int64_t index) {
   return value;
 }
 
+/// Values for the host to look at: a device's memory itself, or a copy of it.
+class HostView {
+ public:
+  HostView(Device& device, const Tensor& tensor) : tensor_(tensor) {
+    if (tensor.data == nullptr || device.shares_host_memory()) return;
+    copy_.resize(static_cast<size_t>(tensor.size_bytes()));
+    device.copy_now(copy_.data(), tensor.data, tensor.size_bytes());
+    tensor_.data = copy_.data();
+  }
+  const Tensor& tensor() const { return tensor_; }
+
+ private:
+  std::vector<std::byte> copy_;
+  Tensor tensor_;
+};
+
 /// Index of the first element that is not finite, or -1.
 int64_t first_nonfinite(const Tensor& tensor) {
   if (tensor.data == nullptr || (tensor.dtype != DType::float32 && !is_narrow(tensor.dtype))) return -1;
@@ -51,9 +67,10 @@ std::optional<std::string> examine(const Worker& worker, const KernelObservation
   const auto& graph = worker.compiled().graph();
   const auto& node = graph.nodes[static_cast<size_t>(call.node)];
   const auto look = [&](const Tensor& tensor, const std::string& name) -> std::optional<std::string> {
-    const int64_t element = first_nonfinite(tensor);
+    const HostView view(worker.device(), tensor);
+    const int64_t element = first_nonfinite(view.tensor());
     if (element < 0) return std::nullopt;
-    return describe_finding(worker, observation, name, element, element_of(tensor, element));
+    return describe_finding(worker, observation, name, element, element_of(view.tensor(), element));
   };
   if (call.phase == KernelPhase::forward) {
     for (size_t o = 0; o < call.outputs.size(); ++o)
@@ -61,8 +78,11 @@ std::optional<std::string> examine(const Worker& worker, const KernelObservation
         return found;
     for (size_t a = 0; a < call.auxiliary.size(); ++a)
       if (auto found = look(call.auxiliary[a], "its " + node.signature.auxiliary[a].name)) return found;
-    if (call.metrics != nullptr && !std::isfinite(call.metrics[kLossSum]))
-      return describe_finding(worker, observation, "the loss", 0, static_cast<float>(call.metrics[kLossSum]));
+    if (call.metrics == nullptr) return std::nullopt;
+    double metrics[kMetricCount];
+    worker.device().copy_now(metrics, call.metrics, sizeof metrics);
+    if (!std::isfinite(metrics[kLossSum]))
+      return describe_finding(worker, observation, "the loss", 0, static_cast<float>(metrics[kLossSum]));
     return std::nullopt;
   }
   for (size_t i = 0; i < call.input_gradients.size(); ++i)
@@ -102,6 +122,7 @@ std::string earliest_message(const std::vector<NonFiniteFinding>& by_rank) {
 std::string locate_nonfinite(Worker& worker, Communicator& world, const StepInputs& inputs) {
   NonFiniteFinding finding;
   const auto& graph = worker.compiled().graph();
+  worker.pull();
   for (size_t p = 0; p < graph.parameters.size() && finding.message.empty(); ++p) {
     const auto& parameter = graph.parameters[p];
     const Tensor values{worker.parameter_data(static_cast<int>(p)), parameter.spec.shape};

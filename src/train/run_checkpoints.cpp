@@ -301,6 +301,7 @@ void RunCheckpoints::load(const std::string& path) {
   checkpoint.require_exactly(FileKind::optimizer, records_of(state));
   checkpoint.load(FileKind::model, destinations_of(parameters), before_read);
   checkpoint.load(FileKind::optimizer, destinations_of(state), before_read);
+  worker_.push();
   read_on();
   const bool same_parameters = parameters_hash_of(worker_) == manifest.params_hash;
   read_on();

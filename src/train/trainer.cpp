@@ -51,6 +51,7 @@ void Trainer::prepare() {
   const auto& graph = worker_.compiled().graph();
   for (size_t p = 0; p < graph.parameters.size(); ++p)
     initialize_parameter(graph.parameters[p], config_.trainer.seed, worker_.parameter_data(static_cast<int>(p)));
+  worker_.push();
   if (config_.checkpoint.resume != ResumePolicy::never) {
     enter_phase(options_.progress, Phase::restore);
     resume();

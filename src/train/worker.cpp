@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-ModelCode::Options code_options(const RunConfig& config, const BatchDivision& division, const Graph& graph, bool training) {
-  return {.device = DeviceKind::cpu,
+ModelCode::Options code_options(const RunConfig& config, const BatchDivision& division, const Graph& graph, DeviceKind device, bool training) {
+  return {.device = device,
           .micro_batch = division.micro_batch,
           .training = training,
           .intra_op_threads = config.parallel.intra_op_threads,
@@ -58,7 +58,7 @@ int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples) {
   return std::max(int64_t{1}, static_cast<int64_t>(std::abs(steps - whole) <= 1e-9 * whole ? whole : std::ceil(steps)));
 }
 
-CompiledRun::CompiledRun(const RunConfig& config, int world_size, bool shared_memory)
+CompiledRun::CompiledRun(const RunConfig& config, int world_size, bool shared_memory, DeviceKind device)
     : config_(config), graph_(make_graph(config.model, config.precision.storage())), partition_(make_partition(graph_, config.parallel.bucket_bytes)) {
   if (config.parallel.data_parallel > 0 && config.parallel.data_parallel != world_size)
     throw ConfigError(fmt::format("parallel.data_parallel is {}, but {} worker{} started; start {} or leave the field out",
@@ -67,12 +67,12 @@ CompiledRun::CompiledRun(const RunConfig& config, int world_size, bool shared_me
   const BatchDivision division = divide_batch(config.trainer.global_batch, config.trainer.micro_batch,
                                               resolved_virtual_replicas(config.trainer), config.parallel.reduction, world_size);
   check_extent(graph_, partition_, division);
-  training_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, true));
-  evaluation_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, false));
+  training_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, device, true));
+  evaluation_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, device, false));
   plan_ = std::make_unique<DataParallelPlan>(DataParallelPlan{
       .graph = graph_, .partition = partition_, .training = *training_, .evaluation = *evaluation_, .division = division,
       .parallel = config.parallel, .state_slots = state_slots(config.optimizer),
-      .shares = divide_checkpoint(graph_, state_slots(config.optimizer), world_size), .shared_memory = shared_memory,
+      .shares = divide_checkpoint(graph_, state_slots(config.optimizer), world_size), .shared_memory = shared_memory, .device = device,
       .skip_nonfinite = config.trainer.nonfinite != NonFinitePolicy::ignore,
       .update_as_it_lands = config.trainer.clip_norm == 0 && config.trainer.nonfinite == NonFinitePolicy::ignore});
   program_hash_ = hash_combine(hash_of(graph_), static_cast<uint64_t>(world_size));
@@ -80,6 +80,11 @@ CompiledRun::CompiledRun(const RunConfig& config, int world_size, bool shared_me
     for (const Program& program : {compile_step(*plan_, rank), compile_evaluation(*plan_, rank), compile_boundary(*plan_, rank)})
       program_hash_ = hash_combine(program_hash_, hash_of(program));
   }
+}
+
+void CompiledRun::prepare(Device& device) {
+  training_->prepare(device);
+  evaluation_->prepare(device);
 }
 
 MemoryPlan CompiledRun::RankPrograms::combined() const {
@@ -113,7 +118,7 @@ void CompiledRun::check() const {
 
 Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_(options) {
   omp_set_num_threads(config.parallel.intra_op_threads);
-  compiled_ = std::make_unique<CompiledRun>(config, options.world_size, options.shared_memory);
+  compiled_ = std::make_unique<CompiledRun>(config, options.world_size, options.shared_memory, options.device);
   programs_ = compiled_->compile(options.rank);
   // One proof serves all: the ranks agree on the hash of what rank 0 has proven.
   if (options.rank == 0) compiled_->check();
@@ -135,7 +140,11 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
         *data_.eval, compiled_->graph(), SampleOrder::once(data_.eval->size()), division.leaves * division.micro_batch,
         eval_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
 
-  device_ = options.asynchronous ? make_async_cpu_device(*options.asynchronous) : make_cpu_device();
+  device_ = options.device == DeviceKind::cuda ? make_cuda_device(options.gpu_ordinal)
+            : options.asynchronous             ? make_async_cpu_device(*options.asynchronous)
+                                               : make_cpu_device();
+  if (options.progress != nullptr) device_->share_host_memory(options.progress, sizeof *options.progress);
+  compiled_->prepare(*device_);
   const MemoryPlan plans[] = {programs_.step_plan, programs_.evaluate_plan, programs_.boundary_plan};
   memory_ = std::make_unique<ProgramMemory>(*device_, plans);
   step_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->training_code(), train_positions, train_batches_.get()));
@@ -156,6 +165,7 @@ ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t
           .partition = compiled_->partition(),
           .code = code,
           .memory = *memory_,
+          .device = *device_,
           .optimizer = config.optimizer,
           .clip_norm = config.trainer.clip_norm,
           .static_count = static_cast<double>(division.global_batch) * static_cast<double>(compiled_->graph().loss_positions()),
@@ -173,10 +183,13 @@ void Worker::connect_groups(Communicator& world, const Program& program, Executi
     const bool member = std::find(group.members.begin(), group.members.end(), options_.rank) != group.members.end();
     communicators_.push_back(world.split(member ? 0 : -1, options_.rank));
     Communicator* channel = communicators_.back().get();
-    // Threads of one process need no other memory than theirs.
-    if (member && group.shared_memory && !channel->sums_along_tree()) {
-      shared_.push_back(make_shared_memory_communicator(*channel));
-      channel = shared_.back().get();
+    if (member && options_.device == DeviceKind::cuda && channel->size() > 1) {
+      channels_.push_back(make_gpu_communicator(*channel, *device_, {}));
+      channel = channels_.back().get();
+    } else if (member && group.shared_memory && !channel->sums_along_tree()) {
+      // Threads of one process need no other memory than theirs.
+      channels_.push_back(make_shared_memory_communicator(*channel));
+      channel = channels_.back().get();
     }
     context.communicators.push_back(channel);
   }
@@ -213,7 +226,7 @@ std::unique_ptr<Executor> Worker::make_executor(int program_number, const Execut
   if (options_.progress != nullptr) options.communication_timeout.reset();
   if (options_.before_instruction)
     options.before = [this, &program](int instruction) { options_.before_instruction(*this, program, instruction); };
-  return options_.asynchronous ? make_stream_executor(program, context, options, *device_, observer)
+  return options_.asynchronous || options_.device == DeviceKind::cuda ? make_stream_executor(program, context, options, *device_, observer)
                                : make_inline_executor(program, context, options, observer);
 }
 
@@ -248,7 +261,7 @@ Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {
     inputs.iteration = static_cast<uint64_t>(i);
     inputs.stop_requested = stop_requested && stop_requested() ? 1 : 0;
     evaluate_executor_->run(inputs);
-    const Verdict& part = verdict_of(programs_.evaluate);
+    const Verdict part = verdict_of(programs_.evaluate);
     total.stop_requested = part.stop_requested;
     if (part.stop_requested > 0) break;
     total.loss_sum += part.loss_sum;
@@ -273,17 +286,21 @@ std::byte* Worker::snapshot() const {
   return nullptr;   // an empty share
 }
 
-const Verdict& Worker::verdict_of(const Program& program) const {
+Verdict Worker::verdict_of(const Program& program) const {
   for (const auto& instruction : program.instructions)
     if (instruction.kind == InstructionKind::agree)
       for (const auto& operand : instruction.operands)
-        if (operand.role == Role::verdict) return *reinterpret_cast<const Verdict*>(memory_->at(program, operand.range));
+        if (operand.role == Role::verdict) {
+          Verdict verdict;
+          device_->copy_now(&verdict, memory_->at(program, operand.range), sizeof verdict);
+          return verdict;
+        }
   throw InternalError(fmt::format("the {} program agrees on nothing", program.name));
 }
 
 float* Worker::parameter_data(int parameter) const {
   const auto& place = programs_.step.parameters[static_cast<size_t>(parameter)];
-  return reinterpret_cast<float*>(memory_->at(programs_.step, {place.buffer, place.offset, place.size_bytes}));
+  return reinterpret_cast<float*>(memory_->host_at(programs_.step, {place.buffer, place.offset, place.size_bytes}));
 }
 
 float* Worker::state_data(int parameter, int slot) const {
@@ -293,7 +310,7 @@ float* Worker::state_data(int parameter, int slot) const {
   const auto& buffers = programs_.step.buffers;
   for (size_t b = 0; b < buffers.size(); ++b)
     if (buffers[b].name == fmt::format("state.{}", segment))
-      return reinterpret_cast<float*>(memory_->at(programs_.step, {static_cast<int>(b), slot * owned + place.offset, place.size_bytes}));
+      return reinterpret_cast<float*>(memory_->host_at(programs_.step, {static_cast<int>(b), slot * owned + place.offset, place.size_bytes}));
   throw InternalError(fmt::format("parameter {} has no optimizer state", place.name));
 }
 

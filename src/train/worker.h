@@ -28,8 +28,10 @@ struct WorkerOptions {
   int rank = 0;
   int world_size = 1;
   bool shared_memory = false;   ///< all workers share a host's memory: the programs may count on it
-  /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise all of them on
-  /// the calling thread.
+  DeviceKind device = DeviceKind::cpu;   ///< cpu or cuda
+  int gpu_ordinal = 0;
+  /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise, on CPUs, all of
+  /// them on the calling thread.
   std::optional<AsyncCpuOptions> asynchronous;
   Progress* progress = nullptr;   ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
   /// Called before each instruction; may be empty.
@@ -40,7 +42,7 @@ struct WorkerOptions {
 /// devices or communication. What `lockstep inspect` shows and what every rank executes its part of.
 class CompiledRun {
  public:
-  CompiledRun(const RunConfig& config, int world_size, bool shared_memory = false);
+  CompiledRun(const RunConfig& config, int world_size, bool shared_memory = false, DeviceKind device = DeviceKind::cpu);
   CompiledRun(const CompiledRun&) = delete;   // programs refer to the graph and code inside
 
   /// Programs of one rank, with placed buffers.
@@ -59,6 +61,9 @@ class CompiledRun {
   const Graph& graph() const { return graph_; }
   const Partition& partition() const { return partition_; }
   const BatchDivision& division() const { return plan_->division; }
+  DeviceKind device() const { return plan_->device; }
+  /// Makes what kernels need of a device. Once, before they run; nothing else needs it.
+  void prepare(Device& device);
   const ModelCode& training_code() const { return *training_; }
   const ModelCode& evaluation_code() const { return *evaluation_; }
   int state_slot_count() const { return plan_->state_slots; }
@@ -100,7 +105,7 @@ class Worker {
   /// The copy, tensor behind tensor as in checkpoint_shares(). Nothing but run_boundary() writes there.
   std::byte* snapshot() const;
 
-  const Verdict& verdict() const { return verdict_of(programs_.step); }
+  Verdict verdict() const { return verdict_of(programs_.step); }
   int rank() const { return options_.rank; }
   const CompiledRun& compiled() const { return *compiled_; }
   const CompiledRun::RankPrograms& programs() const { return programs_; }
@@ -115,12 +120,16 @@ class Worker {
   void start_reading(uint64_t step) { train_batches_->start(step); }
   double data_wait_ms() const { return train_batches_->data_wait_ms(); }
 
-  Device& device() { return *device_; }
+  Device& device() const { return *device_; }
+  /// Parameters and optimizer state for the host to read and write: the device's memory itself, or, on devices with memory
+  /// of their own, a copy, which pull() takes from there and push() puts there. Between steps only.
   float* parameter_data(int parameter) const;
   float* state_data(int parameter, int slot) const;
+  void pull() const { memory_->pull(); }
+  void push() const { memory_->push(); }
 
  private:
-  const Verdict& verdict_of(const Program& program) const;
+  Verdict verdict_of(const Program& program) const;
   std::unique_ptr<Executor> make_executor(int program_number, const ExecutionContext& context,
                                           const KernelObserver* observer = nullptr);
   ExecutionContext make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches);
@@ -135,7 +144,7 @@ class Worker {
   std::unique_ptr<Device> device_;
   std::unique_ptr<ProgramMemory> memory_;
   std::vector<std::unique_ptr<Communicator>> communicators_;   // by program and group
-  std::vector<std::unique_ptr<Communicator>> shared_;          // through shared memory, each over one of those
+  std::vector<std::unique_ptr<Communicator>> channels_;        // through shared memory or of GPUs, each over one of those
   std::unique_ptr<ExecutionContext> step_context_, evaluate_context_, boundary_context_;
   std::function<bool()> prepare_save_;
   KernelObserver observer_;

@@ -12,6 +12,7 @@ ExecutionContext context_of(const CompiledRun& run, int rank, const ProgramMemor
                            .partition = run.partition(),
                            .code = run.training_code(),
                            .memory = memory,
+                           .device = memory.device(),
                            .optimizer = run.config().optimizer};
   context.clip_norm = run.config().trainer.clip_norm;
   context.static_count = static_cast<double>(division.global_batch);

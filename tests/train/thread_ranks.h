@@ -46,6 +46,7 @@ struct TraceOptions {
   std::optional<AsyncCpuOptions> asynchronous;
   bool shared_memory = false;   ///< programs are compiled as for workers that share a host's memory
   std::string output_directory;
+  DeviceKind device = DeviceKind::cpu;
 };
 
 /// Trains `config` on `ranks` threads; the trace of rank 0, after checking that all ranks agree.

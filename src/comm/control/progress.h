@@ -30,10 +30,13 @@ class Progress {
 
   void enter(int slot, Activity activity, int program, int instruction) noexcept {
     auto& word = slots_[static_cast<size_t>(slot)];
-    const uint64_t changes = ((word.load(std::memory_order_relaxed) >> 32) + 1) << 32;
-    word.store(changes | (static_cast<uint64_t>(activity) << 28) | (static_cast<uint64_t>(program & 0xf) << 24) |
-                   (static_cast<uint64_t>(instruction) & 0xffffff),
-               std::memory_order_release);
+    word.store(encode(word.load(std::memory_order_relaxed), activity, program, instruction), std::memory_order_release);
+  }
+  /// The word of a slot, for devices that write it by themselves: the values that enter() would store, one after `before`.
+  std::atomic<uint64_t>& word(int slot) noexcept { return slots_[static_cast<size_t>(slot)]; }
+  static uint64_t encode(uint64_t before, Activity activity, int program, int instruction) noexcept {
+    return ((before >> 32) + 1) << 32 | static_cast<uint64_t>(activity) << 28 | static_cast<uint64_t>(program & 0xf) << 24 |
+           (static_cast<uint64_t>(instruction) & 0xffffff);
   }
   Entry at(int slot) const noexcept {
     const uint64_t word = slots_[static_cast<size_t>(slot)].load(std::memory_order_acquire);

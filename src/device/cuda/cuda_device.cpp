@@ -80,6 +80,11 @@ class CudaStream : public Stream {
       throw DeviceError(fmt::format("the GPU cannot write the progress of stream {}", name_));
   }
   void synchronize() override { check(cudaStreamSynchronize(stream_)); }
+  bool idle() override {
+    const cudaError_t status = cudaStreamQuery(stream_);
+    if (status != cudaErrorNotReady) check(status);
+    return status == cudaSuccess;
+  }
   void* native() const override { return stream_; }
 
  private:
@@ -95,6 +100,7 @@ CudaDevice::CudaDevice(int ordinal) : facts_(facts_of(ordinal)) {
 }
 
 CudaDevice::~CudaDevice() {
+  for (void* memory : shared_) cudaHostUnregister(memory);
   if (cudnn_ != nullptr) cudnnDestroy(cudnn_);
   if (cublas_lt_ != nullptr) cublasLtDestroy(cublas_lt_);
 }
@@ -104,6 +110,11 @@ void CudaDevice::make_current() const { check(cudaSetDevice(facts_.ordinal)); }
 std::unique_ptr<Stream> CudaDevice::create_stream(const std::string& name) { return std::make_unique<CudaStream>(name); }
 
 std::unique_ptr<Event> CudaDevice::create_event(bool timed) { return std::make_unique<CudaEvent>(timed); }
+
+void CudaDevice::share_host_memory(void* memory, int64_t size_bytes) {
+  check(cudaHostRegister(memory, static_cast<size_t>(size_bytes), cudaHostRegisterMapped | cudaHostRegisterPortable));
+  shared_.push_back(memory);
+}
 
 void CudaDevice::copy_now(void* to, const void* from, int64_t size_bytes) {
   if (size_bytes > 0) check(cudaMemcpy(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDefault));

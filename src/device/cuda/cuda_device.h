@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "device/device.h"
 
@@ -25,6 +26,7 @@ class CudaDevice : public Device {
   bool shares_host_memory() const override { return false; }
   std::unique_ptr<Stream> create_stream(const std::string& name) override;
   std::unique_ptr<Event> create_event(bool timed = false) override;
+  void share_host_memory(void* memory, int64_t size_bytes) override;
   void copy_now(void* to, const void* from, int64_t size_bytes) override;
 
   const GpuFacts& facts() const { return facts_; }
@@ -46,6 +48,7 @@ class CudaDevice : public Device {
   std::mutex mutex_;   // guards the handles
   cublasLtHandle_t cublas_lt_ = nullptr;
   cudnnHandle_t cudnn_ = nullptr;
+  std::vector<void*> shared_;   // host memory that was registered
 };
 
 }  // namespace lockstep

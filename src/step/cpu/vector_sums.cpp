@@ -1,4 +1,4 @@
-#include "step/vector_sums.h"
+#include "step/cpu/vector_sums.h"
 
 namespace lockstep {
 

@@ -1,0 +1,91 @@
+// The whole of training on the emulated GPU: lanes as streams, batches through pinned memory, verdicts and updates on the
+// device, checkpoints from there. Memory that the host touches by mistake crashes; a missing event shows as other bits.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "train/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kCommon = R"(
+format_version: 1
+trainer { steps: 3 global_batch: 8 virtual_replicas: 4 micro_batch: 1 seed: 7 clip_norm: 0.5 eval_every_steps: 2 }
+optimizer { learning_rate: 0.01 adamw {} weight_decay: 0.1 schedule { warmup_steps: 2 cosine { minimum: 0.001 } } }
+parallel { reduction: REPRODUCIBLE bucket_bytes: 2048 }
+)";
+const char* const kModels[] = {R"(
+model { mlp { image: 6 image: 6 image: 1 hidden: 17 hidden: 13 classes: 5 dropout: 0.3 } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 5 shape: 6 shape: 6 shape: 1 } }
+)", R"(
+model { lenet { image: 16 image: 16 image: 1 classes: 4 dropout: 0.2 batch_norm: true } }
+data { synthetic { samples: 24 eval_samples: 9 classes: 4 shape: 16 shape: 16 shape: 1 } }
+)", R"(
+model { gpt { vocabulary: 11 context: 6 layers: 2 heads: 2 width: 32 dropout: 0.1 } }
+data { synthetic { samples: 40 eval_samples: 9 classes: 11 context: 6 } }
+)"};
+
+RunConfig config_of(const char* model, const std::vector<std::string>& overrides = {}) {
+  return parse_run_config(std::string(kCommon) + model, "test", overrides);
+}
+
+Trace train_on_gpu(const RunConfig& config, int ranks) {
+  return train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = false, .output_directory = {}, .device = DeviceKind::cuda});
+}
+
+void expect_close(const Trace& actual, const Trace& expected, double tolerance) {
+  ASSERT_EQ(actual.losses.size(), expected.losses.size());
+  for (size_t step = 0; step < expected.losses.size(); ++step) {
+    EXPECT_NEAR(actual.losses[step], expected.losses[step], tolerance * std::fabs(expected.losses[step])) << "step " << step;
+    EXPECT_NEAR(actual.norms[step], expected.norms[step], 20 * tolerance * expected.norms[step]) << "step " << step;
+  }
+  EXPECT_NEAR(actual.eval_loss, expected.eval_loss, tolerance * std::fabs(expected.eval_loss));
+}
+
+class GpuTraining : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GpuTraining, FollowsTheCpuInFloat32) {
+  const RunConfig config = config_of(GetParam());
+  expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 1e-4);
+}
+
+TEST_P(GpuTraining, FollowsTheCpuInNarrowTypes) {
+  for (const char* type : {"BFLOAT16", "FLOAT16"}) {
+    const RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
+    expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 2e-2);
+  }
+}
+
+TEST_P(GpuTraining, HasTheSameBitsOnAnyNumberOfGpus) {
+  for (const char* type : {"FLOAT32", "BFLOAT16"}) {
+    const RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
+    const Trace one = train_on_gpu(config, 1);
+    for (const int ranks : {2, 3}) EXPECT_EQ(train_on_gpu(config, ranks), one) << ranks << " GPUs, " << type;
+  }
+}
+
+TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
+  const RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});
+  expect_close(train_on_gpu(config, 2), train_on_threads(config, 1), 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuTraining, ::testing::ValuesIn(kModels));
+
+TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
+  for (const char* optimizer : {"optimizer.sgd.momentum=0", "optimizer.sgd.momentum=0.9", "optimizer.adam.beta1=0.8"}) {
+    const RunConfig config = config_of(kModels[0], {optimizer});
+    expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 1e-4);
+  }
+}
+
+TEST(GpuTrainingOnce, AnOverflowUpdatesNothing) {
+  // The scale is so large that gradients overflow until it has been halved a few times.
+  const RunConfig config = config_of(kModels[0], {"precision.compute=FLOAT16", "precision.loss_scaling.initial_scale=1073741824", "trainer.steps=2"});
+  const Trace gpu = train_on_gpu(config, 1), cpu = train_on_threads(config, 1);
+  EXPECT_EQ(gpu.parameters, cpu.parameters);
+}
+
+}  // namespace
+}  // namespace lockstep
