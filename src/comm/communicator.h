@@ -29,8 +29,11 @@ struct Transfer {
 ///
 /// Every operation only *starts*: it returns at once and is complete when test() returns true or
 /// synchronize() returns. Operations of one communicator complete in the order in which they were started.
-/// Buffers belong to the operation until then. On devices with streams the operation is enqueued on `stream`
-/// and test() asks the device.
+/// Buffers belong to the operation until then.
+///
+/// On host memory, operations never touch `stream`. Where follows_stream(), buffers are memory of a device, and an
+/// operation is work of `stream`: it sees what the stream and the communicator held before it, and what the stream is
+/// given afterwards sees its result. A stream outlives the operations on it.
 ///
 /// COLLECTIVE: all ranks call the same operations with matching sizes in the same order. Counts may be 0.
 /// Thread-safety: one thread at a time per communicator, except abort(), which any thread may call; different
@@ -48,8 +51,8 @@ class Communicator {
   /// rank; a negative color gives null. Traffic of different communicators never mixes.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  /// In place over `count` elements of float32, float64 or int32 ("dtype not supported" is a CommError
-  /// elsewhere). The order of summation is the library's own, unless sums_along_tree().
+  /// In place over `count` elements of float32, float64 or int32, where follows_stream() also of bfloat16 or
+  /// float16 ("dtype not supported" is a CommError elsewhere). The order of summation is the library's own, unless sums_along_tree().
   virtual void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) = 0;
   /// Whether all_reduce adds along the canonical tree over the ranks, split at the largest power of two below their
   /// number: then its bits depend on nothing else.
@@ -79,8 +82,8 @@ class Communicator {
   /// Blocks (polling, and giving up its core between polls) until everything started is complete; throws
   /// CommError naming the operation, the rank and the time waited once `deadline` has passed.
   virtual void synchronize(Stream& stream, Deadline deadline) = 0;
-  /// Marks the communicator dead on every rank that the backend can reach (local: all; mpi: this one, the
-  /// others learn of it from the control plane): their pending and later operations throw CommError with
+  /// Marks the communicator dead on every rank that the backend can reach (local: all; mpi and nccl: this one,
+  /// the others learn of it from the control plane): their pending and later operations throw CommError with
   /// `reason`. Returns at once. Never throws.
   virtual void abort(std::string_view reason) noexcept = 0;
 };
@@ -99,17 +102,20 @@ struct SharedMemoryOptions {
 /// Throws CommError on all ranks where the memory cannot be had (how much, where, what to do).
 std::unique_ptr<Communicator> make_shared_memory_communicator(Communicator& group, const SharedMemoryOptions& options = {});
 
-/// How the library may sum where its order is its own.
+/// How the library may sum where its order is its own. Counts for all of the process, as its first communicator has it,
+/// and only where the user has not set NCCL_ALGO.
 enum class GpuAlgorithm { automatic, ring, tree };
 
 struct GpuCommunicatorOptions {
   GpuAlgorithm algorithm = GpuAlgorithm::automatic;
   std::chrono::milliseconds start_timeout = std::chrono::minutes(2);
 };
-/// COLLECTIVE over `bootstrap` (any host backend; it must outlive the result, and may be used meanwhile): a communicator of
-/// the same ranks for memory of `device`. Throws CommError where it cannot be made, DeviceError where the program is linked
-/// to no GPU backend. REQUIRES: device.kind() is cuda.
-std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, Device& device, const GpuCommunicatorOptions& options);
+/// COLLECTIVE over `bootstrap` (any host backend; it need not outlive the result): a communicator of the same ranks for
+/// memory of `device`, which outlives it. Making, splitting and destroying one may wait for all work of the GPU. Ranks whose
+/// distance is a power of two are connected at the start; the first exchange between others waits, on the host, for both.
+/// Throws CommError on all ranks where any of them fails, DeviceError where the program is linked to no GPU backend.
+/// REQUIRES: device.kind() is cuda, and the device is current on this thread.
+std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, Device& device, const GpuCommunicatorOptions& options = {});
 
 /// Owns MPI's initialisation. Made once, in main's frame; destroyed last. `make_mpi_environment` works
 /// without mpirun too (then the world is one process).

@@ -8,6 +8,11 @@
 namespace lockstep {
 namespace {
 
+bool reducible(DType dtype, bool halves) {
+  if (dtype == DType::bfloat16 || dtype == DType::float16) return halves;
+  return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::int32;
+}
+
 bool reduces(OperationKind kind) {
   return kind == OperationKind::all_reduce || kind == OperationKind::reduce_scatter;
 }
@@ -71,7 +76,7 @@ std::string describe(const Operation& operation) {
   return fmt::format("{} ({})", name, parts.empty() ? "no transfers" : join(parts, ", "));
 }
 
-void validate(const Operation& operation, int rank, int size) {
+void validate(const Operation& operation, int rank, int size, bool halves) {
   const auto refuse = [&](std::string_view why) {
     throw CommError(fmt::format("rank {} of {} cannot start {}: {}", rank, size, describe(operation), why));
   };
@@ -79,9 +84,9 @@ void validate(const Operation& operation, int rank, int size) {
   if (int64_t whole = 0; __builtin_mul_overflow(operation.count, size_of(operation.dtype) * size, &whole))
     refuse("the buffer would be larger than memory can be");
   if (operation.data == nullptr && operation.count > 0) refuse("the data pointer is null");
-  if (reduces(operation.kind) && operation.dtype != DType::float32 && operation.dtype != DType::float64 &&
-      operation.dtype != DType::int32)
-    refuse("dtype not supported; reductions take float32, float64 and int32");
+  if (reduces(operation.kind) && !reducible(operation.dtype, halves))
+    refuse(fmt::format("dtype not supported; reductions take float32, float64 and int32{}",
+                       halves ? ", bfloat16 and float16" : ", and on GPUs bfloat16 and float16"));
   if (operation.kind == OperationKind::broadcast && (operation.root < 0 || operation.root >= size))
     refuse(fmt::format("the root must be a rank from 0 to {}", size - 1));
   for (const auto& transfer : operation.transfers) {

@@ -1,4 +1,4 @@
-#include "comm/host_communicator.h"
+#include "comm/checked_communicator.h"
 
 #include <fmt/format.h>
 
@@ -24,27 +24,27 @@ void Death::check(std::string_view who) const {
   throw CommError(fmt::format("{}: {}", who, reason_), code_);
 }
 
-void HostCommunicator::submit(Operation operation) {
+void CheckedCommunicator::submit(Operation operation, Stream& stream) {
   check_alive();
   try {
-    validate(operation, rank_, size_);
+    validate(operation, rank_, size_, reduces_halves());
   } catch (const CommError& error) {
     fail(error.what());
   }
-  start(std::move(operation));
+  enqueue(std::move(operation), stream);
 }
 
-void HostCommunicator::check_alive() const {
+void CheckedCommunicator::check_alive() const {
   if (death_->marked()) death_->check(who());
 }
 
-void HostCommunicator::fail(std::string_view what, ExitCode code) {
+void CheckedCommunicator::fail(std::string_view what, ExitCode code) {
   die(what, code);
   death_->check(who());
   throw CommError(std::string(what), code);  // unreachable: check() throws once marked
 }
 
-std::string HostCommunicator::who() const {
+std::string CheckedCommunicator::who() const {
   return fmt::format("rank {} of {} on communicator '{}' ({})", rank_, size_, name_, backend());
 }
 

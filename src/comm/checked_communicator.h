@@ -1,0 +1,81 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "comm/operation.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+
+/// Whether a communicator is dead, and why. The first reason stays. Thread-safe.
+class Death {
+ public:
+  void mark(std::string_view reason, ExitCode code) noexcept;
+  bool marked() const noexcept { return marked_.load(std::memory_order_acquire); }
+  /// Throws CommError with the reason where marked.
+  void check(std::string_view who) const;
+
+ private:
+  std::atomic<bool> marked_{false};
+  mutable std::mutex mutex_;  // guards the two below
+  std::string reason_;
+  ExitCode code_ = ExitCode::peer_lost;
+};
+
+/// What all backends share: every public call becomes one checked Operation, and errors mark the communicator
+/// dead.
+class CheckedCommunicator : public Communicator {
+ public:
+  int rank() const final { return rank_; }
+  int size() const final { return size_; }
+  const std::string& name() const { return name_; }
+  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) final {
+    submit({OperationKind::all_reduce, data, count, dtype, op}, stream);
+  }
+  void reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) final {
+    submit({OperationKind::reduce_scatter, data, count, dtype, op}, stream);
+  }
+  void all_gather(void* data, int64_t block_bytes, Stream& stream) final {
+    submit({OperationKind::all_gather, data, block_bytes}, stream);
+  }
+  void broadcast(void* data, int64_t size_bytes, int root, Stream& stream) final {
+    submit({.kind = OperationKind::broadcast, .data = data, .count = size_bytes, .root = root}, stream);
+  }
+  void exchange(std::span<const Transfer> transfers, Stream& stream) final {
+    submit({.kind = OperationKind::exchange, .transfers = {transfers.begin(), transfers.end()}}, stream);
+  }
+  void barrier(Stream& stream) final { submit({OperationKind::barrier}, stream); }
+  void abort(std::string_view reason) noexcept final { die(reason, ExitCode::peer_lost); }
+
+ protected:
+  CheckedCommunicator(std::string name, int rank, int size, std::shared_ptr<Death> death)
+      : name_(std::move(name)), rank_(rank), size_(size), death_(std::move(death)) {}
+
+  /// REQUIRES: the communicator is alive, and the operation valid.
+  virtual void enqueue(Operation operation, Stream& stream) = 0;
+  /// Whether reductions take bfloat16 and float16 too.
+  virtual bool reduces_halves() const { return false; }
+  virtual void die(std::string_view reason, ExitCode code) noexcept { death_->mark(reason, code); }
+
+  Death& death() const { return *death_; }
+  void check_alive() const;  ///< throws CommError where dead
+  [[noreturn]] void fail(std::string_view what, ExitCode code = ExitCode::peer_lost);  ///< marks dead, throws
+  /// "rank 1 of 4 on communicator 'world' (mpi)"
+  std::string who() const;
+
+ private:
+  void submit(Operation operation, Stream& stream);
+
+  std::string name_;
+  int rank_, size_;
+  std::shared_ptr<Death> death_;  // shared by the ranks of the local backend
+};
+
+/// What a rank says that has waited past its deadline.
+std::string expired_message(const Operation& operation, double waited_ms,
+                            const std::vector<std::string>& pending);
+
+}  // namespace lockstep

@@ -1,0 +1,204 @@
+#include <cstring>
+
+#include "base/half.h"
+#include "comm/stream_communicator.h"
+#include "device/emulated/emulated_device.h"
+
+namespace lockstep {
+namespace {
+
+/// The way to the other ranks. Work that a stream still holds refers to it when the communicator is gone.
+struct Channel {
+  Channel(std::unique_ptr<Communicator> communicator, std::shared_ptr<Death> shared)
+      : host(std::move(communicator)), death(std::move(shared)) {}
+
+  std::unique_ptr<Communicator> host;
+  std::shared_ptr<Death> death;
+  std::unique_ptr<Device> device = make_cpu_device();
+  std::unique_ptr<Stream> stream = device->create_stream("host");  // host communicators do not touch it
+};
+
+bool is_half(DType dtype) { return dtype == DType::bfloat16 || dtype == DType::float16; }
+
+template <class Half>
+void widen(std::vector<std::byte>& bytes) {
+  std::vector<std::byte> wide(bytes.size() * 2);
+  for (size_t i = 0; i < bytes.size() / 2; ++i) {
+    Half half;
+    std::memcpy(&half, &bytes[i * 2], 2);
+    const auto value = static_cast<float>(half);
+    std::memcpy(&wide[i * 4], &value, 4);
+  }
+  bytes = std::move(wide);
+}
+
+template <class Half>
+void narrow(std::vector<std::byte>& bytes) {
+  std::vector<std::byte> halves(bytes.size() / 2);
+  for (size_t i = 0; i < halves.size() / 2; ++i) {
+    float value = 0;
+    std::memcpy(&value, &bytes[i * 4], 4);
+    const Half half(value);
+    std::memcpy(&halves[i * 2], &half, 2);
+  }
+  bytes = std::move(halves);
+}
+
+/// One operation as a stream's work. Data travels from host memory to host memory: the device's can be
+/// touched only while this rank's device works, and other ranks come when they come.
+class Work {
+ public:
+  Work(Operation operation, int rank, int size)
+      : operation_(std::move(operation)), rank_(rank), size_(size) {}
+
+  /// Called again and again by the device until it returns true. Throws CommError where the operation fails.
+  bool poll(Channel& channel) {
+    if (channel.death->marked()) return true;  // as kernels do that are aborted
+    if (!started_) start(channel);
+    started_ = true;
+    if (!channel.host->test()) return false;
+    finish();
+    return true;
+  }
+
+ private:
+  bool has_blocks() const {
+    return operation_.kind == OperationKind::reduce_scatter || operation_.kind == OperationKind::all_gather;
+  }
+
+  void start(Channel& channel) {
+    const auto bytes = static_cast<size_t>(operation_.block_bytes() * (has_blocks() ? size_ : 1));
+    staged_.resize(bytes);
+    if (bytes > 0) std::memcpy(staged_.data(), operation_.data, bytes);
+    DType dtype = operation_.dtype;
+    if (is_half(dtype)) {
+      dtype == DType::bfloat16 ? widen<bfloat16>(staged_) : widen<float16>(staged_);
+      dtype = DType::float32;
+    }
+    const int64_t count = operation_.count;
+    Communicator& host = *channel.host;
+    switch (operation_.kind) {
+      case OperationKind::all_reduce:
+        return host.all_reduce(staged_.data(), count, dtype, operation_.reduce_op, *channel.stream);
+      case OperationKind::reduce_scatter:
+        return host.reduce_scatter(staged_.data(), count, dtype, operation_.reduce_op, *channel.stream);
+      case OperationKind::all_gather:
+        return host.all_gather(staged_.data(), count, *channel.stream);
+      case OperationKind::broadcast:
+        return host.broadcast(staged_.data(), count, operation_.root, *channel.stream);
+      case OperationKind::exchange:
+        return start_exchange(channel);
+      case OperationKind::barrier:
+      case OperationKind::split:
+        return host.barrier(*channel.stream);
+    }
+  }
+
+  void start_exchange(Channel& channel) {
+    std::vector<Transfer> transfers = operation_.transfers;
+    messages_.resize(transfers.size());
+    for (size_t i = 0; i < transfers.size(); ++i) {
+      const auto size = static_cast<size_t>(transfers[i].size_bytes);
+      messages_[i].resize(size);
+      if (transfers[i].direction == Transfer::Direction::send && size > 0)
+        std::memcpy(messages_[i].data(), transfers[i].data, size);
+      transfers[i].data = messages_[i].data();
+    }
+    channel.host->exchange(transfers, *channel.stream);
+  }
+
+  void finish() {
+    for (size_t i = 0; i < messages_.size(); ++i) {
+      const Transfer& transfer = operation_.transfers[i];
+      if (transfer.direction == Transfer::Direction::receive && transfer.size_bytes > 0)
+        std::memcpy(transfer.data, messages_[i].data(), messages_[i].size());
+    }
+    if (operation_.dtype == DType::bfloat16) narrow<bfloat16>(staged_);
+    if (operation_.dtype == DType::float16) narrow<float16>(staged_);
+    // Of a reduction's blocks only the own one is specified.
+    const bool own_block = operation_.kind == OperationKind::reduce_scatter;
+    const auto first = static_cast<size_t>(own_block ? operation_.block_bytes() * rank_ : 0);
+    const size_t bytes = own_block ? static_cast<size_t>(operation_.block_bytes()) : staged_.size();
+    if (bytes > 0)
+      std::memcpy(static_cast<std::byte*>(operation_.data) + first, staged_.data() + first, bytes);
+  }
+
+  Operation operation_;
+  int rank_, size_;
+  bool started_ = false;
+  std::vector<std::byte> staged_;
+  std::vector<std::vector<std::byte>> messages_;  // by transfer
+};
+
+/// Ranks with an emulated GPU each. An operation starts when its stream comes to it. One that fails makes its
+/// stream fail.
+class EmulatedCommunicator : public StreamCommunicator {
+ public:
+  /// `host` is this communicator's alone.
+  EmulatedCommunicator(std::unique_ptr<Communicator> host, EmulatedDevice& device, std::string name,
+                       const std::shared_ptr<Death>& death = std::make_shared<Death>())
+      : StreamCommunicator(std::move(name), host->rank(), host->size(), death, device),
+        emulated_(device),
+        channel_(std::make_shared<Channel>(host->split(0, host->rank()), death)),
+        control_(std::move(host)) {}
+
+  ~EmulatedCommunicator() override {
+    if (!idle()) die("went away with operations outstanding", ExitCode::peer_lost);
+  }
+
+  std::string_view backend() const override { return "emulated"; }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    check_alive();
+    try {
+      auto host = control_->split(color, key);
+      if (host == nullptr) return nullptr;
+      return std::make_unique<EmulatedCommunicator>(std::move(host), emulated_,
+                                                    name() + "/" + std::to_string(color));
+    } catch (const CommError& error) {
+      fail(error.what(), error.code());
+    }
+  }
+
+  void check_health() override { check_alive(); }
+
+ protected:
+  void issue(const Operation& operation, Stream& stream) override {
+    dynamic_cast<EmulatedStream&>(stream).launch_polled(
+        [channel = channel_, work = std::make_shared<Work>(operation, rank(), size())] {
+          try {
+            return work->poll(*channel);
+          } catch (const CommError& error) {
+            channel->death->mark(error.what(), error.code());
+            throw;
+          }
+        });
+  }
+
+  void advance() override {
+    constexpr int kTurns = 200;  // opening and closing the device's memory costs more than these
+    int turns = 0;
+    emulated_.run_until([&] { return idle() || ++turns > kTurns; });
+  }
+
+  void die(std::string_view reason, ExitCode code) noexcept override {
+    StreamCommunicator::die(reason, code);
+    channel_->host->abort(reason);
+    control_->abort(reason);
+  }
+
+ private:
+  EmulatedDevice& emulated_;
+  std::shared_ptr<Channel> channel_;
+  std::unique_ptr<Communicator> control_;  // for split(), where data may be under way
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, Device& device,
+                                                    const GpuCommunicatorOptions&) {
+  return std::make_unique<EmulatedCommunicator>(bootstrap.split(0, bootstrap.rank()),
+                                                dynamic_cast<EmulatedDevice&>(device), "world");
+}
+
+}  // namespace lockstep

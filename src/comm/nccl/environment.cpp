@@ -1,0 +1,30 @@
+#include "comm/nccl/environment.h"
+
+#include <cstdlib>
+
+#include "comm/nccl/check.h"
+
+namespace lockstep {
+namespace {
+
+void set_unless_given(const char* name, const char* value) { ::setenv(name, value, /*overwrite=*/0); }
+
+}  // namespace
+
+void set_nccl_environment(GpuAlgorithm algorithm) {
+  // Otherwise the first operation of a kind connects the ranks: it would wait on the host for all of them,
+  // and take memory that a plan has given to others.
+  set_unless_given("NCCL_RUNTIME_CONNECT", "0");
+  if (algorithm == GpuAlgorithm::automatic) return;
+  int version = 0;
+  check(ncclGetVersion(&version));
+  const bool ring = algorithm == GpuAlgorithm::ring;
+  // Only all_reduce can choose; from 2.24 on, NCCL takes a name without "allreduce:" for all functions, and
+  // refuses those that have no tree.
+  if (version >= NCCL_VERSION(2, 24, 0))
+    set_unless_given("NCCL_ALGO", ring ? "allreduce:ring" : "allreduce:tree");
+  else
+    set_unless_given("NCCL_ALGO", ring ? "Ring" : "Tree");
+}
+
+}  // namespace lockstep

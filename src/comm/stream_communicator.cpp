@@ -1,0 +1,56 @@
+#include "comm/stream_communicator.h"
+
+#include <sched.h>
+
+namespace lockstep {
+
+bool StreamCommunicator::idle() noexcept {
+  try {
+    retire();
+  } catch (const std::exception&) {
+    return false;
+  }
+  return pending_.empty();
+}
+
+void StreamCommunicator::retire() {
+  while (!pending_.empty() && pending_.front().behind->ready()) {
+    spare_.push_back(std::move(pending_.front().behind));
+    pending_.pop_front();
+  }
+}
+
+void StreamCommunicator::enqueue(Operation operation, Stream& stream) {
+  // Programs give a communicator one stream; where it gets several, it keeps its order all the same.
+  retire();
+  if (!pending_.empty() && pending_.back().stream != &stream) stream.wait(*pending_.back().behind);
+  issue(operation, stream);
+  if (spare_.empty()) spare_.push_back(device_.create_event());
+  stream.record(*spare_.back());
+  pending_.push_back({std::move(operation), Clock::now(), std::move(spare_.back()), &stream});
+  spare_.pop_back();
+}
+
+bool StreamCommunicator::test() {
+  check_alive();
+  advance();
+  check_health();
+  retire();
+  return pending_.empty();
+}
+
+void StreamCommunicator::synchronize(Stream&, Deadline deadline) {
+  while (!test()) {
+    if (Clock::now() >= deadline) {
+      const Pending& head = pending_.front();
+      std::vector<std::string> transfers;
+      for (const auto& transfer : head.operation.transfers) transfers.push_back(describe(transfer));
+      fail(expired_message(head.operation, milliseconds_between(head.started, Clock::now()), transfers),
+           ExitCode::hang);
+    }
+    // The peer that is waited for may need this core.
+    sched_yield();
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+// The communicator of the emulated GPU, with threads as ranks, each with a GPU of its own.
+
+#include <gmock/gmock.h>
+
+#include "comm/conformance.h"
+#include "comm/device_twin.h"
+#include "comm/shared_support.h"
+#include "comm/stream_checks.h"
+#include "device/emulated/emulated_device.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::unique_ptr<Device> make_device(int rank) {
+  return std::make_unique<EmulatedDevice>(EmulatedOptions{.seed = static_cast<uint64_t>(rank) + 1});
+}
+
+/// Runs `body` on one thread for each rank, with a communicator for its GPU.
+void run_on_devices(int size, const std::function<void(Communicator& world, Device& device)>& body) {
+  run_group(size, [&](Communicator& group) {
+    const auto device = make_device(group.rank());
+    const auto world = make_gpu_communicator(group, *device);
+    try {
+      body(*world, *device);
+    } catch (const std::exception&) {
+      world->abort("another rank's test failed");
+      throw;
+    }
+  });
+}
+
+class Emulated : public testing::TestWithParam<std::tuple<int, ConformanceCheck>> {};
+
+TEST_P(Emulated, Conforms) {
+  run_group(std::get<0>(GetParam()), [](Communicator& group) {
+    const auto twin = std::make_shared<TwinDevice>(make_device(group.rank()));
+    DeviceTwin world(make_gpu_communicator(group, *twin->device), twin);
+    try {
+      std::get<1>(GetParam()).run(world);
+    } catch (const std::exception&) {
+      world.abort("another rank's test failed");
+      throw;
+    }
+  });
+}
+
+class EmulatedStreams : public testing::TestWithParam<std::tuple<int, StreamCheck>> {};
+
+TEST_P(EmulatedStreams, Conform) { run_on_devices(std::get<0>(GetParam()), std::get<1>(GetParam()).run); }
+
+constexpr auto name_of_check = [](const auto& info) {
+  return std::string(std::get<1>(info.param).name) + std::to_string(std::get<0>(info.param));
+};
+INSTANTIATE_TEST_SUITE_P(Checks, Emulated,
+                         testing::Combine(testing::Values(1, 2, 3, 4),
+                                          testing::ValuesIn(conformance_checks().begin(),
+                                                            conformance_checks().end())),
+                         name_of_check);
+INSTANTIATE_TEST_SUITE_P(Checks, EmulatedStreams,
+                         testing::Combine(testing::Values(1, 2, 3, 4),
+                                          testing::ValuesIn(stream_checks().begin(), stream_checks().end())),
+                         name_of_check);
+
+TEST(EmulatedCommunicator, NothingHappensBeforeTheDeviceWorks) {
+  run_on_devices(1, [](Communicator& world, Device& device) {
+    const auto stream = device.create_stream("lane");
+    bool before = false;
+    stream->launch([&] { before = true; });
+    world.barrier(*stream);
+    EXPECT_FALSE(before);
+    world.synchronize(*stream, patience());
+    EXPECT_TRUE(before);
+  });
+}
+
+/// An executor waits for streams: it learns there of what its communicator met, and the other lanes' work
+/// still runs.
+TEST(EmulatedCommunicator, AnotherRanksAbortFailsTheStreamThatWaitsForIt) {
+  run_on_devices(2, [](Communicator& world, Device& device) {
+    if (world.rank() == 1) return world.abort("rank 1 ran out of data");
+    const auto lane = device.create_stream("lane"), other = device.create_stream("other");
+    bool behind = false, beside = false;
+    world.barrier(*lane);
+    lane->launch([&] { behind = true; });
+    other->launch([&] { beside = true; });
+    EXPECT_THAT(comm_error_of([&] { lane->synchronize(); }), HasSubstr("rank 1 ran out of data"));
+    EXPECT_THAT(comm_error_of([&] { world.check_health(); }), HasSubstr("rank 1 ran out of data"));
+    other->synchronize();
+    EXPECT_FALSE(behind);
+    EXPECT_TRUE(beside);
+  });
+}
+
+TEST(EmulatedCommunicator, TheBootstrapMayGoFirst) {
+  auto ranks = make_local_communicators(2);
+  std::vector<std::thread> threads;
+  for (auto& group : ranks)
+    threads.emplace_back([&group] {
+      const auto device = make_device(group->rank());
+      const auto world = make_gpu_communicator(*group, *device);
+      group.reset();
+      const auto stream = device->create_stream("lane");
+      world->barrier(*stream);
+      world->synchronize(*stream, patience());
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace lockstep
