@@ -94,6 +94,9 @@ struct DropoutMask {
   LOCKSTEP_HOST_DEVICE static uint32_t purpose_of(uint32_t op_number) {
     return op_number << 8 | static_cast<uint32_t>(RandomPurpose::dropout);
   }
+  LOCKSTEP_HOST_DEVICE static DropoutMask of(float rate, uint32_t op_number, uint64_t seed, uint64_t step) {
+    return {seed, static_cast<uint32_t>(step), purpose_of(op_number), rate, 1.0f / (1.0f - rate)};
+  }
   /// Factors of the elements 4 group ... 4 group + 3 of `sample`: 0 or scale.
   LOCKSTEP_HOST_DEVICE void factors(uint32_t group, uint32_t sample, float (&factor)[4]) const {
     const Philox::Block block = Philox::generate({{group, sample, step, purpose}}, seed);

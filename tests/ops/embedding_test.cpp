@@ -32,7 +32,8 @@ TEST(Embedding, LooksUpRowsAndAddsGradientsOfRepeatedTokens) {
 
 TEST(Embedding, NamesATokenOutsideTheVocabulary) {
   for (const int token : {3, -1}) {
-    OpHarness harness(Embedding{.vocabulary = 3, .width = 2}, {{Shape{4}, DType::int32}}, {.batch = 2});
+    OpHarness harness(Embedding{.vocabulary = 3, .width = 2}, {{Shape{4}, DType::int32}}, {.batch = 2},
+                      DeviceKind::cpu);
     harness.first_sample = 10;
     fill(harness.parameters[0], 0.0);
     fill(harness.inputs[0], {0, 1, 2, 0, 1, 1, static_cast<double>(token), 2});

@@ -37,16 +37,7 @@ std::unique_ptr<Device> make_device(DeviceKind kind) {
 constexpr std::string_view kWithoutGpuKernel[] = {
     Linear::kName,
     Conv2d::kName,
-    Pool2d::kName,
-    GlobalPool2d::kName,
-    BatchNorm::kName,
-    LayerNorm::kName,
-    Embedding::kName,
-    PositionEmbedding::kName,
     Attention::kName,
-    Dropout::kName,
-    SoftmaxCrossEntropy::kName,
-    MeanSquaredError::kName,
 };
 
 DeviceKind available(DeviceKind device, const Op& op) {

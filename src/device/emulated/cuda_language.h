@@ -4,6 +4,7 @@
 // gives under nvcc. One block runs after the other on the calling thread; its threads are fibers that change places
 // where they meet (emulated/block.h), in another order in every block, so that a missing barrier shows.
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -75,6 +76,20 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
   const int lane = emulated::lane(), source = lane + static_cast<int>(delta);
   return emulated::exchange(mask, value, source / width == lane / width ? source : lane);
 }
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  const int lane = emulated::lane(), source = lane - static_cast<int>(delta);
+  return emulated::exchange(mask, value, source >= 0 && source / width == lane / width ? source : lane);
+}
+/// Of the whole warp: the lanes that gave the same value.
+template <class T>
+unsigned __match_any_sync(unsigned, T value) {
+  const emulated::WordsOfWarp& values = emulated::exchange_words({static_cast<uint64_t>(value)});
+  unsigned same = 0;
+  for (size_t lane = 0; lane < 32; ++lane) same |= unsigned{values[lane][0] == static_cast<uint64_t>(value)} << lane;
+  return same;
+}
+inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline unsigned __ballot_sync(unsigned mask, bool predicate) {
   unsigned all = 0;
   for (int lane = 0; lane < 32; ++lane)

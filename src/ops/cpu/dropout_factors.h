@@ -8,11 +8,7 @@
 namespace lockstep {
 
 inline DropoutMask make_dropout_mask(float rate, uint32_t op_number, const StepConstants& constants) {
-  return {.seed = constants.seed,
-          .step = static_cast<uint32_t>(constants.step),
-          .purpose = DropoutMask::purpose_of(op_number),
-          .rate = rate,
-          .scale = 1.0f / (1.0f - rate)};
+  return DropoutMask::of(rate, op_number, constants.seed, constants.step);
 }
 
 /// Factors of `groups` times four elements from element 4 first_group of `sample` on.

@@ -39,6 +39,20 @@ __device__ inline void store_elements(T* to, const ElementPack<T>& pack, int64_t
     if (e < count) to[e] = pack.value[e];
 }
 
+/// Rows of equal length cut into packs, numbered row by row.
+struct RowPacks {
+  int64_t row_elements = 0;
+  uint32_t row_packs = 0, packs = 0;
+  bool packed = false;  ///< whether packs of all rows are aligned
+};
+template <class T>
+RowPacks row_packs_of(int64_t rows, int64_t row_elements) {
+  const int64_t row_packs = (row_elements + kPackElements<T> - 1) / kPackElements<T>;
+  ensure(rows * row_packs < int64_t{1} << 32, "a GPU kernel was given more than 2^32 packs of 16 bytes");
+  return {row_elements, static_cast<uint32_t>(row_packs), static_cast<uint32_t>(rows * row_packs),
+          row_elements % kPackElements<T> == 0};
+}
+
 /// Calls `function` with a value of the type in which elements of `dtype` are stored.
 template <class Function>
 void with_element_type(DType dtype, const Function& function) {

@@ -15,10 +15,20 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Sigmoid& op, Inputs inputs, const 
 std::unique_ptr<Kernel> make_gpu_kernel(const Tanh& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_gpu_kernel(const Add& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_gpu_kernel(const Fork& op, Inputs inputs, const KernelOptions& options);
+std::unique_ptr<Kernel> make_gpu_kernel(const Dropout& op, Inputs inputs, const KernelOptions& options);
+std::unique_ptr<Kernel> make_gpu_kernel(const Embedding& op, Inputs inputs, const KernelOptions& options);
+std::unique_ptr<Kernel> make_gpu_kernel(const PositionEmbedding& op, Inputs inputs, const KernelOptions& options);
+std::unique_ptr<Kernel> make_gpu_kernel(const MeanSquaredError& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_gpu_kernel(const Flatten& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_gpu_kernel(const Reshape& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_gpu_kernel(const Linear& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_gpu_kernel(const Conv2d& op, Inputs inputs, const KernelOptions& options);
+std::unique_ptr<Kernel> make_gpu_kernel(const Pool2d& op, Inputs inputs, const KernelOptions& options);
+std::unique_ptr<Kernel> make_gpu_kernel(const GlobalPool2d& op, Inputs inputs, const KernelOptions& options);
+std::unique_ptr<Kernel> make_gpu_kernel(const BatchNorm& op, Inputs inputs, const KernelOptions& options);
+std::unique_ptr<Kernel> make_gpu_kernel(const LayerNorm& op, Inputs inputs, const KernelOptions& options);
+std::unique_ptr<Kernel> make_gpu_kernel(const Attention& op, Inputs inputs, const KernelOptions& options);
+std::unique_ptr<Kernel> make_gpu_kernel(const SoftmaxCrossEntropy& op, Inputs inputs, const KernelOptions& options);
 
 [[noreturn]] void throw_no_gpu_kernel(const Op& op);
 template <class AnyOp>
