@@ -1,3 +1,5 @@
+#include "ops/batch_norm.h"
+
 #include "ops/checks.h"
 
 namespace lockstep {
@@ -32,6 +34,14 @@ OpCost cost_op(const BatchNorm&, Inputs inputs, int64_t batch) {
           .backward_input_flops = 9 * count,
           .forward_bytes = 12 * count,
           .backward_input_bytes = 20 * count};
+}
+
+void expect_variance(const BatchNorm& op, const Shape& input, const KernelOptions& options) {
+  if (options.training && input.count() / input[-1] * options.batch == 1)
+    throw ConfigError(
+        fmt::format("{}: a micro-batch of {} sample of shape {} has a single value per channel, of which "
+                    "there is no variance; use a micro_batch of at least 2",
+                    op.kName, options.batch, input.to_string()));
 }
 
 }  // namespace lockstep

@@ -37,4 +37,16 @@ OpCost cost_op(const Pool2d& op, Inputs inputs, int64_t batch) {
           .backward_input_bytes = 4 * (in + out) + argmax_bytes};
 }
 
+PoolGeometry::PoolGeometry(const Pool2d& op, const Shape& image)
+    : height(image[0]),
+      width(image[1]),
+      channels(image[2]),
+      kernel(op.kernel),
+      stride(pool_stride(op)),
+      padding(op.padding) {
+  const Shape output = window_output(op.kName, image, kernel, stride, padding, channels);
+  out_height = output[0];
+  out_width = output[1];
+}
+
 }  // namespace lockstep

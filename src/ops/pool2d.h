@@ -1,9 +1,22 @@
 #pragma once
 
 #include "lockstep/ops.h"
+#include "lockstep/tensor.h"
 
 namespace lockstep {
 
 inline int64_t pool_stride(const Pool2d& op) { return op.stride == 0 ? op.kernel : op.stride; }
+
+/// Sizes of one sample. Output pixel (row, column) has its window at row * stride - padding, column * stride
+/// - padding, of which the part inside the image counts.
+struct PoolGeometry {
+  int64_t height, width, channels;  ///< of the input
+  int64_t out_height, out_width;
+  int64_t kernel, stride, padding;
+
+  PoolGeometry(const Pool2d& op, const Shape& image);
+  int64_t input_size() const { return height * width * channels; }
+  int64_t output_size() const { return out_height * out_width * channels; }
+};
 
 }  // namespace lockstep

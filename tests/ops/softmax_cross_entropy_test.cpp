@@ -106,7 +106,8 @@ TEST(SoftmaxCrossEntropy, AccumulatingMicroBatchesGivesTheBitsOfOneBatch) {
 }
 
 TEST(SoftmaxCrossEntropy, NamesALabelThatIsNoClass) {
-  OpHarness harness(SoftmaxCrossEntropy{}, {{{4, 10}}, {Shape{4}, DType::int32}}, {.batch = 2});
+  OpHarness harness(SoftmaxCrossEntropy{}, {{{4, 10}}, {Shape{4}, DType::int32}}, {.batch = 2},
+                    DeviceKind::cpu);
   harness.first_sample = 20;
   fill(harness.inputs[0], 0.0);
   fill(harness.inputs[1], {0, 9, 0, 0, 0, 0, 0, 10});

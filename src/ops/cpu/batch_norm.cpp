@@ -1,8 +1,7 @@
-#include <fmt/format.h>
+#include "ops/batch_norm.h"
 
 #include <cmath>
 
-#include "lockstep/error.h"
 #include "ops/cpu/columns.h"
 #include "ops/cpu/kernels.h"
 
@@ -215,13 +214,8 @@ class BatchNormKernel : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_cpu_kernel(const BatchNorm& op, Inputs inputs, const KernelOptions& options) {
-  const Shape& input = inputs[0].shape;
-  if (options.training && input.count() / input[-1] * options.batch == 1)
-    throw ConfigError(
-        fmt::format("{}: a micro-batch of {} sample of shape {} has a single value per channel, of which "
-                    "there is no variance; use a micro_batch of at least 2",
-                    op.kName, options.batch, input.to_string()));
-  return std::make_unique<BatchNormKernel>(op, input, options);
+  expect_variance(op, inputs[0].shape, options);
+  return std::make_unique<BatchNormKernel>(op, inputs[0].shape, options);
 }
 
 }  // namespace lockstep

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/simd.h"
-#include "ops/checks.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
 
@@ -17,24 +16,8 @@ struct Window {
   int64_t count() const { return (bottom - top) * (right - left); }
 };
 
-struct Geometry {
-  int64_t height, width, channels;  // of the input
-  int64_t out_height, out_width;
-  int64_t kernel, stride, padding;
-
-  Geometry(const Pool2d& op, const Shape& image)
-      : height(image[0]),
-        width(image[1]),
-        channels(image[2]),
-        kernel(op.kernel),
-        stride(pool_stride(op)),
-        padding(op.padding) {
-    const Shape output = window_output(op.kName, image, kernel, stride, padding, channels);
-    out_height = output[0];
-    out_width = output[1];
-  }
-  int64_t input_size() const { return height * width * channels; }
-  int64_t output_size() const { return out_height * out_width * channels; }
+struct Geometry : PoolGeometry {
+  using PoolGeometry::PoolGeometry;
 
   /// Calls work(place of the output pixel, window) for the pixels of one sample in order.
   template <class Work>

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "ops/op.h"
+
+namespace lockstep {
+
+/// Throws ConfigError where a micro-batch in training has a single value per channel, of which there is no
+/// variance.
+void expect_variance(const BatchNorm& op, const Shape& input, const KernelOptions& options);
+
+}  // namespace lockstep

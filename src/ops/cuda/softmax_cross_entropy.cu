@@ -1,0 +1,293 @@
+#include <cmath>
+#include <limits>
+
+#include "ops/cuda/floats.h"
+#include "ops/cuda/kernels.h"
+
+namespace lockstep {
+namespace {
+
+constexpr float kLog2E = 1.44269504f;
+constexpr int kThreads = 256;           // of every block here but the last
+constexpr int64_t kWarpClasses = 2048;  // rows up to here are a warp's each, longer ones a block's
+constexpr int kValues = 16;             // of a row that a thread loads before it computes
+
+struct Sizes {
+  int64_t rows;
+  int classes;
+  int64_t ignore_index;
+  __device__ bool counts(int32_t label) const { return label >= 0 && label != ignore_index; }
+};
+
+/// What one row adds to the metrics.
+struct RowTerm {
+  double loss;
+  int32_t counted, correct;
+};
+
+/// Multiples of 2^-30 are finer than float32 probabilities tell, and doubles add them without error as long
+/// as a sum stays below 8 million: then it depends neither on the order nor on how a batch is cut into
+/// micro-batches.
+__device__ inline double on_grid(double loss) { return std::rint(loss * 0x1p30) * 0x1p-30; }
+
+/// A largest value and the sum of 2^((x - largest) log2 e): what is known of a softmax's denominator.
+/// `largest` begins as a number, so that no difference of infinities arises; it is never NaN, the sum is
+/// wherever a value was.
+struct Denominator {
+  float largest = -std::numeric_limits<float>::max(), sum = 0;
+
+  template <int N>
+  __device__ void add(const float (&x)[N]) {
+    float larger = largest;
+#pragma unroll
+    for (int i = 0; i < N; ++i) larger = x[i] > larger ? x[i] : larger;
+    float added = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) added += fast_exp2((x[i] - larger) * kLog2E);
+    sum = std::fma(sum, fast_exp2((largest - larger) * kLog2E), added);
+    largest = larger;
+  }
+  /// The sum for a value that is at least as large.
+  __device__ float sum_below(float larger) const { return sum * fast_exp2((largest - larger) * kLog2E); }
+};
+
+/// The threads that share a row: a warp, or the block.
+template <bool kWarp>
+struct RowGroup {
+  static constexpr int kSize = kWarp ? kWarpSize : kThreads;
+  int thread;
+  int64_t row;
+  __device__ RowGroup()
+      : thread(static_cast<int>(threadIdx.x) % kSize),
+        row(static_cast<int64_t>(blockIdx.x) * (kThreads / kSize) + static_cast<int>(threadIdx.x) / kSize) {}
+};
+template <bool kWarp>
+Grid row_grid(int64_t rows) {
+  return {.blocks = blocks_for(rows, kThreads / RowGroup<kWarp>::kSize, INT32_MAX), .threads = kThreads};
+}
+
+/// Joins what the group's threads found, in a fixed order; every thread gets the results. `before` is a
+/// maximum.
+template <bool kWarp>
+__device__ inline void join(Denominator& all, float& before) {
+  const float largest = warp_max(all.largest);
+  all = {largest, warp_sum(all.sum_below(largest))};
+  before = warp_max(before);
+  if constexpr (!kWarp) {
+    constexpr int kWarps = kThreads / kWarpSize;
+    __shared__ Denominator of_warps[kWarps];
+    __shared__ float before_of_warps[kWarps];
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread % kWarpSize == 0) {
+      of_warps[thread / kWarpSize] = all;
+      before_of_warps[thread / kWarpSize] = before;
+    }
+    __syncthreads();
+    for (int i = 0; i < kWarps; ++i) {
+      all.largest = of_warps[i].largest > all.largest ? of_warps[i].largest : all.largest;
+      before = before_of_warps[i] > before ? before_of_warps[i] : before;
+    }
+    all.sum = 0;
+    for (int i = 0; i < kWarps; ++i) all.sum += of_warps[i].sum_below(all.largest);
+  }
+}
+
+/// The log-sum-exp and the metrics' term of each row. Reads the logits of rows that count once.
+///
+/// Which classes a thread adds up does not depend on where the row begins in memory, or a row's loss would
+/// depend on its place in the micro-batch. So rows that do not all begin on 16 bytes are read element by
+/// element, neighbouring threads side by side: kValues of them on their way per thread are as many bytes as
+/// it takes.
+template <class T, int N, bool kWarp>
+__global__ void __launch_bounds__(kThreads)
+    forward_kernel(const T* logits, const int32_t* labels, Sizes sizes, float* log_sum_exp, RowTerm* terms) {
+  const RowGroup<kWarp> group;
+  if (group.row >= sizes.rows) return;
+  const int32_t label = labels[group.row];
+  if (!sizes.counts(label)) {
+    if (group.thread == 0) {
+      log_sum_exp[group.row] = 0;
+      terms[group.row] = {};
+    }
+    return;
+  }
+  const T* x = logits + group.row * sizes.classes;
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  constexpr int kPacks = kValues / N, kPiece = group.kSize * kValues;
+  Denominator all;
+  float before = kNone;  // the largest logit of a class below the label
+  for (int begin = 0; begin < sizes.classes; begin += kPiece) {
+    Pack<T, N> packs[kPacks];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k)
+      if (const int c = begin + (k * group.kSize + group.thread) * N; c < sizes.classes)
+        packs[k] = load_pack<N>(x + c);
+    float values[kValues];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k)
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        values[k * N + i] = begin + (k * group.kSize + group.thread) * N < sizes.classes
+                                ? static_cast<float>(packs[k].value[i])
+                                : kNone;
+    if (begin < label) {
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) {
+        const bool below = begin + (i / N * group.kSize + group.thread) * N + i % N < label;
+        before = below && values[i] > before ? values[i] : before;
+      }
+    }
+    all.add(values);
+  }
+  join<kWarp>(all, before);
+  if (group.thread != 0) return;
+
+  const double log_sum = std::log(static_cast<double>(all.sum));
+  const bool is_class = label < sizes.classes;
+  // There is nobody here to whom a label that is no class could be told: the loss and all gradients of its
+  // row are NaN.
+  const float of_label = is_class ? static_cast<float>(x[label]) : std::numeric_limits<float>::quiet_NaN();
+  const double lse = static_cast<double>(all.largest) + log_sum;
+  log_sum_exp[group.row] = is_class ? static_cast<float>(lse) : of_label;
+  // Of equal logits the lowest class is the guess.
+  RowTerm& term = terms[group.row];
+  term.loss = on_grid(static_cast<double>(all.largest) - static_cast<double>(of_label) + log_sum);
+  term.counted = 1;
+  term.correct = all.sum == all.sum && of_label == all.largest && before < of_label ? 1 : 0;
+}
+
+constexpr int kSumThreads = 1024;
+
+__global__ void __launch_bounds__(kSumThreads)
+    metrics_kernel(const RowTerm* terms, int64_t rows, bool accumulate, double* metrics) {
+  __shared__ double scratch[3][kWarpSize + 1];
+  double loss = 0, counted = 0, correct = 0;
+#pragma unroll 4
+  for (int64_t row = threadIdx.x; row < rows; row += kSumThreads) {
+    loss += terms[row].loss;
+    counted += terms[row].counted;
+    correct += terms[row].correct;
+  }
+  loss = block_sum(loss, scratch[0]);
+  counted = block_sum(counted, scratch[1]);
+  correct = block_sum(correct, scratch[2]);
+  if (threadIdx.x != 0) return;
+  if (!accumulate)
+    for (int i = 0; i < kMetricCount; ++i) metrics[i] = 0;
+  metrics[kLossSum] += loss;
+  metrics[kCount] += counted;
+  metrics[kCorrect] += correct;
+}
+
+/// (softmax - one-hot of the label) times the loss's weight. Reads the logits and writes their gradient once.
+/// Nothing is summed here, so a row's middle may be taken in packs wherever it begins.
+template <class T, bool kWarp>
+__global__ void __launch_bounds__(kThreads)
+    backward_kernel(const T* logits, const int32_t* labels, const float* log_sum_exp, Sizes sizes,
+                    double loss_weight, const StepConstants* constants, T* dlogits) {
+  constexpr int N = kPackElements<T>, kPacks = 4;
+  const RowGroup<kWarp> group;
+  if (group.row >= sizes.rows) return;
+  const int32_t label = labels[group.row];
+  const bool counts = sizes.counts(label);
+  const float lse = counts ? log_sum_exp[group.row] : 0.0f;
+  const auto factor = static_cast<float>(loss_weight * constants->loss_scale);
+  const T* x = logits + group.row * sizes.classes;
+  T* dx = dlogits + group.row * sizes.classes;
+
+  const auto one = [&](int c) {
+    float result = 0;
+    if (counts) {
+      const float probability = fast_exp2((static_cast<float>(x[c]) - lse) * kLog2E);
+      result = (c == label ? probability - 1.0f : probability) * factor;
+    }
+    dx[c] = static_cast<T>(result);
+  };
+  // Both tensors begin on 16 bytes, so their rows meet such borders together.
+  const int misplaced = static_cast<int>(reinterpret_cast<uintptr_t>(x) % 16 / sizeof(T));
+  const int to_border = (N - misplaced) % N, head = to_border < sizes.classes ? to_border : sizes.classes;
+  const int packs = (sizes.classes - head) / N, tail = head + packs * N;
+  for (int c = group.thread; c < head; c += group.kSize) one(c);
+  for (int first = group.thread; first < packs; first += kPacks * group.kSize) {
+    Pack<T, N> pack[kPacks];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k)
+      if (const int p = first + k * group.kSize; counts && p < packs)
+        pack[k] = load_pack<N>(x + head + p * N);
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int c = head + (first + k * group.kSize) * N;
+      if (c >= tail) continue;
+      float result[N] = {};
+      if (counts) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          const float probability = fast_exp2((static_cast<float>(pack[k].value[i]) - lse) * kLog2E);
+          result[i] = (c + i == label ? probability - 1.0f : probability) * factor;
+        }
+      }
+      store_floats<N>(dx + c, result);
+    }
+  }
+  for (int c = tail + group.thread; c < sizes.classes; c += group.kSize) one(c);
+}
+
+class SoftmaxCrossEntropyKernel : public Kernel {
+ public:
+  SoftmaxCrossEntropyKernel(const SoftmaxCrossEntropy& op, Inputs inputs, const KernelOptions& options)
+      : sizes_{options.batch * inputs[1].shape.count(), static_cast<int>(inputs[0].shape[-1]),
+               op.ignore_index},
+        loss_weight_(options.loss_weight),
+        dtype_(options.compute) {}
+
+  int64_t workspace_bytes(KernelPhase phase) const override {
+    return phase == KernelPhase::forward ? sizes_.rows * static_cast<int64_t>(sizeof(RowTerm)) : 0;
+  }
+
+  void forward(const KernelArguments& arguments, Stream& stream) override {
+    auto* terms = static_cast<RowTerm*>(arguments.workspace);
+    with_element_type_and_pack(dtype_, sizes_.classes,
+                               [&]<class T, int N>(T, std::integral_constant<int, N>) {
+                                 const auto start = [&](const Grid& grid, auto* kernel) {
+                                   launch(stream, grid, kernel, arguments.inputs[0].as<const T>(),
+                                          arguments.inputs[1].as<const int32_t>(), sizes_,
+                                          arguments.auxiliary[0].as<float>(), terms);
+                                 };
+                                 if (sizes_.classes <= kWarpClasses)
+                                   start(row_grid<true>(sizes_.rows), forward_kernel<T, N, true>);
+                                 else
+                                   start(row_grid<false>(sizes_.rows), forward_kernel<T, N, false>);
+                               });
+    launch(stream, {.blocks = 1, .threads = kSumThreads}, metrics_kernel, terms, sizes_.rows,
+           arguments.accumulate, arguments.metrics);
+  }
+
+  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+    if (arguments.input_gradients[0].data == nullptr) return;
+    with_element_type(dtype_, [&]<class T>(T) {
+      const auto start = [&](const Grid& grid, auto* kernel) {
+        launch(stream, grid, kernel, arguments.inputs[0].as<const T>(),
+               arguments.inputs[1].as<const int32_t>(), arguments.auxiliary[0].as<const float>(), sizes_,
+               loss_weight_, arguments.constants, arguments.input_gradients[0].as<T>());
+      };
+      if (sizes_.classes <= kWarpClasses)
+        start(row_grid<true>(sizes_.rows), backward_kernel<T, true>);
+      else
+        start(row_grid<false>(sizes_.rows), backward_kernel<T, false>);
+    });
+  }
+
+ private:
+  Sizes sizes_;
+  double loss_weight_;
+  DType dtype_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_gpu_kernel(const SoftmaxCrossEntropy& op, Inputs inputs,
+                                        const KernelOptions& options) {
+  return std::make_unique<SoftmaxCrossEntropyKernel>(op, inputs, options);
+}
+
+}  // namespace lockstep
