@@ -83,30 +83,48 @@ TEST(Attention, AgreesWithValuesWorkedOutByHand) {
               "gradient");
 }
 
+/// A head size and an element type. GPUs multiply narrow heads of 32, 64 and 128 by kernels of their own.
+struct Form {
+  int64_t head_size;
+  DType dtype;
+};
+constexpr Form kForms[] = {{8, DType::float32}, {64, DType::bfloat16}, {128, DType::float16}};
+
+OpCase make_case(const Form& form, int64_t batch, int64_t positions, int64_t heads, float dropout = 0) {
+  OpCase c = make_case("", batch, positions, heads, form.head_size, dropout);
+  c.options.compute = form.dtype;
+  return c;
+}
+
 TEST(Attention, LaterPositionsChangeNothingBefore) {
   const int64_t positions = 150, changed = 97;
-  const OpCase c = make_case("", 1, positions, 2, 8);
-  auto original = make_harness(c), other = make_harness(c);
-  auto values = values_of(other->inputs[0]);
-  for (size_t i = static_cast<size_t>(changed * 48); i < values.size(); ++i) values[i] += 1;
-  fill(other->inputs[0], values);
-  original->forward();
-  other->forward();
-  const auto a = values_of(original->outputs[0]), b = values_of(other->outputs[0]);
-  EXPECT_TRUE(std::equal(a.begin(), a.begin() + changed * 16, b.begin()));
-  EXPECT_NE(a, b);
+  for (const Form& form : kForms) {
+    const OpCase c = make_case(form, 1, positions, 2);
+    auto original = make_harness(c), other = make_harness(c);
+    auto values = values_of(other->inputs[0]);
+    for (size_t i = static_cast<size_t>(changed * 6 * form.head_size); i < values.size(); ++i) values[i] += 1;
+    fill(other->inputs[0], values);
+    original->forward();
+    other->forward();
+    const auto a = values_of(original->outputs[0]), b = values_of(other->outputs[0]);
+    EXPECT_TRUE(std::equal(a.begin(), a.begin() + changed * 2 * form.head_size, b.begin())) << form.head_size;
+    EXPECT_NE(a, b);
+  }
 }
 
 TEST(Attention, NotANumberReachesEveryPositionThatSeesIt) {
   const int64_t positions = 70, bad = 20;
-  auto harness = make_harness(make_case("", 1, positions, 1, 4));
-  auto values = values_of(harness->inputs[0]);
-  values[static_cast<size_t>(bad * 12 + 5)] = std::nan("");  // in its key
-  fill(harness->inputs[0], values);
-  harness->forward();
-  const auto y = values_of(harness->outputs[0]);
-  for (int64_t t = 0; t < positions; ++t)
-    EXPECT_EQ(std::isnan(y[static_cast<size_t>(t * 4)]), t >= bad) << "position " << t;
+  for (const Form& form : kForms) {
+    auto harness = make_harness(make_case(form, 1, positions, 1));
+    auto values = values_of(harness->inputs[0]);
+    values[static_cast<size_t>(bad * 3 * form.head_size + form.head_size + 1)] = std::nan("");  // in its key
+    fill(harness->inputs[0], values);
+    harness->forward();
+    const auto y = values_of(harness->outputs[0]);
+    for (int64_t t = 0; t < positions; ++t)
+      EXPECT_EQ(std::isnan(y[static_cast<size_t>(t * form.head_size)]), t >= bad)
+          << "position " << t << ", head size " << form.head_size;
+  }
 }
 
 TEST(Attention, LargeScoresDoNotOverflow) {
@@ -114,6 +132,30 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   fill(harness.inputs[0], {100, 100, 4, 100, 101, 8});  // scores 10,000 and 10,100: the second takes all
   harness.forward();
   EXPECT_EQ(values_of(harness.outputs[0]), (std::vector<double>{4, 8}));
+}
+
+TEST(Attention, LargeScoresOfWideHeadsDoNotOverflow) {
+  for (const auto dtype : {DType::float32, DType::bfloat16, DType::float16})
+    for (const int64_t size : {32, 64, 128}) {
+      OpHarness harness(Attention{.heads = 1}, {{{2, 3 * size}}}, {.batch = 1, .compute = dtype});
+      std::vector<double> values(static_cast<size_t>(6 * size)), expected;
+      const auto set = [&](int64_t position, int64_t part, double first, double others) {
+        for (int64_t d = 0; d < size; ++d)
+          values[static_cast<size_t>((3 * position + part) * size + d)] = d == 0 ? first : others;
+      };
+      // The second query meets scores 200 * 800 and 200 * 832, over 12 at most: the second takes all.
+      for (const int64_t position : {0, 1}) {
+        set(position, 0, 200, 0);
+        set(position, 1, position == 0 ? 800 : 832, 0);
+        set(position, 2, position == 0 ? 4 : 8, -1);
+      }
+      fill(harness.inputs[0], values);
+      harness.forward();
+      expected.assign(static_cast<size_t>(2 * size), -1);
+      expected[0] = 4;
+      expected[static_cast<size_t>(size)] = 8;
+      expect_near(values_of(harness.outputs[0]), expected, 1e-6, std::string(name_of(dtype)) + " output");
+    }
 }
 
 TEST(Attention, ThreadsDoNotChangeTheBits) {
@@ -130,20 +172,22 @@ TEST(Attention, ThreadsDoNotChangeTheBits) {
 }
 
 TEST(Attention, BatchOfFourEqualsTwoBatchesOfTwo) {
-  const auto run = [](int64_t batch, int64_t first_sample, const std::vector<double>& input) {
-    OpCase c = make_case("", batch, 33, 2, 4, 0.3f);
-    auto harness = make_harness(c);
-    harness->first_sample = first_sample;
-    fill(harness->inputs[0], input);
-    harness->forward();
-    return values_of(harness->outputs[0]);
-  };
-  const auto input = random_values(4 * 33 * 24, 5);
-  const auto middle = input.begin() + 2 * 33 * 24;
-  auto halves = run(2, 0, {input.begin(), middle});
-  const auto second = run(2, 2, {middle, input.end()});
-  halves.insert(halves.end(), second.begin(), second.end());
-  EXPECT_EQ(run(4, 0, input), halves);
+  for (const Form& form : kForms) {
+    const auto run = [&](int64_t batch, int64_t first_sample, const std::vector<double>& input) {
+      auto harness = make_harness(make_case(form, batch, 33, 2, 0.3f));
+      harness->first_sample = first_sample;
+      fill(harness->inputs[0], input);
+      harness->forward();
+      return values_of(harness->outputs[0]);
+    };
+    const int64_t sample = 33 * 6 * form.head_size;
+    const auto input = random_values(4 * sample, 5);
+    const auto middle = input.begin() + 2 * sample;
+    auto halves = run(2, 0, {input.begin(), middle});
+    const auto second = run(2, 2, {middle, input.end()});
+    halves.insert(halves.end(), second.begin(), second.end());
+    EXPECT_EQ(run(4, 0, input), halves) << form.head_size;
+  }
 }
 
 TEST(Attention, EvaluationDropsNothing) {
@@ -189,14 +233,27 @@ TEST(Attention, MatchesPyTorch) {
 }  // namespace
 
 std::vector<OpCase> attention_cases() {
-  return {make_case("one_position", 2, 1, 2, 3),
+  OpCase large = make_case("large_scores", 1, 65, 1, 64);
+  large.prepare = [](std::vector<Array>& inputs) {
+    for (double& value : inputs[0].values) value *= 4;
+  };
+  return {large,
+          make_case("one_position", 2, 1, 2, 3),
           make_case("one_channel", 1, 5, 1, 1),
           make_case("odd", 2, 7, 3, 5),
           make_case("whole_block", 2, 64, 2, 16),
           make_case("more_than_a_block", 1, 67, 2, 17),
           make_case("three_blocks", 1, 131, 1, 32, 0, 2),
           make_case("dropout", 2, 13, 2, 4, 0.25f),
-          make_case("dropout_over_blocks", 1, 70, 1, 8, 0.5f, 2)};
+          make_case("dropout_over_blocks", 1, 70, 1, 8, 0.5f, 2),
+          make_case("one_position_of_64", 2, 1, 2, 64),
+          make_case("few_positions_of_64", 1, 17, 2, 64),
+          make_case("some_positions_of_64", 1, 130, 2, 64),
+          make_case("some_positions_of_128", 1, 130, 1, 128),
+          make_case("wide_heads", 1, 19, 1, 160),
+          make_case("dropout_of_32", 2, 65, 2, 32, 0.25f),
+          make_case("dropout_of_64", 1, 130, 1, 64, 0.25f),
+          make_case("dropout_of_128", 1, 67, 1, 128, 0.5f)};
 }
 
 }  // namespace lockstep::testing

@@ -1,0 +1,124 @@
+#include <string>
+
+#include "lockstep/error.h"
+#include "ops/cuda/attention.h"
+#include "ops/cuda/elements.h"
+#include "ops/cuda/kernels.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kDotsThreads = 256;
+
+/// Backward's D: the sum of output times gradient of each position and head. Memory holds them as rows of one
+/// head, which `lanes` threads, a power of two, read together in packs. Moves 2 * sizeof(T) bytes an element.
+template <class T, int kPack>
+__global__ void dots_kernel(AttentionCall<T> call, int lanes) {
+  const int lane = static_cast<int>(threadIdx.x) % lanes, rows_per_block = kDotsThreads / lanes;
+  const int64_t rows = int64_t{call.batch} * call.positions * call.heads;
+  for (int64_t first = int64_t{blockIdx.x} * rows_per_block; first < rows;
+       first += int64_t{gridDim.x} * rows_per_block) {
+    const int64_t row = first + static_cast<int>(threadIdx.x) / lanes;
+    float sum = 0;
+    if (row < rows)
+      for (int i = lane * kPack; i < call.head_size; i += lanes * kPack) {
+        const auto output = *reinterpret_cast<const Pack<T, kPack>*>(call.output + row * call.head_size + i);
+        const auto gradient =
+            *reinterpret_cast<const Pack<T, kPack>*>(call.output_gradient + row * call.head_size + i);
+#pragma unroll
+        for (int j = 0; j < kPack; ++j)
+          sum = std::fma(static_cast<float>(output.value[j]), static_cast<float>(gradient.value[j]), sum);
+      }
+    for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(kFullWarp, sum, offset);
+    if (lane == 0 && row < rows) {
+      const int64_t head = row % call.heads, position = row / call.heads % call.positions;
+      const int64_t sample = row / call.heads / call.positions;
+      call.dots[(sample * call.heads + head) * call.positions + position] = sum;
+    }
+  }
+}
+
+template <class T, int kPack>
+void launch_dots(const AttentionCall<T>& call, Stream& stream) {
+  int lanes = 1;
+  while (lanes < kWarpSize && lanes * kPack < call.head_size) lanes *= 2;
+  const int64_t rows = int64_t{call.batch} * call.positions * call.heads;
+  launch(stream, {.blocks = blocks_for(rows, kDotsThreads / lanes), .threads = kDotsThreads},
+         dots_kernel<T, kPack>, call, lanes);
+}
+
+template <class T>
+class AttentionGpuKernel : public Kernel {
+ public:
+  AttentionGpuKernel(const Attention& op, const TensorSpec& input, const KernelOptions& options)
+      : batch_(static_cast<int>(options.batch)),
+        positions_(static_cast<int>(input.shape[0])),
+        heads_(static_cast<int>(op.heads)),
+        head_size_(static_cast<int>(input.shape[1] / 3 / op.heads)),
+        dropout_(options.training ? op.dropout : 0.0f),
+        op_number_(options.op_number) {
+    if (head_size_ > kLargestAttentionHead)
+      throw ConfigError("attention: heads have " + std::to_string(head_size_) +
+                        " channels, GPU kernels take at most " + std::to_string(kLargestAttentionHead) +
+                        "; use more heads or --device cpu");
+  }
+
+  int64_t workspace_bytes(KernelPhase phase) const override {
+    if (phase != KernelPhase::backward_input) return 0;
+    return int64_t{batch_} * heads_ * positions_ * static_cast<int64_t>(sizeof(float));
+  }
+
+  void forward(const KernelArguments& arguments, Stream& stream) override {
+    const AttentionCall<T> call = make_call(arguments);
+    if constexpr (sizeof(T) == 2)
+      if (on_tensor_cores(head_size_)) return attention_forward(call, stream);
+    general_attention_forward(call, stream);
+  }
+
+  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+    if (arguments.input_gradients[0].data == nullptr) return;
+    AttentionCall<T> call = make_call(arguments);
+    call.output_gradient = arguments.output_gradients[0].as<const T>();
+    call.qkv_gradient = arguments.input_gradients[0].as<T>();
+    call.dots = static_cast<float*>(arguments.workspace);
+    if (head_size_ % kPackElements<T> == 0) {
+      launch_dots<T, kPackElements<T>>(call, stream);
+    } else {
+      launch_dots<T, 1>(call, stream);
+    }
+    if constexpr (sizeof(T) == 2)
+      if (on_tensor_cores(head_size_)) return attention_backward(call, stream);
+    general_attention_backward(call, stream);
+  }
+
+ private:
+  AttentionCall<T> make_call(const KernelArguments& arguments) const {
+    return {.batch = batch_,
+            .positions = positions_,
+            .heads = heads_,
+            .head_size = head_size_,
+            .qkv = arguments.inputs[0].as<const T>(),
+            .output = arguments.outputs[0].as<T>(),
+            .log_sum_exp = arguments.auxiliary[0].as<float>(),
+            .constants = arguments.constants,
+            .dropout = dropout_,
+            .op_number = op_number_,
+            .first_sample = static_cast<uint32_t>(arguments.first_sample)};
+  }
+
+  int batch_, positions_, heads_, head_size_;
+  float dropout_;
+  uint32_t op_number_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_gpu_kernel(const Attention& op, Inputs inputs, const KernelOptions& options) {
+  std::unique_ptr<Kernel> kernel;
+  with_element_type(options.compute, [&](auto zero) {
+    kernel = std::make_unique<AttentionGpuKernel<decltype(zero)>>(op, inputs[0], options);
+  });
+  return kernel;
+}
+
+}  // namespace lockstep

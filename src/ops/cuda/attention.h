@@ -1,0 +1,107 @@
+#pragma once
+
+// What the GPU's attention kernels share: one call's tensors, and where a head's rows lie in them. Two
+// families of kernels: attention_forward.cu and attention_backward.cu multiply on tensor cores (two-byte
+// types, some head sizes); attention_general.cu takes every type, head sizes up to 256 and any length, and
+// multiplies in float32.
+
+#include <cmath>
+#include <cstdint>
+
+#include "device/cuda/kernel.h"
+#include "ops/elementwise.h"
+#include "ops/op.h"
+
+namespace lockstep {
+
+inline constexpr int kLargestAttentionHead = 256;
+inline constexpr float kLog2E = 1.44269504f;
+
+/// One forward or backward call, as ops/cpu/attention.cpp defines it. All pointers are the device's.
+template <class T>
+struct AttentionCall {
+  int batch = 0, positions = 0, heads = 0, head_size = 0;
+  const T* qkv = nullptr;              // [batch, T, 3 C]: query, key, value, each [heads, head size]
+  T* output = nullptr;                 // [batch, T, C]; backward reads it
+  float* log_sum_exp = nullptr;        // [batch, heads, T]; backward reads it
+  const T* output_gradient = nullptr;  // [batch, T, C]
+  T* qkv_gradient = nullptr;           // as qkv
+  float* dots = nullptr;               // [batch, heads, T]: rows' sums of output times its gradient
+  const StepConstants* constants = nullptr;
+  float dropout = 0;
+  uint32_t op_number = 0, first_sample = 0;
+
+  __host__ __device__ int64_t channels() const { return static_cast<int64_t>(heads) * head_size; }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_size)); }
+};
+
+/// Where one head of one sample lies.
+struct AttentionHead {
+  int64_t input;   // its first query in qkv, and the gradient there; keys and values follow after C and 2 C
+  int64_t output;  // its first row in the output and its gradient
+  int64_t row;     // in log_sum_exp and dots
+  int head;
+  uint32_t sample;  // in the global batch
+
+  /// `unit`: sample * heads + head.
+  template <class T>
+  __device__ AttentionHead(const AttentionCall<T>& call, unsigned unit) {
+    const int64_t of_sample = unit / static_cast<unsigned>(call.heads);
+    head = static_cast<int>(unit % static_cast<unsigned>(call.heads));
+    output = of_sample * call.positions * call.channels() + static_cast<int64_t>(head) * call.head_size;
+    input = of_sample * call.positions * 3 * call.channels() + static_cast<int64_t>(head) * call.head_size;
+    row = static_cast<int64_t>(unit) * call.positions;
+    sample = call.first_sample + static_cast<uint32_t>(of_sample);
+  }
+};
+
+/// Which weights of a head dropout keeps. Four neighbouring keys share one number of the random stream.
+class AttentionDropout {
+ public:
+  template <class T>
+  __device__ AttentionDropout(const AttentionCall<T>& call, const AttentionHead& head)
+      : mask_{.seed = call.constants->seed,
+              .step = static_cast<uint32_t>(call.constants->step),
+              .purpose = DropoutMask::purpose_of(call.op_number),
+              .rate = call.dropout,
+              .scale = 1.0f / (1.0f - call.dropout)},
+        sample_(head.sample),
+        groups_(static_cast<uint32_t>((call.positions + 3) / 4)),
+        first_group_(static_cast<uint32_t>(head.head) * static_cast<uint32_t>(call.positions) * groups_) {}
+
+  /// By what kept weights are multiplied.
+  __device__ float scale() const { return mask_.scale; }
+  /// Bit i: whether the weight of `query` and key 4 group + i is kept.
+  __device__ uint32_t kept(int query, int group) const {
+    float factor[4];
+    mask_.factors(first_group_ + static_cast<uint32_t>(query) * groups_ + static_cast<uint32_t>(group),
+                  sample_, factor);
+    uint32_t bits = 0;
+    for (int i = 0; i < 4; ++i) bits |= factor[i] != 0.0f ? 1u << i : 0u;
+    return bits;
+  }
+
+ private:
+  DropoutMask mask_;
+  uint32_t sample_, groups_, first_group_;
+};
+
+/// Whether the kernels that multiply on tensor cores take heads of this size.
+constexpr bool on_tensor_cores(int64_t head_size) {
+  return head_size == 32 || head_size == 64 || head_size == 128;
+}
+
+// REQUIRES: on_tensor_cores(head_size); qkv, output and gradients are aligned to 16 bytes.
+template <class T>
+void attention_forward(const AttentionCall<T>& call, Stream& stream);
+template <class T>
+void attention_backward(const AttentionCall<T>& call, Stream& stream);  ///< after `dots` were computed
+
+// REQUIRES: head_size <= kLargestAttentionHead.
+template <class T>
+void general_attention_forward(const AttentionCall<T>& call, Stream& stream);
+template <class T>
+void general_attention_backward(const AttentionCall<T>& call,
+                                Stream& stream);  ///< after `dots` were computed
+
+}  // namespace lockstep

@@ -1,0 +1,268 @@
+#include <limits>
+
+#include "ops/cuda/attention.h"
+
+namespace lockstep {
+namespace {
+
+// Attention for every type, head size and length, multiplied in float32 without tensor cores. A block of 16 x
+// 16 threads owns a tile of rows and meets the others a tile at a time; thread (y, x) computes the scores of
+// rows y, y + 16, ... and columns x, x + 16, ..., and sums columns x, x + 16, ... of its rows' results. Tiles
+// are held as float32, padded with zeros; wider heads have shorter tiles, so that all fit into 100 KiB of
+// shared memory.
+constexpr int kSide = 16, kThreads = kSide * kSide;
+
+template <int kTile, int kColumns>
+struct Sizes {
+  static constexpr int kRows = kTile / kSide;      // of a thread
+  static constexpr int kWidth = kSide * kColumns;  // the widest head
+  static constexpr int kStride = kWidth + 1,
+                       kWeightStride = kTile + 1;  // odd: a column's rows lie in different banks
+  static constexpr int kTileCount = kTile * kStride, kWeightCount = kTile * kWeightStride;
+};
+
+__device__ inline int thread_x() { return static_cast<int>(threadIdx.x) % kSide; }
+__device__ inline int thread_y() { return static_cast<int>(threadIdx.x) / kSide; }
+
+template <int kTile, int kColumns, class T>
+__device__ inline void load_tile(float* to, const T* from, int64_t stride, int first,
+                                 const AttentionCall<T>& call) {
+  using S = Sizes<kTile, kColumns>;
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * S::kWidth; i += kThreads) {
+    const int row = i / S::kWidth, column = i % S::kWidth;
+    const bool inside = first + row < call.positions && column < call.head_size;
+    to[row * S::kStride + column] = inside ? static_cast<float>(from[(first + row) * stride + column]) : 0.0f;
+  }
+}
+
+/// c[i][j] = row y + 16 i of `a` times row x + 16 j of `b`.
+template <int kTile, int kColumns>
+__device__ inline void multiply_rows(float (&c)[kTile / kSide][kTile / kSide], const float* a, const float* b,
+                                     int depth) {
+  using S = Sizes<kTile, kColumns>;
+  for (auto& row : c)
+    for (float& value : row) value = 0;
+  for (int d = 0; d < depth; ++d) {
+    float left[S::kRows], right[S::kRows];
+#pragma unroll
+    for (int i = 0; i < S::kRows; ++i) {
+      left[i] = a[(thread_y() + kSide * i) * S::kStride + d];
+      right[i] = b[(thread_x() + kSide * i) * S::kStride + d];
+    }
+#pragma unroll
+    for (int i = 0; i < S::kRows; ++i)
+#pragma unroll
+      for (int j = 0; j < S::kRows; ++j) c[i][j] = std::fma(left[i], right[j], c[i][j]);
+  }
+}
+
+/// sum[i][j] += row y + 16 i of `weights` times column x + 16 j of `rows`.
+template <int kTile, int kColumns>
+__device__ inline void add_weighted(float (&sum)[kTile / kSide][kColumns], const float* weights,
+                                    const float* rows) {
+  using S = Sizes<kTile, kColumns>;
+  for (int m = 0; m < kTile; ++m) {
+    float left[S::kRows], right[kColumns];
+#pragma unroll
+    for (int i = 0; i < S::kRows; ++i) left[i] = weights[(thread_y() + kSide * i) * S::kWeightStride + m];
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) right[j] = rows[m * S::kStride + thread_x() + kSide * j];
+#pragma unroll
+    for (int i = 0; i < S::kRows; ++i)
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) sum[i][j] = std::fma(left[i], right[j], sum[i][j]);
+  }
+}
+
+/// Dropout's factors of a tile of weights, [query, key] or, where rows are keys, [key, query]; 1 without
+/// dropout.
+template <int kTile, bool kRowsAreKeys, class T>
+__device__ inline void fill_factors(float* factors, const AttentionCall<T>& call, const AttentionHead& head,
+                                    int first_query, int first_key) {
+  constexpr int kGroups = kTile / 4, kStride = kTile + 1;
+  const AttentionDropout dropout(call, head);
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kGroups; i += kThreads) {
+    const int query = i / kGroups, group = i % kGroups;
+    const uint32_t kept = call.dropout > 0 ? dropout.kept(first_query + query, first_key / 4 + group) : 15u;
+    for (int k = 0; k < 4; ++k) {
+      const int key = 4 * group + k;
+      factors[kRowsAreKeys ? key * kStride + query : query * kStride + key] =
+          (kept >> k & 1u) == 0 ? 0.0f : (call.dropout > 0 ? dropout.scale() : 1.0f);
+    }
+  }
+}
+
+template <class T, int kTile, int kColumns>
+__global__ void __launch_bounds__(kThreads) forward_kernel(AttentionCall<T> call, float scale) {
+  using S = Sizes<kTile, kColumns>;
+  const AttentionHead head(call, blockIdx.x);
+  const int64_t channels = call.channels();
+  const T* const query = call.qkv + head.input;
+  float* const queries = dynamic_shared<float>();
+  float* const met = queries + S::kTileCount;  // keys, then values
+  float* const weights = met + S::kTileCount;
+  const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kTile;
+
+  float output[S::kRows][kColumns] = {}, maximum[S::kRows], sum[S::kRows] = {};
+  for (float& value : maximum) value = -std::numeric_limits<float>::infinity();
+  load_tile<kTile, kColumns>(queries, query, 3 * channels, first_query, call);
+  for (int first_key = 0; first_key <= first_query; first_key += kTile) {
+    load_tile<kTile, kColumns>(met, query + channels, 3 * channels, first_key, call);
+    fill_factors<kTile, false>(weights, call, head, first_query, first_key);
+    __syncthreads();
+    float scores[S::kRows][S::kRows];
+    multiply_rows<kTile, kColumns>(scores, queries, met, call.head_size);
+    __syncthreads();
+    load_tile<kTile, kColumns>(met, query + 2 * channels, 3 * channels, first_key, call);
+#pragma unroll
+    for (int i = 0; i < S::kRows; ++i) {
+      const int row = thread_y() + kSide * i;
+      float highest = maximum[i];
+#pragma unroll
+      for (int j = 0; j < S::kRows; ++j)
+        if (first_key + thread_x() + kSide * j <= first_query + row) highest = fmaxf(highest, scores[i][j]);
+      for (int lanes = kSide / 2; lanes > 0; lanes /= 2)
+        highest = fmaxf(highest, __shfl_xor_sync(kFullWarp, highest, lanes));
+      const float factor = fast_exp(scale * (maximum[i] - highest)), offset = scale * highest;
+      maximum[i] = highest;
+      sum[i] *= factor;
+#pragma unroll
+      for (int j = 0; j < S::kRows; ++j) {
+        const int column = thread_x() + kSide * j;
+        const bool seen = first_key + column <= first_query + row;
+        const float weight = seen ? fast_exp(std::fma(scale, scores[i][j], -offset)) : 0.0f;
+        sum[i] += weight;
+        weights[row * S::kWeightStride + column] *= weight;
+      }
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) output[i][j] *= factor;
+    }
+    __syncthreads();
+    add_weighted<kTile, kColumns>(output, weights, met);
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < S::kRows; ++i) {
+    const int at = first_query + thread_y() + kSide * i;
+    for (int lanes = kSide / 2; lanes > 0; lanes /= 2) sum[i] += __shfl_xor_sync(kFullWarp, sum[i], lanes);
+    if (at >= call.positions) continue;
+    if (thread_x() == 0) call.log_sum_exp[head.row + at] = scale * maximum[i] + std::log(sum[i]);
+    for (int j = 0; j < kColumns; ++j)
+      if (thread_x() + kSide * j < call.head_size)
+        call.output[head.output + at * channels + thread_x() + kSide * j] = T(output[i][j] / sum[i]);
+  }
+}
+
+/// One half of backward, as attention_backward.cu describes both: a block owns keys and makes the gradients
+/// of keys and values, or owns queries and makes theirs.
+template <class T, int kTile, int kColumns, bool kOwnsKeys>
+__global__ void __launch_bounds__(kThreads) backward_kernel(AttentionCall<T> call, float scale) {
+  using S = Sizes<kTile, kColumns>;
+  const AttentionHead head(call, blockIdx.x);
+  const int64_t channels = call.channels(), stride = 3 * channels;
+  const T* const query = call.qkv + head.input;
+  const T* const output_gradient = call.output_gradient + head.output;
+  float* const owned = dynamic_shared<float>();
+  float* const met = owned + 2 * S::kTileCount;
+  float* const weights = met + 2 * S::kTileCount;
+  float* const gradients = weights + S::kWeightCount;
+  const auto load = [&](float* to, bool queries, int first) {
+    load_tile<kTile, kColumns>(to, queries ? query : query + channels, stride, first, call);
+    load_tile<kTile, kColumns>(to + S::kTileCount, queries ? output_gradient : query + 2 * channels,
+                               queries ? channels : stride, first, call);
+  };
+
+  const int first_owned = static_cast<int>(kOwnsKeys ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * kTile;
+  float sums[kOwnsKeys ? 2 : 1][S::kRows][kColumns] = {};
+  load(owned, !kOwnsKeys, first_owned);
+  for (int first_met = kOwnsKeys ? first_owned : 0;
+       kOwnsKeys ? first_met < call.positions : first_met <= first_owned; first_met += kTile) {
+    load(met, kOwnsKeys, first_met);
+    const int first_query = kOwnsKeys ? first_met : first_owned,
+              first_key = kOwnsKeys ? first_owned : first_met;
+    fill_factors<kTile, kOwnsKeys>(weights, call, head, first_query, first_key);
+    __syncthreads();
+    float scores[S::kRows][S::kRows], products[S::kRows][S::kRows];
+    multiply_rows<kTile, kColumns>(scores, owned, met, call.head_size);
+    multiply_rows<kTile, kColumns>(products, owned + S::kTileCount, met + S::kTileCount, call.head_size);
+#pragma unroll
+    for (int i = 0; i < S::kRows; ++i)
+#pragma unroll
+      for (int j = 0; j < S::kRows; ++j) {
+        const int row = thread_y() + kSide * i, column = thread_x() + kSide * j;
+        const int at_query = first_query + (kOwnsKeys ? column : row),
+                  at_key = first_key + (kOwnsKeys ? row : column);
+        const int place = row * S::kWeightStride + column;
+        float weight = 0, gradient = 0;
+        if (at_key <= at_query && at_query < call.positions) {
+          const float offset = call.log_sum_exp[head.row + at_query], dot = call.dots[head.row + at_query];
+          weight = fast_exp(std::fma(scale, scores[i][j], -offset));
+          gradient = weight * std::fma(products[i][j], weights[place], -dot) * scale;
+        }
+        gradients[place] = gradient;
+        weights[place] *= weight;
+      }
+    __syncthreads();
+    add_weighted<kTile, kColumns>(sums[0], gradients, met);
+    if constexpr (kOwnsKeys) add_weighted<kTile, kColumns>(sums[1], weights, met + S::kTileCount);
+    __syncthreads();
+  }
+  T* const to = call.qkv_gradient + head.input + (kOwnsKeys ? channels : 0);
+#pragma unroll
+  for (int which = 0; which < (kOwnsKeys ? 2 : 1); ++which)
+#pragma unroll
+    for (int i = 0; i < S::kRows; ++i)
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        const int at = first_owned + thread_y() + kSide * i, column = thread_x() + kSide * j;
+        if (at < call.positions && column < call.head_size)
+          to[which * channels + at * stride + column] = T(sums[which][i][j]);
+      }
+}
+
+template <int kTile, class T>
+Grid grid_of(const AttentionCall<T>& call, int floats) {
+  return {.blocks = {static_cast<unsigned>(call.batch * call.heads), blocks_for(call.positions, kTile)},
+          .threads = kThreads,
+          .shared_bytes = static_cast<size_t>(floats) * sizeof(float)};
+}
+
+template <int kTile, int kColumns, class T>
+void launch_forward(const AttentionCall<T>& call, Stream& stream) {
+  using S = Sizes<kTile, kColumns>;
+  launch(stream, grid_of<kTile>(call, 2 * S::kTileCount + S::kWeightCount),
+         forward_kernel<T, kTile, kColumns>, call, call.scale());
+}
+
+template <int kTile, int kColumns, class T>
+void launch_backward(const AttentionCall<T>& call, Stream& stream) {
+  using S = Sizes<kTile, kColumns>;
+  const Grid grid = grid_of<kTile>(call, 4 * S::kTileCount + 2 * S::kWeightCount);
+  launch(stream, grid, backward_kernel<T, kTile, kColumns, true>, call, call.scale());
+  launch(stream, grid, backward_kernel<T, kTile, kColumns, false>, call, call.scale());
+}
+
+}  // namespace
+
+template <class T>
+void general_attention_forward(const AttentionCall<T>& call, Stream& stream) {
+  if (call.head_size <= 64) return launch_forward<64, 4>(call, stream);
+  if (call.head_size <= 128) return launch_forward<32, 8>(call, stream);
+  launch_forward<16, 16>(call, stream);
+}
+
+template <class T>
+void general_attention_backward(const AttentionCall<T>& call, Stream& stream) {
+  if (call.head_size <= 64) return launch_backward<64, 4>(call, stream);
+  if (call.head_size <= 128) return launch_backward<32, 8>(call, stream);
+  launch_backward<16, 16>(call, stream);
+}
+
+template void general_attention_forward(const AttentionCall<float>&, Stream&);
+template void general_attention_forward(const AttentionCall<bfloat16>&, Stream&);
+template void general_attention_forward(const AttentionCall<float16>&, Stream&);
+template void general_attention_backward(const AttentionCall<float>&, Stream&);
+template void general_attention_backward(const AttentionCall<bfloat16>&, Stream&);
+template void general_attention_backward(const AttentionCall<float16>&, Stream&);
+
+}  // namespace lockstep
