@@ -45,7 +45,7 @@ std::string describe(const PrecisionOptions& precision) {
     case ComputeType::tf32:
       return "precision TF32: on CPUs it is FLOAT32\n";
     default:
-      return fmt::format("activations and weights are read as {}; parameters, their gradients and sums are float32\n",
+      return fmt::format("activations and weights are stored as {}; parameters, their gradients and sums are float32\n",
                          name_of(precision.storage()));
   }
 }

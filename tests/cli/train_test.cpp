@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "program.h"
 
 namespace lockstep::test {
@@ -18,6 +20,25 @@ std::vector<Json> metrics_of(const std::string& run) {
   for (const auto& line : split(read_text_file(run + "/metrics.jsonl"), '\n'))
     if (!line.empty()) lines.push_back(Json::parse(line));
   return lines;
+}
+
+TEST(Train, Float16TellsOfItsLossScaleAndOfWhatOverflowed) {
+  const SmallConfig config;
+  const std::string run = config / "half";
+  const Ran ran = lockstep({"train", config.path(), "--out", run, "--json", "--set", "precision.compute=FLOAT16", "--set",
+                            "precision.loss_scaling.initial_scale=16777216"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const Json json = Json::parse(ran.out);
+  const auto skipped = json["skipped_steps"].get<int>();
+  EXPECT_GE(skipped, 2);
+  EXPECT_LT(skipped, 12);
+  EXPECT_EQ(json["loss_scale"], std::ldexp(1.0, 24 - skipped));   // it halved at each
+  EXPECT_EQ(occurrences(ran.err, "skipped"), 0u) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("stored as float16"));
+  const auto metrics = metrics_of(run);
+  EXPECT_EQ(metrics[0]["loss_scale"], 16777216);
+  EXPECT_EQ(metrics[0]["skipped"], 1);
+  EXPECT_EQ(metrics[1]["loss_scale"], 8388608);
 }
 
 TEST(Train, JsonIsTheOnlyThingOnStdoutAndHasEveryField) {

@@ -22,6 +22,23 @@ TEST(Verify, ProvesEqualBitsAcrossLayoutsAndAStopBetweenThem) {
   }
 }
 
+TEST(Verify, ProvesEqualBitsInTwoByteTypesAndOverOverflows) {
+  const SmallConfig config;
+  const auto hash_with = [&](const std::vector<std::string>& more) {
+    const Ran ran = lockstep(std::vector<std::string>{"verify", config.path(), "--layouts", "dp=1; dp=2", "--steps", "6", "--resume-at",
+                                                      "2", "--json", "--set", "precision.compute=FLOAT16"} +
+                             more);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    const Json json = Json::parse(ran.out);
+    EXPECT_EQ(json["identical"], true) << ran.out;
+    return json["runs"][0]["params_hash"].get<std::string>();
+  };
+  const std::string half = hash_with({});
+  EXPECT_NE(hash_with({"--set", "precision.compute=BFLOAT16"}), half);
+  // Steps that overflow are skipped, so that fewer batches were learnt from.
+  EXPECT_NE(hash_with({"--set", "precision.loss_scaling.initial_scale=1099511627776"}), half);
+}
+
 TEST(Verify, ShowsTheFirstDifferenceOfRunsThatDiffer) {
   const SmallConfig config;
   // FAST leaves the order of sums to the layout.
