@@ -4,6 +4,7 @@
 #include <ucontext.h>
 
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <numeric>
@@ -34,8 +35,8 @@ struct Copy {
   }
 };
 
-/// One thread of a block. It starts on a stack of its own and from then on changes places by setjmp and longjmp, which
-/// make no system calls.
+/// One thread of a block, and of later blocks: starting a stack is what costs most. From its start on it changes places by
+/// setjmp and longjmp, which make no system calls.
 struct Fiber {
   Thread thread;
   int number = 0;
@@ -57,7 +58,8 @@ struct Warp {
 class Runner {
  public:
   Block block;
-  std::vector<Fiber> fibers;
+  std::deque<Fiber> pool;          // as many as any block so far had threads
+  std::vector<Fiber*> fibers;      // those of the running block
   std::vector<Warp> warps;
   std::vector<std::byte> shared;
   Fiber* current = nullptr;
@@ -80,13 +82,15 @@ class Runner {
 thread_local Runner* runner = nullptr;
 
 void start_fiber() {
-  try {
-    (*runner->kernel)();
-  } catch (...) {
-    runner->error = std::current_exception();
+  while (true) {
+    try {
+      (*runner->kernel)();
+    } catch (...) {
+      runner->error = std::current_exception();
+    }
+    runner->current->finished = true;
+    if (_setjmp(runner->current->place) == 0) _longjmp(runner->scheduler, 1);
   }
-  runner->current->finished = true;
-  _longjmp(runner->scheduler, 1);
 }
 
 void Runner::resume(Fiber& fiber) {
@@ -105,23 +109,23 @@ void Runner::resume(Fiber& fiber) {
 /// Lets go on whoever has met everyone that it waits for.
 bool Runner::release() {
   bool any = false, all_at_block = true;
-  for (const auto& fiber : fibers) all_at_block = all_at_block && (fiber.finished || fiber.wait == Wait::block);
+  for (const auto* fiber : fibers) all_at_block = all_at_block && (fiber->finished || fiber->wait == Wait::block);
   if (all_at_block) {
-    for (auto& fiber : fibers)
-      if (!fiber.finished) fiber.wait = Wait::none, any = true;
+    for (auto* fiber : fibers)
+      if (!fiber->finished) fiber->wait = Wait::none, any = true;
     return any;
   }
   for (size_t first = 0; first < fibers.size(); first += kWarp) {
     const size_t last = std::min(first + kWarp, fibers.size());
     for (size_t f = first; f < last; ++f) {
-      if (fibers[f].finished || fibers[f].wait != Wait::warp) continue;
-      const unsigned mask = fibers[f].mask;
+      if (fibers[f]->finished || fibers[f]->wait != Wait::warp) continue;
+      const unsigned mask = fibers[f]->mask;
       bool met = true;
       for (size_t g = first; g < last; ++g)
-        if (mask >> (g - first) & 1u) met = met && (fibers[g].finished || (fibers[g].wait == Wait::warp && fibers[g].mask == mask));
+        if (mask >> (g - first) & 1u) met = met && (fibers[g]->finished || (fibers[g]->wait == Wait::warp && fibers[g]->mask == mask));
       if (!met) continue;
       for (size_t g = first; g < last; ++g)
-        if (mask >> (g - first) & 1u) fibers[g].wait = Wait::none;
+        if (mask >> (g - first) & 1u) fibers[g]->wait = Wait::none;
       any = true;
     }
   }
@@ -129,12 +133,12 @@ bool Runner::release() {
 }
 
 void Runner::run_block(unsigned turn) {
-  for (auto& fiber : fibers) {
-    fiber.started = fiber.finished = false;
-    fiber.wait = Wait::none;
-    fiber.exchanges = 0;
-    fiber.copies.clear();
-    fiber.copies_started = fiber.copy_groups = 0;
+  for (auto* fiber : fibers) {
+    fiber->finished = false;
+    fiber->wait = Wait::none;
+    fiber->exchanges = 0;
+    fiber->copies.clear();
+    fiber->copies_started = fiber->copy_groups = 0;
   }
   // Threads take turns in another order each time: a step that is coprime to their number visits all of them.
   const auto count = static_cast<unsigned>(fibers.size());
@@ -142,13 +146,13 @@ void Runner::run_block(unsigned turn) {
     unsigned step = turn * 7 % count + 1;
     while (std::gcd(step, count) != 1) ++step;
     for (unsigned i = 0, at = turn * 13 % count; i < count; ++i, at = (at + step) % count) {
-      auto& fiber = fibers[at];
+      auto& fiber = *fibers[at];
       if (fiber.finished || fiber.wait != Wait::none) continue;
       resume(fiber);
       if (error) std::rethrow_exception(error);
     }
     unfinished = 0;
-    for (const auto& fiber : fibers) unfinished += !fiber.finished;
+    for (const auto* fiber : fibers) unfinished += !fiber->finished;
     if (unfinished > 0 && !release())
       throw InternalError("a kernel's threads wait at different barriers: some of a block or of a warp do not come");
   }
@@ -166,12 +170,13 @@ void run_grid(Index blocks, Index threads, size_t shared_bytes, const std::funct
   Runner& run = own;
   run.kernel = &kernel;
   run.error = nullptr;
-  while (run.fibers.size() < count) run.fibers.emplace_back().stack = std::make_unique<std::byte[]>(kStackBytes);
-  run.fibers.resize(count);
+  while (run.pool.size() < count) run.pool.emplace_back().stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+  run.fibers.clear();
+  for (size_t f = 0; f < count; ++f) run.fibers.push_back(&run.pool[f]);
   run.warps.resize((count + kWarp - 1) / kWarp);
   run.shared.resize(shared_bytes + 128);
   for (size_t f = 0; f < count; ++f) {
-    auto& fiber = run.fibers[f];
+    auto& fiber = run.pool[f];
     fiber.number = static_cast<int>(f);
     const auto n = static_cast<unsigned>(f);
     fiber.thread.thread = {n % threads.x, n / threads.x % threads.y, n / threads.x / threads.y};
@@ -193,6 +198,8 @@ void run_grid(Index blocks, Index threads, size_t shared_bytes, const std::funct
           run.run_block(turn++);
         }
   } catch (...) {
+    // Whoever was left in the middle starts anew next time.
+    for (auto& fiber : run.pool) fiber.started = false;
     runner = nullptr;
     throw;
   }
