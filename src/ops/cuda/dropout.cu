@@ -58,7 +58,7 @@ class DropoutKernel : public Kernel {
       return;
     }
     with_element_type(from.dtype, [&]<class T>(T) {
-      const RowPacks samples = row_packs_of<T>(batch_, sample_count_);
+      const RowPacks samples = row_packs_of(batch_, sample_count_, kPackElements<T>);
       launch(stream, {.blocks = blocks_for(samples.packs, kThreads, 0x7fffffff), .threads = kThreads},
              dropout_kernel<T>, to.as<T>(), from.as<const T>(), samples, arguments.first_sample, rate_,
              op_number_, arguments.constants);

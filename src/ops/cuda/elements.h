@@ -43,14 +43,13 @@ __device__ inline void store_elements(T* to, const ElementPack<T>& pack, int64_t
 struct RowPacks {
   int64_t row_elements = 0;
   uint32_t row_packs = 0, packs = 0;
-  bool packed = false;  ///< whether packs of all rows are aligned
+  bool packed = false;  ///< whether packs of all rows are whole and aligned
 };
-template <class T>
-RowPacks row_packs_of(int64_t rows, int64_t row_elements) {
-  const int64_t row_packs = (row_elements + kPackElements<T> - 1) / kPackElements<T>;
-  ensure(rows * row_packs < int64_t{1} << 32, "a GPU kernel was given more than 2^32 packs of 16 bytes");
+inline RowPacks row_packs_of(int64_t rows, int64_t row_elements, int pack_elements) {
+  const int64_t row_packs = (row_elements + pack_elements - 1) / pack_elements;
+  ensure(rows * row_packs < int64_t{1} << 32, "a GPU kernel was given a tensor of more than 2^32 packs");
   return {row_elements, static_cast<uint32_t>(row_packs), static_cast<uint32_t>(rows * row_packs),
-          row_elements % kPackElements<T> == 0};
+          row_elements % pack_elements == 0};
 }
 
 /// Calls `function` with a value of the type in which elements of `dtype` are stored.

@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "ops/cuda/elements.h"
+#include "ops/cuda/floats.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/token_order.h"
 
@@ -16,32 +16,29 @@ constexpr int kRows = 32;  // of the table that a block finishes
 
 /// Rows are read and written once, and no more of the table than is asked for. A token outside the vocabulary
 /// has a row of NaN: a kernel cannot throw, and this shows in the loss.
-template <class T>
+template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     look_up_kernel(T* y, const T* table, const int32_t* tokens, RowPacks rows, int64_t vocabulary) {
-  ElementPack<T> packs[kPacks];
-  int64_t at[kPacks], count[kPacks];
+  Pack<T, N> packs[kPacks];
+  const uint32_t first = blockIdx.x * kPacks * kThreads + threadIdx.x;
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
-    const uint32_t index = (blockIdx.x * kPacks + p) * kThreads + threadIdx.x;
-    count[p] = 0;
+    const uint32_t index = first + p * kThreads;
     if (index >= rows.packs) continue;
-    const uint32_t row = index / rows.row_packs;
-    const int64_t in_row = int64_t{index % rows.row_packs} * kPackElements<T>;
+    const uint32_t row = index / rows.row_packs, in_row = index % rows.row_packs * N;
     const int32_t token = tokens[row];
-    at[p] = row * rows.row_elements + in_row;
-    count[p] = rows.row_elements - in_row;
     if (token >= 0 && token < vocabulary) {
-      packs[p] = load_elements(table + token * rows.row_elements + in_row, count[p], rows.packed);
+      packs[p] = load_pack<N>(table + token * rows.row_elements + in_row);
     } else {
 #pragma unroll
-      for (int e = 0; e < kPackElements<T>; ++e)
-        packs[p].value[e] = T(std::numeric_limits<float>::quiet_NaN());
+      for (int e = 0; e < N; ++e) packs[p].value[e] = T(std::numeric_limits<float>::quiet_NaN());
     }
   }
+  // Packs of all rows follow each other without gaps.
 #pragma unroll
   for (int p = 0; p < kPacks; ++p)
-    if (count[p] > 0) store_elements(y + at[p], packs[p], count[p], rows.packed);
+    if (const uint32_t index = first + p * kThreads; index < rows.packs)
+      *reinterpret_cast<Pack<T, N>*>(y + int64_t{index} * N) = packs[p];
 }
 
 // The gradient of a row sums those of its token's positions in ascending order, however often the token
@@ -62,58 +59,48 @@ struct TableGradient {
   bool accumulate;
 };
 
-/// to[0, count) = sums, or += them. REQUIRES: `packed` only where `to` is aligned.
 template <int N>
-__device__ void put(float* to, const float (&sums)[N], int64_t count, bool packed, bool add) {
+__device__ void put(float* to, float (&sums)[N], bool add) {
+  if (add) {
+    float old[N];
+    load_floats(to, old);
 #pragma unroll
-  for (int e = 0; e < N; e += kPackElements<float>) {
-    ElementPack<float> pack;
-#pragma unroll
-    for (int i = 0; i < kPackElements<float>; ++i) pack.value[i] = sums[e + i];
-    if (add) {
-      const ElementPack<float> old = load_elements(to + e, count - e, packed);
-#pragma unroll
-      for (int i = 0; i < kPackElements<float>; ++i) pack.value[i] += old.value[i];
-    }
-    store_elements(to + e, pack, count - e, packed);
+    for (int e = 0; e < N; ++e) sums[e] += old[e];
   }
+  store_floats(to, sums);
 }
 
-template <class T>
+template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     sum_segments_kernel(TableGradient g, const T* gradients, int64_t row_warps) {
-  constexpr int V = kPackElements<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int64_t warp = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize, segment = warp / row_warps,
                 first = segment * kSegment;
   if (first >= g.count) return;
-  const int64_t in_row = (warp % row_warps * kWarpSize + lane) * V, row_count = g.width - in_row;
-  const bool packed = g.width % V == 0;
+  const int64_t in_row = (warp % row_warps * kWarpSize + lane) * N;
+  const bool in_table = in_row < g.width;
   const int size = g.count - first < kSegment ? static_cast<int>(g.count - first) : kSegment;
   const int32_t token_of_lane = lane < size ? g.order.tokens[first + lane] : 0;
   const int32_t position_of_lane = lane < size ? g.order.positions[first + lane] : 0;
   const int32_t before = first > 0 ? g.order.tokens[first - 1] : -1;
   const int32_t after = first + size < g.count ? g.order.tokens[first + size] : -1;
 
-  float sums[V] = {};
+  float sums[N] = {};
   int32_t current = __shfl_sync(kFullWarp, token_of_lane, 0);
   bool at_head = true;  // the run began with the segment
   const auto finish = [&](bool at_tail) {
-    if (current >= g.vocabulary) return;
-    const int part = at_head && current == before ? 0 : (at_tail && current == after ? 1 : -1);
-    if (part >= 0) {
-      put(g.parts + (segment * 2 + part) * g.width + in_row, sums, row_count, packed, false);
-    } else {
-      put(g.table + current * g.width + in_row, sums, row_count, packed, g.accumulate);
-    }
+    if (current >= g.vocabulary || !in_table) return;
+    const bool head = at_head && current == before, tail = at_tail && current == after;
+    float* to =
+        head || tail ? g.parts + (segment * 2 + (head ? 0 : 1)) * g.width : g.table + current * g.width;
+    put(to + in_row, sums, g.accumulate && !head && !tail);
   };
   for (int begin = 0; begin < size; begin += kAhead) {
-    ElementPack<T> packs[kAhead];
+    Pack<T, N> packs[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int64_t position = __shfl_sync(kFullWarp, position_of_lane, begin + i);
-      if (begin + i < size)
-        packs[i] = load_elements(gradients + position * g.width + in_row, row_count, packed);
+      if (begin + i < size && in_table) packs[i] = load_pack<N>(gradients + position * g.width + in_row);
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
@@ -124,10 +111,10 @@ __global__ void __launch_bounds__(kThreads)
         current = token;
         at_head = false;
 #pragma unroll
-        for (int e = 0; e < V; ++e) sums[e] = 0;
+        for (int e = 0; e < N; ++e) sums[e] = 0;
       }
 #pragma unroll
-      for (int e = 0; e < V; ++e) sums[e] += static_cast<float>(packs[i].value[e]);
+      for (int e = 0; e < N; ++e) sums[e] += static_cast<float>(packs[i].value[e]);
     }
   }
   finish(true);
@@ -147,44 +134,36 @@ __device__ int64_t lower_bound(const TableGradient& g, int64_t token) {
   return begin;
 }
 
+template <int N>
 __global__ void __launch_bounds__(kThreads) finish_rows_kernel(TableGradient g) {
-  constexpr int V = kPackElements<float>;
   __shared__ int64_t begins[kRows + 1];
-  const int64_t first_row = int64_t{blockIdx.x} * kRows;
+  const int64_t first_row = int64_t{blockIdx.x} * kRows, rest = g.vocabulary - first_row;
   if (threadIdx.x <= kRows) begins[threadIdx.x] = lower_bound(g, first_row + threadIdx.x);
   __syncthreads();
-  const bool packed = g.width % V == 0;
-  const int64_t row_packs = (g.width + V - 1) / V, rest = g.vocabulary - first_row;
-  const auto packs = static_cast<uint32_t>((rest < kRows ? rest : kRows) * row_packs);
+  const auto row_packs = static_cast<uint32_t>(g.width / N);
+  const uint32_t packs = static_cast<uint32_t>(rest < kRows ? rest : kRows) * row_packs;
   for (uint32_t index = threadIdx.x; index < packs; index += kThreads) {
-    const auto row = index / static_cast<uint32_t>(row_packs),
-               pack = index % static_cast<uint32_t>(row_packs);
-    const int64_t begin = begins[row], end = begins[row + 1], in_row = int64_t{pack} * V,
-                  count = g.width - in_row;
-    float* to = g.table + (first_row + row) * g.width + in_row;
-    float sums[V] = {};
-    if (begin == end) {
-      if (!g.accumulate) put(to, sums, count, packed, false);
-      continue;
-    }
+    const uint32_t row = index / row_packs, in_row = index % row_packs * N;
+    const int64_t begin = begins[row], end = begins[row + 1];
     const int64_t first = begin / kSegment, last = (end - 1) / kSegment;
-    if (first == last) continue;
-    for (int64_t segment = first; segment <= last; segment += kAhead) {
-      ElementPack<float> parts[kAhead];
+    if (begin == end ? g.accumulate : first == last) continue;
+    float sums[N] = {};
+    for (int64_t segment = first; begin < end && segment <= last; segment += kAhead) {
+      Pack<float, N> parts[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i)
         if (segment + i <= last) {
           const int64_t part = (segment + i) * 2 + (segment + i == first ? 1 : 0);
-          parts[i] = load_elements(g.parts + part * g.width + in_row, count, packed);
+          parts[i] = load_pack<N>(g.parts + part * g.width + in_row);
         }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i)
         if (segment + i <= last) {
 #pragma unroll
-          for (int e = 0; e < V; ++e) sums[e] += parts[i].value[e];
+          for (int e = 0; e < N; ++e) sums[e] += parts[i].value[e];
         }
     }
-    put(to, sums, count, packed, g.accumulate);
+    put(g.table + (first_row + row) * g.width + in_row, sums, g.accumulate);
   }
 }
 
@@ -200,10 +179,10 @@ class EmbeddingKernel : public Kernel {
 
   void forward(const KernelArguments& arguments, Stream& stream) override {
     const Tensor& y = arguments.outputs[0];
-    with_element_type(y.dtype, [&]<class T>(T) {
-      const RowPacks rows = row_packs_of<T>(count_, op_.width);
+    with_element_type_and_pack(y.dtype, op_.width, [&]<class T, int N>(T, std::integral_constant<int, N>) {
+      const RowPacks rows = row_packs_of(count_, op_.width, N);
       launch(stream, {.blocks = blocks_for(rows.packs, kThreads * kPacks, 0x7fffffff), .threads = kThreads},
-             look_up_kernel<T>, y.as<T>(), arguments.parameters[0].as<const T>(),
+             look_up_kernel<T, N>, y.as<T>(), arguments.parameters[0].as<const T>(),
              arguments.inputs[0].as<const int32_t>(), rows, op_.vocabulary);
     });
   }
@@ -219,14 +198,13 @@ class EmbeddingKernel : public Kernel {
                            .width = op_.width,
                            .parts = reinterpret_cast<float*>(workspace + parts_at()),
                            .accumulate = arguments.accumulate};
-    with_element_type(dy.dtype, [&]<class T>(T) {
-      const int64_t warp_elements = kWarpSize * kPackElements<T>,
-                    row_warps = (op_.width + warp_elements - 1) / warp_elements;
+    with_element_type_and_pack(dy.dtype, op_.width, [&]<class T, int N>(T, std::integral_constant<int, N>) {
+      const int64_t row_warps = (op_.width + kWarpSize * N - 1) / (kWarpSize * N);
       launch(stream, {.blocks = blocks_for(segments() * row_warps, kWarps, 0x7fffffff), .threads = kThreads},
-             sum_segments_kernel<T>, gradient, dy.as<const T>(), row_warps);
+             sum_segments_kernel<T, N>, gradient, dy.as<const T>(), row_warps);
     });
     launch(stream, {.blocks = blocks_for(op_.vocabulary, kRows, 0x7fffffff), .threads = kThreads},
-           finish_rows_kernel, gradient);
+           op_.width % 4 == 0 ? finish_rows_kernel<4> : finish_rows_kernel<1>, gradient);
   }
 
  private:

@@ -86,7 +86,7 @@ class PositionEmbeddingKernel : public Kernel {
   void forward(const KernelArguments& arguments, Stream& stream) override {
     const Tensor& y = arguments.outputs[0];
     with_element_type(y.dtype, [&]<class T>(T) {
-      const RowPacks samples = row_packs_of<T>(batch_, sample_count_);
+      const RowPacks samples = row_packs_of(batch_, sample_count_, kPackElements<T>);
       launch(stream,
              {.blocks = blocks_for(samples.packs, kThreads * kPacks, 0x7fffffff), .threads = kThreads},
              add_table_kernel<T>, y.as<T>(), arguments.inputs[0].as<const T>(),
