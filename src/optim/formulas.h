@@ -18,6 +18,7 @@ struct SgdFormula {
   float learning_rate, momentum, weight_decay, gradient_scale;
   bool nesterov;
 
+  SgdFormula() = default;
   LOCKSTEP_HOST_DEVICE SgdFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
                                   const StepConstants& constants)
       : learning_rate(static_cast<float>(constants.learning_rate)),
@@ -47,6 +48,7 @@ struct SgdFormula {
 struct AdamFormula {
   float step_size, shrink, weight_decay, gradient_scale, gain1, beta2, gain2, inverse_correction, epsilon;
 
+  AdamFormula() = default;
   LOCKSTEP_HOST_DEVICE AdamFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
                                    const StepConstants& constants) {
     const double decay = arguments.decay ? options.weight_decay : 0;

@@ -1,7 +1,7 @@
 #include "step/step_kernels.h"
 
 #include <algorithm>
-#include <bit>
+#include <cstring>
 
 #include "device/cuda/kernel.h"
 #include "lockstep/error.h"
@@ -160,18 +160,17 @@ __global__ void update_kernel(const __grid_constant__ UpdatePieces call) {
     return apply<0>(formula, call, piece.offset + begin, piece.offset + end);
   }
   // What all elements share takes divisions and roots in double precision: one thread works it out.
-  struct Words {
-    uint32_t word[sizeof(Formula) / sizeof(uint32_t)];
-  };
-  __shared__ Words shared;
+  __shared__ unsigned shared[sizeof(Formula) / sizeof(unsigned)];
   if (threadIdx.x == 0) {
     UpdateArguments arguments;
     arguments.decay = piece.decay;
     arguments.gradient_scale = update_scale(*call.verdict, *call.constants, call.static_count, call.whole_step);
-    shared = std::bit_cast<Words>(Formula(call.optimizer, arguments, *call.constants));
+    const Formula formula(call.optimizer, arguments, *call.constants);
+    memcpy(shared, &formula, sizeof formula);
   }
   __syncthreads();
-  const Formula formula = std::bit_cast<Formula>(shared);
+  Formula formula;
+  memcpy(&formula, shared, sizeof formula);
   apply<Slots>(formula, call, piece.offset + begin, piece.offset + end);
 }
 
