@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/cuda/divisor.h"
 #include "ops/gpu_memory.h"
 
 namespace lockstep::testing {
@@ -65,6 +66,33 @@ TEST(Columns, AndImagesAreAdjoint) {
       EXPECT_EQ(of_columns, of_images) << w.channels << " channels of " << name_of(dtype);
       EXPECT_NE(of_columns, 0);
     }
+}
+
+TEST(Columns, AreMadeOfMoreImagesAndPixelsThanThereAreBlocks) {
+  const Windows single = windows(1, 1, 1, 1, 1, 0), large = windows(530, 530, 1, 1, 1, 0);
+  const Values many = small_numbers(9001, 7), pixels = small_numbers(530 * 530, 8);
+  EXPECT_EQ(to_columns(single, many, 9001), many);
+  EXPECT_EQ(to_images(single, many, 9001), many);
+  EXPECT_EQ(to_columns(large, pixels, 1), pixels);
+  EXPECT_EQ(to_images(large, pixels, 1), pixels);
+}
+
+TEST(Divisor, IsExact) {
+  std::vector<uint32_t> numbers{0, 1, 0x7fffffff};
+  for (int bit = 1; bit < 31; ++bit)
+    for (const uint32_t near : {-1, 0, 1, 3}) numbers.push_back((1u << bit) + near);
+  for (const uint32_t divisor : numbers) {
+    if (divisor == 0) continue;
+    const Divisor by(divisor);
+    for (const uint32_t factor : numbers)
+      for (const uint32_t dividend :
+           {factor, factor / divisor * divisor, factor / divisor * divisor + divisor - 1}) {
+        if (dividend > 0x7fffffff) continue;
+        const uint32_t quotient = by.quotient(dividend);
+        ASSERT_EQ(quotient, dividend / divisor) << dividend << " / " << divisor;
+        ASSERT_EQ(by.remainder(dividend, quotient), dividend % divisor);
+      }
+  }
 }
 
 TEST(Columns, AreMadeInFewAndEqualChunks) {

@@ -4,6 +4,7 @@
 
 #include "lockstep/error.h"
 #include "ops/gpu_memory.h"
+#include "ops/op_testing.h"
 
 namespace lockstep::testing {
 namespace {
@@ -74,6 +75,27 @@ TEST(Product, RoundsFactorsToTf32OnlyWhereAllowed) {
   if (TestedGpu().device->description() == "emulated GPU") {
     EXPECT_EQ(rounded, (Values{1}));
   }
+}
+
+TEST(Product, OfOpsRoundsFactorsToTf32OnlyWhereAllowed) {
+  const std::pair<Op, TensorSpec> ops[] = {
+      {Linear{.units = 1, .bias = false}, {Shape{1}}},
+      {Conv2d{.channels = 1, .kernel = 1, .bias = false}, {Shape{1, 1, 1}}}};
+  for (const auto& [op, input] : ops)
+    for (const bool tf32 : {false, true}) {
+      OpHarness harness(op, {input}, {.batch = 1, .tf32 = tf32}, DeviceKind::cuda);
+      const double fine = 1 + 0x1p-12, rounded = 1;
+      fill(harness.inputs[0], fine);
+      fill(harness.parameters[0], fine);
+      fill(harness.output_gradients[0], 1.0);
+      harness.forward();
+      harness.backward();
+      const bool is_exact = TestedGpu().device->description() == "emulated GPU" || !tf32;
+      const double expected = tf32 ? rounded : fine, tolerance = is_exact ? 0 : 0x1p-10;
+      EXPECT_NEAR(values_of(harness.outputs[0])[0], static_cast<float>(expected * expected), 2 * tolerance);
+      EXPECT_NEAR(values_of(harness.input_gradients[0])[0], expected, tolerance);
+      EXPECT_NEAR(values_of(harness.parameter_gradients[0])[0], expected, tolerance);
+    }
 }
 
 /// What cuBLASLt computes from these fields: its matrices lie by columns.

@@ -2,6 +2,7 @@
 
 #include "device/cuda/kernel.h"
 #include "ops/cuda/columns.h"
+#include "ops/cuda/divisor.h"
 
 namespace lockstep {
 namespace {
@@ -9,72 +10,88 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr int64_t kMostBlocks = 132 * 64;  // of an H200's multiprocessors, several times over
 
-/// A block's threads: along a row of `length` packs, and over several rows where rows are short.
-dim3 threads_for(int64_t length) {
-  unsigned along = 8;
-  while (along < kThreads && along < length) along *= 2;
-  return dim3(along, kThreads / along);
-}
+/// Blocks take places (windows or pixels) of an image along x and images along y, and stride over the rest. A
+/// block's threads lie along the `length` packs of a place, and over several places where those are few.
+struct PlaceGrid {
+  dim3 blocks, threads;
+
+  PlaceGrid(int64_t places, int64_t length, int64_t images) {
+    unsigned along = 8;
+    while (along < kThreads && along < length) along *= 2;
+    threads = dim3(along, kThreads / along);
+    blocks.x = blocks_for(places, threads.y, kMostBlocks);
+    blocks.y = blocks_for(images, 1, std::max<int64_t>(1, kMostBlocks / blocks.x));
+  }
+};
 
 /// Writes the columns once; a pixel is read for each window over it, all but once from a cache.
 template <class T, int N>
-__global__ void images_to_columns_kernel(const T* images, Windows s, int64_t rows, T* columns) {
+__global__ void images_to_columns_kernel(const T* images, Windows s, Divisor by_packs, Divisor by_kernel,
+                                         Divisor by_out_width, int64_t count, T* columns) {
   const unsigned packs = static_cast<unsigned>(s.channels) / N, kernel = static_cast<unsigned>(s.kernel);
   const unsigned length = kernel * kernel * packs;
-  const unsigned out_width = static_cast<unsigned>(s.out_width),
-                 per_image = static_cast<unsigned>(s.out_height) * out_width;
-  for (int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y; row < rows;
-       row += int64_t{gridDim.x} * blockDim.y) {
-    const int64_t image = row / per_image;
-    const unsigned window = static_cast<unsigned>(row - image * per_image);
-    const int top = static_cast<int>(window / out_width) * s.stride - s.padding;
-    const int left = static_cast<int>(window % out_width) * s.stride - s.padding;
+  const unsigned per_image = static_cast<unsigned>(s.out_height) * static_cast<unsigned>(s.out_width);
+  for (int64_t image = blockIdx.y; image < count; image += gridDim.y) {
     const auto* from = reinterpret_cast<const Pack<T, N>*>(images) + image * s.height * s.width * packs;
-    auto* to = reinterpret_cast<Pack<T, N>*>(columns) + row * length;
-    for (unsigned i = threadIdx.x; i < length; i += blockDim.x) {
-      const unsigned element = i / packs, channel = i % packs;
-      const int y = top + static_cast<int>(element / kernel), x = left + static_cast<int>(element % kernel);
-      Pack<T, N> pixel{};
-      if (y >= 0 && y < s.height && x >= 0 && x < s.width)
-        pixel = from[(int64_t{y} * s.width + x) * packs + channel];
-      to[i] = pixel;
+    for (unsigned window = blockIdx.x * blockDim.y + threadIdx.y; window < per_image;
+         window += gridDim.x * blockDim.y) {
+      const unsigned out_y = by_out_width.quotient(window), out_x = by_out_width.remainder(window, out_y);
+      const int top = static_cast<int>(out_y) * s.stride - s.padding;
+      const int left = static_cast<int>(out_x) * s.stride - s.padding;
+      auto* to = reinterpret_cast<Pack<T, N>*>(columns) + (image * per_image + window) * length;
+      for (unsigned i = threadIdx.x; i < length; i += blockDim.x) {
+        const unsigned element = by_packs.quotient(i), channel = by_packs.remainder(i, element);
+        const unsigned down = by_kernel.quotient(element), right = by_kernel.remainder(element, down);
+        const int y = top + static_cast<int>(down), x = left + static_cast<int>(right);
+        Pack<T, N> pixel{};
+        if (y >= 0 && y < s.height && x >= 0 && x < s.width)
+          pixel = from[(int64_t{y} * s.width + x) * packs + channel];
+        to[i] = pixel;
+      }
     }
   }
 }
 
 /// Reads the columns once and writes the images once: every element of a column belongs to one pixel.
 template <class T, int N>
-__global__ void columns_to_images_kernel(const float* columns, Windows s, int64_t pixels, T* images) {
+__global__ void columns_to_images_kernel(const float* columns, Windows s, Divisor by_width, Divisor by_stride,
+                                         int64_t count, T* images) {
   const unsigned packs = static_cast<unsigned>(s.channels) / N;
-  const unsigned width = static_cast<unsigned>(s.width), per_image = static_cast<unsigned>(s.height) * width;
-  for (int64_t pixel = int64_t{blockIdx.x} * blockDim.y + threadIdx.y; pixel < pixels;
-       pixel += int64_t{gridDim.x} * blockDim.y) {
-    const int64_t image = pixel / per_image;
-    const unsigned place = static_cast<unsigned>(pixel - image * per_image);
-    const int y = static_cast<int>(place / width) + s.padding,
-              x = static_cast<int>(place % width) + s.padding;
+  const unsigned per_image = static_cast<unsigned>(s.height) * static_cast<unsigned>(s.width);
+  for (int64_t image = blockIdx.y; image < count; image += gridDim.y) {
     const auto* from = reinterpret_cast<const Pack<float, N>*>(columns) +
                        image * s.out_height * s.out_width * s.kernel * s.kernel * packs;
-    for (unsigned channel = threadIdx.x; channel < packs; channel += blockDim.x) {
-      float sum[N] = {};
-      // Windows over the pixel begin a multiple of the stride away from it.
-      for (int i = y % s.stride; i < s.kernel && i <= y; i += s.stride) {
-        const int row = (y - i) / s.stride;
-        if (row >= s.out_height) continue;
-        for (int j = x % s.stride; j < s.kernel && j <= x; j += s.stride) {
-          const int column = (x - j) / s.stride;
-          if (column >= s.out_width) continue;
-          const int64_t window = int64_t{row} * s.out_width + column;
-          const Pack<float, N> part = from[((window * s.kernel + i) * s.kernel + j) * packs + channel];
-          for (int n = 0; n < N; ++n) sum[n] += part.value[n];
+    for (unsigned pixel = blockIdx.x * blockDim.y + threadIdx.y; pixel < per_image;
+         pixel += gridDim.x * blockDim.y) {
+      const unsigned above = by_width.quotient(pixel), padding = static_cast<unsigned>(s.padding);
+      const unsigned y = above + padding, x = by_width.remainder(pixel, above) + padding;
+      // The last window that begins at or before the pixel holds it in its row `first_i`; each one before
+      // that, a stride further down.
+      const unsigned last_row = by_stride.quotient(y), last_column = by_stride.quotient(x);
+      const int first_i = static_cast<int>(by_stride.remainder(y, last_row));
+      const int first_j = static_cast<int>(by_stride.remainder(x, last_column));
+      for (unsigned channel = threadIdx.x; channel < packs; channel += blockDim.x) {
+        float sum[N] = {};
+        int row = static_cast<int>(last_row);
+        for (int i = first_i; i < s.kernel && row >= 0; i += s.stride, --row) {
+          if (row >= s.out_height) continue;
+          int column = static_cast<int>(last_column);
+          for (int j = first_j; j < s.kernel && column >= 0; j += s.stride, --column) {
+            if (column >= s.out_width) continue;
+            const int64_t window = int64_t{row} * s.out_width + column;
+            const Pack<float, N> part = from[((window * s.kernel + i) * s.kernel + j) * packs + channel];
+            for (int n = 0; n < N; ++n) sum[n] += part.value[n];
+          }
         }
+        Pack<T, N> result;
+        for (int n = 0; n < N; ++n) result.value[n] = T(sum[n]);
+        reinterpret_cast<Pack<T, N>*>(images)[(image * per_image + pixel) * packs + channel] = result;
       }
-      Pack<T, N> result;
-      for (int n = 0; n < N; ++n) result.value[n] = T(sum[n]);
-      reinterpret_cast<Pack<T, N>*>(images)[pixel * packs + channel] = result;
     }
   }
 }
+
+Divisor divisor_of(int value) { return Divisor(static_cast<uint32_t>(value)); }
 
 template <class T, int N>
 void launch_to_columns(const Windows& windows, const void* images, int64_t count, void* columns,
@@ -82,11 +99,10 @@ void launch_to_columns(const Windows& windows, const void* images, int64_t count
   if constexpr (N > 1)
     if (windows.channels % N != 0)
       return launch_to_columns<T, N / 2>(windows, images, count, columns, stream);
-  const int64_t rows = count * windows.per_image();
-  const dim3 threads = threads_for(windows.row_length() / N);
-  launch(stream, {.blocks = blocks_for(rows, threads.y, kMostBlocks), .threads = threads},
-         images_to_columns_kernel<T, N>, static_cast<const T*>(images), windows, rows,
-         static_cast<T*>(columns));
+  const PlaceGrid grid(windows.per_image(), windows.row_length() / N, count);
+  launch(stream, {.blocks = grid.blocks, .threads = grid.threads}, images_to_columns_kernel<T, N>,
+         static_cast<const T*>(images), windows, divisor_of(windows.channels / N), divisor_of(windows.kernel),
+         divisor_of(windows.out_width), count, static_cast<T*>(columns));
 }
 
 template <class T, int N>
@@ -94,10 +110,9 @@ void launch_to_images(const Windows& windows, const float* columns, int64_t coun
                       Stream& stream) {
   if constexpr (N > 1)
     if (windows.channels % N != 0) return launch_to_images<T, N / 2>(windows, columns, count, images, stream);
-  const int64_t pixels = count * windows.height * windows.width;
-  const dim3 threads = threads_for(windows.channels / N);
-  launch(stream, {.blocks = blocks_for(pixels, threads.y, kMostBlocks), .threads = threads},
-         columns_to_images_kernel<T, N>, columns, windows, pixels, static_cast<T*>(images));
+  const PlaceGrid grid(int64_t{windows.height} * windows.width, windows.channels / N, count);
+  launch(stream, {.blocks = grid.blocks, .threads = grid.threads}, columns_to_images_kernel<T, N>, columns,
+         windows, divisor_of(windows.width), divisor_of(windows.stride), count, static_cast<T*>(images));
 }
 
 }  // namespace

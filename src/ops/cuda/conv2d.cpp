@@ -154,7 +154,7 @@ class Conv2dKernel : public Kernel {
                                       .result = compute_,
                                       .bias = op.bias,
                                       .tf32 = options.tf32,
-                                      .c_alignment = alignment_at(chunk_ * output_bytes_)};
+                                      .c_alignment = alignment_of(chunk_, options.batch)};
                  }),
         input_gradient_(options.batch, input_chunk_,
                         [&](int64_t samples) {
@@ -164,7 +164,7 @@ class Conv2dKernel : public Kernel {
                                              .factors = compute_,
                                              .result = windows.are_pixels() ? compute_ : DType::float32,
                                              .tf32 = options.tf32,
-                                             .a_alignment = alignment_at(input_chunk_ * output_bytes_)};
+                                             .a_alignment = alignment_of(input_chunk_, options.batch)};
                         }),
         weight_gradient_(options.batch, chunk_, [&](int64_t samples) {
           return ProductSpec{.rows = op.channels,
@@ -173,7 +173,7 @@ class Conv2dKernel : public Kernel {
                              .transpose_a = true,
                              .factors = compute_,
                              .tf32 = options.tf32,
-                             .a_alignment = alignment_at(chunk_ * output_bytes_)};
+                             .a_alignment = alignment_of(chunk_, options.batch)};
         }) {
     if (op.bias) bias_sum_.emplace(windows.per_image() * options.batch, op.channels, compute_);
   }
@@ -181,6 +181,10 @@ class Conv2dKernel : public Kernel {
   int64_t chunk_of(int64_t batch, int64_t element_bytes) const {
     if (windows_.are_pixels()) return batch;
     return chunk_size(batch, windows_.columns_per_image() * element_bytes, Product::factor_bytes());
+  }
+  /// Of the part of y that belongs to a chunk.
+  int alignment_of(int64_t chunk, int64_t batch) const {
+    return chunk == batch ? kTensorAlignment : alignment_at(chunk * output_bytes_);
   }
   int64_t columns_bytes(int64_t samples, int64_t element_bytes) const {
     return windows_.are_pixels() ? 0 : aligned(samples * windows_.columns_per_image() * element_bytes);

@@ -111,8 +111,11 @@ void Product::run(const void* a, const void* b, const void* bias, void* c, bool 
              is_aligned(workspace, kTensorAlignment),
          "a product's matrices are not aligned as its spec promises: " + spec.to_string());
   stream.launch([spec, a, b, bias, c, accumulate, workspace] {
-    std::memset(workspace, 0x7f, kWorkspaceBytes);  // as a library would: it is nobody else's
+    // As a library would, from beginning to end: nothing else of the call may lie there.
+    const auto scribble = [workspace] { std::memset(workspace, 0x7f, kWorkspaceBytes); };
+    scribble();
     multiply(spec, a, b, bias, c, accumulate);
+    scribble();
   });
 }
 
