@@ -309,11 +309,10 @@ void RunCheckpoints::load(const std::string& path) {
     throw CheckpointError(
         fmt::format("checkpoint {}: what was loaded has another hash than what was saved", path));
   run_id_ = manifest.run_id;
-  restored_ = {
-      .step = manifest.step, .path = path, .progress = {manifest.pending_evaluation,
-                                                               manifest.skipped_steps,
-                                                               {manifest.loss_scale, manifest.loss_scale_steps,
-                                                                manifest.overflowed_steps}}};
+  const LossScalingState scaling{manifest.loss_scale, manifest.loss_scale_steps, manifest.overflowed_steps};
+  restored_ = {.step = manifest.step,
+               .path = path,
+               .progress = {manifest.pending_evaluation, manifest.skipped_steps, scaling}};
 }
 
 }  // namespace lockstep

@@ -38,12 +38,13 @@ bool holds_something(const fs::path& path) {
 }
 
 /// A line where it is not float32 that is computed in.
-std::string describe(const PrecisionOptions& precision) {
+std::string describe(const PrecisionOptions& precision, DeviceKind device) {
   switch (precision.compute) {
     case ComputeType::float32:
       return "";
     case ComputeType::tf32:
-      return "precision TF32: on CPUs it is FLOAT32\n";
+      return device == DeviceKind::cuda ? "products round their factors to TF32; all is stored as float32\n"
+                                        : "precision.compute TF32 is FLOAT32 on CPUs\n";
     default:
       return fmt::format("activations and weights are stored as {}; parameters, their gradients and sums are float32\n",
                          name_of(precision.storage()));
@@ -103,7 +104,7 @@ void RunOutput::show_start() {
                                  workers, workers == 1 ? "" : "s",
                                  config.parallel.reduction == Reduction::fast ? "FAST" : "REPRODUCIBLE",
                                  compiled.graph().parameter_count());
-  text += describe(compiled.division()) + "\n" + describe(config.precision);
+  text += describe(compiled.division()) + "\n" + describe(config.precision, worker_.device().kind());
   if (config.parallel.reduction == Reduction::fast && config.trainer.virtual_replicas > 1)
     text += "trainer.virtual_replicas is unused under FAST\n";
   text += fmt::format("training data: {}\n", worker_.train_data().description());

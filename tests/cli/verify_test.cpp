@@ -25,8 +25,9 @@ TEST(Verify, ProvesEqualBitsAcrossLayoutsAndAStopBetweenThem) {
 TEST(Verify, ProvesEqualBitsInTwoByteTypesAndOverOverflows) {
   const SmallConfig config;
   const auto hash_with = [&](const std::vector<std::string>& more) {
-    const Ran ran = lockstep(std::vector<std::string>{"verify", config.path(), "--layouts", "dp=1; dp=2", "--steps", "6", "--resume-at",
-                                                      "2", "--json", "--set", "precision.compute=FLOAT16"} +
+    const Ran ran = lockstep(std::vector<std::string>{"verify", config.path(), "--layouts", "dp=1; dp=2",
+                                                      "--steps", "6", "--resume-at", "2", "--json", "--set",
+                                                      "precision.compute=FLOAT16"} +
                              more);
     EXPECT_EQ(ran.code, 0) << ran.err;
     const Json json = Json::parse(ran.out);
