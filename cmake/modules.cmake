@@ -15,6 +15,10 @@ function(lockstep_test name)
   if(NOT ARG_GPU)
     set(ARG_GPU none)
   endif()
+  # Sanitizers know nothing of the emulated GPU's stacks.
+  if(ARG_GPU STREQUAL "emulated" AND LOCKSTEP_SANITIZE)
+    return()
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -32,9 +36,13 @@ function(lockstep_test name)
     ENVIRONMENT "LOCKSTEP_TEST_DATA=${CMAKE_SOURCE_DIR}/../shared/data;TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan_suppressions.txt")
 endfunction()
 
-# add_mpi_test(name RANKS 1 2 4 SOURCES ... MODULES ...): the same program under mpirun for each number of ranks.
+# add_mpi_test(name RANKS 1 2 4 SOURCES ... MODULES ... [LABELS ...] [GPU cuda|emulated]): the same program under mpirun for
+# each number of ranks.
 function(add_mpi_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;GPU" "RANKS;SOURCES;MODULES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;GPU" "RANKS;SOURCES;MODULES;LIBRARIES;LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS mpi)
+  endif()
   if(NOT ARG_GPU)
     set(ARG_GPU none)
   endif()
@@ -49,7 +57,8 @@ function(add_mpi_test name)
   foreach(ranks ${ARG_RANKS})
     add_test(NAME ${name}.${ranks}ranks
       COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} $<TARGET_FILE:${name}>)
-    set_tests_properties(${name}.${ranks}ranks PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS mpi PROCESSORS 2
+    set_tests_properties(${name}.${ranks}ranks PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" PROCESSORS 2
+      SKIP_REGULAR_EXPRESSION "ONLY_SKIPPED_TESTS"
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_hwloc_base_binding_policy=none;OMPI_MCA_mpi_yield_when_idle=1;LOCKSTEP_TEST_DATA=${CMAKE_SOURCE_DIR}/../shared/data")
   endforeach()
 endfunction()

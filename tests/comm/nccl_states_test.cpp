@@ -1,0 +1,331 @@
+// What the NCCL communicator makes of NCCL's answers. NCCL is a fake: nothing of it, and no GPU, is needed.
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+
+#include "comm/fake_nccl.h"
+#include "comm/nccl/environment.h"
+#include "comm/nccl/nccl_communicator.h"
+#include "comm/shared_support.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+/// Takes everything, and says of it what its device says.
+class StubStream : public Stream {
+ public:
+  const std::string& name() const override { return name_; }
+  void launch(std::function<void()>) override {}
+  void record(Event&) override {}
+  void wait(const Event&) override {}
+  void synchronize() override {}
+
+ private:
+  std::string name_ = "stub";
+};
+
+/// Host memory that counts as a GPU's; what its streams were given is complete when `complete` says so.
+class StubDevice : public Device {
+ public:
+  std::atomic<bool> complete = true;
+
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  std::string description() const override { return "stub"; }
+  std::unique_ptr<Stream> create_stream(const std::string&) override {
+    return std::make_unique<StubStream>();
+  }
+  std::unique_ptr<Event> create_event(bool) override { return std::make_unique<Behind>(complete); }
+
+ protected:
+  void* allocate_bytes(int64_t size_bytes) override {
+    return std::calloc(1, static_cast<size_t>(size_bytes));
+  }
+  void free_bytes(void* data, int64_t) noexcept override { std::free(data); }
+
+ private:
+  class Behind : public Event {
+   public:
+    explicit Behind(const std::atomic<bool>& complete) : complete_(complete) {}
+    bool ready() const override { return complete_; }
+    void synchronize() override {}
+    double milliseconds_since(const Event&) const override { return 0; }
+
+   private:
+    const std::atomic<bool>& complete_;
+  };
+};
+
+constexpr std::chrono::milliseconds kLong = std::chrono::seconds(30), kShort = std::chrono::milliseconds(100);
+
+/// Runs `body` on rank 0 of two, each with a communicator of its own on a device of its own.
+void on_first_of_two(std::chrono::milliseconds start_timeout,
+                     const std::function<void(NcclCommunicator& world, StubDevice& device)>& body) {
+  run_group(2, [&](Communicator& group) {
+    StubDevice device;
+    NcclCommunicator world(group.split(0, group.rank()), device, {.start_timeout = start_timeout}, "world");
+    if (group.rank() == 0) body(world, device);
+    StubStream stream;
+    group.barrier(stream);  // rank 1 keeps its communicator as long
+    group.synchronize(stream, patience());
+  });
+}
+
+/// What both ranks' constructors threw.
+std::vector<std::string> errors_of_two(std::chrono::milliseconds start_timeout) {
+  std::vector<std::string> errors(2);
+  run_group(2, [&](Communicator& group) {
+    StubDevice device;
+    errors[static_cast<size_t>(group.rank())] = comm_error_of([&] {
+      NcclCommunicator(group.split(0, group.rank()), device, {.start_timeout = start_timeout}, "world");
+    });
+  });
+  return errors;
+}
+
+TEST(NcclCommunicator, ConnectsWithoutBlockingAndExchangesWithItsNeighbours) {
+  FakeNccl nccl;
+  nccl.set_polls(5);
+  on_first_of_two(kLong, [&](NcclCommunicator&, StubDevice&) {
+    const auto calls = nccl.calls();
+    ASSERT_GE(calls.size(), 2u);
+    EXPECT_EQ(calls[0], "ncclGetUniqueId");
+    EXPECT_EQ(calls[1], "ncclCommInitRankConfig 0 of 2, id i, blocking 0");
+    EXPECT_EQ(nccl.count("ncclGetUniqueId"), 1);
+    EXPECT_EQ(nccl.count("ncclCommInitRankConfig"), 2);
+    // The other rank lies one place on and one place back.
+    EXPECT_EQ(nccl.count("ncclSend"), 4);
+    EXPECT_EQ(nccl.count("ncclRecv"), 4);
+  });
+}
+
+TEST(NcclCommunicator, OperationsBecomeNcclsCallsInPlace) {
+  FakeNccl nccl;
+  on_first_of_two(kLong, [&](NcclCommunicator& world, StubDevice&) {
+    StubStream stream;
+    const size_t before = nccl.calls().size();
+    auto* const data = reinterpret_cast<std::byte*>(0x1000);
+    world.all_reduce(data, 16, DType::bfloat16, ReduceOp::max, stream);
+    world.reduce_scatter(data, 16, DType::float64, ReduceOp::sum, stream);
+    world.all_gather(data, 24, stream);
+    world.broadcast(data, 7, 1, stream);
+    world.exchange(std::array{send_to(1, nullptr, 0), receive_from(1, data, 5)}, stream);
+    auto calls = nccl.calls();
+    calls.erase(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(before));
+    EXPECT_THAT(calls, ElementsAre("ncclAllReduce 0x1000 0x1000 16 bfloat16 max",
+                                   "ncclReduceScatter 0x1000 0x1000 16 float64 sum",
+                                   "ncclAllGather 0x1000 0x1000 24 uint8",
+                                   "ncclBroadcast 0x1000 0x1000 7 uint8 1", "ncclGroupStart",
+                                   "ncclSend 0x0 0 uint8 1", "ncclRecv 0x1000 5 uint8 1", "ncclGroupEnd"));
+  });
+}
+
+TEST(NcclCommunicator, TheBlockOfARankLiesWhereAllBlocksDo) {
+  FakeNccl nccl;
+  run_group(2, [&](Communicator& group) {
+    StubDevice device;
+    // Ranks the other way round, so that the calls are those of the thread that is rank 1.
+    NcclCommunicator world(group.split(0, -group.rank()), device, {.start_timeout = kLong}, "world");
+    StubStream stream;
+    auto* const data = reinterpret_cast<std::byte*>(0x1000);
+    if (world.rank() == 1) {
+      world.reduce_scatter(data, 16, DType::float32, ReduceOp::sum, stream);
+      world.all_gather(data, 16, stream);
+      EXPECT_EQ(nccl.last_of(1, "ncclReduceScatter"), "0x1000 0x1040 16 float32 sum");
+      EXPECT_EQ(nccl.last_of(1, "ncclAllGather"), "0x1010 0x1000 16 uint8");
+    }
+  });
+}
+
+TEST(NcclCommunicator, OperationsOnNothingAreNotCalls) {
+  FakeNccl nccl;
+  on_first_of_two(kLong, [&](NcclCommunicator& world, StubDevice&) {
+    StubStream stream;
+    const size_t before = nccl.calls().size();
+    world.all_reduce(nullptr, 0, DType::float32, ReduceOp::sum, stream);
+    world.all_gather(nullptr, 0, stream);
+    world.exchange({}, stream);
+    EXPECT_TRUE(world.test());
+    EXPECT_EQ(nccl.calls().size(), before);
+    world.barrier(stream);
+    EXPECT_THAT(nccl.calls().back(), AllOf(HasSubstr("ncclAllReduce"), HasSubstr(" 1 int32 max")));
+  });
+}
+
+TEST(NcclCommunicator, OneRankAloneNeedsNoNccl) {
+  FakeNccl nccl;
+  StubDevice device;
+  StubStream stream;
+  NcclCommunicator world(make_solo_communicator(), device, {}, "world");
+  world.barrier(stream);
+  world.synchronize(stream, patience());
+  world.check_health();
+  EXPECT_THAT(nccl.calls(), IsEmpty());
+}
+
+TEST(NcclCommunicator, AllRanksLearnThatOneCannotConnect) {
+  FakeNccl nccl;
+  nccl.answer("ncclCommInitRankConfig 1", ncclSystemError);
+  for (const auto& error : errors_of_two(kLong))
+    EXPECT_THAT(
+        error,
+        AllOf(
+            HasSubstr("communicator 'world' of 2 GPUs cannot be made: rank 1: NCCL reports system error: the "
+                      "fake's own words on host "),
+            HasSubstr("src/comm/nccl/nccl_handle.cpp:"), Not(HasSubstr("rank 0:"))));
+  EXPECT_EQ(nccl.count("ncclCommAbort"), 2);
+  EXPECT_EQ(nccl.count("ncclCommFinalize"), 0);
+}
+
+TEST(NcclCommunicator, AllRanksLearnThatThereIsNoId) {
+  FakeNccl nccl;
+  nccl.answer("ncclGetUniqueId", ncclSystemError);
+  for (const auto& error : errors_of_two(kLong))
+    EXPECT_THAT(error, HasSubstr("rank 0: NCCL reports system error"));
+  EXPECT_EQ(nccl.count("ncclCommInitRankConfig"), 0);
+}
+
+TEST(NcclCommunicator, ConnectingHasADeadline) {
+  FakeNccl nccl;
+  nccl.set_polls(-1);
+  for (const auto& error : errors_of_two(kShort))
+    EXPECT_THAT(error,
+                AllOf(HasSubstr("rank 0: NCCL has not connected this rank with the others within 0.1 s"),
+                      HasSubstr("rank 1: NCCL has not connected")));
+  EXPECT_EQ(nccl.count("ncclCommAbort"), 2) << "each rank ends its own, once";
+}
+
+TEST(NcclCommunicator, AnErrorThatNcclMetInTheBackgroundIsFoundAndStays) {
+  FakeNccl nccl;
+  on_first_of_two(kLong, [&](NcclCommunicator& world, StubDevice&) {
+    StubStream stream;
+    world.barrier(stream);
+    nccl.set_async_error(ncclRemoteError);
+    EXPECT_THAT(comm_error_of([&] { world.check_health(); }),
+                AllOf(HasSubstr("rank 0 of 2 on communicator 'world' (nccl)"),
+                      HasSubstr("remote process exited"), HasSubstr("another rank is gone")));
+    EXPECT_EQ(nccl.count("ncclCommAbort"), 1);
+    nccl.set_async_error(ncclSuccess);
+    EXPECT_THAT(comm_error_of([&] { world.barrier(stream); }), HasSubstr("remote process exited"));
+    EXPECT_THAT(comm_error_of([&] { world.test(); }), HasSubstr("remote process exited"));
+    world.abort("later");
+    EXPECT_THAT(comm_error_of([&] { world.check_health(); }), HasSubstr("remote process exited"));
+    EXPECT_EQ(nccl.count("ncclCommAbort"), 1);
+  });
+}
+
+TEST(NcclCommunicator, AGroupThatWasBegunIsEnded) {
+  FakeNccl nccl;
+  on_first_of_two(kLong, [&](NcclCommunicator& world, StubDevice&) {
+    StubStream stream;
+    int32_t value = 0;
+    nccl.answer("ncclSend", ncclSystemError);
+    const int before = nccl.count("ncclGroupEnd");
+    EXPECT_THAT(comm_error_of([&] { world.exchange(std::array{send_to(1, &value, 4)}, stream); }),
+                AllOf(HasSubstr("exchange (send of 4 bytes to rank 1): NCCL reports system error"),
+                      HasSubstr("on host ")));
+    EXPECT_EQ(nccl.count("ncclGroupEnd"), before + 1);
+  });
+}
+
+TEST(NcclCommunicator, AnOperationThatStaysIncompleteExpires) {
+  FakeNccl nccl;
+  on_first_of_two(kLong, [&](NcclCommunicator& world, StubDevice& device) {
+    StubStream stream;
+    float value = 0;
+    device.complete = false;
+    world.all_reduce(&value, 1, DType::float32, ReduceOp::sum, stream);
+    EXPECT_FALSE(world.test());
+    try {
+      world.synchronize(stream, deadline_in(kShort));
+      ADD_FAILURE() << "nothing completed";
+    } catch (const CommError& error) {
+      EXPECT_EQ(error.code(), ExitCode::hang);
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr("rank 0 of 2"),
+                        HasSubstr("all_reduce of 1 float32 (sum) did not complete within 0.1")));
+    }
+    EXPECT_EQ(nccl.count("ncclCommAbort"), 1) << "the kernel would wait for ever";
+  });
+}
+
+/// The first exchange of a pair waits for both, in the call that starts it: a watchdog must be able to end
+/// that.
+TEST(NcclCommunicator, AnAbortFromAnotherThreadEndsACallThatWaits) {
+  FakeNccl nccl;
+  on_first_of_two(kLong, [&](NcclCommunicator& world, StubDevice&) {
+    StubStream stream;
+    nccl.set_polls(-1);
+    std::thread watchdog([&] {
+      while (nccl.count("ncclAllReduce") == 0) std::this_thread::yield();
+      world.abort("rank 1 is lost");
+    });
+    EXPECT_THAT(comm_error_of([&] { world.barrier(stream); }), HasSubstr("rank 1 is lost"));
+    watchdog.join();
+    nccl.set_polls(0);
+    EXPECT_EQ(nccl.count("ncclCommAbort"), 1);
+  });
+  EXPECT_EQ(nccl.count("ncclCommFinalize"), 1) << "rank 1's, which nobody aborted";
+}
+
+TEST(NcclCommunicator, LeavesInOrderWhenNothingIsOutstanding) {
+  FakeNccl nccl;
+  on_first_of_two(kLong, [](NcclCommunicator& world, StubDevice&) {
+    StubStream stream;
+    world.barrier(stream);
+    world.synchronize(stream, patience());
+  });
+  EXPECT_EQ(nccl.count("ncclCommFinalize"), 2);
+  EXPECT_EQ(nccl.count("ncclCommDestroy"), 2);
+  EXPECT_EQ(nccl.count("ncclCommAbort"), 0);
+}
+
+TEST(NcclCommunicator, AbortsWhatIsOutstandingWhenItGoes) {
+  FakeNccl nccl;
+  on_first_of_two(kLong, [](NcclCommunicator& world, StubDevice& device) {
+    StubStream stream;
+    device.complete = false;
+    world.barrier(stream);
+  });
+  EXPECT_EQ(nccl.count("ncclCommAbort"), 1);
+  EXPECT_EQ(nccl.count("ncclCommFinalize"), 1);
+}
+
+TEST(NcclHandle, AbortsWhereLeavingTakesTooLong) {
+  FakeNccl nccl;
+  NcclHandle handle(ncclUniqueId{}, 2, 0, deadline_in(kLong));
+  nccl.set_polls(-1);
+  handle.finish(deadline_in(kShort));
+  EXPECT_THAT(nccl.calls(),
+              ElementsAre(HasSubstr("ncclCommInitRankConfig"), "ncclCommFinalize", "ncclCommAbort"));
+}
+
+TEST(NcclEnvironment, SaysWhatTheUserHasNotSaid) {
+  const auto set = [](int version, GpuAlgorithm algorithm, const char* users = nullptr) {
+    FakeNccl nccl;
+    nccl.set_version(version);
+    ::unsetenv("NCCL_ALGO");
+    ::unsetenv("NCCL_RUNTIME_CONNECT");
+    if (users != nullptr) ::setenv("NCCL_ALGO", users, 1);
+    set_nccl_environment(algorithm);
+    EXPECT_STREQ(std::getenv("NCCL_RUNTIME_CONNECT"), "0");
+    const char* chosen = std::getenv("NCCL_ALGO");
+    return std::string(chosen == nullptr ? "" : chosen);
+  };
+  EXPECT_EQ(set(22809, GpuAlgorithm::automatic), "");
+  EXPECT_EQ(set(22809, GpuAlgorithm::ring), "allreduce:ring");
+  EXPECT_EQ(set(22809, GpuAlgorithm::tree), "allreduce:tree");
+  EXPECT_EQ(set(22304, GpuAlgorithm::tree), "Tree");
+  EXPECT_EQ(set(22809, GpuAlgorithm::tree, "NVLS"), "NVLS");
+}
+
+}  // namespace
+}  // namespace lockstep
