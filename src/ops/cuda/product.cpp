@@ -57,8 +57,8 @@ Layout make_layout(const ColumnMajorMatrix& matrix) {
 }
 
 Operation make_operation(const ProductSpec& spec, const ColumnMajorProduct& product) {
-  // CUBLAS_COMPUTE_32F alone never rounds float32 factors; of two-byte factors it multiplies and adds exactly
-  // so.
+  // CUBLAS_COMPUTE_32F never rounds float32 factors; two-byte factors it multiplies exactly, and adds in
+  // float32.
   const bool tf32 = spec.tf32 && spec.factors == DType::float32;
   cublasLtMatmulDesc_t created = nullptr;
   check(cublasLtMatmulDescCreate(&created, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
