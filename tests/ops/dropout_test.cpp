@@ -101,8 +101,8 @@ std::vector<OpCase> dropout_cases() {
     };
     return c;
   };
-  return {make("one", {1}, 1, 0.5f, 1), make("prime", {5, 7}, 3, 0.1f, 1),
-          make("pieces", {2051}, 2, 0.7f, 2)};
+  return {make("one", {1}, 1, 0.5f, 1), make("prime", {5, 7}, 3, 0.1f, 1), make("pieces", {2051}, 2, 0.7f, 2),
+          make("packs", {6, 40}, 5, 0.3f, 1)};
 }
 
 }  // namespace lockstep::testing

@@ -96,7 +96,7 @@ std::vector<OpCase> embedding_cases() {
     return c;
   };
   return {make("one", {1}, 1, 1, 1), make("no_positions", {}, 3, 5, 4), make("repeated", {13}, 3, 7, 5),
-          make("wide", {3, 5}, 2, 11, 67)};
+          make("wide", {3, 5}, 2, 11, 67), make("packs", {7}, 3, 5, 24)};
 }
 
 std::vector<OpCase> position_embedding_cases() {
@@ -112,8 +112,8 @@ std::vector<OpCase> position_embedding_cases() {
     };
     return c;
   };
-  return {make("one", {1, 1}, 1, 1, 1), make("shorter", {5, 7}, 3, 9, 1),
-          make("threads", {31, 67}, 2, 31, 2)};
+  return {make("one", {1, 1}, 1, 1, 1), make("shorter", {5, 7}, 3, 9, 1), make("threads", {31, 67}, 2, 31, 2),
+          make("packs", {6, 24}, 7, 8, 1)};
 }
 
 }  // namespace lockstep::testing

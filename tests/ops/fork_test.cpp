@@ -38,7 +38,8 @@ std::vector<OpCase> fork_cases() {
   };
   OpCase one{.name = "one", .op = Fork{}, .inputs = {{Shape{1}}}, .batch = 1, .reference = reference};
   OpCase prime{.name = "prime", .op = Fork{}, .inputs = {{{5, 13}}}, .batch = 3, .reference = reference};
-  return {one, prime};
+  OpCase blocks{.name = "blocks", .op = Fork{}, .inputs = {{Shape{5003}}}, .reference = reference};
+  return {one, prime, blocks};
 }
 
 }  // namespace lockstep::testing

@@ -50,6 +50,13 @@ TEST(EmbeddingOnGpus, RunsEndAtAndAcrossSegmentsOf32) {
   expect_table_gradient(shuffled, 17, 5);
 }
 
+TEST(EmbeddingOnGpus, RowsAreLongerThanAWarpReads) {
+  std::vector<double> tokens;
+  for (int i = 0; i < 75; ++i) tokens.push_back(i % 7 < 4 ? 2 : i % 5);
+  expect_table_gradient(tokens, 5, 264, DType::bfloat16);
+  expect_table_gradient(tokens, 5, 37);
+}
+
 TEST(EmbeddingOnGpus, TokensOfSeveralDigitsAndTilesAreSorted) {
   std::vector<double> tokens;
   for (int64_t i = 0; i < 4100; ++i) tokens.push_back(static_cast<double>(i * i * 31 % 1031 * 97 % 70'001));

@@ -27,7 +27,8 @@ OpCase make(std::string name, Shape shape, int64_t batch, double loss_weight, do
 
 std::vector<OpCase> mean_squared_error_cases() {
   return {make("one_number", {}, 1, 1), make("vector", {5}, 3, 1.0 / 15),
-          make("image", {7, 3, 2}, 2, 1.0 / 84), make("scaled", {131}, 3, 1.0 / 393, 1024)};
+          make("image", {7, 3, 2}, 2, 1.0 / 84), make("scaled", {131}, 3, 1.0 / 393, 1024),
+          make("blocks", {5003}, 2, 1.0 / 10006)};
 }
 
 namespace {
@@ -78,6 +79,16 @@ TEST(MeanSquaredError, HowALeafIsCutChangesNoBitOnCpus) {
   const double whole = sum_in_pieces(12);
   EXPECT_EQ(sum_in_pieces(4), whole);
   EXPECT_EQ(sum_in_pieces(1), whole);
+}
+
+TEST(MeanSquaredError, CountsEveryElementOfALargeBatch) {
+  constexpr int64_t kCountOfElements = 1'200'007;  // more than one round of a GPU's blocks
+  OpHarness harness(MeanSquaredError{}, {{Shape{kCountOfElements}}, {Shape{kCountOfElements}}}, {.batch = 1});
+  fill(harness.inputs[0], 3.0);
+  fill(harness.inputs[1], 1.0);
+  harness.forward();
+  EXPECT_EQ(harness.metrics[kLossSum], 4 * kCountOfElements);
+  EXPECT_EQ(harness.metrics[kCount], kCountOfElements);
 }
 
 TEST(MeanSquaredError, AgreesWithPyTorch) {
