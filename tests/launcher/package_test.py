@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""scripts/package.sh: what it makes trains where there is nothing but a kernel, the C library and a shell."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import unittest
+
+from support import PROGRAM, ROOT, main
+
+LIMIT_S = 240
+C_LIBRARY = ("libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "libutil.so.1", "libresolv.so.2")
+DEVICES = {"null": (1, 3), "zero": (1, 5), "random": (1, 8), "urandom": (1, 9)}
+# What runs inside of mount namespaces: mounts what the root needs, and enters it with an empty environment.
+ENTER = """
+set -e
+mount -t proc proc "$1/proc"
+mount -t tmpfs tmpfs "$1/dev"
+mkdir "$1/dev/shm"
+{devices}
+exec env -i HOME=/tmp OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$2" "$1" /bin/sh -c "$3"
+"""
+
+
+def script():
+    nodes = (f'mknod -m 666 "$1/dev/{name}" c {major} {minor}' for name, (major, minor) in DEVICES.items())
+    return ENTER.format(devices="\n".join(nodes))
+
+
+def loader_and_c_library():
+    """Paths by which a program of this machine finds them."""
+    lines = subprocess.run(["ldd", "/bin/sh"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    loader = next(word for word in lines if "/ld-linux" in word)
+    folder = os.path.dirname(next(word for word in lines if word.endswith("/libc.so.6")))
+    return [loader, *(os.path.join(folder, name) for name in C_LIBRARY if os.path.exists(os.path.join(folder, name)))]
+
+
+class Package(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not PROGRAM:
+            raise unittest.SkipTest("LOCKSTEP_PROGRAM does not say where lockstep is")
+        for tool in ("ldd", "strip", "readelf", "gzip", "dpkg-query", "mpirun", "cmake", "c++"):
+            if not shutil.which(tool):
+                raise unittest.SkipTest(f"there is no {tool}")
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        build = os.path.dirname(os.path.dirname(PROGRAM))
+        made = subprocess.run([ROOT / "scripts" / "package.sh", "--build", build, "--no-build", "--out", cls.folder],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+        if made.returncode:
+            raise AssertionError(f"package.sh failed: {made.stdout}{made.stderr}")
+        cls.archive = pathlib.Path(made.stdout.splitlines()[-1])
+        with tarfile.open(cls.archive) as archive:
+            archive.extractall(cls.folder / "unpacked")
+        (cls.package,) = (cls.folder / "unpacked").iterdir()
+
+    def test_says_what_it_is_and_carries_licenses(self):
+        self.assertLess(self.archive.stat().st_size, 60e6)
+        text = (self.package / "PACKAGE.txt").read_text()
+        for heading in ("build type", "compiler", "processor", "C library", "Open MPI"):
+            self.assertRegex(text, rf"(?m)^{heading} +\S")
+        carried = {path.name for path in (self.package / "lib").glob("*.so.*")}
+        self.assertIn("libmpi.so.40", carried)
+        self.assertIn("libdnnl", " ".join(carried))
+        # The C library must be the machine's.
+        self.assertFalse({name for name in carried if name.startswith(("libc.so", "ld-linux", "libm.so"))})
+        for library in carried:
+            origin = text.partition(f"  {library}, from ")[2].split()[0]
+            self.assertTrue((self.package / "licenses" / origin).is_file(), library)
+
+    def test_takes_the_program_for_gpus_where_its_libraries_are(self):
+        # In its place one that needs a library of CUDA, which is not in the package either.
+        work = self.folder / "cuda"
+        packages = work / "site-packages" / "nvidia" / "cu" / "lib"
+        packages.mkdir(parents=True)
+        program = self.package / "libexec" / "lockstep"
+        if program.exists():
+            aside = program.rename(work / "lockstep")
+            self.addCleanup(lambda: aside.rename(program))
+        self.addCleanup(program.unlink)
+        library = packages / "libcudart.so.9000"
+        for text, command in (("int five() { return 5; }", ["-shared", "-fPIC", "-Wl,-soname,libcudart.so.9000", "-o", library]),
+                              ("int five(); int main() { return five(); }", ["-o", program, library])):
+            (work / "source.cpp").write_text(text)
+            subprocess.run(["c++", work / "source.cpp", *command], check=True)
+
+        def run(**environment):
+            return subprocess.run([self.package / "bin" / "lockstep", "--version"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True, check=False, env={**os.environ, "LD_LIBRARY_PATH": "", **environment})
+
+        self.assertEqual(run(LD_LIBRARY_PATH=str(packages)).returncode, 5)
+        self.assertEqual(run(PYTHONPATH=str(work / "site-packages")).returncode, 5)
+        without = run()
+        self.assertRegex(without.stdout, r"^lockstep \d+\.\d+")
+        self.assertRegex(without.stderr, r"^lockstep: without GPUs, because these libraries are not in .*: libcudart\.so\.9000\n$")
+        self.assertEqual(run(OMPI_COMM_WORLD_RANK="1").stderr, "")
+
+    def test_links_to_its_programs_work(self):
+        link = self.folder / "linked"
+        link.symlink_to(os.path.relpath(self.package / "bin" / "lockstep-cpu", self.folder))
+        self.assertIn("lockstep", subprocess.run([link, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+    def test_trains_in_an_empty_root(self):
+        root = self.folder / "root"
+        for name in ("bin", "proc", "dev", "tmp"):
+            (root / name).mkdir(parents=True)
+        for path in loader_and_c_library():
+            copy = root / path.lstrip("/")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(os.path.realpath(path), copy)
+        shutil.copy(os.path.realpath("/bin/sh"), root / "bin" / "sh")
+        shutil.copytree(self.package, root / "elsewhere" / "lockstep")
+        chroot = shutil.which("chroot", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+
+        def run(command):
+            return subprocess.run(["unshare", "--mount", "--pid", "--fork", "sh", "-c", script(), "sh", root, chroot, command],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+
+        if not chroot or not shutil.which("unshare") or run(":").returncode:
+            self.skipTest("no right to mount and to change the root")
+        home = "/elsewhere/lockstep"
+        train = (f"{home}/bin/lockstep train {home}/configs/digits_quickstart.textproto --data-dir /tmp/digits --json --quiet "
+                 "--set trainer.steps=60 --set trainer.eval_every_steps=0 --set parallel.reduction=REPRODUCIBLE")
+        ran = run(f"set -e; {home}/bin/lockstep data digits --out /tmp/digits; {train}; "
+                  f"{home}/bin/mpirun -n 2 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 {train}")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        reports = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+        self.assertEqual([report["world_size"] for report in reports], [1, 2], ran.stdout)
+        self.assertEqual(reports[0]["params_hash"], reports[1]["params_hash"])
+
+
+if __name__ == "__main__":
+    main()
