@@ -34,16 +34,6 @@ std::unique_ptr<Device> make_device(DeviceKind kind) {
   }
 }
 
-/// Ops whose GPU kernel is not written: they are tested on the CPU wherever a GPU is asked for.
-constexpr std::string_view kWithoutGpuKernel[] = {
-    Attention::kName,
-};
-
-DeviceKind available(DeviceKind device, const Op& op) {
-  const bool missing = std::ranges::find(kWithoutGpuKernel, name_of(op)) != std::end(kWithoutGpuKernel);
-  return device == DeviceKind::cuda && missing ? DeviceKind::cpu : device;
-}
-
 }  // namespace
 
 DeviceKind tested_device() {
@@ -86,7 +76,7 @@ OpHarness::OpHarness(const Op& op, std::vector<TensorSpec> specs, const KernelOp
                      DeviceKind device)
     : signature_(infer(op, specs)),
       host_(make_cpu_device()),
-      device_(make_device(available(device, op))),
+      device_(make_device(device)),
       stream_(device_->create_stream("compute")),
       kernel_(make_kernel(device_->kind(), op, specs, options)) {
   kernel_->prepare(*device_);

@@ -91,6 +91,13 @@ __device__ inline uint32_t pack_two(float low, float high) {
   return packed;
 }
 
+/// The same number, of which the compiler does not know that it is: what is computed from it within a loop
+/// stays there, rather than fill registers throughout.
+__device__ inline int opaque(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 }  // namespace lockstep
 
 #endif

@@ -122,4 +122,6 @@ uint32_t pack_two(float low, float high) {
   return T(low).bits | uint32_t{T(high).bits} << 16;
 }
 
+inline int opaque(int value) { return value; }
+
 }  // namespace lockstep

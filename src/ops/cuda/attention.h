@@ -31,7 +31,7 @@ struct AttentionCall {
   float dropout = 0;
   uint32_t op_number = 0, first_sample = 0;
 
-  __host__ __device__ int64_t channels() const { return static_cast<int64_t>(heads) * head_size; }
+  __host__ __device__ int channels() const { return heads * head_size; }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_size)); }
 };
 

@@ -42,7 +42,7 @@ struct Layout {
   template <bool kQueries, int kRows>
   __device__ static void copy(Tile to_first, Tile to_second, const AttentionCall<T>& call,
                               const AttentionHead& head, int first) {
-    const int64_t channels = call.channels();
+    const int channels = call.channels();
     const T* const input = call.qkv + head.input;
     if constexpr (kQueries) {
       to_first.template copy_from<kRows, kThreads>(input, 3 * channels, first, call.positions);
@@ -113,8 +113,7 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
   constexpr bool kHeld =
       kHead <= 64;  // owned rows stay in registers; a wider head's are loaded for each tile again
   const AttentionHead head(call, blockIdx.x);
-  const AttentionDropout dropout(call, head);
-  const float kept_scale = kDrops ? dropout.scale() : 1.0f;
+  const float kept_scale = kDrops ? AttentionDropout(call, head).scale() : 1.0f;
 
   // The first keys are seen by the most queries, and the last queries see the most keys: these start first.
   const int first_owned =
@@ -153,15 +152,18 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
       continue;  // nothing is seen
 
     float weights[kMet / 8][4] = {}, gradients[kMet / 8][4] = {};
-    multiply<T, kHead, kHeld>(weights, held[0], Rows::owned(0), warp_row, Rows::met(0, tile));
-    multiply<T, kHead, kHeld>(gradients, held[1], Rows::owned(1), warp_row, Rows::met(1, tile));
+    multiply<T, kHead, kHeld>(weights, held[0], {opaque(Rows::owned(0).first)}, warp_row, Rows::met(0, tile));
+    multiply<T, kHead, kHeld>(gradients, held[1], {opaque(Rows::owned(1).first)}, warp_row,
+                              Rows::met(1, tile));
     const bool masked = kOwnsKeys ? first_met < warp_owned + 15 : first_met + kMet - 1 > warp_owned;
+    uint32_t kept = ~0u;
+    if constexpr (kDrops) {
+      const AttentionDropout dropout(call, head);
+      kept = kOwnsKeys ? kept_by_keys(dropout, warp_owned, first_met)
+                       : kept_by_queries(dropout, warp_owned, first_met);
+    }
 #pragma unroll
     for (int n = 0; n < kMet / 8; ++n) {
-      uint32_t kept = 15;
-      if constexpr (kDrops)
-        kept = kOwnsKeys ? kept_by_keys(dropout, warp_owned, first_met + n * 8)
-                         : kept_by_queries(dropout, warp_owned, first_met + n * 8);
       const int column = n * 8 + lane % 4 * 2;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -171,7 +173,7 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
         const int row = warp_owned + lane / 4 + i / 2 * 8, met = first_met + column + i % 2;
         const bool hidden = masked && (kOwnsKeys ? row > met : met > row);
         const float weight = hidden ? 0.0f : fast_exp2(std::fma(weights[n][i], scale * kLog2E, -offset));
-        const bool keep = kept >> i & 1u;
+        const bool keep = kept >> (4 * n + i) & 1u;
         gradients[n][i] = hidden ? 0.0f : weight * std::fma(gradients[n][i], keep ? kept_scale : 0.0f, -dot);
         weights[n][i] = keep ? weight : 0.0f;
       }
@@ -185,7 +187,7 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
   Rows::owned(0).store(sums[0], warp_row, scale, scale);
   if constexpr (kOwnsKeys) Rows::owned(1).store(sums[1], warp_row, kept_scale, kept_scale);
   __syncwarp();
-  const int64_t channels = call.channels();
+  const int channels = call.channels();
   T* const gradient = call.qkv_gradient + head.input + (kOwnsKeys ? channels : 0);
   Rows::owned(0).template copy_to<16>(gradient, 3 * channels, warp_row, warp_owned, call.positions);
   if constexpr (kOwnsKeys)

@@ -18,45 +18,6 @@ constexpr int kWarpTiles = kQueries / kWarps / 16;  // tiles of 16 queries that 
 template <class T, int kHead>
 constexpr size_t kSharedBytes = (kQueries + 2 * 2 * kKeys) * kHead * sizeof(T);
 
-/// What a warp knows of its queries after some tiles of keys.
-template <class T, int kHead>
-struct Rows {
-  float output[kWarpTiles][kHead / 8][4] = {};
-  float maximum[kWarpTiles][2],
-      sum[kWarpTiles][2] = {};  // of the upper and lower 8 queries; sums are this lane's
-
-  /// Scores of a tile of keys become weights relative to the maximum so far.
-  __device__ void weigh(float (&scores)[kKeys / 8][4], int m, float scale_log2) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float highest = maximum[m][half];
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-        highest = fmaxf(highest, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
-      // Four lanes share a row.
-      highest = fmaxf(highest, __shfl_xor_sync(kFullWarp, highest, 1));
-      highest = fmaxf(highest, __shfl_xor_sync(kFullWarp, highest, 2));
-      const float factor = fast_exp2((maximum[m][half] - highest) * scale_log2),
-                  offset = -highest * scale_log2;
-      maximum[m][half] = highest;
-      float added = 0;
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          scores[n][i] = fast_exp2(std::fma(scores[n][i], scale_log2, offset));
-          added += scores[n][i];
-        }
-      sum[m][half] = std::fma(sum[m][half], factor, added);
-#pragma unroll
-      for (int n = 0; n < kHead / 8; ++n) {
-        output[m][n][2 * half] *= factor;
-        output[m][n][2 * half + 1] *= factor;
-      }
-    }
-  }
-};
-
 /// Keys and values of two tiles: one is computed with while the other is copied.
 template <class T, int kHead>
 struct KeyTiles {
@@ -64,94 +25,106 @@ struct KeyTiles {
 
   __device__ static Tile keys(int tile) { return {(kQueries + tile % 2 * 2 * kKeys) * kHead}; }
   __device__ static Tile values(int tile) { return {keys(tile).first + kKeys * kHead}; }
-  __device__ static void copy(int tile, const T* key, int64_t channels, int positions) {
+  __device__ static void copy(int tile, const T* key, int channels, int positions) {
     keys(tile).template copy_from<kKeys, kThreads>(key, 3 * channels, tile * kKeys, positions);
     values(tile).template copy_from<kKeys, kThreads>(key + channels, 3 * channels, tile * kKeys, positions);
     commit_copies();
   }
 };
 
-template <class T, int kHead, bool kDrops>
-__global__ void __launch_bounds__(kThreads, 2) forward_kernel(AttentionCall<T> call, float scale) {
+/// A warp's queries, and what it knows of them after some tiles of keys.
+template <class T, int kHead>
+struct Rows {
   using Tile = AttentionTile<T, kHead>;
   // A wider head's queries would take too many registers; they are loaded for each tile again.
-  constexpr bool kHoldsQueries = kHead <= 64;
-  const AttentionHead head(call, blockIdx.x);
-  const int64_t channels = call.channels();
-  const T* query = call.qkv + head.input;
+  static constexpr bool kHoldsQueries = kHead <= 64;
 
-  using Stages = KeyTiles<T, kHead>;
-  const Tile queries{0};
+  uint32_t query[kWarpTiles][kHoldsQueries ? kHead / 16 : 1][4];
+  float scores[kWarpTiles][kKeys / 8]
+              [4];  // of a tile of keys; then their weights relative to the maximum so far
+  float output[kWarpTiles][kHead / 8][4] = {};
+  // Of the upper and lower eight queries; sums of weights are those of this lane's keys.
+  float maximum[kWarpTiles][2], sum[kWarpTiles][2] = {};
 
-  // The last queries see the most keys: they start first.
-  const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kQueries;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * kWarpTiles * 16,
-            warp_query = first_query + warp_row;
-  const int last_query =
-      (first_query + kQueries < call.positions ? first_query + kQueries : call.positions) - 1;
-  const int tiles = last_query / kKeys + 1;
+  __device__ Rows() {
+    for (auto& halves : maximum) halves[0] = halves[1] = -std::numeric_limits<float>::infinity();
+  }
 
-  queries.template copy_from<kQueries, kThreads>(query, 3 * channels, first_query, call.positions);
-  Stages::copy(0, query + channels, channels, call.positions);
-  uint32_t held[kWarpTiles][kHoldsQueries ? kHead / 16 : 1][4];
-  Rows<T, kHead> rows;
-  for (auto& halves : rows.maximum) halves[0] = halves[1] = -std::numeric_limits<float>::infinity();
-
-  for (int tile = 0; tile < tiles; ++tile) {
-    wait_for_copies<0>();
-    // All copies of this tile have arrived, and nobody reads the one before, whose place the next one takes.
-    __syncthreads();
-    if (tile + 1 < tiles) Stages::copy(tile + 1, query + channels, channels, call.positions);
-    if (kHoldsQueries && tile == 0)
+  __device__ void load_queries(Tile queries, int row, int k) {
 #pragma unroll
-      for (int m = 0; m < kWarpTiles; ++m)
-#pragma unroll
-        for (int k = 0; k < kHead / 16; ++k)
-          queries.load_a(held[m][kHoldsQueries ? k : 0], warp_row + m * 16, k);
-    const int first_key = tile * kKeys;
-    if (first_key > warp_query + kWarpTiles * 16 - 1) continue;  // none of the warp's queries sees them
+    for (int m = 0; m < kWarpTiles; ++m) queries.load_a(query[m][kHoldsQueries ? k : 0], row + m * 16, k);
+  }
 
-    float scores[kWarpTiles][kKeys / 8][4] = {};
+  __device__ void compute_scores(Tile queries, int row, Tile keys) {
+#pragma unroll
+    for (auto& tile : scores)
+#pragma unroll
+      for (auto& four : tile) four[0] = four[1] = four[2] = four[3] = 0.0f;
 #pragma unroll
     for (int k = 0; k < kHead / 16; ++k) {
-      if (!kHoldsQueries)
-#pragma unroll
-        for (int m = 0; m < kWarpTiles; ++m) queries.load_a(held[m][0], warp_row + m * 16, k);
+      if (!kHoldsQueries) load_queries(queries, row, k);
 #pragma unroll
       for (int n = 0; n < kKeys / 16; ++n) {
         uint32_t b[4];
-        Stages::keys(tile).load_b(b, n * 16, k);
+        keys.load_b(b, n * 16, k);
 #pragma unroll
         for (int m = 0; m < kWarpTiles; ++m) {
-          multiply_add<T>(scores[m][2 * n], held[m][kHoldsQueries ? k : 0], b[0], b[1]);
-          multiply_add<T>(scores[m][2 * n + 1], held[m][kHoldsQueries ? k : 0], b[2], b[3]);
+          multiply_add<T>(scores[m][2 * n], query[m][kHoldsQueries ? k : 0], b[0], b[1]);
+          multiply_add<T>(scores[m][2 * n + 1], query[m][kHoldsQueries ? k : 0], b[2], b[3]);
         }
       }
     }
-    if (first_key + kKeys - 1 > warp_query)
-#pragma unroll
-      for (int m = 0; m < kWarpTiles; ++m)
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if (first_key + n * 8 + lane % 4 * 2 + i % 2 > warp_query + m * 16 + lane / 4 + i / 2 * 8)
-              scores[m][n][i] = -std::numeric_limits<float>::infinity();
+  }
 
+  /// Keys after a query get the score of minus infinity.
+  __device__ void hide_later_keys(int first_query, int first_key) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const int before = first_query + lane / 4 - first_key - lane % 4 * 2;
 #pragma unroll
-    for (int m = 0; m < kWarpTiles; ++m) {
-      rows.weigh(scores[m], m, scale * kLog2E);
-      if constexpr (kDrops) {
-        const AttentionDropout dropout(call, head);
+    for (int m = 0; m < kWarpTiles; ++m)
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-          const uint32_t kept = kept_by_queries(dropout, warp_query + m * 16, first_key + n * 8);
+      for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) scores[m][n][i] = kept >> i & 1u ? scores[m][n][i] : 0.0f;
-        }
+        for (int i = 0; i < 4; ++i)
+          if (n * 8 + i % 2 - m * 16 - i / 2 * 8 > before)
+            scores[m][n][i] = -std::numeric_limits<float>::infinity();
+  }
+
+  /// Scores become weights; what was summed before is scaled to the new maximum.
+  __device__ void weigh(int m, int half, float scale_log2) {
+    float highest = maximum[m][half];
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+      highest = fmaxf(highest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+    // Four lanes share a row.
+    highest = fmaxf(highest, __shfl_xor_sync(kFullWarp, highest, 1));
+    highest = fmaxf(highest, __shfl_xor_sync(kFullWarp, highest, 2));
+    const float factor = fast_exp2((maximum[m][half] - highest) * scale_log2), offset = -highest * scale_log2;
+    maximum[m][half] = highest;
+    float added = 0;
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        scores[m][n][i] = fast_exp2(std::fma(scores[m][n][i], scale_log2, offset));
+        added += scores[m][n][i];
       }
+    sum[m][half] = std::fma(sum[m][half], factor, added);
+#pragma unroll
+    for (int n = 0; n < kHead / 8; ++n) {
+      output[m][n][2 * half] *= factor;
+      output[m][n][2 * half + 1] *= factor;
     }
+  }
+
+  __device__ void drop(int m, uint32_t kept) {
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[m][n][i] = kept >> (4 * n + i) & 1u ? scores[m][n][i] : 0.0f;
+  }
+
+  __device__ void add_values(Tile values) {
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
       uint32_t weights[kWarpTiles][4];
@@ -161,32 +134,82 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(AttentionCall<T> c
 #pragma unroll
       for (int n = 0; n < kHead / 16; ++n) {
         uint32_t b[4];
-        Stages::values(tile).load_b_by_rows(b, k * 16, n);
+        values.load_b_by_rows(b, k * 16, n);
 #pragma unroll
         for (int m = 0; m < kWarpTiles; ++m) {
-          multiply_add<T>(rows.output[m][2 * n], weights[m], b[0], b[1]);
-          multiply_add<T>(rows.output[m][2 * n + 1], weights[m], b[2], b[3]);
+          multiply_add<T>(output[m][2 * n], weights[m], b[0], b[1]);
+          multiply_add<T>(output[m][2 * n + 1], weights[m], b[2], b[3]);
         }
       }
     }
   }
 
-  const float kept_scale = kDrops ? AttentionDropout(call, head).scale() : 1.0f;
+  /// Normalizes the output of half a tile: returns by what it is to be multiplied, and writes the
+  /// log-sum-exps.
+  __device__ float finish(int m, int half, float scale, float* log_sum_exp, int first_query,
+                          int positions) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize,
+              at = first_query + m * 16 + half * 8 + lane / 4;
+    float total = sum[m][half];
+    total += __shfl_xor_sync(kFullWarp, total, 1);
+    total += __shfl_xor_sync(kFullWarp, total, 2);
+    if (lane % 4 == 0 && at < positions) log_sum_exp[at] = std::fma(maximum[m][half], scale, std::log(total));
+    return 1.0f / total;
+  }
+};
+
+template <class T, int kHead, bool kDrops>
+__global__ void __launch_bounds__(kThreads, 2) forward_kernel(AttentionCall<T> call, float scale) {
+  using Stages = KeyTiles<T, kHead>;
+  const AttentionHead head(call, blockIdx.x);
+  const int channels = call.channels();
+  const T* const input = call.qkv + head.input;
+  const AttentionTile<T, kHead> queries{0};
+
+  // The last queries see the most keys: they start first.
+  const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kQueries;
+  const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * kWarpTiles * 16;
+  const int warp_query = first_query + warp_row;
+  const int last_query =
+      (first_query + kQueries < call.positions ? first_query + kQueries : call.positions) - 1;
+  const int tiles = last_query / kKeys + 1;
+
+  queries.template copy_from<kQueries, kThreads>(input, 3 * channels, first_query, call.positions);
+  Stages::copy(0, input + channels, channels, call.positions);
+  Rows<T, kHead> rows;
+  for (int tile = 0; tile < tiles; ++tile) {
+    wait_for_copies<0>();
+    // All copies of this tile have arrived, and nobody reads the one before, whose place the next one takes.
+    __syncthreads();
+    if (tile + 1 < tiles) Stages::copy(tile + 1, input + channels, channels, call.positions);
+    if (rows.kHoldsQueries && tile == 0)
+#pragma unroll
+      for (int k = 0; k < kHead / 16; ++k) rows.load_queries(queries, warp_row, k);
+    const int first_key = tile * kKeys;
+    if (first_key > warp_query + kWarpTiles * 16 - 1) continue;  // none of the warp's queries sees them
+
+    rows.compute_scores({opaque(queries.first)}, warp_row, Stages::keys(tile));
+    if (first_key + kKeys - 1 > warp_query) rows.hide_later_keys(warp_query, first_key);
+#pragma unroll
+    for (int m = 0; m < kWarpTiles; ++m) {
+      rows.weigh(m, 0, scale * kLog2E);
+      rows.weigh(m, 1, scale * kLog2E);
+      if constexpr (kDrops)
+        rows.drop(m, kept_by_queries(AttentionDropout(call, head), warp_query + m * 16, first_key));
+    }
+    rows.add_values(Stages::values(tile));
+  }
+
   // The warp's own queries make room for its results, which then leave in whole rows.
+  const float kept_scale = kDrops ? AttentionDropout(call, head).scale() : 1.0f;
   __syncwarp();
 #pragma unroll
   for (int m = 0; m < kWarpTiles; ++m) {
     float factor[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float sum = rows.sum[m][half];
-      sum += __shfl_xor_sync(kFullWarp, sum, 1);
-      sum += __shfl_xor_sync(kFullWarp, sum, 2);
-      factor[half] = kept_scale / sum;
-      const int at = warp_query + m * 16 + half * 8 + lane / 4;
-      if (lane % 4 == 0 && at < call.positions)
-        call.log_sum_exp[head.row + at] = std::fma(rows.maximum[m][half], scale, std::log(sum));
-    }
+    for (int half = 0; half < 2; ++half)
+      factor[half] =
+          kept_scale * rows.finish(m, half, scale, call.log_sum_exp + head.row, warp_query, call.positions);
     queries.store(rows.output[m], warp_row + m * 16, factor[0], factor[1]);
   }
   __syncwarp();

@@ -27,14 +27,15 @@ struct AttentionTile {
   /// Starts to copy rows first ... first + kRows - 1 of a tensor; zeros from row `end` on. All kThreads call
   /// it.
   template <int kRows, int kThreads>
-  __device__ void copy_from(const T* from, int64_t stride, int first, int end) const {
+  __device__ void copy_from(const T* from, int stride, int first, int end) const {
     static_assert(kRows * kChunks % kThreads == 0 && kThreads % kChunks == 0);
     const int chunk = static_cast<int>(threadIdx.x) % kChunks;
 #pragma unroll
     for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
       const int row = static_cast<int>(threadIdx.x) / kChunks + i * (kThreads / kChunks);
       const bool inside = first + row < end;
-      copy_async<16>(at(row, chunk), from + (inside ? first + row : 0) * stride + chunk * 8, inside);
+      copy_async<16>(at(row, chunk),
+                     from + static_cast<int64_t>(inside ? first + row : 0) * stride + chunk * 8, inside);
     }
   }
 
@@ -72,12 +73,12 @@ struct AttentionTile {
   /// Copies rows row ... row + kRows - 1 to rows first ... of a tensor, as far as those are before `end`. One
   /// warp calls it.
   template <int kRows>
-  __device__ void copy_to(T* to, int64_t stride, int row, int first, int end) const {
+  __device__ void copy_to(T* to, int stride, int row, int first, int end) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize, chunk = lane % kChunks;
 #pragma unroll
     for (int r = lane / kChunks; r < kRows; r += kWarpSize / kChunks)
       if (first + r < end)
-        *reinterpret_cast<Pack<T, 8>*>(to + (first + r) * stride + chunk * 8) =
+        *reinterpret_cast<Pack<T, 8>*>(to + static_cast<int64_t>(first + r) * stride + chunk * 8) =
             *reinterpret_cast<const Pack<T, 8>*>(at(row + r, chunk));
   }
 
@@ -106,30 +107,40 @@ __device__ inline void pack_accumulators(uint32_t (&a)[4], const float (&left)[4
   a[3] = pack_two<T>(right[2], right[3]);
 }
 
-// Which weights of 16×8 accumulators dropout keeps: bit i for element i of the lane. The lanes that hold a
-// group of four keys share the work of drawing its numbers. Both indices of the first row and column are
-// multiples of 8.
+// Which weights of 16 rows and 64 columns of accumulators dropout keeps: bit 4 n + i for element i of the
+// lane in the n-th eight columns. The lanes that hold a group of four keys share the work of drawing its
+// numbers. The loops stay loops, or the generator's registers would be needed eight times over.
 
 /// Rows are queries: two neighbouring lanes hold the halves of a group, in two rows; each draws for one row.
 __device__ inline uint32_t kept_by_queries(const AttentionDropout& dropout, int first_query, int first_key) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, odd = lane % 2;
-  uint32_t kept = dropout.kept(first_query + lane / 4 + 8 * odd, first_key / 4 + lane % 4 / 2) << (4 * odd);
-  kept |= __shfl_xor_sync(kFullWarp, kept, 1);
-  kept >>= 2 * odd;
-  return (kept & 3u) | (kept >> 2 & 12u);
+  uint32_t all = 0;
+#pragma unroll 1
+  for (int n = 0; n < 8; ++n) {
+    uint32_t kept = dropout.kept(first_query + lane / 4 + 8 * odd, first_key / 4 + 2 * n + lane % 4 / 2)
+                    << (4 * odd);
+    kept |= __shfl_xor_sync(kFullWarp, kept, 1);
+    kept >>= 2 * odd;
+    all |= ((kept & 3u) | (kept >> 2 & 12u)) << (4 * n);
+  }
+  return all;
 }
 
 /// Rows are keys: four lanes hold a group, and again one eight keys below, of the same two queries; each
 /// draws for one query and one group.
 __device__ inline uint32_t kept_by_keys(const AttentionDropout& dropout, int first_key, int first_query) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, member = lane / 4 % 4;
-  uint32_t kept =
-      dropout.kept(first_query + lane % 4 * 2 + member % 2, first_key / 4 + lane / 16 + member / 2 * 2)
-      << (4 * member);
-  kept |= __shfl_xor_sync(kFullWarp, kept, 4);
-  kept |= __shfl_xor_sync(kFullWarp, kept, 8);
-  kept >>= member;
-  return (kept & 1u) | (kept >> 3 & 2u) | (kept >> 6 & 4u) | (kept >> 9 & 8u);
+  const int group = first_key / 4 + lane / 16 + member / 2 * 2;
+  uint32_t all = 0;
+#pragma unroll 1
+  for (int n = 0; n < 8; ++n) {
+    uint32_t kept = dropout.kept(first_query + 8 * n + lane % 4 * 2 + member % 2, group) << (4 * member);
+    kept |= __shfl_xor_sync(kFullWarp, kept, 4);
+    kept |= __shfl_xor_sync(kFullWarp, kept, 8);
+    kept >>= member;
+    all |= ((kept & 1u) | (kept >> 3 & 2u) | (kept >> 6 & 4u) | (kept >> 9 & 8u)) << (4 * n);
+  }
+  return all;
 }
 
 }  // namespace lockstep
