@@ -8,6 +8,7 @@ namespace {
 
 constexpr int64_t kWarpWidth = 1024;  // rows up to here are a warp's each, longer ones a block's
 constexpr int kWarps = 8;             // of a block whose warps have rows of their own
+constexpr int kMostThreads = 1024;    // of a block that shares a row
 
 /// The threads that share a row: a warp, or a block. They take packs of N elements in turn; a thread keeps
 /// its first kPacks in registers. Only a block's rows may be longer than that.
@@ -59,8 +60,9 @@ __device__ inline float squares_of(const float (&values)[N], float mean) {
 /// Reads x and writes y once. A row stays in registers, so that its variance is taken from the mean in a
 /// second pass, without cancellation; what does not fit is read again.
 template <class T, int N, int kPacks, bool kWarp>
-__global__ void forward_kernel(const T* x, const float* weight, const float* bias, int64_t rows, int width,
-                               float epsilon, T* y, float* means, float* inverses) {
+__global__ void __launch_bounds__(kWarp ? kWarps* kWarpSize : kMostThreads)
+    forward_kernel(const T* x, const float* weight, const float* bias, int64_t rows, int width, float epsilon,
+                   T* y, float* means, float* inverses) {
   __shared__ float scratch[2][kWarpSize + 1];
   const RowGroup<N, kPacks, kWarp> group(width);
   const float share = 1.0f / static_cast<float>(width);
@@ -130,8 +132,14 @@ struct BackwardArguments {
 
 /// With g = dy weight and n = (x - mean) inverse: dx = inverse (g - mean(g) - n mean(g n)). Reads x and dy
 /// and writes dx once; on the way threads add up dy n and dy of their columns over the block's rows.
-template <class T, int N, int kPacks, bool kWarp>
-__global__ void backward_kernel(BackwardArguments<T> a) {
+///
+/// kGroup: a warp's size, or the most threads that a block may have. Where registers are too few for two
+/// blocks of warps on a multiprocessor, one has as much under way by its longer rows.
+template <class T, int N, int kPacks, int kGroup>
+__global__ void __launch_bounds__(kGroup == kWarpSize ? kWarps * kWarpSize : kGroup,
+                                  kGroup == kWarpSize && N > 1 && kPacks * N <= 24 ? 2 : 1)
+    backward_kernel(BackwardArguments<T> a) {
+  constexpr bool kWarp = kGroup == kWarpSize;
   __shared__ float scratch[2][kWarpSize + 1];
   const RowGroup<N, kPacks, kWarp> group(a.width);
   const float share = 1.0f / static_cast<float>(a.width);
@@ -247,7 +255,9 @@ struct Layout {
       return;
     }
     const int64_t per_warp = values_per_thread * kWarpSize;
-    threads = static_cast<unsigned>(std::min<int64_t>(32, (width + per_warp - 1) / per_warp)) * kWarpSize;
+    threads = static_cast<unsigned>(
+                  std::min<int64_t>(kMostThreads / kWarpSize, (width + per_warp - 1) / per_warp)) *
+              kWarpSize;
     groups_per_block = 1;
   }
 };
@@ -298,14 +308,16 @@ class LayerNormKernel : public Kernel {
           .blocks = static_cast<unsigned>(blocks),
           .threads = layout.threads,
           .shared_bytes = layout.by_warps ? static_cast<size_t>(width_) * sizeof(SumPair<float>) : 0};
-      if (!layout.by_warps)
-        launch(stream, grid, backward_kernel<T, N, kBackwardValues / N, false>, a);
+      if (layout.threads > 512)
+        launch(stream, grid, backward_kernel<T, N, kBackwardValues / N, kMostThreads>, a);
+      else if (!layout.by_warps)
+        launch(stream, grid, backward_kernel<T, N, kBackwardValues / N, 512>, a);
       else if (N > 1 && width_ <= 256)
-        launch(stream, grid, backward_kernel<T, N, (N > 1 ? 8 : 32) / N, true>, a);
+        launch(stream, grid, backward_kernel<T, N, (N > 1 ? 8 : 32) / N, kWarpSize>, a);
       else if (N > 1 && width_ <= 768)
-        launch(stream, grid, backward_kernel<T, N, (N > 1 ? 24 : 32) / N, true>, a);
+        launch(stream, grid, backward_kernel<T, N, (N > 1 ? 24 : 32) / N, kWarpSize>, a);
       else
-        launch(stream, grid, backward_kernel<T, N, 32 / N, true>, a);
+        launch(stream, grid, backward_kernel<T, N, 32 / N, kWarpSize>, a);
     });
     fold_columns(stream, partials, static_cast<int>(blocks), width_,
                  FinishParameters{arguments.parameter_gradients[0].as<float>(),

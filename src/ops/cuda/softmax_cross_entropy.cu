@@ -11,6 +11,7 @@ constexpr float kLog2E = 1.44269504f;
 constexpr int kThreads = 256;           // of every block here but the last
 constexpr int64_t kWarpClasses = 2048;  // rows up to here are a warp's each, longer ones a block's
 constexpr int kValues = 16;             // of a row that a thread loads before it computes
+constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 struct Sizes {
   int64_t rows;
@@ -92,6 +93,42 @@ __device__ inline void join(Denominator& all, float& before) {
   }
 }
 
+/// What a thread of a row makes of its classes: kValues of every piece, N side by side from `first` on and
+/// then again after those of the row's other threads.
+template <class T, int N, int kGroup>
+struct RowScan {
+  int first, label;
+  Denominator denominator{};
+  float before = kNone;  // the largest logit of a class below the label
+
+  /// kWhole: the piece is not cut by the row's end.
+  template <bool kWhole>
+  __device__ void piece(const T* x, int begin, int classes) {
+    constexpr int kPacks = kValues / N;
+    const T* from = x + begin + first;
+    const int left = classes - begin - first;
+    Pack<T, N> packs[kPacks];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k)
+      if (kWhole || k * kGroup * N < left) packs[k] = load_pack<N>(from + k * kGroup * N);
+    float values[kValues];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k)
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        values[k * N + i] = kWhole || k * kGroup * N < left ? static_cast<float>(packs[k].value[i]) : kNone;
+    if (begin < label) {  // in few of a row's pieces, on the average half of them
+      const int below = label - begin - first;
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) {
+        const bool larger = i / N * kGroup * N + i % N < below && values[i] > before;
+        before = larger ? values[i] : before;
+      }
+    }
+    denominator.add(values);
+  }
+};
+
 /// The log-sum-exp and the metrics' term of each row. Reads the logits of rows that count once.
 ///
 /// Which classes a thread adds up does not depend on where the row begins in memory, or a row's loss would
@@ -112,33 +149,13 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   const T* x = logits + group.row * sizes.classes;
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
-  constexpr int kPacks = kValues / N, kPiece = group.kSize * kValues;
-  Denominator all;
-  float before = kNone;  // the largest logit of a class below the label
-  for (int begin = 0; begin < sizes.classes; begin += kPiece) {
-    Pack<T, N> packs[kPacks];
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k)
-      if (const int c = begin + (k * group.kSize + group.thread) * N; c < sizes.classes)
-        packs[k] = load_pack<N>(x + c);
-    float values[kValues];
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k)
-#pragma unroll
-      for (int i = 0; i < N; ++i)
-        values[k * N + i] = begin + (k * group.kSize + group.thread) * N < sizes.classes
-                                ? static_cast<float>(packs[k].value[i])
-                                : kNone;
-    if (begin < label) {
-#pragma unroll
-      for (int i = 0; i < kValues; ++i) {
-        const bool below = begin + (i / N * group.kSize + group.thread) * N + i % N < label;
-        before = below && values[i] > before ? values[i] : before;
-      }
-    }
-    all.add(values);
-  }
+  constexpr int kPiece = group.kSize * kValues;
+  RowScan<T, N, group.kSize> scan{group.thread * N, label};
+  int begin = 0;
+  for (; begin + kPiece <= sizes.classes; begin += kPiece) scan.template piece<true>(x, begin, sizes.classes);
+  if (begin < sizes.classes) scan.template piece<false>(x, begin, sizes.classes);
+  Denominator& all = scan.denominator;
+  float before = scan.before;
   join<kWarp>(all, before);
   if (group.thread != 0) return;
 
