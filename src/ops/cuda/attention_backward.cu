@@ -148,8 +148,10 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
         Rows::owned(1).load_a(held[1][kHeld ? k : 0], warp_row, k);
       }
     const int first_met = tile * kMet;
-    if (kOwnsKeys ? first_met + kMet - 1 < warp_owned : first_met > warp_owned + 15)
-      continue;  // nothing is seen
+    // Nothing to do where no query sees a key, or the warp has no rows.
+    if ((kOwnsKeys ? first_met + kMet - 1 < warp_owned : first_met > warp_owned + 15) ||
+        warp_owned > last_position)
+      continue;
 
     float weights[kMet / 8][4] = {}, gradients[kMet / 8][4] = {};
     multiply<T, kHead, kHeld>(weights, held[0], {opaque(Rows::owned(0).first)}, warp_row, Rows::met(0, tile));

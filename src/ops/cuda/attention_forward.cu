@@ -186,7 +186,8 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(AttentionCall<T> c
 #pragma unroll
       for (int k = 0; k < kHead / 16; ++k) rows.load_queries(queries, warp_row, k);
     const int first_key = tile * kKeys;
-    if (first_key > warp_query + kWarpTiles * 16 - 1) continue;  // none of the warp's queries sees them
+    // Nothing to do where none of the warp's queries sees the keys, or the warp has none.
+    if (first_key > warp_query + kWarpTiles * 16 - 1 || warp_query >= call.positions) continue;
 
     rows.compute_scores({opaque(queries.first)}, warp_row, Stages::keys(tile));
     if (first_key + kKeys - 1 > warp_query) rows.hide_later_keys(warp_query, first_key);
