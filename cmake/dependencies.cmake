@@ -24,14 +24,12 @@ if(NOT LOCKSTEP_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)
   find_package(CUDAToolkit 12.4 QUIET)
-  # In other installations both come with Python's packages nvidia-cudnn and nvidia-nccl: set CMAKE_PREFIX_PATH to their
-  # folders below site-packages/nvidia.
-  find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-  find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR})
+  # In other installations it comes with Python's package nvidia-nccl: set CMAKE_PREFIX_PATH to its folder below
+  # site-packages/nvidia.
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR})
   set(missing)
-  foreach(part CMAKE_CUDA_COMPILER CUDAToolkit_FOUND CUDNN_INCLUDE_DIR CUDNN_LIBRARY NCCL_INCLUDE_DIR NCCL_LIBRARY)
+  foreach(part CMAKE_CUDA_COMPILER CUDAToolkit_FOUND NCCL_INCLUDE_DIR NCCL_LIBRARY)
     if(NOT ${part})
       list(APPEND missing ${part})
     endif()
@@ -55,11 +53,11 @@ if(NOT LOCKSTEP_CUDA STREQUAL "OFF")
     # Never the driver's own library: a program linked to it does not start without a driver.
     add_library(lockstep_cuda_libraries INTERFACE)
     target_include_directories(lockstep_cuda_libraries SYSTEM INTERFACE
-      ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR} ${NCCL_INCLUDE_DIR})
-    target_link_libraries(lockstep_cuda_libraries INTERFACE CUDA::cudart CUDA::cublasLt ${CUDNN_LIBRARY} ${NCCL_LIBRARY})
+      ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
+    target_link_libraries(lockstep_cuda_libraries INTERFACE CUDA::cudart CUDA::cublasLt ${NCCL_LIBRARY})
   elseif(LOCKSTEP_CUDA STREQUAL "ON")
     list(JOIN missing ", " missing)
-    message(FATAL_ERROR "LOCKSTEP_CUDA=ON, but CMake did not find: ${missing}. Install CUDA 12.4 or newer with cuDNN 9 and NCCL, "
+    message(FATAL_ERROR "LOCKSTEP_CUDA=ON, but CMake did not find: ${missing}. Install CUDA 12.4 or newer with NCCL, "
       "put nvcc on PATH and the libraries' folders on CMAKE_PREFIX_PATH, or use LOCKSTEP_CUDA=OFF.")
   endif()
 endif()

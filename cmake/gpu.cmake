@@ -1,5 +1,5 @@
 # The GPU backend of every program is one of three, chosen at link time:
-#   cuda      CUDA, cuBLASLt, cuDNN and NCCL; compiled by nvcc
+#   cuda      CUDA, cuBLASLt and NCCL; compiled by nvcc
 #   emulated  the same kernels compiled by the host's compiler, for tests (src/device/emulated)
 #   none      a stand-in that says there is none
 # Modules contribute sources from their folder: lockstep_gpu_sources(KERNELS *.cu... CUDA *.cpp... EMULATED *.cpp... NONE

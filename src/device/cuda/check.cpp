@@ -48,11 +48,4 @@ void check(cublasStatus_t status, std::source_location where) {
   fail("cuBLAS", cublasLtGetStatusName(status), cublasLtGetStatusString(status), "", where);
 }
 
-void check(cudnnStatus_t status, std::source_location where) {
-  if (status == CUDNN_STATUS_SUCCESS) return;
-  char words[256] = "";
-  cudnnGetLastErrorString(words, sizeof words);
-  fail("cuDNN", cudnnGetErrorString(status), words, "", where);
-}
-
 }  // namespace lockstep

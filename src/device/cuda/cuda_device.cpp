@@ -101,7 +101,6 @@ CudaDevice::CudaDevice(int ordinal) : facts_(facts_of(ordinal)) {
 
 CudaDevice::~CudaDevice() {
   for (void* memory : shared_) cudaHostUnregister(memory);
-  if (cudnn_ != nullptr) cudnnDestroy(cudnn_);
   if (cublas_lt_ != nullptr) cublasLtDestroy(cublas_lt_);
 }
 
@@ -124,12 +123,6 @@ cublasLtHandle_t CudaDevice::cublas_lt() {
   std::lock_guard lock(mutex_);
   if (cublas_lt_ == nullptr) check(cublasLtCreate(&cublas_lt_));
   return cublas_lt_;
-}
-
-cudnnHandle_t CudaDevice::cudnn() {
-  std::lock_guard lock(mutex_);
-  if (cudnn_ == nullptr) check(cudnnCreate(&cudnn_));
-  return cudnn_;
 }
 
 void* CudaDevice::allocate_bytes(int64_t size_bytes) {
@@ -177,6 +170,12 @@ GpuProbe probe_gpus() {
   GpuProbe probe;
   for (int ordinal = 0; ordinal < count; ++ordinal) probe.devices.push_back(facts_of(ordinal));
   return probe;
+}
+
+std::string gpu_libraries() {
+  int cuda = 0;
+  check(cudaRuntimeGetVersion(&cuda));
+  return fmt::format("cuda={}.{} cublaslt={}", cuda / 1000, cuda % 1000 / 10, cublasLtGetVersion());
 }
 
 std::unique_ptr<Device> make_cuda_device(int ordinal) {

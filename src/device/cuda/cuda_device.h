@@ -2,7 +2,6 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
-#include <cudnn.h>
 
 #include <memory>
 #include <mutex>
@@ -32,9 +31,8 @@ class CudaDevice : public Device {
   const GpuFacts& facts() const { return facts_; }
   int multiprocessors() const { return multiprocessors_; }
   void make_current() const;
-  // Made when they are first asked for: each takes a tenth of a second and memory of its own.
+  /// Made when it is first asked for: it takes a tenth of a second and memory of its own.
   cublasLtHandle_t cublas_lt();
-  cudnnHandle_t cudnn();
 
  protected:
   void* allocate_bytes(int64_t size_bytes) override;
@@ -45,9 +43,8 @@ class CudaDevice : public Device {
  private:
   GpuFacts facts_;
   int multiprocessors_ = 0;
-  std::mutex mutex_;   // guards the handles
+  std::mutex mutex_;   // guards the handle
   cublasLtHandle_t cublas_lt_ = nullptr;
-  cudnnHandle_t cudnn_ = nullptr;
   std::vector<void*> shared_;   // host memory that was registered
 };
 
