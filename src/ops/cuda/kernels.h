@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// Makers of the GPU kernels, defined in ops/cuda/<op>.cu. Like all kernels they are made without a device.
+// Makers of the GPU kernels, defined in ops/cuda/<op>.cu. Like all kernels they are made without a device. An op
+// without a line here does not compile.
 
 std::unique_ptr<Kernel> make_gpu_kernel(const Relu& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_gpu_kernel(const Gelu& op, Inputs inputs, const KernelOptions& options);
@@ -29,11 +30,5 @@ std::unique_ptr<Kernel> make_gpu_kernel(const BatchNorm& op, Inputs inputs, cons
 std::unique_ptr<Kernel> make_gpu_kernel(const LayerNorm& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_gpu_kernel(const Attention& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_gpu_kernel(const SoftmaxCrossEntropy& op, Inputs inputs, const KernelOptions& options);
-
-[[noreturn]] void throw_no_gpu_kernel(const Op& op);
-template <class AnyOp>
-std::unique_ptr<Kernel> make_gpu_kernel(const AnyOp& op, Inputs, const KernelOptions&) {
-  throw_no_gpu_kernel(Op(op));
-}
 
 }  // namespace lockstep
