@@ -97,7 +97,7 @@ of_tests() {
        }'
 }
 of_training() { sed -n 's/.*"startup_ms":\([0-9]*\).*/first step after \1 ms/p'; }
-of_verify() { grep -E '^identical|differs|error' | head -n 1 | cut -c 1-60 || true; }
+of_verify() { grep -E '^identical|differs|error' | head -n 1 | cut -c 1-100 || true; }
 of_sanitizer() { sed -n 's/^========= \(ERROR SUMMARY\|RACECHECK SUMMARY\): //p' | tail -n 1; }
 of_benchmark() { tail -n 1; }
 
@@ -116,10 +116,11 @@ machine() {
   done
   echo "PyTorch       $("$python" -c 'import torch; print(torch.__version__, torch.cuda.is_available())' 2>/dev/null || echo missing)"
   if [ -f PACKAGE.txt ]; then sed -n '1p;s/^source/package from /p;s/^needs from CUDA/needs/p' PACKAGE.txt; fi
-  local library
+  local library found
   for library in libcudart libcublasLt libcudnn libnccl; do
-    printf '%-13s %s\n' "$library" "$("${in_environment[@]}" env LD_TRACE_LOADED_OBJECTS=1 "$program_for_gpus" 2>&1 |
-      sed -n "s/^[[:space:]]*\($library\.so.*\)/\1/p")"
+    found=$("${in_environment[@]}" env LD_TRACE_LOADED_OBJECTS=1 "$program_for_gpus" 2>&1 |
+      sed -n "s/^[[:space:]]*\($library\.so.*\)/\1/p")
+    printf '%-13s %s\n' "$library" "${found:-not what this lockstep is linked to}"
   done
 }
 
