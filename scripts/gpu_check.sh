@@ -117,7 +117,7 @@ machine() {
   echo "PyTorch       $("$python" -c 'import torch; print(torch.__version__, torch.cuda.is_available())' 2>/dev/null || echo missing)"
   if [ -f PACKAGE.txt ]; then sed -n '1p;s/^source/package from /p;s/^needs from CUDA/needs/p' PACKAGE.txt; fi
   local library found
-  for library in libcudart libcublasLt libcudnn libnccl; do
+  for library in libcudart libcublasLt libnccl; do
     found=$("${in_environment[@]}" env LD_TRACE_LOADED_OBJECTS=1 "$program_for_gpus" 2>&1 |
       sed -n "s/^[[:space:]]*\($library\.so.*\)/\1/p")
     printf '%-13s %s\n' "$library" "${found:-not what this lockstep is linked to}"

@@ -62,7 +62,7 @@ find_cuda() {
     add_folders /usr/local/cuda*/lib64
     missing=$(missing_libraries)
   fi
-  # Python's packages nvidia-cublas, nvidia-cudnn-cu13, nvidia-nccl-cu13, ... share the namespace `nvidia`.
+  # Python's packages nvidia-cuda-runtime, nvidia-cublas, nvidia-nccl-cu13, ... share the namespace `nvidia`.
   if [ -n "$missing" ] && command -v python3 >/dev/null; then
     namespace=$(python3 -c 'import nvidia; print(*nvidia.__path__, sep="\n")' 2>/dev/null || true)
     while read -r folder; do
