@@ -61,6 +61,10 @@ class AttentionGpuKernel : public Kernel {
       throw ConfigError("attention: heads have " + std::to_string(head_size_) +
                         " channels, GPU kernels take at most " + std::to_string(kLargestAttentionHead) +
                         "; use more heads or --device cpu");
+    if (input.shape[0] > kMostAttentionPositions)
+      throw ConfigError("attention: sequences have " + std::to_string(input.shape[0]) +
+                        " positions, GPU kernels take at most " + std::to_string(kMostAttentionPositions) +
+                        "; use shorter sequences or --device cpu");
   }
 
   int64_t workspace_bytes(KernelPhase phase) const override {

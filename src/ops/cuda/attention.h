@@ -15,6 +15,8 @@
 namespace lockstep {
 
 inline constexpr int kLargestAttentionHead = 256;
+// A head's tiles, of 16 rows at the least, are one dimension of the grid.
+inline constexpr int64_t kMostAttentionPositions = 16 * 65535;
 inline constexpr float kLog2E = 1.44269504f;
 
 /// One forward or backward call, as ops/cpu/attention.cpp defines it. All pointers are the device's.
