@@ -15,8 +15,7 @@
 namespace lockstep {
 namespace {
 
-/// Before NCCL starts. Where the host has fewer GPUs than ranks, they share one: NCCL allows that only to
-/// ranks that it takes to be on hosts of their own, which then talk through the network.
+/// Before NCCL starts. Where the host has fewer GPUs than ranks, they share.
 class Gpus : public testing::Environment {
  public:
   void SetUp() override {
@@ -25,7 +24,6 @@ class Gpus : public testing::Environment {
     const auto world = test_environment().world();
     const auto count = static_cast<int>(probe.devices.size());
     ordinal = count == 0 ? 0 : world->rank() % count;
-    if (count < world->size()) ::setenv("NCCL_HOSTID", ("rank" + std::to_string(world->rank())).c_str(), 1);
     ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
   }
 

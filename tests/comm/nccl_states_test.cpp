@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "base/host_name.h"
 #include "comm/fake_nccl.h"
 #include "comm/nccl/environment.h"
 #include "comm/nccl/nccl_communicator.h"
@@ -325,6 +326,14 @@ TEST(NcclEnvironment, SaysWhatTheUserHasNotSaid) {
   EXPECT_EQ(set(22809, GpuAlgorithm::tree), "allreduce:tree");
   EXPECT_EQ(set(22304, GpuAlgorithm::tree), "Tree");
   EXPECT_EQ(set(22809, GpuAlgorithm::tree, "NVLS"), "NVLS");
+}
+
+TEST(NcclEnvironment, GivesRanksThatShareAGpuHostsOfTheirOwn) {
+  ::unsetenv("NCCL_HOSTID");
+  allow_shared_gpu(3);
+  EXPECT_EQ(std::string(std::getenv("NCCL_HOSTID")), host_name() + "-rank3");
+  allow_shared_gpu(4);
+  EXPECT_EQ(std::string(std::getenv("NCCL_HOSTID")), host_name() + "-rank3") << "what is set stays";
 }
 
 }  // namespace

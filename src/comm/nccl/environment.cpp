@@ -1,13 +1,19 @@
 #include "comm/nccl/environment.h"
 
-#include <cstdlib>
+#include <fmt/format.h>
 
+#include <cstdlib>
+#include <string>
+
+#include "base/host_name.h"
 #include "comm/nccl/check.h"
 
 namespace lockstep {
 namespace {
 
-void set_unless_given(const char* name, const char* value) { ::setenv(name, value, /*overwrite=*/0); }
+void set_unless_given(const char* name, const std::string& value) {
+  ::setenv(name, value.c_str(), /*overwrite=*/0);
+}
 
 }  // namespace
 
@@ -25,6 +31,10 @@ void set_nccl_environment(GpuAlgorithm algorithm) {
     set_unless_given("NCCL_ALGO", ring ? "allreduce:ring" : "allreduce:tree");
   else
     set_unless_given("NCCL_ALGO", ring ? "Ring" : "Tree");
+}
+
+void allow_shared_gpu(int rank) {
+  set_unless_given("NCCL_HOSTID", fmt::format("{}-rank{}", host_name(), rank));
 }
 
 }  // namespace lockstep

@@ -1,5 +1,9 @@
+#include <algorithm>
+
+#include "comm/gather_texts.h"
 #include "comm/nccl/environment.h"
 #include "comm/nccl/nccl_communicator.h"
+#include "device/cuda/cuda_device.h"
 
 namespace lockstep {
 
@@ -7,6 +11,10 @@ std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, Dev
                                                     const GpuCommunicatorOptions& options) {
   require(device.kind() == DeviceKind::cuda, "a communicator for GPUs needs a GPU");
   set_nccl_environment(options.algorithm);
+  // Whether that is a good idea, others have decided.
+  const std::string uuid = dynamic_cast<CudaDevice&>(device).facts().uuid;
+  const auto uuids = gather_texts(bootstrap, uuid, options.start_timeout);
+  if (std::count(uuids.begin(), uuids.end(), uuid) > 1) allow_shared_gpu(bootstrap.rank());
   return std::make_unique<NcclCommunicator>(bootstrap.split(0, bootstrap.rank()), device, options, "world");
 }
 
