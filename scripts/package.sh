@@ -45,6 +45,7 @@ fi
 out=${out:-$build}
 
 from_cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+[ "$(from_cache CMAKE_HOME_DIRECTORY)" -ef . ] || fail "$build was not built from $PWD, whose configs and scripts the package gets"
 
 # Lines "name, seconds, ranks, program".
 gpu_tests=
