@@ -59,6 +59,19 @@ void OutputArguments::add_to(CLI::App& command) {
   command.add_flag("--quiet", quiet, "Nothing on stderr but warnings and errors");
 }
 
+void DeviceArguments::add_to(CLI::App& command) {
+  command
+      .add_option("--device", device,
+                  "Where to compute; auto: on GPUs where there are any, one for each worker, otherwise on CPUs")
+      ->type_name("auto|cpu|cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command.add_flag("--allow-shared-gpu", allow_shared_gpu, "Let several workers use one GPU: slow, for trying things out");
+}
+
+DeviceRequest DeviceArguments::request() const {
+  return {.wish = device_wish_from_name(device), .allow_shared_gpu = allow_shared_gpu, .say = {}};
+}
+
 void OutputArguments::add_json_to(CLI::App& command) {
   command.add_flag("--json", json, "The result as one JSON object, the only thing on stdout");
 }

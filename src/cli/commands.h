@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/run_config.h"
+#include "train/device_choice.h"
 
 namespace lockstep {
 
@@ -44,6 +45,15 @@ struct OutputArguments {
   bool json = false, quiet = false;
   void add_to(CLI::App& command);
   void add_json_to(CLI::App& command);
+};
+
+/// --device and --allow-shared-gpu.
+struct DeviceArguments {
+  std::string device = "auto";
+  bool allow_shared_gpu = false;
+
+  void add_to(CLI::App& command);
+  DeviceRequest request() const;
 };
 
 /// A command's result, on stdout. Throws IoError where it cannot be written.

@@ -20,6 +20,7 @@ namespace {
 struct EvalArguments {
   ConfigArguments config;
   OutputArguments output;
+  DeviceArguments device;
   std::string checkpoint;
   bool allow_config_change = false;
 };
@@ -48,7 +49,9 @@ std::string result_text(const EvaluationRecord& record, const Worker& worker, bo
 
 int evaluate(const EvalArguments& arguments) {
   return run_in_world([&](World& world) {
-    const auto worker = start_worker(world, [&] { return load(arguments); });
+    DeviceRequest device = arguments.device.request();
+    if (!arguments.output.quiet) device.say = log_info;
+    const auto worker = start_worker(world, [&] { return load(arguments); }, device);
     const WatchedWorker watched(world, *worker);
     TrainerEvents events;
     events.on_message = [&](const std::string& text) {
@@ -80,6 +83,7 @@ void add_eval_command(CLI::App& program, CommandAction& selected) {
       ->required();
   command.add_flag("--allow-config-change", arguments->allow_config_change,
                    "Evaluate although the config's mathematics is not the checkpoint's; names what differs");
+  arguments->device.add_to(command);
   arguments->output.add_to(command);
   command.callback([&selected, arguments] { selected = [arguments] { return evaluate(*arguments); }; });
 }

@@ -16,7 +16,8 @@ namespace {
 struct TrainArguments {
   ConfigArguments config;
   OutputArguments output;
-  std::string output_directory, resume, device = "auto", trace_directory;
+  DeviceArguments device;
+  std::string output_directory, resume, trace_directory;
   std::vector<std::string> failpoints;
   bool allow_config_change = false;
   int64_t stop_after = 0;
@@ -33,9 +34,6 @@ RunConfig load(const TrainArguments& arguments) {
     overrides.push_back("checkpoint.resume_path=" + arguments.resume);
   if (automatic && arguments.output_directory.empty())
     throw ConfigError("--resume auto goes on from the checkpoints of --out, which is missing");
-  if (arguments.device == "cuda")
-    throw DeviceError(
-        "--device cuda: this build of lockstep has no CUDA backend; use --device cpu, or leave it out");
   // A config that begins from another run's checkpoint does so where --out has none yet.
   const bool begins_elsewhere =
       automatic && load_run_config(arguments.config.path, overrides).checkpoint.resume == ResumePolicy::path;
@@ -55,6 +53,7 @@ int train(const TrainArguments& arguments) {
                                               .output_directory = arguments.output_directory,
                                               .trace_directory = arguments.trace_directory,
                                               .quiet = arguments.output.quiet,
+                                              .device = arguments.device.request(),
                                               .failpoints = arguments.failpoints,
                                               .stop_after = arguments.stop_after,
                                               .stop_requested = stop_requested});
@@ -97,9 +96,7 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
   command.add_option("--stop-after", arguments->stop_after, "Save and stop once so many steps are complete")
       ->type_name("STEPS")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  command.add_option("--device", arguments->device, "Where to compute")
-      ->type_name("auto|cpu|cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  arguments->device.add_to(command);
   command
       .add_option("--failpoint", arguments->failpoints,
                   "A fault that the run inflicts on itself, such as kill@1,40,backward; docs/cli.md lists kinds and phases; may be "

@@ -27,6 +27,7 @@ using Json = nlohmann::ordered_json;
 struct VerifyArguments {
   ConfigArguments config;
   OutputArguments output;
+  DeviceArguments device;
   std::string layouts, directory;
   int64_t steps = 0, resume_at = 0;
 
@@ -137,8 +138,9 @@ void Verification::train(const Layout& layout, const std::string& directory,
   if (ranks > 1) child.command = {"mpirun", "-n", std::to_string(ranks)};
   for (const std::string& word :
        {own_program(), std::string("train"), arguments_.config.path, std::string("--json"),
-        std::string("--quiet"), std::string("--trace"), directory})
+        std::string("--quiet"), std::string("--device"), arguments_.device.device, std::string("--trace"), directory})
     child.command.push_back(word);
+  if (arguments_.device.allow_shared_gpu) child.command.push_back("--allow-shared-gpu");
   for (const auto& assignment : arguments_.overrides()) child.command.push_back("--set=" + assignment);
   child.command.insert(child.command.end(), options.begin(), options.end());
   child.environment = mpirun_environment();
@@ -272,6 +274,7 @@ void add_verify_command(CLI::App& program, CommandAction& selected) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command.add_option("--out", arguments->directory, "Empty folder that keeps every run's trace and output")
       ->type_name("DIR");
+  arguments->device.add_to(command);
   arguments->output.add_to(command);
   command.callback([&selected, arguments] { selected = [arguments] { return verify(*arguments); }; });
 }

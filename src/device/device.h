@@ -157,6 +157,8 @@ struct GpuProbe {
 };
 /// Never throws: a missing driver, library or GPU is a problem to report.
 GpuProbe probe_gpus();
+/// What computes on GPUs beside this program's own kernels, with versions: "cuda=13.0 cublaslt=..."; empty without a backend.
+std::string gpu_libraries();
 /// Throws DeviceError with the problem where there is no such GPU, or this build has no CUDA backend.
 std::unique_ptr<Device> make_cuda_device(int ordinal);
 

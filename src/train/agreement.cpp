@@ -10,12 +10,6 @@
 namespace lockstep {
 namespace {
 
-std::string rank_list(const std::vector<int>& ranks) {
-  std::vector<std::string> names;
-  for (const int rank : ranks) names.push_back(std::to_string(rank));
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", join(names, ", "));
-}
-
 /// Fields as one text: length-prefixed, so that values may contain anything.
 std::string pack(const std::vector<AgreementField>& fields) {
   std::string packed;
@@ -57,6 +51,12 @@ std::map<std::string, std::vector<int>> holders(const std::vector<std::map<std::
 }
 
 }  // namespace
+
+std::string rank_list(const std::vector<int>& ranks) {
+  std::vector<std::string> names;
+  for (const int rank : ranks) names.push_back(std::to_string(rank));
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", join(names, ", "));
+}
 
 void agree_on_outcome(Communicator& communicator, std::exception_ptr outcome, std::chrono::milliseconds timeout) {
   std::string own;

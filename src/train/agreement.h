@@ -24,6 +24,9 @@ struct CollectiveError : Error {
   using Error::Error;
 };
 
+/// "rank 3", "ranks 0, 1".
+std::string rank_list(const std::vector<int>& ranks);
+
 /// COLLECTIVE: every rank says whether its own preparations went well (null) or what was thrown. Where any failed,
 /// all throw a CollectiveError that names the ranks and their messages; so nobody waits for a rank that gave up.
 void agree_on_outcome(Communicator& communicator, std::exception_ptr outcome, std::chrono::milliseconds timeout);

@@ -29,6 +29,11 @@ std::string arithmetic_fingerprint(int intra_op_threads) {
                      gnu_get_libc_version(), intra_op_threads);
 }
 
+std::string arithmetic_fingerprint(const Device& device, int intra_op_threads) {
+  if (device.kind() != DeviceKind::cuda) return arithmetic_fingerprint(intra_op_threads);
+  return fmt::format("gpu={} {} compiled={} libc={}", device.description(), gpu_libraries(), compiled_for(), gnu_get_libc_version());
+}
+
 std::string binary_identity() { return to_hex(hash64(read_text_file("/proc/self/exe"))); }
 
 }  // namespace lockstep

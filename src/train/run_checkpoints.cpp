@@ -194,7 +194,7 @@ Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& pro
   manifest.config_hash = config.config_hash;
   manifest.math_fields = config.math_fields;
   manifest.dataset_identity = worker_.train_data().identity();
-  manifest.arithmetic_fingerprint = arithmetic_fingerprint(config.parallel.intra_op_threads);
+  manifest.arithmetic_fingerprint = arithmetic_fingerprint(worker_.device(), config.parallel.intra_op_threads);
   manifest.pending_evaluation = progress.pending_evaluation;
   manifest.skipped_steps = progress.skipped_steps;
   manifest.loss_scale = progress.loss_scaling.scale;
@@ -282,7 +282,7 @@ void RunCheckpoints::check_configuration(const Manifest& manifest) const {
                     "--allow-config-change to go on with the new ones.",
                     join(differences, "\n  ")));
   for (const auto& difference : differences) tell("goes on with a changed configuration: " + difference);
-  const std::string fingerprint = arithmetic_fingerprint(config.parallel.intra_op_threads);
+  const std::string fingerprint = arithmetic_fingerprint(worker_.device(), config.parallel.intra_op_threads);
   if (fingerprint != manifest.arithmetic_fingerprint)
     tell(
         fmt::format("the checkpoint was made with other arithmetic, so bits may differ from an uninterrupted "

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "train/agreement.h"
 #include "train/failpoints.h"
@@ -86,13 +87,15 @@ void Session::make_worker() {
       const int64_t step = trainer_->next_step() + (program.name == "step" ? 1 : 0);
       if (failpoints_) failpoints_->before_instruction(program, instruction, step, worker.memory());
     };
+  DeviceRequest device = options_.device;
+  if (!options_.quiet) device.say = log_info;
   worker_ = start_worker(world_, [this] {
     RunConfig config = options_.load_config();
     failpoints_ = Failpoints::parse(options_.failpoints, world_.rank(), world_.size());
     // Only rank 0 writes there, and on other hosts the folder may be another one.
     if (first_) lock_ = RunOutput::claim_directory(options_.output_directory, config);
     return config;
-  }, {{"--out", options_.output_directory.empty() ? "not given" : "given"},
+  }, device, {{"--out", options_.output_directory.empty() ? "not given" : "given"},
       {"--stop-after", std::to_string(options_.stop_after)},
       {"--failpoint", options_.failpoints.empty() ? "not given" : join(options_.failpoints, " ")}}, worker_options);
   watched_.emplace(world_, *worker_);

@@ -17,6 +17,7 @@ struct SessionOptions {
   std::string output_directory;  ///< empty: nothing is written
   std::string trace_directory;   ///< empty: no trace; see train/trace.h
   bool quiet = false;
+  DeviceRequest device;          ///< what to compute on; say() is the session's own
   std::vector<std::string> failpoints;   ///< faults that the run inflicts on itself; see train/failpoints.h
   int64_t stop_after = 0;                ///< 0: no; otherwise save and stop once so many steps are complete
   std::function<bool()> stop_requested;  ///< by a signal; may be empty

@@ -223,29 +223,42 @@ int run_in_world(const std::function<int(World&)>& body) {
   }
 }
 
-std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig()>& load_config,
+std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig()>& load_config, const DeviceRequest& device,
                                      const std::vector<AgreementField>& options, const WorkerOptions& worker_options) {
   Communicator& communicator = world.communicator();
   Progress* progress = &world.control().progress();
   enter_phase(progress, Phase::prepare);
-  std::unique_ptr<Worker> worker;
-  std::exception_ptr failure;
   const bool shared_memory = can_share_memory(world);
-  try {
-    RunConfig config = load_config();
-    world.watch(config.watchdog);
-    if (config.parallel.algorithm == AllReduceAlgorithm::shared_memory && !shared_memory && world.size() > 1)
+  // What fails on any rank fails on all.
+  const auto on_all_ranks = [&](const std::function<void()>& action) {
+    std::exception_ptr failure;
+    try {
+      action();
+    } catch (const std::exception&) {
+      failure = std::current_exception();
+    }
+    agree_on_outcome(communicator, failure, kAgreementTimeout);
+  };
+  RunConfig loaded;
+  on_all_ranks([&] {
+    loaded = load_config();
+    world.watch(loaded.watchdog);
+    if (loaded.parallel.algorithm == AllReduceAlgorithm::shared_memory && !shared_memory && world.size() > 1)
       throw ConfigError("parallel.algorithm is SHARED_MEMORY, but these workers cannot share memory; leave it out");
+  });
+  const DeviceChoice choice = agree_on_device(communicator, device, probe_gpus, world.hosts(), world.host(),
+                                              loaded.parallel.reduction != Reduction::fast);
+  std::unique_ptr<Worker> worker;
+  on_all_ranks([&] {
     WorkerOptions own = worker_options;
     own.rank = world.rank();
     own.world_size = world.size();
     own.shared_memory = shared_memory;
-    if (config.watchdog.enabled) own.progress = progress;
-    worker = std::make_unique<Worker>(config, own);
-  } catch (const std::exception&) {
-    failure = std::current_exception();
-  }
-  agree_on_outcome(communicator, failure, kAgreementTimeout);
+    own.device = choice.kind;
+    own.gpu_ordinal = choice.ordinal;
+    if (loaded.watchdog.enabled) own.progress = progress;
+    worker = std::make_unique<Worker>(loaded, own);
+  });
   auto fields = worker->agreement_fields();
   fields.insert(fields.end(), options.begin(), options.end());
   agree_on_fields(communicator, fields, kAgreementTimeout);

@@ -8,6 +8,7 @@
 #include "comm/control/control_plane.h"
 #include "config/run_config.h"
 #include "lockstep/error.h"
+#include "train/device_choice.h"
 #include "train/watched_communicator.h"
 #include "train/worker.h"
 
@@ -62,12 +63,12 @@ int run_in_world(const std::function<int(World&)>& body);
 /// "lockstep: error: ..." on stderr, in one piece. Returns the exit code that belongs to `error`.
 ExitCode report_error(const std::exception& error);
 
-/// COLLECTIVE: every rank loads its config and prepares its worker; then the ranks make sure that all of them
-/// could, and that they run the same job, and connect. Throws CollectiveError on all ranks where that is not
-/// so.
+/// COLLECTIVE: every rank loads its config, they agree on what to compute on, and every rank prepares its worker; then
+/// the ranks make sure that all of them could, and that they run the same job, and connect. Throws CollectiveError on all
+/// ranks where that is not so.
 /// `options`: what else decides which collective calls a rank makes, such as whether it saves checkpoints.
 std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig()>& load_config,
-                                     const std::vector<AgreementField>& options = {},
+                                     const DeviceRequest& device = {}, const std::vector<AgreementField>& options = {},
                                      const WorkerOptions& worker_options = {});
 
 /// Lets the watchdog name what `worker` does, as long as this lives; no longer than the worker.

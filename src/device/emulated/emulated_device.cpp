@@ -160,6 +160,8 @@ GpuProbe probe_gpus() {
   return {{{.ordinal = 0, .name = "emulated GPU", .uuid = "GPU-emulated", .memory_bytes = int64_t{1} << 33, .compute_capability = 90}}, ""};
 }
 
+std::string gpu_libraries() { return "emulated"; }
+
 std::unique_ptr<Device> make_cuda_device(int) { return std::make_unique<EmulatedDevice>(EmulatedOptions{}); }
 
 }  // namespace lockstep

@@ -10,6 +10,8 @@ GpuProbe probe_gpus() {
               "--device cpu"};
 }
 
+std::string gpu_libraries() { return ""; }
+
 std::unique_ptr<Device> make_cuda_device(int) { throw DeviceError(probe_gpus().problem); }
 
 }  // namespace lockstep
