@@ -23,7 +23,7 @@ set(LOCKSTEP_HAVE_CUDA OFF)
 if(NOT LOCKSTEP_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)
-  find_package(CUDAToolkit 12.4 QUIET)
+  find_package(CUDAToolkit 12.5 QUIET)
   # In other installations it comes with Python's package nvidia-nccl: set CMAKE_PREFIX_PATH to its folder below
   # site-packages/nvidia.
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
@@ -57,7 +57,7 @@ if(NOT LOCKSTEP_CUDA STREQUAL "OFF")
     target_link_libraries(lockstep_cuda_libraries INTERFACE CUDA::cudart CUDA::cublasLt ${NCCL_LIBRARY})
   elseif(LOCKSTEP_CUDA STREQUAL "ON")
     list(JOIN missing ", " missing)
-    message(FATAL_ERROR "LOCKSTEP_CUDA=ON, but CMake did not find: ${missing}. Install CUDA 12.4 or newer with NCCL, "
+    message(FATAL_ERROR "LOCKSTEP_CUDA=ON, but CMake did not find: ${missing}. Install CUDA 12.5 or newer with NCCL, "
       "put nvcc on PATH and the libraries' folders on CMAKE_PREFIX_PATH, or use LOCKSTEP_CUDA=OFF.")
   endif()
 endif()

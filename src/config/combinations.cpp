@@ -100,10 +100,6 @@ void check_division(const schema::RunConfig& config, const Document& document) {
                     fmt::format("{} has an order of sums of its own, which REPRODUCIBLE rules out; use "
                                 "SHARED_MEMORY or TREE, leave it out, or use parallel.reduction: FAST",
                                 schema::Parallel::Algorithm_Name(algorithm)));
-  if (!reproducible && algorithm == schema::Parallel::TREE)
-    document.refuse("parallel.algorithm",
-                    "TREE is for parallel.reduction: REPRODUCIBLE; use LIBRARY, RING or SHARED_MEMORY, "
-                    "or leave it out");
 }
 
 void check_optimizer(const schema::RunConfig& config, const Document& document) {

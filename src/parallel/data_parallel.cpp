@@ -39,9 +39,15 @@ Channel add_channel(Program& program, const std::string& name) {
 
 /// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and cannot be.
 bool reduces_in_shared_memory(const DataParallelPlan& plan) {
-  // A GPU's memory is its own.
-  if (plan.device == DeviceKind::cuda) return false;
   const auto algorithm = plan.parallel.algorithm;
+  if (plan.device == DeviceKind::cuda) {
+    if (algorithm == AllReduceAlgorithm::shared_memory)
+      throw ConfigError("parallel.algorithm is SHARED_MEMORY, but GPUs share no memory of their host; leave the field out");
+    return false;
+  }
+  if (algorithm == AllReduceAlgorithm::tree && plan.parallel.reduction == Reduction::fast)
+    throw ConfigError("parallel.algorithm is TREE, which on CPUs is for parallel.reduction: REPRODUCIBLE; use LIBRARY, RING or "
+                      "SHARED_MEMORY, or leave the field out");
   if (algorithm == AllReduceAlgorithm::shared_memory && !plan.shared_memory && plan.division.workers > 1)
     throw ConfigError(fmt::format("parallel.algorithm is SHARED_MEMORY, but the {} workers do not share one host's memory; start "
                                   "all of them on one host, or leave the field out", plan.division.workers));

@@ -38,6 +38,7 @@ class StreamExecutor : public Executor {
     for (const auto& lane : program.lanes) streams_.push_back(device.create_stream(lane.name));
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       for (auto& set : events_) set.push_back(device.create_event());
+      rests_after_.push_back(rests_after(i));
       if (awaits_communication(program.instructions[i]))
         waits_.push_back({static_cast<int>(i), device.create_event(true), device.create_event(true)});
     }
@@ -62,12 +63,14 @@ class StreamExecutor : public Executor {
     try {
       issue(inputs_[parity_]);
       await();
-    } catch (...) {
+    } catch (const std::exception& failure) {
       error = std::current_exception();
+      // What is under way would wait for peers that will not come, and memory be freed under it.
+      for (Communicator* communicator : communicators_)
+        if (communicator != nullptr) communicator->abort(failure.what());
     }
     for (auto& stream : streams_) {
       try {
-        if (enqueues_ && error) break;   // a device that has failed is not waited for
         stream->synchronize();
       } catch (...) {
         if (!error) error = std::current_exception();
@@ -130,9 +133,9 @@ class StreamExecutor : public Executor {
       word = Progress::encode(word, activity, options_.program_number, index);
       stream.write_word(options_.progress->word(slot_of(instruction.lane)), word);
     };
-    // What the host does itself: reading data, saving. It waits for nobody but those.
-    const bool host_works = instruction.deadline == DeadlineClass::input || instruction.deadline == DeadlineClass::storage;
-    if (host_works) report_main(activity_of(instruction.deadline), index);
+    // The host may be held up too: by data, by a disk, in the driver. It does not wait for other ranks.
+    const bool communicates = instruction.deadline == DeadlineClass::communication;
+    report_main(communicates ? Activity::compute : activity_of(instruction.deadline), index);
     report(activity_of(instruction.deadline));
     try {
       if (options_.before) {
@@ -144,16 +147,29 @@ class StreamExecutor : public Executor {
     } catch (const Error& error) {
       throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, describe(program_, index)), error.code());
     }
-    report(Activity::idle);
-    if (host_works) report_main(Activity::idle);
+    if (rests_after_[static_cast<size_t>(index)]) report(Activity::idle);
+  }
+
+  /// Whether the lane may have to wait for another one behind an instruction.
+  bool rests_after(size_t index) const {
+    for (size_t next = index + 1; next < program_.instructions.size(); ++next)
+      if (program_.instructions[next].lane == program_.instructions[index].lane) return !program_.instructions[next].after.empty();
+    return true;
   }
 
   /// Waits for the device, looking after communicators meanwhile.
   void await() {
     if (!enqueues_) return;
     const auto deadline = deadline_in(options_.communication_timeout.value_or(kForever));
+    bool lanes_tell = true;
+    report_main(Activity::idle);
     for (auto& stream : streams_) {
       while (!stream->idle()) {
+        // The device has something to do, and no lane says what: it has not got there, or will not.
+        if (options_.progress != nullptr && lanes_tell != any_lane_tells()) {
+          lanes_tell = !lanes_tell;
+          report_main(lanes_tell ? Activity::idle : Activity::compute, static_cast<int>(program_.instructions.size()) - 1);
+        }
         for (Communicator* communicator : communicators_)
           if (communicator != nullptr) communicator->check_health();
         if (Clock::now() > deadline)
@@ -164,6 +180,13 @@ class StreamExecutor : public Executor {
         std::this_thread::yield();
       }
     }
+    report_main(Activity::idle);
+  }
+
+  bool any_lane_tells() const {
+    for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
+      if (options_.progress->at(slot_of(static_cast<int>(lane))).activity != Activity::idle) return true;
+    return false;
   }
 
   /// Adds where the device was, as far as it told.
@@ -228,6 +251,7 @@ class StreamExecutor : public Executor {
   std::exception_ptr first_error_;
   std::vector<std::unique_ptr<Event>> events_[2];   // by parity of the iteration
   std::vector<TimedWait> waits_;                    // by instruction
+  std::vector<bool> rests_after_;                   // by instruction
   IterationTimes times_;
   std::array<uint64_t, Progress::kSlots> words_{};  // by lane: what was last enqueued to be written
   StepInputs inputs_[2];

@@ -181,11 +181,23 @@ void Worker::connect_groups(Communicator& world, const Program& program, Executi
   // A channel for each group, made in one order on all ranks: every rank's program lists the same groups.
   for (const auto& group : program.groups) {
     const bool member = std::find(group.members.begin(), group.members.end(), options_.rank) != group.members.end();
+    // Those of GPUs take memory and time, and programs run one after the other: groups of one name share one.
+    if (const auto made = gpu_channels_.find(group.name); made != gpu_channels_.end()) {
+      context.communicators.push_back(made->second);
+      continue;
+    }
     communicators_.push_back(world.split(member ? 0 : -1, options_.rank));
     Communicator* channel = communicators_.back().get();
-    if (member && options_.device == DeviceKind::cuda && channel->size() > 1) {
-      channels_.push_back(make_gpu_communicator(*channel, *device_, {}));
-      channel = channels_.back().get();
+    if (options_.device == DeviceKind::cuda) {
+      if (member) {
+        const auto algorithm = compiled_->config().parallel.algorithm;
+        const GpuCommunicatorOptions options{.algorithm = algorithm == AllReduceAlgorithm::ring   ? GpuAlgorithm::ring
+                                                          : algorithm == AllReduceAlgorithm::tree ? GpuAlgorithm::tree
+                                                                                                  : GpuAlgorithm::automatic};
+        channels_.push_back(channel->size() > 1 ? make_gpu_communicator(*channel, *device_, options) : make_solo_communicator());
+        channel = channels_.back().get();
+      }
+      gpu_channels_[group.name] = channel;
     } else if (member && group.shared_memory && !channel->sums_along_tree()) {
       // Threads of one process need no other memory than theirs.
       channels_.push_back(make_shared_memory_communicator(*channel));
@@ -234,7 +246,7 @@ std::vector<AgreementField> Worker::agreement_fields() const {
   const auto& config = compiled_->config();
   std::vector<AgreementField> fields;
   fields.push_back({"lockstep binary", binary_identity(), ExitCode::usage});
-  fields.push_back({"arithmetic", arithmetic_fingerprint(config.parallel.intra_op_threads), ExitCode::usage});
+  fields.push_back({"arithmetic", arithmetic_fingerprint(*device_, config.parallel.intra_op_threads), ExitCode::usage});
   for (const auto& [name, value] : config.math_fields) fields.push_back({"config " + name, value, ExitCode::usage});
   fields.push_back({"config", to_hex(config.config_hash), ExitCode::usage});
   fields.push_back({"training data", to_hex(data_.train->identity()), ExitCode::data});

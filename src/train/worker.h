@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -145,6 +146,7 @@ class Worker {
   std::unique_ptr<ProgramMemory> memory_;
   std::vector<std::unique_ptr<Communicator>> communicators_;   // by program and group
   std::vector<std::unique_ptr<Communicator>> channels_;        // through shared memory or of GPUs, each over one of those
+  std::map<std::string, Communicator*> gpu_channels_;          // by the group's name; null where this rank is no member
   std::unique_ptr<ExecutionContext> step_context_, evaluate_context_, boundary_context_;
   std::function<bool()> prepare_save_;
   KernelObserver observer_;

@@ -76,8 +76,6 @@ const std::vector<Nonsense> kNonsense = {
      "SHARED_MEMORY or TREE"},
     {{"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=LIBRARY"},
      "parallel.algorithm: LIBRARY has an order of sums of its own"},
-    {{"parallel.reduction=FAST", "parallel.algorithm=TREE"},
-     "parallel.algorithm: TREE is for parallel.reduction: REPRODUCIBLE"},
     {{"checkpoint.every_steps=-1"}, "checkpoint.every_steps: expected"},
     {{"checkpoint.keep=-1"}, "checkpoint.keep: expected"},
     {{"checkpoint.keep=5", "checkpoint.at_end=false"}, "checkpoint.keep: is ignored where nothing is saved"},

@@ -1,10 +1,12 @@
 // The whole of training on the emulated GPU: lanes as streams, batches through pinned memory, verdicts and updates on the
 // device, checkpoints from there. Memory that the host touches by mistake crashes; a missing event shows as other bits.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "lockstep/error.h"
 #include "train/thread_ranks.h"
 
 namespace lockstep {
@@ -85,6 +87,48 @@ TEST(GpuTrainingOnce, AnOverflowUpdatesNothing) {
   const RunConfig config = config_of(kModels[0], {"precision.compute=FLOAT16", "precision.loss_scaling.initial_scale=1073741824", "trainer.steps=2"});
   const Trace gpu = train_on_gpu(config, 1), cpu = train_on_threads(config, 1);
   EXPECT_EQ(gpu.parameters, cpu.parameters);
+}
+
+TEST(GpuTrainingOnce, SumsAreAskedForByNameWhereTheyExist) {
+  const RunConfig config = config_of(kModels[0], {"parallel.reduction=FAST"});
+  const Trace expected = train_on_gpu(config, 2);
+  for (const char* algorithm : {"LIBRARY", "RING", "TREE"})
+    EXPECT_EQ(train_on_gpu(config_of(kModels[0], {"parallel.reduction=FAST", std::string("parallel.algorithm=") + algorithm}), 2), expected);
+  EXPECT_THROW(train_on_gpu(config_of(kModels[0], {"parallel.algorithm=SHARED_MEMORY"}), 2), ConfigError);
+  EXPECT_THROW(train_on_threads(config_of(kModels[0], {"parallel.reduction=FAST", "parallel.algorithm=TREE"}), 2), ConfigError);
+}
+
+/// Its second batch cannot be read.
+class BrokenBatches : public BatchSource {
+ public:
+  void load(uint64_t, int64_t position, std::span<const Tensor>) override {
+    if (position > 0) throw DataError("the disk is gone");
+  }
+};
+
+TEST(GpuTrainingOnce, AnErrorOfTheHostNamesItsInstructionAndAbandonsTheOthers) {
+  const RunConfig config = config_of(kModels[0]);
+  run_ranks(1, [&](int, Communicator& world) {
+    Worker worker(config, {.rank = 0, .world_size = 1, .device = DeviceKind::cuda});
+    worker.connect(world);
+    BrokenBatches batches;
+    ExecutionContext context{.graph = worker.compiled().graph(), .partition = worker.compiled().partition(),
+                             .code = worker.compiled().training_code(), .memory = worker.memory(), .device = worker.device(),
+                             .optimizer = config.optimizer};
+    context.leaves_by_rank = {4};
+    context.first_samples = {0, 1, 2, 3, 4, 5, 6, 7};
+    context.batches = &batches;
+    const auto solo = make_solo_communicator();
+    context.communicators.assign(worker.programs().step.groups.size(), solo.get());
+    const auto executor = make_stream_executor(worker.programs().step, context, {}, worker.device());
+    try {
+      executor->run({});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("the disk is gone (rank 0, step instruction"));
+      EXPECT_EQ(error.code(), ExitCode::data);
+    }
+  });
 }
 
 }  // namespace

@@ -33,6 +33,22 @@ GpuFacts facts_of(int ordinal) {
           .compute_capability = 10 * properties.major + properties.minor};
 }
 
+bool is_done(cudaError_t query) {
+  if (query == cudaErrorNotReady) {
+    cudaGetLastError();   // libraries would take it for a failed launch of theirs
+    return false;
+  }
+  check(query);
+  return true;
+}
+
+/// Whether streams can store words by themselves; not everywhere within virtual machines.
+bool can_write_words(int ordinal) {
+  static const auto attribute = driver_function<CUresult (*)(int*, CUdevice_attribute, CUdevice)>("cuDeviceGetAttribute");
+  int can = 0;
+  return attribute(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, ordinal) == CUDA_SUCCESS && can != 0;
+}
+
 class CudaEvent : public Event {
  public:
   explicit CudaEvent(bool timed) { check(cudaEventCreateWithFlags(&event_, timed ? cudaEventDefault : cudaEventDisableTiming)); }
@@ -40,9 +56,7 @@ class CudaEvent : public Event {
   CudaEvent(const CudaEvent&) = delete;
 
   bool ready() const override {
-    const cudaError_t status = cudaEventQuery(event_);
-    if (status != cudaErrorNotReady) check(status);
-    return status == cudaSuccess;
+    return is_done(cudaEventQuery(event_));
   }
   void synchronize() override { check(cudaEventSynchronize(event_)); }
   double milliseconds_since(const Event& earlier) const override {
@@ -58,7 +72,7 @@ class CudaEvent : public Event {
 
 class CudaStream : public Stream {
  public:
-  explicit CudaStream(std::string name) : name_(std::move(name)) {
+  CudaStream(std::string name, bool writes_words) : name_(std::move(name)), writes_words_(writes_words) {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
   ~CudaStream() override { cudaStreamDestroy(stream_); }
@@ -73,22 +87,22 @@ class CudaStream : public Stream {
   }
   void write_word(std::atomic<uint64_t>& word, uint64_t value) override {
     static_assert(sizeof word == sizeof value && std::atomic<uint64_t>::is_always_lock_free);
+    if (!writes_words_) return;   // then the host alone tells of progress
     static const auto write = driver_function<CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned)>("cuStreamWriteValue64");
     void* address = nullptr;
     check(cudaHostGetDevicePointer(&address, &word, 0));
-    if (write(stream_, reinterpret_cast<CUdeviceptr>(address), value, CU_STREAM_WRITE_VALUE_DEFAULT) != CUDA_SUCCESS)
+    if (write(stream_, reinterpret_cast<CUdeviceptr>(address), value, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) != CUDA_SUCCESS)
       throw DeviceError(fmt::format("the GPU cannot write the progress of stream {}", name_));
   }
   void synchronize() override { check(cudaStreamSynchronize(stream_)); }
   bool idle() override {
-    const cudaError_t status = cudaStreamQuery(stream_);
-    if (status != cudaErrorNotReady) check(status);
-    return status == cudaSuccess;
+    return is_done(cudaStreamQuery(stream_));
   }
   void* native() const override { return stream_; }
 
  private:
   std::string name_;
+  bool writes_words_;
   cudaStream_t stream_ = nullptr;
 };
 
@@ -97,6 +111,7 @@ class CudaStream : public Stream {
 CudaDevice::CudaDevice(int ordinal) : facts_(facts_of(ordinal)) {
   make_current();
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, ordinal));
+  writes_words_ = can_write_words(ordinal);
 }
 
 CudaDevice::~CudaDevice() {
@@ -106,7 +121,7 @@ CudaDevice::~CudaDevice() {
 
 void CudaDevice::make_current() const { check(cudaSetDevice(facts_.ordinal)); }
 
-std::unique_ptr<Stream> CudaDevice::create_stream(const std::string& name) { return std::make_unique<CudaStream>(name); }
+std::unique_ptr<Stream> CudaDevice::create_stream(const std::string& name) { return std::make_unique<CudaStream>(name, writes_words_); }
 
 std::unique_ptr<Event> CudaDevice::create_event(bool timed) { return std::make_unique<CudaEvent>(timed); }
 
@@ -116,7 +131,10 @@ void CudaDevice::share_host_memory(void* memory, int64_t size_bytes) {
 }
 
 void CudaDevice::copy_now(void* to, const void* from, int64_t size_bytes) {
-  if (size_bytes > 0) check(cudaMemcpy(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDefault));
+  if (size_bytes == 0) return;
+  check(cudaMemcpy(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDefault));
+  // From memory that is not pinned, and within the device, it returns before the last byte has arrived.
+  check(cudaStreamSynchronize(cudaStreamLegacy));
 }
 
 cublasLtHandle_t CudaDevice::cublas_lt() {
@@ -149,8 +167,8 @@ void* CudaDevice::allocate_host_bytes(int64_t size_bytes) {
   const cudaError_t status = cudaHostAlloc(&data, static_cast<size_t>(size_bytes), cudaHostAllocMapped | cudaHostAllocPortable);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    throw DeviceError(fmt::format("the host cannot give {} of pinned memory for GPU {}; raise its limit of locked memory "
-                                  "(ulimit -l), or use more workers", human_bytes(size_bytes), facts_.ordinal));
+    throw DeviceError(fmt::format("the host cannot give {} of pinned memory for GPU {}; use a smaller model or "
+                                  "fewer workers on this host", human_bytes(size_bytes), facts_.ordinal));
   }
   check(status);
   std::fill_n(static_cast<std::byte*>(data), size_bytes, std::byte{0});
@@ -168,7 +186,13 @@ GpuProbe probe_gpus() {
                     : "there is no CUDA driver, or one that is too old for this build; install one, and look at nvidia-smi"};
   if (status != cudaSuccess) return {{}, fmt::format("CUDA reports {} ({})", cudaGetErrorName(status), cudaGetErrorString(status))};
   GpuProbe probe;
-  for (int ordinal = 0; ordinal < count; ++ordinal) probe.devices.push_back(facts_of(ordinal));
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    try {
+      probe.devices.push_back(facts_of(ordinal));
+    } catch (const DeviceError& error) {
+      probe.problem = error.what();
+    }
+  }
   return probe;
 }
 

@@ -43,6 +43,7 @@ class CudaDevice : public Device {
  private:
   GpuFacts facts_;
   int multiprocessors_ = 0;
+  bool writes_words_ = false;
   std::mutex mutex_;   // guards the handle
   cublasLtHandle_t cublas_lt_ = nullptr;
   std::vector<void*> shared_;   // host memory that was registered

@@ -57,7 +57,7 @@ struct NormPieces {
 };
 
 /// A block sums a chunk: the pieces' chunks follow each other. Every element is read once.
-__global__ void chunk_kernel(const __grid_constant__ NormPieces pieces, double* sums) {
+__global__ void __launch_bounds__(1024) chunk_kernel(const __grid_constant__ NormPieces pieces, double* sums) {
   __shared__ double scratch[kWarpSize + 1];
   const int64_t chunk = pieces.first_chunk + blockIdx.x;
   int p = 0;
@@ -78,7 +78,7 @@ __global__ void chunk_kernel(const __grid_constant__ NormPieces pieces, double* 
   if (threadIdx.x == 0) sums[chunk] = sum;
 }
 
-__global__ void conclude_kernel(const double* sums, int64_t weight_chunks, int64_t chunks, double static_count, double clip_norm,
+__global__ void __launch_bounds__(1024) conclude_kernel(const double* sums, int64_t weight_chunks, int64_t chunks, double static_count, double clip_norm,
                                 const StepConstants* constants, Verdict* verdict) {
   __shared__ double scratch[2][kWarpSize + 1];
   double weights = 0, statistics = 0;
@@ -148,7 +148,7 @@ __device__ void apply(const Formula& formula, const UpdatePieces& call, int64_t 
 }
 
 template <class Formula, int Slots>
-__global__ void update_kernel(const __grid_constant__ UpdatePieces call) {
+__global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ UpdatePieces call) {
   if (call.predicated && call.verdict->finite == 0) return;
   int p = 0;
   while (p + 1 < call.count && call.first_block[p + 1] <= static_cast<int>(blockIdx.x)) ++p;
