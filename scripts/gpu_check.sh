@@ -71,6 +71,7 @@ part() {
   local name=$1 seconds=$2 figure=$3 begin=$SECONDS status=0 result=PASS
   local log=$out/$name.log
   shift 3
+  rm -f "$log"
   if [ -z "$gpu" ]; then record "$name" SKIP 0 "there is no GPU" && return; fi
   if ((seconds > limit - SECONDS)); then seconds=$((limit - SECONDS)); fi
   if ((seconds < 5)); then record "$name" SKIP 0 "no time is left of $limit s" && return; fi
@@ -189,14 +190,19 @@ if selected sanitizer; then
 fi
 
 if selected benchmarks; then
-  # The share of the copy bandwidth that each kernel reaches.
-  for benchmark in "$build/bin/kernel_benchmark" tests/kernel_benchmark; do
-    if [ -x "$benchmark" ]; then part kernels 60 of_benchmark "${in_environment[@]}" "$benchmark"; fi
-  done
+  kernels=$build/bin/kernel_benchmark
+  if [ -f PACKAGE.txt ]; then kernels=tests/kernel_benchmark; fi
+  if [ -n "$gpu" ] && [ ! -x "$kernels" ]; then
+    record kernels MISSING 0 "$kernels is not built"
+  else
+    part kernels 60 of_benchmark "${in_environment[@]}" "$kernels"
+  fi
   rest=$((limit - SECONDS - 10))
   part benchmarks 300 of_benchmark "$python" scripts/bench_gpu.py --lockstep "$lockstep" --time-limit "$((rest < 290 ? rest : 290))" \
     --json-out "$out/benchmarks.json"
-  if [ -f "$out/benchmarks.log" ]; then cat "$out/benchmarks.log"; fi
+  for log in kernels benchmarks; do
+    if [ -f "$out/$log.log" ]; then say "$log" && cat "$out/$log.log"; fi
+  done
 fi
 
 say "result after $SECONDS s"

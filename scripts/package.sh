@@ -8,7 +8,7 @@
 #
 # --build DIR    an existing build folder; left out: build/package, for any processor with AVX2 (x86-64-v3)
 # --no-build     take the programs of the build folder as they are
-# --with-tests   with the test programs that need a GPU, which scripts/gpu_check.sh runs
+# --with-tests   with the tests and the benchmark that need a GPU, which scripts/gpu_check.sh runs
 # --out DIR      where the archive goes; left out: the build folder
 
 # shellcheck source-path=SCRIPTDIR
@@ -53,7 +53,10 @@ if [ -n "$with_tests" ]; then gpu_tests=$(scripts/list_gpu_tests.py "$build"); f
 
 if [ -n "$compile" ]; then
   targets=(lockstep)
-  if cmake --build "$build" --target help | grep -q '^lockstep_cpu: '; then targets+=(lockstep_cpu); fi
+  known=$(cmake --build "$build" --target help)
+  for target in lockstep_cpu ${gpu_tests:+kernel_benchmark}; do
+    if grep -q "^$target: " <<<"$known"; then targets+=("$target"); fi
+  done
   while read -r _ _ _ program; do
     if [ -n "$program" ]; then targets+=("$(basename "$program")"); fi
   done <<<"$gpu_tests"
@@ -119,6 +122,9 @@ if [ -n "$gpu_tests" ]; then
     install_program "$program" "$package/tests/$program_name"
     echo "$test $seconds $ranks tests/$program_name" >>"$package/tests/list"
   done <<<"$gpu_tests"
+  if [ -x "$build/bin/kernel_benchmark" ]; then
+    install_program "$build/bin/kernel_benchmark" "$package/tests/kernel_benchmark"
+  fi
   mkdir "$package/tests/goldens"
   cp tests/ops/goldens/* tests/optim/goldens/* "$package/tests/goldens/"
 fi
@@ -148,7 +154,7 @@ fi
 
 say "libraries" >&2
 all=("$package"/libexec/* "$package"/lib/openmpi/*.so "$package"/lib/pmix/*.so)
-if [ -n "$gpu_tests" ]; then all+=("$package"/tests/*_test); fi
+if [ -n "$gpu_tests" ]; then mapfile -t -O "${#all[@]}" all < <(find "$package/tests" -maxdepth 1 -type f -executable); fi
 carried=$(libraries "${all[@]}")
 while read -r library path; do
   strip --strip-unneeded -o "$package/lib/$library" "$path"
