@@ -33,6 +33,14 @@ RunConfig config_of(const char* model, const std::vector<std::string>& overrides
   return parse_run_config(std::string(kCommon) + model, "test", overrides);
 }
 
+/// One thread per rank needs a GPU of its own for each, of which the emulated one has any number.
+bool can_have(int ranks) {
+  const auto devices = probe_gpus().devices;
+  return !devices.empty() && (ranks == 1 || devices[0].name == "emulated GPU");
+}
+#define NEEDS_GPUS(ranks) \
+  if (!can_have(ranks)) GTEST_SKIP() << "this needs " << ranks << " GPUs for threads of one process"
+
 Trace train_on_gpu(const RunConfig& config, int ranks) {
   return train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = false, .output_directory = {}, .device = DeviceKind::cuda});
 }
@@ -49,18 +57,29 @@ void expect_close(const Trace& actual, const Trace& expected, double tolerance) 
 class GpuTraining : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GpuTraining, FollowsTheCpuInFloat32) {
+  NEEDS_GPUS(1);
   const RunConfig config = config_of(GetParam());
   expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 1e-4);
 }
 
 TEST_P(GpuTraining, FollowsTheCpuInNarrowTypes) {
+  NEEDS_GPUS(1);
   for (const char* type : {"BFLOAT16", "FLOAT16"}) {
     const RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
     expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 2e-2);
   }
 }
 
+TEST_P(GpuTraining, HasTheSameBitsTwice) {
+  NEEDS_GPUS(1);
+  for (const char* type : {"FLOAT32", "TF32", "BFLOAT16"}) {
+    const RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
+    EXPECT_EQ(train_on_gpu(config, 1), train_on_gpu(config, 1)) << type;
+  }
+}
+
 TEST_P(GpuTraining, HasTheSameBitsOnAnyNumberOfGpus) {
+  NEEDS_GPUS(3);
   for (const char* type : {"FLOAT32", "BFLOAT16"}) {
     const RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
     const Trace one = train_on_gpu(config, 1);
@@ -69,6 +88,7 @@ TEST_P(GpuTraining, HasTheSameBitsOnAnyNumberOfGpus) {
 }
 
 TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
+  NEEDS_GPUS(2);
   const RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});
   expect_close(train_on_gpu(config, 2), train_on_threads(config, 1), 1e-3);
 }
@@ -76,6 +96,7 @@ TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
 INSTANTIATE_TEST_SUITE_P(All, GpuTraining, ::testing::ValuesIn(kModels));
 
 TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
+  NEEDS_GPUS(1);
   for (const char* optimizer : {"optimizer.sgd.momentum=0", "optimizer.sgd.momentum=0.9", "optimizer.adam.beta1=0.8"}) {
     const RunConfig config = config_of(kModels[0], {optimizer});
     expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 1e-4);
@@ -83,6 +104,7 @@ TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
 }
 
 TEST(GpuTrainingOnce, AnOverflowUpdatesNothing) {
+  NEEDS_GPUS(1);
   // The scale is so large that gradients overflow until it has been halved a few times.
   const RunConfig config = config_of(kModels[0], {"precision.compute=FLOAT16", "precision.loss_scaling.initial_scale=1073741824", "trainer.steps=2"});
   const Trace gpu = train_on_gpu(config, 1), cpu = train_on_threads(config, 1);
@@ -90,6 +112,7 @@ TEST(GpuTrainingOnce, AnOverflowUpdatesNothing) {
 }
 
 TEST(GpuTrainingOnce, SumsAreAskedForByNameWhereTheyExist) {
+  NEEDS_GPUS(2);
   const RunConfig config = config_of(kModels[0], {"parallel.reduction=FAST"});
   const Trace expected = train_on_gpu(config, 2);
   for (const char* algorithm : {"LIBRARY", "RING", "TREE"})
@@ -107,6 +130,7 @@ class BrokenBatches : public BatchSource {
 };
 
 TEST(GpuTrainingOnce, AnErrorOfTheHostNamesItsInstructionAndAbandonsTheOthers) {
+  NEEDS_GPUS(1);
   const RunConfig config = config_of(kModels[0]);
   run_ranks(1, [&](int, Communicator& world) {
     Worker worker(config, {.rank = 0, .world_size = 1, .device = DeviceKind::cuda});

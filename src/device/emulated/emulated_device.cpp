@@ -162,6 +162,10 @@ GpuProbe probe_gpus() {
 
 std::string gpu_libraries() { return "emulated"; }
 
-std::unique_ptr<Device> make_cuda_device(int) { return std::make_unique<EmulatedDevice>(EmulatedOptions{}); }
+std::unique_ptr<Device> make_cuda_device(int ordinal) {
+  // One for each of many ranks, though the probe tells of one.
+  if (ordinal < 0 || ordinal >= 64) throw DeviceError("there is no such emulated GPU");
+  return std::make_unique<EmulatedDevice>(EmulatedOptions{});
+}
 
 }  // namespace lockstep
