@@ -31,9 +31,14 @@ function(lockstep_test name)
   target_link_libraries(${name} PRIVATE lockstep_flags ${ARG_MODULES} ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
   lockstep_use_gpu(${name} ${ARG_GPU})
   add_test(NAME ${name} COMMAND ${name})
+  # What is not about GPUs computes on CPUs, on machines with GPUs, too.
+  set(devices)
+  if(NOT ARG_GPU STREQUAL "cuda")
+    set(devices "CUDA_VISIBLE_DEVICES=;")
+  endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
     SKIP_REGULAR_EXPRESSION "ONLY_SKIPPED_TESTS"
-    ENVIRONMENT "LOCKSTEP_TEST_DATA=${CMAKE_SOURCE_DIR}/../shared/data;TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan_suppressions.txt")
+    ENVIRONMENT "${devices}LOCKSTEP_TEST_DATA=${CMAKE_SOURCE_DIR}/../shared/data;TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan_suppressions.txt")
 endfunction()
 
 # add_mpi_test(name RANKS 1 2 4 SOURCES ... MODULES ... [LABELS ...] [GPU cuda|emulated]): the same program under mpirun for

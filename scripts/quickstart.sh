@@ -36,7 +36,8 @@ number=1
 while [ -e "runs/quickstart/run-$number" ]; do number=$((number + 1)); done
 run=runs/quickstart/run-$number
 say "training LeNet-5 on them, on two workers, into $run"
-mpirun -n 2 "$lockstep" train configs/digits_quickstart.textproto --data-dir runs/quickstart/digits --out "$run"
+# The model is small, and few machines have a GPU for each of two workers.
+mpirun -n 2 "$lockstep" train configs/digits_quickstart.textproto --data-dir runs/quickstart/digits --out "$run" --device cpu
 
 say "done. To evaluate the model that was saved:"
 echo "$lockstep eval configs/digits_quickstart.textproto --data-dir runs/quickstart/digits --checkpoint $run"
