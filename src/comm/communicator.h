@@ -116,6 +116,8 @@ struct GpuCommunicatorOptions {
 /// Throws CommError on all ranks where any of them fails, DeviceError where the program is linked to no GPU backend.
 /// REQUIRES: device.kind() is cuda, and the device is current on this thread.
 std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, Device& device, const GpuCommunicatorOptions& options = {});
+/// What those communicators are made of, with its version: "nccl=2.28.9"; empty without a backend. All ranks need the same.
+std::string gpu_communication_library();
 
 /// Owns MPI's initialisation. Made once, in main's frame; destroyed last. `make_mpi_environment` works
 /// without mpirun too (then the world is one process).

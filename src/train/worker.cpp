@@ -247,6 +247,8 @@ std::vector<AgreementField> Worker::agreement_fields() const {
   std::vector<AgreementField> fields;
   fields.push_back({"lockstep binary", binary_identity(), ExitCode::usage});
   fields.push_back({"arithmetic", arithmetic_fingerprint(*device_, config.parallel.intra_op_threads), ExitCode::usage});
+  if (options_.device == DeviceKind::cuda && options_.world_size > 1)
+    fields.push_back({"communication library", gpu_communication_library(), ExitCode::usage});
   for (const auto& [name, value] : config.math_fields) fields.push_back({"config " + name, value, ExitCode::usage});
   fields.push_back({"config", to_hex(config.config_hash), ExitCode::usage});
   fields.push_back({"training data", to_hex(data_.train->identity()), ExitCode::data});

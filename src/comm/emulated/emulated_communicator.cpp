@@ -201,4 +201,6 @@ std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, Dev
                                                 dynamic_cast<EmulatedDevice&>(device), "world");
 }
 
+std::string gpu_communication_library() { return "emulated"; }
+
 }  // namespace lockstep

@@ -1,6 +1,9 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "comm/gather_texts.h"
+#include "comm/nccl/check.h"
 #include "comm/nccl/environment.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "device/cuda/cuda_device.h"
@@ -16,6 +19,12 @@ std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, Dev
   const auto uuids = gather_texts(bootstrap, uuid, options.start_timeout);
   if (std::count(uuids.begin(), uuids.end(), uuid) > 1) allow_shared_gpu(bootstrap.rank());
   return std::make_unique<NcclCommunicator>(bootstrap.split(0, bootstrap.rank()), device, options, "world");
+}
+
+std::string gpu_communication_library() {
+  int version = 0;
+  check(ncclGetVersion(&version));
+  return fmt::format("nccl={}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 }  // namespace lockstep

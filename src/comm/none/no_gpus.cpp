@@ -7,4 +7,6 @@ std::unique_ptr<Communicator> make_gpu_communicator(Communicator&, Device&, cons
   throw DeviceError("this build of lockstep has no GPU backend; use --device cpu");
 }
 
+std::string gpu_communication_library() { return ""; }
+
 }  // namespace lockstep
