@@ -15,7 +15,7 @@ namespace {
 class GpuDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (const GpuProbe probe = probe_gpus(); probe.devices.empty()) GTEST_SKIP() << probe.problem;
+    if (const GpuProbe probe = probe_gpus(); probe.devices.empty()) GTEST_SKIP() << probe.problem << ": ONLY_SKIPPED_TESTS";
     device_ = make_cuda_device(0);
   }
   std::vector<int> download(const void* data, size_t count) {

@@ -53,7 +53,7 @@ std::vector<float> numbers(size_t count, int seed) {
 class StepKernelsTest : public ::testing::TestWithParam<DeviceKind> {
  protected:
   void SetUp() override {
-    if (GetParam() == DeviceKind::cuda && probe_gpus().devices.empty()) GTEST_SKIP() << probe_gpus().problem;
+    if (GetParam() == DeviceKind::cuda && probe_gpus().devices.empty()) GTEST_SKIP() << probe_gpus().problem << ": ONLY_SKIPPED_TESTS";
   }
 };
 

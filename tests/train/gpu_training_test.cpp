@@ -38,8 +38,9 @@ bool can_have(int ranks) {
   const auto devices = probe_gpus().devices;
   return !devices.empty() && (ranks == 1 || devices[0].name == "emulated GPU");
 }
-#define NEEDS_GPUS(ranks) \
-  if (!can_have(ranks)) GTEST_SKIP() << "this needs " << ranks << " GPUs for threads of one process"
+#define NEEDS_GPUS(ranks)                                                                     \
+  if (!can_have(ranks)) GTEST_SKIP() << "this needs " << ranks << " GPUs for threads of one process" \
+                                     << (can_have(1) ? "" : ": ONLY_SKIPPED_TESTS")
 
 Trace train_on_gpu(const RunConfig& config, int ranks) {
   return train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = false, .output_directory = {}, .device = DeviceKind::cuda});
