@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "data/test_files.h"
 #include "lockstep/error.h"
 #include "train/thread_ranks.h"
 
@@ -110,6 +111,26 @@ TEST(GpuTrainingOnce, AnOverflowUpdatesNothing) {
   const RunConfig config = config_of(kModels[0], {"precision.compute=FLOAT16", "precision.loss_scaling.initial_scale=1073741824", "trainer.steps=2"});
   const Trace gpu = train_on_gpu(config, 1), cpu = train_on_threads(config, 1);
   EXPECT_EQ(gpu.parameters, cpu.parameters);
+}
+
+TEST(GpuTrainingOnce, GoesOnFromItsCheckpointToTheSameBitsAndFromTheCpusNearby) {
+  NEEDS_GPUS(1);
+  const std::vector<std::string> saves{"checkpoint.every_steps=2", "precision.compute=FLOAT16"};
+  const auto train = [&](DeviceKind device, const std::string& folder, const std::string& resume) {
+    auto overrides = saves;
+    if (!resume.empty()) overrides.push_back("checkpoint.resume_path='" + resume + "/checkpoints/step-00000002'");
+    return train_on_threads(config_of(kModels[1], overrides), 1,
+                            {.asynchronous = {}, .shared_memory = false, .output_directory = folder, .device = device});
+  };
+  const test::TemporaryDirectory gpu, cpu, again, back, there;
+  const Trace whole = train(DeviceKind::cuda, gpu.path(), ""), on_cpu = train(DeviceKind::cpu, cpu.path(), "");
+  const Trace resumed = train(DeviceKind::cuda, again.path(), gpu.path());
+  EXPECT_EQ(resumed.losses, std::vector<double>{whole.losses.back()});
+  EXPECT_EQ(resumed.parameters, whole.parameters);
+  EXPECT_EQ(resumed.eval_loss, whole.eval_loss);
+  const Trace to_gpu = train(DeviceKind::cuda, there.path(), cpu.path()), to_cpu = train(DeviceKind::cpu, back.path(), gpu.path());
+  EXPECT_NEAR(to_gpu.losses.at(0), on_cpu.losses.back(), 2e-2 * on_cpu.losses.back());
+  EXPECT_NEAR(to_cpu.losses.at(0), whole.losses.back(), 2e-2 * whole.losses.back());
 }
 
 TEST(GpuTrainingOnce, SumsAreAskedForByNameWhereTheyExist) {
