@@ -60,11 +60,13 @@ class StreamExecutor : public Executor {
     if (options_.progress != nullptr)
       for (size_t lane = 0; lane < program_.lanes.size(); ++lane) words_[lane] = options_.progress->word(slot_of(static_cast<int>(lane)));
     std::exception_ptr error;
+    std::string where;
     try {
       issue(inputs_[parity_]);
       await();
     } catch (const std::exception& failure) {
       error = std::current_exception();
+      where = under_way();   // before the abort, which ends it
       // What is under way would wait for peers that will not come, and memory be freed under it.
       for (Communicator* communicator : communicators_)
         if (communicator != nullptr) communicator->abort(failure.what());
@@ -78,7 +80,7 @@ class StreamExecutor : public Executor {
     }
     parity_ = 1 - parity_;
     if (first_error_) error = first_error_;   // every lane is idle: nobody writes it now
-    if (error) rethrow(error);
+    if (error) rethrow(error, where);
     times_.exposed_communication_ms = 0;
     for (const auto& wait : waits_) *times_.exposed_communication_ms += wait.end->milliseconds_since(*wait.begin);
   }
@@ -189,13 +191,17 @@ class StreamExecutor : public Executor {
     return false;
   }
 
-  /// Adds where the device was, as far as it told.
-  [[noreturn]] void rethrow(const std::exception_ptr& error) const {
+  /// Where the device is, as far as it tells.
+  std::string under_way() const {
     std::string where;
     if (enqueues_ && options_.progress != nullptr)
       for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
         if (const auto entry = options_.progress->at(slot_of(static_cast<int>(lane))); entry.activity != Activity::idle)
           where += fmt::format("{}{}", where.empty() ? "" : "; ", describe(program_, entry.instruction));
+    return where;
+  }
+
+  [[noreturn]] void rethrow(const std::exception_ptr& error, const std::string& where) const {
     if (where.empty()) std::rethrow_exception(error);
     try {
       std::rethrow_exception(error);

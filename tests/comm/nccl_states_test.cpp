@@ -31,7 +31,7 @@ class StubStream : public Stream {
   void synchronize() override {}
 
  private:
-  std::string name_ = "stub";
+  std::string name_ = "no GPU";
 };
 
 /// Host memory that counts as a GPU's; what its streams were given is complete when `complete` says so.
@@ -40,7 +40,7 @@ class StubDevice : public Device {
   std::atomic<bool> complete = true;
 
   DeviceKind kind() const override { return DeviceKind::cuda; }
-  std::string description() const override { return "stub"; }
+  std::string description() const override { return "no GPU"; }
   std::unique_ptr<Stream> create_stream(const std::string&) override {
     return std::make_unique<StubStream>();
   }

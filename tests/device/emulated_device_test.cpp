@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/cuda/kernel.h"
+#include "device/emulated_gpu_test.h"
 #include "lockstep/error.h"
 
 namespace lockstep {
@@ -48,26 +49,7 @@ __global__ void warp_kernel(int* out) {
   out[128 + lane] = __shfl_sync(kFullWarp, lane, 1, 8);
 }
 
-class EmulatedDeviceTest : public ::testing::Test {
- protected:
-  template <class T>
-  Buffer upload(const std::vector<T>& values) {
-    Buffer buffer = device_.allocate(static_cast<int64_t>(values.size() * sizeof(T)));
-    device_.copy_now(buffer.data(), values.data(), buffer.size_bytes());
-    return buffer;
-  }
-  template <class T>
-  std::vector<T> download(const Buffer& buffer) {
-    std::vector<T> values(static_cast<size_t>(buffer.size_bytes()) / sizeof(T));
-    device_.copy_now(values.data(), buffer.data(), buffer.size_bytes());
-    return values;
-  }
-  template <class T>
-  static T* at(const Buffer& buffer) { return reinterpret_cast<T*>(buffer.data()); }
-
-  EmulatedDevice device_{EmulatedOptions{}};
-  std::unique_ptr<Stream> stream_ = device_.create_stream("compute");
-};
+using EmulatedDeviceTest = EmulatedGpuTest;
 
 TEST_F(EmulatedDeviceTest, NothingRunsBeforeTheHostWaits) {
   const Buffer data = upload<float>({1, 2, 3});

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "device/emulated/emulated_device.h"
+#include "device/emulated_gpu_test.h"
 #include "lockstep/error.h"
 
 namespace lockstep {
@@ -50,25 +50,8 @@ __global__ void copy_kernel(const float* from, float* to) {
   to[128 + thread] = shared[128 + thread];
 }
 
-class MatrixUnits : public ::testing::Test {
+class MatrixUnits : public EmulatedGpuTest {
  protected:
-  template <class T>
-  Buffer upload(const std::vector<T>& values) {
-    Buffer buffer = device_.allocate(static_cast<int64_t>(values.size() * sizeof(T)));
-    device_.copy_now(buffer.data(), values.data(), buffer.size_bytes());
-    return buffer;
-  }
-  template <class T>
-  std::vector<T> download(const Buffer& buffer) {
-    std::vector<T> values(static_cast<size_t>(buffer.size_bytes()) / sizeof(T));
-    device_.copy_now(values.data(), buffer.data(), buffer.size_bytes());
-    return values;
-  }
-  template <class T>
-  static T* at(const Buffer& buffer) {
-    return reinterpret_cast<T*>(buffer.data());
-  }
-
   template <class T>
   std::vector<Fragments> multiply(const std::vector<Fragments>& lanes) {
     const Buffer buffer = upload(lanes);
@@ -89,9 +72,6 @@ class MatrixUnits : public ::testing::Test {
     stream_->synchronize();
     return download<uint32_t>(to);
   }
-
-  EmulatedDevice device_{EmulatedOptions{}};
-  std::unique_ptr<Stream> stream_ = device_.create_stream("compute");
 };
 
 // Places read off the figures of the PTX ISA for m16n8k16.
