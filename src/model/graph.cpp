@@ -134,12 +134,24 @@ class GraphMaker {
       if (signature.alias) {
         const auto& source = graph_.values[static_cast<size_t>(inputs[0])];
         value.storage = source.storage;
-        if (!forks) value.gradient_storage = source.gradient_storage;
       }
+      if (signature.passes_gradient && gradient) share_gradient(output, inputs);
       node.outputs.push_back(output);
     }
     graph_.nodes.push_back(std::move(node));
     return id;
+  }
+
+  /// One memory for the gradients of an output and of the inputs that want one: the earliest of theirs, so that it lives until
+  /// the first of their producers has read it.
+  void share_gradient(int output, const std::vector<int>& inputs) {
+    std::vector<int> storages;
+    for (const int input : inputs)
+      if (const auto& value = graph_.values[static_cast<size_t>(input)]; value.needs_gradient) storages.push_back(value.gradient_storage);
+    const int shared = *std::min_element(storages.begin(), storages.end());
+    for (auto& value : graph_.values)
+      if (std::find(storages.begin(), storages.end(), value.gradient_storage) != storages.end()) value.gradient_storage = shared;
+    graph_.values[static_cast<size_t>(output)].gradient_storage = shared;
   }
 
   void add_layer(const Layer& layer) {

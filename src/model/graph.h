@@ -18,7 +18,7 @@ struct Value {
   int consumer = -1;          ///< node, or -1 where nobody reads it
   int consumer_input = 0;
   int storage = -1;           ///< the value whose memory this one is (itself, unless its op is an alias)
-  int gradient_storage = -1;  ///< likewise for the gradient: views share it, the two ends of a fork do not
+  int gradient_storage = -1;  ///< likewise for the gradient: views share it, and a sum with its terms; the two ends of a fork do not
   bool needs_gradient = false;  ///< a parameter lies upstream
 };
 

@@ -9,12 +9,15 @@ OpSignature infer_op(const Add& op, Inputs inputs) {
   if (inputs[0].shape != inputs[1].shape)
     throw ConfigError(fmt::format("{}: both inputs must have one shape, are {} and {}", op.kName,
                                   inputs[0].shape.to_string(), inputs[1].shape.to_string()));
-  return {.outputs = {inputs[0]}, .differentiable = {true, true}, .backward_needs_input = {false, false}};
+  return {.outputs = {inputs[0]},
+          .differentiable = {true, true},
+          .backward_needs_input = {false, false},
+          .passes_gradient = true};
 }
 
 OpCost cost_op(const Add&, Inputs inputs, int64_t batch) {
   const double count = static_cast<double>(inputs[0].shape.count()) * static_cast<double>(batch);
-  return {.forward_flops = count, .forward_bytes = 12 * count, .backward_input_bytes = 12 * count};
+  return {.forward_flops = count, .forward_bytes = 12 * count};
 }
 
 }  // namespace lockstep

@@ -57,6 +57,7 @@ struct OpSignature {
   std::vector<bool> backward_needs_input;    ///< per input: either half of backward reads its value
   bool backward_needs_output = false;        ///< backward reads the output's value
   bool alias = false;                        ///< outputs are the input's memory, under other names (fork, reshape)
+  bool passes_gradient = false;              ///< each input's gradient is the output's, in its memory; backward does nothing (views, add)
   bool elementwise = false;                  ///< may be fused behind the op that makes its only input
   bool is_loss = false;
 };

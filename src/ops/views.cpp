@@ -12,7 +12,8 @@ OpSignature view_as(const TensorSpec& input, Shape shape) {
   return {.outputs = {{std::move(shape), input.dtype}},
           .differentiable = {input.dtype == DType::float32},
           .backward_needs_input = {false},
-          .alias = true};
+          .alias = true,
+          .passes_gradient = true};
 }
 
 /// The dimensions of `text`, with its -1, if it has one, replaced by what `count` elements leave for it.

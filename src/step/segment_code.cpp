@@ -24,9 +24,6 @@ const int64_t* find_offset(const std::vector<std::pair<int, int64_t>>& table, in
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Views have no gradient memory of their own: their backward is nothing.
-bool is_view(const Node& node) { return node.signature.alias && !std::holds_alternative<Fork>(node.op); }
-
 int64_t auxiliary_count(const AuxiliarySpec& spec, int64_t batch) {
   return spec.shape.count() * (spec.per_sample ? batch : 1);
 }
@@ -119,11 +116,11 @@ void ModelCode::lay_out(int segment) {
       if (signature.backward_needs_input[i]) keep(node.inputs[i]);
     if (signature.backward_needs_output)
       for (const int output : node.outputs) keep(output);
-    if (is_view(node)) continue;
+    if (node.signature.passes_gradient) continue;
     for (const int output : node.outputs) {
       const auto& value = graph_.values[static_cast<size_t>(output)];
       if (!value.needs_gradient) continue;
-      // Follow the views of this output to whoever really writes its gradient.
+      // Follow views and sums of this output to whoever really writes its gradient.
       int last = output;
       while (true) {
         const int reader = graph_.values[static_cast<size_t>(last)].consumer;
@@ -131,7 +128,7 @@ void ModelCode::lay_out(int segment) {
           insert_once(face.output_gradients, value.gradient_storage);
           break;
         }
-        if (!is_view(graph_.nodes[static_cast<size_t>(reader)])) break;
+        if (!graph_.nodes[static_cast<size_t>(reader)].signature.passes_gradient) break;
         last = graph_.nodes[static_cast<size_t>(reader)].outputs[0];
       }
     }
@@ -200,7 +197,7 @@ void ModelCode::lay_out_backward(int segment) {
   std::vector<int> roots;
   for (int n = range.last_node; n >= range.first_node; --n) {
     const auto& node = graph_.nodes[static_cast<size_t>(n)];
-    if (is_view(node)) continue;
+    if (node.signature.passes_gradient) continue;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const auto& value = graph_.values[static_cast<size_t>(node.inputs[i])];
       const int root = value.gradient_storage;
@@ -292,7 +289,7 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
   for (int n = range.last_node; n >= range.first_node; --n) {
     const auto& node = graph_.nodes[static_cast<size_t>(n)];
     const auto& signature = node.signature;
-    if (is_view(node)) continue;
+    if (node.signature.passes_gradient) continue;
     KernelCall call = begin_call(segment, n, bindings);
     // Outputs and inputs that lived in forward's temporary memory are gone; backward does not read them.
     for (size_t i = 0; i < call.inputs.size(); ++i)

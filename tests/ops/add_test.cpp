@@ -6,7 +6,7 @@
 namespace lockstep::testing {
 namespace {
 
-TEST(Add, CopiesTheGradientToBothInputs) {
+TEST(Add, PassesTheGradientToBothInputs) {
   OpHarness harness(Add{}, {{Shape{3}}, {Shape{3}}}, {.batch = 1});
   fill(harness.inputs[0], {1, 2, 3});
   fill(harness.inputs[1], {10, -2, 0.5});

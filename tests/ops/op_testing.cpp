@@ -93,13 +93,12 @@ OpHarness::OpHarness(const Op& op, std::vector<TensorSpec> specs, const KernelOp
     outputs.push_back(signature_.alias ? aliased(inputs[0], full) : make(full));
     output_gradients.push_back(make(full));
   }
-  const bool gradients_alias = signature_.alias && outputs.size() == 1;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!signature_.differentiable[i])
       input_gradients.push_back({nullptr, inputs[i].shape, inputs[i].dtype});
     else
-      input_gradients.push_back(gradients_alias ? aliased(output_gradients[0], batched(specs[i]))
-                                                : make(batched(specs[i])));
+      input_gradients.push_back(signature_.passes_gradient ? aliased(output_gradients[0], batched(specs[i]))
+                                                           : make(batched(specs[i])));
   }
   for (const ParameterSpec& spec : signature_.parameters) {
     parameters.push_back(make({spec.shape, spec.narrow ? options.compute : DType::float32}));

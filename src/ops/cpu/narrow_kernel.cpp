@@ -65,7 +65,7 @@ class NarrowKernel : public Kernel {
                                    : kernel_->forward(arguments, stream);
   }
   void backward_input(const KernelArguments& arguments, Stream& stream) override {
-    call(KernelPhase::backward_input, arguments, stream);
+    if (computes(KernelPhase::backward_input)) call(KernelPhase::backward_input, arguments, stream);
   }
   void backward_weight(const KernelArguments& arguments, Stream& stream) override {
     if (computes(KernelPhase::backward_weight)) call(KernelPhase::backward_weight, arguments, stream);
@@ -77,7 +77,8 @@ class NarrowKernel : public Kernel {
 
   bool computes(KernelPhase phase) const {
     if (phase == KernelPhase::forward) return !signature_.alias;
-    return phase == KernelPhase::backward_input || signature_.backward == BackwardForm::split;
+    if (phase == KernelPhase::backward_input) return !signature_.passes_gradient;
+    return signature_.backward == BackwardForm::split;
   }
   bool reads(KernelPhase phase, List list, size_t i) const {
     const bool forward = phase == KernelPhase::forward;
@@ -168,8 +169,8 @@ std::unique_ptr<Kernel> make_narrow_kernel(const Op& op, Inputs inputs, const Ke
           fmt::format("op {}: elements of {} are not computed with; float32, bfloat16 and float16 are",
                       name_of(op), name_of(options.compute)));
   OpSignature signature = infer(op, inputs);
-  // The gradient of a view is its input's: there is nothing to compute in either direction.
-  if (signature.alias && !std::holds_alternative<Fork>(op)) return float32_kernel;
+  // Of a view there is nothing to compute in either direction.
+  if (signature.alias && signature.passes_gradient) return float32_kernel;
   return std::make_unique<NarrowKernel>(std::move(signature), inputs, options, std::move(float32_kernel));
 }
 
