@@ -104,6 +104,22 @@ struct KernelArguments {
 
 enum class KernelPhase { forward, backward_input, backward_weight };
 
+/// Neighbours in the graph whose work a kernel does in the same pass over memory; kernels of CPUs do none. Tensors of the
+/// neighbours follow the op's own in the spans of KernelArguments, or replace them, as said here.
+struct FusedNeighbors {
+  /// linear, forward: outputs[1] = gelu(outputs[0]), of the sums before they are rounded.
+  bool gelu_behind = false;
+  /// linear, backward_input: inputs[1] is what the gelu has read, and input_gradients[0] that value's gradient: of the sums
+  /// before they are rounded. backward_weight is as ever.
+  bool gelu_before = false;
+  /// layer_norm, forward: inputs are the two terms of its input, which it writes to outputs[1]. Equal bits to add's.
+  bool add_before = false;
+  /// layer_norm, backward_input: output_gradients[1] is the other reader's of its input, input_gradients[0] the sum of both.
+  /// Equal bits to fork's.
+  bool fork_before = false;
+  bool operator==(const FusedNeighbors&) const = default;
+};
+
 /// How kernels of one model are made.
 struct KernelOptions {
   int64_t batch = 0;               ///< samples in a micro-batch
@@ -113,6 +129,7 @@ struct KernelOptions {
   uint32_t op_number = 0;          ///< the op's place in the graph: key of its random stream
   DType compute = DType::float32;  ///< how activations, their gradients and narrow parameters are stored
   bool tf32 = false;               ///< GPUs: products of float32 tensors may round their factors to TF32
+  FusedNeighbors fused;            ///< GPUs
 };
 
 /// An op bound to shapes and options for a kind of device. Making it and asking for its workspace needs no device, so that
