@@ -91,8 +91,11 @@ class CudaStream : public Stream {
     static const auto write = driver_function<CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned)>("cuStreamWriteValue64");
     void* address = nullptr;
     check(cudaHostGetDevicePointer(&address, &word, 0));
-    if (write(stream_, reinterpret_cast<CUdeviceptr>(address), value, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) != CUDA_SUCCESS)
-      throw DeviceError(fmt::format("the GPU cannot write the progress of stream {}", name_));
+    // The other flag, without a barrier before the word, exists no more in this version of the function.
+    const CUresult status = write(stream_, reinterpret_cast<CUdeviceptr>(address), value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (status != CUDA_SUCCESS)
+      throw DeviceError(fmt::format("the GPU cannot write the progress of stream {}: the driver reports error {}", name_,
+                                    static_cast<int>(status)));
   }
   void synchronize() override { check(cudaStreamSynchronize(stream_)); }
   bool idle() override {
