@@ -12,6 +12,10 @@ namespace lockstep {
 
 /// Ranks with a GPU each, connected by NCCL. Operations are work of their streams. After an error, kernels
 /// that wait for other ranks are ended, and what their buffers hold is unspecified.
+///
+/// Buffers are not registered (ncclCommRegister): in sums by NVLS, on plain memory too, NCCL would have the
+/// ranks of a host meet in every call, and wait there for each other without an end that abort() could bring
+/// about. docs/gpu.md says what that costs.
 class NcclCommunicator : public StreamCommunicator {
  public:
   /// COLLECTIVE over `host`, which is this communicator's alone: the ranks meet there and at splits.

@@ -13,6 +13,11 @@ namespace lockstep {
 /// Owns an ncclComm_t in non-blocking mode: no call of NCCL waits for other ranks, and what takes time is
 /// polled against a deadline. Errors are CommErrors. Thread-safety: check() and abort() from any thread, also
 /// while another thread is in call(); the rest by one thread.
+///
+/// NCCL starts a thread for every operation of such a communicator. One that blocks does without, but which
+/// of the two it is, is settled when it is made, which may wait for ranks that never come; and its calls
+/// cannot be ended where they wait after all: for the other of two ranks that first exchange something, for
+/// room in a full queue of the GPU. ncclCommAbort frees what such a call still uses.
 class NcclHandle {
  public:
   /// COLLECTIVE: connects `size` ranks that have the same `id`. The GPU is the calling thread's current one.
