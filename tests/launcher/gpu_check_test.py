@@ -80,6 +80,27 @@ class GpuCheck(Case):
         self.assertEqual(code, 0)
         self.assertEqual({name: row[0] for name, row in table.items()}, {"memcheck_ops_test": "MISSING", "racecheck_ops_test": "MISSING"})
 
+    def test_compute_sanitizer_looks_at_memory_and_at_races_of_own_kernels(self):
+        self.program("fake/compute-sanitizer", 'echo "$*"; echo "========= ERROR SUMMARY: 0 errors"')
+        self.list_tests("ops_test 60 1 tests/good", "train_test 60 1 tests/good")
+        code, table = self.check("--only", "sanitizer")
+        self.assertEqual(code, 0, table)
+        self.assertEqual({name: (row[0], row[2]) for name, row in table.items()},
+                         {"memcheck_ops_test": ("PASS", "0 errors"), "racecheck_ops_test": ("PASS", "0 errors")})
+        logs = {tool: (self.folder / "out" / f"{tool}_ops_test.log").read_text() for tool in ("memcheck", "racecheck")}
+        self.assertIn("--tool memcheck --error-exitcode 9 --report-api-errors no tests/good\n", logs["memcheck"])
+        self.assertIn("--tool racecheck --error-exitcode 9 --kernel-name kns=lockstep tests/good\n", logs["racecheck"])
+
+    def test_compute_sanitizer_finds_errors_or_cannot_run(self):
+        self.program("fake/compute-sanitizer", 'case $2 in memcheck) echo "========= ERROR SUMMARY: 3 errors"; exit 9 ;; esac\n'
+                     'echo "========= Error: Device not supported. Please refer to the documentation"; exit 1')
+        self.list_tests("ops_test 60 1 tests/good")
+        code, table = self.check("--only", "sanitizer")
+        self.assertEqual(code, 1)
+        self.assertEqual({name: (row[0], row[2]) for name, row in table.items()},
+                         {"memcheck_ops_test": ("FAIL", "exit code 9; 3 errors"),
+                          "racecheck_ops_test": ("MISSING", "compute-sanitizer says: device not supported")})
+
     def test_without_a_gpu_nothing_runs(self):
         if glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi"):
             self.skipTest("there is a GPU")
