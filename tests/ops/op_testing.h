@@ -81,9 +81,12 @@ class OpHarness {
 
   int parameter_index(const std::string& name) const;  ///< throws InternalError where there is none
 
+  /// A tensor for neighbours whose work the kernel does too (FusedNeighbors); the test puts it into a list
+  /// above. `spec` says what is stored, with the batch.
+  Tensor make(const TensorSpec& spec);
+
  private:
   struct Block;
-  Tensor make(const TensorSpec& spec);
   void call(KernelPhase phase, bool accumulate);
   void* on_device(void* data) const;
 

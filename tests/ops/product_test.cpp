@@ -22,7 +22,11 @@ Values multiply(const ProductSpec& spec, const Values& a, const Values& b, const
                bias_data = gpu.upload(bias, spec.result),
                c_data = gpu.upload(c.empty() ? Values(count, NAN) : c, spec.result),
                workspace = gpu.device->allocate(Product::workspace_bytes());
-  product.run(a_data.data(), b_data.data(), spec.bias ? bias_data.data() : nullptr, c_data.data(), !c.empty(),
+  product.run({.a = a_data.data(),
+               .b = b_data.data(),
+               .c = c_data.data(),
+               .bias = spec.bias ? bias_data.data() : nullptr,
+               .accumulate = !c.empty()},
               workspace.data(), *gpu.stream);
   return gpu.download(c_data, count, spec.result);
 }

@@ -97,8 +97,9 @@ class Conv2dKernel : public Kernel {
     const void* bias = bias_sum_ ? arguments.parameters[1].data : nullptr;
     forward_.for_each([&](Product& product, int64_t first, int64_t samples) {
       const void* columns = columns_of(x + first * image_bytes_, samples, workspace, stream);
-      product.run(columns, arguments.parameters[0].data, bias, y + first * output_bytes_, false,
-                  workspace + columns_bytes_, stream);
+      product.run(
+          {.a = columns, .b = arguments.parameters[0].data, .c = y + first * output_bytes_, .bias = bias},
+          workspace + columns_bytes_, stream);
     });
   }
 
@@ -110,7 +111,7 @@ class Conv2dKernel : public Kernel {
     input_gradient_.for_each([&](Product& product, int64_t first, int64_t samples) {
       std::byte* images = dx + first * image_bytes_;
       std::byte* columns = windows_.are_pixels() ? images : workspace;
-      product.run(dy + first * output_bytes_, arguments.parameters[0].data, nullptr, columns, false,
+      product.run({.a = dy + first * output_bytes_, .b = arguments.parameters[0].data, .c = columns},
                   workspace + input_columns_bytes_, stream);
       if (columns != images)
         columns_to_images(windows_, reinterpret_cast<const float*>(columns), samples, compute_, images,
@@ -124,8 +125,11 @@ class Conv2dKernel : public Kernel {
     auto* workspace = static_cast<std::byte*>(arguments.workspace);
     weight_gradient_.for_each([&](Product& product, int64_t first, int64_t samples) {
       const void* columns = columns_of(x + first * image_bytes_, samples, workspace, stream);
-      product.run(dy + first * output_bytes_, columns, nullptr, arguments.parameter_gradients[0].data,
-                  arguments.accumulate || first > 0, workspace + columns_bytes_, stream);
+      product.run({.a = dy + first * output_bytes_,
+                   .b = columns,
+                   .c = arguments.parameter_gradients[0].data,
+                   .accumulate = arguments.accumulate || first > 0},
+                  workspace + columns_bytes_, stream);
     });
     if (bias_sum_)
       bias_sum_->run(dy, arguments.parameter_gradients[1].as<float>(), arguments.accumulate, workspace,

@@ -8,7 +8,8 @@
 namespace lockstep {
 namespace {
 
-/// Three products of row-major matrices: x is [rows, in], the weight [units, in], y [rows, units].
+/// Three products of row-major matrices: x is [rows, in], the weight [units, in], y [rows, units]. A GELU
+/// behind or before the op is done to the sums of the first or the second one.
 class LinearKernel : public Kernel {
  public:
   LinearKernel(const Linear& op, const TensorSpec& input, const KernelOptions& options)
@@ -29,21 +30,33 @@ class LinearKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments, Stream& stream) override {
-    forward_.run(arguments.inputs[0].data, arguments.parameters[0].data,
-                 bias_sum_ ? arguments.parameters[1].data : nullptr, arguments.outputs[0].data, false,
-                 arguments.workspace, stream);
+    Product::Operands operands{.a = arguments.inputs[0].data,
+                               .b = arguments.parameters[0].data,
+                               .c = arguments.outputs[0].data,
+                               .bias = bias_sum_ ? arguments.parameters[1].data : nullptr};
+    if (fused_.gelu_behind) {
+      operands.kept = operands.c;
+      operands.c = arguments.outputs[1].data;
+    }
+    forward_.run(operands, arguments.workspace, stream);
   }
 
   void backward_input(const KernelArguments& arguments, Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
-    input_gradient_.run(arguments.output_gradients[0].data, arguments.parameters[0].data, nullptr,
-                        arguments.input_gradients[0].data, false, arguments.workspace, stream);
+    input_gradient_.run({.a = arguments.output_gradients[0].data,
+                         .b = arguments.parameters[0].data,
+                         .c = arguments.input_gradients[0].data,
+                         .kept = fused_.gelu_before ? arguments.inputs[1].data : nullptr},
+                        arguments.workspace, stream);
   }
 
   void backward_weight(const KernelArguments& arguments, Stream& stream) override {
     const void* dy = arguments.output_gradients[0].data;
-    weight_gradient_.run(dy, arguments.inputs[0].data, nullptr, arguments.parameter_gradients[0].data,
-                         arguments.accumulate, arguments.workspace, stream);
+    weight_gradient_.run({.a = dy,
+                          .b = arguments.inputs[0].data,
+                          .c = arguments.parameter_gradients[0].data,
+                          .accumulate = arguments.accumulate},
+                         arguments.workspace, stream);
     // cuBLASLt's epilogues can sum the columns too, but only in the type of the factors, and never onto what
     // is there.
     if (bias_sum_)
@@ -54,6 +67,7 @@ class LinearKernel : public Kernel {
  private:
   LinearKernel(const Linear& op, int64_t rows, int64_t in, const KernelOptions& options)
       : training_(options.training),
+        fused_(options.fused),
         forward_({.rows = rows,
                   .columns = op.units,
                   .inner = in,
@@ -61,12 +75,14 @@ class LinearKernel : public Kernel {
                   .factors = options.compute,
                   .result = options.compute,
                   .bias = op.bias,
+                  .epilogue = fused_.gelu_behind ? Epilogue::gelu : Epilogue::none,
                   .tf32 = options.tf32}),
         input_gradient_({.rows = rows,
                          .columns = in,
                          .inner = op.units,
                          .factors = options.compute,
                          .result = options.compute,
+                         .epilogue = fused_.gelu_before ? Epilogue::gelu_gradient : Epilogue::none,
                          .tf32 = options.tf32}),
         weight_gradient_({.rows = op.units,
                           .columns = in,
@@ -78,6 +94,7 @@ class LinearKernel : public Kernel {
   }
 
   bool training_;
+  FusedNeighbors fused_;
   Product forward_, input_gradient_, weight_gradient_;
   std::optional<ColumnSum> bias_sum_;  ///< of the bias's gradient; none where there is no bias
 };

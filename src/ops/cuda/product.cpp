@@ -56,6 +56,17 @@ Layout make_layout(const ColumnMajorMatrix& matrix) {
   return Layout(layout);
 }
 
+cublasLtEpilogue_t epilogue_of(const ProductSpec& spec) {
+  switch (spec.epilogue) {
+    case Epilogue::gelu:
+      return spec.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::gelu_gradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+    default:
+      return spec.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
 Operation make_operation(const ProductSpec& spec, const ColumnMajorProduct& product) {
   // CUBLAS_COMPUTE_32F never rounds float32 factors; two-byte factors it multiplies exactly, and adds in
   // float32.
@@ -66,12 +77,17 @@ Operation make_operation(const ProductSpec& spec, const ColumnMajorProduct& prod
   Operation operation(created);
   set(operation, CUBLASLT_MATMUL_DESC_TRANSA, int32_t{product.first.transposed ? CUBLAS_OP_T : CUBLAS_OP_N});
   set(operation, CUBLASLT_MATMUL_DESC_TRANSB, int32_t{product.second.transposed ? CUBLAS_OP_T : CUBLAS_OP_N});
+  set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t{epilogue_of(spec)});
+  // Choosing an algorithm reads neither the bias nor what is kept, but takes the pointers' alignment from
+  // them.
+  const auto* const aligned = reinterpret_cast<const void*>(uintptr_t{kTensorAlignment});
   if (spec.bias) {
-    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t{CUBLASLT_EPILOGUE_BIAS});
     set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t{cuda_type(spec.result)});
-    // Choosing an algorithm does not read the bias, but takes the pointer's alignment from it.
-    set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-        reinterpret_cast<const void*>(uintptr_t{kTensorAlignment}));
+    set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
+  }
+  if (spec.epilogue != Epilogue::none) {  // what is kept is of the result's type unless one is told otherwise
+    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.result.leading);
+    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
   }
   return operation;
 }
@@ -136,27 +152,28 @@ void Product::prepare(Device& device) {
       own.library, own.operation.get(), own.first.get(), own.second.get(), own.result.get(), own.result.get(),
       preference.get(), 1, &chosen, &count);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0))
-    throw DeviceError(
-        fmt::format("cuBLASLt {} has no deterministic algorithm for the product {}{} on {}; try another "
-                    "precision.compute, or CUBLASLT_LOG_LEVEL=5 to see why",
-                    cublasLtGetVersion(), own.spec.to_string(), own.spec.bias ? " with a bias" : "",
-                    device.description()));
+    throw DeviceError(fmt::format(
+        "cuBLASLt {} has no deterministic algorithm for the product {} on {}; try {}, or "
+        "CUBLASLT_LOG_LEVEL=5 to see why",
+        cublasLtGetVersion(), own.spec.to_string(), device.description(),
+        own.spec.epilogue == Epilogue::none ? "another precision.compute" : "precision.fused_gelu: false"));
   check(status);
   check(chosen.state);
   own.algorithm = chosen.algo;
 }
 
-void Product::run(const void* a, const void* b, const void* bias, void* c, bool accumulate, void* workspace,
-                  Stream& stream) {
+void Product::run(const Operands& operands, void* workspace, Stream& stream) {
   Implementation& own = *implementation_;
-  if (own.spec.bias) set(own.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (own.spec.bias) set(own.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+  if (own.spec.epilogue != Epilogue::none)
+    set(own.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.kept);
   const auto address = reinterpret_cast<uintptr_t>(workspace);
   auto* aligned = static_cast<std::byte*>(workspace) +
                   (kWorkspaceAlignment - address % kWorkspaceAlignment) % kWorkspaceAlignment;
-  const float alpha = 1, beta = accumulate ? 1 : 0;  // in host memory: read before the call returns
-  check(cublasLtMatmul(own.library, own.operation.get(), &alpha, b, own.first.get(), a, own.second.get(),
-                       &beta, c, own.result.get(), c, own.result.get(), &own.algorithm, aligned,
-                       kWorkspaceBytes, static_cast<cudaStream_t>(stream.native())));
+  const float alpha = 1, beta = operands.accumulate ? 1 : 0;  // in host memory: read before the call returns
+  check(cublasLtMatmul(own.library, own.operation.get(), &alpha, operands.b, own.first.get(), operands.a,
+                       own.second.get(), &beta, operands.c, own.result.get(), operands.c, own.result.get(),
+                       &own.algorithm, aligned, kWorkspaceBytes, static_cast<cudaStream_t>(stream.native())));
 }
 
 }  // namespace lockstep

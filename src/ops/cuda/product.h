@@ -9,7 +9,7 @@
 namespace lockstep {
 
 /// A matrix product on a GPU: cuBLASLt (ops/cuda/product.cpp), or plain loops on the emulated one
-/// (ops/emulated/ product.cpp). The same bits in every call with the same values. Thread-safety: one call at
+/// (ops/emulated/product.cpp). The same bits in every call with the same values. Thread-safety: one call at
 /// a time.
 class Product {
  public:
@@ -25,10 +25,17 @@ class Product {
 
   /// Chooses the algorithm, from shapes, types and promised alignment alone. Once, before the first run.
   void prepare(Device& device);
-  /// `bias` is read where the spec has one. C is overwritten or, with `accumulate`, added to. `workspace`,
-  /// aligned as tensors are, is not read before it is written.
-  void run(const void* a, const void* b, const void* bias, void* c, bool accumulate, void* workspace,
-           Stream& stream);
+  /// Where the matrices of one call lie.
+  struct Operands {
+    const void* a;
+    const void* b;
+    void* c;                     ///< overwritten or, with `accumulate`, added to
+    const void* bias = nullptr;  ///< where the spec has one
+    void* kept = nullptr;        ///< of the epilogue: written by gelu, read by gelu_gradient
+    bool accumulate = false;     ///< REQUIRES: no epilogue
+  };
+  /// `workspace`, aligned as tensors are, is not read before it is written.
+  void run(const Operands& operands, void* workspace, Stream& stream);
 
  private:
   struct Implementation;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "lockstep/error.h"
 
@@ -19,14 +20,25 @@ void ProductSpec::validate() const {
   if (rows <= 0 || columns <= 0 || inner <= 0 || !types_fit)
     throw InternalError(
         fmt::format("there is no product {} with a result of {}", to_string(), name_of(result)));
+  const bool has_epilogue = factors != DType::float32 && result == factors && columns % 8 == 0 &&
+                            !(bias && epilogue == Epilogue::gelu_gradient);
+  if (epilogue != Epilogue::none && !has_epilogue)
+    throw InternalError(fmt::format(
+        "there is no product {} with a result of {}: one through a GELU has two-byte factors, a "
+        "result like them, columns in multiples of 8, and no bias where it is the GELU's gradient",
+        to_string(), name_of(result)));
 }
 
 std::string ProductSpec::to_string() const {
   const auto matrix = [](int64_t height, int64_t width, bool transposed) {
     return transposed ? fmt::format("[{}, {}]^T", width, height) : fmt::format("[{}, {}]", height, width);
   };
-  return fmt::format("[{}, {}] = {} x {} of {}", rows, columns, matrix(rows, inner, transpose_a),
-                     matrix(inner, columns, transpose_b), name_of(factors));
+  const std::string_view behind = epilogue == Epilogue::gelu            ? ", through a GELU"
+                                  : epilogue == Epilogue::gelu_gradient ? ", through a GELU's gradient"
+                                                                        : "";
+  return fmt::format("[{}, {}] = {} x {} of {}{}{}", rows, columns, matrix(rows, inner, transpose_a),
+                     matrix(inner, columns, transpose_b), name_of(factors), bias ? " with a bias" : "",
+                     behind);
 }
 
 // A row-major matrix [r, c], read by columns, is its transpose [c, r], with the same leading dimension c. So

@@ -14,8 +14,12 @@ inline constexpr int kTensorAlignment = 16;
 /// How pointers are aligned that lie multiples of `stride_bytes` behind the start of a tensor.
 int alignment_at(int64_t stride_bytes);
 
-/// C = op(A) op(B), where asked plus a bias in each row, or plus C itself. All matrices are row-major and
-/// dense; sums are float32.
+/// What is done to the sums, bias included, before they are rounded to the result's type. `kept` is a matrix
+/// like C. gelu: kept = sum, C = gelu(sum). gelu_gradient: C = sum * gelu'(kept).
+enum class Epilogue { none, gelu, gelu_gradient };
+
+/// C = op(A) op(B), where asked plus a bias in each row, or plus C itself, or through a GELU. All matrices
+/// are row-major and dense; sums are float32.
 struct ProductSpec {
   int64_t rows = 0, columns = 0,
           inner = 0;               ///< C is [rows, columns], op(A) [rows, inner], op(B) [inner, columns]
@@ -24,13 +28,15 @@ struct ProductSpec {
   DType factors = DType::float32;  ///< of A and B
   DType result = DType::float32;   ///< of C and of the bias [columns]: as the factors, or float32
   bool bias = false;
+  /// But for none: two-byte factors and result, columns in multiples of 8; gelu_gradient has no bias.
+  Epilogue epilogue = Epilogue::none;
   bool tf32 = false;  ///< float32 factors may be rounded to TF32
   int a_alignment = kTensorAlignment, b_alignment = kTensorAlignment,
       c_alignment = kTensorAlignment;  ///< bytes
 
   /// Throws InternalError where the fields do not go together.
   void validate() const;
-  std::string to_string() const;  ///< "[64, 10] = [64, 784] x [10, 784]^T of bfloat16"
+  std::string to_string() const;  ///< "[64, 10] = [64, 784] x [10, 784]^T of bfloat16 with a bias"
 };
 
 /// A matrix as cuBLASLt takes it: `rows` elements lie side by side, columns start `leading` elements apart.

@@ -4,10 +4,12 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/half.h"
 #include "lockstep/error.h"
+#include "ops/elementwise.h"
 
 namespace lockstep {
 namespace {
@@ -52,14 +54,21 @@ std::vector<float> factor(const ProductSpec& spec, const void* from, int64_t hei
 }
 
 template <class T>
-void store(const std::vector<float>& values, void* to) {
-  std::transform(values.begin(), values.end(), static_cast<T*>(to), [](float value) { return T(value); });
+void store(const ProductSpec& spec, std::vector<float> sums, const Product::Operands& operands) {
+  auto* const kept = static_cast<T*>(operands.kept);
+  if (spec.epilogue == Epilogue::gelu) {
+    std::transform(sums.begin(), sums.end(), kept, [](float sum) { return T(sum); });
+    for (float& sum : sums) sum = GeluFormula::forward(sum);
+  } else if (spec.epilogue == Epilogue::gelu_gradient) {
+    std::transform(sums.begin(), sums.end(), kept, sums.begin(),
+                   [](float sum, T x) { return GeluFormula::backward(sum, static_cast<float>(x)); });
+  }
+  std::transform(sums.begin(), sums.end(), static_cast<T*>(operands.c), [](float sum) { return T(sum); });
 }
 
-void multiply(const ProductSpec& spec, const void* a_data, const void* b_data, const void* bias_data,
-              void* c_data, bool accumulate) {
-  const auto a = factor(spec, a_data, spec.rows, spec.inner, spec.transpose_a);
-  const auto b = factor(spec, b_data, spec.inner, spec.columns, spec.transpose_b);
+void multiply(const ProductSpec& spec, const Product::Operands& operands) {
+  const auto a = factor(spec, operands.a, spec.rows, spec.inner, spec.transpose_a);
+  const auto b = factor(spec, operands.b, spec.inner, spec.columns, spec.transpose_b);
   std::vector<float> c(static_cast<size_t>(spec.rows * spec.columns));
   for (int64_t row = 0; row < spec.rows; ++row) {
     float* sums = c.data() + row * spec.columns;
@@ -71,14 +80,14 @@ void multiply(const ProductSpec& spec, const void* a_data, const void* b_data, c
   const auto add_to_rows = [&](const std::vector<float>& values) {
     for (size_t i = 0; i < c.size(); ++i) c[i] += values[i % values.size()];
   };
-  if (accumulate) add_to_rows(widened(spec.result, c_data, spec.rows * spec.columns));
-  if (spec.bias) add_to_rows(widened(spec.result, bias_data, spec.columns));
+  if (operands.accumulate) add_to_rows(widened(spec.result, operands.c, spec.rows * spec.columns));
+  if (spec.bias) add_to_rows(widened(spec.result, operands.bias, spec.columns));
   if (spec.result == DType::bfloat16)
-    store<bfloat16>(c, c_data);
+    store<bfloat16>(spec, std::move(c), operands);
   else if (spec.result == DType::float16)
-    store<float16>(c, c_data);
+    store<float16>(spec, std::move(c), operands);
   else
-    store<float>(c, c_data);
+    store<float>(spec, std::move(c), operands);
 }
 
 }  // namespace
@@ -99,22 +108,23 @@ int64_t Product::factor_bytes() { return 8 << 10; }  // little, so that small te
 
 void Product::prepare(Device&) { implementation_->prepared = true; }
 
-void Product::run(const void* a, const void* b, const void* bias, void* c, bool accumulate, void* workspace,
-                  Stream& stream) {
+void Product::run(const Operands& operands, void* workspace, Stream& stream) {
   const ProductSpec& spec = implementation_->spec;
   const auto is_aligned = [](const void* data, int alignment) {
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) == 0;
   };
   ensure(implementation_->prepared, "a product is run before it is prepared");
-  ensure(is_aligned(a, spec.a_alignment) && is_aligned(b, spec.b_alignment) &&
-             is_aligned(c, spec.c_alignment) && is_aligned(bias, kTensorAlignment) &&
-             is_aligned(workspace, kTensorAlignment),
+  ensure(is_aligned(operands.a, spec.a_alignment) && is_aligned(operands.b, spec.b_alignment) &&
+             is_aligned(operands.c, spec.c_alignment) && is_aligned(operands.bias, kTensorAlignment) &&
+             is_aligned(operands.kept, kTensorAlignment) && is_aligned(workspace, kTensorAlignment),
          "a product's matrices are not aligned as its spec promises: " + spec.to_string());
-  stream.launch([spec, a, b, bias, c, accumulate, workspace] {
+  ensure(!operands.accumulate || spec.epilogue == Epilogue::none,
+         "what goes through a GELU cannot be added to: " + spec.to_string());
+  stream.launch([spec, operands, workspace] {
     // As a library would, from beginning to end: nothing else of the call may lie there.
     const auto scribble = [workspace] { std::memset(workspace, 0x7f, kWorkspaceBytes); };
     scribble();
-    multiply(spec, a, b, bias, c, accumulate);
+    multiply(spec, operands);
     scribble();
   });
 }
