@@ -127,16 +127,22 @@ void check_precision(const schema::RunConfig& config, const Document& document) 
     demand_default("initial_scale", scaling.initial_scale() == plain.initial_scale());
     demand_default("growth_interval", scaling.growth_interval() == plain.growth_interval());
     demand_default("minimum", scaling.minimum() == plain.minimum());
+    demand_default("maximum", scaling.maximum() == plain.maximum());
     return;
   }
   for (const auto& [field, value] :
-       {std::pair("initial_scale", scaling.initial_scale()), std::pair("minimum", scaling.minimum())})
+       {std::pair("initial_scale", scaling.initial_scale()), std::pair("minimum", scaling.minimum()),
+        std::pair("maximum", scaling.maximum())})
     if (!is_power_of_two(value))
       document.refuse(fmt::format("{}.{}", path, field),
                       fmt::format("expected a power of two, such as 1024, found {}", exact(value)));
   if (scaling.minimum() > scaling.initial_scale())
     document.refuse(path + ".minimum", fmt::format("is {}, above initial_scale = {}, which is lowered to it",
                                                    exact(scaling.minimum()), exact(scaling.initial_scale())));
+  if (scaling.maximum() < scaling.initial_scale())
+    document.refuse(path + ".maximum",
+                    fmt::format("is {}, below initial_scale = {}; raise it, or lower initial_scale",
+                                exact(scaling.maximum()), exact(scaling.initial_scale())));
   if (config.trainer().nonfinite() == schema::Trainer::IGNORE)
     document.refuse("trainer.nonfinite",
                     "IGNORE would apply gradients that overflowed, which precision.compute: FLOAT16 leads to now and "

@@ -109,7 +109,8 @@ PrecisionOptions convert_precision(const schema::Precision& precision) {
   return {.compute = static_cast<ComputeType>(precision.compute()),
           .loss_scaling = {.initial_scale = scaling.initial_scale(),
                            .growth_interval = scaling.growth_interval(),
-                           .minimum = scaling.minimum()}};
+                           .minimum = scaling.minimum(),
+                           .maximum = scaling.maximum()}};
 }
 
 ParallelOptions convert_parallel(const schema::Parallel& parallel) {

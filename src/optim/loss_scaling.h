@@ -10,6 +10,7 @@ struct LossScalingOptions {
   double initial_scale = 65536;
   int64_t growth_interval = 2000;  ///< steps in a row without an overflow, after which the scale is doubled
   double minimum = 1;              ///< the scale is never lowered below it
+  double maximum = 16777216;       ///< the scale is never doubled beyond it; 2^24, as in NVIDIA Apex
   bool operator==(const LossScalingOptions&) const = default;
 };
 
@@ -18,7 +19,7 @@ bool is_power_of_two(double value);
 /// What a checkpoint keeps of a scaler.
 struct LossScalingState {
   double scale = 0;        ///< 0: losses are not scaled
-  int64_t good_steps = 0;  ///< since the scale last changed, all without an overflow
+  int64_t good_steps = 0;  ///< of this interval, all without an overflow
   int64_t overflows = 0;   ///< steps so far that lowered the scale, and updated nothing
   bool operator==(const LossScalingState&) const = default;
 };
@@ -39,7 +40,7 @@ class LossScaler {
   bool step_overflowed();
 
   const LossScalingState& state() const { return state_; }
-  /// Goes on as another left off, but not below this one's minimum.
+  /// Goes on as another left off, but within this one's minimum and maximum.
   void restore(const LossScalingState& state);
 
  private:

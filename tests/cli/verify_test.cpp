@@ -37,7 +37,9 @@ TEST(Verify, ProvesEqualBitsInTwoByteTypesAndOverOverflows) {
   const std::string half = hash_with({});
   EXPECT_NE(hash_with({"--set", "precision.compute=BFLOAT16"}), half);
   // Steps that overflow are skipped, so that fewer batches were learnt from.
-  EXPECT_NE(hash_with({"--set", "precision.loss_scaling.initial_scale=1099511627776"}), half);
+  EXPECT_NE(
+      hash_with({"--set", "precision.loss_scaling={initial_scale: 1099511627776 maximum: 1099511627776}"}),
+      half);
 }
 
 TEST(Verify, ShowsTheFirstDifferenceOfRunsThatDiffer) {

@@ -283,7 +283,8 @@ TEST(MathFields, HoldTheTypeAndTheScalingOfTheLossWhereItIsScaled) {
   EXPECT_EQ(half.at("precision.loss_scaling.initial_scale"), "65536");
   EXPECT_EQ(half.at("precision.loss_scaling.growth_interval"), "2000");
   EXPECT_EQ(half.at("precision.loss_scaling.minimum"), "1");
-  EXPECT_EQ(half.size(), plain.size() + 3);
+  EXPECT_EQ(half.at("precision.loss_scaling.maximum"), "16777216");
+  EXPECT_EQ(half.size(), plain.size() + 4);
 }
 
 TEST(RunConfig, SaysHowNumbersAreStored) {
@@ -298,9 +299,12 @@ TEST(RunConfig, SaysHowNumbersAreStored) {
   EXPECT_FALSE(precision("BFLOAT16").scales_loss());
   EXPECT_EQ(precision("FLOAT16").storage(), DType::float16);
   EXPECT_TRUE(precision("FLOAT16").scales_loss());
-  const auto run = parse(kSmallConfig, {"precision.compute=FLOAT16",
-                                        "precision.loss_scaling={initial_scale: 8, growth_interval: 3, minimum: 0.5}"});
-  EXPECT_EQ(run.precision.loss_scaling, (LossScalingOptions{.initial_scale = 8, .growth_interval = 3, .minimum = 0.5}));
+  const auto run =
+      parse(kSmallConfig,
+            {"precision.compute=FLOAT16",
+             "precision.loss_scaling={initial_scale: 8, growth_interval: 3, minimum: 0.5, maximum: 32}"});
+  EXPECT_EQ(run.precision.loss_scaling,
+            (LossScalingOptions{.initial_scale = 8, .growth_interval = 3, .minimum = 0.5, .maximum = 32}));
 }
 
 std::vector<std::string> shipped_configs() {

@@ -76,6 +76,25 @@ TEST(LossScaler, RestoredBelowItsMinimumItIsRaised) {
   EXPECT_EQ(scaler.scale(), 16);
 }
 
+TEST(LossScaler, IsNotDoubledBeyondItsMaximum) {
+  const LossScaler scaler({.initial_scale = 8, .growth_interval = 2, .minimum = 1, .maximum = 16});
+  EXPECT_EQ(scales(scaler, "......x.."), (std::vector<double>{8, 8, 16, 16, 16, 16, 16, 8, 8, 16}));
+}
+
+TEST(LossScaler, StopsAtTwoToThe24thWhereNothingElseIsAsked) {
+  LossScaler scaler({.growth_interval = 1});
+  for (int step = 0; step < 7; ++step) scaler.step_was_finite();
+  EXPECT_EQ(scaler.scale(), 8388608);
+  for (int step = 0; step < 5; ++step) scaler.step_was_finite();
+  EXPECT_EQ(scaler.scale(), 16777216);
+}
+
+TEST(LossScaler, RestoredAboveItsMaximumItIsLowered) {
+  LossScaler scaler({.initial_scale = 64, .growth_interval = 3, .minimum = 16, .maximum = 128});
+  scaler.restore({.scale = 1024, .good_steps = 1, .overflows = 5});
+  EXPECT_EQ(scaler.state(), (LossScalingState{.scale = 128, .good_steps = 1, .overflows = 5}));
+}
+
 TEST(LossScaler, ScalesThatAreNoPowersOfTwoAreRefused) {
   const auto message = [](const LossScalingOptions& options) {
     try {
@@ -90,6 +109,10 @@ TEST(LossScaler, ScalesThatAreNoPowersOfTwoAreRefused) {
   EXPECT_EQ(message({.minimum = 0}), "precision.loss_scaling.minimum: expected a power of two, is 0");
   EXPECT_EQ(message({.initial_scale = 2, .minimum = 4}),
             "precision.loss_scaling.minimum: expected at most initial_scale, 2, is 4");
+  EXPECT_EQ(message({.maximum = 100000}),
+            "precision.loss_scaling.maximum: expected a power of two, is 100000");
+  EXPECT_EQ(message({.initial_scale = 64, .maximum = 32}),
+            "precision.loss_scaling.maximum: expected at least initial_scale, 64, is 32");
   EXPECT_EQ(message({.growth_interval = 0}),
             "precision.loss_scaling.growth_interval: expected at least 1, is 0");
   EXPECT_EQ(message({.initial_scale = 0.5, .minimum = 0x1p-20}), "");

@@ -108,7 +108,10 @@ TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
 TEST(GpuTrainingOnce, AnOverflowUpdatesNothing) {
   NEEDS_GPUS(1);
   // The scale is so large that gradients overflow until it has been halved a few times.
-  const RunConfig config = config_of(kModels[0], {"precision.compute=FLOAT16", "precision.loss_scaling.initial_scale=1073741824", "trainer.steps=2"});
+  const RunConfig config =
+      config_of(kModels[0], {"precision.compute=FLOAT16",
+                             "precision.loss_scaling={initial_scale: 1073741824 maximum: 1073741824}",
+                             "trainer.steps=2"});
   const Trace gpu = train_on_gpu(config, 1), cpu = train_on_threads(config, 1);
   EXPECT_EQ(gpu.parameters, cpu.parameters);
 }

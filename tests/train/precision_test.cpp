@@ -212,9 +212,9 @@ TEST(LossScale, DividesOutOfEverythingExactly) {
 }
 
 // The first steps' gradients overflow at a scale of 2^30.
-const std::vector<std::string> kOverflowing{"precision.compute=FLOAT16",
-                                            "precision.loss_scaling.initial_scale=1073741824",
-                                            "precision.loss_scaling.growth_interval=3", "trainer.steps=20"};
+const std::vector<std::string> kOverflowing{
+    "precision.compute=FLOAT16", "precision.loss_scaling={initial_scale: 1073741824 maximum: 1073741824}",
+    "precision.loss_scaling.growth_interval=3", "trainer.steps=20"};
 
 struct ScaledRun {
   std::vector<double> losses, scales;
@@ -345,7 +345,7 @@ TEST(LossScale, ARunThatGoesOnFromFloat32BeginsWithTheFirstScale) {
 /// Gradients overflow at the lowest scale there is.
 std::vector<std::string> at_the_floor(const std::string& policy) {
   return {"precision.compute=FLOAT16",
-          "precision.loss_scaling={initial_scale: 1073741824 minimum: 536870912}",
+          "precision.loss_scaling={initial_scale: 1073741824 minimum: 536870912 maximum: 1073741824}",
           "trainer.nonfinite=" + policy, "trainer.nonfinite_limit=3", "trainer.steps=20"};
 }
 
