@@ -102,6 +102,112 @@ TEST(Product, OfOpsRoundsFactorsToTf32OnlyWhereAllowed) {
     }
 }
 
+double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; }
+
+struct ThroughGelu {
+  Values c, kept;
+};
+/// As multiply(), with an epilogue; `kept` is read by the gradient alone.
+ThroughGelu multiply_through_gelu(const ProductSpec& spec, const Values& a, const Values& b,
+                                  const Values& bias, const Values& kept = {}) {
+  const TestedGpu gpu;
+  Product product(spec);
+  product.prepare(*gpu.device);
+  const auto count = static_cast<size_t>(spec.rows * spec.columns);
+  const Buffer a_data = gpu.upload(a, spec.factors), b_data = gpu.upload(b, spec.factors),
+               bias_data = gpu.upload(bias, spec.result),
+               c_data = gpu.upload(Values(count, NAN), spec.result),
+               kept_data = gpu.upload(kept.empty() ? Values(count, NAN) : kept, spec.result),
+               workspace = gpu.device->allocate(Product::workspace_bytes());
+  product.run({.a = a_data.data(),
+               .b = b_data.data(),
+               .c = c_data.data(),
+               .bias = spec.bias ? bias_data.data() : nullptr,
+               .kept = kept_data.data()},
+              workspace.data(), *gpu.stream);
+  return {gpu.download(c_data, count, spec.result), gpu.download(kept_data, count, spec.result)};
+}
+
+ProductSpec one_row_of_sums(DType dtype, Epilogue epilogue) {
+  return {.rows = 1, .columns = 8, .inner = 2, .factors = dtype, .result = dtype, .epilogue = epilogue};
+}
+
+TEST(Product, KeepsWhatGoesIntoAGelu) {
+  const Values b{-4, -2, -1, -0.5, 0, 0.5, 1, 4, 0, 0, 0, 0, 0, 0, 0, 2};
+  const double expected[] = {-7.0246e-05, -0.0454023, -0.1588080, -0.1542860, 0, 0.3457140, 0.8411920, 6};
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    ProductSpec spec = one_row_of_sums(dtype, Epilogue::gelu);
+    EXPECT_EQ(multiply_through_gelu(spec, {1, 1}, b, {}).kept, (Values{-4, -2, -1, -0.5, 0, 0.5, 1, 6}));
+    const Values c = multiply_through_gelu(spec, {1, 1}, b, {}).c;
+    for (size_t i = 0; i < c.size(); ++i)
+      EXPECT_NEAR(c[i], expected[i], std::abs(expected[i]) / 256 + 1e-3) << name_of(dtype);
+    spec.bias = true;
+    EXPECT_EQ(multiply_through_gelu(spec, {1, 1}, b, {4, 0, 0, 0, 3, 0, 0, 1}).kept,
+              (Values{0, -2, -1, -0.5, 3, 0.5, 1, 7}));
+  }
+}
+
+TEST(Product, GivesGelusTheSumsBeforeTheyAreRounded) {
+  if (TestedGpu().device->description() != "emulated GPU")
+    GTEST_SKIP() << "a GPU's own tanh is as coarse as the difference";
+  const Values b(16, 1);
+  const auto first = [&](DType dtype, Epilogue epilogue, const Values& a, float kept) {
+    return multiply_through_gelu(one_row_of_sums(dtype, epilogue), a, b, {}, Values(8, kept));
+  };
+  // Rounded before, the sums would give 0.83984375, 0.84326171875, 0.88671875 and 0.8671875.
+  const ThroughGelu coarse = first(DType::bfloat16, Epilogue::gelu, {1, 0x1p-9f}, NAN),
+                    fine = first(DType::float16, Epilogue::gelu, {1 + 0x1p-9f, 0x1p-12f}, NAN);
+  EXPECT_EQ(coarse.kept[0], 1);
+  EXPECT_EQ(coarse.c[0], 0.84375f);
+  EXPECT_EQ(fine.kept[0], 1 + 0x1p-9f);
+  EXPECT_EQ(fine.c[0], 0.84375f);
+  EXPECT_EQ(first(DType::bfloat16, Epilogue::gelu_gradient, {1 + 0x3p-7f, 0x1p-9f}, 0.5f).c[0], 0.890625f);
+  EXPECT_EQ(first(DType::float16, Epilogue::gelu_gradient, {1, 0x1p-12f}, 0.5f).c[0], 0.86767578125f);
+}
+
+TEST(Product, PassesGelusAndTheirGradientsInAllShapes) {
+  const int64_t sizes[][3] = {{1, 8, 1}, {3, 16, 5}, {7, 24, 40}, {129, 8, 3}};
+  for (const auto& [rows, columns, inner] : sizes)
+    for (const DType dtype : {DType::bfloat16, DType::float16})
+      for (const bool transpose_b : {false, true})
+        for (const auto& [epilogue, bias] :
+             {std::pair(Epilogue::gelu, false), std::pair(Epilogue::gelu, true),
+              std::pair(Epilogue::gelu_gradient, false)}) {
+          const ProductSpec spec{.rows = rows,
+                                 .columns = columns,
+                                 .inner = inner,
+                                 .transpose_b = transpose_b,
+                                 .factors = dtype,
+                                 .result = dtype,
+                                 .bias = bias,
+                                 .epilogue = epilogue};
+          const auto quarters = [](int64_t count, uint32_t seed) {
+            Values values = small_numbers(count, seed);
+            for (float& value : values) value /= 4;
+            return values;
+          };
+          const Values a = quarters(rows * inner, 1), b = quarters(inner * columns, 2),
+                       bias_values = bias ? quarters(columns, 3) : Values{},
+                       before = quarters(rows * columns, 4);
+          const ThroughGelu actual = multiply_through_gelu(spec, a, b, bias_values, before);
+          ProductSpec plain = spec;
+          plain.epilogue = Epilogue::none;
+          plain.result = DType::float32;                           // of the bias too
+          const Values sums = multiply(plain, a, b, bias_values);  // sixteenths: exact
+          plain.result = dtype;
+          EXPECT_EQ(actual.kept, epilogue == Epilogue::gelu ? multiply(plain, a, b, bias_values) : before);
+          for (size_t i = 0; i < sums.size(); ++i) {
+            const double expected =
+                epilogue == Epilogue::gelu ? gelu(sums[i]) : sums[i] * gelu_slope(before[i]);
+            const double rounding = dtype == DType::bfloat16 ? 0x1p-8 : 0x1p-11;
+            EXPECT_NEAR(actual.c[i], expected, rounding * std::abs(expected) + 1e-3) << spec.to_string();
+          }
+        }
+}
+
 /// What cuBLASLt computes from these fields: its matrices lie by columns.
 Values multiply_by_columns(const ColumnMajorProduct& product, const Values& first, const Values& second) {
   const auto element = [](const ColumnMajorMatrix& matrix, const Values& values, int64_t row,
@@ -167,6 +273,9 @@ TEST(ProductSpec, SaysWhatItIs) {
   const ProductSpec spec{
       .rows = 10, .columns = 784, .inner = 64, .transpose_a = true, .factors = DType::float16};
   EXPECT_EQ(spec.to_string(), "[10, 784] = [64, 10]^T x [64, 784] of float16");
+  const ProductSpec fused{
+      .rows = 3, .columns = 8, .inner = 2, .transpose_b = true, .bias = true, .epilogue = Epilogue::gelu};
+  EXPECT_EQ(fused.to_string(), "[3, 8] = [3, 2] x [8, 2]^T of float32 with a bias, through a GELU");
 }
 
 TEST(ProductSpec, RefusesResultsNarrowerThanTheFactors) {
@@ -174,6 +283,30 @@ TEST(ProductSpec, RefusesResultsNarrowerThanTheFactors) {
   EXPECT_THROW(Product{narrow}, InternalError);
   const ProductSpec empty{.rows = 1, .columns = 0, .inner = 1};
   EXPECT_THROW(Product{empty}, InternalError);
+}
+
+TEST(ProductSpec, RefusesWhatCannotGoThroughAGelu) {
+  const ProductSpec good{.rows = 3,
+                         .columns = 16,
+                         .inner = 5,
+                         .factors = DType::float16,
+                         .result = DType::float16,
+                         .bias = true,
+                         .epilogue = Epilogue::gelu};
+  EXPECT_NO_THROW(Product{good});
+  ProductSpec spec = good;
+  spec.columns = 12;
+  EXPECT_THROW(Product{spec}, InternalError);
+  spec = good;
+  spec.result = DType::float32;
+  EXPECT_THROW(Product{spec}, InternalError);
+  spec.factors = DType::float32;
+  EXPECT_THROW(Product{spec}, InternalError);
+  spec = good;
+  spec.epilogue = Epilogue::gelu_gradient;
+  EXPECT_THROW(Product{spec}, InternalError);
+  spec.bias = false;
+  EXPECT_NO_THROW(Product{spec});
 }
 
 TEST(Alignment, IsThatOfTheStrideAndAtMostATensors) {
