@@ -47,5 +47,42 @@ INSTANTIATE_TEST_SUITE_P(Bfloat16, GpuSuite, ::testing::ValuesIn(narrow_cases(DT
 INSTANTIATE_TEST_SUITE_P(Float16, GpuSuite, ::testing::ValuesIn(narrow_cases(DType::float16, 3e-3)),
                          [](const auto& info) { return info.param.name; });
 
+bool has_products(const OpCase& c) {
+  return std::holds_alternative<Linear>(c.op) || std::holds_alternative<Conv2d>(c.op);
+}
+
+/// Those whose float32 factors may be rounded to TF32. Its fraction has 10 bits, so that each of a product's
+/// two factors is off by 2^-10 of itself at most, where it is cut off rather than rounded. Of sums of such
+/// products we demand the same.
+std::vector<OpCase> tf32_cases() {
+  std::vector<OpCase> cases = all_cases();
+  std::erase_if(cases, [](const OpCase& c) { return !has_products(c); });
+  for (OpCase& c : cases) {
+    c.options.tf32 = true;
+    c.tolerance = 0x1p-9;
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tf32, GpuSuite, ::testing::ValuesIn(tf32_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+/// The tests above would pass where the option were ignored, as a library may.
+TEST(GpuTf32, ChangesTheBitsOfOpsWithProductsAndOfNoOthers) {
+  const bool always_rounds = make_cuda_device(0)->description() == "emulated GPU";
+  for (const OpCase& c : all_cases()) {
+    if (!c.options.training) continue;
+    OpCase rounded = c;
+    rounded.options.tf32 = true;
+    const auto plain = results_of(*make_harness(c, DeviceKind::cuda)),
+               result = results_of(*make_harness(rounded, DeviceKind::cuda));
+    if (!has_products(c)) {
+      EXPECT_EQ(result, plain) << c.name;
+    } else if (always_rounds) {
+      EXPECT_NE(result, plain) << c.name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::testing
