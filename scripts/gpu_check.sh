@@ -2,7 +2,8 @@
 # Tries lockstep on a machine with a GPU, in one call of less than ten minutes: says what the machine has, runs the tests
 # that need a GPU, two ranks on one GPU, training to equal bits on one and two ranks, compute-sanitizer and benchmarks,
 # and ends with a table. From a checkout that is built, or from an unpacked package (scripts/package.sh --with-tests).
-# Ends with 1 where a part failed. What the machine lacks is told as MISSING or SKIP, and fails nothing.
+# Ends with 1 where a part failed. What the machine lacks is told as MISSING or SKIP, and what there was too little time for
+# as TIMEOUT: they fail nothing. Each kind of part has its share of the time; what one leaves, those behind it may use.
 #
 #   scripts/gpu_check.sh
 #   scripts/gpu_check.sh --out DIR --only tests,verify
@@ -29,7 +30,7 @@ while [ $# -gt 0 ]; do
       shift 2
       ;;
     -h | --help)
-      sed -n '2,15s/^# \{0,1\}//p' "$script"
+      sed -n '2,16s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $1; see --help" ;;
@@ -66,21 +67,38 @@ record() {
   printf '%-38s %-8s %5s  %s\n' "$1" "$2" "$3" "$4"
 }
 
+# Until when the parts that follow may run.
+end=$limit
+
+# share PERCENT KIND...: they end when so much of all the time is over; later where none of the kinds behind is selected.
+share() {
+  local kind
+  end=$limit
+  for kind in "${@:2}"; do
+    if selected "$kind"; then end=$((limit * $1 / 100)); fi
+  done
+}
+
 # part NAME SECONDS FIGURE COMMAND...: FIGURE is a function that reads the log.
 part() {
-  local name=$1 seconds=$2 figure=$3 begin=$SECONDS status=0 result=PASS
+  local name=$1 seconds=$2 figure=$3 begin=$SECONDS status=0 result=PASS late=FAIL
   local log=$out/$name.log
   shift 3
   rm -f "$log"
   if [ -z "$gpu" ]; then record "$name" SKIP 0 "there is no GPU" && return; fi
-  if ((seconds > limit - SECONDS)); then seconds=$((limit - SECONDS)); fi
-  if ((seconds < 5)); then record "$name" SKIP 0 "no time is left of $limit s" && return; fi
+  # Whoever has all the time that it asks for, and does not end, hangs.
+  if ((seconds > end - SECONDS)); then seconds=$((end - SECONDS)) late=TIMEOUT; fi
+  if ((seconds < 5)); then record "$name" SKIP 0 "no time is left of $end s" && return; fi
+  if [ "$figure" = of_sanitizer ]; then late=TIMEOUT; fi
   timeout -k 5 "$seconds" "$@" >"$log" 2>&1 </dev/null || status=$?
   local told
   told=$("$figure" <"$log")
   case $status in
     0) if [ "$told" = "no test ran" ]; then result=FAIL; fi ;;  # although there is a GPU
-    124 | 137) result=FAIL told="not done in $seconds s; $told" ;;
+    124 | 137)
+      case $told in *" places told of") late=FAIL ;; esac
+      result=$late told="not done in $seconds s${told:+; $told}"
+      ;;
     *) result=FAIL told="exit code $status; ${told:-$(tail -n 1 "$log")}" ;;
   esac
   # As where programs reach the driver through a sandbox of the machine's.
@@ -101,9 +119,13 @@ of_tests() {
          else printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
        }'
 }
-of_training() { sed -n 's/.*"startup_ms":\([0-9]*\).*/first step after \1 ms/p'; }
+of_training() { sed -n 's/.*"first_step_ms":\([0-9]*\).*"startup_parts_ms":{\([^}]*\)}.*/first step done after \1 ms: \2/p' | tr -d '"'; }
 of_verify() { grep -E '^identical|differs|error' | head -n 1 | cut -c 1-100 || true; }
-of_sanitizer() { sed -n 's/^========= \(ERROR SUMMARY\|RACECHECK SUMMARY\): //p' | tail -n 1; }
+of_sanitizer() {
+  awk '/^========= (ERROR|RACECHECK) SUMMARY: / {sub("^[^:]*: ", ""); summary = $0}
+       /^=========     at |^========= Error: Race / {found++}
+       END {if (summary != "") print summary; else if (found) print found " places told of"}'
+}
 of_benchmark() { tail -n 1; }
 
 # --- what the machine has ---
@@ -143,6 +165,7 @@ say "parts; logs are in $out"
 
 if [ ! -x "$lockstep" ]; then record lockstep FAIL 0 "$lockstep is missing: build it, or unpack a package"; fi
 
+share 30 verify benchmarks sanitizer
 if selected start; then
   part start 60 of_training "$lockstep" train configs/mnist_mlp.textproto --device cuda --json --quiet \
     --set data.synthetic.classes=10 --set data.synthetic.samples=6400 --set data.synthetic.eval_samples=640 --set trainer.steps=50
@@ -151,6 +174,7 @@ fi
 tests=$(list_tests)
 if selected tests; then
   if [ -z "$tests" ] && [ -n "$gpu" ]; then record tests MISSING 0 "no program of tests: build them, or package.sh --with-tests"; fi
+  # Those with several ranks last: they have most to hang in.
   while read -r name seconds ranks program; do
     if [ -z "$name" ]; then continue; fi
     command=("${in_environment[@]}" "$program")
@@ -162,28 +186,58 @@ if selected tests; then
         command+=(-n 1 -x "NCCL_HOSTID=rank$rank" "$program")
       done
     fi
-    part "$name" "$((seconds < 120 ? seconds : 120))" of_tests "${command[@]}"
-  done <<<"$tests"
+    part "$name" "$((seconds < 90 ? seconds : 90))" of_tests "${command[@]}"
+  done < <(sort -s -n -k 3,3 <<<"$tests")
 fi
 
+share 45 benchmarks sanitizer
 if selected verify; then
   verify() {
     local name=$1 config=$2
     shift 2
-    part "verify_$name" 60 of_verify "$lockstep" verify "configs/$config.textproto" --layouts "dp=1; dp=2" --steps 10 \
+    part "verify_$name" 40 of_verify "$lockstep" verify "configs/$config.textproto" --layouts "dp=1; dp=2" --steps 10 \
       --device cuda --allow-shared-gpu --set data.synthetic.samples=2000 --set data.synthetic.eval_samples=100 "$@"
   }
   verify mlp mnist_mlp --set data.synthetic.classes=10
   verify lenet mnist_lenet --set data.synthetic.classes=10
   verify gpt shakespeare_gpt --set data.synthetic.classes=65
   verify gpt_bfloat16 shakespeare_gpt --set data.synthetic.classes=65 --set precision.compute=BFLOAT16
+  verify lenet_bfloat16 mnist_lenet --set data.synthetic.classes=10 --set precision.compute=BFLOAT16
+  verify lenet_tf32 mnist_lenet --set data.synthetic.classes=10 --set precision.compute=TF32
+  verify mlp_float16 mnist_mlp --set data.synthetic.classes=10 --set precision.compute=FLOAT16
 fi
 
+share 91 sanitizer
+if selected benchmarks; then
+  kernels=("$build/bin/kernel_benchmark")
+  if [ -f PACKAGE.txt ]; then kernels=(bin/lockstep-env tests/kernel_benchmark); fi
+  if [ -n "$gpu" ] && [ ! -x "${kernels[-1]}" ]; then
+    record kernels MISSING 0 "${kernels[-1]} is not built"
+  else
+    part kernels 60 of_benchmark "${kernels[@]}"
+  fi
+  rest=$((end - SECONDS - 10))
+  if [ -n "$gpu" ] && ! command -v "$python" >/dev/null; then
+    record benchmarks MISSING 0 "there is no $python"
+  else
+    part benchmarks $((rest + 10)) of_benchmark "$python" -u scripts/bench_gpu.py --lockstep "$lockstep" --python "$python" \
+      --kernels "${kernels[*]}" --time-limit "$rest" --json-out "$out/benchmarks.json"
+  fi
+  if grep 'PyTorch is MISSING$' "$out/benchmarks.log" >/dev/null 2>&1; then
+    record PyTorch MISSING 0 "$python has none: lockstep was measured alone"
+  fi
+  for log in kernels benchmarks; do
+    if [ -f "$out/$log.log" ]; then say "$log" && cat "$out/$log.log"; fi
+  done
+fi
+
+end=$limit
 if selected sanitizer; then
+  of_one_rank=$(awk '$1 ~ /^(ops|step_kernels)_/ && $3 == 1' <<<"$tests")
+  left=$((2 * $(grep -c . <<<"$of_one_rank" || true)))
   for tool in memcheck racecheck; do
-    while read -r name _ ranks program; do
-      case $name in ops_*) ;; *) continue ;; esac
-      if ((ranks > 1)); then continue; fi
+    while read -r name _ _ program; do
+      if [ -z "$name" ]; then continue; fi
       if [ -n "$gpu" ] && ! command -v compute-sanitizer >/dev/null; then
         record "${tool}_$name" MISSING 0 "there is no compute-sanitizer"
         continue
@@ -195,26 +249,13 @@ if selected sanitizer; then
         # Libraries' kernels order their threads in ways that the tool does not know.
         racecheck) options+=(--kernel-name kns=lockstep) ;;
       esac
-      # A tenth of the tests, spread over all ops: under the tool each takes many times as long.
-      part "${tool}_$name" 90 of_sanitizer env GTEST_TOTAL_SHARDS=10 GTEST_SHARD_INDEX=3 \
+      # A tenth of the tests of ops, spread over all of them: under the tool each takes many times as long.
+      shards=(GTEST_TOTAL_SHARDS=10 GTEST_SHARD_INDEX=3)
+      case $name in step_kernels_*) shards=() ;; esac
+      part "${tool}_$name" $(((end - SECONDS) / left)) of_sanitizer env "${shards[@]}" \
         "${in_environment[@]}" compute-sanitizer "${options[@]}" "$program"
-    done <<<"$tests"
-  done
-fi
-
-if selected benchmarks; then
-  kernels=$build/bin/kernel_benchmark
-  if [ -f PACKAGE.txt ]; then kernels=tests/kernel_benchmark; fi
-  if [ -n "$gpu" ] && [ ! -x "$kernels" ]; then
-    record kernels MISSING 0 "$kernels is not built"
-  else
-    part kernels 60 of_benchmark "${in_environment[@]}" "$kernels"
-  fi
-  rest=$((limit - SECONDS - 10))
-  part benchmarks 300 of_benchmark "$python" scripts/bench_gpu.py --lockstep "$lockstep" --time-limit "$((rest < 290 ? rest : 290))" \
-    --json-out "$out/benchmarks.json"
-  for log in kernels benchmarks; do
-    if [ -f "$out/$log.log" ]; then say "$log" && cat "$out/$log.log"; fi
+      left=$((left - 1))
+    done <<<"$of_one_rank"
   done
 fi
 

@@ -22,7 +22,7 @@ class GpuCheck(Case):
         for name in ("common.sh", "gpu_check.sh"):
             shutil.copy(ROOT / "scripts" / name, self.folder / "scripts")
         (self.folder / "PACKAGE.txt").write_text("lockstep\n")
-        self.program("bin/lockstep", 'echo \'{"startup_ms":12.5}\'; echo "identical in 2 runs: x"')
+        self.program("bin/lockstep", 'echo \'{"first_step_ms":12.5,"startup_parts_ms":{"launch":8,"other":4.5},"x":{}}\'; echo "identical in 2 runs: x"')
         self.program("bin/lockstep-env", 'exec "$@"')
         self.program("bin/mpirun", 'echo "[       OK ] $* (0 ms)"')
 
@@ -53,9 +53,11 @@ class GpuCheck(Case):
         code, table = self.check("--only", "start,tests,verify")
         self.assertEqual(code, 0, table)
         self.assertEqual({result for result, *_ in table.values()}, {"PASS"})
-        self.assertEqual(table["start"][2], "first step after 12 ms")
+        self.assertEqual(table["start"][2], "first step done after 12 ms: launch:8,other:4.5")
         self.assertEqual(table["good_test"][2], "1 passed, 0 failed, 1 skipped")
         self.assertEqual(table["verify_gpt"][2], "identical in 2 runs: x")
+        self.assertLessEqual({"verify_mlp", "verify_lenet", "verify_gpt_bfloat16", "verify_lenet_bfloat16", "verify_lenet_tf32",
+                              "verify_mlp_float16"}, set(table))
         # Ranks of one GPU must look to NCCL as if they were on two hosts.
         self.assertIn("-n 1 -x NCCL_HOSTID=rank0 tests/good : -n 1 -x NCCL_HOSTID=rank1 tests/good",
                       (self.folder / "out" / "both_test.log").read_text())
@@ -82,11 +84,13 @@ class GpuCheck(Case):
 
     def test_compute_sanitizer_looks_at_memory_and_at_races_of_own_kernels(self):
         self.program("fake/compute-sanitizer", 'echo "$*"; echo "========= ERROR SUMMARY: 0 errors"')
-        self.list_tests("ops_test 60 1 tests/good", "train_test 60 1 tests/good")
+        self.list_tests("ops_test 60 1 tests/good", "train_test 60 1 tests/good", "step_kernels_test 60 1 tests/good",
+                        "ops_of_two 60 2 tests/good")
         code, table = self.check("--only", "sanitizer")
         self.assertEqual(code, 0, table)
         self.assertEqual({name: (row[0], row[2]) for name, row in table.items()},
-                         {"memcheck_ops_test": ("PASS", "0 errors"), "racecheck_ops_test": ("PASS", "0 errors")})
+                         {f"{tool}_{test}": ("PASS", "0 errors") for tool in ("memcheck", "racecheck")
+                          for test in ("ops_test", "step_kernels_test")})
         logs = {tool: (self.folder / "out" / f"{tool}_ops_test.log").read_text() for tool in ("memcheck", "racecheck")}
         self.assertIn("--tool memcheck --error-exitcode 9 --report-api-errors no tests/good\n", logs["memcheck"])
         self.assertIn("--tool racecheck --error-exitcode 9 --kernel-name kns=lockstep tests/good\n", logs["racecheck"])
@@ -100,6 +104,27 @@ class GpuCheck(Case):
         self.assertEqual({name: (row[0], row[2]) for name, row in table.items()},
                          {"memcheck_ops_test": ("FAIL", "exit code 9; 3 errors"),
                           "racecheck_ops_test": ("MISSING", "compute-sanitizer says: device not supported")})
+
+    def test_compute_sanitizer_that_takes_too_long_has_not_failed_unless_it_found_something(self):
+        self.program("fake/compute-sanitizer", 'case $2 in racecheck) echo "========= Error: Race reported between Write access" ;; esac\n'
+                     'sleep 60')
+        self.list_tests("ops_test 60 1 tests/good")
+        code, table = self.check("--only", "sanitizer", "--limit", "12")
+        self.assertEqual(code, 1)
+        self.assertEqual({name: (row[0], row[2].partition(" s")[2]) for name, row in table.items()},
+                         {"memcheck_ops_test": ("TIMEOUT", ""), "racecheck_ops_test": ("FAIL", "; 1 places told of")})
+
+    def test_tests_leave_benchmarks_their_share_of_the_time(self):
+        self.program("tests/slow", "sleep 60")
+        self.program("tests/kernel_benchmark", 'echo "1 of 9 kernels below"; exit 1')
+        self.program("fake/python", 'case "$*" in *bench_gpu.py*) echo "$*"; echo "GPT x64 - of eager; PyTorch is MISSING" ;; esac')
+        self.list_tests("slow_test 60 1 tests/slow", "late_test 60 1 tests/slow")
+        code, table = self.check("--only", "tests,benchmarks", "--limit", "20", "--python", "python")
+        self.assertEqual(code, 1)
+        self.assertEqual({name: row[0] for name, row in table.items()},
+                         {"slow_test": "TIMEOUT", "late_test": "SKIP", "kernels": "FAIL", "benchmarks": "PASS", "PyTorch": "MISSING"})
+        self.assertEqual(table["kernels"][2], "exit code 1; 1 of 9 kernels below")
+        self.assertIn("--kernels bin/lockstep-env tests/kernel_benchmark --time-limit ", (self.folder / "out" / "benchmarks.log").read_text())
 
     def test_without_a_gpu_nothing_runs(self):
         if glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi"):
