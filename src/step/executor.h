@@ -24,8 +24,8 @@ struct ExecutorOptions {
 
 /// What the last iteration spent waiting.
 struct IterationTimes {
-  /// No compute or copy instruction could run, and a communication was under way; on streams, compute lanes waited for
-  /// events, those of communication among them.
+  /// No compute lane worked, and one that had all else waited for communication: for other ranks, for the link, for sums in a
+  /// communication lane. On one thread: no instruction of a compute or copy lane could run.
   std::optional<double> exposed_communication_ms;
 };
 

@@ -1,12 +1,15 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <thread>
 
 #include "lockstep/error.h"
 #include "step/executor.h"
+#include "step/exposed_time.h"
 
 namespace lockstep {
 namespace {
@@ -39,11 +42,10 @@ class StreamExecutor : public Executor {
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       for (auto& set : events_) set.push_back(device.create_event());
       rests_after_.push_back(rests_after(i));
-      if (awaits_communication(program.instructions[i]))
-        waits_.push_back({static_cast<int>(i), device.create_event(true), device.create_event(true)});
     }
     if (!enqueues_) return;
     for (const auto& action : actions_)
+    create_stands(device);
       ensure(action.communicator == nullptr || action.communicator->size() == 1 || action.communicator->follows_stream(),
              "memory of a device is communicated by a communicator that follows its streams");
   }
@@ -81,42 +83,72 @@ class StreamExecutor : public Executor {
     parity_ = 1 - parity_;
     if (first_error_) error = first_error_;   // every lane is idle: nobody writes it now
     if (error) rethrow(error, where);
-    times_.exposed_communication_ms = 0;
-    for (const auto& wait : waits_) *times_.exposed_communication_ms += wait.end->milliseconds_since(*wait.begin);
+    times_.exposed_communication_ms = exposed_communication();
   }
 
   IterationTimes last_times() const override { return times_; }
 
  private:
-  /// Around the events that an instruction of a compute lane waits for, communication among them.
-  struct TimedWait {
+  /// Around the events that an instruction of a compute lane waits for: those of communication, or the others before them.
+  struct TimedStand {
     int instruction;
     std::unique_ptr<Event> begin, end;
   };
+    bool for_communication;
 
   static int slot_of(int lane) { return 1 + lane; }
 
-  bool awaits_communication(const Instruction& instruction) const {
-    if (program_.lanes[static_cast<size_t>(instruction.lane)].kind != LaneKind::compute) return false;
-    for (const auto& dependency : instruction.after) {
-      const int lane = program_.instructions[static_cast<size_t>(dependency.instruction)].lane;
-      if (dependency.distance == 0 && program_.lanes[static_cast<size_t>(lane)].kind == LaneKind::comm) return true;
+  LaneKind lane_kind(int instruction) const {
+    return program_.lanes[static_cast<size_t>(program_.instructions[static_cast<size_t>(instruction)].lane)].kind;
+  }
+
+  bool is_communication(const Dependency& dependency) const {
+    return dependency.distance == 0 && lane_kind(dependency.instruction) == LaneKind::comm;
+  }
+
+  /// Where there is one compute lane, it alone tells what is exposed. Of several, one may work while another waits.
+  void create_stands(Device& device) {
+    for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
+      if (program_.lanes[lane].kind == LaneKind::compute) compute_lanes_.push_back(lane);
+    const bool alone = compute_lanes_.size() == 1;
+    for (size_t i = 0; i < program_.instructions.size(); ++i) {
+      const auto& after = program_.instructions[i].after;
+      if (lane_kind(static_cast<int>(i)) != LaneKind::compute) continue;
+      for (const bool for_communication : {false, true})
+        if ((for_communication || !alone) &&
+            std::any_of(after.begin(), after.end(), [&](const Dependency& d) { return is_communication(d) == for_communication; }))
+          stands_.push_back({static_cast<int>(i), for_communication, device.create_event(true), device.create_event(true)});
     }
-    return false;
+    if (!alone)
+      for (size_t lane = 0; lane < compute_lanes_.size(); ++lane) ends_.push_back(device.create_event(true));
+  }
+
+  double exposed_communication() const {
+    std::vector<Stand> stands;
+    const auto at = [&](const Event& event) { return event.milliseconds_since(*stands_.front().begin); };
+    for (const auto& stand : stands_) stands.push_back({at(*stand.begin), at(*stand.end), stand.for_communication});
+    if (!stands.empty())
+      for (const auto& end : ends_) stands.push_back({at(*end), std::numeric_limits<double>::infinity(), false});
+    return exposed_communication_ms(stands, static_cast<int>(compute_lanes_.size()));
   }
 
   void issue(const StepInputs& inputs) {
     const auto& events = events_[parity_];
     const auto& events_before = events_[1 - parity_];
-    auto wait = waits_.begin();
+    auto stand = stands_.begin();
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       const auto& instruction = program_.instructions[i];
       auto& stream = *streams_[static_cast<size_t>(instruction.lane)];
-      const bool timed = wait != waits_.end() && wait->instruction == static_cast<int>(i);
-      if (timed) stream.record(*wait->begin);
-      for (const auto& dependency : instruction.after)
-        stream.wait(*(dependency.distance == 0 ? events : events_before)[static_cast<size_t>(dependency.instruction)]);
-      if (timed) stream.record(*(wait++)->end);
+      // Communication last, so that nothing else is waited for with it.
+      for (const bool for_communication : {false, true}) {
+        const bool timed =
+            stand != stands_.end() && stand->instruction == static_cast<int>(i) && stand->for_communication == for_communication;
+        if (timed) stream.record(*stand->begin);
+        for (const auto& dependency : instruction.after)
+          if (is_communication(dependency) == for_communication)
+            stream.wait(*(dependency.distance == 0 ? events : events_before)[static_cast<size_t>(dependency.instruction)]);
+        if (timed) stream.record(*(stand++)->end);
+      }
       if (enqueues_) {
         enqueue(static_cast<int>(i), stream, inputs);
       } else {
@@ -126,6 +158,7 @@ class StreamExecutor : public Executor {
     }
   }
 
+    for (size_t i = 0; i < ends_.size(); ++i) streams_[compute_lanes_[i]]->record(*ends_[i]);
   void enqueue(int index, Stream& stream, const StepInputs& inputs) {
     auto& action = actions_[static_cast<size_t>(index)];
     const auto& instruction = program_.instructions[static_cast<size_t>(index)];
@@ -256,7 +289,9 @@ class StreamExecutor : public Executor {
   std::mutex mutex_;                   // guards first_error_
   std::exception_ptr first_error_;
   std::vector<std::unique_ptr<Event>> events_[2];   // by parity of the iteration
-  std::vector<TimedWait> waits_;                    // by instruction
+  std::vector<size_t> compute_lanes_;
+  std::vector<TimedStand> stands_;                  // by instruction
+  std::vector<std::unique_ptr<Event>> ends_;        // of each of several compute lanes
   std::vector<bool> rests_after_;                   // by instruction
   IterationTimes times_;
   std::array<uint64_t, Progress::kSlots> words_{};  // by lane: what was last enqueued to be written
