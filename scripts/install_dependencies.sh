@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the packages of Debian 12 that lockstep is built from, where any is missing. Does
 # nothing where none is. Without root it says what is missing, and by which command to install it.
+# CUDA and NCCL, for GPUs, are not among them: docs/gpu.md says where they come from.
 #
 #   scripts/install_dependencies.sh               # to build and run
 #   scripts/install_dependencies.sh --with-tests  # and to test
@@ -15,7 +16,7 @@ for argument in "$@"; do
   case "$argument" in
     --with-tests) packages+=(libgtest-dev libgmock-dev iproute2) ;;
     -h | --help)
-      sed -n '2,6s/^# \{0,1\}//p' "$script"
+      sed -n '2,7s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $argument; see --help" ;;

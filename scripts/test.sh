@@ -7,6 +7,8 @@
 # --preset NAME   release, debug, asan or tsan (CMakePresets.json)
 # --tests REGEX   only tests whose names match, as ctest -R
 # --jobs N        as many at once; left out: as there are cores
+# --cuda ON|OFF   with or without what is for GPUs; ON fails where CUDA or NCCL is missing. Left out: as the preset has
+#                 it, which is with it where all of it is found
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -14,15 +16,16 @@
 preset=release
 tests=
 jobs=$(nproc)
+cuda=
 while [ $# -gt 0 ]; do
   case "$1" in
-    --preset | --tests | --jobs)
+    --preset | --tests | --jobs | --cuda)
       [ $# -ge 2 ] || fail "$1 needs a value"
       declare "${1#--}=$2"
       shift 2
       ;;
     -h | --help)
-      sed -n '2,9s/^# \{0,1\}//p' "$script"
+      sed -n '2,11s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $1; see --help" ;;
@@ -34,7 +37,7 @@ use_mpi_on_one_machine
 build=build/$preset
 
 say "configuring $build"
-cmake --preset "$preset" -DLOCKSTEP_TESTS=ON
+cmake --preset "$preset" -DLOCKSTEP_TESTS=ON ${cuda:+"-DLOCKSTEP_CUDA=$cuda"}
 
 select=()
 targets=()
