@@ -1,0 +1,67 @@
+#include "step/step_kernels.h"
+
+#include "bench.h"
+
+namespace lockstep {
+
+void measure_step_kernels(Bench& bench) {
+  const int64_t count = bench.tiny() ? 4 * kNormChunk : int64_t{1} << 26;  // 256 MiB of float32
+  const auto kernels = make_step_kernels(DeviceKind::cuda);
+  const auto floats = [&] { return bench.make({Shape({count})}).as<float>(); };
+  Verdict verdict;
+  verdict.count = 1;
+  StepConstants constants;
+  constants.learning_rate = 1e-6;
+  constants.beta1_power = 0.9;
+  constants.beta2_power = 0.999;
+  auto* const device_verdict = bench.make_copy(verdict);
+  const auto* const device_constants = bench.make_copy(constants);
+  float *const a = floats(), *const b = floats(), *const c = floats(), *const d = floats();
+  bench.measure_copy();
+  bench.report("add (tree)", "float32", "", 12 * count, [&] { kernels->add(a, b, count, bench.stream()); });
+
+  // Of twice as many elements, so that the narrow side is as large as the others.
+  const Tensor wide = bench.make({Shape({2 * count})});
+  for (const DType type : {DType::bfloat16, DType::float16}) {
+    const Tensor narrow = bench.make({Shape({2 * count}), type});
+    bench.report("cast to", name_of(type), "", 12 * count, [&] {
+      kernels->cast(narrow.data, type, wide.data, DType::float32, 2 * count, bench.stream());
+    });
+    bench.report("cast from", name_of(type), "", 12 * count, [&] {
+      kernels->cast(wide.data, DType::float32, narrow.data, type, 2 * count, bench.stream());
+    });
+  }
+
+  const int64_t chunks = count / kNormChunk;
+  const NormCall norm{.pieces = {{b, count, 0}},
+                      .weight_chunks = chunks,
+                      .chunks = chunks,
+                      .sums = static_cast<double*>(bench.make_bytes(chunks * 8)),
+                      .verdict = device_verdict,
+                      .constants = device_constants};
+  bench.report("norm", "float32", "", 4 * count, [&] { kernels->norm(norm, bench.stream()); });
+
+  const auto update = [&](std::string_view name, const OptimizerOptions& optimizer, bool is_statistic) {
+    const int slots = is_statistic ? 0 : state_slots(optimizer);
+    const UpdateCall call{.pieces = {{0, count, true, is_statistic, 0.1f}},
+                          .optimizer = optimizer,
+                          .parameters = a,
+                          .gradients = b,
+                          .state = {slots > 0 ? c : nullptr, slots > 1 ? d : nullptr},
+                          .verdict = device_verdict,
+                          .constants = device_constants,
+                          .whole_step = true,
+                          .predicated = true};
+    // Reads and writes the parameters and each state, reads the gradients.
+    bench.report(name, "float32", "", (12 + 8 * slots) * count,
+                 [&] { kernels->update(call, bench.stream()); });
+  };
+  update("update, SGD", {.kind = OptimizerKind::sgd}, false);
+  update("update, SGD with momentum", {.kind = OptimizerKind::sgd, .momentum = 0.9}, false);
+  update("update, Adam", {.kind = OptimizerKind::adam}, false);
+  update("update, AdamW", {.kind = OptimizerKind::adamw, .weight_decay = 0.1}, false);
+  update("update of a statistic", {.kind = OptimizerKind::sgd}, true);
+  bench.release();
+}
+
+}  // namespace lockstep
