@@ -4,26 +4,35 @@
     scripts/bench_gpu.py [--python PYTHON_WITH_TORCH] [--lockstep build/release/bin/lockstep] [--rounds 3]
     scripts/bench_gpu.py --device cpu --tiny            # tries this script itself, on any machine
 
-Measures
-- GPT-2 124M in bfloat16 at several micro-batches of 1024 tokens, one micro-batch a step: lockstep, PyTorch eager and
+Measures, in this order, round after round as time allows
+- GPT-2 124M in bfloat16 at the first of the micro-batches of 1024 tokens, one micro-batch a step: lockstep, PyTorch eager and
   torch.compile (scripts/peers/pytorch_gpu.py says how they train). Model FLOPs utilization counts 6N + 6LCT operations a
   token (N: parameters without the position embeddings, which are in no product; causal attention is counted once, not
   twice), against the 989 TFLOP/s of H100's and H200's data sheets and against a bfloat16 product measured in the same run;
-- the latency of small steps: LeNet-5 and the MLP in float32, against eager and CUDA graphs;
-- ceilings: a copy within the device's memory, and that product;
-- the time from starting a program to the end of its first step. lockstep's takes a typical step for the first. PyTorch's
-  includes its import; torch.compile's is what it takes on top of that, with whatever its cache holds.
-lockstep's peak memory is its whole plan, PyTorch's what was allocated at most; neither counts what the driver takes. Without
-PyTorch lockstep is measured alone.
+- steps of LeNet-5 and the MLP in float32, against eager, torch.compile and CUDA graphs;
+- ceilings: a copy within the device's memory, and that product: by lockstep (kernel_benchmark) and by PyTorch;
+- once: convolutions of lockstep beside PyTorch's, which are cuDNN's;
+- GPT-2 at the other micro-batches.
+Tokens per second are of all steps but the first five. The time of a step is the median of steps of which each ends when the
+host has read its loss, on all sides; lockstep reads it of every step, so that its mean is of such steps too, while
+PyTorch's is of steps of which none waits.
+
+The time to the first step is from the start of a process, as the kernel knows it, to the end of its first step with the loss
+read. PyTorch has a process for each variant; torch.compile begins with an empty cache of its own. lockstep's peak memory is
+its whole plan, PyTorch's what was allocated at most; neither counts what the driver takes. Without PyTorch lockstep is
+measured alone. Each value is printed, and written to --json-out, when it is there; SIGTERM ends the run like its limit.
 """
 
 import argparse
 import json
 import os
+import shlex
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -62,18 +71,13 @@ class Clock:
 
 
 class Peer:
-    """The PyTorch process; `missing` says why there is none."""
+    """A PyTorch process; `missing` says why there is none."""
 
-    def __init__(self, options, clock):
-        self.clock, self.missing, self.began = clock, None, time.monotonic()
+    def __init__(self, options, clock, cache):
+        self.clock, self.missing = clock, None
         script = os.path.join(HERE, "peers", "pytorch_gpu.py")
-        probe = [options.python, "-c", "import torch"]
-        if not shutil.which(options.python) or subprocess.run(probe, stderr=subprocess.DEVNULL, check=False).returncode:
-            self.missing = f"{options.python} has no PyTorch"
-            return
-        self.began = time.monotonic()
         self.process = subprocess.Popen([options.python, script, "--device", options.device], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
+                                        stdout=subprocess.PIPE, text=True, env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache})
 
     def ask(self, **request):
         if self.missing:
@@ -95,14 +99,9 @@ class Peer:
         return {"error": self.missing}
 
     def close(self):
-        if not hasattr(self, "process"):
-            return
-        try:
-            self.process.stdin.close()
-            self.process.wait(20)
-        except (BrokenPipeError, subprocess.TimeoutExpired):
-            self.process.kill()
-            self.process.wait()
+        """At once: who asked to stop has little patience, and there is nothing to be saved."""
+        self.process.kill()
+        self.process.wait()
 
 
 class Benchmark:
@@ -110,18 +109,21 @@ class Benchmark:
         self.options = options
         self.clock = Clock(options.time_limit)
         self.shape = TINY_GPT if options.tiny else GPT
-        self.peer = Peer(options, self.clock)
-        self.first_eager_s = None
+        self.no_torch = self.find_torch()
+        self.peers = {}                  # (family of models, variant) -> Peer
+        self.cache = tempfile.TemporaryDirectory()
         self.values = {}                 # (what, who) -> list of replies
         self.failures = []
 
-    def lockstep(self, config, batch, steps, overrides):
-        path = os.path.join(HERE, "..", "configs", f"{config}.textproto")
-        command = [self.options.lockstep, "train", path, "--json", "--quiet", "--device", self.options.device]
-        overrides = [*overrides, f"trainer.global_batch={batch}", "trainer.virtual_replicas=1", f"trainer.steps={steps + 5}",
-                     "trainer.eval_every_steps=0", "trainer.eval_at_end=false", "trainer.check_every_steps=0"]
-        for override in overrides:
-            command += ["--set", override]
+    def find_torch(self):
+        """Why there is no PyTorch, or nothing."""
+        probe = [self.options.python, "-c", "import torch"]
+        if shutil.which(self.options.python) and not subprocess.run(probe, stderr=subprocess.DEVNULL, check=False).returncode:
+            return None
+        return f"{self.options.python} has no PyTorch"
+
+    def run_program(self, command):
+        """What it prints, or {"error"}."""
         try:
             ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=self.clock.left(),
                                  check=False)
@@ -131,9 +133,21 @@ class Benchmark:
             return {"error": str(error)}
         if ran.returncode:
             return {"error": (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]}
-        reply = json.loads(ran.stdout)
-        reply["first_step_s"] = (reply["startup_ms"] + reply["step_ms"]["p50"]) / 1e3
-        return reply
+        return {"lines": [json.loads(line) for line in ran.stdout.splitlines()]}
+
+    def lockstep(self, config, batch, steps, overrides):
+        path = os.path.join(HERE, "..", "configs", f"{config}.textproto")
+        command = [self.options.lockstep, "train", path, "--json", "--quiet", "--device", self.options.device]
+        overrides = [*overrides, f"trainer.global_batch={batch}", "trainer.virtual_replicas=1", f"trainer.steps={steps + 5}",
+                     "trainer.eval_every_steps=0", "trainer.eval_at_end=false", "trainer.check_every_steps=0"]
+        for override in overrides:
+            command += ["--set", override]
+        reply = self.run_program(command)
+        if "error" in reply:
+            return reply
+        (result,) = reply["lines"]
+        parts = {name: milliseconds / 1e3 for name, milliseconds in result["startup_parts_ms"].items()}
+        return {**result, "step_us": result["step_ms"]["p50"] * 1e3, "first_step_s": result["first_step_ms"] / 1e3, "parts_s": parts}
 
     def lockstep_gpt(self, batch):
         shape = self.shape
@@ -148,54 +162,125 @@ class Benchmark:
     def steps(self, count):
         return 5 if self.options.tiny else count
 
-    def torch(self, model, variant, batch, steps):
-        reply = self.peer.ask(do="train", model=model, variant=variant, shape=self.shape, batch=batch, steps=steps)
-        if self.first_eager_s is None and "error" not in reply:
-            self.first_eager_s = reply["first_step_s"] + self.peer_import_s
+    def kernels(self, what):
+        if not self.options.kernels:
+            return {"error": "there is no kernel_benchmark for CPUs"}
+        return self.run_program([*shlex.split(self.options.kernels), *(["--tiny"] if self.options.tiny else []), what])
+
+    def ceilings(self):
+        reply = self.kernels("ceilings")
+        return reply if "error" in reply else reply["lines"][0]
+
+    def torch(self, family, process, **request):
+        """What this process answers; there is one for each variant, whose training is the first thing that it does."""
+        if self.no_torch:
+            return {"error": self.no_torch}
+        if (family, process) not in self.peers:
+            self.peers[family, process] = Peer(self.options, self.clock, self.cache.name)
+        return self.peers[family, process].ask(**request)
+
+    def train_torch(self, model, variant, batch, steps):
+        return self.torch("gpt" if model == "gpt" else "small", variant, do="train", model=model, variant=variant, shape=self.shape,
+                          batch=batch, steps=steps)
+
+    def convolutions(self):
+        """lockstep's, and PyTorch's of the same shapes as they come."""
+        reply = self.kernels("convolutions")
+        for own in reply.get("lines", []):
+            self.keep(("convolution", own["name"], own["type"]), "lockstep", own)
+        for own in reply.get("lines", []):
+            key = ("convolution", own["name"], own["type"])
+            self.keep(key, "cuDNN", self.torch("small", "eager", do="convolution", **own))
         return reply
 
-    def measurements(self):
-        """(what, who, action) in the order of one round."""
-        on_gpu = self.options.device == "cuda"
-        size, count = (8192, 2 << 30) if on_gpu else (256, 4 << 20)
-        for batch in self.options.micro_batches:
-            what, steps = ("gpt", batch), self.steps(20)
-            yield what, "lockstep", lambda b=batch: self.lockstep_gpt(b)
-            yield what, "eager", lambda b=batch, s=steps: self.torch("gpt", "eager", b, s)
-            if not self.options.no_compile:
-                yield what, "compile", lambda b=batch, s=steps: self.torch("gpt", "compile", b, s)
-        for model in ("lenet", "mlp"):
-            yield model, "lockstep", lambda m=model: self.lockstep_small(m)
-            for variant in ("eager", "graph") if on_gpu else ("eager",):
-                yield model, variant, lambda m=model, v=variant: self.torch(m, v, SMALL_BATCH, self.steps(1000))
-        yield "copy", "device", lambda: self.peer.ask(do="copy", bytes=count)
-        yield "product", "device", lambda: self.peer.ask(do="product", size=size)
+    def gpt(self, batch):
+        what, steps = ("gpt", batch), self.steps(20)
+        yield what, "lockstep", lambda: self.lockstep_gpt(batch)
+        yield what, "eager", lambda: self.train_torch("gpt", "eager", batch, steps)
+        if not self.options.no_compile:
+            yield what, "compile", lambda: self.train_torch("gpt", "compile", batch, steps)
+
+    def small(self, model):
+        yield model, "lockstep", lambda: self.lockstep_small(model)
+        for variant in self.options.variants:
+            yield model, variant, lambda v=variant: self.train_torch(model, v, SMALL_BATCH, self.steps(1000))
+
+    def measurements(self, number):
+        """(what, who, action) of a round; those without `who` keep what they measure by themselves."""
+        size, count = (8192, 2 << 30) if self.options.device == "cuda" else (256, 4 << 20)
+        yield from self.gpt(self.options.micro_batches[0])
+        yield from self.small("lenet")
+        yield from self.small("mlp")
+        yield "ceilings", "lockstep's", self.ceilings
+        yield "copy", "PyTorch's", lambda: self.torch("small", "eager", do="copy", bytes=count)
+        yield "product", "PyTorch's", lambda: self.torch("small", "eager", do="product", size=size)
+        if number == 0:
+            yield "convolutions", None, self.convolutions
+        for batch in self.options.micro_batches[1:]:
+            yield from self.gpt(batch)
+
+    def keep(self, what, who, reply):
+        if "error" in reply:
+            self.failures.append((what, who, reply["error"]))
+            return
+        self.values.setdefault((what, who), []).append(reply)
+        self.save()
+        if isinstance(what, str) or what[0] != "convolution":
+            print(f"{said(what)} {who}: {brief(reply)}", flush=True)
+
+    def save(self):
+        if not self.options.json_out:
+            return
+        with open(self.options.json_out + ".part", "w", encoding="utf-8") as file:
+            json.dump([{"what": what, "who": who, "replies": replies} for (what, who), replies in self.values.items()], file, indent=1)
+        os.replace(self.options.json_out + ".part", self.options.json_out)
 
     def run(self):
         try:
-            # Of a process that has done nothing yet: what PyTorch takes until it answers at all.
-            self.peer.ask(do="copy", bytes=1 << 10)
-            self.peer_import_s = time.monotonic() - self.peer.began
             for number in range(self.options.rounds):
-                for what, who, action in self.measurements():
+                for what, who, action in self.measurements(number):
+                    self.clock.left()
                     reply = action()
-                    if "error" in reply:
-                        self.failures.append((what, who, reply["error"]))
-                    else:
-                        self.values.setdefault((what, who), []).append(reply)
-                print(f"round {number + 1} of {self.options.rounds}, {self.clock.left():.0f} s left", file=sys.stderr, flush=True)
+                    if who or "error" in reply:
+                        self.keep(what, who or "lockstep's", reply)
+                print(f"round {number + 1} of {self.options.rounds}, {self.clock.left():.0f} s left", flush=True)
         except OutOfTime:
             print(f"stopped by the time limit of {self.options.time_limit:.0f} s", flush=True)
         finally:
-            self.peer.close()
+            for peer in self.peers.values():
+                peer.close()
+            self.cache.cleanup()
 
     def unmeasured(self):
-        """What of lockstep itself has no value."""
-        return [(what, who) for what, who, _ in self.measurements() if who == "lockstep" and (what, who) not in self.values]
+        """What of lockstep's training has no value."""
+        return [(what, who) for what, who, _ in self.measurements(0) if who == "lockstep" and (what, who) not in self.values]
+
+    def failed(self):
+        """Whether lockstep failed, or a time limit left no time for what comes first."""
+        first = [("gpt", self.options.micro_batches[0]), "lenet", "mlp"]
+        return any(who == "lockstep" for _, who, _ in self.failures) or any(what in first for what, _ in self.unmeasured())
 
     def median(self, what, who, field):
         values = [reply[field] for reply in self.values.get((what, who), []) if reply.get(field) is not None]
         return statistics.median(values) if values else None
+
+    def first_step(self, what, who):
+        """The first reply that has it: (seconds, parts)."""
+        for reply in self.values.get((what, who), []):
+            if "first_step_s" in reply:
+                return reply["first_step_s"], reply["parts_s"]
+        return None, {}
+
+
+def said(what):
+    return what if isinstance(what, str) else " x".join(str(word) for word in what)
+
+
+def brief(reply):
+    """One value's line while the run goes on."""
+    words = [f"{reply[name]:.4g} {name}" for name in ("samples_per_second", "step_us", "first_step_s", "copy_bytes_per_second",
+                                                      "product_flops", "bytes_per_second", "flops") if reply.get(name) is not None]
+    return ", ".join(words)
 
 
 def cell(value, form):
@@ -206,49 +291,99 @@ def ratio(value, reference):
     return value / reference if value is not None and reference else None
 
 
-def report(bench):
-    """Prints the tables; the last line sums up."""
+def report_ceilings(bench):
+    """The highest product, which the table of GPT is held against."""
+    median = bench.median
+    own = {"copy": median("ceilings", "lockstep's", "copy_bytes_per_second"), "product": median("ceilings", "lockstep's", "product_flops")}
+    other = {"copy": median("copy", "PyTorch's", "bytes_per_second"), "product": median("product", "PyTorch's", "flops")}
+    print()
+    for who, values in (("lockstep", own), ("PyTorch", other)):
+        print(f"ceilings by {who}: copy {cell(ratio(values['copy'], 1e12), '.2f')} TB/s read and written, "
+              f"bfloat16 product {cell(ratio(values['product'], 1e12), '.1f')} TFLOP/s")
+    return max((values["product"] for values in (own, other) if values["product"]), default=None)
+
+
+def report_gpt(bench, product):
     shape, median = bench.shape, bench.median
-    product = median("product", "device", "flops")
     per_token = gpt_flops_per_token(shape)
-    print(f"ceilings: copy {cell(ratio(median('copy', 'device', 'bytes_per_second'), 1e12), '.2f')} TB/s read and written, "
-          f"bfloat16 product {cell(ratio(product, 1e12), '.1f')} TFLOP/s")
     print(f"\nGPT: L={shape['layers']} C={shape['width']} T={shape['context']}, vocabulary {shape['vocabulary']}, "
           f"N={gpt_parameters(shape) - shape['context'] * shape['width']:,}: 6N + 6LCT = {per_token / 1e9:.4f} GFLOP a token; bfloat16")
-    print(f"{'batch':>6}  {'':<9} {'tokens/s':>10} {'MFU':>6} {'of product':>10} {'peak GiB':>9} {'to eager':>9} {'to compile':>10} "
-          f"{'rounds':>6}")
+    print(f"{'batch':>6}  {'':<9} {'tokens/s':>10} {'ms a step':>10} {'MFU':>6} {'of product':>10} {'peak GiB':>9} {'to eager':>9} "
+          f"{'to compile':>10} {'rounds':>6}")
     summary = []
     for batch in bench.options.micro_batches:
-        rates = {who: median(("gpt", batch), who, "samples_per_second") for who in ("lockstep", "eager", "compile")}
+        what = ("gpt", batch)
+        rates = {who: median(what, who, "samples_per_second") for who in ("lockstep", "eager", "compile")}
         for who, rate in rates.items():
             tokens = rate and rate * shape["context"]
             flops = tokens and tokens * per_token
-            memory = median(("gpt", batch), who, "peak_memory_bytes")
-            print(f"{batch:>6}  {who:<9} {cell(tokens, '.0f'):>10} {cell(ratio(flops, DATA_SHEET_FLOPS), '.1%'):>6} "
-                  f"{cell(ratio(flops, product), '.1%'):>10} {cell(ratio(memory, 1 << 30), '.2f'):>9} "
-                  f"{cell(ratio(rate, rates['eager']), '.2f'):>9} "
-                  f"{cell(ratio(rate, rates['compile']), '.2f'):>10} {len(bench.values.get((('gpt', batch), who), [])):>6}")
+            print(f"{batch:>6}  {who:<9} {cell(tokens, '.0f'):>10} {cell(ratio(median(what, who, 'step_us'), 1e3), '.2f'):>10} "
+                  f"{cell(ratio(flops, DATA_SHEET_FLOPS), '.1%'):>6} {cell(ratio(flops, product), '.1%'):>10} "
+                  f"{cell(ratio(median(what, who, 'peak_memory_bytes'), 1 << 30), '.2f'):>9} {cell(ratio(rate, rates['eager']), '.2f'):>9} "
+                  f"{cell(ratio(rate, rates['compile']), '.2f'):>10} {len(bench.values.get((what, who), [])):>6}")
         summary.append(f"GPT x{batch} {cell(ratio(rates['lockstep'], rates['eager']), '.2f')} of eager, "
                        f"{cell(ratio(rates['lockstep'], rates['compile']), '.2f')} of compile")
-    print(f"\nmicroseconds a step of {SMALL_BATCH} samples, float32: lockstep, eager, CUDA graph")
+    return summary
+
+
+def report_small(bench):
+    people = ("lockstep", "eager", "compile", "graph")
+    print(f"\nmicroseconds a step of {SMALL_BATCH} samples, float32: median with each step's loss read; mean (PyTorch's without waiting)")
+    print(f"  {'':<14}" + " ".join(f"{who:>9}" for who in people))
+    summary = []
     for model in ("lenet", "mlp"):
-        times = {who: ratio(SMALL_BATCH * 1e6, median(model, who, "samples_per_second")) for who in ("lockstep", "eager", "graph")}
-        print(f"  {model:<6} " + " ".join(f"{cell(value, '.1f'):>9}" for value in times.values()))
+        times = {who: bench.median(model, who, "step_us") for who in people}
+        means = {who: ratio(SMALL_BATCH * 1e6, bench.median(model, who, "samples_per_second")) for who in people}
+        for name, values in ((f"{model}, median", times), (f"{model}, mean", means)):
+            print(f"  {name:<14}" + " ".join(f"{cell(value, '.1f'):>9}" for value in values.values()))
         summary.append(f"{model} {cell(ratio(times['eager'], times['lockstep']), '.2f')} x eager")
-    smallest = ("gpt", bench.options.micro_batches[0])
-    compiled = bench.values.get((smallest, "compile"), [{}])[0].get("first_step_s")
-    print(f"\nseconds to the first step of GPT x{smallest[1]}: lockstep {cell(median(smallest, 'lockstep', 'first_step_s'), '.2f')}, "
-          f"eager {cell(bench.first_eager_s, '.2f')}, compile {cell(compiled, '.2f')} more")
-    if bench.peer.missing:
-        print(f"not measured: {bench.peer.missing}")
+    return summary
+
+
+def report_first_steps(bench):
+    print("\nseconds from a process's start to the end of its first step")
+    for what in (("gpt", bench.options.micro_batches[0]), "lenet"):
+        for who in ("lockstep", "eager", "compile"):
+            seconds, parts = bench.first_step(what, who)
+            listed = ", ".join(f"{name} {value:.2f}" for name, value in parts.items() if value >= 0.005)
+            print(f"  {said(what):<8} {who:<9} {cell(seconds, '.2f'):>7}  {listed}".rstrip())
+
+
+def report_convolutions(bench):
+    measured = [what for what, who in bench.values if who == "lockstep" and what[0] == "convolution"]
+    if not measured:
+        return
+    phases = ("forward_us", "input_gradient_us", "weight_gradient_us")
+    print("\nconvolutions, channels last, microseconds of the device: lockstep, cuDNN by PyTorch (its fastest algorithm), cuDNN / lockstep")
+    print(f"  {'':<27}{'forward':>24}{'input gradient':>26}{'weight gradient':>26}")
+    for what in measured:
+        cells = ""
+        for phase in phases:
+            own, other = bench.median(what, "lockstep", phase), bench.median(what, "cuDNN", phase)
+            cells += f"{cell(own, '.1f'):>10}{cell(other, '.1f'):>9}{cell(ratio(other, own), '.2f'):>7}"
+        print(f"  {what[1]:<16} {what[2]:<9}{cells}")
+
+
+def report(bench):
+    """Prints the tables; the last line sums up."""
+    summary = report_gpt(bench, report_ceilings(bench)) + report_small(bench)
+    report_first_steps(bench)
+    report_convolutions(bench)
+    if bench.no_torch:
+        print(f"not measured: {bench.no_torch}")
     for what, who, error in dict.fromkeys(bench.failures):
-        if error != bench.peer.missing:
-            print(f"not measured: {what} {who}: {error}")
+        if error != bench.no_torch:
+            print(f"not measured: {said(what)} {who}: {error}")
     told = {(what, who) for what, who, _ in bench.failures}
     for what, who in bench.unmeasured():
         if (what, who) not in told:
-            print(f"not measured: {what} {who}: no time was left")
-    print("; ".join(summary))
+            print(f"not measured: {said(what)} {who}: no time was left")
+    missing = "; PyTorch is MISSING" if bench.no_torch else ""
+    print("; ".join(summary) + missing)
+
+
+def stop(*_):
+    raise OutOfTime
 
 
 def whole_numbers(text):
@@ -258,10 +393,11 @@ def whole_numbers(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lockstep", default=os.path.join(HERE, "..", "build", "release", "bin", "lockstep"))
+    parser.add_argument("--kernels", metavar="COMMAND", help="kernel_benchmark; default beside build/release/bin/lockstep")
     parser.add_argument("--python", default=sys.executable, help="one that has PyTorch")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--micro-batches", type=whole_numbers, metavar="LIST", help="default 16,32,64; with --tiny 2,4")
+    parser.add_argument("--micro-batches", type=whole_numbers, metavar="LIST", help="default 64,32,16; with --tiny 4,2")
     parser.add_argument("--tiny", action="store_true", help="a model of nothing, few steps, one round")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--time-limit", type=float, default=1800, metavar="SECONDS", help="stop, and report what there is")
@@ -269,14 +405,15 @@ def main():
     options = parser.parse_args()
     if options.tiny:
         options.rounds = 1
-    options.micro_batches = options.micro_batches or ([2, 4] if options.tiny else [16, 32, 64])
+    options.micro_batches = options.micro_batches or ([4, 2] if options.tiny else [64, 32, 16])
+    if options.device == "cuda":
+        options.kernels = options.kernels or os.path.join(HERE, "..", "build", "release", "bin", "kernel_benchmark")
+    options.variants = ["eager", *([] if options.no_compile else ["compile"]), *(["graph"] if options.device == "cuda" else [])]
+    signal.signal(signal.SIGTERM, stop)
     bench = Benchmark(options)
     bench.run()
     report(bench)
-    if options.json_out:
-        with open(options.json_out, "w", encoding="utf-8") as file:
-            json.dump([{"what": what, "who": who, "replies": replies} for (what, who), replies in bench.values.items()], file, indent=1)
-    return 1 if bench.unmeasured() or any(who == "lockstep" for _, who, _ in bench.failures) else 0
+    return 1 if bench.failed() else 0
 
 
 if __name__ == "__main__":
