@@ -120,6 +120,7 @@ of_tests() {
        }'
 }
 of_training() { sed -n 's/.*"first_step_ms":\([0-9]*\).*"startup_parts_ms":{\([^}]*\)}.*/first step done after \1 ms: \2/p' | tr -d '"'; }
+of_refusal() { sed -n 's/.*\(ranks [0-9, ]*\) on .* \(would share one GPU\).*/\1 \2/p' | head -n 1; }
 of_verify() { grep -E '^identical|differs|error' | head -n 1 | cut -c 1-100 || true; }
 of_sanitizer() {
   awk '/^========= (ERROR|RACECHECK) SUMMARY: / {sub("^[^:]*: ", ""); summary = $0}
@@ -169,6 +170,11 @@ share 30 verify benchmarks sanitizer
 if selected start; then
   part start 60 of_training "$lockstep" train configs/mnist_mlp.textproto --device cuda --json --quiet \
     --set data.synthetic.classes=10 --set data.synthetic.samples=6400 --set data.synthetic.eval_samples=640 --set trainer.steps=50
+  one_gpu=${CUDA_VISIBLE_DEVICES:-0}
+  # shellcheck disable=SC2016  # for the inner shell
+  part shared_gpu_refused 60 of_refusal bash -c 'said=$("$@" 2>&1); echo "$said"; grep "pass --allow-shared-gpu" >/dev/null <<<"$said"' -- \
+    env "CUDA_VISIBLE_DEVICES=${one_gpu%%,*}" "$mpirun" -n 2 "$lockstep" train configs/mnist_mlp.textproto --device cuda --quiet \
+    --set data.synthetic.classes=10 --set data.synthetic.samples=6400 --set data.synthetic.eval_samples=640 --set trainer.steps=1
 fi
 
 tests=$(list_tests)

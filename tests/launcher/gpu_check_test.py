@@ -24,7 +24,8 @@ class GpuCheck(Case):
         (self.folder / "PACKAGE.txt").write_text("lockstep\n")
         self.program("bin/lockstep", 'echo \'{"first_step_ms":12.5,"startup_parts_ms":{"launch":8,"other":4.5},"x":{}}\'; echo "identical in 2 runs: x"')
         self.program("bin/lockstep-env", 'exec "$@"')
-        self.program("bin/mpirun", 'echo "[       OK ] $* (0 ms)"')
+        self.program("bin/mpirun", 'echo "[       OK ] $* (0 ms)"; case "$*" in *" train "*) echo "lockstep: error: ranks 0, 1 on host a '
+                     'would share one GPU (x, GPU-1): start fewer, or pass --allow-shared-gpu, which is slow" >&2; exit 1 ;; esac')
 
     def program(self, path, text):
         path = self.folder / path
@@ -54,6 +55,7 @@ class GpuCheck(Case):
         self.assertEqual(code, 0, table)
         self.assertEqual({result for result, *_ in table.values()}, {"PASS"})
         self.assertEqual(table["start"][2], "first step done after 12 ms: launch:8,other:4.5")
+        self.assertEqual(table["shared_gpu_refused"][2], "ranks 0, 1 would share one GPU")
         self.assertEqual(table["good_test"][2], "1 passed, 0 failed, 1 skipped")
         self.assertEqual(table["verify_gpt"][2], "identical in 2 runs: x")
         self.assertLessEqual({"verify_mlp", "verify_lenet", "verify_gpt_bfloat16", "verify_lenet_bfloat16", "verify_lenet_tf32",
@@ -61,6 +63,11 @@ class GpuCheck(Case):
         # Ranks of one GPU must look to NCCL as if they were on two hosts.
         self.assertIn("-n 1 -x NCCL_HOSTID=rank0 tests/good : -n 1 -x NCCL_HOSTID=rank1 tests/good",
                       (self.folder / "out" / "both_test.log").read_text())
+
+    def test_two_ranks_that_train_on_one_gpu_have_failed_to_be_refused(self):
+        self.program("bin/mpirun", "true")
+        code, table = self.check("--only", "start")
+        self.assertEqual((code, table["shared_gpu_refused"][0]), (1, "FAIL"))
 
     def test_a_failure_is_told_and_the_rest_goes_on(self):
         for name, text in (("bad", FAILS), ("empty", SKIPS), ("good", PASSES), ("slow", "sleep 60")):
