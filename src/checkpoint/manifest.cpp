@@ -124,8 +124,8 @@ Manifest manifest_from(const Json& json) {
   if (json.contains("loss_scale")) {
     manifest.loss_scale = json.at("loss_scale").get<double>();
     manifest.loss_scale_steps = count_from(json.at("loss_scale_steps"));
-    manifest.overflowed_steps = count_from(json.at("overflowed_steps"));
   }
+  if (json.contains("overflowed_steps")) manifest.overflowed_steps = count_from(json.at("overflowed_steps"));
   for (const auto& file : json.at("files")) manifest.files.push_back(record_from(file));
   return manifest;
 }
@@ -159,11 +159,11 @@ std::string to_text(const Manifest& manifest) {
             {"state_hash", to_hex(manifest.state_hash)},
             {"pending_evaluation", manifest.pending_evaluation},
             {"skipped_steps", manifest.skipped_steps},
+            {"overflowed_steps", manifest.overflowed_steps},
             {"files", files}};
   if (manifest.loss_scale != 0) {
     json["loss_scale"] = manifest.loss_scale;
     json["loss_scale_steps"] = manifest.loss_scale_steps;
-    json["overflowed_steps"] = manifest.overflowed_steps;
   }
   // Replacing bad UTF-8 before hashing: the hash is that of what a reader will see.
   json = Json::parse(json.dump(-1, ' ', false, Json::error_handler_t::replace));

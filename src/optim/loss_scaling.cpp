@@ -40,10 +40,9 @@ void LossScaler::step_was_finite() {
 }
 
 bool LossScaler::step_overflowed() {
+  state_.good_steps = 0;
   if (state_.scale <= options_.minimum) return false;
   state_.scale /= 2;
-  state_.good_steps = 0;
-  ++state_.overflows;
   return true;
 }
 

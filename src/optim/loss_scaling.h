@@ -20,7 +20,6 @@ bool is_power_of_two(double value);
 struct LossScalingState {
   double scale = 0;        ///< 0: losses are not scaled
   int64_t good_steps = 0;  ///< of this interval, all without an overflow
-  int64_t overflows = 0;   ///< steps so far that lowered the scale, and updated nothing
   bool operator==(const LossScalingState&) const = default;
 };
 
@@ -35,7 +34,7 @@ class LossScaler {
 
   double scale() const { return state_.scale; }
   void step_was_finite();
-  /// False, and nothing changes, where the scale is at its minimum: it is not the scale that makes gradients
+  /// False, and the scale stays, where it is at its minimum: it is not the scale that makes gradients
   /// overflow.
   bool step_overflowed();
 

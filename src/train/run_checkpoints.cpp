@@ -197,9 +197,9 @@ Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& pro
   manifest.arithmetic_fingerprint = arithmetic_fingerprint(worker_.device(), config.parallel.intra_op_threads);
   manifest.pending_evaluation = progress.pending_evaluation;
   manifest.skipped_steps = progress.skipped_steps;
+  manifest.overflowed_steps = progress.overflowed_steps;
   manifest.loss_scale = progress.loss_scaling.scale;
   manifest.loss_scale_steps = progress.loss_scaling.good_steps;
-  manifest.overflowed_steps = progress.loss_scaling.overflows;
   return manifest;
 }
 
@@ -309,10 +309,12 @@ void RunCheckpoints::load(const std::string& path) {
     throw CheckpointError(
         fmt::format("checkpoint {}: what was loaded has another hash than what was saved", path));
   run_id_ = manifest.run_id;
-  const LossScalingState scaling{manifest.loss_scale, manifest.loss_scale_steps, manifest.overflowed_steps};
   restored_ = {.step = manifest.step,
                .path = path,
-               .progress = {manifest.pending_evaluation, manifest.skipped_steps, scaling}};
+               .progress = {.pending_evaluation = manifest.pending_evaluation,
+                            .skipped_steps = manifest.skipped_steps,
+                            .overflowed_steps = manifest.overflowed_steps,
+                            .loss_scaling = {manifest.loss_scale, manifest.loss_scale_steps}}};
 }
 
 }  // namespace lockstep

@@ -77,6 +77,7 @@ void Trainer::resume() {
   step_ = restored->step;
   pending_evaluation_ = restored->progress.pending_evaluation;
   skipped_steps_ = restored->progress.skipped_steps;
+  overflowed_steps_ = restored->progress.overflowed_steps;
   if (const auto& scaling = restored->progress.loss_scaling; loss_scaler_ && scaling.scale > 0) loss_scaler_->restore(scaling);
   if (events_.on_message) events_.on_message(fmt::format("resumed after step {} from {}", step_, restored->path));
 }
@@ -219,7 +220,15 @@ bool Trainer::lowered_loss_scale(const Verdict& verdict) {
   // The scale is applied behind the loss: it cannot have made that infinite.
   if (!loss_scaler_ || !std::isfinite(verdict.loss_sum) || !loss_scaler_->step_overflowed()) return false;
   ++skipped_steps_;
+  ++overflowed_steps_;
   return true;
+}
+
+std::string Trainer::advice(const Verdict& verdict) const {
+  if (loss_scaler_ && std::isfinite(verdict.loss_sum))
+    return "Gradients overflow at the lowest scale of the loss, precision.loss_scaling.minimum: lower that, or set "
+           "precision.compute: BFLOAT16.";
+  return "Lower optimizer.learning_rate, add warm-up or set trainer.clip_norm; check the data near this step.";
 }
 
 void Trainer::handle_nonfinite(const StepInputs& inputs, const Verdict& verdict) {
@@ -232,20 +241,19 @@ void Trainer::handle_nonfinite(const StepInputs& inputs, const Verdict& verdict)
                                     loss_scaler_ ? fmt::format(" at a loss scale of {}", loss_scaler_->scale()) : "");
   if (config_.trainer.nonfinite == NonFinitePolicy::locate)
     message += "\n  first: " + locate_nonfinite(worker_, world_, inputs);
-  throw CollectiveError(message + "\nLower optimizer.learning_rate, add warm-up or set trainer.clip_norm; check the data near this step.",
-                        ExitCode::internal);
+  throw CollectiveError(message + "\n" + advice(verdict), ExitCode::internal);
 }
 
 void Trainer::skip_step(const Verdict& verdict) {
   ++skipped_steps_;
   // Those that only lowered the scale of the loss are no sign of trouble.
-  const int64_t counted = skipped_steps_ - (loss_scaler_ ? loss_scaler_->state().overflows : 0);
+  const int64_t counted = skipped_steps_ - overflowed_steps_;
   const std::string what = fmt::format("step {}: loss {} and gradient norm {} are not both finite", step_ + 1,
                                        exact(verdict.mean_loss()), exact(verdict.gradient_norm));
   if (counted >= config_.trainer.nonfinite_limit)
-    throw CollectiveError(fmt::format("{}; it is skipped step {}, and trainer.nonfinite_limit is {}\nLower optimizer.learning_rate, add "
-                                      "warm-up or set trainer.clip_norm; trainer.nonfinite: LOCATE names the layer where it begins.",
-                                      what, counted, config_.trainer.nonfinite_limit),
+    throw CollectiveError(fmt::format("{}; it is skipped step {}, and trainer.nonfinite_limit is {}\n{} trainer.nonfinite: LOCATE names "
+                                      "the layer where it begins.",
+                                      what, counted, config_.trainer.nonfinite_limit, advice(verdict)),
                           ExitCode::internal);
   // The first three, then at powers of two.
   if (world_.rank() == 0 && (counted <= 3 || std::has_single_bit(static_cast<uint64_t>(counted))))
@@ -281,6 +289,7 @@ void Trainer::save_checkpoint() {
   checkpoints_.save(world_, step_,
                     {.pending_evaluation = pending_evaluation_,
                      .skipped_steps = skipped_steps_,
+                     .overflowed_steps = overflowed_steps_,
                      .loss_scaling = loss_scaler_ ? loss_scaler_->state() : LossScalingState{}});
   saved_step_ = step_;
   step_began_ = Clock::now();

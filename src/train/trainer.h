@@ -98,6 +98,8 @@ class Trainer {
   /// A rank that is alone with it meets the others in their next step, whose communication is the same.
   void require_equal_norms();
   void skip_step(const Verdict& verdict);
+  /// What to do about a step that is not finite.
+  std::string advice(const Verdict& verdict) const;
   bool compares_replicas() const { return world_.size() > 1 && config_.trainer.check_every_steps > 0; }
   bool comparison_is_due() const;
   /// What the ranks compare in a step's agreement: the last norm, and this replica where that is due.
@@ -126,6 +128,7 @@ class Trainer {
   int64_t saved_step_ = -1;        ///< last step whose save began and is not known to have failed
   std::exception_ptr save_failure_;   ///< ends the run, once all ranks agree on the step
   int64_t skipped_steps_ = 0;      ///< of all steps so far, those before a resume included
+  int64_t overflowed_steps_ = 0;   ///< of these, those that lowered the loss scale, if it is scaled now or not
   std::optional<LossScaler> loss_scaler_;   ///< nothing where losses are not scaled
   int64_t equal_step_ = -1;        ///< last step behind which the replicas were found equal
   int64_t hashed_step_ = -1;       ///< last step behind which this rank hashed its replica

@@ -349,7 +349,8 @@ TEST(RunCheckpoints, CarryWhatTheTrainingIsBesidesItsTensors) {
   const TrainingProgress progress{
       .pending_evaluation = true,
       .skipped_steps = 3,
-      .loss_scaling = {.scale = 0.25, .good_steps = 7, .overflows = 2}};
+      .overflowed_steps = 2,
+      .loss_scaling = {.scale = 0.25, .good_steps = 7}};
   const auto mailboxes = make_local_mailboxes(2);
   run_ranks(2, [&](int rank, Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});

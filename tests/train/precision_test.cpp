@@ -236,7 +236,7 @@ ScaledRun train_scaled(const RunConfig& config, int ranks, const std::string& di
     TrainerEvents events;
     events.on_step = [&](const StepRecord& record) {
       run.losses.push_back(record.loss);
-      run.scales.push_back(record.loss_scale.value());
+      run.scales.push_back(record.loss_scale.value_or(0));
       run.skipped += record.skipped ? 'x' : '.';
     };
     Trainer trainer(worker, world, events,
@@ -342,6 +342,22 @@ TEST(LossScale, ARunThatGoesOnFromFloat32BeginsWithTheFirstScale) {
   EXPECT_EQ(run.scales, (std::vector<double>{65536, 65536, 65536}));
 }
 
+TEST(LossScale, OverflowsAreNoSignOfTroubleInARunThatGoesOnInAnotherType) {
+  const test::TemporaryDirectory folder;
+  auto overrides = kOverflowing;
+  overrides.push_back("checkpoint.resume_automatic=true");
+  const ScaledRun first = train_scaled(config_of(kMlp, overrides), 1, folder / "run", 6);
+  ASSERT_GE(first.outcome.skipped_steps, 3);
+  for (const char* compute : {"BFLOAT16", "FLOAT32"}) {
+    const ScaledRun second = train_scaled(
+        config_of(kMlp, {std::string("precision.compute=") + compute, "trainer.steps=20", "checkpoint.resume_automatic=true",
+                         "checkpoint.allow_config_change=true", "optimizer.learning_rate=1e30", "trainer.clip_norm=0",
+                         "optimizer.schedule={}", "trainer.nonfinite=SKIP", "trainer.nonfinite_limit=2", "trainer.eval_every_steps=0"}),
+        1, folder / "run");
+    EXPECT_THAT(second.error, HasSubstr("it is skipped step 2, and trainer.nonfinite_limit is 2")) << compute;
+  }
+}
+
 /// Gradients overflow at the lowest scale there is.
 std::vector<std::string> at_the_floor(const std::string& policy) {
   return {"precision.compute=FLOAT16",
@@ -354,14 +370,16 @@ TEST(LossScale, AtItsMinimumThePolicySaysWhatHappens) {
   EXPECT_EQ(located.skipped, "x");
   EXPECT_EQ(located.code, ExitCode::internal);
   EXPECT_THAT(located.error, AllOf(HasSubstr("step 2: loss "), HasSubstr("at a loss scale of 536870912"),
-                                   HasSubstr("first: backward of layer "), HasSubstr("made infinity")));
+                                   HasSubstr("first: backward of layer "), HasSubstr("made infinity"),
+                                   HasSubstr("precision.loss_scaling.minimum: lower that"), Not(HasSubstr("clip_norm"))));
   const ScaledRun stopped = train_scaled(config_of(kMlp, at_the_floor("STOP")), 2);
   EXPECT_EQ(stopped.code, ExitCode::internal);
   EXPECT_THAT(stopped.error, AllOf(HasSubstr("at a loss scale of 536870912"), Not(HasSubstr("first:"))));
   const ScaledRun skipping = train_scaled(config_of(kMlp, at_the_floor("SKIP")), 2);
   EXPECT_EQ(skipping.skipped, "xxx");  // one that lowered the scale, two that counted, and the third ended it
   EXPECT_EQ(skipping.code, ExitCode::internal);
-  EXPECT_THAT(skipping.error, HasSubstr("it is skipped step 3, and trainer.nonfinite_limit is 3"));
+  EXPECT_THAT(skipping.error, AllOf(HasSubstr("it is skipped step 3, and trainer.nonfinite_limit is 3"),
+                                    HasSubstr("precision.loss_scaling.minimum: lower that")));
 }
 
 TEST(LossScale, ALossThatIsNotFiniteIsNoMatterOfTheScale) {
@@ -370,7 +388,8 @@ TEST(LossScale, ALossThatIsNotFiniteIsNoMatterOfTheScale) {
                                     "trainer.clip_norm=0", "optimizer.schedule={}"}),
                    2);
   EXPECT_EQ(run.code, ExitCode::internal);
-  EXPECT_THAT(run.error, AllOf(HasSubstr("first: forward of layer "), HasSubstr("at a loss scale of 65536")));
+  EXPECT_THAT(run.error, AllOf(HasSubstr("first: forward of layer "), HasSubstr("at a loss scale of 65536"),
+                               HasSubstr("Lower optimizer.learning_rate")));
 }
 
 }  // namespace
