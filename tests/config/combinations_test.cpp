@@ -60,6 +60,8 @@ const std::vector<Nonsense> kNonsense = {
      "precision.loss_scaling.initial_scale: expected a power of two, such as 1024, found 1000"},
     {{"precision.compute=FLOAT16", "precision.loss_scaling.minimum=3"},
      "precision.loss_scaling.minimum: expected a power of two, such as 1024, found 3"},
+    {{"precision.compute=FLOAT16", "precision.loss_scaling.minimum=4.547473508864641e-13"},
+     "precision.loss_scaling.minimum: expected"},
     {{"precision.compute=FLOAT16", "precision.loss_scaling.minimum=131072"},
      "precision.loss_scaling.minimum: is 131072, above initial_scale = 65536"},
     {{"precision.compute=BFLOAT16", "precision.loss_scaling.maximum=65536"},
