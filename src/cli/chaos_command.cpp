@@ -289,7 +289,7 @@ void Chaos::compare(const ChaosJob& job, const StartOutcome& last, ChaosResult& 
       });
   const bool same_values = different == reference_.values.end();
   result.bits_equal = same_values && params == reference_.params_hash && state == reference_.state_hash;
-  if (result.bits_equal || !keeps_bits(result.fault.kind, config_)) return;
+  if (result.bits_equal || !keeps_bits(result.fault, config_)) return;
   std::string problem = "ended with other bits than the undisturbed run: ";
   if (same_values) {
     problem += fmt::format("params_hash {} instead of {}, state_hash {} instead of {}", params,

@@ -89,6 +89,14 @@ void draw_place(const ChaosSpace& space, Draw& draw, Failpoint& failpoint) {
   failpoint.instruction = draw.one_of(space.instructions);
 }
 
+/// A NaN in gradients alone, which a run that scales its loss takes for an overflow: it lowers the scale,
+/// unless that is at its minimum, and goes on.
+bool passes_for_overflow(const ChaosFault& fault, const RunConfig& config) {
+  if (fault.kind != ChaosKind::nan || !config.precision.scales_loss()) return false;
+  const Failpoint& failpoint = fault.failpoint.value();
+  return failpoint.place != FaultPlace::instruction || failpoint.instruction != InstructionKind::forward;
+}
+
 }  // namespace
 
 std::string_view name_of(ChaosKind kind) {
@@ -162,7 +170,9 @@ std::vector<int> expected_codes(const ChaosFault& fault, const RunConfig& config
     case ChaosKind::delay:
       return {0};
     case ChaosKind::nan:
-      return {config.trainer.nonfinite == NonFinitePolicy::skip ? 0 : code(ExitCode::internal)};
+      if (config.trainer.nonfinite == NonFinitePolicy::skip) return {0};
+      return passes_for_overflow(fault, config) ? std::vector<int>{0, code(ExitCode::internal)}
+                                                : std::vector<int>{code(ExitCode::internal)};
     case ChaosKind::flip:
       return {code(ExitCode::internal)};
     case ChaosKind::error:
@@ -178,8 +188,9 @@ std::vector<int> expected_codes(const ChaosFault& fault, const RunConfig& config
   return {};
 }
 
-bool keeps_bits(ChaosKind kind, const RunConfig& config) {
-  return kind != ChaosKind::nan || config.trainer.nonfinite != NonFinitePolicy::skip;
+bool keeps_bits(const ChaosFault& fault, const RunConfig& config) {
+  return fault.kind != ChaosKind::nan ||
+         (config.trainer.nonfinite != NonFinitePolicy::skip && !passes_for_overflow(fault, config));
 }
 
 }  // namespace lockstep

@@ -41,6 +41,6 @@ ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, ui
 std::vector<int> expected_codes(const ChaosFault& fault, const RunConfig& config, int64_t steps);
 /// Whether a run that met such a fault, and was restarted where it ended, must end with the bits of one that
 /// did not.
-bool keeps_bits(ChaosKind kind, const RunConfig& config);
+bool keeps_bits(const ChaosFault& fault, const RunConfig& config);
 
 }  // namespace lockstep

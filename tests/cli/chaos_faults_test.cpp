@@ -107,15 +107,19 @@ TEST(ChaosFaults, KindsAreReadAndMistakesNamed) {
   EXPECT_THAT(refusal("kill,nan", careless), HasSubstr("nobody looks for a NaN"));
 }
 
-/// Of a run of 40 steps.
-std::vector<int> codes(ChaosKind kind, const std::string& failpoint,
-                       const std::vector<std::string>& overrides = {}) {
+ChaosFault fault_of(ChaosKind kind, const std::string& failpoint) {
   ChaosFault fault{.kind = kind, .step = 20, .failpoint = {}};
   if (!failpoint.empty()) {
     fault.failpoint = parse_failpoint(failpoint);
     fault.step = fault.failpoint->step;
   }
-  return expected_codes(fault, config_with(overrides), 40);
+  return fault;
+}
+
+/// Of a run of 40 steps.
+std::vector<int> codes(ChaosKind kind, const std::string& failpoint,
+                       const std::vector<std::string>& overrides = {}) {
+  return expected_codes(fault_of(kind, failpoint), config_with(overrides), 40);
 }
 
 TEST(ChaosFaults, ExpectedCodesFollowTheConfigsPolicies) {
@@ -134,8 +138,23 @@ TEST(ChaosFaults, ExpectedCodesFollowTheConfigsPolicies) {
   EXPECT_THAT(codes(ChaosKind::error, "error@0,40,write:3", go_on), ElementsAre(0, 70));
   EXPECT_THAT(codes(ChaosKind::error, "error@0,20,norm", go_on), ElementsAre(70));
   EXPECT_THAT(codes(ChaosKind::error, "error@0,20,save", go_on), ElementsAre(70));
-  EXPECT_FALSE(keeps_bits(ChaosKind::nan, config_with({"trainer.nonfinite=SKIP"})));
-  EXPECT_TRUE(keeps_bits(ChaosKind::kill, config_with({"trainer.nonfinite=SKIP"})));
+  const RunConfig skipping = config_with({"trainer.nonfinite=SKIP"});
+  EXPECT_FALSE(keeps_bits(fault_of(ChaosKind::nan, "nan@0,20"), skipping));
+  EXPECT_TRUE(keeps_bits(fault_of(ChaosKind::kill, "kill@0,20"), skipping));
+}
+
+TEST(ChaosFaults, ANanInGradientsOfAScaledLossPassesForAnOverflow) {
+  const std::vector<std::string> half = {"precision.compute=FLOAT16"};
+  for (const char* failpoint : {"nan@0,20", "nan@0,20,backward"}) {
+    EXPECT_THAT(codes(ChaosKind::nan, failpoint, half), ElementsAre(0, 70));
+    EXPECT_FALSE(keeps_bits(fault_of(ChaosKind::nan, failpoint), config_with(half)));
+    EXPECT_TRUE(keeps_bits(fault_of(ChaosKind::nan, failpoint), config_with({"precision.compute=BFLOAT16"})));
+  }
+  EXPECT_THAT(codes(ChaosKind::nan, "nan@0,20,forward", half), ElementsAre(70));
+  EXPECT_TRUE(keeps_bits(fault_of(ChaosKind::nan, "nan@0,20,forward"), config_with(half)));
+  EXPECT_THAT(
+      codes(ChaosKind::nan, "nan@0,20,backward", {"precision.compute=FLOAT16", "trainer.nonfinite=SKIP"}),
+      ElementsAre(0));
 }
 
 ChaosResult result_of(int run, const std::string& failpoint, double detection) {
