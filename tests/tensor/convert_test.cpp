@@ -35,6 +35,17 @@ TEST(Convert, NarrowsToNearestEven) {
             (std::vector<uint16_t>{0x3c00, 0x3c00, 0x3c02, 0x7bff, 0x7c00, 0x0001, 0x8000}));
 }
 
+TEST(Convert, RoundsToNearestEvenAtTheEndsOfTheRangeToo) {
+  // Halfway to the smallest subnormal number, just beyond that, halfway from the first to the second, and
+  // from the largest to the smallest normal number; the last number before infinity.
+  EXPECT_EQ(narrowed({0x1p-25f, 0x1.000002p-25f, -0x1.8p-24f, 1023.5f * 0x1p-24f, 65519.996f, -1e30f},
+                     DType::float16),
+            (std::vector<uint16_t>{0, 1, 0x8002, 0x0400, 0x7bff, 0xfc00}));
+  EXPECT_EQ(narrowed({0x1p-134f, 0x1.02p-134f, -0x1.8p-133f, 0x1.fep127f, 0x1.fefffep127f, -0x1.ffp127f},
+                     DType::bfloat16),
+            (std::vector<uint16_t>{0, 1, 0x8002, 0x7f7f, 0x7f7f, 0xff80}));
+}
+
 TEST(Convert, WidensExactly) {
   EXPECT_EQ(widened({0x3f80, 0x4049, 0xff80}, DType::bfloat16),
             (std::vector<float>{1, 3.140625f, -kInfinity}));
