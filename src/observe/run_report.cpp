@@ -37,6 +37,15 @@ std::string bytes(int64_t size) {
   return size < 1024 ? human_bytes(size) : fmt::format("{} ({} bytes)", human_bytes(size), size);
 }
 
+/// In the order in which they are passed; what rounds to nothing is left out.
+std::string longest_parts(const StartupMilliseconds& milliseconds) {
+  std::vector<std::string> parts;
+  for (size_t part = 0; part < kStartupParts; ++part)
+    if (milliseconds.parts[part] >= 0.5)
+      parts.push_back(fmt::format("{} {:.0f}", name_of(static_cast<StartupPart>(part)), milliseconds.parts[part]));
+  return join(parts, ", ");
+}
+
 }  // namespace
 
 std::string to_json(const RunReport& report) {
@@ -60,6 +69,13 @@ std::string to_json(const RunReport& report) {
   json.number("exposed_comm_ms", report.exposed_comm_ms);
   json.number("data_wait_ms", report.data_wait_ms);
   json.number("startup_ms", report.startup_ms);
+  if (report.first_step) {
+    json.number("first_step_ms", report.first_step->total());
+    JsonObject parts;
+    for (size_t part = 0; part < kStartupParts; ++part)
+      parts.number(name_of(static_cast<StartupPart>(part)), report.first_step->parts[part]);
+    json.add("startup_parts_ms", parts.text());
+  }
   json.count("peak_memory_bytes", report.peak_memory_bytes);
   json.count("process_memory_bytes", report.process_memory_bytes);
   json.hash("params_hash", report.params_hash);
@@ -91,7 +107,10 @@ std::string describe(const RunReport& report) {
   }
   rows.emplace_back("waits per step", fmt::format("{:.3f} ms for communication, {:.3f} ms for data",
                                                   report.exposed_comm_ms, report.data_wait_ms));
-  rows.emplace_back("start-up", fmt::format("{:.0f} ms", report.startup_ms));
+  if (report.first_step)
+    rows.emplace_back("first step done", fmt::format("{:.0f} ms after the start: {}", report.first_step->total(), longest_parts(*report.first_step)));
+  else
+    rows.emplace_back("start-up", fmt::format("{:.0f} ms", report.startup_ms));
   rows.emplace_back("planned memory", bytes(report.peak_memory_bytes));
   rows.emplace_back("process memory", bytes(report.process_memory_bytes));
   rows.emplace_back("workers", fmt::format("{} ({})", report.world_size, report.layout));

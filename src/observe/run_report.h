@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "observe/startup_times.h"
 #include "observe/step_times.h"
 
 namespace lockstep {
@@ -24,7 +25,8 @@ struct RunReport {
   std::optional<StepMilliseconds> step_ms;
   double exposed_comm_ms = 0;  ///< mean per step that the compute lane waits, maximum over ranks
   double data_wait_ms = 0;     ///< mean per step
-  double startup_ms = 0;
+  double startup_ms = 0;       ///< from the process's start to the first step's begin
+  std::optional<StartupMilliseconds> first_step;  ///< to its end, in parts
   int64_t peak_memory_bytes = 0;  ///< high-water of the arena
   int64_t process_memory_bytes = 0;
   uint64_t params_hash = 0, state_hash = 0, math_hash = 0, config_hash = 0;

@@ -76,7 +76,8 @@ RunReport RunRecorder::report(Communicator& world, const TrainingOutcome& outcom
   report.step_ms = times_.summary();
   report.exposed_comm_ms = most[0];
   report.data_wait_ms = most[1];
-  report.startup_ms = startup_ms_;
+  report.startup_ms = startup_.milliseconds().total() - startup_.milliseconds()[StartupPart::first_step];
+  if (startup_.complete()) report.first_step = startup_.milliseconds();
   report.peak_memory_bytes = static_cast<int64_t>(most[2]);
   report.process_memory_bytes = static_cast<int64_t>(most[3]);
   report.params_hash = parameters_hash_of(worker_);

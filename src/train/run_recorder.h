@@ -4,6 +4,7 @@
 
 #include "comm/communicator.h"
 #include "observe/run_report.h"
+#include "observe/startup_times.h"
 #include "observe/step_times.h"
 #include "train/trainer.h"
 
@@ -12,19 +13,18 @@ namespace lockstep {
 /// Collects, on every rank, what a run's report says about its steps.
 class RunRecorder {
  public:
-  /// `worker` must outlive the recorder.
-  explicit RunRecorder(Worker& worker) : worker_(worker) {}
+  /// Both must outlive the recorder.
+  RunRecorder(Worker& worker, const StartupTimes& startup) : worker_(worker), startup_(startup) {}
 
   void add(const StepRecord& record);
-  void set_startup_ms(double milliseconds) { startup_ms_ = milliseconds; }
   /// COLLECTIVE: waits and memory are those of the rank where they are largest.
   RunReport report(Communicator& world, const TrainingOutcome& outcome) const;
 
  private:
   Worker& worker_;
+  const StartupTimes& startup_;
   StepTimes times_;
   double exposed_communication_ms_ = 0, data_wait_ms_ = 0;  // sums
-  double startup_ms_ = 0;
 };
 
 /// Whether a sample has one label, so that the share of right answers is what people call accuracy.

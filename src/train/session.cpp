@@ -1,10 +1,7 @@
 #include "train/session.h"
 
 #include <fmt/format.h>
-#include <time.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -21,19 +18,6 @@
 
 namespace lockstep {
 namespace {
-
-/// Since the process was started, by the kernel's clock ticks: libraries that load before main count too.
-double process_age_ms() {
-  // The name, in parentheses, may hold blanks; the 20th field behind it is the start in ticks since the
-  // system's boot.
-  const std::string stat = read_text_file("/proc/self/stat");
-  const auto fields = split(trim(std::string_view(stat).substr(stat.rfind(')') + 1)), ' ');
-  const double started_seconds =
-      std::strtod(fields.at(19).c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK));
-  timespec now{};
-  ::clock_gettime(CLOCK_BOOTTIME, &now);
-  return 1000 * (static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started_seconds);
-}
 
 /// Where `action` throws on any rank, all ranks throw alike.
 void on_all_ranks(World& world, const std::function<void()>& action) {
@@ -108,12 +92,15 @@ void Session::make_worker() {
 TrainerEvents Session::events() {
   TrainerEvents events;
   events.on_step = [this](const StepRecord& record) {
+    world_.startup().end(StartupPart::first_step);
     recorder_->add(record);
     if (trace_) trace_->add(record, *worker_);
     if (first_) output_->step(record);
     if (options_.on_step) options_.on_step(record);
   };
   events.on_evaluation = [this](const EvaluationRecord& record) {
+    // That of the step at which the run was stopped comes before the first step.
+    world_.startup().end(StartupPart::other);
     if (trace_) trace_->add(record);
     if (first_) output_->evaluation(record);
   };
@@ -145,7 +132,9 @@ void Session::prepare() {
     on_all_ranks(world_, [this] {
       if (failpoints_) failpoints_->check(worker_->programs().step);
     });
+  world_.startup().end(StartupPart::other);
   trainer_->prepare();
+  world_.startup().end(StartupPart::parameters);
   if (options_.stop_after > 0 && trainer_->next_step() >= options_.stop_after)
     throw CollectiveError(
         fmt::format("--stop-after {}: the run has {} steps already", options_.stop_after, trainer_->next_step()), ExitCode::usage);
@@ -158,10 +147,10 @@ SessionResult Session::run() {
   make_worker();
   enter(Phase::prepare);
   output_.emplace(RunOutputOptions{.directory = options_.output_directory, .quiet = options_.quiet}, *worker_);
-  recorder_.emplace(*worker_);
+  recorder_.emplace(*worker_, world_.startup());
   make_trainer();
   prepare();
-  recorder_->set_startup_ms(process_age_ms());
+  world_.startup().end(StartupPart::other);
   const TrainingOutcome outcome = trainer_->run();
   enter(Phase::report);
   if (first_) output_->finish();

@@ -116,10 +116,12 @@ void CompiledRun::check() const {
   ensure_checked(boundary);
 }
 
+  spent_on(StartupPart::other);
 Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_(options) {
   omp_set_num_threads(config.parallel.intra_op_threads);
   compiled_ = std::make_unique<CompiledRun>(config, options.world_size, options.shared_memory, options.device);
   programs_ = compiled_->compile(options.rank);
+  spent_on(StartupPart::programs);
   // One proof serves all: the ranks agree on the hash of what rank 0 has proven.
   if (options.rank == 0) compiled_->check();
   data_ = open_datasets(config.data);
@@ -137,14 +139,18 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
       division.global_batch, train_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
   if (data_.eval)
     eval_batches_ = std::make_unique<PrefetchedBatches>(
+  spent_on(StartupPart::data);
         *data_.eval, compiled_->graph(), SampleOrder::once(data_.eval->size()), division.leaves * division.micro_batch,
         eval_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
 
   device_ = options.device == DeviceKind::cuda ? make_cuda_device(options.gpu_ordinal)
             : options.asynchronous             ? make_async_cpu_device(*options.asynchronous)
+  spent_on(StartupPart::device);
                                                : make_cpu_device();
+  spent_on(StartupPart::kernels);
   if (options.progress != nullptr) device_->share_host_memory(options.progress, sizeof *options.progress);
   compiled_->prepare(*device_);
+  spent_on(StartupPart::memory);
   const MemoryPlan plans[] = {programs_.step_plan, programs_.evaluate_plan, programs_.boundary_plan};
   memory_ = std::make_unique<ProgramMemory>(*device_, plans);
   step_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->training_code(), train_positions, train_batches_.get()));
@@ -155,6 +161,10 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
 }
 
 Worker::~Worker() = default;
+void Worker::spent_on(StartupPart part) {
+  if (options_.startup != nullptr) options_.startup->end(part);
+}
+
 
 ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches) {
   const auto& config = compiled_->config();
@@ -210,6 +220,7 @@ void Worker::connect_groups(Communicator& world, const Program& program, Executi
 void Worker::connect(Communicator& world) {
   connect_groups(world, programs_.step, *step_context_);
   connect_groups(world, programs_.evaluate, *evaluate_context_);
+  spent_on(StartupPart::communicators);
   connect_groups(world, programs_.boundary, *boundary_context_);
   step_executor_ = make_executor(kStepProgram, *step_context_);
   replay_executor_ = make_executor(kReplayProgram, *step_context_, &observer_);

@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "config/run_config.h"
 #include "data/dataset.h"
+#include "observe/startup_times.h"
 #include "parallel/data_parallel.h"
 #include "step/checker.h"
 #include "step/executor.h"
@@ -35,6 +36,7 @@ struct WorkerOptions {
   /// them on the calling thread.
   std::optional<AsyncCpuOptions> asynchronous;
   Progress* progress = nullptr;   ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
+  StartupTimes* startup = nullptr;   ///< which is told what takes how long; may be null
   /// Called before each instruction; may be empty.
   std::function<void(const Worker&, const Program&, int instruction)> before_instruction;
 };
@@ -136,6 +138,7 @@ class Worker {
   ExecutionContext make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches);
   void connect_groups(Communicator& world, const Program& program, ExecutionContext& context);
 
+  void spent_on(StartupPart part);
   WorkerOptions options_;
   std::unique_ptr<CompiledRun> compiled_;
   CompiledRun::RankPrograms programs_;

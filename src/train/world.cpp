@@ -109,7 +109,7 @@ bool can_share_memory(World& world) {
 
 }  // namespace
 
-World::World() : host_(host_name()) {
+World::World() : startup_(process_start()), host_(host_name()) {
   if (started_by_mpi_launcher()) {
     const StartTimer timer;
     environment_ = make_mpi_environment();
@@ -146,6 +146,7 @@ void World::start() {
   auto watched = std::make_unique<WatchedCommunicator>(std::move(communicator_), control_->progress());
   watched_ = watched.get();
   communicator_ = std::move(watched);
+  startup_.end(StartupPart::launch);
 }
 
 void World::watch(const WatchdogOptions& options) {
@@ -229,6 +230,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
   Progress* progress = &world.control().progress();
   enter_phase(progress, Phase::prepare);
   const bool shared_memory = can_share_memory(world);
+  world.startup().end(StartupPart::communicators);
   // What fails on any rank fails on all.
   const auto on_all_ranks = [&](const std::function<void()>& action) {
     std::exception_ptr failure;
@@ -246,8 +248,10 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
     if (loaded.parallel.algorithm == AllReduceAlgorithm::shared_memory && !shared_memory && world.size() > 1)
       throw ConfigError("parallel.algorithm is SHARED_MEMORY, but these workers cannot share memory; leave it out");
   });
+  world.startup().end(StartupPart::config);
   const DeviceChoice choice = agree_on_device(communicator, device, probe_gpus, world.hosts(), world.host(),
                                               loaded.parallel.reduction != Reduction::fast);
+  world.startup().end(StartupPart::device);
   std::unique_ptr<Worker> worker;
   on_all_ranks([&] {
     WorkerOptions own = worker_options;
@@ -260,11 +264,13 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
     worker = std::make_unique<Worker>(loaded, own);
   });
   auto fields = worker->agreement_fields();
+    own.startup = &world.startup();
   fields.insert(fields.end(), options.begin(), options.end());
   agree_on_fields(communicator, fields, kAgreementTimeout);
   worker->connect(communicator);
   const auto& config = worker->compiled().config();
   if (world.rank() == 0)
+  world.startup().end(StartupPart::agreement);
     for (const auto& warning : placement_warnings(placement_facts(world.size(), world.ranks_on_this_host()),
                                                   config.parallel.intra_op_threads + config.data.prefetch_threads))
       log_warning(warning);

@@ -8,6 +8,7 @@
 #include "comm/control/control_plane.h"
 #include "config/run_config.h"
 #include "lockstep/error.h"
+#include "observe/startup_times.h"
 #include "train/device_choice.h"
 #include "train/watched_communicator.h"
 #include "train/worker.h"
@@ -36,6 +37,8 @@ class World {
   const std::string& host() const { return host_; }
   /// Numbers of the ranks' hosts, from 0 in the order of ranks.
   const std::vector<int>& hosts() const { return hosts_; }
+  /// How long this process took to get to its first training step.
+  StartupTimes& startup() { return startup_; }
   bool one_host() const;
   int ranks_on_this_host() const;
 
@@ -45,6 +48,7 @@ class World {
   [[noreturn]] void fail(const std::exception& error) noexcept;
 
  private:
+  StartupTimes startup_;
   std::unique_ptr<MpiEnvironment> environment_;
   std::unique_ptr<ControlPlane> control_;
   std::unique_ptr<Communicator> communicator_;

@@ -47,7 +47,8 @@ TEST(Train, JsonIsTheOnlyThingOnStdoutAndHasEveryField) {
   const Json json = only_json(ran);
   for (const char* field :
        {"steps", "epochs", "skipped_steps", "train_loss", "eval_loss", "eval_accuracy", "samples_per_second", "step_ms",
-        "exposed_comm_ms", "data_wait_ms", "startup_ms", "peak_memory_bytes", "process_memory_bytes",
+        "exposed_comm_ms", "data_wait_ms", "startup_ms", "first_step_ms", "startup_parts_ms", "peak_memory_bytes",
+        "process_memory_bytes",
         "params_hash", "state_hash", "math_hash", "config_hash", "world_size", "layout"})
     EXPECT_TRUE(json.contains(field)) << field;
   EXPECT_EQ(json["steps"], 12);
@@ -56,6 +57,10 @@ TEST(Train, JsonIsTheOnlyThingOnStdoutAndHasEveryField) {
   EXPECT_EQ(json["layout"], "dp=1");
   EXPECT_GT(json["startup_ms"], 0);
   EXPECT_LT(json["startup_ms"], 60000);
+  double parts = 0;
+  for (const auto& [name, milliseconds] : json["startup_parts_ms"].items()) parts += milliseconds.get<double>();
+  EXPECT_NEAR(json["first_step_ms"].get<double>(), parts, 1e-6);
+  EXPECT_NEAR(json["startup_ms"].get<double>() + json["startup_parts_ms"]["first_step"].get<double>(), parts, 1e-6);
   EXPECT_THAT(ran.err, HasSubstr("global batch 24 = 1 worker x 4 leaves"));
   EXPECT_THAT(ran.err, HasSubstr("12/12"));
 }

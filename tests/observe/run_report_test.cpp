@@ -22,6 +22,7 @@ RunReport full_report() {
           .exposed_comm_ms = 0.25,
           .data_wait_ms = 0.125,
           .startup_ms = 321,
+          .first_step = StartupMilliseconds{{100, 2, 50, 20, 8, 30, 10, 5, 0.25, 90, 64, 0.75}},
           .peak_memory_bytes = 1572864,
           .process_memory_bytes = 104857600,
           .params_hash = 0x0123456789abcdef,
@@ -37,7 +38,8 @@ TEST(RunReport, IsOneLineOfJson) {
       to_json(full_report()),
       R"({"steps":500,"epochs":2.5,"skipped_steps":3,"loss_scale":32768,"train_loss":0.1,"eval_loss":0.30000000000000004,"eval_accuracy":0.9875,)"
       R"("samples_per_second":4290.5,"tokens_per_second":1000000,"step_ms":{"mean":2,"p50":1.75,"p99":4.5},)"
-      R"("exposed_comm_ms":0.25,"data_wait_ms":0.125,"startup_ms":321,"peak_memory_bytes":1572864,)"
+      R"("exposed_comm_ms":0.25,"data_wait_ms":0.125,"startup_ms":321,"first_step_ms":380,"startup_parts_ms":{"launch":100,"config":2,"device":50,"programs":20,"data":8,"kernels":30,"memory":10,"agreement":5,)"
+      R"("communicators":0.25,"parameters":90,"first_step":64,"other":0.75},"peak_memory_bytes":1572864,)"
       R"("process_memory_bytes":104857600,"params_hash":"0123456789abcdef","state_hash":"000000000000000f",)"
       R"("math_hash":"00000000000000a0","config_hash":"ffffffffffffffff","world_size":4,"layout":"dp=2,pp=2"})");
 }
@@ -45,7 +47,8 @@ TEST(RunReport, IsOneLineOfJson) {
 TEST(RunReport, LeavesOutWhatThereIsNot) {
   const auto json = nlohmann::json::parse(to_json(RunReport{}));
   for (const char* name :
-       {"loss_scale", "train_loss", "eval_loss", "eval_accuracy", "samples_per_second", "tokens_per_second", "step_ms"}) {
+       {"loss_scale", "train_loss", "eval_loss", "eval_accuracy", "samples_per_second", "tokens_per_second", "step_ms",
+        "first_step_ms", "startup_parts_ms"}) {
     EXPECT_FALSE(json.contains(name)) << name;
   }
   EXPECT_EQ(json.size(), 14u);
@@ -69,7 +72,8 @@ TEST(RunReport, DescribesItselfAsATable) {
             "tokens/s         1000000.0\n"
             "step             2.000 ms (p50 1.750, p99 4.500)\n"
             "waits per step   0.250 ms for communication, 0.125 ms for data\n"
-            "start-up         321 ms\n"
+            "first step done  380 ms after the start: launch 100, config 2, device 50, programs 20, data 8, kernels 30, memory 10, "
+            "agreement 5, parameters 90, first_step 64, other 1\n"
             "planned memory   1.50 MiB (1572864 bytes)\n"
             "process memory   100.00 MiB (104857600 bytes)\n"
             "workers          4 (dp=2,pp=2)\n"
