@@ -106,6 +106,8 @@ class Device {
   /// Whether the host may read and write the device's memory itself.
   virtual bool shares_host_memory() const { return true; }
   virtual std::unique_ptr<Stream> create_stream(const std::string& name) = 0;
+  /// One whose kernels get what becomes free of a busy GPU before other streams' waiting ones do. Elsewhere a stream like any.
+  virtual std::unique_ptr<Stream> create_urgent_stream(const std::string& name) { return create_stream(name); }
   /// `timed`: milliseconds_since() may be asked. Costs a little more on GPUs.
   virtual std::unique_ptr<Event> create_event(bool timed = false) = 0;
   /// Throws DeviceError naming the size and what is free where memory does not suffice. 0 bytes give an empty buffer.

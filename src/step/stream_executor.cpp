@@ -38,7 +38,9 @@ class StreamExecutor : public Executor {
         actions_(make_actions(program, context, observer)),
         communicators_(context.communicators) {
     ensure(program.lanes.size() < static_cast<size_t>(Progress::kWriterSlot), "a program has as many lanes as progress has slots");
-    for (const auto& lane : program.lanes) streams_.push_back(device.create_stream(lane.name));
+    // What other ranks wait for goes first: communication, and the sums between its parts.
+    for (const auto& lane : program.lanes)
+      streams_.push_back(lane.kind == LaneKind::comm ? device.create_urgent_stream(lane.name) : device.create_stream(lane.name));
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       for (auto& set : events_) set.push_back(device.create_event());
       rests_after_.push_back(rests_after(i));

@@ -84,7 +84,7 @@ TEST_F(GpuDeviceTest, WhatIsCopiedNowIsThereForEveryStream) {
 }
 
 TEST_F(GpuDeviceTest, EventsOrderStreams) {
-  const auto first = device_->create_stream("first"), second = device_->create_stream("second");
+  const auto first = device_->create_stream("first"), second = device_->create_urgent_stream("second");
   const auto event = device_->create_event();
   const Buffer one = device_->allocate(1 << 24), two = device_->allocate(1 << 24), pinned = device_->allocate_host(1 << 24);
   for (int round = 1; round <= 20; ++round) {

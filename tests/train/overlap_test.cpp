@@ -5,6 +5,7 @@
 #include <future>
 #include <thread>
 
+#include "lockstep/error.h"
 #include "train/modelled_link.h"
 #include "train/program_rank.h"
 #include "train/thread_ranks.h"
@@ -269,6 +270,43 @@ TEST(Overlap, AReductionStartsBeforeTheNextBackwardPass) {
     const auto place = [&](int i) { return std::find(order.begin(), order.end(), i) - order.begin(); };
     EXPECT_LT(place(index_of(step, InstructionKind::all_reduce, 3)),
               place(index_of(step, InstructionKind::backward, 2)));
+  });
+}
+
+/// Makes the streams of a CPU device, and writes down which were asked to be urgent.
+class UrgencyRecorder : public Device {
+ public:
+  std::vector<std::string> urgent, others;
+
+  DeviceKind kind() const override { return cpu_->kind(); }
+  std::string description() const override { return cpu_->description(); }
+  std::unique_ptr<Stream> create_stream(const std::string& name) override {
+    others.push_back(name);
+    return cpu_->create_stream(name);
+  }
+  std::unique_ptr<Stream> create_urgent_stream(const std::string& name) override {
+    urgent.push_back(name);
+    return cpu_->create_stream(name);
+  }
+  std::unique_ptr<Event> create_event(bool timed) override { return cpu_->create_event(timed); }
+
+ protected:
+  void* allocate_bytes(int64_t) override { throw InternalError("an executor allocates nothing"); }
+  void free_bytes(void*, int64_t) noexcept override {}
+
+ private:
+  std::unique_ptr<Device> cpu_ = make_cpu_device();
+};
+
+TEST(Overlap, CommunicationLanesAreUrgent) {
+  const RunConfig config = parse_run_config(kConfig, "test", kLibrary.overrides);
+  run_ranks(2, [&](int rank, Communicator& world) {
+    NumberedBatches batches;
+    ProgramRank self(config, rank, batches, world);
+    UrgencyRecorder device;
+    const auto executor = make_stream_executor(self.programs.step, self.context, {}, device);
+    EXPECT_THAT(device.urgent, ElementsAre("agree", "reduce"));
+    EXPECT_THAT(device.others, ElementsAre("copy", "compute"));
   });
 }
 

@@ -72,8 +72,9 @@ class CudaEvent : public Event {
 
 class CudaStream : public Stream {
  public:
-  CudaStream(std::string name, bool writes_words) : name_(std::move(name)), writes_words_(writes_words) {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  /// Lower numbers are more urgent; 0 is any stream's.
+  CudaStream(std::string name, int priority, bool writes_words) : name_(std::move(name)), writes_words_(writes_words) {
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority));
   }
   ~CudaStream() override { cudaStreamDestroy(stream_); }
   CudaStream(const CudaStream&) = delete;
@@ -124,7 +125,15 @@ CudaDevice::~CudaDevice() {
 
 void CudaDevice::make_current() const { check(cudaSetDevice(facts_.ordinal)); }
 
-std::unique_ptr<Stream> CudaDevice::create_stream(const std::string& name) { return std::make_unique<CudaStream>(name, writes_words_); }
+std::unique_ptr<Stream> CudaDevice::create_stream(const std::string& name) {
+  return std::make_unique<CudaStream>(name, 0, writes_words_);
+}
+
+std::unique_ptr<Stream> CudaDevice::create_urgent_stream(const std::string& name) {
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  return std::make_unique<CudaStream>(name, greatest, writes_words_);
+}
 
 std::unique_ptr<Event> CudaDevice::create_event(bool timed) { return std::make_unique<CudaEvent>(timed); }
 

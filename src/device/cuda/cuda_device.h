@@ -24,6 +24,7 @@ class CudaDevice : public Device {
   std::string description() const override { return facts_.name; }
   bool shares_host_memory() const override { return false; }
   std::unique_ptr<Stream> create_stream(const std::string& name) override;
+  std::unique_ptr<Stream> create_urgent_stream(const std::string& name) override;
   std::unique_ptr<Event> create_event(bool timed = false) override;
   void share_host_memory(void* memory, int64_t size_bytes) override;
   void copy_now(void* to, const void* from, int64_t size_bytes) override;
