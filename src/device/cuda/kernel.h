@@ -65,6 +65,9 @@ __device__ inline float fast_exp2(float x) {
 /// a / b, within 2 ulp where |b| < 2^126; 0 beyond.
 __device__ inline float fast_divide(float a, float b) { return __fdividef(a, b); }
 
+/// Sets out to bring what lies there in global memory to the GPU's cache.
+__device__ inline void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from))); }
+
 #else
 
 template <class... Parameters, class... Arguments>
@@ -82,6 +85,7 @@ T* dynamic_shared() {
 
 inline float fast_exp2(float x) { return std::exp2(x); }
 inline float fast_divide(float a, float b) { return a / b; }
+inline void prefetch(const void*) {}
 
 #endif
 
@@ -116,10 +120,23 @@ __device__ inline T block_sum(T value, T* scratch) {
   return scratch[kWarpSize];
 }
 
-/// N elements moved by one access: N * sizeof(T) is 4, 8 or 16 bytes.
+/// N elements moved by one access: N * sizeof(T) is 2, 4, 8 or 16 bytes.
 template <class T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T value[N];
 };
+
+/// What was computed from the pack before is computed again where it is used behind this: else the compiler may keep it in
+/// registers, several for each that the pack has, for as long as it keeps the pack.
+template <class T, int N>
+__device__ inline void compute_anew([[maybe_unused]] Pack<T, N>& pack) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(pack) == sizeof(uint4)) {
+    uint4 words = *reinterpret_cast<const uint4*>(&pack);
+    asm("" : "+r"(words.x), "+r"(words.y), "+r"(words.z), "+r"(words.w));
+    *reinterpret_cast<uint4*>(&pack) = words;
+  }
+#endif
+}
 
 }  // namespace lockstep

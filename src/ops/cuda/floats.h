@@ -13,6 +13,16 @@ __device__ inline Pack<T, N> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
 
+template <class T, int N>
+__device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+template <class T, int N>
+__device__ inline void widen(const Pack<T, N>& pack, float (&to)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) to[i] = static_cast<float>(pack.value[i]);
+}
+
 /// N elements, by accesses of up to 16 bytes to which they are aligned.
 template <int N, class T>
 __device__ inline void load_floats(const T* from, float (&to)[N]) {

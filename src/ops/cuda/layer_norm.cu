@@ -42,6 +42,16 @@ struct RowGroup {
   }
 };
 
+/// As the ops that add two tensors round it.
+template <class T, int N>
+__device__ inline Pack<T, N> rounded_sum(const Pack<T, N>& a, const Pack<T, N>& b) {
+  Pack<T, N> sum;
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    sum.value[i] = static_cast<T>(static_cast<float>(a.value[i]) + static_cast<float>(b.value[i]));
+  return sum;
+}
+
 template <int N>
 __device__ inline float sum_of(const float (&values)[N]) {
   float sum = 0;
@@ -57,64 +67,105 @@ __device__ inline float squares_of(const float (&values)[N], float mean) {
   return sum;
 }
 
-/// Reads x and writes y once. A row stays in registers, so that its variance is taken from the mean in a
-/// second pass, without cancellation; what does not fit is read again.
-template <class T, int N, int kPacks, bool kWarp>
+template <class T>
+struct ForwardArguments {
+  const T *x, *addend;         // what is normalised is x, or where the kernel adds their sum,
+  T* sum;                      // which is then written here
+  const float *weight, *bias;  // no bias: null
+  T* y;
+  float *means, *inverses;
+  int64_t rows;
+  int width;
+  float epsilon;
+};
+
+/// Reads x and writes y once; where it adds, also reads the addend and writes the sum once. A row stays in
+/// registers, so that its variance is taken from the mean in a second pass, without cancellation; what does
+/// not fit is read again.
+template <class T, int N, int kPacks, bool kWarp, bool kAdds>
 __global__ void __launch_bounds__(kWarp ? kWarps* kWarpSize : kMostThreads)
-    forward_kernel(const T* x, const float* weight, const float* bias, int64_t rows, int width, float epsilon,
-                   T* y, float* means, float* inverses) {
+    forward_kernel(ForwardArguments<T> a) {
+  // Packs of a sum's terms that are under way together.
+  constexpr int kTogether = kWarp ? (N > 1 ? kPacks : 8) : (N > 1 ? 2 : 4);
   __shared__ float scratch[2][kWarpSize + 1];
-  const RowGroup<N, kPacks, kWarp> group(width);
-  const float share = 1.0f / static_cast<float>(width);
-  for (int64_t row = group.first; row < rows; row += group.step) {
-    const T* from = x + row * width;
+  const RowGroup<N, kPacks, kWarp> group(a.width);
+  const float share = 1.0f / static_cast<float>(a.width);
+  for (int64_t row = group.first; row < a.rows; row += group.step) {
+    const int64_t begin = row * a.width;
     float kept[kPacks][N];
+    if constexpr (kAdds) {
+#pragma unroll
+      for (int first = 0; first < kPacks; first += kTogether) {
+        Pack<T, N> x[kTogether], addend[kTogether];
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k)
+          if (const int c = group.column(first + k); c < a.width) {
+            x[k] = load_pack<N>(a.x + begin + c);
+            addend[k] = load_pack<N>(a.addend + begin + c);
+          }
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k)
+          if (const int c = group.column(first + k); c < a.width) {
+            const Pack<T, N> sum = rounded_sum(x[k], addend[k]);
+            store_pack(a.sum + begin + c, sum);
+            widen(sum, kept[first + k]);
+          }
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < kPacks; ++k)
+        if (group.column(k) < a.width) load_floats<N>(a.x + begin + group.column(k), kept[k]);
+    }
     float sum = 0;
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
-      if (group.column(k) < width) load_floats<N>(from + group.column(k), kept[k]);
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k)
-      if (group.column(k) < width) sum += sum_of(kept[k]);
+      if (group.column(k) < a.width) sum += sum_of(kept[k]);
     group.for_rest([&](int c) {
+      Pack<T, N> x = load_pack<N>(a.x + begin + c);
+      if constexpr (kAdds) {
+        x = rounded_sum(x, load_pack<N>(a.addend + begin + c));
+        store_pack(a.sum + begin + c, x);
+      }
       float values[N];
-      load_floats<N>(from + c, values);
+      widen(x, values);
       sum += sum_of(values);
     });
     const float mean = group.sum(sum, scratch[0]) * share;
 
+    // A thread reads again only what it has written itself.
+    const T* const again = (kAdds ? a.sum : a.x) + begin;
     float squares = 0;
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
-      if (group.column(k) < width) squares += squares_of(kept[k], mean);
+      if (group.column(k) < a.width) squares += squares_of(kept[k], mean);
     group.for_rest([&](int c) {
       float values[N];
-      load_floats<N>(from + c, values);
+      load_floats<N>(again + c, values);
       squares += squares_of(values, mean);
     });
-    const float inverse = 1.0f / std::sqrt(group.sum(squares, scratch[1]) * share + epsilon);
+    const float inverse = 1.0f / std::sqrt(group.sum(squares, scratch[1]) * share + a.epsilon);
     if (group.thread == 0) {
-      means[row] = mean;
-      inverses[row] = inverse;
+      a.means[row] = mean;
+      a.inverses[row] = inverse;
     }
 
     const auto write = [&](int c, const float(&values)[N]) {
       float w[N], b[N], result[N];
-      load_floats<N>(weight + c, w);
-      if (bias != nullptr) load_floats<N>(bias + c, b);
+      load_floats<N>(a.weight + c, w);
+      if (a.bias != nullptr) load_floats<N>(a.bias + c, b);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const float normalized = (values[i] - mean) * inverse;
-        result[i] = bias != nullptr ? std::fma(normalized, w[i], b[i]) : normalized * w[i];
+        result[i] = a.bias != nullptr ? std::fma(normalized, w[i], b[i]) : normalized * w[i];
       }
-      store_floats<N>(y + row * width + c, result);
+      store_floats<N>(a.y + begin + c, result);
     };
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
-      if (group.column(k) < width) write(group.column(k), kept[k]);
+      if (group.column(k) < a.width) write(group.column(k), kept[k]);
     group.for_rest([&](int c) {
       float values[N];
-      load_floats<N>(from + c, values);
+      load_floats<N>(again + c, values);
       write(c, values);
     });
   }
@@ -125,34 +176,44 @@ struct BackwardArguments {
   const T *x, *dy;
   const float *weight, *means, *inverses;
   T* dx;                     // null where not wanted
+  const T* addend;           // null, or what is added to dx: the gradient that another reader of x gives it
   SumPair<float>* partials;  // [blocks, width]: of dy n, and of dy
   int64_t rows;
   int width;
 };
 
-/// With g = dy weight and n = (x - mean) inverse: dx = inverse (g - mean(g) - n mean(g n)). Reads x and dy
-/// and writes dx once; on the way threads add up dy n and dy of their columns over the block's rows.
+/// Blocks that a multiprocessor is to hold at the least, which limits registers. The longer the rows of
+/// warps, the fewer blocks have as much under way.
+constexpr int least_blocks(int group, int elements, int packs) {
+  if (group != kWarpSize || elements == 1 || packs * elements > 24) return 1;
+  return packs * elements > 8 ? 2 : 4;
+}
+
+/// With g = dy weight and n = (x - mean) inverse: dx = inverse (g - mean(g) - n mean(g n)). Reads x, dy and,
+/// where there is one, the addend, and writes dx once; on the way threads add up dy n and dy of their columns
+/// over the block's rows.
 ///
-/// kGroup: a warp's size, or the most threads that a block may have. Where registers are too few for two
-/// blocks of warps on a multiprocessor, one has as much under way by its longer rows.
+/// kGroup: a warp's size, or the most threads that a block may have.
 template <class T, int N, int kPacks, int kGroup>
 __global__ void __launch_bounds__(kGroup == kWarpSize ? kWarps * kWarpSize : kGroup,
-                                  kGroup == kWarpSize && N > 1 && kPacks * N <= 24 ? 2 : 1)
-    backward_kernel(BackwardArguments<T> a) {
+                                  least_blocks(kGroup, N, kPacks)) backward_kernel(BackwardArguments<T> a) {
   constexpr bool kWarp = kGroup == kWarpSize;
   __shared__ float scratch[2][kWarpSize + 1];
   const RowGroup<N, kPacks, kWarp> group(a.width);
   const float share = 1.0f / static_cast<float>(a.width);
+  const bool adds = a.addend != nullptr && a.dx != nullptr;
   SumPair<float>* const of_block = a.partials + static_cast<int64_t>(blockIdx.x) * a.width;
   SumPair<float> sums[kPacks][N];
   for (int64_t row = group.first; row < a.rows; row += group.step) {
-    const T *row_x = a.x + row * a.width, *row_dy = a.dy + row * a.width;
+    const int64_t begin = row * a.width;
+    const T *row_x = a.x + begin, *row_dy = a.dy + begin;
     Pack<T, N> x[kPacks], dy[kPacks];
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
       if (group.column(k) < a.width) {
         x[k] = load_pack<N>(row_x + group.column(k));
         dy[k] = load_pack<N>(row_dy + group.column(k));
+        if (adds) prefetch(a.addend + begin + group.column(k));
       }
     const float mean = a.means[row], inverse = a.inverses[row];
 
@@ -186,21 +247,44 @@ __global__ void __launch_bounds__(kGroup == kWarpSize ? kWarps * kWarpSize : kGr
     if (a.dx == nullptr) continue;
     const float mean_g = group.sum(sum_g, scratch[0]) * share,
                 mean_gn = group.sum(sum_gn, scratch[1]) * share;
-    const auto write = [&](int c, const Pack<T, N>& of_x, const Pack<T, N>& of_dy) {
-      float w[N], result[N];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      compute_anew(x[k]);
+      compute_anew(dy[k]);
+    }
+    const auto gradient_of_x = [&](int c, const Pack<T, N>& of_x, const Pack<T, N>& of_dy) {
+      float w[N];
       load_floats<N>(a.weight + c, w);
+      Pack<T, N> result;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const float normalized = (static_cast<float>(of_x.value[i]) - mean) * inverse;
-        result[i] =
-            inverse * std::fma(-normalized, mean_gn, static_cast<float>(of_dy.value[i]) * w[i] - mean_g);
+        result.value[i] = static_cast<T>(
+            inverse * std::fma(-normalized, mean_gn, static_cast<float>(of_dy.value[i]) * w[i] - mean_g));
       }
-      store_floats<N>(a.dx + row * a.width + c, result);
+      return result;
     };
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
-      if (group.column(k) < a.width) write(group.column(k), x[k], dy[k]);
-    group.for_rest([&](int c) { write(c, load_pack<N>(row_x + c), load_pack<N>(row_dy + c)); });
+      if (group.column(k) < a.width) x[k] = gradient_of_x(group.column(k), x[k], dy[k]);
+    // The addend is read when dy has been used, and takes its registers.
+    if (adds) {
+#pragma unroll
+      for (int k = 0; k < kPacks; ++k)
+        if (group.column(k) < a.width) dy[k] = load_pack<N>(a.addend + begin + group.column(k));
+#pragma unroll
+      for (int k = 0; k < kPacks; ++k)
+        if (group.column(k) < a.width) x[k] = rounded_sum(x[k], dy[k]);
+    }
+    T* const row_dx = a.dx + begin;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k)
+      if (group.column(k) < a.width) store_pack(row_dx + group.column(k), x[k]);
+    group.for_rest([&](int c) {
+      Pack<T, N> result = gradient_of_x(c, load_pack<N>(row_x + c), load_pack<N>(row_dy + c));
+      if (adds) result = rounded_sum(result, load_pack<N>(a.addend + begin + c));
+      store_pack(row_dx + c, result);
+    });
   }
 
   if constexpr (kWarp) {
@@ -266,6 +350,7 @@ class LayerNormKernel : public Kernel {
  public:
   LayerNormKernel(const LayerNorm& op, const TensorSpec& input, const KernelOptions& options)
       : op_(op),
+        fused_(options.fused),
         dtype_(options.compute),
         rows_(input.shape.count() / input.shape[-1] * options.batch),
         width_(input.shape[-1]) {}
@@ -301,6 +386,7 @@ class LayerNormKernel : public Kernel {
                                    arguments.auxiliary[0].as<const float>(),
                                    arguments.auxiliary[1].as<const float>(),
                                    arguments.input_gradients[0].as<T>(),
+                                   fused_.fork_before ? arguments.output_gradients[1].as<const T>() : nullptr,
                                    partials,
                                    rows_,
                                    static_cast<int>(width_)};
@@ -334,22 +420,30 @@ class LayerNormKernel : public Kernel {
     const Layout layout(width_, kForwardValues);
     launch(stream,
            {.blocks = blocks_for(rows_, layout.groups_per_block, INT32_MAX), .threads = layout.threads},
-           forward_kernel<T, N, kPacks, kWarp>, arguments.inputs[0].as<const T>(),
-           arguments.parameters[0].as<const float>(),
-           op_.bias ? arguments.parameters[1].as<const float>() : nullptr, rows_, static_cast<int>(width_),
-           op_.epsilon, arguments.outputs[0].as<T>(), arguments.auxiliary[0].as<float>(),
-           arguments.auxiliary[1].as<float>());
+           fused_.add_before ? forward_kernel<T, N, kPacks, kWarp, true>
+                             : forward_kernel<T, N, kPacks, kWarp, false>,
+           ForwardArguments<T>{arguments.inputs[0].as<const T>(),
+                               fused_.add_before ? arguments.inputs[1].as<const T>() : nullptr,
+                               fused_.add_before ? arguments.outputs[1].as<T>() : nullptr,
+                               arguments.parameters[0].as<const float>(),
+                               op_.bias ? arguments.parameters[1].as<const float>() : nullptr,
+                               arguments.outputs[0].as<T>(), arguments.auxiliary[0].as<float>(),
+                               arguments.auxiliary[1].as<float>(), rows_, static_cast<int>(width_),
+                               op_.epsilon});
   }
 
   Layout backward_layout() const { return Layout(width_, kBackwardValues); }
-  /// As many as fill a large GPU once, since each leaves partial sums: two of eight warps on a
-  /// multiprocessor, or as many smaller ones.
+  /// As many as fill a large GPU's 132 multiprocessors once or twice, since each leaves partial sums: two of
+  /// eight warps on each, or four smaller ones or with short rows. Not as many as the device has: bits
+  /// follow.
   int64_t backward_blocks(const Layout& layout) const {
-    const int64_t most = layout.threads <= 256 && !layout.by_warps ? 512 : 256;
+    const bool small = layout.by_warps ? width_ <= 256 : layout.threads <= 256;
+    const int64_t most = small ? 512 : 256;
     return std::min(most, (rows_ + layout.groups_per_block - 1) / layout.groups_per_block);
   }
 
   LayerNorm op_;
+  FusedNeighbors fused_;
   DType dtype_;
   int64_t rows_, width_;
 };
