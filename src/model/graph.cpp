@@ -228,18 +228,24 @@ class GraphMaker {
   }
 
   /// A group is an op with what may be computed in one go with it: elementwise ops and views behind it, and the forks
-  /// before it. Forks belong to their reader, so that a cut before them is crossed by one value and one gradient.
+  /// before it. Forks belong to their reader, so that a cut before them is crossed by one value and one gradient. A linear
+  /// layer may compute the gradient of the GELU before it.
   void form_groups() {
     int group = -1;
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       auto& node = graph_.nodes[n];
       bool joins = n > 0 && is_fork(graph_.nodes[n - 1]);
       if (n > 0 && !is_fork(node) && node.inputs.size() == 1 && (node.signature.elementwise || node.signature.alias))
-        joins = joins || graph_.values[static_cast<size_t>(node.inputs[0])].producer == static_cast<int>(n) - 1;
+        joins = joins || follows_directly(n);
+      joins = joins || (n > 0 && std::holds_alternative<Linear>(node.op) && std::holds_alternative<Gelu>(graph_.nodes[n - 1].op) && follows_directly(n));
       if (!joins) ++group;
       node.group = group;
     }
     graph_.group_count = group + 1;
+  }
+
+  bool follows_directly(size_t n) const {
+    return graph_.values[static_cast<size_t>(graph_.nodes[n].inputs[0])].producer == static_cast<int>(n) - 1;
   }
 
   static bool is_fork(const Node& node) { return std::holds_alternative<Fork>(node.op); }

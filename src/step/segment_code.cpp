@@ -51,7 +51,10 @@ void KernelCall::run(Stream& stream, int64_t first_sample) const {
 }
 
 ModelCode::ModelCode(const Graph& graph, const Partition& partition, const Options& options)
-    : graph_(graph), partition_(partition), options_(options) {
+    : graph_(graph),
+      partition_(partition),
+      options_(options),
+      fusion_(options.device == DeviceKind::cuda ? fuse_for_gpu(graph, partition, options.fuse_gelu) : no_fusion(graph)) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto& node = graph.nodes[n];
     std::vector<TensorSpec> inputs;
@@ -63,7 +66,8 @@ ModelCode::ModelCode(const Graph& graph, const Partition& partition, const Optio
                                     .loss_weight = options.loss_weight,
                                     .op_number = static_cast<uint32_t>(n),
                                     .compute = graph.compute,
-                                    .tf32 = options.tf32}));
+                                    .tf32 = options.tf32,
+                                    .fused = fusion_.neighbors[n]}));
   }
   segments_.resize(partition.segments.size());
   for (size_t s = 0; s < segments_.size(); ++s) lay_out(static_cast<int>(s));
@@ -155,12 +159,15 @@ void ModelCode::lay_out(int segment) {
 void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries) {
   const auto& range = partition_.segments[static_cast<size_t>(segment)];
   auto& layout = segments_[static_cast<size_t>(segment)];
+  // Nodes that one kernel computes share its time: none of what one of them reads may be overwritten by another.
+  const auto event = [&](int node) { return fusion_.forward_node[static_cast<size_t>(node)]; };
   std::vector<Interval> intervals;
   for (const int root : temporaries) {
-    int last = graph_.values[static_cast<size_t>(root)].producer;
+    const int first = event(graph_.values[static_cast<size_t>(root)].producer);
+    int last = first;
     for (const auto& value : graph_.values)
-      if (value.storage == root) last = std::max(last, value.consumer);
-    intervals.push_back({activation_bytes(root), graph_.values[static_cast<size_t>(root)].producer, last});
+      if (value.storage == root && value.consumer >= 0) last = std::max(last, event(value.consumer));
+    intervals.push_back({activation_bytes(root), first, last});
   }
   for (int n = range.first_node; n <= range.last_node; ++n)
     intervals.push_back({kernels_[static_cast<size_t>(n)]->workspace_bytes(KernelPhase::forward), n, n});
@@ -191,8 +198,8 @@ void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries
 void ModelCode::lay_out_backward(int segment) {
   const auto& range = partition_.segments[static_cast<size_t>(segment)];
   auto& layout = segments_[static_cast<size_t>(segment)];
-  // Event number of a node is its distance from the segment's end: backward runs in reverse.
-  const auto event = [&](int node) { return range.last_node - node; };
+  // Event number of a node is the distance of whoever computes it from the segment's end: backward runs in reverse.
+  const auto event = [&](int node) { return range.last_node - fusion_.backward_node[static_cast<size_t>(node)]; };
   std::vector<Interval> intervals;
   std::vector<int> roots;
   for (int n = range.last_node; n >= range.first_node; --n) {
@@ -203,6 +210,7 @@ void ModelCode::lay_out_backward(int segment) {
       const int root = value.gradient_storage;
       const int producer = graph_.values[static_cast<size_t>(root)].producer;
       if (!value.needs_gradient || !node.signature.differentiable[i] || producer < range.first_node) continue;
+      if (gradient_stays_inside(node.inputs[i])) continue;
       roots.push_back(root);
       intervals.push_back({activation_bytes(root), event(n), event(producer)});
     }
@@ -227,22 +235,30 @@ bool ModelCode::reads_narrow(const Node& node, size_t slot) const {
   return graph_.compute != DType::float32 && node.signature.parameters[slot].narrow;
 }
 
+bool ModelCode::gradient_stays_inside(int value) const {
+  const auto& of = graph_.values[static_cast<size_t>(value)];
+  return of.producer >= 0 && fusion_.backward_node[static_cast<size_t>(of.producer)] == of.consumer;
+}
+
+std::byte* ModelCode::activation(int segment, int value, const SegmentBindings& bindings) const {
+  const auto& layout = segments_[static_cast<size_t>(segment)];
+  const int root = graph_.values[static_cast<size_t>(value)].storage;
+  if (const auto* offset = find_offset(layout.stash, root)) return bindings.stash + *offset;
+  if (const auto* offset = find_offset(layout.forward_temporary, root)) return bindings.temporary + *offset;
+  return bindings.activation(root);
+}
+
 /// What forward and backward have in common: activations, parameters, auxiliaries.
 KernelCall ModelCode::begin_call(int segment, int n, const SegmentBindings& bindings) const {
   const auto& range = partition_.segments[static_cast<size_t>(segment)];
   const auto& layout = segments_[static_cast<size_t>(segment)];
   const auto& node = graph_.nodes[static_cast<size_t>(n)];
-  const auto activation = [&](int value) -> std::byte* {
-    const int root = graph_.values[static_cast<size_t>(value)].storage;
-    if (const auto* offset = find_offset(layout.stash, root)) return bindings.stash + *offset;
-    if (const auto* offset = find_offset(layout.forward_temporary, root)) return bindings.temporary + *offset;
-    return bindings.activation(root);
-  };
   KernelCall call;
   call.kernel = kernels_[static_cast<size_t>(n)].get();
   call.node = n;
-  for (const int input : node.inputs) call.inputs.push_back(view(input, activation(input)));
-  for (const int output : node.outputs) call.outputs.push_back(view(output, activation(output)));
+  for (const int input : node.inputs) call.inputs.push_back(view(input, activation(segment, input, bindings)));
+  for (const int output : node.outputs) call.outputs.push_back(view(output, activation(segment, output, bindings)));
+  call.output_values = node.outputs;
   for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
     const int p = node.parameters[slot];
     const Shape& shape = graph_.parameters[static_cast<size_t>(p)].spec.shape;
@@ -267,14 +283,32 @@ std::vector<KernelCall> ModelCode::bind_forward(int segment, const SegmentBindin
   std::vector<KernelCall> calls;
   for (int n = range.first_node; n <= range.last_node; ++n) {
     const auto& node = graph_.nodes[static_cast<size_t>(n)];
-    if (node.signature.alias) continue;
+    if (node.signature.alias || !fusion_.runs_forward(n)) continue;
     KernelCall call = begin_call(segment, n, bindings);
     call.phase = KernelPhase::forward;
+    fuse_forward(segment, call, bindings);
     call.workspace = bindings.temporary + layout.forward_workspace[static_cast<size_t>(n - range.first_node)];
     if (node.signature.is_loss) call.metrics = bindings.metrics;
     calls.push_back(std::move(call));
   }
   return calls;
+}
+
+void ModelCode::fuse_forward(int segment, KernelCall& call, const SegmentBindings& bindings) const {
+  const auto& node = graph_.nodes[static_cast<size_t>(call.node)];
+  const auto& fused = fusion_.neighbors[static_cast<size_t>(call.node)];
+  const auto writes = [&](int value) {
+    call.outputs.push_back(view(value, activation(segment, value, bindings)));
+    call.output_values.push_back(value);
+  };
+  if (fused.gelu_behind)
+    writes(graph_.nodes[static_cast<size_t>(graph_.values[static_cast<size_t>(node.outputs[0])].consumer)].outputs[0]);
+  if (!fused.add_before) return;
+  const int sum = graph_.values[static_cast<size_t>(node.inputs[0])].storage;
+  call.inputs.clear();
+  for (const int term : graph_.nodes[static_cast<size_t>(graph_.values[static_cast<size_t>(sum)].producer)].inputs)
+    call.inputs.push_back(view(term, activation(segment, term, bindings)));
+  writes(sum);
 }
 
 std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindings& bindings) const {
@@ -289,7 +323,7 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
   for (int n = range.last_node; n >= range.first_node; --n) {
     const auto& node = graph_.nodes[static_cast<size_t>(n)];
     const auto& signature = node.signature;
-    if (node.signature.passes_gradient) continue;
+    if (node.signature.passes_gradient || !fusion_.runs_backward(n)) continue;
     KernelCall call = begin_call(segment, n, bindings);
     // Outputs and inputs that lived in forward's temporary memory are gone; backward does not read them.
     for (size_t i = 0; i < call.inputs.size(); ++i)
@@ -303,13 +337,23 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
       const auto& value = graph_.values[static_cast<size_t>(node.inputs[i])];
       const bool want = value.needs_gradient && signature.differentiable[i];
       wanted = wanted || want;
-      call.input_gradients.push_back(view(node.inputs[i], want ? gradient(node.inputs[i]) : nullptr));
+      const int made = gradient_stays_inside(node.inputs[i]) ? graph_.nodes[static_cast<size_t>(value.producer)].inputs[0] : node.inputs[i];
+      call.input_gradients.push_back(view(made, want ? gradient(made) : nullptr));
+      call.gradient_values.push_back(made);
     }
     bool reached = signature.is_loss;
     for (const int output : node.outputs) {
       const bool has = graph_.values[static_cast<size_t>(output)].needs_gradient;
       reached = reached || has;
       call.output_gradients.push_back(view(output, has ? gradient(output) : nullptr));
+    }
+    const auto& input = graph_.values[static_cast<size_t>(node.inputs[0])];
+    if (const auto& fused = fusion_.neighbors[static_cast<size_t>(n)]; fused.gelu_before) {
+      const int read = graph_.nodes[static_cast<size_t>(input.producer)].inputs[0];
+      call.inputs.push_back(view(read, activation(segment, read, bindings)));
+    } else if (fused.fork_before) {
+      const int other = graph_.nodes[static_cast<size_t>(input.producer)].outputs[static_cast<size_t>(1 - input.producer_output)];
+      call.output_gradients.push_back(view(other, gradient(other)));
     }
     if (!reached) continue;   // nothing to train at or before this op
     for (size_t slot = 0; slot < node.parameters.size(); ++slot) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "model/fusion.h"
 #include "model/graph.h"
 #include "model/partition.h"
 #include "ops/op.h"
@@ -49,6 +50,7 @@ struct KernelCall {
   Kernel* kernel = nullptr;
   KernelPhase phase = KernelPhase::forward;
   int node = -1;
+  std::vector<int> output_values, gradient_values;   ///< of the graph: what `outputs` and `input_gradients` are
   std::vector<Tensor> inputs, outputs, parameters, auxiliary, output_gradients, input_gradients, parameter_gradients;
   double* metrics = nullptr;
   const StepConstants* constants = nullptr;
@@ -69,6 +71,7 @@ class ModelCode {
     int intra_op_threads = 1;
     double loss_weight = 1;        ///< see KernelOptions
     bool tf32 = false;             ///< see KernelOptions
+    bool fuse_gelu = false;        ///< GPUs: see fuse_for_gpu
   };
   /// `graph` and `partition` must outlive it.
   ModelCode(const Graph& graph, const Partition& partition, const Options& options);
@@ -100,11 +103,17 @@ class ModelCode {
   Tensor view(int value, std::byte* data) const;
   /// Whether a node reads the parameter in `slot` from the narrow copy.
   bool reads_narrow(const Node& node, size_t slot) const;
+  /// Whether a value's gradient passes from one node to another within a kernel, without being stored.
+  bool gradient_stays_inside(int value) const;
+  std::byte* activation(int segment, int value, const SegmentBindings& bindings) const;
   KernelCall begin_call(int segment, int node, const SegmentBindings& bindings) const;
+  /// Adds what the kernel reads and writes for its neighbours.
+  void fuse_forward(int segment, KernelCall& call, const SegmentBindings& bindings) const;
 
   const Graph& graph_;
   const Partition& partition_;
   Options options_;
+  Fusion fusion_;
   std::vector<std::unique_ptr<Kernel>> kernels_;   // by node
   std::vector<SegmentLayout> segments_;
 };

@@ -100,14 +100,17 @@ DeviceChoice choose_device(const DeviceRequest& request, const GpuProbe& probe, 
   const int count = static_cast<int>(probe.devices.size());
   if (count == 0) {
     if (request.wish == DeviceWish::cuda) throw DeviceError("--device cuda: " + probe.problem);
-    return {.kind = DeviceKind::cpu, .ordinal = 0, .reason = "computing on CPUs: " + probe.problem};
+    return {.kind = DeviceKind::cpu, .reason = "computing on CPUs: " + probe.problem};
   }
   if (count > 1 && count < local_size && !request.allow_shared_gpu)
     throw DeviceError(fmt::format("this host has {} GPUs for {} workers: start at most {} here (mpirun -n), choose other GPUs by "
                                   "CUDA_VISIBLE_DEVICES, or pass --allow-shared-gpu, which is slow", count, local_size, count));
   const int ordinal = local_rank % count;
   const auto& gpu = probe.devices[static_cast<size_t>(ordinal)];
-  return {.kind = DeviceKind::cuda, .ordinal = ordinal, .reason = fmt::format("computing on GPU {} ({})", ordinal, gpu.name)};
+  return {.kind = DeviceKind::cuda,
+          .ordinal = ordinal,
+          .compute_capability = gpu.compute_capability,
+          .reason = fmt::format("computing on GPU {} ({})", ordinal, gpu.name)};
 }
 
 void check_devices(const std::vector<RankDevice>& ranks, bool reproducible, bool allow_shared_gpu) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -50,9 +51,8 @@ int64_t first_nonfinite(const Tensor& tensor) {
   return -1;
 }
 
-std::string describe_finding(const Worker& worker, const KernelObservation& observation, const std::string& tensor,
-                             int64_t element, float value) {
-  const auto& node = worker.compiled().graph().nodes[static_cast<size_t>(observation.call.node)];
+std::string describe_finding(const Worker& worker, const KernelObservation& observation, const Node& node,
+                             const std::string& tensor, int64_t element, float value) {
   const auto& program = worker.programs().step;
   const auto& instruction = program.instructions[static_cast<size_t>(observation.instruction)];
   const char* phase = observation.call.phase == KernelPhase::forward ? "forward" : "backward";
@@ -61,36 +61,46 @@ std::string describe_finding(const Worker& worker, const KernelObservation& obse
                      program.rank, describe(program, observation.instruction));
 }
 
+/// Places of `values`, the earliest of the graph first: a kernel that did the work of several nodes is blamed on the first.
+std::vector<size_t> in_graph_order(const std::vector<int>& values) {
+  std::vector<size_t> places(values.size());
+  std::iota(places.begin(), places.end(), size_t{0});
+  std::sort(places.begin(), places.end(), [&](size_t a, size_t b) { return values[a] < values[b]; });
+  return places;
+}
+
 /// What a kernel call wrote, in the order in which it is worth naming.
 std::optional<std::string> examine(const Worker& worker, const KernelObservation& observation) {
   const auto& call = observation.call;
   const auto& graph = worker.compiled().graph();
   const auto& node = graph.nodes[static_cast<size_t>(call.node)];
-  const auto look = [&](const Tensor& tensor, const std::string& name) -> std::optional<std::string> {
+  const auto look = [&](const Tensor& tensor, const Node& of, const std::string& name) -> std::optional<std::string> {
     const HostView view(worker.device(), tensor);
     const int64_t element = first_nonfinite(view.tensor());
     if (element < 0) return std::nullopt;
-    return describe_finding(worker, observation, name, element, element_of(view.tensor(), element));
+    return describe_finding(worker, observation, of, name, element, element_of(view.tensor(), element));
   };
   if (call.phase == KernelPhase::forward) {
-    for (size_t o = 0; o < call.outputs.size(); ++o)
-      if (auto found = look(call.outputs[o], fmt::format("its output {}", graph.values[static_cast<size_t>(node.outputs[o])].name)))
-        return found;
+    for (const size_t o : in_graph_order(call.output_values)) {
+      const auto& value = graph.values[static_cast<size_t>(call.output_values[o])];
+      if (auto found = look(call.outputs[o], graph.nodes[static_cast<size_t>(value.producer)], "its output " + value.name)) return found;
+    }
     for (size_t a = 0; a < call.auxiliary.size(); ++a)
-      if (auto found = look(call.auxiliary[a], "its " + node.signature.auxiliary[a].name)) return found;
+      if (auto found = look(call.auxiliary[a], node, "its " + node.signature.auxiliary[a].name)) return found;
     if (call.metrics == nullptr) return std::nullopt;
     double metrics[kMetricCount];
     worker.device().copy_now(metrics, call.metrics, sizeof metrics);
     if (!std::isfinite(metrics[kLossSum]))
-      return describe_finding(worker, observation, "the loss", 0, static_cast<float>(metrics[kLossSum]));
+      return describe_finding(worker, observation, node, "the loss", 0, static_cast<float>(metrics[kLossSum]));
     return std::nullopt;
   }
-  for (size_t i = 0; i < call.input_gradients.size(); ++i)
-    if (auto found = look(call.input_gradients[i], fmt::format("the gradient of {}", graph.values[static_cast<size_t>(node.inputs[i])].name)))
-      return found;
+  for (size_t i = 0; i < call.input_gradients.size(); ++i) {
+    const auto& value = graph.values[static_cast<size_t>(call.gradient_values[i])];
+    if (auto found = look(call.input_gradients[i], node, "the gradient of " + value.name)) return found;
+  }
   for (size_t p = 0; p < call.parameter_gradients.size(); ++p)
-    if (auto found = look(call.parameter_gradients[p], fmt::format("the gradient of parameter {}",
-                                                                  graph.parameters[static_cast<size_t>(node.parameters[p])].name)))
+    if (auto found = look(call.parameter_gradients[p], node,
+                          "the gradient of parameter " + graph.parameters[static_cast<size_t>(node.parameters[p])].name))
       return found;
   return std::nullopt;
 }
@@ -122,11 +132,10 @@ std::string earliest_message(const std::vector<NonFiniteFinding>& by_rank) {
 std::string locate_nonfinite(Worker& worker, Communicator& world, const StepInputs& inputs) {
   NonFiniteFinding finding;
   const auto& graph = worker.compiled().graph();
-  worker.pull();
   for (size_t p = 0; p < graph.parameters.size() && finding.message.empty(); ++p) {
     const auto& parameter = graph.parameters[p];
-    const Tensor values{worker.parameter_data(static_cast<int>(p)), parameter.spec.shape};
-    if (const int64_t element = first_nonfinite(values); element >= 0)
+    const HostView values(worker.device(), {worker.parameter_data(static_cast<int>(p)), parameter.spec.shape});
+    if (const int64_t element = first_nonfinite(values.tensor()); element >= 0)
       finding.message = fmt::format("parameter {} is not finite before the step on rank {}, element {}: the step before this one "
                                     "overflowed", parameter.name, world.rank(), element);
   }

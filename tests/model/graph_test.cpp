@@ -91,6 +91,29 @@ TEST(Graph, ViewsShareActivationsAndGradients) {
   EXPECT_EQ(flat.spec.shape, (Shape{12}));
 }
 
+TEST(Graph, ASumAndItsTermsShareTheGradientOfTheEarliest) {
+  const Graph graph = make_graph(residual_model());
+  const auto& fork = graph.nodes[2];
+  const auto& sum = graph.nodes[4];
+  const int other = fork.outputs[0], branch = sum.inputs[1];
+  const int shared = graph.values[static_cast<size_t>(sum.inputs[0])].gradient_storage;
+  EXPECT_EQ(shared, sum.inputs[0]);
+  EXPECT_EQ(graph.values[static_cast<size_t>(branch)].gradient_storage, shared);
+  EXPECT_EQ(graph.values[static_cast<size_t>(sum.outputs[0])].gradient_storage, shared);
+  EXPECT_NE(graph.values[static_cast<size_t>(other)].gradient_storage, shared);
+  EXPECT_NE(graph.values[static_cast<size_t>(fork.inputs[0])].gradient_storage, shared);
+}
+
+TEST(Graph, ATermWithoutParametersHasNoPartInTheSumsGradient) {
+  const Graph graph = make_graph({{{"x", {{4}, DType::float32}}, {"bias", {{4}, DType::float32}}, {"y", {{4}, DType::float32}}},
+                                  {{"fc", Linear{.units = 4}, {"x"}, {}},
+                                   {"sum", Add{}, {"bias", "fc"}, {}},
+                                   {"loss", MeanSquaredError{}, {"sum", "y"}, {}}}});
+  const auto& sum = graph.nodes[1];
+  EXPECT_EQ(graph.values[static_cast<size_t>(sum.outputs[0])].gradient_storage, sum.inputs[1]);
+  EXPECT_EQ(graph.values[static_cast<size_t>(sum.inputs[0])].gradient_storage, sum.inputs[0]);
+}
+
 TEST(Graph, ElementwiseOpsJoinTheirProducerAndForksTheirReader) {
   const Graph graph = make_graph(residual_model());
   std::vector<int> groups;

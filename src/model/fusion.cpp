@@ -1,0 +1,90 @@
+#include "model/fusion.h"
+
+#include <numeric>
+
+#include "ops/fusion.h"
+
+namespace lockstep {
+namespace {
+
+class Fuser {
+ public:
+  Fuser(const Graph& graph, const Partition& partition) : graph_(graph), fusion_(no_fusion(graph)), segment_(graph.nodes.size()) {
+    for (size_t s = 0; s < partition.segments.size(); ++s)
+      for (int n = partition.segments[s].first_node; n <= partition.segments[s].last_node; ++n)
+        segment_[static_cast<size_t>(n)] = static_cast<int>(s);
+  }
+
+  Fusion fuse(bool gelu) {
+    for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
+      if (holds<LayerNorm>(n)) fuse_layer_norm(n);
+      if (gelu && holds<Gelu>(n)) fuse_gelu(n);
+    }
+    return std::move(fusion_);
+  }
+
+ private:
+  const Node& node(int n) const { return graph_.nodes[static_cast<size_t>(n)]; }
+  template <class OpType>
+  bool holds(int n) const {
+    return std::holds_alternative<OpType>(node(n).op);
+  }
+  FusedNeighbors& neighbors(int n) { return fusion_.neighbors[static_cast<size_t>(n)]; }
+  const Value& input(int n) const { return graph_.values[static_cast<size_t>(node(n).inputs[0])]; }
+
+  /// Whether `before` makes the only input of the node right behind it, in the same segment.
+  bool feeds(int before, int n) const {
+    return before >= 0 && n == before + 1 && input(n).producer == before && segment_[static_cast<size_t>(before)] == segment_[static_cast<size_t>(n)];
+  }
+
+  bool can_fuse_gelu(int linear) const {
+    return lockstep::can_fuse_gelu(std::get<Linear>(node(linear).op), graph_.logical_spec(node(linear).inputs[0]), graph_.compute);
+  }
+
+  void fuse_layer_norm(int n) {
+    int source = n;   // what stands between the sum and the layer norm: a fork, if anything
+    if (feeds(n - 1, n) && holds<Fork>(n - 1)) {
+      source = n - 1;
+      if (input(source).needs_gradient) {
+        neighbors(n).fork_before = true;
+        fusion_.backward_node[static_cast<size_t>(source)] = n;
+      }
+    }
+    if (!feeds(source - 1, source) || !holds<Add>(source - 1)) return;
+    neighbors(n).add_before = true;
+    fusion_.forward_node[static_cast<size_t>(source - 1)] = n;
+  }
+
+  void fuse_gelu(int n) {
+    if (feeds(n - 1, n) && holds<Linear>(n - 1) &&
+        can_fuse_gelu(n - 1)) {
+      neighbors(n - 1).gelu_behind = true;
+      fusion_.forward_node[static_cast<size_t>(n)] = n - 1;
+    }
+    const int reader = n + 1;
+    if (reader < static_cast<int>(graph_.nodes.size()) && feeds(n, reader) && holds<Linear>(reader) && input(n).needs_gradient &&
+        can_fuse_gelu(reader)) {
+      neighbors(reader).gelu_before = true;
+      fusion_.backward_node[static_cast<size_t>(n)] = reader;
+    }
+  }
+
+  const Graph& graph_;
+  Fusion fusion_;
+  std::vector<int> segment_;   // by node
+};
+
+}  // namespace
+
+Fusion no_fusion(const Graph& graph) {
+  Fusion fusion{.neighbors = std::vector<FusedNeighbors>(graph.nodes.size()),
+                .forward_node = std::vector<int>(graph.nodes.size()),
+                .backward_node = {}};
+  std::iota(fusion.forward_node.begin(), fusion.forward_node.end(), 0);
+  fusion.backward_node = fusion.forward_node;
+  return fusion;
+}
+
+Fusion fuse_for_gpu(const Graph& graph, const Partition& partition, bool gelu) { return Fuser(graph, partition).fuse(gelu); }
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+#include "model/fusion.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "model/presets.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr int64_t kOneSegment = int64_t{1} << 40;
+
+Graph gpt(DType compute, int64_t width = 16) {
+  return make_graph(make_gpt({.vocabulary = 32, .context = 8, .layers = 1, .heads = 2, .width = width}), compute);
+}
+
+/// "layer: what it does of its neighbours", in graph order.
+std::vector<std::string> fused_layers(const Graph& graph, const Fusion& fusion) {
+  std::vector<std::string> layers;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const FusedNeighbors& fused = fusion.neighbors[n];
+    std::string text;
+    if (fused.add_before) text += " add";
+    if (fused.fork_before) text += " fork";
+    if (fused.gelu_before) text += " gelu_before";
+    if (fused.gelu_behind) text += " gelu_behind";
+    if (!text.empty()) layers.push_back(graph.nodes[n].name + ":" + text);
+  }
+  return layers;
+}
+
+/// "node by node", where another node's kernel does the work.
+std::vector<std::string> done_by_others(const Graph& graph, const std::vector<int>& by) {
+  std::vector<std::string> nodes;
+  for (size_t n = 0; n < by.size(); ++n)
+    if (by[n] != static_cast<int>(n)) nodes.push_back(graph.nodes[n].name + " by " + graph.nodes[static_cast<size_t>(by[n])].name);
+  return nodes;
+}
+
+TEST(Fusion, LayerNormsAddAndLinearLayersComputeGelus) {
+  const Graph graph = gpt(DType::bfloat16);
+  const Fusion fusion = fuse_for_gpu(graph, make_partition(graph, kOneSegment), true);
+  EXPECT_THAT(fused_layers(graph, fusion),
+              ElementsAre("h.0.ln_1: fork", "h.0.ln_2: add fork", "h.0.mlp.c_fc: gelu_behind", "h.0.mlp.c_proj: gelu_before",
+                          "ln_f: add"));
+  EXPECT_THAT(done_by_others(graph, fusion.forward_node),
+              ElementsAre("h.0.attn.residual by h.0.ln_2", "h.0.mlp.gelu by h.0.mlp.c_fc", "h.0.mlp.residual by ln_f"));
+  EXPECT_THAT(done_by_others(graph, fusion.backward_node),
+              ElementsAre("wpe.fork by h.0.ln_1", "h.0.attn.residual.fork by h.0.ln_2", "h.0.mlp.gelu by h.0.mlp.c_proj"));
+}
+
+TEST(Fusion, GelusStayWhereTypesWidthsOrTheUserSaySo) {
+  const auto gelus = [](const Graph& graph, bool wanted) {
+    const Fusion fusion = fuse_for_gpu(graph, make_partition(graph, kOneSegment), wanted);
+    int count = 0;
+    for (const auto& fused : fusion.neighbors) count += fused.gelu_before + fused.gelu_behind;
+    return count;
+  };
+  EXPECT_EQ(gelus(gpt(DType::float16), true), 2);
+  EXPECT_EQ(gelus(gpt(DType::float16), false), 0);
+  EXPECT_EQ(gelus(gpt(DType::float32), true), 0);
+  EXPECT_EQ(gelus(make_graph(ModelSpec{{{"x", {{6}, DType::float32}}, {"y", {{4}, DType::float32}}},
+                                       {{"in", Linear{.units = 12}, {"x"}, {}},
+                                        {"gelu", Gelu{}, {"in"}, {}},
+                                        {"out", Linear{.units = 4}, {"gelu"}, {}},
+                                        {"loss", MeanSquaredError{}, {"out", "y"}, {}}}},
+                             DType::bfloat16),
+                  true),
+            0)
+      << "12 is no multiple of 8";
+}
+
+TEST(Fusion, EndsWithTheSegment) {
+  const Graph graph = gpt(DType::bfloat16);
+  const Partition partition = make_partition(graph, 1);
+  ASSERT_GT(partition.segments.size(), 4u);
+  const Fusion fusion = fuse_for_gpu(graph, partition, true);
+  EXPECT_THAT(fused_layers(graph, fusion), ElementsAre("h.0.ln_1: fork", "h.0.ln_2: fork", "h.0.mlp.c_fc: gelu_behind",
+                                                       "h.0.mlp.c_proj: gelu_before"))
+      << "sums end segments; GELUs and what surrounds them are one fused group";
+}
+
+TEST(Fusion, OnCpusEveryKernelDoesItsOwnWork) {
+  const Graph graph = gpt(DType::bfloat16);
+  const Fusion fusion = no_fusion(graph);
+  EXPECT_THAT(fused_layers(graph, fusion), IsEmpty());
+  EXPECT_THAT(done_by_others(graph, fusion.forward_node), IsEmpty());
+  EXPECT_THAT(done_by_others(graph, fusion.backward_node), IsEmpty());
+}
+
+TEST(Fusion, LayerNormsDoNotComputeWhatOthersReadFirst) {
+  // The sum's first reader is the linear layer: its fork lies before that, and nothing lies right before the layer norm.
+  const Graph graph = make_graph(ModelSpec{{{"x", {{8}, DType::float32}}, {"y", {{8}, DType::float32}}},
+                                           {{"in", Linear{.units = 8}, {"x"}, {}},
+                                            {"more", Linear{.units = 8}, {"in"}, {}},
+                                            {"sum", Add{}, {"in", "more"}, {}},
+                                            {"branch", Linear{.units = 8}, {"sum"}, {}},
+                                            {"ln", LayerNorm{}, {"sum"}, {}},
+                                            {"out", Add{}, {"branch", "ln"}, {}},
+                                            {"loss", MeanSquaredError{}, {"out", "y"}, {}}}});
+  EXPECT_THAT(fused_layers(graph, fuse_for_gpu(graph, make_partition(graph, kOneSegment), true)), IsEmpty());
+}
+
+}  // namespace
+}  // namespace lockstep
