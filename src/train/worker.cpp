@@ -30,10 +30,10 @@ MemoryPlan finish_program(Program& program) {
 
 /// Compilers, checker and memory plan work on whole programs: one of more instructions is refused before anything is made.
 constexpr int64_t kMostInstructions = 20000;
-/// oneDNN's kernels count the elements of a tensor in 31 bits.
-constexpr int64_t kMostElements = (int64_t{1} << 31) - 1;
+/// With how many bits kernels count the elements of a tensor: oneDNN's, and those of GPUs.
+int element_bits(DeviceKind device) { return device == DeviceKind::cuda ? 32 : 31; }
 
-void check_extent(const Graph& graph, const Partition& partition, const BatchDivision& division) {
+void check_extent(const Graph& graph, const Partition& partition, const BatchDivision& division, DeviceKind device) {
   const int64_t each = 2 * static_cast<int64_t>(partition.segments.size()) + 1;   // load, forwards, backwards
   const int64_t micro_batches = int64_t{division.leaves_of(0).size()} * division.micro_batches_per_leaf;
   if (micro_batches > kMostInstructions / each)
@@ -41,11 +41,12 @@ void check_extent(const Graph& graph, const Partition& partition, const BatchDiv
                                   "trainer.micro_batch from {} or use more workers, for at most {} micro-batches each",
                                   micro_batches, partition.segments.size(), kMostInstructions, division.micro_batch,
                                   kMostInstructions / each));
+  const int64_t most = (int64_t{1} << element_bits(device)) - 1;
   for (const auto& value : graph.values)
-    if (const int64_t count = value.spec.shape.count(); count > 0 && division.micro_batch > kMostElements / count)
-      throw ConfigError(fmt::format("'{}' has {} elements in a sample, so a micro-batch of {} samples has more than 2^31; set "
+    if (const int64_t count = value.spec.shape.count(); count > 0 && division.micro_batch > most / count)
+      throw ConfigError(fmt::format("'{}' has {} elements in a sample, so a micro-batch of {} samples has more than 2^{}; set "
                                     "trainer.micro_batch to {} or less, or make the model smaller",
-                                    value.name, count, division.micro_batch, kMostElements / count));
+                                    value.name, count, division.micro_batch, element_bits(device), most / count));
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ CompiledRun::CompiledRun(const RunConfig& config, int world_size, bool shared_me
                                   config.parallel.data_parallel));
   const BatchDivision division = divide_batch(config.trainer.global_batch, config.trainer.micro_batch,
                                               resolved_virtual_replicas(config.trainer), config.parallel.reduction, world_size);
-  check_extent(graph_, partition_, division);
+  check_extent(graph_, partition_, division, device);
   training_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, device, true));
   evaluation_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, device, false));
   plan_ = std::make_unique<DataParallelPlan>(DataParallelPlan{

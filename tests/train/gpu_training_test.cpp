@@ -146,6 +146,24 @@ TEST(GpuTrainingOnce, SumsAreAskedForByNameWhereTheyExist) {
   EXPECT_THROW(train_on_threads(config_of(kModels[0], {"parallel.reduction=FAST", "parallel.algorithm=TREE"}), 2), ConfigError);
 }
 
+/// GPT-2's logits of 64 samples are 3.3 billion.
+TEST(GpuTrainingOnce, TensorsMayHaveAsManyElementsAs32BitsCount) {
+  const auto compile = [](int micro_batch, DeviceKind device) {
+    const std::string batch = std::to_string(micro_batch);
+    CompiledRun(parse_run_config("format_version: 1 trainer { steps: 1 virtual_replicas: 1 global_batch: " + batch +
+                                     " micro_batch: " + batch +
+                                     " } optimizer { learning_rate: 0.1 sgd {} } precision { compute: BFLOAT16 }"
+                                     " model { gpt { vocabulary: 50304 context: 1024 layers: 1 heads: 1 width: 32 } }"
+                                     " data { synthetic { samples: 100 eval_samples: 1 classes: 50304 } }",
+                                 "test", {}),
+                1, false, device);
+  };
+  EXPECT_NO_THROW(compile(83, DeviceKind::cuda));
+  EXPECT_THROW(compile(84, DeviceKind::cuda), ConfigError);
+  EXPECT_NO_THROW(compile(41, DeviceKind::cpu));
+  EXPECT_THROW(compile(42, DeviceKind::cpu), ConfigError);
+}
+
 /// Its second batch cannot be read.
 class BrokenBatches : public BatchSource {
  public:
