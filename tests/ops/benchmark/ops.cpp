@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <variant>
 #include <vector>
 
 #include "bench.h"
@@ -59,10 +61,21 @@ class CaseRun {
       bench_.report(case_.name, name_of(compute_), "forward", forward_bytes(),
                     [&] { kernel_->forward(arguments_, bench_.stream()); });
     if (signature_.passes_gradient) return;
-    bench_.report(case_.name, name_of(compute_), "backward", backward_bytes(), [&] {
-      kernel_->backward_input(arguments_, bench_.stream());
-      if (signature_.backward == BackwardForm::split) kernel_->backward_weight(arguments_, bench_.stream());
-    });
+    const auto report_backward = [&](std::string_view phase, int64_t written, const auto& call) {
+      if (written > 0)
+        bench_.report(case_.name, name_of(compute_), phase, backward_reads() + written,
+                      [&] { call(*kernel_, bench_.stream()); });
+    };
+    const int64_t inputs = bytes_of(input_gradients_), parameters = bytes_of(parameter_gradients_);
+    const auto input_half = [&](Kernel& kernel, Stream& stream) {
+      kernel.backward_input(arguments_, stream);
+    };
+    if (signature_.backward != BackwardForm::split)
+      return report_backward("backward", inputs + parameters, input_half);
+    // Two passes, which may be far apart.
+    report_backward("dinput", inputs, input_half);
+    report_backward("dweight", parameters,
+                    [&](Kernel& kernel, Stream& stream) { kernel.backward_weight(arguments_, stream); });
   }
 
  private:
@@ -97,16 +110,20 @@ class CaseRun {
   }
 
   int64_t forward_bytes() const {
-    // Of an embedding's table only what is looked up is read.
-    return case_.reads * bytes_of(inputs_) + bytes_of(outputs_) +
-           std::min(bytes_of(parameters_), bytes_of(outputs_)) + bytes_of(auxiliary_);
+    int64_t parameters = bytes_of(parameters_);
+    // Of an embedding's table only the rows that are looked up, most of them more than once.
+    if (const auto* embedding = std::get_if<Embedding>(&case_.op)) {
+      const double drawn = static_cast<double>(inputs_[0].count()), rows = case_.below;
+      parameters = static_cast<int64_t>(rows * (1 - std::pow(1 - 1 / rows, drawn))) * embedding->width *
+                   size_of(compute_);
+    }
+    return case_.reads * bytes_of(inputs_) + bytes_of(outputs_) + parameters + bytes_of(auxiliary_);
   }
-  int64_t backward_bytes() const {
+  int64_t backward_reads() const {
     int64_t read = bytes_of(output_gradients_) + (signature_.backward_needs_output ? bytes_of(outputs_) : 0);
     for (size_t i = 0; i < case_.inputs.size(); ++i)
       if (signature_.backward_needs_input[i]) read += inputs_[i].size_bytes();
-    return case_.reads * read + bytes_of(input_gradients_) + bytes_of(parameter_gradients_) +
-           bytes_of(auxiliary_);
+    return case_.reads * read + bytes_of(auxiliary_);
   }
 
   Bench& bench_;
