@@ -93,10 +93,12 @@ case $name in
     if [ -e "$root/libexec/lockstep" ] && [ -z "$missing" ]; then
       exec "$root/libexec/lockstep" "$@"
     fi
-    if [ -n "$missing" ] && [ "${OMPI_COMM_WORLD_RANK:-0}" -eq 0 ]; then
-      # shellcheck disable=SC2086  # on one line
-      echo "lockstep: without GPUs, because these libraries are not in LD_LIBRARY_PATH, the system's folders," \
-        "/usr/local/cuda*/lib64 or Python's package nvidia:" $missing >&2
+    if [ -n "$missing" ]; then
+      # What the program without GPUs says where it is asked for them, or looks for some.
+      # shellcheck disable=SC2086,SC2116  # on one line
+      LOCKSTEP_MISSING_GPU_LIBRARIES="these libraries are not in LD_LIBRARY_PATH, the system's folders, /usr/local/cuda*/lib64 \
+or Python's package nvidia: $(echo $missing)"
+      export LOCKSTEP_MISSING_GPU_LIBRARIES
     fi
     exec "$root/libexec/lockstep-cpu" "$@"
     ;;

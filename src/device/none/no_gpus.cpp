@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include "device/device.h"
 #include "lockstep/error.h"
 
@@ -6,6 +8,9 @@ namespace lockstep {
 // Stands in for the CUDA backend where a program is built without it.
 
 GpuProbe probe_gpus() {
+  // A package has a program with the backend too, and takes this one where libraries for that are missing.
+  if (const char* missing = std::getenv("LOCKSTEP_MISSING_GPU_LIBRARIES"); missing != nullptr && *missing != '\0')
+    return {{}, std::string(missing) + "; install what is missing, or use --device cpu"};
   return {{}, "this build of lockstep has no CUDA backend; configure it with LOCKSTEP_CUDA=ON where CUDA 13 is installed, or use "
               "--device cpu"};
 }
