@@ -45,9 +45,9 @@ class StreamExecutor : public Executor {
       for (auto& set : events_) set.push_back(device.create_event());
       rests_after_.push_back(rests_after(i));
     }
+    create_stands(device);
     if (!enqueues_) return;
     for (const auto& action : actions_)
-    create_stands(device);
       ensure(action.communicator == nullptr || action.communicator->size() == 1 || action.communicator->follows_stream(),
              "memory of a device is communicated by a communicator that follows its streams");
   }
@@ -94,9 +94,9 @@ class StreamExecutor : public Executor {
   /// Around the events that an instruction of a compute lane waits for: those of communication, or the others before them.
   struct TimedStand {
     int instruction;
+    bool for_communication;
     std::unique_ptr<Event> begin, end;
   };
-    bool for_communication;
 
   static int slot_of(int lane) { return 1 + lane; }
 
@@ -158,9 +158,9 @@ class StreamExecutor : public Executor {
       }
       stream.record(*events[i]);
     }
+    for (size_t i = 0; i < ends_.size(); ++i) streams_[compute_lanes_[i]]->record(*ends_[i]);
   }
 
-    for (size_t i = 0; i < ends_.size(); ++i) streams_[compute_lanes_[i]]->record(*ends_[i]);
   void enqueue(int index, Stream& stream, const StepInputs& inputs) {
     auto& action = actions_[static_cast<size_t>(index)];
     const auto& instruction = program_.instructions[static_cast<size_t>(index)];
