@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "data/test_files.h"
@@ -73,6 +74,12 @@ TEST_P(GpuTraining, FollowsTheCpuInNarrowTypes) {
 }
 
 TEST_P(GpuTraining, HasTheSameBitsTwice) {
+TEST_P(GpuTraining, FollowsTheCpuInTf32) {
+  NEEDS_GPUS(1);
+  const RunConfig config = config_of(GetParam(), {"precision.compute=TF32"});
+  expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 2e-3);
+}
+
   NEEDS_GPUS(1);
   for (const char* type : {"FLOAT32", "TF32", "BFLOAT16"}) {
     const RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
@@ -82,7 +89,7 @@ TEST_P(GpuTraining, HasTheSameBitsTwice) {
 
 TEST_P(GpuTraining, HasTheSameBitsOnAnyNumberOfGpus) {
   NEEDS_GPUS(3);
-  for (const char* type : {"FLOAT32", "BFLOAT16"}) {
+  for (const char* type : {"FLOAT32", "TF32", "BFLOAT16"}) {
     const RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
     const Trace one = train_on_gpu(config, 1);
     for (const int ranks : {2, 3}) EXPECT_EQ(train_on_gpu(config, ranks), one) << ranks << " GPUs, " << type;
@@ -90,6 +97,18 @@ TEST_P(GpuTraining, HasTheSameBitsOnAnyNumberOfGpus) {
 }
 
 TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
+TEST_P(GpuTraining, SkipsWhatOverflowsOnAnyNumberOfGpus) {
+  NEEDS_GPUS(3);
+  // One step's gradients overflow at this scale; at half of it the others' do not.
+  const RunConfig config =
+      config_of(GetParam(), {"precision.compute=FLOAT16", "precision.loss_scaling.initial_scale=1048576"});
+  const Trace one = train_on_gpu(config, 1);
+  const auto overflows =
+      std::count_if(one.norms.begin(), one.norms.end(), [](double norm) { return !std::isfinite(norm); });
+  EXPECT_TRUE(overflows > 0 && overflows < 3) << overflows;
+  for (const int ranks : {2, 3}) EXPECT_EQ(train_on_gpu(config, ranks), one) << ranks << " GPUs";
+}
+
   NEEDS_GPUS(2);
   const RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});
   expect_close(train_on_gpu(config, 2), train_on_threads(config, 1), 1e-3);

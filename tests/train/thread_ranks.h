@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -39,7 +41,12 @@ struct Trace {
   std::vector<double> losses, norms;
   std::vector<std::vector<float>> parameters;
   double eval_loss = 0;
-  bool operator==(const Trace&) const = default;
+  /// The norm of a step that overflowed may be no number, which equals itself here.
+  bool operator==(const Trace& other) const {
+    const auto same = [](double one, double two) { return one == two || (std::isnan(one) && std::isnan(two)); };
+    return std::ranges::equal(losses, other.losses, same) && std::ranges::equal(norms, other.norms, same) &&
+           parameters == other.parameters && eval_loss == other.eval_loss;
+  }
 };
 
 struct TraceOptions {
