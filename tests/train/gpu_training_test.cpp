@@ -73,13 +73,13 @@ TEST_P(GpuTraining, FollowsTheCpuInNarrowTypes) {
   }
 }
 
-TEST_P(GpuTraining, HasTheSameBitsTwice) {
 TEST_P(GpuTraining, FollowsTheCpuInTf32) {
   NEEDS_GPUS(1);
   const RunConfig config = config_of(GetParam(), {"precision.compute=TF32"});
   expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 2e-3);
 }
 
+TEST_P(GpuTraining, HasTheSameBitsTwice) {
   NEEDS_GPUS(1);
   for (const char* type : {"FLOAT32", "TF32", "BFLOAT16"}) {
     const RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
@@ -96,7 +96,6 @@ TEST_P(GpuTraining, HasTheSameBitsOnAnyNumberOfGpus) {
   }
 }
 
-TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
 TEST_P(GpuTraining, SkipsWhatOverflowsOnAnyNumberOfGpus) {
   NEEDS_GPUS(3);
   // One step's gradients overflow at this scale; at half of it the others' do not.
@@ -109,6 +108,7 @@ TEST_P(GpuTraining, SkipsWhatOverflowsOnAnyNumberOfGpus) {
   for (const int ranks : {2, 3}) EXPECT_EQ(train_on_gpu(config, ranks), one) << ranks << " GPUs";
 }
 
+TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
   NEEDS_GPUS(2);
   const RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});
   expect_close(train_on_gpu(config, 2), train_on_threads(config, 1), 1e-3);
