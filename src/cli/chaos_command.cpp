@@ -29,6 +29,7 @@ using Json = nlohmann::json;
 struct ChaosArguments {
   ConfigArguments config;
   OutputArguments output;
+  DeviceArguments device;
   std::string kinds, directory;
   int runs = 100, workers = 2;
   uint64_t seed = 1;
@@ -54,7 +55,7 @@ class Chaos {
  private:
   /// As the job does it, whose workers are all on this host.
   CompiledRun compiled() const {
-    return CompiledRun(config_, arguments_.workers, /*shared_memory=*/arguments_.workers > 1);
+    return CompiledRun(config_, arguments_.workers, /*shared_memory=*/arguments_.workers > 1, device_);
   }
   ChaosJob job(const std::string& name) const;
   void take_reference();
@@ -75,6 +76,7 @@ class Chaos {
 
   const ChaosArguments& arguments_;
   RunConfig config_;
+  DeviceKind device_ = DeviceKind::cpu;
   std::vector<ChaosKind> kinds_;
   std::vector<std::string> overrides_;
   std::optional<Workplace> workplace_;
@@ -90,6 +92,10 @@ Chaos::Chaos(const ChaosArguments& arguments)
         "chaos needs mpirun, which is not on PATH; install Open MPI (scripts/install_dependencies.sh)");
   config_ = load_run_config(arguments.config.path, overrides_);
   kinds_ = parse_chaos_kinds(arguments.kinds, config_);
+  const DeviceRequest request = arguments.device.request();
+  const auto choice = choose_device(request, request.wish == DeviceWish::cpu ? GpuProbe{} : probe_gpus(), 0, arguments.workers);
+  device_ = choice.kind;
+  if (!choice.reason.empty()) say(choice.reason);
   compiled().check();
   // What the environment says is meant for jobs of the user's own.
   ::unsetenv("LOCKSTEP_FAILPOINT_LOG");
@@ -98,8 +104,9 @@ Chaos::Chaos(const ChaosArguments& arguments)
 
 ChaosJob Chaos::job(const std::string& name) const {
   ChaosJob job{.command = {"mpirun", "-n", std::to_string(arguments_.workers), own_program(), "train",
-                           arguments_.config.path, "--json"},
+                           arguments_.config.path, "--json", "--device", std::string(name_of(device_))},
                .folder = workplace_->path() + "/" + name};
+  if (arguments_.device.allow_shared_gpu) job.command.push_back("--allow-shared-gpu");
   for (const auto& assignment : overrides_) job.command.push_back("--set=" + assignment);
   job.command.push_back("--set=metrics.progress=false");
   // Room for a restart beside others, and for every deadline that may have to pass first.
@@ -359,6 +366,7 @@ void add_chaos_command(CLI::App& program, CommandAction& selected) {
                   "Empty folder for the runs; those that went well are removed again")
       ->type_name("DIR");
   command.add_flag("--keep", arguments->keep, "Keep all runs");
+  arguments->device.add_to(command);
   arguments->output.add_to(command);
   command.callback([&selected, arguments] { selected = [arguments] { return chaos(*arguments); }; });
 }

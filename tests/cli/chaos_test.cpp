@@ -127,6 +127,18 @@ TEST(Chaos, RefusesBeforeAnythingRuns) {
   EXPECT_THAT(nested.err, HasSubstr("chaos starts mpirun itself"));
 }
 
+TEST(Chaos, TheJobComputesWhereItIsToldTo) {
+  const SmallConfig config;
+  const Ran ran = lockstep(chaos_on(config, {"--runs", "1", "--kinds", "error", "--json", "--device", "cpu", "--allow-shared-gpu"}));
+  ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
+  EXPECT_THAT(Json::parse(ran.out)["runs"][0]["replay"].get<std::string>(), HasSubstr(" --device cpu --allow-shared-gpu "));
+  EXPECT_THAT(ran.err, testing::Not(HasSubstr("computing on")));
+  const Ran cuda = lockstep(chaos_on(config, {"--device", "cuda", "--out", config / "c"}));
+  EXPECT_EQ(cuda.code, 69);
+  EXPECT_THAT(cuda.err, HasSubstr("--device cuda: "));
+  EXPECT_FALSE(std::filesystem::exists(config / "c"));
+}
+
 TEST(Chaos, AJobThatFailsByItselfIsNotDisturbed) {
   const SmallConfig config;
   const Ran ran = lockstep(chaos_on(config, {"--set", "optimizer.learning_rate=1e30"}));
