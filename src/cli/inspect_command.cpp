@@ -9,6 +9,7 @@
 #include "lockstep/error.h"
 #include "parallel/layout.h"
 #include "train/worker.h"
+#include "train/worker_memory.h"
 
 namespace lockstep {
 namespace {
@@ -60,7 +61,7 @@ std::string text_of(const InspectArguments& arguments, const CompiledRun& run,
   if (all) text += describe(run.division()) + "\n\n";
   if (all || arguments.memory)
     text += fmt::format("memory of rank {} of {}\n{}\n", arguments.rank, arguments.world_size,
-                        describe(programs.combined()));
+                        describe(plan_worker_memory(run, programs)));
   if (all) {
     for (const char* name : {"step", "evaluate", "boundary"})
       text += program_summary(program_named(programs, name)) + "\n";
@@ -77,6 +78,13 @@ Json json_of(const MemoryPlan& plan) {
     json[std::string(name_of(static_cast<Category>(c)))] = plan.category_bytes[c];
   json["total"] = plan.total_bytes;
   return json;
+}
+
+Json json_of(const HostMemory& memory) {
+  return {{"checkpoint_copy", memory.checkpoint_copy_bytes},
+          {"staging", memory.staging_bytes},
+          {"read_ahead", memory.read_ahead_bytes},
+          {"total", memory.total_bytes()}};
 }
 
 Json json_of(const CompiledRun& run, const InspectArguments& arguments,
@@ -96,7 +104,9 @@ Json json_of(const CompiledRun& run, const InspectArguments& arguments,
                       {"micro_batches_per_leaf", division.micro_batches_per_leaf}};
   json["segments"] = run.partition().segments.size();
   for (const auto& bucket : run.partition().buckets) json["bucket_bytes"].push_back(bucket.size_bytes);
-  json["memory_bytes"] = json_of(programs.combined());
+  const WorkerMemory memory = plan_worker_memory(run, programs);
+  json["memory_bytes"] = json_of(memory.device);
+  json["host_memory_bytes"] = json_of(memory.host);
   for (const char* name : {"step", "evaluate", "boundary"})
     json["instructions"][name] = program_named(programs, name).instructions.size();
   if (!arguments.program.empty()) json["program"] = to_text(program_named(programs, arguments.program));

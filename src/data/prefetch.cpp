@@ -25,6 +25,7 @@ Prefetcher::Prefetcher(const Dataset& dataset, SampleOrder order, Next next, con
     slot.batches.resize(reader_.field_count());
     slot.scratch.resize(scratch_.size());
   }
+  held_bytes_ = (options.depth + 1) * reader_.scratch_bytes();
   threads_.reserve(static_cast<size_t>(options.threads));
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
 }
@@ -131,8 +132,11 @@ void Prefetcher::work() {
 void Prefetcher::fill(Slot& slot, uint64_t generation) {
   try {
     for (size_t i = 0; i < slot.storage.size(); ++i) {
-      slot.storage[i].resize(static_cast<size_t>(slot.span.count * reader_.sample_bytes(i)));
-      slot.batches[i] = slot.storage[i].data();
+      auto& storage = slot.storage[i];
+      const size_t before = storage.capacity();
+      storage.resize(static_cast<size_t>(slot.span.count * reader_.sample_bytes(i)));
+      if (storage.capacity() > before) held_bytes_ += static_cast<int64_t>(storage.capacity() - before);
+      slot.batches[i] = storage.data();
     }
     reader_.read(slot.span, slot.batches, slot.scratch,
                  [&] { return generation_.load(std::memory_order_relaxed) != generation; });

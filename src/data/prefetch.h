@@ -48,6 +48,8 @@ class Prefetcher {
   /// Time that take() spent waiting or reading by itself, since construction. Called by the thread that
   /// takes.
   double data_wait_ms() const { return wait_ms_; }
+  /// What it has allocated for batches so far. Safe from any thread.
+  int64_t held_bytes() const { return held_bytes_; }
 
  private:
   enum class State { free, filling, ready };
@@ -80,6 +82,7 @@ class Prefetcher {
   std::atomic<uint64_t> generation_{
       0};  // rises when batches are discarded; tells a thread that its work is stale
   bool stopping_ = false;
+  std::atomic<int64_t> held_bytes_ = 0;
 
   double wait_ms_ = 0;
   std::vector<std::thread> threads_;

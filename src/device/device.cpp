@@ -42,30 +42,36 @@ void Device::free_host_bytes(void* data) noexcept { lockstep::free_host_bytes(da
 Buffer Device::allocate_host(int64_t size_bytes) {
   ensure(size_bytes >= 0, "a buffer of negative size is asked for");
   if (size_bytes == 0) return {};
-  return Buffer(*this, allocate_host_bytes(size_bytes), size_bytes, MemoryKind::host);
+  return counted(allocate_host_bytes(size_bytes), size_bytes, MemoryKind::host);
 }
 
 Buffer Device::allocate(int64_t size_bytes) {
   ensure(size_bytes >= 0, "a buffer of negative size is asked for");
   if (size_bytes == 0) return {};
-  void* data = allocate_bytes(size_bytes);
-  std::lock_guard lock(mutex_);
-  memory_use_.current_bytes += size_bytes;
-  memory_use_.peak_bytes = std::max(memory_use_.peak_bytes, memory_use_.current_bytes);
-  ++memory_use_.allocations;
-  return Buffer(*this, data, size_bytes, MemoryKind::device);
+  return counted(allocate_bytes(size_bytes), size_bytes, MemoryKind::device);
 }
 
-MemoryUse Device::memory_use() const {
+Buffer Device::counted(void* data, int64_t size_bytes, MemoryKind kind) {
   std::lock_guard lock(mutex_);
-  return memory_use_;
+  MemoryUse& use = memory_use_[static_cast<size_t>(kind)];
+  use.current_bytes += size_bytes;
+  use.peak_bytes = std::max(use.peak_bytes, use.current_bytes);
+  ++use.allocations;
+  return Buffer(*this, data, size_bytes, kind);
+}
+
+MemoryUse Device::memory_use(MemoryKind kind) const {
+  std::lock_guard lock(mutex_);
+  return memory_use_[static_cast<size_t>(kind)];
 }
 
 void Device::release(void* data, int64_t size_bytes, MemoryKind kind) noexcept {
-  if (kind == MemoryKind::host) return free_host_bytes(data);
-  free_bytes(data, size_bytes);
+  if (kind == MemoryKind::host)
+    free_host_bytes(data);
+  else
+    free_bytes(data, size_bytes);
   std::lock_guard lock(mutex_);
-  memory_use_.current_bytes -= size_bytes;
+  memory_use_[static_cast<size_t>(kind)].current_bytes -= size_bytes;
 }
 
 }  // namespace lockstep

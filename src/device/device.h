@@ -89,11 +89,11 @@ class Buffer {
   MemoryKind kind_ = MemoryKind::device;
 };
 
-/// Of device memory; what the host lends is not counted.
+/// Of memory of one kind.
 struct MemoryUse {
   int64_t current_bytes = 0;
   int64_t peak_bytes = 0;
-  int64_t allocations = 0;  ///< how often allocate() was called since the device was made
+  int64_t allocations = 0;  ///< how often it was asked for since the device was made
 };
 
 /// One device. Everything it made must be destroyed before it. Thread-safety: allocate and the counters are safe from
@@ -119,7 +119,8 @@ class Device {
   /// Copies at once, between memory of the device and of the host in any direction. Waits for no stream: REQUIRES that
   /// nothing under way writes there. For what happens between steps.
   virtual void copy_now(void* to, const void* from, int64_t size_bytes);
-  MemoryUse memory_use() const;
+  /// What allocate() gave, or allocate_host().
+  MemoryUse memory_use(MemoryKind kind = MemoryKind::device) const;
 
  protected:
   virtual void* allocate_bytes(int64_t size_bytes) = 0;
@@ -129,9 +130,10 @@ class Device {
 
  private:
   friend class Buffer;
+  Buffer counted(void* data, int64_t size_bytes, MemoryKind kind);
   void release(void* data, int64_t size_bytes, MemoryKind kind) noexcept;
   mutable std::mutex mutex_;  // guards memory_use_
-  MemoryUse memory_use_;
+  MemoryUse memory_use_[2];   // by MemoryKind
 };
 
 /// The device on which streams run at once, on the calling thread.

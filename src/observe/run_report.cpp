@@ -77,6 +77,7 @@ std::string to_json(const RunReport& report) {
     json.add("startup_parts_ms", parts.text());
   }
   json.count("peak_memory_bytes", report.peak_memory_bytes);
+  json.count("host_memory_bytes", report.host_memory_bytes);
   json.count("process_memory_bytes", report.process_memory_bytes);
   json.hash("params_hash", report.params_hash);
   json.hash("state_hash", report.state_hash);
@@ -112,6 +113,7 @@ std::string describe(const RunReport& report) {
   else
     rows.emplace_back("start-up", fmt::format("{:.0f} ms", report.startup_ms));
   rows.emplace_back("planned memory", bytes(report.peak_memory_bytes));
+  rows.emplace_back("of the host", bytes(report.host_memory_bytes));
   rows.emplace_back("process memory", bytes(report.process_memory_bytes));
   rows.emplace_back("workers", fmt::format("{} ({})", report.world_size, report.layout));
   rows.emplace_back("params hash", to_hex(report.params_hash));

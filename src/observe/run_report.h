@@ -27,7 +27,8 @@ struct RunReport {
   double data_wait_ms = 0;     ///< mean per step
   double startup_ms = 0;       ///< from the process's start to the first step's begin
   std::optional<StartupMilliseconds> first_step;  ///< to its end, in parts
-  int64_t peak_memory_bytes = 0;  ///< high-water of the arena
+  int64_t peak_memory_bytes = 0;                  ///< high-water of what the device gave
+  int64_t host_memory_bytes = 0;                  ///< likewise of the host, beside it
   int64_t process_memory_bytes = 0;
   uint64_t params_hash = 0, state_hash = 0, math_hash = 0, config_hash = 0;
   int world_size = 1;

@@ -17,6 +17,45 @@ const Operand* find(const Instruction& instruction, Role role, int index) {
   return nullptr;
 }
 
+constexpr int64_t kMetricBytes = kMetricCount * sizeof(double);
+
+/// Model inputs of a micro-batch, without memory.
+std::vector<Tensor> batch_fields(const Graph& graph, int64_t micro_batch) {
+  std::vector<Tensor> fields;
+  for (const int input : graph.inputs) {
+    const auto& spec = graph.values[static_cast<size_t>(input)].spec;
+    fields.push_back({nullptr, spec.shape.batched(micro_batch), spec.dtype});
+  }
+  return fields;
+}
+
+/// Host memory that a batch passes through on its way to a device with memory of its own: one while the other is copied.
+struct Staging {
+  Buffer memory;
+  std::vector<Tensor> fields;
+  StepConstants* constants = nullptr;   // they come first
+  std::unique_ptr<Event> copied;
+
+  static constexpr int64_t kAlignment = 256;
+  static int64_t aligned(int64_t size_bytes) { return (size_bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  static int64_t size_bytes_for(const std::vector<Tensor>& fields) {
+    int64_t size_bytes = aligned(sizeof(StepConstants));
+    for (const auto& field : fields) size_bytes += aligned(field.size_bytes());
+    return size_bytes;
+  }
+
+  void make(Device& device, const std::vector<Tensor>& like) {
+    memory = device.allocate_host(size_bytes_for(like));
+    copied = device.create_event();
+    constants = reinterpret_cast<StepConstants*>(memory.data());
+    std::byte* at = memory.data() + aligned(sizeof(StepConstants));
+    for (const auto& field : like) {
+      fields.push_back({at, field.shape, field.dtype});
+      at += aligned(field.size_bytes());
+    }
+  }
+};
+
 /// Builds the actions of one program: one function per kind of instruction.
 class ActionMaker {
  public:
@@ -77,12 +116,8 @@ class ActionMaker {
   }
 
   Action load(const Instruction& instruction) {
-    std::vector<Tensor> fields;
-    for (size_t i = 0; i < context_.graph.inputs.size(); ++i) {
-      const auto& spec = context_.graph.values[static_cast<size_t>(context_.graph.inputs[i])].spec;
-      fields.push_back({required(instruction, Role::batch, static_cast<int>(i)),
-                        spec.shape.batched(context_.code.options().micro_batch), spec.dtype});
-    }
+    std::vector<Tensor> fields = batch_fields(context_.graph, context_.code.options().micro_batch);
+    for (size_t i = 0; i < fields.size(); ++i) fields[i].data = required(instruction, Role::batch, static_cast<int>(i));
     auto* constants = reinterpret_cast<StepConstants*>(pointer(instruction, Role::constants, 0));
     const int64_t position = context_.first_samples[static_cast<size_t>(instruction.micro_batch)];
     if (context_.device.shares_host_memory())
@@ -343,7 +378,6 @@ class ActionMaker {
     ensure(size_bytes == (destination == nullptr ? 0 : destination->range.size_bytes), "a snapshot has room for exactly what it copies");
     std::byte* copy = pointer(instruction, Role::destination, 0);
     auto* failures = reinterpret_cast<double*>(required(instruction, Role::metrics, 0));
-    constexpr int64_t kMetricBytes = kMetricCount * sizeof(double);
     auto outcome = std::make_shared<Buffer>(context_.device.allocate_host(kMetricBytes));
     return {.start = [=, pieces = std::move(pieces), save = context_.snapshot](Stream& stream, const StepInputs&, const auto&) {
       std::byte* to = copy;
@@ -356,28 +390,6 @@ class ActionMaker {
       stream.copy(failures, outcome->data(), kMetricBytes);
     }};
   }
-
-  /// Host memory that a batch passes through on its way to a device with memory of its own: one while the other is copied.
-  struct Staging {
-    Buffer memory;
-    std::vector<Tensor> fields;
-    StepConstants* constants = nullptr;
-    std::unique_ptr<Event> copied;
-
-    void make(Device& device, const std::vector<Tensor>& like) {
-      constexpr int64_t kAlignment = 256;
-      int64_t size_bytes = kAlignment;   // the constants come first
-      for (const auto& field : like) size_bytes += (field.size_bytes() + kAlignment - 1) / kAlignment * kAlignment;
-      memory = device.allocate_host(size_bytes);
-      copied = device.create_event();
-      constants = reinterpret_cast<StepConstants*>(memory.data());
-      std::byte* at = memory.data() + kAlignment;
-      for (const auto& field : like) {
-        fields.push_back({at, field.shape, field.dtype});
-        at += (field.size_bytes() + kAlignment - 1) / kAlignment * kAlignment;
-      }
-    }
-  };
 
   const Program& program_;
   const ExecutionContext& context_;
@@ -394,6 +406,18 @@ std::vector<Action> make_actions(const Program& program, const ExecutionContext&
   std::vector<Action> actions;
   for (size_t i = 0; i < program.instructions.size(); ++i) actions.push_back(maker.make(static_cast<int>(i)));
   return actions;
+}
+
+int64_t staging_bytes(const Program& program, const Graph& graph, int64_t micro_batch, DeviceKind device) {
+  int64_t size_bytes = 0;
+  bool loads[2] = {};
+  for (const auto& instruction : program.instructions) {
+    if (instruction.kind == InstructionKind::load) loads[instruction.micro_batch % 2] = true;
+    if (instruction.kind == InstructionKind::agree) size_bytes += static_cast<int64_t>(sizeof(AgreeRecord));
+    if (instruction.kind == InstructionKind::snapshot) size_bytes += kMetricBytes;
+  }
+  if (device == DeviceKind::cuda) size_bytes += (loads[0] + loads[1]) * Staging::size_bytes_for(batch_fields(graph, micro_batch));
+  return size_bytes;
 }
 
 }  // namespace lockstep

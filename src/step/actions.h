@@ -73,4 +73,7 @@ using KernelObserver = std::function<void(const KernelObservation&)>;
 /// One action per instruction of `program`. `observer` (may be empty) is called after every kernel call.
 std::vector<Action> make_actions(const Program& program, const ExecutionContext& context, const KernelObserver* observer);
 
+/// What these actions take of the host's memory (Device::allocate_host), on a device of that kind.
+int64_t staging_bytes(const Program& program, const Graph& graph, int64_t micro_batch, DeviceKind device);
+
 }  // namespace lockstep

@@ -1,11 +1,7 @@
 #include "step/program_memory.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
-
-#include "lockstep/error.h"
 
 namespace lockstep {
 
@@ -35,35 +31,6 @@ ProgramMemory::ProgramMemory(Device& device, std::span<const MemoryPlan> plans) 
     const int64_t size_bytes = all.space_bytes[space];
     spaces_[space] = space == static_cast<size_t>(Space::host) && !device.shares_host_memory() ? device.allocate_host(size_bytes) : device.allocate(size_bytes);
   }
-}
-
-void ProgramMemory::make_mirror() {
-  for (size_t m = 0; m < kMirrored.size(); ++m)
-    if (const auto& space = spaces_[static_cast<size_t>(kMirrored[m])]; mirror_[m].size_bytes() != space.size_bytes())
-      mirror_[m] = device_.allocate_host(space.size_bytes());
-}
-
-std::byte* ProgramMemory::host_at(const Program& program, const ByteRange& range) {
-  if (device_.shares_host_memory()) return at(program, range);
-  make_mirror();
-  const auto& buffer = program.buffers[static_cast<size_t>(range.buffer)];
-  for (size_t m = 0; m < kMirrored.size(); ++m)
-    if (buffer.space == kMirrored[m]) return mirror_[m].data() + buffer.offset + range.offset;
-  throw InternalError(fmt::format("the host has no copy of {}", buffer.name));
-}
-
-void ProgramMemory::pull() {
-  if (device_.shares_host_memory()) return;
-  make_mirror();
-  for (size_t m = 0; m < kMirrored.size(); ++m)
-    device_.copy_now(mirror_[m].data(), spaces_[static_cast<size_t>(kMirrored[m])].data(), mirror_[m].size_bytes());
-}
-
-void ProgramMemory::push() {
-  if (device_.shares_host_memory()) return;
-  make_mirror();
-  for (size_t m = 0; m < kMirrored.size(); ++m)
-    device_.copy_now(spaces_[static_cast<size_t>(kMirrored[m])].data(), mirror_[m].data(), mirror_[m].size_bytes());
 }
 
 int64_t ProgramMemory::size_bytes() const {

@@ -23,23 +23,12 @@ class ProgramMemory {
   int64_t size_bytes() const;
   Device& device() const { return device_; }
 
-  /// Where the host reads and writes a range of parameters or optimizer state: at() where it shares the device's memory,
-  /// otherwise in a copy of both spaces, made when it is first asked for. pull() copies from the device, push() to it.
-  std::byte* host_at(const Program& program, const ByteRange& range);
-  void pull();
-  void push();
-
  private:
-  static constexpr std::array kMirrored = {Space::parameters, Space::optimizer};
-  void make_mirror();
-
   Device& device_;
   std::array<Buffer, kSpaceCount> spaces_;
-  std::array<Buffer, kMirrored.size()> mirror_;   // in the host's memory
 };
 
-/// Bytes of all spaces when the programs with these plans share their memory: what the start-up table prints and what
-/// the device allocates.
+/// Bytes of all spaces when the programs with these plans share their memory: what ProgramMemory allocates.
 MemoryPlan combine_plans(std::span<const MemoryPlan> plans);
 
 }  // namespace lockstep

@@ -33,6 +33,18 @@ void PrefetchedBatches::load(uint64_t iteration, int64_t position, std::span<con
 
 void PrefetchedBatches::start(uint64_t iteration) { prefetcher_->start(span_of(iteration, positions_.front())); }
 
+int64_t read_ahead_bytes(const Graph& graph, int64_t micro_batch, int threads, int depth) {
+  int64_t batch_bytes = 0, converted_bytes = 0;
+  for (const int input : graph.inputs) {
+    const auto& spec = graph.values[static_cast<size_t>(input)].spec;
+    const TensorSpec read = graph.logical_spec(input);
+    batch_bytes += micro_batch * spec.shape.count() * size_of(spec.dtype);
+    if (read.dtype != spec.dtype) converted_bytes += read.shape.count() * size_of(read.dtype);
+  }
+  // A sample that is converted lies with each micro-batch and with the thread that takes them.
+  return (threads > 0 ? depth * batch_bytes : 0) + (depth + 1) * converted_bytes;
+}
+
 void check_data_fits_model(const Dataset& dataset, const Graph& graph) {
   std::vector<std::string> names;
   for (const auto& field : dataset.fields()) names.push_back(field.name);

@@ -22,6 +22,7 @@ class PrefetchedBatches : public BatchSource {
   /// Begins reading what `iteration` will ask for first.
   void start(uint64_t iteration);
   double data_wait_ms() const { return prefetcher_->data_wait_ms(); }
+  int64_t held_bytes() const { return prefetcher_->held_bytes(); }
 
  private:
   SampleSpan span_of(uint64_t iteration, int64_t position) const;
@@ -30,6 +31,9 @@ class PrefetchedBatches : public BatchSource {
   std::vector<int64_t> positions_;
   std::unique_ptr<Prefetcher> prefetcher_;
 };
+
+/// What PrefetchedBatches holds once all of its micro-batches have been read ahead.
+int64_t read_ahead_bytes(const Graph& graph, int64_t micro_batch, int threads, int depth);
 
 /// Throws ConfigError where the model's inputs are not what the data set has: names, shapes, types, classes.
 void check_data_fits_model(const Dataset& dataset, const Graph& graph);

@@ -127,10 +127,9 @@ ReplicaComparison::ReplicaComparison(const Worker& worker) : worker_(worker), te
 }
 
 uint64_t ReplicaComparison::hash() {
-  worker_.pull();
   uint64_t hash = tensors_.size();
   for (size_t t = 0; t < tensors_.size(); ++t) {
-    hashes_[t] = hash64(tensors_[t].data, static_cast<size_t>(tensors_[t].size_bytes()));
+    hashes_[t] = hash64(shown(worker_, tensors_[t]).data, static_cast<size_t>(tensors_[t].size_bytes()));
     hash = hash_combine(hash, hashes_[t]);
   }
   return std::max<uint64_t>(hash, 1);
@@ -167,7 +166,7 @@ std::string ReplicaComparison::locate(Communicator& world) const {
                        name_ranks(parties.suspects, hosts), how_many,
                        parties.suspects.size() == 2 ? "either" : "each");
   }
-  const auto element = find_element(world, tensors_[first], parties.reference, suspect);
+  const auto element = find_element(world, shown(worker_, tensors_[first]), parties.reference, suspect);
   text += "\n  " + describe(element, tensors_[first], suspect,
                             parties.majority ? "the others" : fmt::format("rank {}", parties.reference));
   return text + fmt::format("\nThe memory or a processor of {} is suspect: test {}, or leave {} out.",

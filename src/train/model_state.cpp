@@ -12,6 +12,12 @@ std::string state_name(const CompiledRun& compiled, int parameter, int slot) {
          std::string(state_slot_name(compiled.config().optimizer, slot));
 }
 
+std::vector<std::pair<std::string, uint64_t>> hashes_of(const Worker& worker, const std::vector<NamedTensor>& tensors) {
+  std::vector<std::pair<std::string, uint64_t>> hashes;
+  for (const auto& tensor : tensors) hashes.emplace_back(tensor.name, tensor_hash(shown(worker, tensor)));
+  return hashes;
+}
+
 /// Ranks that hold tensors of a kind number their shards in order.
 template <class Holds>
 CheckpointShare::Shard shard_of(const CheckpointShares& shares, int rank, const Holds& holds) {
@@ -63,18 +69,18 @@ CheckpointShare checkpoint_share(const CompiledRun& compiled, int rank, std::byt
   return share;
 }
 
+NamedTensor shown(const Worker& worker, NamedTensor tensor) {
+  tensor.data = worker.window().read(tensor.data, tensor.size_bytes());
+  return tensor;
+}
+
 std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker) {
-  worker.pull();
-  std::vector<std::pair<std::string, uint64_t>> hashes;
-  for (const auto& tensors : {parameter_tensors(worker), optimizer_tensors(worker)})
-    for (const auto& tensor : tensors) hashes.emplace_back(tensor.name, tensor_hash(tensor));
+  auto hashes = hashes_of(worker, parameter_tensors(worker));
+  for (auto& hash : hashes_of(worker, optimizer_tensors(worker))) hashes.push_back(std::move(hash));
   return hashes;
 }
 
-uint64_t parameters_hash_of(const Worker& worker) {
-  worker.pull();
-  return parameters_hash(parameter_tensors(worker));
-}
+uint64_t parameters_hash_of(const Worker& worker) { return fold_tensors(hashes_of(worker, parameter_tensors(worker))); }
 
 uint64_t state_hash_of(const Worker& worker) { return fold_tensors(tensor_hashes(worker)); }
 

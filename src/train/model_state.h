@@ -12,10 +12,14 @@
 
 namespace lockstep {
 
-/// Parameters and statistics of a worker by name, as checkpoints and hashes see them.
+/// Parameters and statistics of a worker by name, as checkpoints and hashes see them. They lie in the device's memory:
+/// for the host, shown() one by one.
 std::vector<NamedTensor> parameter_tensors(const Worker& worker);
 /// Optimizer state by name: "<parameter>.<slot>", for weights only.
 std::vector<NamedTensor> optimizer_tensors(const Worker& worker);
+
+/// The tensor with what it holds for the host to read (Worker::window), until the next one is shown.
+NamedTensor shown(const Worker& worker, NamedTensor tensor);
 
 /// What `rank` saves of a checkpoint: its tensors lie at `snapshot`, one behind the other (CompiledRun::checkpoint_shares).
 CheckpointShare checkpoint_share(const CompiledRun& compiled, int rank, std::byte* snapshot);

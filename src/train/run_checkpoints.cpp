@@ -25,12 +25,13 @@ std::vector<TensorRecord> records_of(const std::vector<NamedTensor>& tensors) {
   return records;
 }
 
-/// The worker's own memory, to load into: NamedTensor borrows it as constant for writers and hashes.
-std::vector<TensorDestination> destinations_of(const std::vector<NamedTensor>& tensors) {
-  std::vector<TensorDestination> destinations;
+/// Into the worker's own memory, which NamedTensor borrows as constant for writers and hashes.
+void load_tensors(const Worker& worker, const Checkpoint& checkpoint, FileKind kind, const std::vector<NamedTensor>& tensors,
+                  const BeforeRead& before_read) {
   for (const auto& tensor : tensors)
-    destinations.push_back({tensor.name, tensor.dtype, tensor.shape, const_cast<void*>(tensor.data)});
-  return destinations;
+    worker.window().write(const_cast<void*>(tensor.data), tensor.size_bytes(), [&](void* to) {
+      checkpoint.load(kind, std::vector<TensorDestination>{{tensor.name, tensor.dtype, tensor.shape, to}}, before_read);
+    });
 }
 
 /// Where the first element that is not finite lies, or -1. By blocks, so that compilers vectorise the search.
@@ -299,9 +300,8 @@ void RunCheckpoints::load(const std::string& path) {
   const auto parameters = parameter_tensors(worker_), state = optimizer_tensors(worker_);
   checkpoint.require_exactly(FileKind::model, records_of(parameters));
   checkpoint.require_exactly(FileKind::optimizer, records_of(state));
-  checkpoint.load(FileKind::model, destinations_of(parameters), before_read);
-  checkpoint.load(FileKind::optimizer, destinations_of(state), before_read);
-  worker_.push();
+  load_tensors(worker_, checkpoint, FileKind::model, parameters, before_read);
+  load_tensors(worker_, checkpoint, FileKind::optimizer, state, before_read);
   read_on();
   const bool same_parameters = parameters_hash_of(worker_) == manifest.params_hash;
   read_on();

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 #include "train/run_recorder.h"
+#include "train/worker_memory.h"
 
 namespace lockstep {
 namespace {
@@ -115,7 +116,7 @@ void RunOutput::show_start() {
                         static_cast<double>(worker_.train_data().size());
   text += fmt::format("{} steps, {:.2f} epochs\n", worker_.total_steps(), epochs);
   text += fmt::format("memory of each worker ({}):\n{}", worker_.device().description(),
-                      describe(worker_.programs().combined()));
+                      describe(plan_worker_memory(worker_.compiled(), worker_.programs())));
   message(text);
 }
 

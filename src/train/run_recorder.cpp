@@ -56,8 +56,9 @@ RunReport RunRecorder::report(Communicator& world, const TrainingOutcome& outcom
   const auto& compiled = worker_.compiled();
   const auto& graph = compiled.graph();
   const double steps = static_cast<double>(std::max<int64_t>(times_.steps(), 1));
-  const auto most = largest<4>(world, {exposed_communication_ms_ / steps, data_wait_ms_ / steps,
+  const auto most = largest<5>(world, {exposed_communication_ms_ / steps, data_wait_ms_ / steps,
                                        static_cast<double>(worker_.device().memory_use().peak_bytes),
+                                       static_cast<double>(worker_.peak_host_bytes()),
                                        static_cast<double>(process_peak_memory_bytes())});
   const auto samples = static_cast<double>(compiled.division().global_batch);
   RunReport report;
@@ -79,7 +80,8 @@ RunReport RunRecorder::report(Communicator& world, const TrainingOutcome& outcom
   report.startup_ms = startup_.milliseconds().total() - startup_.milliseconds()[StartupPart::first_step];
   if (startup_.complete()) report.first_step = startup_.milliseconds();
   report.peak_memory_bytes = static_cast<int64_t>(most[2]);
-  report.process_memory_bytes = static_cast<int64_t>(most[3]);
+  report.host_memory_bytes = static_cast<int64_t>(most[3]);
+  report.process_memory_bytes = static_cast<int64_t>(most[4]);
   report.params_hash = parameters_hash_of(worker_);
   report.state_hash = state_hash_of(worker_);
   report.math_hash = compiled.config().math_hash;

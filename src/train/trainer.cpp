@@ -50,8 +50,10 @@ Trainer::Trainer(Worker& worker, Communicator& world, TrainerEvents events, Trai
 void Trainer::prepare() {
   const auto& graph = worker_.compiled().graph();
   for (size_t p = 0; p < graph.parameters.size(); ++p)
-    initialize_parameter(graph.parameters[p], config_.trainer.seed, worker_.parameter_data(static_cast<int>(p)));
-  worker_.push();
+    worker_.window().write(worker_.parameter_data(static_cast<int>(p)), worker_.programs().step.parameters[p].size_bytes,
+                           [&](void* values) {
+                             initialize_parameter(graph.parameters[p], config_.trainer.seed, static_cast<float*>(values));
+                           });
   if (config_.checkpoint.resume != ResumePolicy::never) {
     enter_phase(options_.progress, Phase::restore);
     resume();

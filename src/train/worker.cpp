@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "lockstep/error.h"
 #include "train/fingerprint.h"
+#include "train/worker_memory.h"
 
 namespace lockstep {
 namespace {
@@ -88,11 +89,6 @@ void CompiledRun::prepare(Device& device) {
   evaluation_->prepare(device);
 }
 
-MemoryPlan CompiledRun::RankPrograms::combined() const {
-  const MemoryPlan plans[] = {step_plan, evaluate_plan, boundary_plan};
-  return combine_plans(plans);
-}
-
 CompiledRun::RankPrograms CompiledRun::compile(int rank) const {
   RankPrograms programs{.step = compile_step(*plan_, rank),
                         .evaluate = compile_evaluation(*plan_, rank),
@@ -117,14 +113,14 @@ void CompiledRun::check() const {
   ensure_checked(boundary);
 }
 
-  spent_on(StartupPart::other);
 Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_(options) {
   omp_set_num_threads(config.parallel.intra_op_threads);
+  spent_on(StartupPart::other);
   compiled_ = std::make_unique<CompiledRun>(config, options.world_size, options.shared_memory, options.device);
   programs_ = compiled_->compile(options.rank);
-  spent_on(StartupPart::programs);
   // One proof serves all: the ranks agree on the hash of what rank 0 has proven.
   if (options.rank == 0) compiled_->check();
+  spent_on(StartupPart::programs);
   data_ = open_datasets(config.data);
   check_data_fits_model(*data_.train, compiled_->graph());
   total_steps_ = lockstep::total_steps(config.trainer, data_.train->size());
@@ -140,20 +136,21 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
       division.global_batch, train_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
   if (data_.eval)
     eval_batches_ = std::make_unique<PrefetchedBatches>(
-  spent_on(StartupPart::data);
         *data_.eval, compiled_->graph(), SampleOrder::once(data_.eval->size()), division.leaves * division.micro_batch,
         eval_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
+  spent_on(StartupPart::data);
 
   device_ = options.device == DeviceKind::cuda ? make_cuda_device(options.gpu_ordinal)
             : options.asynchronous             ? make_async_cpu_device(*options.asynchronous)
-  spent_on(StartupPart::device);
                                                : make_cpu_device();
-  spent_on(StartupPart::kernels);
   if (options.progress != nullptr) device_->share_host_memory(options.progress, sizeof *options.progress);
+  spent_on(StartupPart::device);
   compiled_->prepare(*device_);
-  spent_on(StartupPart::memory);
+  spent_on(StartupPart::kernels);
   const MemoryPlan plans[] = {programs_.step_plan, programs_.evaluate_plan, programs_.boundary_plan};
   memory_ = std::make_unique<ProgramMemory>(*device_, plans);
+  window_ = std::make_unique<HostWindow>(*device_, largest_tensor_bytes(programs_.step));
+  spent_on(StartupPart::memory);
   step_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->training_code(), train_positions, train_batches_.get()));
   evaluate_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), eval_positions, eval_batches_.get()));
   boundary_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), {}, nullptr));
@@ -162,10 +159,10 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
 }
 
 Worker::~Worker() = default;
+
 void Worker::spent_on(StartupPart part) {
   if (options_.startup != nullptr) options_.startup->end(part);
 }
-
 
 ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches) {
   const auto& config = compiled_->config();
@@ -221,8 +218,8 @@ void Worker::connect_groups(Communicator& world, const Program& program, Executi
 void Worker::connect(Communicator& world) {
   connect_groups(world, programs_.step, *step_context_);
   connect_groups(world, programs_.evaluate, *evaluate_context_);
-  spent_on(StartupPart::communicators);
   connect_groups(world, programs_.boundary, *boundary_context_);
+  spent_on(StartupPart::communicators);
   step_executor_ = make_executor(kStepProgram, *step_context_);
   replay_executor_ = make_executor(kReplayProgram, *step_context_, &observer_);
   if (data_.eval) evaluate_executor_ = make_executor(kEvaluateProgram, *evaluate_context_);
@@ -324,9 +321,13 @@ Verdict Worker::verdict_of(const Program& program) const {
   throw InternalError(fmt::format("the {} program agrees on nothing", program.name));
 }
 
+int64_t Worker::peak_host_bytes() const {
+  return device_->memory_use(MemoryKind::host).peak_bytes + train_batches_->held_bytes() + (eval_batches_ ? eval_batches_->held_bytes() : 0);
+}
+
 float* Worker::parameter_data(int parameter) const {
   const auto& place = programs_.step.parameters[static_cast<size_t>(parameter)];
-  return reinterpret_cast<float*>(memory_->host_at(programs_.step, {place.buffer, place.offset, place.size_bytes}));
+  return reinterpret_cast<float*>(memory_->at(programs_.step, {place.buffer, place.offset, place.size_bytes}));
 }
 
 float* Worker::state_data(int parameter, int slot) const {
@@ -336,7 +337,7 @@ float* Worker::state_data(int parameter, int slot) const {
   const auto& buffers = programs_.step.buffers;
   for (size_t b = 0; b < buffers.size(); ++b)
     if (buffers[b].name == fmt::format("state.{}", segment))
-      return reinterpret_cast<float*>(memory_->host_at(programs_.step, {static_cast<int>(b), slot * owned + place.offset, place.size_bytes}));
+      return reinterpret_cast<float*>(memory_->at(programs_.step, {static_cast<int>(b), slot * owned + place.offset, place.size_bytes}));
   throw InternalError(fmt::format("parameter {} has no optimizer state", place.name));
 }
 

@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "config/run_config.h"
 #include "data/dataset.h"
+#include "device/host_window.h"
 #include "observe/startup_times.h"
 #include "parallel/data_parallel.h"
 #include "step/checker.h"
@@ -35,8 +36,8 @@ struct WorkerOptions {
   /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise, on CPUs, all of
   /// them on the calling thread.
   std::optional<AsyncCpuOptions> asynchronous;
-  Progress* progress = nullptr;   ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
   StartupTimes* startup = nullptr;   ///< which is told what takes how long; may be null
+  Progress* progress = nullptr;   ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
   /// Called before each instruction; may be empty.
   std::function<void(const Worker&, const Program&, int instruction)> before_instruction;
 };
@@ -52,7 +53,6 @@ class CompiledRun {
   struct RankPrograms {
     Program step, evaluate, boundary;
     MemoryPlan step_plan, evaluate_plan, boundary_plan;
-    MemoryPlan combined() const;
   };
   RankPrograms compile(int rank) const;
   /// Proves all ranks' programs; throws InternalError with what is wrong.
@@ -122,14 +122,15 @@ class Worker {
   /// Where batches of the training data begin to be read ahead.
   void start_reading(uint64_t step) { train_batches_->start(step); }
   double data_wait_ms() const { return train_batches_->data_wait_ms(); }
+  /// Most that was taken of the host's memory: what the device was given of it, and batches read ahead.
+  int64_t peak_host_bytes() const;
 
   Device& device() const { return *device_; }
-  /// Parameters and optimizer state for the host to read and write: the device's memory itself, or, on devices with memory
-  /// of their own, a copy, which pull() takes from there and push() puts there. Between steps only.
+  /// Where parameters and optimizer state lie, in the device's memory.
   float* parameter_data(int parameter) const;
   float* state_data(int parameter, int slot) const;
-  void pull() const { memory_->pull(); }
-  void push() const { memory_->push(); }
+  /// For the host to read and write them, one at a time. Between steps only.
+  HostWindow& window() const { return *window_; }
 
  private:
   Verdict verdict_of(const Program& program) const;
@@ -137,8 +138,8 @@ class Worker {
                                           const KernelObserver* observer = nullptr);
   ExecutionContext make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches);
   void connect_groups(Communicator& world, const Program& program, ExecutionContext& context);
-
   void spent_on(StartupPart part);
+
   WorkerOptions options_;
   std::unique_ptr<CompiledRun> compiled_;
   CompiledRun::RankPrograms programs_;
@@ -147,6 +148,7 @@ class Worker {
   std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<ProgramMemory> memory_;
+  std::unique_ptr<HostWindow> window_;
   std::vector<std::unique_ptr<Communicator>> communicators_;   // by program and group
   std::vector<std::unique_ptr<Communicator>> channels_;        // through shared memory or of GPUs, each over one of those
   std::map<std::string, Communicator*> gpu_channels_;          // by the group's name; null where this rank is no member

@@ -64,6 +64,19 @@ TEST(Device, CountsWhatItGives) {
   EXPECT_EQ(use.allocations, 3);
 }
 
+TEST(Device, CountsTheHostsMemoryByItself) {
+  const auto device = make_cpu_device();
+  const Buffer a = device->allocate(300);
+  { const Buffer b = device->allocate_host(200); }
+  const Buffer c = device->allocate_host(100);
+  EXPECT_EQ(device->memory_use().current_bytes, 300);
+  EXPECT_EQ(device->memory_use().allocations, 1);
+  const MemoryUse host = device->memory_use(MemoryKind::host);
+  EXPECT_EQ(host.current_bytes, 100);
+  EXPECT_EQ(host.peak_bytes, 200);
+  EXPECT_EQ(host.allocations, 2);
+}
+
 TEST(Device, CountsExactlyFromManyThreads) {
   const auto device = make_cpu_device();
   std::vector<std::thread> threads;

@@ -44,7 +44,8 @@ TEST_F(GpuDeviceTest, MemoryBeginsAsZerosAlignedAndCounted) {
   EXPECT_EQ(device_->memory_use().current_bytes, 4000);
   const Buffer host = device_->allocate_host(64);
   EXPECT_EQ(*reinterpret_cast<const uint64_t*>(host.data()), 0u);
-  EXPECT_EQ(device_->memory_use().current_bytes, 4000) << "the host's is not counted";
+  EXPECT_EQ(device_->memory_use().current_bytes, 4000) << "the host's is counted by itself";
+  EXPECT_EQ(device_->memory_use(MemoryKind::host).current_bytes, 64);
 }
 
 TEST_F(GpuDeviceTest, MoreMemoryThanThereIsIsAnErrorThatSaysHowMuch) {

@@ -24,6 +24,7 @@ RunReport full_report() {
           .startup_ms = 321,
           .first_step = StartupMilliseconds{{100, 2, 50, 20, 8, 30, 10, 5, 0.25, 90, 64, 0.75}},
           .peak_memory_bytes = 1572864,
+          .host_memory_bytes = 2048,
           .process_memory_bytes = 104857600,
           .params_hash = 0x0123456789abcdef,
           .state_hash = 0xf,
@@ -40,7 +41,7 @@ TEST(RunReport, IsOneLineOfJson) {
       R"("samples_per_second":4290.5,"tokens_per_second":1000000,"step_ms":{"mean":2,"p50":1.75,"p99":4.5},)"
       R"("exposed_comm_ms":0.25,"data_wait_ms":0.125,"startup_ms":321,"first_step_ms":380,"startup_parts_ms":{"launch":100,"config":2,"device":50,"programs":20,"data":8,"kernels":30,"memory":10,"agreement":5,)"
       R"("communicators":0.25,"parameters":90,"first_step":64,"other":0.75},"peak_memory_bytes":1572864,)"
-      R"("process_memory_bytes":104857600,"params_hash":"0123456789abcdef","state_hash":"000000000000000f",)"
+      R"("host_memory_bytes":2048,"process_memory_bytes":104857600,"params_hash":"0123456789abcdef","state_hash":"000000000000000f",)"
       R"("math_hash":"00000000000000a0","config_hash":"ffffffffffffffff","world_size":4,"layout":"dp=2,pp=2"})");
 }
 
@@ -51,7 +52,7 @@ TEST(RunReport, LeavesOutWhatThereIsNot) {
         "first_step_ms", "startup_parts_ms"}) {
     EXPECT_FALSE(json.contains(name)) << name;
   }
-  EXPECT_EQ(json.size(), 14u);
+  EXPECT_EQ(json.size(), 15u);
 }
 
 TEST(RunReport, WhatIsNotFiniteIsAText) {
@@ -75,6 +76,7 @@ TEST(RunReport, DescribesItselfAsATable) {
             "first step done  380 ms after the start: launch 100, config 2, device 50, programs 20, data 8, kernels 30, memory 10, "
             "agreement 5, parameters 90, first_step 64, other 1\n"
             "planned memory   1.50 MiB (1572864 bytes)\n"
+            "of the host      2.00 KiB (2048 bytes)\n"
             "process memory   100.00 MiB (104857600 bytes)\n"
             "workers          4 (dp=2,pp=2)\n"
             "params hash      0123456789abcdef\n"
@@ -87,6 +89,7 @@ TEST(RunReport, TheTableOfARunWithoutStepsIsShort) {
             "waits per step  0.000 ms for communication, 0.000 ms for data\n"
             "start-up        0 ms\n"
             "planned memory  0 B\n"
+            "of the host     0 B\n"
             "process memory  0 B\n"
             "workers         1 (dp=1)\n"
             "params hash     0000000000000000\n"

@@ -10,6 +10,7 @@
 #include "data/test_files.h"
 #include "lockstep/error.h"
 #include "train/thread_ranks.h"
+#include "train/worker_memory.h"
 
 namespace lockstep {
 namespace {
@@ -122,6 +123,26 @@ TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
     const RunConfig config = config_of(kModels[0], {optimizer});
     expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 1e-4);
   }
+}
+
+/// That this is what a device allocates is checked behind every training (thread_ranks.cpp).
+TEST(GpuTrainingOnce, TheHostsMemoryIsPlannedBesideTheDevices) {
+  NEEDS_GPUS(1);
+  const auto planned = [](const char* type) {
+    const CompiledRun run(config_of(kModels[0], {std::string("precision.compute=") + type}), 1, false, DeviceKind::cuda);
+    return plan_worker_memory(run, run.compile(0));
+  };
+  const WorkerMemory plan = planned("FLOAT32");
+  // 36 x 17 + 17 + 17 x 13 + 13 + 13 x 5 + 5 = 933 parameters of 4 bytes, two moments of each; rounded up to 256.
+  EXPECT_EQ(plan.host.checkpoint_copy_bytes, 11264);
+  EXPECT_EQ(plan.device.space_bytes[static_cast<size_t>(Space::host)], 0);
+  // The largest weight; twice constants, image and label, 256 bytes each, for step, replay and evaluation; four records
+  // of 16 bytes and one of 32.
+  EXPECT_EQ(plan.host.staging_bytes, 36 * 17 * 4 + 2 * 3 * 3 * 256 + 4 * 16 + 32);
+  // Four images and labels, twice.
+  EXPECT_EQ(plan.host.read_ahead_bytes, 2 * 4 * (36 * 4 + 4));
+  // In two bytes; five images on their way there are as they were read.
+  EXPECT_EQ(planned("BFLOAT16").host.read_ahead_bytes, 2 * (4 * (36 * 2 + 4) + 5 * 36 * 4));
 }
 
 TEST(GpuTrainingOnce, AnOverflowUpdatesNothing) {

@@ -12,6 +12,7 @@
 #include "train/initialize.h"
 #include "train/model_state.h"
 #include "train/thread_ranks.h"
+#include "train/worker_memory.h"
 
 namespace lockstep {
 namespace {
@@ -108,7 +109,7 @@ TEST(Precision, UpdatingBucketsAsTheyLandChangesNoBit) {
 TEST(Precision, TwoByteStorageTakesHalfOfTheActivationsAndAddsACopyOfTheWeights) {
   const auto bytes = [](const char* compute, Category category) {
     const CompiledRun run(config_of(kLenet, {std::string("precision.compute=") + compute}), 1);
-    return run.compile(0).combined().category_bytes[static_cast<size_t>(category)];
+    return plan_worker_memory(run, run.compile(0)).device.category_bytes[static_cast<size_t>(category)];
   };
   const auto ratio = [&](Category category) {
     return static_cast<double>(bytes("BFLOAT16", category)) / static_cast<double>(bytes("FLOAT32", category));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "train/worker_memory.h"
+
 namespace lockstep {
 
 Trace train_on_threads(const RunConfig& config, int ranks, const TraceOptions& options) {
@@ -22,16 +24,17 @@ Trace train_on_threads(const RunConfig& config, int ranks, const TraceOptions& o
     trainer.prepare();
     trainer.run();
     const auto& graph = worker.compiled().graph();
-    worker.pull();
     for (size_t p = 0; p < graph.parameters.size(); ++p) {
-      const float* data = worker.parameter_data(static_cast<int>(p));
-      trace.parameters.emplace_back(data, data + graph.parameters[p].spec.shape.count());
+      const int64_t count = graph.parameters[p].spec.shape.count();
+      const auto* data = static_cast<const float*>(worker.window().read(worker.parameter_data(static_cast<int>(p)), 4 * count));
+      trace.parameters.emplace_back(data, data + count);
     }
     const int64_t allocated = worker.device().memory_use().allocations;
     EXPECT_LE(allocated, kSpaceCount) << "a device allocates one buffer per space and nothing later";
-    const MemoryPlan plan = worker.programs().combined();
-    const int64_t on_host = worker.device().shares_host_memory() ? 0 : plan.space_bytes[static_cast<size_t>(Space::host)];
-    EXPECT_EQ(worker.device().memory_use().peak_bytes, plan.total_bytes - on_host);
+    const WorkerMemory plan = plan_worker_memory(worker.compiled(), worker.programs());
+    EXPECT_EQ(worker.device().memory_use().peak_bytes, plan.device.total_bytes);
+    EXPECT_EQ(worker.device().memory_use(MemoryKind::host).peak_bytes, plan.host.pinned_bytes());
+    EXPECT_LE(worker.peak_host_bytes(), plan.host.total_bytes());
   });
   for (int rank = 1; rank < ranks; ++rank) EXPECT_EQ(traces[static_cast<size_t>(rank)], traces[0]) << "rank " << rank;
   return traces[0];
