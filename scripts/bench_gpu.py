@@ -11,6 +11,7 @@ Measures, in this order, round after round as time allows
   twice), against the 989 TFLOP/s of H100's and H200's data sheets and against a bfloat16 product measured in the same run;
 - steps of LeNet-5 and the MLP in float32, against eager, torch.compile and CUDA graphs;
 - ceilings: a copy within the device's memory, and that product: by lockstep (kernel_benchmark) and by PyTorch;
+- GPT-2 again at the first micro-batch, with precision.fused_gelu;
 - once: convolutions of lockstep beside PyTorch's, which are cuDNN's;
 - GPT-2 at the other micro-batches.
 Tokens per second are of all steps but the first five. The time of a step is the median of steps of which each ends when the
@@ -149,11 +150,11 @@ class Benchmark:
         parts = {name: milliseconds / 1e3 for name, milliseconds in result["startup_parts_ms"].items()}
         return {**result, "step_us": result["step_ms"]["p50"] * 1e3, "first_step_s": result["first_step_ms"] / 1e3, "parts_s": parts}
 
-    def lockstep_gpt(self, batch):
+    def lockstep_gpt(self, batch, *overrides):
         shape = self.shape
         model = " ".join(f"{name}: {shape[name]}" for name in ("vocabulary", "context", "layers", "heads", "width"))
         return self.lockstep("gpt2_124m", batch, self.steps(20),
-                             [f"model.gpt={{{model}}}", f"data.synthetic.classes={shape['tokens']}", f"trainer.micro_batch={batch}"])
+                             [f"model.gpt={{{model}}}", f"data.synthetic.classes={shape['tokens']}", f"trainer.micro_batch={batch}", *overrides])
 
     def lockstep_small(self, model):
         return self.lockstep(f"mnist_{model}", SMALL_BATCH, self.steps(1000),
@@ -214,6 +215,9 @@ class Benchmark:
         yield "ceilings", "lockstep's", self.ceilings
         yield "copy", "PyTorch's", lambda: self.torch("small", "eager", do="copy", bytes=count)
         yield "product", "PyTorch's", lambda: self.torch("small", "eager", do="product", size=size)
+        if self.options.device == "cuda":
+            largest = self.options.micro_batches[0]
+            yield ("gpt", largest), "fused", lambda: self.lockstep_gpt(largest, "precision.fused_gelu=true")
         if number == 0:
             yield "convolutions", None, self.convolutions
         for batch in self.options.micro_batches[1:]:
@@ -313,7 +317,8 @@ def report_gpt(bench, product):
     summary = []
     for batch in bench.options.micro_batches:
         what = ("gpt", batch)
-        rates = {who: median(what, who, "samples_per_second") for who in ("lockstep", "eager", "compile")}
+        people = ["lockstep", *(["fused"] if (what, "fused") in bench.values else []), "eager", "compile"]
+        rates = {who: median(what, who, "samples_per_second") for who in people}
         for who, rate in rates.items():
             tokens = rate and rate * shape["context"]
             flops = tokens and tokens * per_token
