@@ -27,9 +27,6 @@ static_assert(int{schema::Precision::FLOAT32} == static_cast<int>(ComputeType::f
 static_assert(int{schema::Precision::BFLOAT16} == static_cast<int>(ComputeType::bfloat16));
 static_assert(int{schema::Precision::FLOAT16} == static_cast<int>(ComputeType::float16));
 static_assert(int{schema::Precision::TF32} == static_cast<int>(ComputeType::tf32));
-static_assert(int{schema::Precision::AUTOMATIC} == static_cast<int>(FusedGelu::automatic));
-static_assert(int{schema::Precision::ON} == static_cast<int>(FusedGelu::on));
-static_assert(int{schema::Precision::OFF} == static_cast<int>(FusedGelu::off));
 static_assert(int{schema::Pool2d::MAX} == static_cast<int>(PoolKind::max));
 static_assert(int{schema::Pool2d::AVERAGE} == static_cast<int>(PoolKind::average));
 
@@ -114,7 +111,7 @@ PrecisionOptions convert_precision(const schema::Precision& precision) {
                            .growth_interval = scaling.growth_interval(),
                            .minimum = scaling.minimum(),
                            .maximum = scaling.maximum()},
-          .fused_gelu = static_cast<FusedGelu>(precision.fused_gelu())};
+          .fused_gelu = precision.fused_gelu()};
 }
 
 ParallelOptions convert_parallel(const schema::Parallel& parallel) {

@@ -38,13 +38,10 @@ struct TrainerOptions {
 
 enum class ComputeType { float32, bfloat16, float16, tf32 };
 
-/// Whether linear layers on GPUs compute neighbouring GELUs (model/fusion.h). automatic: as their GPU is good at it.
-enum class FusedGelu { automatic, on, off };
-
 struct PrecisionOptions {
   ComputeType compute = ComputeType::float32;
   LossScalingOptions loss_scaling;   ///< float16
-  FusedGelu fused_gelu = FusedGelu::automatic;   ///< where memory is planned without a GPU, automatic is on
+  bool fused_gelu = false;           ///< linear layers on GPUs compute neighbouring GELUs (model/fusion.h)
 
   /// How activations, their gradients and copies of weights are stored.
   DType storage() const;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,6 +21,9 @@ struct ExecutorOptions {
   int program_number = 0;         ///< by which `progress` knows the program
   /// Called on the thread that runs it before each instruction starts; may be empty.
   std::function<void(int instruction)> before;
+  /// Where lanes are streams: told once of an iteration's error, before communicators are aborted, from which a library may
+  /// never return; may be empty.
+  std::function<void(const std::exception_ptr& error)> failed;
 };
 
 /// What the last iteration spent waiting.

@@ -64,13 +64,12 @@ class StreamExecutor : public Executor {
     if (options_.progress != nullptr)
       for (size_t lane = 0; lane < program_.lanes.size(); ++lane) words_[lane] = options_.progress->word(slot_of(static_cast<int>(lane)));
     std::exception_ptr error;
-    std::string where;
     try {
       issue(inputs_[parity_]);
       await();
     } catch (const std::exception& failure) {
-      error = std::current_exception();
-      where = under_way();   // before the abort, which ends it
+      error = with_place(std::current_exception(), under_way());   // before the abort, which ends it
+      if (options_.failed) options_.failed(error);
       // What is under way would wait for peers that will not come, and memory be freed under it.
       for (Communicator* communicator : communicators_)
         if (communicator != nullptr) communicator->abort(failure.what());
@@ -84,7 +83,7 @@ class StreamExecutor : public Executor {
     }
     parity_ = 1 - parity_;
     if (first_error_) error = first_error_;   // every lane is idle: nobody writes it now
-    if (error) rethrow(error, where);
+    if (error) std::rethrow_exception(error);
     times_.exposed_communication_ms = exposed_communication();
   }
 
@@ -236,12 +235,14 @@ class StreamExecutor : public Executor {
     return where;
   }
 
-  [[noreturn]] void rethrow(const std::exception_ptr& error, const std::string& where) const {
-    if (where.empty()) std::rethrow_exception(error);
+  std::exception_ptr with_place(const std::exception_ptr& error, const std::string& where) const {
+    if (where.empty()) return error;
     try {
       std::rethrow_exception(error);
     } catch (const Error& known) {
-      throw Error(fmt::format("{} (rank {}; under way: {})", known.what(), program_.rank, where), known.code());
+      return std::make_exception_ptr(Error(fmt::format("{} (rank {}; under way: {})", known.what(), program_.rank, where), known.code()));
+    } catch (...) {
+      return error;
     }
   }
 
@@ -277,6 +278,7 @@ class StreamExecutor : public Executor {
     std::lock_guard lock(mutex_);
     if (first_error_) return;
     first_error_ = error;
+    if (options_.failed) options_.failed(error);
     for (Communicator* communicator : communicators_)
       if (communicator != nullptr) communicator->abort(reason);
   }

@@ -109,7 +109,6 @@ DeviceChoice choose_device(const DeviceRequest& request, const GpuProbe& probe, 
   const auto& gpu = probe.devices[static_cast<size_t>(ordinal)];
   return {.kind = DeviceKind::cuda,
           .ordinal = ordinal,
-          .compute_capability = gpu.compute_capability,
           .reason = fmt::format("computing on GPU {} ({})", ordinal, gpu.name)};
 }
 

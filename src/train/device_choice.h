@@ -24,7 +24,6 @@ DeviceWish device_wish_from_name(const std::string& name);
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::cpu;   ///< cpu or cuda
   int ordinal = 0;                     ///< of the GPU, as this process counts them
-  int compute_capability = 0;          ///< of the GPU
   std::string reason;                  ///< one line for the user; empty where he has asked for just that
 };
 

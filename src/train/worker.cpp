@@ -20,7 +20,8 @@ ModelCode::Options code_options(const RunConfig& config, const BatchDivision& di
           .training = training,
           .intra_op_threads = config.parallel.intra_op_threads,
           .loss_weight = 1.0 / (static_cast<double>(division.global_batch) * static_cast<double>(graph.loss_positions())),
-          .tf32 = config.precision.compute == ComputeType::tf32};
+          .tf32 = config.precision.compute == ComputeType::tf32,
+          .fuse_gelu = config.precision.fused_gelu};
 }
 
 /// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.
@@ -243,7 +244,7 @@ const Program* Worker::program_of(int number) const {
 std::unique_ptr<Executor> Worker::make_executor(int program_number, const ExecutionContext& context,
                                                 const KernelObserver* observer) {
   const Program& program = *program_of(program_number);
-  ExecutorOptions options{.progress = options_.progress, .program_number = program_number};
+  ExecutorOptions options{.progress = options_.progress, .program_number = program_number, .failed = options_.failed};
   if (options_.progress != nullptr) options.communication_timeout.reset();
   if (options_.before_instruction)
     options.before = [this, &program](int instruction) { options_.before_instruction(*this, program, instruction); };

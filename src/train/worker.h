@@ -38,6 +38,8 @@ struct WorkerOptions {
   std::optional<AsyncCpuOptions> asynchronous;
   StartupTimes* startup = nullptr;   ///< which is told what takes how long; may be null
   Progress* progress = nullptr;   ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
+  /// See ExecutorOptions::failed; may be empty.
+  std::function<void(const std::exception_ptr& error)> failed;
   /// Called before each instruction; may be empty.
   std::function<void(const Worker&, const Program&, int instruction)> before_instruction;
 };

@@ -172,13 +172,17 @@ void World::finish() {
   control_.reset();
 }
 
-void World::fail(const std::exception& error) noexcept {
-  const ExitCode code = report_error(error);
-  if (control_) {
-    control_->abort(code, error.what());
-  } else if (environment_) {
-    environment_->abort_job(static_cast<int>(code));
+ExitCode World::tell_failure(const std::exception& error) noexcept {
+  if (!told_failure_) {
+    told_failure_ = report_error(error);
+    if (control_) control_->abort(*told_failure_, error.what());
   }
+  return *told_failure_;
+}
+
+void World::fail(const std::exception& error) noexcept {
+  const ExitCode code = tell_failure(error);
+  if (!control_ && environment_) environment_->abort_job(static_cast<int>(code));
   std::_Exit(static_cast<int>(code));
 }
 
@@ -224,6 +228,20 @@ int run_in_world(const std::function<int(World&)>& body) {
   }
 }
 
+namespace {
+
+/// A step's error is this rank's own, unless all ranks have it alike.
+void tell_others(World& world, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const CollectiveError&) {
+  } catch (const std::exception& failure) {
+    world.tell_failure(failure);
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig()>& load_config, const DeviceRequest& device,
                                      const std::vector<AgreementField>& options, const WorkerOptions& worker_options) {
   Communicator& communicator = world.communicator();
@@ -261,16 +279,17 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
     own.device = choice.kind;
     own.gpu_ordinal = choice.ordinal;
     if (loaded.watchdog.enabled) own.progress = progress;
+    own.failed = [&world](const std::exception_ptr& error) { tell_others(world, error); };
+    own.startup = &world.startup();
     worker = std::make_unique<Worker>(loaded, own);
   });
   auto fields = worker->agreement_fields();
-    own.startup = &world.startup();
   fields.insert(fields.end(), options.begin(), options.end());
   agree_on_fields(communicator, fields, kAgreementTimeout);
+  world.startup().end(StartupPart::agreement);
   worker->connect(communicator);
   const auto& config = worker->compiled().config();
   if (world.rank() == 0)
-  world.startup().end(StartupPart::agreement);
     for (const auto& warning : placement_warnings(placement_facts(world.size(), world.ranks_on_this_host()),
                                                   config.parallel.intra_op_threads + config.data.prefetch_threads))
       log_warning(warning);

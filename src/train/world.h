@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -46,9 +47,13 @@ class World {
   void finish();
   /// Says on stderr what has failed on this rank, and ends the whole job, so that no other rank waits for this one.
   [[noreturn]] void fail(const std::exception& error) noexcept;
+  /// The first half of fail(), for whoever has to tidy up first by means that may hang: the others know, and this process is
+  /// ended soon, by the watchdog if need be. Only the first call says anything.
+  ExitCode tell_failure(const std::exception& error) noexcept;
 
  private:
   StartupTimes startup_;
+  std::optional<ExitCode> told_failure_;
   std::unique_ptr<MpiEnvironment> environment_;
   std::unique_ptr<ControlPlane> control_;
   std::unique_ptr<Communicator> communicator_;

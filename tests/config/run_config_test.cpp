@@ -282,7 +282,7 @@ TEST(MathFields, HoldTheTypeAndTheScalingOfTheLossWhereItIsScaled) {
   EXPECT_FALSE(plain.contains("precision.loss_scaling.minimum"));
   EXPECT_FALSE(plain.contains("precision.fused_gelu"));
   EXPECT_EQ(half.at("precision.loss_scaling.initial_scale"), "65536");
-  EXPECT_EQ(half.at("precision.fused_gelu"), "AUTOMATIC");
+  EXPECT_EQ(half.at("precision.fused_gelu"), "false");
   EXPECT_EQ(half.at("precision.loss_scaling.growth_interval"), "2000");
   EXPECT_EQ(half.at("precision.loss_scaling.minimum"), "1");
   EXPECT_EQ(half.at("precision.loss_scaling.maximum"), "16777216");
@@ -298,7 +298,7 @@ TEST(RunConfig, SaysHowNumbersAreStored) {
   EXPECT_EQ(precision("TF32").storage(), DType::float32);
   EXPECT_EQ(precision("TF32").compute, ComputeType::tf32);
   EXPECT_EQ(precision("BFLOAT16").storage(), DType::bfloat16);
-  EXPECT_EQ(parse(kSmallConfig, {"precision.fused_gelu=OFF"}).precision.fused_gelu, FusedGelu::off);
+  EXPECT_EQ(parse(kSmallConfig, {"precision.fused_gelu=true"}).precision.fused_gelu, true);
   EXPECT_FALSE(precision("BFLOAT16").scales_loss());
   EXPECT_EQ(precision("FLOAT16").storage(), DType::float16);
   EXPECT_TRUE(precision("FLOAT16").scales_loss());

@@ -117,6 +117,19 @@ TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
 
 INSTANTIATE_TEST_SUITE_P(All, GpuTraining, ::testing::ValuesIn(kModels));
 
+TEST(GpuTrainingOnce, FusedGelusRoundLessAndFollowTheCpu) {
+  NEEDS_GPUS(1);
+  for (const char* type : {"precision.compute=BFLOAT16", "precision.compute=FLOAT16"}) {
+    const RunConfig config = config_of(kModels[2], {type, "precision.fused_gelu=true"});
+    const Trace one = train_on_gpu(config, 1);
+    expect_close(one, train_on_threads(config, 1), 2e-2);
+    EXPECT_NE(one, train_on_gpu(config_of(kModels[2], {type}), 1)) << "GELUs were not fused";
+    if (can_have(2)) {
+      EXPECT_EQ(train_on_gpu(config, 2), one);
+    }
+  }
+}
+
 TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
   NEEDS_GPUS(1);
   for (const char* optimizer : {"optimizer.sgd.momentum=0", "optimizer.sgd.momentum=0.9", "optimizer.adam.beta1=0.8"}) {

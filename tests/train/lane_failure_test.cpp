@@ -4,6 +4,8 @@
 #include <functional>
 #include <future>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "lockstep/error.h"
 #include "train/program_rank.h"
@@ -13,6 +15,7 @@ namespace lockstep {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -56,6 +59,14 @@ Failure failure_of(Executor& executor) {
   return {};
 }
 
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  }
+}
+
 /// An instruction of a program.
 using Choice = std::function<int(const Program&)>;
 
@@ -75,6 +86,8 @@ std::vector<Failure> fail_while_another_lane_waits(const Choice& culprit, const 
     const auto device = make_async_cpu_device({});
     ExecutorOptions options{.communication_timeout = std::nullopt};
     std::promise<void> waits;
+    std::vector<std::string> told;
+    options.failed = [&](const std::exception_ptr& error) { told.push_back(message_of(error)); };
     if (rank == 0) {
       options.before = [&, fails_at = culprit(step), waits_at = waiting(step)](int i) {
         if (i == waits_at) waits.set_value();
@@ -87,6 +100,7 @@ std::vector<Failure> fail_while_another_lane_waits(const Choice& culprit, const 
     }
     const auto executor = make_stream_executor(step, self.context, options, *device);
     failures[static_cast<size_t>(rank)] = failure_of(*executor);
+    EXPECT_THAT(told, ElementsAre(failures[static_cast<size_t>(rank)].message)) << "rank " << rank;
     if (rank == 0) ended.set_value();
   });
   return failures;

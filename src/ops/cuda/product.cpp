@@ -156,7 +156,7 @@ void Product::prepare(Device& device) {
         "cuBLASLt {} has no deterministic algorithm for the product {} on {}; try {}, or "
         "CUBLASLT_LOG_LEVEL=5 to see why",
         cublasLtGetVersion(), own.spec.to_string(), device.description(),
-        own.spec.epilogue == Epilogue::none ? "another precision.compute" : "precision.fused_gelu: OFF"));
+        own.spec.epilogue == Epilogue::none ? "another precision.compute" : "precision.fused_gelu: false"));
   check(status);
   check(chosen.state);
   own.algorithm = chosen.algo;
