@@ -24,6 +24,7 @@ struct InspectArguments {
   int rank = 0;
   std::string program;  ///< "": no program is printed
   bool graph = false, memory = false;
+  std::string device = "cpu";
 };
 
 const Program& program_named(const CompiledRun::RankPrograms& programs, const std::string& name) {
@@ -60,7 +61,8 @@ std::string text_of(const InspectArguments& arguments, const CompiledRun& run,
   if (all || arguments.graph) text += describe(run.graph()) + "\n" + segment_table(run) + "\n";
   if (all) text += describe(run.division()) + "\n\n";
   if (all || arguments.memory)
-    text += fmt::format("memory of rank {} of {}\n{}\n", arguments.rank, arguments.world_size,
+    text += fmt::format("memory of rank {} of {}, on {}\n{}\n", arguments.rank, arguments.world_size,
+                        arguments.device == "cuda" ? "GPUs" : "CPUs",
                         describe(plan_worker_memory(run, programs)));
   if (all) {
     for (const char* name : {"step", "evaluate", "boundary"})
@@ -93,6 +95,7 @@ Json json_of(const CompiledRun& run, const InspectArguments& arguments,
   Json json;
   json["world_size"] = arguments.world_size;
   json["rank"] = arguments.rank;
+  json["device"] = arguments.device;
   json["layout"] = to_string(Layout{.data_parallel = arguments.world_size});
   json["parameters"] = run.graph().parameter_count();
   for (const auto& node : run.graph().nodes)
@@ -123,7 +126,9 @@ int inspect(const InspectArguments& arguments) {
   const RunConfig config = arguments.config.load();
   if (arguments.several_hosts && config.parallel.algorithm == AllReduceAlgorithm::shared_memory)
     throw ConfigError("--several-hosts: they share no memory, but parallel.algorithm is SHARED_MEMORY; leave one of them out");
-  const CompiledRun run(config, arguments.world_size, /*shared_memory=*/arguments.world_size > 1 && !arguments.several_hosts);
+  // Kernels of GPUs are made without one: what they need is planned anywhere.
+  const CompiledRun run(config, arguments.world_size, /*shared_memory=*/arguments.world_size > 1 && !arguments.several_hosts,
+                        arguments.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu);
   run.check();
   const auto programs = run.compile(arguments.rank);
   write_result(arguments.output.json ? json_of(run, arguments, programs).dump() + "\n"
@@ -146,6 +151,10 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
       ->capture_default_str();
   command.add_flag("--several-hosts", arguments->several_hosts,
                    "The workers do not share one host's memory, which changes how gradients are summed");
+  command.add_option("--device", arguments->device, "What the workers would compute on; none has to be here")
+      ->type_name("cpu|cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   command.add_option("--rank", arguments->rank, "Whose memory and programs")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();

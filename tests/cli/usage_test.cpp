@@ -117,6 +117,24 @@ TEST(Inspect, ShowsModelBatchMemoryAndProvenPrograms) {
   EXPECT_EQ(json["memory_bytes"]["total"], sum);
 }
 
+TEST(Inspect, PlansForGpusWithoutOne) {
+  const SmallConfig config;
+  const Ran ran = lockstep({"inspect", config.path(), "--world", "2", "--device", "cuda"});
+  if (ran.code == 69) {  // a build without CUDA
+    EXPECT_THAT(ran.err, HasSubstr("-DLOCKSTEP_CUDA=ON"));
+    return;
+  }
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("memory of rank 0 of 2, on GPUs"));
+  EXPECT_THAT(ran.out, HasSubstr("checkpoint copy"));
+  EXPECT_THAT(ran.out, HasSubstr("proven: "));
+  const auto total = [&](const char* device) {
+    const Ran json = lockstep({"inspect", config.path(), "--world", "2", "--device", device, "--json"});
+    return Json::parse(json.out)["memory_bytes"]["total"].get<int64_t>();
+  };
+  EXPECT_GT(total("cuda"), total("cpu")) << "products on GPUs have a workspace";
+}
+
 TEST(Inspect, PrintsTheProgramOfARank) {
   const SmallConfig config;
   const auto program = [&](const char* rank) {
