@@ -82,6 +82,13 @@ std::string new_run_id() {
   return to_hex(hash_combine(static_cast<uint64_t>(now), static_cast<uint64_t>(::getpid())));
 }
 
+/// All of it: what ranks must have alike to go on together.
+std::string to_text(const TrainingProgress& progress) {
+  return fmt::format("{} skipped steps, {} of them overflows, loss scale {} for {} steps{}", progress.skipped_steps,
+                     progress.overflowed_steps, progress.loss_scaling.scale, progress.loss_scaling.good_steps,
+                     progress.pending_evaluation ? ", an evaluation put off" : "");
+}
+
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(Worker& worker, RunCheckpointsOptions options)
@@ -265,7 +272,8 @@ RestoredState RunCheckpoints::load_on_all(Communicator& world, const std::string
   agree_on_fields(world,
                   {{"step of checkpoint " + path, std::to_string(restored_.step), ExitCode::data},
                    {"run of checkpoint " + path, run_id_, ExitCode::data},
-                   {"state of checkpoint " + path, to_hex(state_hash_of(worker_)), ExitCode::data}},
+                   {"state of checkpoint " + path, to_hex(state_hash_of(worker_)), ExitCode::data},
+                   {"progress of checkpoint " + path, to_text(restored_.progress), ExitCode::data}},
                   patience());
   return restored_;
 }

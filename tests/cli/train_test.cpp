@@ -251,23 +251,38 @@ TEST(Train, OptionsThatDecideWhatRanksDoTogetherMustBeTheSame) {
   EXPECT_THAT(stop.err, HasSubstr("--stop-after: rank 1 has 3, rank 0 has 0"));
 }
 
-TEST(Train, RanksThatSeeDifferentCheckpointsUnderOneNameAreNamed) {
-  const SmallConfig config;
-  // Two hosts without a shared folder, as two working directories.
-  for (const char* host : {"a", "b"}) {
-    fs::create_directory(config / host);
-    const std::string seed = std::string("trainer.seed=") + (host[0] == 'a' ? "1" : "2");
-    ASSERT_EQ(lockstep({"train", config.path(), "--out", config / host + "/run", "--stop-after", "4", "--set", seed}).code, 0);
-  }
+/// What two ranks say to `run`, a checkpoint each in a working directory of its own, as on hosts without a shared folder:
+/// that of rank r was left by a training with overrides[r] that stopped behind `steps`.
+Ran resume_on_two_hosts(const SmallConfig& config, const std::string& steps, const std::vector<std::vector<std::string>>& overrides) {
   std::vector<std::string> command{"mpirun"};
-  for (const char* host : {"a", "b"}) {
-    if (command.size() > 1) command.push_back(":");
-    command = command + std::vector<std::string>{"-n", "1", "--wdir", config / host, LOCKSTEP_PROGRAM, "train", config.path(),
+  for (size_t rank = 0; rank < overrides.size(); ++rank) {
+    const std::string host = config / ("host" + std::to_string(rank));
+    fs::create_directory(host);
+    std::vector<std::string> training{"train", config.path(), "--out", host + "/run", "--stop-after", steps};
+    for (const auto& each : overrides[rank]) training = training + std::vector<std::string>{"--set", each};
+    EXPECT_EQ(lockstep(training).code, 0);
+    if (rank > 0) command.push_back(":");
+    command = command + std::vector<std::string>{"-n", "1", "--wdir", host, LOCKSTEP_PROGRAM, "train", config.path(),
                                                  "--resume", "run", "--allow-config-change"};
   }
-  const Ran ran = run_command(command);
-  EXPECT_EQ(ran.code, 65) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("state of checkpoint run/checkpoints/step-00000004: rank 1 has"));
+  return run_command(command);
+}
+
+TEST(Train, RanksThatSeeDifferentCheckpointsUnderOneNameAreNamed) {
+  const SmallConfig seeds;
+  const Ran states = resume_on_two_hosts(seeds, "4", {{"trainer.seed=1"}, {"trainer.seed=2"}});
+  EXPECT_EQ(states.code, 65) << states.err;
+  EXPECT_THAT(states.err, HasSubstr("state of checkpoint run/checkpoints/step-00000004: rank 1 has"));
+
+  // A first step that overflows leaves parameters as they were, whatever the scale.
+  const SmallConfig scales;
+  const auto half = [](const char* scale) {
+    return std::vector<std::string>{"precision.compute=FLOAT16", std::string("precision.loss_scaling.initial_scale=") + scale};
+  };
+  const Ran progress = resume_on_two_hosts(scales, "1", {half("16777216"), half("8388608")});
+  EXPECT_EQ(progress.code, 65) << progress.err;
+  EXPECT_THAT(progress.err, HasSubstr("progress of checkpoint run/checkpoints/step-00000001: rank 1 has "
+                                      "1 skipped steps, 1 of them overflows, loss scale 4194304 for 0 steps"));
 }
 
 TEST(Train, FailuresHaveTheirExitCodes) {
