@@ -54,6 +54,81 @@ TEST(Product, AddsTheBiasToEachRow) {
   EXPECT_EQ(multiply(spec, {1, 2}, {1, 10, 100}, {0.5, -1, 0}), (Values{1.5, 9, 100, 2.5, 19, 200}));
 }
 
+TEST(Product, RoundsBeforeItsOwnBiasesToo) {
+  if (TestedGpu().device->description() != "emulated GPU")
+    GTEST_SKIP() << "which library has what is its own";
+  // 256 + 1 + 1: bfloat16 has no 257.
+  ProductSpec spec{.rows = 1,
+                   .columns = 8,
+                   .inner = 8,
+                   .factors = DType::bfloat16,
+                   .result = DType::bfloat16,
+                   .bias = true};
+  const Values a{256, 1, 0, 0, 0, 0, 0, 0}, b(64, 1), bias(8, 1);
+  EXPECT_EQ(multiply(spec, a, b, bias), Values(8, 258));
+  spec.c_alignment = 8;
+  EXPECT_EQ(multiply(spec, a, b, bias), Values(8, 256));
+}
+
+TEST(Product, AddsBiasesToRowsOfEveryWidth) {
+  for (const int64_t columns : {1, 3, 8, 25, 64})
+    for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
+      ProductSpec spec{.rows = 5, .columns = columns, .inner = 8, .factors = dtype, .result = dtype};
+      const Values a = small_numbers(5 * 8, 1), b = small_numbers(8 * columns, 2),
+                   bias = small_numbers(columns, 3), before = small_numbers(5 * columns, 4);
+      Values expected = multiply(spec, a, b), added = expected;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        expected[i] += bias[i % bias.size()];
+        added[i] = expected[i] + before[i];
+      }
+      spec.bias = true;
+      EXPECT_EQ(multiply(spec, a, b, bias), expected) << spec.to_string();
+      EXPECT_EQ(multiply(spec, a, b, bias, before), added) << spec.to_string();
+    }
+}
+
+size_t count_of(const std::string& part, const std::string& text) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(Product, SaysOnceWhichEpilogueTheLibraryLacks) {
+  const TestedGpu gpu;
+  if (gpu.device->description() != "emulated GPU") GTEST_SKIP() << "which library has what is its own";
+  ProductSpec spec{.rows = 1, .columns = 7, .inner = 8, .bias = true};
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) Product(spec).prepare(*gpu.device);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count_of("no epilogue for the product [1, 7] = [1, 8] x [8, 7] of float32 with a bias", said), 1u)
+      << said;
+  spec.bias = false;
+  ::testing::internal::CaptureStderr();
+  Product(spec).prepare(*gpu.device);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(Product, RefusesWhatTheLibraryCannotComputeAtAll) {
+  const TestedGpu gpu;
+  if (gpu.device->description() != "emulated GPU") GTEST_SKIP() << "which library has what is its own";
+  for (const bool bias : {false, true}) {
+    Product product({.rows = 2, .columns = 4, .inner = 3, .bias = bias, .a_alignment = 2});
+    try {
+      product.prepare(*gpu.device);
+      ADD_FAILURE() << "factors off their elements' borders were accepted";
+    } catch (const DeviceError& error) {
+      const std::string what = error.what();
+      EXPECT_EQ(
+          count_of("the emulated library has no deterministic algorithm for the product [2, 4] = [2, 3] "
+                   "x [3, 4] of float32",
+                   what),
+          1u)
+          << what;
+      EXPECT_EQ(count_of("nor for the product alone", what), bias ? 1u : 0u) << what;
+    }
+  }
+}
+
 TEST(Product, AddsToTheResultWhereAsked) {
   const ProductSpec spec{.rows = 2, .columns = 2, .inner = 1};
   EXPECT_EQ(multiply(spec, {1, 2}, {3, 4}, {}, {10, 20, 30, 40}), (Values{13, 24, 36, 48}));
@@ -131,41 +206,62 @@ ThroughGelu multiply_through_gelu(const ProductSpec& spec, const Values& a, cons
   return {gpu.download(c_data, count, spec.result), gpu.download(kept_data, count, spec.result)};
 }
 
+/// Of eight numbers each, of which the emulated library computes the epilogues, unless less alignment is
+/// promised.
 ProductSpec one_row_of_sums(DType dtype, Epilogue epilogue) {
-  return {.rows = 1, .columns = 8, .inner = 2, .factors = dtype, .result = dtype, .epilogue = epilogue};
+  return {.rows = 1, .columns = 8, .inner = 8, .factors = dtype, .result = dtype, .epilogue = epilogue};
+}
+/// Of which it computes the product alone.
+ProductSpec apart(ProductSpec spec) {
+  spec.a_alignment = 8;
+  return spec;
+}
+Values padded(Values values, size_t count) {
+  values.resize(count);
+  return values;
 }
 
 TEST(Product, KeepsWhatGoesIntoAGelu) {
-  const Values b{-4, -2, -1, -0.5, 0, 0.5, 1, 4, 0, 0, 0, 0, 0, 0, 0, 2};
+  const Values a = padded({1, 1}, 8),
+               b = padded({-4, -2, -1, -0.5, 0, 0.5, 1, 4, 0, 0, 0, 0, 0, 0, 0, 2}, 64);
   const double expected[] = {-7.0246e-05, -0.0454023, -0.1588080, -0.1542860, 0, 0.3457140, 0.8411920, 6};
-  for (const DType dtype : {DType::bfloat16, DType::float16}) {
-    ProductSpec spec = one_row_of_sums(dtype, Epilogue::gelu);
-    EXPECT_EQ(multiply_through_gelu(spec, {1, 1}, b, {}).kept, (Values{-4, -2, -1, -0.5, 0, 0.5, 1, 6}));
-    const Values c = multiply_through_gelu(spec, {1, 1}, b, {}).c;
-    for (size_t i = 0; i < c.size(); ++i)
-      EXPECT_NEAR(c[i], expected[i], std::abs(expected[i]) / 256 + 1e-3) << name_of(dtype);
-    spec.bias = true;
-    EXPECT_EQ(multiply_through_gelu(spec, {1, 1}, b, {4, 0, 0, 0, 3, 0, 0, 1}).kept,
-              (Values{0, -2, -1, -0.5, 3, 0.5, 1, 7}));
-  }
+  for (const DType dtype : {DType::bfloat16, DType::float16})
+    for (ProductSpec spec :
+         {one_row_of_sums(dtype, Epilogue::gelu), apart(one_row_of_sums(dtype, Epilogue::gelu))}) {
+      const auto [c, kept] = multiply_through_gelu(spec, a, b, {});
+      EXPECT_EQ(kept, (Values{-4, -2, -1, -0.5, 0, 0.5, 1, 6}));
+      for (size_t i = 0; i < c.size(); ++i)
+        EXPECT_NEAR(c[i], expected[i], std::abs(expected[i]) / 256 + 1e-3) << name_of(dtype);
+      spec.bias = true;
+      EXPECT_EQ(multiply_through_gelu(spec, a, b, {4, 0, 0, 0, 3, 0, 0, 1}).kept,
+                (Values{0, -2, -1, -0.5, 3, 0.5, 1, 7}));
+    }
 }
 
-TEST(Product, GivesGelusTheSumsBeforeTheyAreRounded) {
+TEST(Product, GivesGelusTheSumsBeforeTheyAreRoundedUnlessTheyAreApart) {
   if (TestedGpu().device->description() != "emulated GPU")
-    GTEST_SKIP() << "a GPU's own tanh is as coarse as the difference";
-  const Values b(16, 1);
-  const auto first = [&](DType dtype, Epilogue epilogue, const Values& a, float kept) {
-    return multiply_through_gelu(one_row_of_sums(dtype, epilogue), a, b, {}, Values(8, kept));
+    GTEST_SKIP() << "a GPU's own tanh is as coarse as the difference, and which library has what is its own";
+  struct Case {
+    DType dtype;
+    Epilogue epilogue;
+    Values a;
+    float kept, at_once, apart;  // kept: before or, by a GELU, afterwards
   };
-  // Rounded before, the sums would give 0.83984375, 0.84326171875, 0.88671875 and 0.8671875.
-  const ThroughGelu coarse = first(DType::bfloat16, Epilogue::gelu, {1, 0x1p-9f}, NAN),
-                    fine = first(DType::float16, Epilogue::gelu, {1 + 0x1p-9f, 0x1p-12f}, NAN);
-  EXPECT_EQ(coarse.kept[0], 1);
-  EXPECT_EQ(coarse.c[0], 0.84375f);
-  EXPECT_EQ(fine.kept[0], 1 + 0x1p-9f);
-  EXPECT_EQ(fine.c[0], 0.84375f);
-  EXPECT_EQ(first(DType::bfloat16, Epilogue::gelu_gradient, {1 + 0x3p-7f, 0x1p-9f}, 0.5f).c[0], 0.890625f);
-  EXPECT_EQ(first(DType::float16, Epilogue::gelu_gradient, {1, 0x1p-12f}, 0.5f).c[0], 0.86767578125f);
+  const Case cases[] = {
+      {DType::bfloat16, Epilogue::gelu, {1, 0x1p-9f}, 1, 0.84375f, 0.83984375f},
+      {DType::float16, Epilogue::gelu, {1 + 0x1p-9f, 0x1p-12f}, 1 + 0x1p-9f, 0.84375f, 0.84326171875f},
+      {DType::bfloat16, Epilogue::gelu_gradient, {1 + 0x3p-7f, 0x1p-9f}, 0.5f, 0.890625f, 0.88671875f},
+      {DType::float16, Epilogue::gelu_gradient, {1, 0x1p-12f}, 0.5f, 0.86767578125f, 0.8671875f}};
+  for (const Case& c : cases) {
+    const ProductSpec spec = one_row_of_sums(c.dtype, c.epilogue);
+    const Values a = padded(c.a, 8), b(64, 1), before(8, c.epilogue == Epilogue::gelu ? float{NAN} : c.kept);
+    const ThroughGelu at_once = multiply_through_gelu(spec, a, b, {}, before),
+                      follows = multiply_through_gelu(apart(spec), a, b, {}, before);
+    EXPECT_EQ(at_once.c, Values(8, c.at_once)) << spec.to_string();
+    EXPECT_EQ(follows.c, Values(8, c.apart)) << spec.to_string();
+    EXPECT_EQ(at_once.kept, Values(8, c.kept)) << spec.to_string();
+    EXPECT_EQ(follows.kept, Values(8, c.kept)) << spec.to_string();
+  }
 }
 
 TEST(Product, PassesGelusAndTheirGradientsInAllShapes) {
@@ -296,6 +392,9 @@ TEST(ProductSpec, RefusesWhatCannotGoThroughAGelu) {
   EXPECT_NO_THROW(Product{good});
   ProductSpec spec = good;
   spec.columns = 12;
+  EXPECT_THROW(Product{spec}, InternalError);
+  spec = good;
+  spec.c_alignment = 8;
   EXPECT_THROW(Product{spec}, InternalError);
   spec = good;
   spec.result = DType::float32;

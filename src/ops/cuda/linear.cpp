@@ -30,10 +30,10 @@ class LinearKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments, Stream& stream) override {
-    Product::Operands operands{.a = arguments.inputs[0].data,
-                               .b = arguments.parameters[0].data,
-                               .c = arguments.outputs[0].data,
-                               .bias = bias_sum_ ? arguments.parameters[1].data : nullptr};
+    ProductOperands operands{.a = arguments.inputs[0].data,
+                             .b = arguments.parameters[0].data,
+                             .c = arguments.outputs[0].data,
+                             .bias = bias_sum_ ? arguments.parameters[1].data : nullptr};
     if (fused_.gelu_behind) {
       operands.kept = operands.c;
       operands.c = arguments.outputs[1].data;

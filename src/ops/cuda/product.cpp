@@ -2,178 +2,56 @@
 
 #include <fmt/format.h>
 
-#include <type_traits>
+#include <mutex>
+#include <set>
+#include <string>
 
-#include "device/cuda/check.h"
-#include "device/cuda/cuda_device.h"
+#include "base/log.h"
 #include "lockstep/error.h"
+#include "ops/cuda/epilogue.h"
 
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA recommends for Hopper
-constexpr uintptr_t kWorkspaceAlignment = 256;  // what cublasLtMatmul asks for
-
-template <auto destroy>
-struct Destroy {
-  template <class Handle>
-  void operator()(Handle* handle) const {
-    destroy(handle);
-  }
-};
-using Operation =
-    std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, Destroy<cublasLtMatmulDescDestroy>>;
-using Layout =
-    std::unique_ptr<std::remove_pointer_t<cublasLtMatrixLayout_t>, Destroy<cublasLtMatrixLayoutDestroy>>;
-using Preference = std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>,
-                                   Destroy<cublasLtMatmulPreferenceDestroy>>;
-
-cudaDataType_t cuda_type(DType dtype) {
-  switch (dtype) {
-    case DType::bfloat16:
-      return CUDA_R_16BF;
-    case DType::float16:
-      return CUDA_R_16F;
-    default:
-      return CUDA_R_32F;
-  }
-}
-
-template <class Value>
-void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, Value value) {
-  check(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof value));
-}
-
-template <class Value>
-void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
-  check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
-}
-
-Layout make_layout(const ColumnMajorMatrix& matrix) {
-  cublasLtMatrixLayout_t layout = nullptr;
-  check(cublasLtMatrixLayoutCreate(&layout, cuda_type(matrix.dtype), static_cast<uint64_t>(matrix.rows),
-                                   static_cast<uint64_t>(matrix.columns), matrix.leading));
-  return Layout(layout);
-}
-
-cublasLtEpilogue_t epilogue_of(const ProductSpec& spec) {
-  switch (spec.epilogue) {
-    case Epilogue::gelu:
-      return spec.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-    case Epilogue::gelu_gradient:
-      return CUBLASLT_EPILOGUE_DGELU;
-    default:
-      return spec.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-  }
-}
-
-Operation make_operation(const ProductSpec& spec, const ColumnMajorProduct& product) {
-  // CUBLAS_COMPUTE_32F never rounds float32 factors; two-byte factors it multiplies exactly, and adds in
-  // float32.
-  const bool tf32 = spec.tf32 && spec.factors == DType::float32;
-  cublasLtMatmulDesc_t created = nullptr;
-  check(cublasLtMatmulDescCreate(&created, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                                 CUDA_R_32F));
-  Operation operation(created);
-  set(operation, CUBLASLT_MATMUL_DESC_TRANSA, int32_t{product.first.transposed ? CUBLAS_OP_T : CUBLAS_OP_N});
-  set(operation, CUBLASLT_MATMUL_DESC_TRANSB, int32_t{product.second.transposed ? CUBLAS_OP_T : CUBLAS_OP_N});
-  set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t{epilogue_of(spec)});
-  // Choosing an algorithm reads neither the bias nor what is kept, but takes the pointers' alignment from
-  // them.
-  const auto* const aligned = reinterpret_cast<const void*>(uintptr_t{kTensorAlignment});
-  if (spec.bias) {
-    set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t{cuda_type(spec.result)});
-    set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
-  }
-  if (spec.epilogue != Epilogue::none) {  // what is kept is of the result's type unless one is told otherwise
-    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.result.leading);
-    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
-  }
-  return operation;
-}
-
-Preference make_preference(const ColumnMajorProduct& product) {
-  cublasLtMatmulPreference_t created = nullptr;
-  check(cublasLtMatmulPreferenceCreate(&created));
-  Preference preference(created);
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-  // Where the inner dimension is divided among blocks, partial sums are kept in float32 and added by a kernel
-  // of their own, in a fixed order. The other schemes add in the order of arrival, or round partial sums to
-  // the result's type.
-  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-  // The promised alignment, not that of the pointers: the choice must not depend on where memory happens to
-  // lie.
-  const auto promise = [](const ColumnMajorMatrix& matrix) {
-    return static_cast<uint32_t>(matrix.alignment);
-  };
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, promise(product.first));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, promise(product.second));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, promise(product.result));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, promise(product.result));
-  return preference;
+/// Layers of one shape have the same product: what is said of it is said once in a process.
+void say_once(const std::string& message) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  std::lock_guard lock(mutex);
+  if (said.insert(message).second) log_info(message);
 }
 
 }  // namespace
 
-struct Product::Implementation {
-  ProductSpec spec;
-  cublasLtHandle_t library = nullptr;
-  Operation operation;
-  Layout first, second, result;
-  cublasLtMatmulAlgo_t algorithm{};
-};
-
-Product::Product(const ProductSpec& spec) : implementation_(new Implementation{.spec = spec}) {
-  spec.validate();
-}
-Product::~Product() = default;
-Product::Product(Product&&) noexcept = default;
-Product& Product::operator=(Product&&) noexcept = default;
-
-int64_t Product::workspace_bytes() { return kWorkspaceBytes + kWorkspaceAlignment; }
-
-int64_t Product::factor_bytes() { return 64 << 20; }
+Product::Product(const ProductSpec& spec) : spec_(spec) { spec.validate(); }
 
 void Product::prepare(Device& device) {
-  Implementation& own = *implementation_;
-  auto& gpu = dynamic_cast<CudaDevice&>(device);
-  gpu.make_current();
-  own.library = gpu.cublas_lt();
-  const ColumnMajorProduct product = column_major(own.spec);
-  own.operation = make_operation(own.spec, product);
-  own.first = make_layout(product.first);
-  own.second = make_layout(product.second);
-  own.result = make_layout(product.result);
-  const Preference preference = make_preference(product);
-  cublasLtMatmulHeuristicResult_t chosen{};
-  int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      own.library, own.operation.get(), own.first.get(), own.second.get(), own.result.get(), own.result.get(),
-      preference.get(), 1, &chosen, &count);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0))
+  library_ = LibraryProduct::choose(spec_, device);
+  epilogue_follows_ = library_ == nullptr && spec_.has_epilogue();
+  if (epilogue_follows_) library_ = LibraryProduct::choose(spec_.without_epilogue(), device);
+  if (library_ == nullptr)
     throw DeviceError(fmt::format(
-        "cuBLASLt {} has no deterministic algorithm for the product {} on {}; try {}, or "
+        "{} has no deterministic algorithm for the product {} on {}{}; try another precision.compute, or "
         "CUBLASLT_LOG_LEVEL=5 to see why",
-        cublasLtGetVersion(), own.spec.to_string(), device.description(),
-        own.spec.epilogue == Epilogue::none ? "another precision.compute" : "precision.fused_gelu: false"));
-  check(status);
-  check(chosen.state);
-  own.algorithm = chosen.algo;
+        LibraryProduct::library(), spec_.to_string(), device.description(),
+        epilogue_follows_ ? ", nor for the product alone" : ""));
+  if (epilogue_follows_)
+    say_once(fmt::format("{} has no epilogue for the product {}: kernels of lockstep's own follow it",
+                         LibraryProduct::library(), spec_.to_string()));
 }
 
-void Product::run(const Operands& operands, void* workspace, Stream& stream) {
-  Implementation& own = *implementation_;
-  if (own.spec.bias) set(own.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
-  if (own.spec.epilogue != Epilogue::none)
-    set(own.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.kept);
-  const auto address = reinterpret_cast<uintptr_t>(workspace);
-  auto* aligned = static_cast<std::byte*>(workspace) +
-                  (kWorkspaceAlignment - address % kWorkspaceAlignment) % kWorkspaceAlignment;
-  const float alpha = 1, beta = operands.accumulate ? 1 : 0;  // in host memory: read before the call returns
-  check(cublasLtMatmul(own.library, own.operation.get(), &alpha, operands.b, own.first.get(), operands.a,
-                       own.second.get(), &beta, operands.c, own.result.get(), operands.c, own.result.get(),
-                       &own.algorithm, aligned, kWorkspaceBytes, static_cast<cudaStream_t>(stream.native())));
+void Product::run(const ProductOperands& operands, void* workspace, Stream& stream) {
+  ensure(library_ != nullptr, "a product is run before it is prepared");
+  if (!epilogue_follows_) return library_->run(operands, workspace, stream);
+  const int64_t count = spec_.rows * spec_.columns;
+  void* const sums = spec_.epilogue == Epilogue::gelu ? operands.kept : operands.c;
+  library_->run({.a = operands.a, .b = operands.b, .c = sums, .accumulate = operands.accumulate}, workspace,
+                stream);
+  if (spec_.bias) add_bias(operands.bias, spec_.rows, spec_.columns, spec_.result, sums, stream);
+  if (spec_.epilogue == Epilogue::gelu)
+    apply_gelu(operands.kept, count, spec_.result, operands.c, stream);
+  else if (spec_.epilogue == Epilogue::gelu_gradient)
+    apply_gelu_gradient(operands.kept, count, spec_.result, operands.c, stream);
 }
 
 }  // namespace lockstep

@@ -20,13 +20,22 @@ void ProductSpec::validate() const {
   if (rows <= 0 || columns <= 0 || inner <= 0 || !types_fit)
     throw InternalError(
         fmt::format("there is no product {} with a result of {}", to_string(), name_of(result)));
-  const bool has_epilogue = factors != DType::float32 && result == factors && columns % 8 == 0 &&
-                            !(bias && epilogue == Epilogue::gelu_gradient);
-  if (epilogue != Epilogue::none && !has_epilogue)
+  const bool may_pass_gelu = factors != DType::float32 && result == factors && columns % 8 == 0 &&
+                             c_alignment == kTensorAlignment &&
+                             !(bias && epilogue == Epilogue::gelu_gradient);
+  if (epilogue != Epilogue::none && !may_pass_gelu)
     throw InternalError(fmt::format(
         "there is no product {} with a result of {}: one through a GELU has two-byte factors, a "
-        "result like them, columns in multiples of 8, and no bias where it is the GELU's gradient",
+        "result like them, aligned as tensors are, columns in multiples of 8, and no bias where it is the "
+        "GELU's gradient",
         to_string(), name_of(result)));
+}
+
+ProductSpec ProductSpec::without_epilogue() const {
+  ProductSpec plain = *this;
+  plain.bias = false;
+  plain.epilogue = Epilogue::none;
+  return plain;
 }
 
 std::string ProductSpec::to_string() const {

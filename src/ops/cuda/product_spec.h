@@ -14,8 +14,8 @@ inline constexpr int kTensorAlignment = 16;
 /// How pointers are aligned that lie multiples of `stride_bytes` behind the start of a tensor.
 int alignment_at(int64_t stride_bytes);
 
-/// What is done to the sums, bias included, before they are rounded to the result's type. `kept` is a matrix
-/// like C. gelu: kept = sum, C = gelu(sum). gelu_gradient: C = sum * gelu'(kept).
+/// What is done to the sums, bias included, before they are rounded to the result's type if the library can.
+/// `kept` is a matrix like C. gelu: kept = sum, C = gelu(sum). gelu_gradient: C = sum * gelu'(kept).
 enum class Epilogue { none, gelu, gelu_gradient };
 
 /// C = op(A) op(B), where asked plus a bias in each row, or plus C itself, or through a GELU. All matrices
@@ -28,7 +28,8 @@ struct ProductSpec {
   DType factors = DType::float32;  ///< of A and B
   DType result = DType::float32;   ///< of C and of the bias [columns]: as the factors, or float32
   bool bias = false;
-  /// But for none: two-byte factors and result, columns in multiples of 8; gelu_gradient has no bias.
+  /// But for none: two-byte factors and result, columns in multiples of 8, C aligned as tensors are;
+  /// gelu_gradient has no bias.
   Epilogue epilogue = Epilogue::none;
   bool tf32 = false;  ///< float32 factors may be rounded to TF32
   int a_alignment = kTensorAlignment, b_alignment = kTensorAlignment,
@@ -36,6 +37,9 @@ struct ProductSpec {
 
   /// Throws InternalError where the fields do not go together.
   void validate() const;
+  /// Of libraries, to which a bias is one too.
+  bool has_epilogue() const { return bias || epilogue != Epilogue::none; }
+  ProductSpec without_epilogue() const;
   std::string to_string() const;  ///< "[64, 10] = [64, 784] x [10, 784]^T of bfloat16 with a bias"
 };
 

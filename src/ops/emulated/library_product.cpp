@@ -1,4 +1,4 @@
-#include "ops/cuda/product.h"
+#include "ops/cuda/library_product.h"
 
 #include <algorithm>
 #include <bit>
@@ -54,7 +54,7 @@ std::vector<float> factor(const ProductSpec& spec, const void* from, int64_t hei
 }
 
 template <class T>
-void store(const ProductSpec& spec, std::vector<float> sums, const Product::Operands& operands) {
+void store(const ProductSpec& spec, std::vector<float> sums, const ProductOperands& operands) {
   auto* const kept = static_cast<T*>(operands.kept);
   if (spec.epilogue == Epilogue::gelu) {
     std::transform(sums.begin(), sums.end(), kept, [](float sum) { return T(sum); });
@@ -66,7 +66,7 @@ void store(const ProductSpec& spec, std::vector<float> sums, const Product::Oper
   std::transform(sums.begin(), sums.end(), static_cast<T*>(operands.c), [](float sum) { return T(sum); });
 }
 
-void multiply(const ProductSpec& spec, const Product::Operands& operands) {
+void multiply(const ProductSpec& spec, const ProductOperands& operands) {
   const auto a = factor(spec, operands.a, spec.rows, spec.inner, spec.transpose_a);
   const auto b = factor(spec, operands.b, spec.inner, spec.columns, spec.transpose_b);
   std::vector<float> c(static_cast<size_t>(spec.rows * spec.columns));
@@ -90,43 +90,51 @@ void multiply(const ProductSpec& spec, const Product::Operands& operands) {
     store<float>(spec, std::move(c), operands);
 }
 
-}  // namespace
+class EmulatedProduct : public LibraryProduct {
+ public:
+  explicit EmulatedProduct(const ProductSpec& spec) : spec_(spec) {}
 
-struct Product::Implementation {
-  ProductSpec spec;
-  bool prepared = false;
+  void run(const ProductOperands& operands, void* workspace, Stream& stream) override {
+    const auto is_aligned = [](const void* data, int alignment) {
+      return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) == 0;
+    };
+    ensure(is_aligned(operands.a, spec_.a_alignment) && is_aligned(operands.b, spec_.b_alignment) &&
+               is_aligned(operands.c, spec_.c_alignment) && is_aligned(operands.bias, kTensorAlignment) &&
+               is_aligned(operands.kept, kTensorAlignment) && is_aligned(workspace, kTensorAlignment),
+           "a product's matrices are not aligned as its spec promises: " + spec_.to_string());
+    ensure(!operands.accumulate || spec_.epilogue == Epilogue::none,
+           "what goes through a GELU cannot be added to: " + spec_.to_string());
+    stream.launch([spec = spec_, operands, workspace] {
+      // As a library would, from beginning to end: nothing else of the call may lie there.
+      const auto scribble = [workspace] { std::memset(workspace, 0x7f, kWorkspaceBytes); };
+      scribble();
+      multiply(spec, operands);
+      scribble();
+    });
+  }
+
+ private:
+  ProductSpec spec_;
 };
 
-Product::Product(const ProductSpec& spec) : implementation_(new Implementation{spec}) { spec.validate(); }
-Product::~Product() = default;
-Product::Product(Product&&) noexcept = default;
-Product& Product::operator=(Product&&) noexcept = default;
+}  // namespace
 
-int64_t Product::workspace_bytes() { return kWorkspaceBytes; }
+std::string LibraryProduct::library() { return "the emulated library"; }
 
-int64_t Product::factor_bytes() { return 8 << 10; }  // little, so that small tests need several chunks
+int64_t LibraryProduct::workspace_bytes() { return kWorkspaceBytes; }
 
-void Product::prepare(Device&) { implementation_->prepared = true; }
+int64_t LibraryProduct::factor_bytes() { return 8 << 10; }  // little, so that small tests need several chunks
 
-void Product::run(const Operands& operands, void* workspace, Stream& stream) {
-  const ProductSpec& spec = implementation_->spec;
-  const auto is_aligned = [](const void* data, int alignment) {
-    return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) == 0;
-  };
-  ensure(implementation_->prepared, "a product is run before it is prepared");
-  ensure(is_aligned(operands.a, spec.a_alignment) && is_aligned(operands.b, spec.b_alignment) &&
-             is_aligned(operands.c, spec.c_alignment) && is_aligned(operands.bias, kTensorAlignment) &&
-             is_aligned(operands.kept, kTensorAlignment) && is_aligned(workspace, kTensorAlignment),
-         "a product's matrices are not aligned as its spec promises: " + spec.to_string());
-  ensure(!operands.accumulate || spec.epilogue == Epilogue::none,
-         "what goes through a GELU cannot be added to: " + spec.to_string());
-  stream.launch([spec, operands, workspace] {
-    // As a library would, from beginning to end: nothing else of the call may lie there.
-    const auto scribble = [workspace] { std::memset(workspace, 0x7f, kWorkspaceBytes); };
-    scribble();
-    multiply(spec, operands);
-    scribble();
-  });
+// Which epilogues cuBLASLt lacks is its own affair. This library has them where every row begins on a
+// multiple of 16 bytes, and no product of matrices that are not aligned to their elements.
+std::unique_ptr<LibraryProduct> LibraryProduct::choose(const ProductSpec& spec, Device&) {
+  const auto [first, second, result] = column_major(spec);
+  for (const ColumnMajorMatrix& matrix : {first, second, result}) {
+    const int64_t element = size_of(matrix.dtype);
+    const int rows_at = std::min(matrix.alignment, alignment_at(matrix.leading * element));
+    if (rows_at < element || (spec.has_epilogue() && rows_at < kTensorAlignment)) return nullptr;
+  }
+  return std::make_unique<EmulatedProduct>(spec);
 }
 
 }  // namespace lockstep

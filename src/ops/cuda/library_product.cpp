@@ -1,0 +1,180 @@
+#include "ops/cuda/library_product.h"
+
+#include <fmt/format.h>
+
+#include <type_traits>
+
+#include "device/cuda/check.h"
+#include "device/cuda/cuda_device.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA recommends for Hopper
+constexpr uintptr_t kWorkspaceAlignment = 256;  // what cublasLtMatmul asks for
+
+template <auto destroy>
+struct Destroy {
+  template <class Handle>
+  void operator()(Handle* handle) const {
+    destroy(handle);
+  }
+};
+using Operation =
+    std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, Destroy<cublasLtMatmulDescDestroy>>;
+using Layout =
+    std::unique_ptr<std::remove_pointer_t<cublasLtMatrixLayout_t>, Destroy<cublasLtMatrixLayoutDestroy>>;
+using Preference = std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>,
+                                   Destroy<cublasLtMatmulPreferenceDestroy>>;
+
+cudaDataType_t cuda_type(DType dtype) {
+  switch (dtype) {
+    case DType::bfloat16:
+      return CUDA_R_16BF;
+    case DType::float16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+template <class Value>
+void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, Value value) {
+  check(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof value));
+}
+
+template <class Value>
+void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
+}
+
+Layout make_layout(const ColumnMajorMatrix& matrix) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check(cublasLtMatrixLayoutCreate(&layout, cuda_type(matrix.dtype), static_cast<uint64_t>(matrix.rows),
+                                   static_cast<uint64_t>(matrix.columns), matrix.leading));
+  return Layout(layout);
+}
+
+cublasLtEpilogue_t epilogue_of(const ProductSpec& spec) {
+  switch (spec.epilogue) {
+    case Epilogue::gelu:
+      return spec.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::gelu_gradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+    default:
+      return spec.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+Operation make_operation(const ProductSpec& spec, const ColumnMajorProduct& product) {
+  // CUBLAS_COMPUTE_32F never rounds float32 factors; two-byte factors it multiplies exactly, and adds in
+  // float32.
+  const bool tf32 = spec.tf32 && spec.factors == DType::float32;
+  cublasLtMatmulDesc_t created = nullptr;
+  check(cublasLtMatmulDescCreate(&created, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                 CUDA_R_32F));
+  Operation operation(created);
+  set(operation, CUBLASLT_MATMUL_DESC_TRANSA, int32_t{product.first.transposed ? CUBLAS_OP_T : CUBLAS_OP_N});
+  set(operation, CUBLASLT_MATMUL_DESC_TRANSB, int32_t{product.second.transposed ? CUBLAS_OP_T : CUBLAS_OP_N});
+  set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t{epilogue_of(spec)});
+  // Choosing an algorithm reads neither the bias nor what is kept, but takes the pointers' alignment from
+  // them.
+  const auto* const aligned = reinterpret_cast<const void*>(uintptr_t{kTensorAlignment});
+  if (spec.bias) {
+    set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t{cuda_type(spec.result)});
+    set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
+  }
+  if (spec.epilogue != Epilogue::none) {  // what is kept is of the result's type unless one is told otherwise
+    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.result.leading);
+    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
+  }
+  return operation;
+}
+
+Preference make_preference(const ColumnMajorProduct& product) {
+  cublasLtMatmulPreference_t created = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&created));
+  Preference preference(created);
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  // Where the inner dimension is divided among blocks, partial sums are kept in float32 and added by a kernel
+  // of their own, in a fixed order. The other schemes add in the order of arrival, or round partial sums to
+  // the result's type.
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  // The promised alignment, not that of the pointers: the choice must not depend on where memory happens to
+  // lie.
+  const auto promise = [](const ColumnMajorMatrix& matrix) {
+    return static_cast<uint32_t>(matrix.alignment);
+  };
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, promise(product.first));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, promise(product.second));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, promise(product.result));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, promise(product.result));
+  return preference;
+}
+
+class CublasLtProduct : public LibraryProduct {
+ public:
+  CublasLtProduct(const ProductSpec& spec, CudaDevice& device)
+      : spec_(spec), library_(device.cublas_lt()), product_(column_major(spec)) {}
+
+  bool choose_algorithm() {
+    const Preference preference = make_preference(product_);
+    cublasLtMatmulHeuristicResult_t chosen{};
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(library_, operation_.get(), first_.get(), second_.get(), result_.get(),
+                                       result_.get(), preference.get(), 1, &chosen, &count);
+    // INVALID_VALUE is documented for descriptions "in conflict or in an impossible configuration": an
+    // epilogue may be what is impossible.
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
+        (status == CUBLAS_STATUS_INVALID_VALUE && spec_.has_epilogue()))
+      return false;
+    check(status);
+    if (count == 0) return false;
+    check(chosen.state);
+    algorithm_ = chosen.algo;
+    return true;
+  }
+
+  void run(const ProductOperands& operands, void* workspace, Stream& stream) override {
+    if (spec_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+    if (spec_.epilogue != Epilogue::none)
+      set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.kept);
+    const auto address = reinterpret_cast<uintptr_t>(workspace);
+    auto* aligned = static_cast<std::byte*>(workspace) +
+                    (kWorkspaceAlignment - address % kWorkspaceAlignment) % kWorkspaceAlignment;
+    const float alpha = 1,
+                beta = operands.accumulate ? 1 : 0;  // in host memory: read before the call returns
+    check(cublasLtMatmul(library_, operation_.get(), &alpha, operands.b, first_.get(), operands.a,
+                         second_.get(), &beta, operands.c, result_.get(), operands.c, result_.get(),
+                         &algorithm_, aligned, kWorkspaceBytes, static_cast<cudaStream_t>(stream.native())));
+  }
+
+ private:
+  ProductSpec spec_;
+  cublasLtHandle_t library_;
+  ColumnMajorProduct product_;
+  Operation operation_ = make_operation(spec_, product_);
+  Layout first_ = make_layout(product_.first), second_ = make_layout(product_.second),
+         result_ = make_layout(product_.result);
+  cublasLtMatmulAlgo_t algorithm_{};
+};
+
+}  // namespace
+
+std::string LibraryProduct::library() { return fmt::format("cuBLASLt {}", cublasLtGetVersion()); }
+
+int64_t LibraryProduct::workspace_bytes() { return kWorkspaceBytes + kWorkspaceAlignment; }
+
+int64_t LibraryProduct::factor_bytes() { return 64 << 20; }
+
+std::unique_ptr<LibraryProduct> LibraryProduct::choose(const ProductSpec& spec, Device& device) {
+  auto& gpu = dynamic_cast<CudaDevice&>(device);
+  gpu.make_current();
+  auto product = std::make_unique<CublasLtProduct>(spec, gpu);
+  if (!product->choose_algorithm()) return nullptr;
+  return product;
+}
+
+}  // namespace lockstep
