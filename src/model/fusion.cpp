@@ -56,14 +56,13 @@ class Fuser {
   }
 
   void fuse_gelu(int n) {
-    if (feeds(n - 1, n) && holds<Linear>(n - 1) &&
-        can_fuse_gelu(n - 1)) {
+    if (feeds(n - 1, n) && holds<Linear>(n - 1) && can_fuse_gelu(n - 1)) {
       neighbors(n - 1).gelu_behind = true;
       fusion_.forward_node[static_cast<size_t>(n)] = n - 1;
     }
     const int reader = n + 1;
-    if (reader < static_cast<int>(graph_.nodes.size()) && feeds(n, reader) && holds<Linear>(reader) && input(n).needs_gradient &&
-        can_fuse_gelu(reader)) {
+    if (reader < static_cast<int>(graph_.nodes.size()) && feeds(n, reader) && holds<Linear>(reader) &&
+        node(n).group == node(reader).group && input(n).needs_gradient && can_fuse_gelu(reader)) {
       neighbors(reader).gelu_before = true;
       fusion_.backward_node[static_cast<size_t>(n)] = reader;
     }

@@ -21,8 +21,8 @@ Fusion no_fusion(const Graph& graph);
 
 /// What the kernels of GPUs can do. Within a segment, a layer norm adds up what it reads and its gradient and that of the
 /// input's other reader: bits are those of add, layer norm and fork apart. With `gelu`, linear layers before and behind a
-/// GELU compute it and its gradient, where ops/fusion.h can: its numbers are rounded less often than apart. Those of one
-/// fused group are in one segment of every partition, so that numbers do not depend on where segments end.
+/// GELU compute it and its gradient, where ops/fusion.h can and they are one fused group: its numbers are rounded less often
+/// than apart, and where segments end must not decide that. A group is in one segment of every partition.
 Fusion fuse_for_gpu(const Graph& graph, const Partition& partition, bool gelu);
 
 }  // namespace lockstep

@@ -229,16 +229,23 @@ class GraphMaker {
 
   /// A group is an op with what may be computed in one go with it: elementwise ops and views behind it, and the forks
   /// before it. Forks belong to their reader, so that a cut before them is crossed by one value and one gradient. A linear
-  /// layer may compute the gradient of the GELU before it.
+  /// layer may compute the gradient of the GELU before it; but a long chain of both is no single group, which would be one
+  /// bucket however small buckets shall be.
   void form_groups() {
-    int group = -1;
+    int group = -1, linear_layers = 0;
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       auto& node = graph_.nodes[n];
       bool joins = n > 0 && is_fork(graph_.nodes[n - 1]);
       if (n > 0 && !is_fork(node) && node.inputs.size() == 1 && (node.signature.elementwise || node.signature.alias))
         joins = joins || follows_directly(n);
-      joins = joins || (n > 0 && std::holds_alternative<Linear>(node.op) && std::holds_alternative<Gelu>(graph_.nodes[n - 1].op) && follows_directly(n));
-      if (!joins) ++group;
+      const bool is_linear = std::holds_alternative<Linear>(node.op);
+      if (n > 0 && is_linear && linear_layers < 2 && std::holds_alternative<Gelu>(graph_.nodes[n - 1].op))
+        joins = joins || follows_directly(n);
+      if (!joins) {
+        ++group;
+        linear_layers = 0;
+      }
+      if (is_linear) ++linear_layers;
       node.group = group;
     }
     graph_.group_count = group + 1;

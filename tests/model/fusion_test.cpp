@@ -86,6 +86,29 @@ TEST(Fusion, EndsWithTheSegment) {
       << "sums end segments; GELUs and what surrounds them are one fused group";
 }
 
+TEST(Fusion, OfAChainOfLinearLayersAndGelusTwoLayersAreOneGroup) {
+  const Graph graph = make_graph(ModelSpec{{{"x", {{8}, DType::float32}}, {"y", {{8}, DType::float32}}},
+                                           {{"a", Linear{.units = 8}, {"x"}, {}},
+                                            {"a.gelu", Gelu{}, {"a"}, {}},
+                                            {"b", Linear{.units = 8}, {"a.gelu"}, {}},
+                                            {"b.gelu", Gelu{}, {"b"}, {}},
+                                            {"c", Linear{.units = 8}, {"b.gelu"}, {}},
+                                            {"c.gelu", Gelu{}, {"c"}, {}},
+                                            {"d", Linear{.units = 8}, {"c.gelu"}, {}},
+                                            {"loss", MeanSquaredError{}, {"d", "y"}, {}}}},
+                                 DType::bfloat16);
+  std::vector<int> groups;
+  for (const Node& node : graph.nodes) groups.push_back(node.group);
+  EXPECT_THAT(groups, ElementsAre(0, 0, 0, 0, 1, 1, 1, 2));
+  for (const int64_t bucket_bytes : {kOneSegment, int64_t{1}}) {
+    const Partition partition = make_partition(graph, bucket_bytes);
+    EXPECT_EQ(partition.segments.size(), bucket_bytes == 1 ? 2u : 1u);
+    EXPECT_THAT(fused_layers(graph, fuse_for_gpu(graph, partition, true)),
+                ElementsAre("a: gelu_behind", "b: gelu_before gelu_behind", "c: gelu_behind", "d: gelu_before"))
+        << bucket_bytes;
+  }
+}
+
 TEST(Fusion, OnCpusEveryKernelDoesItsOwnWork) {
   const Graph graph = gpt(DType::bfloat16);
   const Fusion fusion = no_fusion(graph);
