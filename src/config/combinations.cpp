@@ -118,7 +118,10 @@ void check_optimizer(const schema::RunConfig& config, const Document& document) 
 void check_precision(const schema::RunConfig& config, const Document& document) {
   const auto& scaling = config.precision().loss_scaling();
   const std::string path = "precision.loss_scaling";
-  if (config.precision().compute() != schema::Precision::FLOAT16) {
+  const auto compute = config.precision().compute();
+  if (config.precision().fused_gelu() && compute != schema::Precision::BFLOAT16 && compute != schema::Precision::FLOAT16)
+    document.refuse("precision.fused_gelu", "is for precision.compute: BFLOAT16 and FLOAT16; leave it out");
+  if (compute != schema::Precision::FLOAT16) {
     const auto demand_default = [&](const char* field, bool is_default) {
       if (!is_default)
         document.refuse(fmt::format("{}.{}", path, field), "is for precision.compute: FLOAT16; leave it out");

@@ -50,6 +50,8 @@ const std::vector<Nonsense> kNonsense = {
     {{"optimizer.schedule.cosine.minimum=-1"}, "optimizer.schedule.cosine.minimum: expected"},
     {{"optimizer.schedule.cosine.minimum=0.2"}, "is 0.2, above optimizer.learning_rate = 0.1"},
     {{"precision.compute=FLOAT8"}, "precision.compute"},
+    {{"precision.fused_gelu=true"}, "precision.fused_gelu: is for precision.compute: BFLOAT16 and FLOAT16"},
+    {{"precision.compute=TF32", "precision.fused_gelu=true"}, "precision.fused_gelu: is for precision.compute"},
     {{"precision.compute=BFLOAT16", "precision.loss_scaling.initial_scale=1024"},
      "precision.loss_scaling.initial_scale: is for precision.compute: FLOAT16"},
     {{"precision.loss_scaling.growth_interval=10"},

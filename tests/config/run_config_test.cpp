@@ -298,7 +298,7 @@ TEST(RunConfig, SaysHowNumbersAreStored) {
   EXPECT_EQ(precision("TF32").storage(), DType::float32);
   EXPECT_EQ(precision("TF32").compute, ComputeType::tf32);
   EXPECT_EQ(precision("BFLOAT16").storage(), DType::bfloat16);
-  EXPECT_EQ(parse(kSmallConfig, {"precision.fused_gelu=true"}).precision.fused_gelu, true);
+  EXPECT_TRUE(parse(kSmallConfig, {"precision.compute=BFLOAT16", "precision.fused_gelu=true"}).precision.fused_gelu);
   EXPECT_FALSE(precision("BFLOAT16").scales_loss());
   EXPECT_EQ(precision("FLOAT16").storage(), DType::float16);
   EXPECT_TRUE(precision("FLOAT16").scales_loss());
