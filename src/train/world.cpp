@@ -279,7 +279,8 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
     own.device = choice.kind;
     own.gpu_ordinal = choice.ordinal;
     if (loaded.watchdog.enabled) own.progress = progress;
-    own.failed = [&world](const std::exception_ptr& error) { tell_others(world, error); };
+    // One process alone has nobody to tell, and whoever called it may go on behind an error.
+    if (world.size() > 1) own.failed = [&world](const std::exception_ptr& error) { tell_others(world, error); };
     own.startup = &world.startup();
     worker = std::make_unique<Worker>(loaded, own);
   });
