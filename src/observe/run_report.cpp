@@ -37,8 +37,8 @@ std::string bytes(int64_t size) {
   return size < 1024 ? human_bytes(size) : fmt::format("{} ({} bytes)", human_bytes(size), size);
 }
 
-/// In the order in which they are passed; what rounds to nothing is left out.
-std::string longest_parts(const StartupMilliseconds& milliseconds) {
+/// What rounds to nothing is left out.
+std::string list_of_parts(const StartupMilliseconds& milliseconds) {
   std::vector<std::string> parts;
   for (size_t part = 0; part < kStartupParts; ++part)
     if (milliseconds.parts[part] >= 0.5)
@@ -109,7 +109,7 @@ std::string describe(const RunReport& report) {
   rows.emplace_back("waits per step", fmt::format("{:.3f} ms for communication, {:.3f} ms for data",
                                                   report.exposed_comm_ms, report.data_wait_ms));
   if (report.first_step)
-    rows.emplace_back("first step done", fmt::format("{:.0f} ms after the start: {}", report.first_step->total(), longest_parts(*report.first_step)));
+    rows.emplace_back("first step done", fmt::format("{:.0f} ms after the start: {}", report.first_step->total(), list_of_parts(*report.first_step)));
   else
     rows.emplace_back("start-up", fmt::format("{:.0f} ms", report.startup_ms));
   rows.emplace_back("planned memory", bytes(report.peak_memory_bytes));
