@@ -251,6 +251,7 @@ class Benchmark:
         except OutOfTime:
             print(f"stopped by the time limit of {self.options.time_limit:.0f} s", flush=True)
         finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)   # what there is will be told
             for peer in self.peers.values():
                 peer.close()
             self.cache.cleanup()
@@ -398,7 +399,7 @@ def whole_numbers(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lockstep", default=os.path.join(HERE, "..", "build", "release", "bin", "lockstep"))
-    parser.add_argument("--kernels", metavar="COMMAND", help="kernel_benchmark; default beside build/release/bin/lockstep")
+    parser.add_argument("--kernels", metavar="COMMAND", help="kernel_benchmark; default beside lockstep")
     parser.add_argument("--python", default=sys.executable, help="one that has PyTorch")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--rounds", type=int, default=3)
@@ -412,7 +413,7 @@ def main():
         options.rounds = 1
     options.micro_batches = options.micro_batches or ([4, 2] if options.tiny else [64, 32, 16])
     if options.device == "cuda":
-        options.kernels = options.kernels or os.path.join(HERE, "..", "build", "release", "bin", "kernel_benchmark")
+        options.kernels = options.kernels or os.path.join(os.path.dirname(options.lockstep), "kernel_benchmark")
     options.variants = ["eager", *([] if options.no_compile else ["compile"]), *(["graph"] if options.device == "cuda" else [])]
     signal.signal(signal.SIGTERM, stop)
     bench = Benchmark(options)

@@ -113,7 +113,7 @@ std::string describe(const RunReport& report) {
   else
     rows.emplace_back("start-up", fmt::format("{:.0f} ms", report.startup_ms));
   rows.emplace_back("planned memory", bytes(report.peak_memory_bytes));
-  rows.emplace_back("of the host", bytes(report.host_memory_bytes));
+  rows.emplace_back("host memory", bytes(report.host_memory_bytes));
   rows.emplace_back("process memory", bytes(report.process_memory_bytes));
   rows.emplace_back("workers", fmt::format("{} ({})", report.world_size, report.layout));
   rows.emplace_back("params hash", to_hex(report.params_hash));

@@ -244,6 +244,8 @@ void tell_others(World& world, const std::exception_ptr& error) {
 
 std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig()>& load_config, const DeviceRequest& device,
                                      const std::vector<AgreementField>& options, const WorkerOptions& worker_options) {
+  // A process may train several times; the others begin here.
+  if (world.startup().complete()) world.startup() = StartupTimes(Clock::now());
   Communicator& communicator = world.communicator();
   Progress* progress = &world.control().progress();
   enter_phase(progress, Phase::prepare);

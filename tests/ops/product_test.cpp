@@ -299,7 +299,9 @@ TEST(Product, PassesGelusAndTheirGradientsInAllShapes) {
             const double expected =
                 epilogue == Epilogue::gelu ? gelu(sums[i]) : sums[i] * gelu_slope(before[i]);
             const double rounding = dtype == DType::bfloat16 ? 0x1p-8 : 0x1p-11;
-            EXPECT_NEAR(actual.c[i], expected, rounding * std::abs(expected) + 1e-3) << spec.to_string();
+            // A library's tanh may be good to 11 bits only.
+            const double approximation = 1e-3 * std::max(1.0, std::abs(double{sums[i]}));
+            EXPECT_NEAR(actual.c[i], expected, rounding * std::abs(expected) + approximation) << spec.to_string();
           }
         }
 }

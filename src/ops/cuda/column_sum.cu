@@ -104,7 +104,8 @@ void ColumnSum::run(const void* x, float* sums, bool accumulate, void* workspace
     sum_parts<float16>(x, rows_, columns_, dtype_, parts_, first, first_accumulates, stream);
   else
     sum_parts<float>(x, rows_, columns_, dtype_, parts_, first, first_accumulates, stream);
-  if (!is_direct) sum_parts<float>(workspace, parts_, columns_, DType::float32, 1, sums, accumulate, stream);
+  // A column for each thread: what there is left is little, and more blocks share it.
+  if (!is_direct) launch_sum<float, 1>(workspace, parts_, columns_, 1, sums, accumulate, stream);
 }
 
 }  // namespace lockstep
