@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/log.h"
 #include "lockstep/error.h"
 
 namespace lockstep {
@@ -56,7 +57,8 @@ std::vector<std::string> ConfigArguments::all_overrides() const {
 
 void OutputArguments::add_to(CLI::App& command) {
   add_json_to(command);
-  command.add_flag("--quiet", quiet, "Nothing on stderr but warnings and errors");
+  command.add_flag("--quiet", quiet, "Nothing on stderr but warnings and errors")
+      ->each([](const std::string&) { set_log_level(LogLevel::warning); });
 }
 
 void DeviceArguments::add_to(CLI::App& command) {
