@@ -51,13 +51,13 @@ int64_t first_nonfinite(const Tensor& tensor) {
   return -1;
 }
 
-std::string describe_finding(const Worker& worker, const KernelObservation& observation, const Node& node,
+std::string describe_finding(const Worker& worker, const KernelObservation& observation, const Node& node, const char* verb,
                              const std::string& tensor, int64_t element, float value) {
   const auto& program = worker.programs().step;
   const auto& instruction = program.instructions[static_cast<size_t>(observation.instruction)];
   const char* phase = observation.call.phase == KernelPhase::forward ? "forward" : "backward";
-  return fmt::format("{} of layer {} ({}) made {} in {}, element {}, micro-batch {} of rank {} ({})", phase, node.name,
-                     name_of(node.op), std::isnan(value) ? "NaN" : "infinity", tensor, element, instruction.micro_batch,
+  return fmt::format("{} of layer {} ({}) {} {} in {}, element {}, micro-batch {} of rank {} ({})", phase, node.name,
+                     name_of(node.op), verb, std::isnan(value) ? "NaN" : "infinity", tensor, element, instruction.micro_batch,
                      program.rank, describe(program, observation.instruction));
 }
 
@@ -69,18 +69,39 @@ std::vector<size_t> in_graph_order(const std::vector<int>& values) {
   return places;
 }
 
-/// What a kernel call wrote, in the order in which it is worth naming.
+/// What forward reads and no kernel has made, with a name: model inputs, and parameters' narrow copies. Both were finite in
+/// float32, but may be too large for their type.
+std::vector<std::pair<Tensor, std::string>> narrow_sources(const Graph& graph, const KernelCall& call) {
+  const auto& node = graph.nodes[static_cast<size_t>(call.node)];
+  std::vector<std::pair<Tensor, std::string>> sources;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const int root = graph.values[static_cast<size_t>(node.inputs[i])].storage;
+    const auto& value = graph.values[static_cast<size_t>(root)];
+    if (value.producer < 0 && is_narrow(value.spec.dtype))
+      sources.emplace_back(call.inputs[i], fmt::format("model input {} as {}", value.name, name_of(value.spec.dtype)));
+  }
+  for (size_t p = 0; p < call.parameters.size(); ++p)
+    if (is_narrow(call.parameters[p].dtype))
+      sources.emplace_back(call.parameters[p], fmt::format("parameter {} as {}", graph.parameters[static_cast<size_t>(node.parameters[p])].name,
+                                                           name_of(call.parameters[p].dtype)));
+  return sources;
+}
+
+/// What a kernel call read and wrote, in the order in which it is worth naming.
 std::optional<std::string> examine(const Worker& worker, const KernelObservation& observation) {
   const auto& call = observation.call;
   const auto& graph = worker.compiled().graph();
   const auto& node = graph.nodes[static_cast<size_t>(call.node)];
-  const auto look = [&](const Tensor& tensor, const Node& of, const std::string& name) -> std::optional<std::string> {
+  const auto look = [&](const Tensor& tensor, const Node& of, const std::string& name,
+                        const char* verb = "made") -> std::optional<std::string> {
     const HostView view(worker.device(), tensor);
     const int64_t element = first_nonfinite(view.tensor());
     if (element < 0) return std::nullopt;
-    return describe_finding(worker, observation, of, name, element, element_of(view.tensor(), element));
+    return describe_finding(worker, observation, of, verb, name, element, element_of(view.tensor(), element));
   };
   if (call.phase == KernelPhase::forward) {
+    for (const auto& [tensor, name] : narrow_sources(graph, call))
+      if (auto found = look(tensor, node, name, "read")) return found;
     for (const size_t o : in_graph_order(call.output_values)) {
       const auto& value = graph.values[static_cast<size_t>(call.output_values[o])];
       if (auto found = look(call.outputs[o], graph.nodes[static_cast<size_t>(value.producer)], "its output " + value.name)) return found;
@@ -91,7 +112,7 @@ std::optional<std::string> examine(const Worker& worker, const KernelObservation
     double metrics[kMetricCount];
     worker.device().copy_now(metrics, call.metrics, sizeof metrics);
     if (!std::isfinite(metrics[kLossSum]))
-      return describe_finding(worker, observation, node, "the loss", 0, static_cast<float>(metrics[kLossSum]));
+      return describe_finding(worker, observation, node, "made", "the loss", 0, static_cast<float>(metrics[kLossSum]));
     return std::nullopt;
   }
   for (size_t i = 0; i < call.input_gradients.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "data/test_files.h"
 #include "train/model_state.h"
 #include "train/nonfinite.h"
 #include "train/thread_ranks.h"
@@ -61,6 +62,24 @@ TEST(NonFinite, NamesOpTensorMicroBatchAndRankOnEveryRank) {
                                          HasSubstr("learning_rate")));
   EXPECT_EQ(failures[0].message, failures[1].message);
   EXPECT_EQ(failures[0].code, ExitCode::internal);
+}
+
+TEST(NonFinite, NamesWhatIsTooLargeForItsType) {
+  // After a step like this, weights are finite, and beyond 65504.
+  const auto weights = train_to_failure(1, {"precision.compute=FLOAT16", "optimizer.learning_rate=1e7", "precision.loss_scaling.initial_scale=1"});
+  EXPECT_THAT(weights[0].message, AllOf(HasSubstr("first: forward of layer fc"), HasSubstr("(linear) read infinity in parameter fc"),
+                                        HasSubstr("as float16, element")));
+  // Eight white images, each of whose pixels is a million.
+  const test::TemporaryDirectory files;
+  test::Bytes images{0, 0, 8, 3, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 4}, labels{0, 0, 8, 1, 0, 0, 0, 8};
+  images.resize(images.size() + 8 * 16, 255);
+  labels.resize(labels.size() + 8, 1);
+  test::write_file(files / "images", images);
+  test::write_file(files / "labels", labels);
+  const auto inputs = train_to_failure(
+      1, {"precision.compute=FLOAT16", "data.directory=" + files.path(),
+          R"(data.idx={train_images: "images" train_labels: "labels" eval_images: "images" eval_labels: "labels" deviation: 1e-6})"});
+  EXPECT_THAT(inputs[0].message, HasSubstr("first: forward of layer fc1 (linear) read infinity in model input image as float16, element 0"));
 }
 
 TEST(NonFinite, LeavesParametersAsBeforeTheStep) {
