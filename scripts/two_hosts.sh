@@ -54,6 +54,10 @@ up() {
   [ "$(id -u)" -eq 0 ] || skip "only root may create network namespaces"
   ! is_up || fail "pair '$id' is up already; choose another --id, or run: $script --id $id down"
   ip netns add "$a" 2>/dev/null || skip "this system does not let root create network namespaces (in a container: --privileged)"
+  if ! ip netns exec "$a" true 2>/dev/null; then
+    ip netns delete "$a"
+    skip "programs cannot be run in network namespaces here (as in a chroot, whose root is no mount of its own)"
+  fi
   trap down ERR
   ip netns add "$b"
   # Created inside, so that this machine's own interfaces never see them; the same addresses serve every pair.
