@@ -8,30 +8,16 @@
 #include "base/text.h"
 
 namespace lockstep {
-namespace {
-
-std::string compiled_for() {
-#if defined(__AVX512F__)
-  return "avx512";
-#elif defined(__AVX2__)
-  return "avx2";
-#else
-  return "baseline";
-#endif
-}
-
-}  // namespace
 
 std::string arithmetic_fingerprint(int intra_op_threads) {
   const dnnl_version_t* version = dnnl_version();
-  return fmt::format("cpu onednn={}.{}.{} isa={:#x} compiled={} libc={} intra_op_threads={}", version->major, version->minor,
-                     version->patch, static_cast<unsigned>(dnnl_get_effective_cpu_isa()), compiled_for(),
-                     gnu_get_libc_version(), intra_op_threads);
+  return fmt::format("cpu onednn={}.{}.{} isa={:#x} libc={} intra_op_threads={}", version->major, version->minor,
+                     version->patch, static_cast<unsigned>(dnnl_get_effective_cpu_isa()), gnu_get_libc_version(), intra_op_threads);
 }
 
 std::string arithmetic_fingerprint(const Device& device, int intra_op_threads) {
   if (device.kind() != DeviceKind::cuda) return arithmetic_fingerprint(intra_op_threads);
-  return fmt::format("gpu={} {} compiled={} libc={}", device.description(), gpu_libraries(), compiled_for(), gnu_get_libc_version());
+  return fmt::format("gpu={} {} libc={}", device.description(), gpu_libraries(), gnu_get_libc_version());
 }
 
 std::string binary_identity() { return to_hex(hash64(read_text_file("/proc/self/exe"))); }
