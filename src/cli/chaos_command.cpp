@@ -70,9 +70,6 @@ class Chaos {
   void compare(const ChaosJob& job, const StartOutcome& last, ChaosResult& result) const;
   /// Takes phases out that the job does not have; true where there was one.
   bool learn_from_refusal(const ChaosFault& fault, const StartOutcome& outcome);
-  void say(const std::string& message) const {
-    if (!arguments_.output.quiet) log_info(message);
-  }
 
   const ChaosArguments& arguments_;
   RunConfig config_;
@@ -95,7 +92,7 @@ Chaos::Chaos(const ChaosArguments& arguments)
   const DeviceRequest request = arguments.device.request();
   const auto choice = choose_device(request, request.wish == DeviceWish::cpu ? GpuProbe{} : probe_gpus(), 0, arguments.workers);
   device_ = choice.kind;
-  if (!choice.reason.empty()) say(choice.reason);
+  if (!choice.reason.empty()) log_info(choice.reason);
   compiled().check();
   // What the environment says is meant for jobs of the user's own.
   ::unsetenv("LOCKSTEP_FAILPOINT_LOG");
@@ -137,13 +134,13 @@ void Chaos::take_reference() {
   reference_.params_hash = report.at("params_hash").get<std::string>();
   reference_.state_hash = report.at("state_hash").get<std::string>();
   reference_.values = recorded_values(undisturbed.run_directory());
-  say(fmt::format("undisturbed: {} steps on {} workers in {:.1f} s", reference_.steps, arguments_.workers,
+  log_info(fmt::format("undisturbed: {} steps on {} workers in {:.1f} s", reference_.steps, arguments_.workers,
                   reference_.seconds));
 }
 
 void Chaos::adapt(const std::string& path, const std::string& value, const std::string& why) {
   overrides_.push_back(path + "=" + value);
-  say(fmt::format("sets {}={}, {}", path, value, why));
+  log_info(fmt::format("sets {}={}, {}", path, value, why));
 }
 
 void Chaos::adapt_watchdog() {
@@ -162,7 +159,7 @@ void Chaos::adapt_watchdog() {
       shorter.push_back(fmt::format("watchdog.{}={}", name, exact(most)));
       overrides_.push_back(shorter.back());
     }
-  if (!shorter.empty()) say(fmt::format("sets {}, so that a fault is noticed sooner", join(shorter, ", ")));
+  if (!shorter.empty()) log_info(fmt::format("sets {}, so that a fault is noticed sooner", join(shorter, ", ")));
 }
 
 /// Nothing of this changes what is computed.
@@ -323,7 +320,7 @@ ChaosReport Chaos::run() {
   for (int run = 1; run <= arguments_.runs; ++run) {
     // Kinds take turns, so that each gets its share.
     const ChaosResult result = disturb(run, kinds_[static_cast<size_t>(run - 1) % kinds_.size()]);
-    say(summary_line(result));
+    log_info(summary_line(result));
     std::error_code ignored;
     if (!result.problems.empty())
       workplace_->keep();

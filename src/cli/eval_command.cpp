@@ -50,12 +50,12 @@ std::string result_text(const EvaluationRecord& record, const Worker& worker, bo
 int evaluate(const EvalArguments& arguments) {
   return run_in_world([&](World& world) {
     DeviceRequest device = arguments.device.request();
-    if (!arguments.output.quiet) device.say = log_info;
+    device.say = log_info;
     const auto worker = start_worker(world, [&] { return load(arguments); }, device);
     const WatchedWorker watched(world, *worker);
     TrainerEvents events;
     events.on_message = [&](const std::string& text) {
-      if (world.rank() == 0 && !arguments.output.quiet) log_info(text);
+      if (world.rank() == 0) log_info(text);
     };
     Trainer trainer(*worker, world.communicator(), std::move(events),
                     {.output_directory = "", .stop_requested = stop_requested, .progress = &world.control().progress()});

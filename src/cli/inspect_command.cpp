@@ -62,7 +62,7 @@ std::string text_of(const InspectArguments& arguments, const CompiledRun& run,
   if (all) text += describe(run.division()) + "\n\n";
   if (all || arguments.memory)
     text += fmt::format("memory of rank {} of {}, on {}\n{}\n", arguments.rank, arguments.world_size,
-                        arguments.device == "cuda" ? "GPUs" : "CPUs",
+                        run.device() == DeviceKind::cuda ? "GPUs" : "CPUs",
                         describe(plan_worker_memory(run, programs)));
   if (all) {
     for (const char* name : {"step", "evaluate", "boundary"})
@@ -95,7 +95,7 @@ Json json_of(const CompiledRun& run, const InspectArguments& arguments,
   Json json;
   json["world_size"] = arguments.world_size;
   json["rank"] = arguments.rank;
-  json["device"] = arguments.device;
+  json["device"] = name_of(run.device());
   json["layout"] = to_string(Layout{.data_parallel = arguments.world_size});
   json["parameters"] = run.graph().parameter_count();
   for (const auto& node : run.graph().nodes)

@@ -196,9 +196,7 @@ void Verification::add(const std::string& name, VerifiedRun run) {
     run.first_side = runs_[0].name;
     run.second_side = name;
   }
-  if (!arguments_.output.quiet)
-    log_info(fmt::format("{}: {} steps, {}", name, run.trace.steps.size(),
-                         run.difference ? "DIFFERENT" : "identical"));
+  log_info(fmt::format("{}: {} steps, {}", name, run.trace.steps.size(), run.difference ? "DIFFERENT" : "identical"));
   runs_.push_back(std::move(run));
 }
 

@@ -84,7 +84,7 @@ class Communicator {
   virtual void synchronize(Stream& stream, Deadline deadline) = 0;
   /// Marks the communicator dead on every rank that the backend can reach (local: all; mpi and nccl: this one,
   /// the others learn of it from the control plane): their pending and later operations throw CommError with
-  /// `reason`. Returns at once. Never throws.
+  /// `reason`. Never throws. Returns at once, but nccl's once its kernels have ended, if they do.
   virtual void abort(std::string_view reason) noexcept = 0;
 };
 

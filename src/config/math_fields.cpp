@@ -26,7 +26,7 @@ constexpr std::string_view kFileNames[] = {"data.idx.train_images", "data.idx.tr
                                            "data.idx.eval_images", "data.idx.eval_labels", "data.text.file"};
 // Decisive where the loss is scaled.
 constexpr std::string_view kLossScaling = "precision.loss_scaling.";
-// Decisive where elements have two bytes.
+// Decisive where it is set: then elements have two bytes.
 constexpr std::string_view kFusedGelu = "precision.fused_gelu";
 constexpr std::string_view kSections[] = {"data.", "trainer.", "optimizer.", "precision."};
 
@@ -76,7 +76,6 @@ void add_model(const ModelSpec& model, Fields& fields) {
 
 Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
   const bool reproducible = config.parallel().reduction() == schema::Parallel::REPRODUCIBLE;
-  const bool narrow = config.precision().compute() == schema::Precision::BFLOAT16 || config.precision().compute() == schema::Precision::FLOAT16;
   const bool scales_loss = config.precision().compute() == schema::Precision::FLOAT16;
   Fields fields;
   add_model(model, fields);
@@ -86,7 +85,8 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
     const bool counts = contains(kReproducibleOnly, path)
                             ? reproducible
                             : path == "parallel.reduction" || (in_section && !contains(kWithoutEffect, path));
-    if (!counts || (path.starts_with(kLossScaling) && !scales_loss) || (path == kFusedGelu && !narrow)) continue;
+    if (!counts || (path.starts_with(kLossScaling) && !scales_loss) || (path == kFusedGelu && !config.precision().fused_gelu()))
+      continue;
     if (contains(kFileNames, path)) value = file_identity(value);
     if (path == "trainer.micro_batch" && reproducible)
       value = std::to_string(actual_micro_batch(config.trainer()));

@@ -228,20 +228,6 @@ int run_in_world(const std::function<int(World&)>& body) {
   }
 }
 
-namespace {
-
-/// A step's error is this rank's own, unless all ranks have it alike.
-void tell_others(World& world, const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const CollectiveError&) {
-  } catch (const std::exception& failure) {
-    world.tell_failure(failure);
-  }
-}
-
-}  // namespace
-
 std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig()>& load_config, const DeviceRequest& device,
                                      const std::vector<AgreementField>& options, const WorkerOptions& worker_options) {
   // A process may train several times; the others begin here.
@@ -282,7 +268,14 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
     own.gpu_ordinal = choice.ordinal;
     if (loaded.watchdog.enabled) own.progress = progress;
     // One process alone has nobody to tell, and whoever called it may go on behind an error.
-    if (world.size() > 1) own.failed = [&world](const std::exception_ptr& error) { tell_others(world, error); };
+    if (world.size() > 1)
+      own.failed = [&world](const std::exception_ptr& error) {
+        try {
+          std::rethrow_exception(error);
+        } catch (const std::exception& failure) {
+          world.tell_failure(failure);
+        }
+      };
     own.startup = &world.startup();
     worker = std::make_unique<Worker>(loaded, own);
   });

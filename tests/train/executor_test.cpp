@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "comm/forwarding_communicator.h"
 #include "lockstep/error.h"
 #include "step/memory_plan.h"
 #include "train/program_rank.h"
@@ -138,31 +139,11 @@ TEST(Executors, ScatterGatherAndBroadcast) {
 }
 
 /// A backend whose sums have an order of their own.
-class Unordered : public Communicator {
+class Unordered : public ForwardingCommunicator {
  public:
-  explicit Unordered(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
+  explicit Unordered(std::unique_ptr<Communicator> inner) : ForwardingCommunicator(std::move(inner)) {}
   std::string_view backend() const override { return "unordered"; }
-  std::unique_ptr<Communicator> split(int color, int key) override { return inner_->split(color, key); }
-  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
-    inner_->all_reduce(data, count, dtype, op, stream);
-  }
-  void reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
-    inner_->reduce_scatter(data, count, dtype, op, stream);
-  }
-  void all_gather(void* data, int64_t block_bytes, Stream& stream) override { inner_->all_gather(data, block_bytes, stream); }
-  void broadcast(void* data, int64_t size_bytes, int root, Stream& stream) override {
-    inner_->broadcast(data, size_bytes, root, stream);
-  }
-  void exchange(std::span<const Transfer> transfers, Stream& stream) override { inner_->exchange(transfers, stream); }
-  void barrier(Stream& stream) override { inner_->barrier(stream); }
-  bool test() override { return inner_->test(); }
-  void synchronize(Stream& stream, Deadline deadline) override { inner_->synchronize(stream, deadline); }
-  void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
-
- private:
-  std::unique_ptr<Communicator> inner_;
+  bool sums_along_tree() const override { return false; }
 };
 
 TEST(Executors, AnOrderedSumNeedsACommunicatorThatAddsAlongTheTree) {

@@ -13,6 +13,7 @@
 #include <set>
 
 #include "base/clock.h"
+#include "comm/forwarding_communicator.h"
 #include "lockstep/error.h"
 #include "train/program_rank.h"
 #include "train/thread_ranks.h"
@@ -244,40 +245,17 @@ TEST(ExposedCommunication, IsNotTheTimeInWhichMoreThanCommunicationIsWaitedFor) 
 
 /// Its operations end, as far as it lies with this rank, where `may_end` says so to who asks; he waits for
 /// the peer.
-class Asked : public Communicator {
+class Asked : public ForwardingCommunicator {
  public:
   Asked(std::unique_ptr<Communicator> inner, std::function<bool()> may_end)
-      : inner_(std::move(inner)), may_end_(std::move(may_end)) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string_view backend() const override { return inner_->backend(); }
-  std::unique_ptr<Communicator> split(int color, int key) override { return inner_->split(color, key); }
-  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
-    inner_->all_reduce(data, count, dtype, op, stream);
-  }
-  void reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
-    inner_->reduce_scatter(data, count, dtype, op, stream);
-  }
-  void all_gather(void* data, int64_t block_bytes, Stream& stream) override {
-    inner_->all_gather(data, block_bytes, stream);
-  }
-  void broadcast(void* data, int64_t size_bytes, int root, Stream& stream) override {
-    inner_->broadcast(data, size_bytes, root, stream);
-  }
-  void exchange(std::span<const Transfer> transfers, Stream& stream) override {
-    inner_->exchange(transfers, stream);
-  }
-  void barrier(Stream& stream) override { inner_->barrier(stream); }
+      : ForwardingCommunicator(std::move(inner)), may_end_(std::move(may_end)) {}
   bool test() override {
     if (!may_end_()) return false;
     while (!inner_->test()) sched_yield();
     return true;
   }
-  void synchronize(Stream& stream, Deadline deadline) override { inner_->synchronize(stream, deadline); }
-  void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
 
  private:
-  std::unique_ptr<Communicator> inner_;
   std::function<bool()> may_end_;
 };
 

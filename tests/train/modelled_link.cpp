@@ -5,22 +5,18 @@
 #include <algorithm>
 #include <deque>
 
+#include "comm/forwarding_communicator.h"
+
 namespace lockstep {
 namespace {
 
 /// A bound for runs that have gone wrong: nothing that works comes near it.
 constexpr std::chrono::seconds kPatience{60};
 
-class HeldCommunicator : public Communicator {
+class HeldCommunicator : public ForwardingCommunicator {
  public:
   HeldCommunicator(ModelledLink& link, int group, std::unique_ptr<Communicator> inner)
-      : link_(link), group_(group), inner_(std::move(inner)) {}
-
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string_view backend() const override { return inner_->backend(); }
-  bool sums_along_tree() const override { return inner_->sums_along_tree(); }
-  std::unique_ptr<Communicator> split(int color, int key) override { return inner_->split(color, key); }
+      : ForwardingCommunicator(std::move(inner)), link_(link), group_(group) {}
 
   void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
     hold([=, this, &stream] { inner_->all_reduce(data, count, dtype, op, stream); });
@@ -66,7 +62,6 @@ class HeldCommunicator : public Communicator {
 
   ModelledLink& link_;
   int group_;
-  std::unique_ptr<Communicator> inner_;
   std::deque<std::function<void()>> held_;
   int64_t started_ = 0;  // on the inner communicator
 };

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+/// Passes every call on to another communicator, which it owns: what overrides only some of them derives from it.
+class ForwardingCommunicator : public Communicator {
+ public:
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string_view backend() const override { return inner_->backend(); }
+  std::unique_ptr<Communicator> split(int color, int key) override { return inner_->split(color, key); }
+  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
+    inner_->all_reduce(data, count, dtype, op, stream);
+  }
+  bool sums_along_tree() const override { return inner_->sums_along_tree(); }
+  void reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
+    inner_->reduce_scatter(data, count, dtype, op, stream);
+  }
+  void all_gather(void* data, int64_t block_bytes, Stream& stream) override {
+    inner_->all_gather(data, block_bytes, stream);
+  }
+  void broadcast(void* data, int64_t size_bytes, int root, Stream& stream) override {
+    inner_->broadcast(data, size_bytes, root, stream);
+  }
+  void exchange(std::span<const Transfer> transfers, Stream& stream) override { inner_->exchange(transfers, stream); }
+  void barrier(Stream& stream) override { inner_->barrier(stream); }
+  bool follows_stream() const override { return inner_->follows_stream(); }
+  void check_health() override { inner_->check_health(); }
+  bool test() override { return inner_->test(); }
+  void synchronize(Stream& stream, Deadline deadline) override { inner_->synchronize(stream, deadline); }
+  void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
+
+ protected:
+  explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+
+  const std::unique_ptr<Communicator> inner_;
+};
+
+}  // namespace lockstep
