@@ -49,7 +49,8 @@ void verify_file(const std::string& path, const FileRecord& record, const Before
 }
 
 void verify_tensors(const SafetensorsFile& file, const FileRecord& record) {
-  for (const auto& tensor : record.tensors) {
+  for (const auto& whole : record.tensors) {
+    const TensorRecord tensor = entry_of(whole);
     const auto* entry = file.find(tensor.name);
     if (!entry || entry->dtype != tensor.dtype || entry->shape != tensor.shape)
       throw CheckpointError(fmt::format("{}: expected tensor '{}' of {} {}, as the manifest says, found {}",
@@ -139,41 +140,58 @@ Manifest read_manifest(const std::string& path) {
 
 Checkpoint::Checkpoint(const std::string& path, const BeforeRead& before_read)
     : path_(path), manifest_(read_manifest(path)) {
-  std::set<std::pair<FileKind, std::string>> names;
   for (const auto& record : manifest_.files) {
     const std::string file_path = path_ + "/" + record.name;
     verify_file(file_path, record, before_read);
     if (record.kind == FileKind::index) continue;
-    shards_.push_back({record.kind, SafetensorsFile(file_path)});
-    verify_tensors(shards_.back().file, record);
-    for (const auto& tensor : record.tensors)
-      if (!names.insert({record.kind, tensor.name}).second)
-        throw CheckpointError(
-            fmt::format("{}: expected each tensor once, found '{}' in two files", path_, tensor.name));
+    const Shard& shard = shards_.emplace_back(record.kind, SafetensorsFile(file_path));
+    verify_tensors(shard.file, record);
+    for (const auto& part : record.tensors) {
+      const TensorRecord whole{part.name, part.dtype, part.shape};
+      Tensor& tensor = tensors_.try_emplace({record.kind, part.name}, Tensor{whole, {}}).first->second;
+      if (tensor.record != whole)
+        throw CheckpointError(fmt::format("{}: expected all parts of tensor '{}' to be of one type and shape", path_, part.name));
+      tensor.parts.push_back({part.slice.first, &shard.file, shard.file.find(entry_of(part).name)});
+    }
   }
+  for (auto& [name, tensor] : tensors_) {
+    std::sort(tensor.parts.begin(), tensor.parts.end(), [](const Part& a, const Part& b) { return a.first < b.first; });
+    require_complete(tensor);
+  }
+}
+
+void Checkpoint::require_complete(const Tensor& tensor) const {
+  int64_t next = 0;
+  for (const auto& part : tensor.parts) {
+    if (part.first != next)
+      throw CheckpointError(fmt::format("{}: expected element {} of tensor '{}' once, found it {}", path_, std::min(part.first, next),
+                                        tensor.record.name, part.first < next ? "in two files" : "in no file"));
+    next += part.entry->shape.count();
+  }
+  if (next != tensor.record.shape.count())
+    throw CheckpointError(fmt::format("{}: expected {} elements of tensor '{}', found {}", path_, tensor.record.shape.count(),
+                                      tensor.record.name, next));
 }
 
 std::vector<TensorRecord> Checkpoint::tensors(FileKind kind) const {
   std::vector<TensorRecord> all;
-  for (const auto& record : manifest_.files)
-    if (record.kind == kind) all.insert(all.end(), record.tensors.begin(), record.tensors.end());
+  for (const auto& [key, tensor] : tensors_)
+    if (key.first == kind) all.push_back(tensor.record);
   return all;
 }
 
-std::optional<Checkpoint::Place> Checkpoint::find(FileKind kind, const std::string& name) const {
-  for (const auto& shard : shards_)
-    if (shard.kind == kind)
-      if (const auto* entry = shard.file.find(name)) return Place{&shard.file, entry};
-  return {};
+const Checkpoint::Tensor* Checkpoint::find(FileKind kind, const std::string& name) const {
+  const auto found = tensors_.find({kind, name});
+  return found == tensors_.end() ? nullptr : &found->second;
 }
 
 std::string Checkpoint::mismatch(FileKind kind, const TensorRecord& expected) const {
-  const auto place = find(kind, expected.name);
-  if (!place) return fmt::format("'{}' is missing", expected.name);
-  if (place->entry->dtype == expected.dtype && place->entry->shape == expected.shape) return "";
-  return fmt::format("'{}' is {} {}, expected {} {}", expected.name, place->entry->type,
-                     place->entry->shape.to_string(), safetensors_name(expected.dtype),
-                     expected.shape.to_string());
+  const Tensor* tensor = find(kind, expected.name);
+  if (tensor == nullptr) return fmt::format("'{}' is missing", expected.name);
+  const auto& [name, dtype, shape, slice] = tensor->record;
+  if (dtype == expected.dtype && shape == expected.shape) return "";
+  return fmt::format("'{}' is {} {}, expected {} {}", expected.name, safetensors_name(dtype), shape.to_string(),
+                     safetensors_name(expected.dtype), expected.shape.to_string());
 }
 
 void Checkpoint::require_exactly(FileKind kind, std::span<const TensorRecord> expected) const {
@@ -198,17 +216,14 @@ void Checkpoint::load(FileKind kind, std::span<const TensorDestination> destinat
   if (!problems.empty()) throw CheckpointError(join_problems(path_, kind, problems));
   for (const auto& destination : destinations) {
     if (before_read) before_read();
-    const auto place = find(kind, destination.name);
-    place->file->read(*place->entry, destination.data);
+    const int64_t begin = destination.slice.first, end = begin + destination.slice.count_of(destination.shape);
+    for (const auto& part : find(kind, destination.name)->parts) {
+      const int64_t from = std::max(begin, part.first), to = std::min(end, part.first + part.entry->shape.count());
+      if (from < to)
+        part.file->read_slice(*part.entry, from - part.first, to - from,
+                              static_cast<std::byte*>(destination.data) + (from - begin) * size_of(destination.dtype));
+    }
   }
-}
-
-void Checkpoint::load_slice(FileKind kind, const TensorRecord& tensor, int64_t first, int64_t count,
-                            void* destination) const {
-  if (const auto problem = mismatch(kind, tensor); !problem.empty())
-    throw CheckpointError(join_problems(path_, kind, {problem}));
-  const auto place = find(kind, tensor.name);
-  place->file->read_slice(*place->entry, first, count, destination);
 }
 
 std::optional<Checkpoint> load_latest_valid(

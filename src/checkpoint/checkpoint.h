@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -42,34 +44,40 @@ class Checkpoint {
 
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
-  std::vector<TensorRecord> tensors(FileKind kind) const;
+  std::vector<TensorRecord> tensors(FileKind kind) const;   ///< each once, whole, however it is cut
 
   /// Throws CheckpointError listing every tensor that is missing, left over, or of another type or shape.
   void require_exactly(FileKind kind, std::span<const TensorRecord> expected) const;
-  /// Loads whole tensors by name; a stage of a pipeline asks for its own only. Throws CheckpointError as
-  /// above, before anything is written, for tensors that are missing or do not fit.
+  /// Loads tensors, or slices of them, by name: a rank asks for what it holds. They may lie in several files, cut
+  /// elsewhere. Throws CheckpointError as above, before anything is written, for tensors that are missing or do not
+  /// fit.
   void load(FileKind kind, std::span<const TensorDestination> destinations,
             const BeforeRead& before_read = {}) const;
-  /// Elements [first, first + count) of one flattened tensor, for ranks that own a part of it.
-  void load_slice(FileKind kind, const TensorRecord& tensor, int64_t first, int64_t count,
-                  void* destination) const;
 
  private:
   struct Shard {
     FileKind kind;
     SafetensorsFile file;
   };
-  struct Place {
+  /// A tensor's elements from `first` on, in one file.
+  struct Part {
+    int64_t first;
     const SafetensorsFile* file;
     const SafetensorsFile::Entry* entry;
   };
-  std::optional<Place> find(FileKind kind, const std::string& name) const;
+  struct Tensor {
+    TensorRecord record;      ///< of the whole
+    std::vector<Part> parts;  ///< ascending, without gaps
+  };
+  void require_complete(const Tensor& tensor) const;
+  const Tensor* find(FileKind kind, const std::string& name) const;   ///< null where there is none
   /// What is wrong with the checkpoint's tensor of this name; "" where nothing is.
   std::string mismatch(FileKind kind, const TensorRecord& expected) const;
 
   std::string path_;
   Manifest manifest_;
-  std::vector<Shard> shards_;
+  std::deque<Shard> shards_;   // whose places stay
+  std::map<std::pair<FileKind, std::string>, Tensor> tensors_;
 };
 
 /// Opens the newest checkpoint that verifies, walking back over those that do not; each of them is reported

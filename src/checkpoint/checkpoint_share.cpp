@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
-#include "base/hash.h"
 #include "checkpoint/state_hash.h"
 #include "checkpoint/strict_json.h"
 
@@ -12,7 +9,6 @@ namespace lockstep {
 namespace {
 
 using Json = nlohmann::json;
-using Hashes = std::vector<std::pair<std::string, uint64_t>>;
 
 ExitCode code_of(const std::exception& error) {
   const auto* own = dynamic_cast<const Error*>(&error);
@@ -21,26 +17,9 @@ ExitCode code_of(const std::exception& error) {
 
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-Json json_of(const Hashes& hashes) {
-  Json json = Json::array();
-  for (const auto& [name, hash] : hashes) json.push_back({name, to_hex(hash)});
-  return json;
-}
-
-Hashes hashes_from(const Json& json) {
-  Hashes hashes;
-  for (const auto& entry : json) {
-    const auto& digits = entry.at(1).get_ref<const std::string&>();
-    uint64_t hash = 0;
-    std::from_chars(digits.data(), digits.data() + digits.size(), hash, 16);
-    hashes.emplace_back(entry.at(0).get<std::string>(), hash);
-  }
-  return hashes;
-}
-
-Hashes hashes_of(std::span<const NamedTensor> tensors) {
-  Hashes hashes;
-  for (const auto& tensor : tensors) hashes.emplace_back(tensor.name, tensor_hash(tensor));
+std::vector<TensorChunks> hashes_of(std::span<const NamedTensor> tensors) {
+  std::vector<TensorChunks> hashes;
+  for (const auto& tensor : tensors) hashes.push_back(chunks_of(tensor));
   return hashes;
 }
 
@@ -59,15 +38,15 @@ SaveOutcome first_failure(int64_t step, std::span<const ShareReport> reports) {
 }
 
 void fill_in(Manifest& manifest, std::span<const ShareReport> reports) {
-  Hashes parameters, all;
+  std::vector<TensorChunks> parameters, all;
   for (const auto& report : reports) {
     manifest.files.insert(manifest.files.end(), report.files.begin(), report.files.end());
     parameters.insert(parameters.end(), report.parameter_hashes.begin(), report.parameter_hashes.end());
     all.insert(all.end(), report.state_hashes.begin(), report.state_hashes.end());
   }
   all.insert(all.end(), parameters.begin(), parameters.end());
-  manifest.params_hash = fold_tensors(std::move(parameters));
-  manifest.state_hash = fold_tensors(std::move(all));
+  manifest.params_hash = fold_tensors(fold_parts(std::move(parameters)));
+  manifest.state_hash = fold_tensors(fold_parts(std::move(all)));
 }
 
 }  // namespace
@@ -76,8 +55,8 @@ std::string to_text(const ShareReport& report) {
   Json files = Json::array();
   for (const auto& file : report.files) files.push_back(to_text(file));
   return dump({{"files", files},
-               {"parameters", json_of(report.parameter_hashes)},
-               {"state", json_of(report.state_hashes)},
+               {"parameters", to_text(report.parameter_hashes)},
+               {"state", to_text(report.state_hashes)},
                {"error", report.error},
                {"code", static_cast<int>(report.code)}});
 }
@@ -87,8 +66,8 @@ ShareReport share_report_from_text(std::string_view text) {
   ShareReport report;
   for (const auto& file : json.at("files"))
     report.files.push_back(file_record_from_text(file.get_ref<const std::string&>()));
-  report.parameter_hashes = hashes_from(json.at("parameters"));
-  report.state_hashes = hashes_from(json.at("state"));
+  report.parameter_hashes = tensor_chunks_from_text(json.at("parameters").get_ref<const std::string&>());
+  report.state_hashes = tensor_chunks_from_text(json.at("state").get_ref<const std::string&>());
   report.error = json.at("error").get<std::string>();
   report.code = static_cast<ExitCode>(json.at("code").get<int>());
   return report;

@@ -4,12 +4,12 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/named_tensor.h"
+#include "checkpoint/state_hash.h"
 #include "lockstep/error.h"
 
 namespace lockstep {
@@ -27,10 +27,10 @@ struct CheckpointShare {
   Shard model, optimizer;
 };
 
-/// How writing a share went: what was written, and the hash of every tensor; or why it was not.
+/// How writing a share went: what was written, and the hashes of its chunks; or why it was not.
 struct ShareReport {
   std::vector<FileRecord> files;
-  std::vector<std::pair<std::string, uint64_t>> parameter_hashes, state_hashes;
+  std::vector<TensorChunks> parameter_hashes, state_hashes;
   std::string error;  ///< empty: all is written
   ExitCode code = ExitCode::done;
   bool operator==(const ShareReport&) const = default;

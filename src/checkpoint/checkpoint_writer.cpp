@@ -96,7 +96,7 @@ FileRecord CheckpointWriter::write_shard(FileKind kind, int index, int count,
       write_safetensors(files_, temporary_path_ + "/" + record.name, tensors, {{"format", "pt"}});
   record.size_bytes = written.size_bytes;
   record.checksums = written.checksums;
-  for (const auto& tensor : tensors) record.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
+  for (const auto& tensor : tensors) record.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.slice});
   return record;
 }
 
@@ -129,14 +129,14 @@ void CheckpointWriter::check_shards(const Manifest& manifest) const {
   ensure(manifest.step == step_,
          fmt::format("a manifest of step {} for a checkpoint of step {}", manifest.step, step_));
   std::set<std::string> files;
-  std::set<std::pair<FileKind, std::string>> tensors;
+  std::set<std::pair<FileKind, std::string>> entries;
   std::map<FileKind, int> counts;
   for (const auto& file : manifest.files) {
     ensure(files.insert(file.name).second, fmt::format("shard {} is recorded twice", file.name));
     ++counts[file.kind];
     for (const auto& tensor : file.tensors)
-      ensure(tensors.insert({file.kind, tensor.name}).second,
-             fmt::format("tensor '{}' is in two shards", tensor.name));
+      ensure(entries.insert({file.kind, entry_of(tensor).name}).second,
+             fmt::format("tensor '{}' is in two shards", entry_of(tensor).name));
   }
   for (const auto& [kind, count] : counts)
     for (int index = 1; index <= count; ++index) {
@@ -151,6 +151,7 @@ FileRecord CheckpointWriter::write_index(const Manifest& manifest) {
   for (const auto& file : manifest.files) {
     if (file.kind != FileKind::model) continue;
     for (const auto& tensor : file.tensors) {
+      ensure(tensor.slice.is_whole(), "other programs read a model's tensors whole");
       weight_map[tensor.name] = file.name;
       total_bytes += tensor.shape.count() * size_of(tensor.dtype);
     }

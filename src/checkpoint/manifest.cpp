@@ -53,9 +53,13 @@ std::string plain_name_from(const Json& json) {
 
 Json json_of(const FileRecord& record) {
   Json tensors = Json::array();
-  for (const auto& tensor : record.tensors)
+  for (const auto& tensor : record.tensors) {
     tensors.push_back(
         {{"name", tensor.name}, {"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape.dims()}});
+    if (tensor.slice.is_whole()) continue;
+    tensors.back()["first"] = tensor.slice.first;
+    tensors.back()["count"] = tensor.slice.count_of(tensor.shape);
+  }
   return {{"name", record.name},
           {"kind", name_of(record.kind)},
           {"size_bytes", record.size_bytes},
@@ -85,6 +89,12 @@ FileRecord record_from(const Json& json) {
     record.tensors.push_back({tensor.at("name").get<std::string>(),
                               dtype_from_name(tensor.at("dtype").get_ref<const std::string&>()),
                               Shape(std::move(dims))});
+    if (!tensor.contains("first")) continue;
+    TensorRecord& sliced = record.tensors.back();
+    sliced.slice = {count_from(tensor.at("first")), count_from(tensor.at("count"))};
+    if (sliced.slice.first > sliced.shape.count() || sliced.slice.count > sliced.shape.count() - sliced.slice.first)
+      throw CheckpointError(fmt::format("expected a slice within the {} elements of '{}', found {} from element {}",
+                                        sliced.shape.count(), sliced.name, sliced.slice.count, sliced.slice.first));
   }
   return record;
 }

@@ -24,6 +24,9 @@ struct WrittenFile {
   FileChecksums checksums;
 };
 
+/// How a tensor stands in a file: as it is; or a slice, flattened, as "name[first:last]".
+TensorRecord entry_of(const TensorRecord& record);
+
 /// Writes a file and syncs it. Tensors lie in it by falling size of element, then by name, so that every one
 /// is aligned and equal contents give equal files. Throws ConfigError for duplicate names, IoError where
 /// writing fails.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <tuple>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/safetensors.h"
@@ -21,13 +22,14 @@ std::string header_of(std::span<const NamedTensor* const> tensors,
   if (!metadata.empty()) header["__metadata__"] = metadata;
   int64_t offset = 0;
   for (const auto* tensor : tensors) {
-    require(tensor->name != "__metadata__" && !header.contains(tensor->name),
+    const TensorRecord entry = entry_of({tensor->name, tensor->dtype, tensor->shape, tensor->slice});
+    require(entry.name != "__metadata__" && !header.contains(entry.name),
             fmt::format("safetensors: expected tensors of different names, none '__metadata__', found '{}'",
-                        tensor->name));
+                        entry.name));
     const int64_t end = offset + tensor->size_bytes();
-    header[tensor->name] = {{"dtype", safetensors_name(tensor->dtype)},
-                            {"shape", tensor->shape.dims()},
-                            {"data_offsets", {offset, end}}};
+    header[entry.name] = {{"dtype", safetensors_name(entry.dtype)},
+                          {"shape", entry.shape.dims()},
+                          {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text;
@@ -42,6 +44,12 @@ std::string header_of(std::span<const NamedTensor* const> tensors,
 
 }  // namespace
 
+TensorRecord entry_of(const TensorRecord& record) {
+  if (record.slice.is_whole()) return record;
+  const int64_t count = record.slice.count_of(record.shape);
+  return {fmt::format("{}[{}:{}]", record.name, record.slice.first, record.slice.first + count), record.dtype, Shape{count}};
+}
+
 WrittenFile write_safetensors(FileSystem& files, const std::string& path,
                               std::span<const NamedTensor> tensors,
                               const std::map<std::string, std::string>& metadata) {
@@ -49,7 +57,7 @@ WrittenFile write_safetensors(FileSystem& files, const std::string& path,
   for (const auto& tensor : tensors) ordered.push_back(&tensor);
   std::sort(ordered.begin(), ordered.end(), [](const NamedTensor* a, const NamedTensor* b) {
     const int64_t size_a = size_of(a->dtype), size_b = size_of(b->dtype);
-    return size_a != size_b ? size_a > size_b : a->name < b->name;
+    return size_a != size_b ? size_a > size_b : std::tie(a->name, a->slice.first) < std::tie(b->name, b->slice.first);
   });
   const std::string header = header_of(ordered, metadata);
   const auto header_bytes = static_cast<uint64_t>(header.size());

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,11 +19,27 @@ inline constexpr int64_t kHashChunkElements = 65'536;
 
 /// Hashes of the chunks of `count` elements, the last one shorter.
 std::vector<uint64_t> chunk_hashes(const void* data, DType dtype, int64_t count);
+/// Hashes of neighbouring chunks of a tensor.
+struct TensorChunks {
+  std::string name;
+  int64_t first = 0;  ///< number of the first one
+  std::vector<uint64_t> hashes;
+  bool operator==(const TensorChunks&) const = default;
+};
+/// REQUIRES: the tensor begins on a chunk's border.
+TensorChunks chunks_of(const NamedTensor& tensor);
+/// (name, hash) of every tensor, whose chunks may be in several parts, in any order. Throws InternalError where some are
+/// missing between others or are there twice.
+std::vector<std::pair<std::string, uint64_t>> fold_parts(std::vector<TensorChunks> parts);
+std::string to_text(std::span<const TensorChunks> parts);
+std::vector<TensorChunks> tensor_chunks_from_text(std::string_view text);
+
 /// The hash of a tensor from those of all its chunks, in order.
 uint64_t fold_chunks(std::span<const uint64_t> chunks);
 /// The hash of all tensors from (name, hash) of each, in any order.
 uint64_t fold_tensors(std::vector<std::pair<std::string, uint64_t>> tensors);
 
+/// REQUIRES: it is whole.
 uint64_t tensor_hash(const NamedTensor& tensor);
 /// fold_tensors over all of them. Shapes do not enter: tensors of equal names and bits have equal hashes.
 uint64_t parameters_hash(std::span<const NamedTensor> tensors);

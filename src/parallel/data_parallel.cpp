@@ -15,7 +15,8 @@ int most_leaves(const BatchDivision& division) { return division.leaves_of(0).si
 
 /// What all three programs begin with.
 ProgramWriter begin(const DataParallelPlan& plan, const char* name, int rank, const ModelCode& code) {
-  ProgramWriter writer(name, plan.graph, plan.partition, code, plan.state_slots, plan.shares.at(static_cast<size_t>(rank)));
+  ProgramWriter writer(name, plan.graph, plan.partition, code, plan.placement, plan.state_slots, rank,
+                       plan.shares.at(static_cast<size_t>(rank)));
   auto& program = writer.program;
   program.rank = rank;
   program.world_size = plan.division.workers;
@@ -60,38 +61,104 @@ bool follows_tree(const BatchDivision& division) {
   return follows_tree(division.leaves, ranges);
 }
 
-void write_sync(const DataParallelPlan& plan, ProgramWriter& writer, Channel channel, int rank, int segment, int results) {
-  std::vector<int> slots;
-  for (int slot = 0; slot < results; ++slot) slots.push_back(writer.gradient_buffer(segment, slot));
-  const BucketSync sync{writer.program, channel.lane, channel.group, rank, segment, slots};
-  const bool shared = reduces_in_shared_memory(plan);
-  if (plan.parallel.reduction == Reduction::reproducible) {
-    if (shared && follows_tree(plan.division)) {
-      write_ordered_all_reduce(sync, plan.division.workers);
-    } else {
-      write_tree_reduction(sync, plan.division);
-    }
-  } else if (shared || plan.device == DeviceKind::cuda || plan.parallel.algorithm == AllReduceAlgorithm::library) {
-    write_library_all_reduce(sync, plan.division.workers);
-  } else {
-    write_ring_all_reduce(sync, plan.division.workers);
-  }
-}
+/// How the gradients of one step meet, bucket by bucket, and what is left to do after them.
+class Synchronizer {
+ public:
+  Synchronizer(const DataParallelPlan& plan, ProgramWriter& writer, Channel channel, int worker)
+      : plan_(plan), writer_(writer), channel_(channel), worker_(worker), shared_memory_(reduces_in_shared_memory(plan)),
+        tree_(plan.parallel.reduction == Reduction::reproducible),
+        halves_(tree_ && folds_by_halving(plan.division)) {}
 
-void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, int compute, int update) {
-  const int segments = static_cast<int>(plan.partition.segments.size());
-  if (plan.update_as_it_lands) {
-    for (int s = segments - 1; s >= 0; --s) {
-      writer.add_tied_uses(update, s);
-      writer.update(update, s, UpdateVerdict::none);
+  /// Sums of a bucket: whole, or this worker's shard of it.
+  void sum(int segment, int results) {
+    const std::vector<int> slots = gradient_slots(segment, results);
+    const bool sharded = plan_.placement.shards_optimizer();
+    const int64_t size_bytes = plan_.partition.buckets[static_cast<size_t>(segment)].size_bytes;
+    BucketSync sync = bucket(segment, slots);
+    sync.shards = sharded ? gradient_shards(segment) : equal_shards(size_bytes, plan_.division.workers, tree_ ? 0 : 1, halves_);
+    if (!sharded && shared_memory_ && (!tree_ || follows_tree(plan_.division)))
+      return tree_ ? write_ordered_all_reduce(sync) : write_library_all_reduce(sync);
+    if (!sharded && !tree_ && (plan_.device == DeviceKind::cuda || plan_.parallel.algorithm == AllReduceAlgorithm::library))
+      return write_library_all_reduce(sync);
+    if (tree_) {
+      write_tree_reduce_scatter(sync, plan_.division);
+      if (!sharded && !sums_whole(sync, plan_.division)) write_tree_all_gather(sync, plan_.division, slots[0]);
+    } else {
+      write_ring_reduce_scatter(sync);
+      if (!sharded) write_ring_all_gather(sync, slots[0]);
     }
-    writer.norm(compute);
-    return;
   }
-  for (int s = segments - 1; s >= 0; --s) writer.add_tied_uses(update, s);
-  writer.norm(compute);
-  for (int s = segments - 1; s >= 0; --s)
-    writer.update(update, s, plan.skip_nonfinite ? UpdateVerdict::scale_and_predicate : UpdateVerdict::scale);
+
+  /// After a sharded update: every worker's part of the segment's parameters gets to all others.
+  void gather_parameters(int segment) {
+    if (!plan_.placement.shards_optimizer() || plan_.division.workers == 1 || writer_.parameter_buffer(segment) < 0) return;
+    BucketSync sync = bucket(segment, {});
+    sync.shards = {.position = [this](int worker) { return plan_.placement.position_of(worker); },
+                   .parts = [this, segment](int first, int last) {
+                     const ByteSpan span = plan_.placement.updated(segment, first, last);
+                     return span.empty() ? std::vector<ByteSpan>{} : std::vector<ByteSpan>{span};
+                   }};
+    if (tree_) {
+      write_tree_all_gather(sync, plan_.division, writer_.parameter_buffer(segment));
+    } else {
+      write_ring_all_gather(sync, writer_.parameter_buffer(segment));
+    }
+  }
+
+  void norm(int compute) {
+    if (!plan_.placement.shards_optimizer() || plan_.division.workers == 1) return writer_.norm(compute);
+    // Each sum of squares is known to one worker, and zero to all others: adding them rounds nothing, in any order.
+    writer_.norm(compute, [this](ByteRange chunks) {
+      Instruction sum;
+      sum.kind = InstructionKind::all_reduce;
+      sum.lane = channel_.lane;
+      sum.group = channel_.group;
+      sum.deadline = DeadlineClass::communication;
+      sum.operands.push_back({Role::data, 0, Access::read_write, chunks, -1, DType::float64});
+      writer_.program.instructions.push_back(std::move(sum));
+    });
+  }
+
+ private:
+  std::vector<int> gradient_slots(int segment, int results) const {
+    std::vector<int> slots;
+    for (int slot = 0; slot < results; ++slot) slots.push_back(writer_.gradient_buffer(segment, slot));
+    return slots;
+  }
+  BucketSync bucket(int segment, std::span<const int> slots) const {
+    return {.program = writer_.program, .lane = channel_.lane, .group = channel_.group, .worker = worker_,
+            .workers = plan_.division.workers, .segment = segment, .slots = slots, .shards = {}};
+  }
+  Shards gradient_shards(int segment) const {
+    return {.position = [this](int worker) { return plan_.placement.position_of(worker); },
+            .parts = [this, segment](int first, int last) { return plan_.placement.gradients(segment, first, last); }};
+  }
+
+  const DataParallelPlan& plan_;
+  ProgramWriter& writer_;
+  Channel channel_;
+  int worker_;
+  bool shared_memory_, tree_, halves_;
+};
+
+/// With shards, what the next step reads first is updated and sent first; otherwise what is complete first.
+void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, Synchronizer& synchronizer, int compute, int update) {
+  const int segments = static_cast<int>(plan.partition.segments.size());
+  const bool sharded = plan.placement.shards_optimizer();
+  const UpdateVerdict verdict = plan.update_as_it_lands ? UpdateVerdict::none
+                                : plan.skip_nonfinite   ? UpdateVerdict::scale_and_predicate
+                                                        : UpdateVerdict::scale;
+  for (int s = segments - 1; s >= 0; --s) {
+    writer.add_tied_uses(update, s);
+    if (plan.update_as_it_lands && !sharded) writer.update(update, s, verdict);
+  }
+  synchronizer.norm(compute);
+  if (plan.update_as_it_lands && !sharded) return;
+  for (int i = 0; i < segments; ++i) {
+    const int s = sharded ? i : segments - 1 - i;
+    writer.update(update, s, verdict);
+    synchronizer.gather_parameters(s);
+  }
 }
 
 }  // namespace
@@ -104,6 +171,7 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
   const Channel agree = add_channel(program, "agree");
   const Channel reduce = add_channel(program, "reduce");
   program.groups.back().shared_memory = reduces_in_shared_memory(plan);
+  Synchronizer synchronizer(plan, writer, reduce, rank);
   const int update = plan.update_as_it_lands ? program.add_lane("update", LaneKind::compute) : compute;
 
   const auto& division = plan.division;
@@ -133,11 +201,11 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
         for (size_t add = f + 1; add < fold.steps.size() && fold.steps[add].kind == FoldStep::Kind::add; ++add)
           writer.add_ranges(compute, program.whole(writer.gradient_buffer(s, fold.steps[add].slot)),
                             program.whole(writer.gradient_buffer(s, fold.steps[add].slot + 1)));
-        if (last_leaf) write_sync(plan, writer, reduce, rank, s, static_cast<int>(fold.results.size()));
+        if (last_leaf) synchronizer.sum(s, static_cast<int>(fold.results.size()));
       }
     }
   }
-  write_updates(plan, writer, compute, update);
+  write_updates(plan, writer, synchronizer, compute, update);
   return std::move(writer.program);
 }
 

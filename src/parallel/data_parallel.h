@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "parallel/batch_division.h"
-#include "parallel/checkpoint_shares.h"
 #include "parallel/options.h"
+#include "parallel/placement.h"
 #include "parallel/program_writer.h"
 
 namespace lockstep {
@@ -17,8 +17,9 @@ struct DataParallelPlan {
   const ModelCode& evaluation;      ///< of forward alone
   BatchDivision division;
   ParallelOptions parallel;
+  const Placement& placement;
+  std::vector<std::vector<SavedPart>> shares = {};   ///< of a checkpoint, by worker
   int state_slots = 0;
-  CheckpointShares shares = {};     ///< by worker
   bool shared_memory = false;       ///< all workers share a host's memory
   DeviceKind device = DeviceKind::cpu;   ///< on GPUs FAST sums are the communication library's
   bool skip_nonfinite = true;       ///< updates write nothing where loss or gradients are not finite

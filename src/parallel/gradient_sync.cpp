@@ -14,44 +14,65 @@ namespace {
 constexpr int64_t kExchangeWholeBytes = 16 * 1024;
 constexpr int64_t kShardAlignment = 64;
 
-struct Region {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-};
+using Spans = std::vector<ByteSpan>;
 
-/// Shard `index` of `count` of a bucket, on aligned borders; later shards may be smaller or empty.
-Region shard(int64_t size_bytes, int index, int count) {
-  const int64_t step = (size_bytes / count + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
-  return {std::min(index * step, size_bytes), index + 1 == count ? size_bytes : std::min((index + 1) * step, size_bytes)};
+int64_t size_of(const Spans& spans) {
+  int64_t size = 0;
+  for (const auto& span : spans) size += span.size();
+  return size;
+}
+
+int reversed_bits(int worker, int workers) {
+  int position = 0;
+  for (int bit = 1; bit < workers; bit *= 2) position = 2 * position + ((worker & bit) != 0 ? 1 : 0);
+  return position;
 }
 
 class Writer {
  public:
-  explicit Writer(const BucketSync& sync)
-      : sync_(sync), size_bytes_(sync.program.buffers[static_cast<size_t>(sync.slots[0])].size_bytes) {}
+  explicit Writer(const BucketSync& sync) : sync_(sync) {}
 
-  int64_t size_bytes() const { return size_bytes_; }
+  int64_t bucket_bytes() const { return sync_.program.buffers[static_cast<size_t>(sync_.slots[0])].size_bytes; }
 
-  int receive_buffer(std::string_view what, int64_t bytes) {
-    return sync_.program.add_buffer(fmt::format("receive.{}.{}", sync_.segment, what), Space::arena, Category::workspace, bytes);
+  int receive_buffer(std::string_view what, const Spans& spans) {
+    return sync_.program.add_buffer(fmt::format("receive.{}.{}", sync_.segment, what), Space::arena, Category::workspace,
+                                    std::max(size_of(spans), int64_t{1}));
+  }
+  /// The same bytes, one behind the other.
+  static Spans packed(const Spans& spans) {
+    Spans result;
+    int64_t at = 0;
+    for (const auto& span : spans) {
+      result.push_back({at, at + span.size()});
+      at += span.size();
+    }
+    return result;
+  }
+
+  Spans shards(int first, int last) const { return sync_.shards.parts(first, last); }
+  Spans shard_of(int worker) const {
+    const int position = sync_.shards.position((worker % sync_.workers + sync_.workers) % sync_.workers);
+    return shards(position, position + 1);
   }
 
   void begin_exchange() { exchange_ = instruction(InstructionKind::exchange); }
-  void send(int peer, int buffer, Region region) { transfer(Role::send, Access::read, peer, buffer, region); }
-  void receive(int peer, int buffer, Region region) { transfer(Role::receive, Access::write, peer, buffer, region); }
+  void send(int peer, int buffer, const Spans& spans) { transfer(Role::send, Access::read, peer, buffer, spans); }
+  void receive(int peer, int buffer, const Spans& spans) { transfer(Role::receive, Access::write, peer, buffer, spans); }
   void end_exchange() {
     if (!exchange_.operands.empty()) sync_.program.instructions.push_back(std::move(exchange_));
     exchange_ = {};
   }
 
-  void add(int destination, Region to, int source, Region from) {
-    if (to.size() == 0) return;
-    Instruction add = instruction(InstructionKind::add);
-    add.group = -1;
-    add.deadline = DeadlineClass::compute;
-    add.operands.push_back({Role::destination, 0, Access::read_write, {destination, to.begin, to.size()}});
-    add.operands.push_back({Role::source, 0, Access::read, {source, from.begin, from.size()}});
-    sync_.program.instructions.push_back(std::move(add));
+  /// REQUIRES: `to` and `from` are spans of the same sizes.
+  void add(int destination, const Spans& to, int source, const Spans& from) {
+    for (size_t i = 0; i < to.size(); ++i) {
+      Instruction add = instruction(InstructionKind::add);
+      add.group = -1;
+      add.deadline = DeadlineClass::compute;
+      add.operands.push_back({Role::destination, 0, Access::read_write, {destination, to[i].begin, to[i].size()}});
+      add.operands.push_back({Role::source, 0, Access::read, {source, from[i].begin, from[i].size()}});
+      sync_.program.instructions.push_back(std::move(add));
+    }
   }
 
   Instruction instruction(InstructionKind kind) const {
@@ -65,86 +86,81 @@ class Writer {
   }
 
  private:
-  void transfer(Role role, Access access, int peer, int buffer, Region region) {
-    if (region.size() == 0) return;
-    const int index = static_cast<int>(exchange_.operands.size());
-    exchange_.operands.push_back({role, index, access, {buffer, region.begin, region.size()}, peer});
+  void transfer(Role role, Access access, int peer, int buffer, const Spans& spans) {
+    for (const auto& span : spans) {
+      const int index = static_cast<int>(exchange_.operands.size());
+      exchange_.operands.push_back({role, index, access, {buffer, span.begin, span.size()}, peer});
+    }
   }
 
   const BucketSync& sync_;
-  int64_t size_bytes_;
   Instruction exchange_;
 };
 
-void write_halving_and_doubling(const BucketSync& sync, int workers) {
+/// What a worker still has to do with when all that differ from it in bits below `distance` have gone their ways: the
+/// shards of those that have these bits alike, at positions next to each other.
+Spans shards_alike(const BucketSync& sync, int worker, int distance) {
+  const int alike = sync.workers / distance;   // so many workers
+  const int first = reversed_bits(worker & (distance - 1), sync.workers);
+  return sync.shards.parts(first, first + alike);
+}
+
+void write_halving(const BucketSync& sync) {
   Writer writer(sync);
   const int grad = sync.slots[0], me = sync.worker;
-  if (writer.size_bytes() <= kExchangeWholeBytes) {
-    const Region all{0, writer.size_bytes()};
-    for (int distance = 1; distance < workers; distance *= 2) {
-      const int received = writer.receive_buffer(fmt::format("d{}", distance), all.size());
-      writer.begin_exchange();
-      writer.send(me ^ distance, grad, all);
-      writer.receive(me ^ distance, received, all);
-      writer.end_exchange();
-      writer.add(grad, all, received, all);
-    }
-    return;
-  }
-  Region mine{0, writer.size_bytes()};
-  std::vector<Region> kept;     // before each halving
-  for (int distance = 1; distance < workers; distance *= 2) {
-    kept.push_back(mine);
-    const Region halves[2] = {shard(mine.size(), 0, 2), shard(mine.size(), 1, 2)};
-    const int upper = (me & distance) != 0 ? 1 : 0;
-    const Region keep{mine.begin + halves[upper].begin, mine.begin + halves[upper].end};
-    const Region give{mine.begin + halves[1 - upper].begin, mine.begin + halves[1 - upper].end};
-    const int received = writer.receive_buffer(fmt::format("d{}", distance), std::max(keep.size(), int64_t{1}));
+  const bool whole = writer.bucket_bytes() <= kExchangeWholeBytes;
+  const Spans all{{0, writer.bucket_bytes()}};
+  for (int distance = 1; distance < sync.workers; distance *= 2) {
+    const int peer = me ^ distance;
+    const Spans keep = whole ? all : shards_alike(sync, me, 2 * distance);
+    const Spans give = whole ? all : shards_alike(sync, peer, 2 * distance);
+    const int received = writer.receive_buffer(fmt::format("d{}", distance), keep);
+    const Spans packed = Writer::packed(keep);
     writer.begin_exchange();
-    writer.send(me ^ distance, grad, give);
-    writer.receive(me ^ distance, received, {0, keep.size()});
+    writer.send(peer, grad, give);
+    writer.receive(peer, received, packed);
     writer.end_exchange();
-    writer.add(grad, keep, received, {0, keep.size()});
-    mine = keep;
-  }
-  for (int distance = workers / 2; distance >= 1; distance /= 2) {
-    const Region whole = kept.back();
-    kept.pop_back();
-    const Region other = mine.begin == whole.begin ? Region{mine.end, whole.end} : Region{whole.begin, mine.begin};
-    writer.begin_exchange();
-    writer.send(me ^ distance, grad, mine);
-    writer.receive(me ^ distance, grad, other);
-    writer.end_exchange();
-    mine = whole;
+    writer.add(grad, keep, received, packed);
   }
 }
 
-void write_gather_of_shards(Writer& writer, int grad, int me, int workers) {
+void write_doubling(const BucketSync& sync, int buffer) {
+  Writer writer(sync);
+  for (int distance = sync.workers / 2; distance >= 1; distance /= 2) {
+    const int peer = sync.worker ^ distance;
+    writer.begin_exchange();
+    writer.send(peer, buffer, shards_alike(sync, sync.worker, 2 * distance));
+    writer.receive(peer, buffer, shards_alike(sync, peer, 2 * distance));
+    writer.end_exchange();
+  }
+}
+
+void write_gather_from_all(const BucketSync& sync, int buffer) {
+  Writer writer(sync);
   writer.begin_exchange();
-  for (int peer = 0; peer < workers; ++peer)
-    if (peer != me) writer.send(peer, grad, shard(writer.size_bytes(), me, workers));
-  for (int peer = 0; peer < workers; ++peer)
-    if (peer != me) writer.receive(peer, grad, shard(writer.size_bytes(), peer, workers));
+  for (int peer = 0; peer < sync.workers; ++peer)
+    if (peer != sync.worker) writer.send(peer, buffer, writer.shard_of(sync.worker));
+  for (int peer = 0; peer < sync.workers; ++peer)
+    if (peer != sync.worker) writer.receive(peer, buffer, writer.shard_of(peer));
   writer.end_exchange();
 }
 
 void write_owner_fold(const BucketSync& sync, const BatchDivision& division) {
   Writer writer(sync);
-  const int me = sync.worker, workers = division.workers;
-  const Region mine = shard(writer.size_bytes(), me, workers);
+  const int me = sync.worker, workers = sync.workers;
+  const Spans mine = writer.shard_of(me), packed = Writer::packed(mine);
 
   // Every worker's nodes of my shard come to me; my nodes of every other shard go to its owner.
   struct Part {
-    TreeNode node;
     int buffer;
-    Region region;
+    const Spans* spans;
   };
   std::vector<Part> parts;
   std::vector<TreeNode> nodes;
   writer.begin_exchange();
   for (int peer = 0; peer < workers; ++peer) {
     if (peer == me) continue;
-    for (const int slot : sync.slots) writer.send(peer, slot, shard(writer.size_bytes(), peer, workers));
+    for (const int slot : sync.slots) writer.send(peer, slot, writer.shard_of(peer));
   }
   int first_own = -1;
   for (int peer = 0; peer < workers; ++peer) {
@@ -154,11 +170,10 @@ void write_owner_fold(const BucketSync& sync, const BatchDivision& division) {
     for (size_t i = 0; i < held.size(); ++i) {
       nodes.push_back(held[i]);
       if (peer == me) {
-        parts.push_back({held[i], sync.slots[i], mine});
+        parts.push_back({sync.slots[i], &mine});
       } else {
-        const int buffer = writer.receive_buffer(fmt::format("w{}.{}", peer, i), std::max(mine.size(), int64_t{1}));
-        parts.push_back({held[i], buffer, {0, mine.size()}});
-        writer.receive(peer, buffer, {0, mine.size()});
+        parts.push_back({writer.receive_buffer(fmt::format("w{}.{}", peer, i), mine), &packed});
+        writer.receive(peer, parts.back().buffer, packed);
       }
     }
   }
@@ -167,17 +182,15 @@ void write_owner_fold(const BucketSync& sync, const BatchDivision& division) {
   // Whichever of the two already holds my slot 0 takes the sum, so that the root ends up there.
   const int root = fold_parts(division.leaves, nodes, [&](int a, int b) {
     const int to = b == first_own ? b : a;
-    const int from = to == a ? b : a;
-    writer.add(parts[static_cast<size_t>(to)].buffer, parts[static_cast<size_t>(to)].region,
-               parts[static_cast<size_t>(from)].buffer, parts[static_cast<size_t>(from)].region);
+    const Part &destination = parts[static_cast<size_t>(to)], &source = parts[static_cast<size_t>(to == a ? b : a)];
+    writer.add(destination.buffer, *destination.spans, source.buffer, *source.spans);
     return to;
   });
   ensure(root == first_own, "the folded tree must end in the owner's slot 0");
-  write_gather_of_shards(writer, sync.slots[0], me, workers);
 }
 
-void write_all_reduce(const BucketSync& sync, int workers, bool ordered) {
-  if (workers == 1) return;
+void write_all_reduce(const BucketSync& sync, bool ordered) {
+  if (sync.workers == 1) return;
   Instruction reduce = Writer(sync).instruction(InstructionKind::all_reduce);
   reduce.ordered = ordered;
   reduce.operands.push_back({Role::data, 0, Access::read_write, sync.program.whole(sync.slots[0])});
@@ -186,41 +199,71 @@ void write_all_reduce(const BucketSync& sync, int workers, bool ordered) {
 
 }  // namespace
 
-void write_library_all_reduce(const BucketSync& sync, int workers) { write_all_reduce(sync, workers, false); }
+Shards equal_shards(int64_t size_bytes, int workers, int turn, bool reversed) {
+  const int64_t step = (size_bytes / workers + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
+  return {.position = [=](int worker) { return reversed ? reversed_bits(worker, workers) : (worker + turn) % workers; },
+          .parts = [=](int first, int last) {
+            const ByteSpan span{std::min(first * step, size_bytes), last == workers ? size_bytes : std::min(last * step, size_bytes)};
+            return span.empty() ? Spans{} : Spans{span};
+          }};
+}
 
-void write_ordered_all_reduce(const BucketSync& sync, int workers) { write_all_reduce(sync, workers, true); }
+void write_library_all_reduce(const BucketSync& sync) { write_all_reduce(sync, false); }
 
-void write_ring_all_reduce(const BucketSync& sync, int workers) {
-  if (workers == 1) return;
+void write_ordered_all_reduce(const BucketSync& sync) { write_all_reduce(sync, true); }
+
+void write_ring_reduce_scatter(const BucketSync& sync) {
   Writer writer(sync);
-  const int grad = sync.slots[0], me = sync.worker;
+  const int grad = sync.slots[0], me = sync.worker, workers = sync.workers;
   const int next = (me + 1) % workers, previous = (me + workers - 1) % workers;
-  const auto region = [&](int index) { return shard(writer.size_bytes(), (index % workers + workers) % workers, workers); };
   for (int round = 0; round + 1 < workers; ++round) {
-    const Region incoming = region(me - round - 1);
-    const int received = writer.receive_buffer(fmt::format("r{}", round), std::max(incoming.size(), int64_t{1}));
+    const Spans incoming = writer.shard_of(me - round - 2), packed = Writer::packed(incoming);
+    const int received = writer.receive_buffer(fmt::format("r{}", round), incoming);
     writer.begin_exchange();
-    writer.send(next, grad, region(me - round));
-    writer.receive(previous, received, {0, incoming.size()});
+    writer.send(next, grad, writer.shard_of(me - round - 1));
+    writer.receive(previous, received, packed);
     writer.end_exchange();
-    writer.add(grad, incoming, received, {0, incoming.size()});
+    writer.add(grad, incoming, received, packed);
   }
+}
+
+void write_ring_all_gather(const BucketSync& sync, int buffer) {
+  Writer writer(sync);
+  const int me = sync.worker, workers = sync.workers;
+  const int next = (me + 1) % workers, previous = (me + workers - 1) % workers;
   for (int round = 0; round + 1 < workers; ++round) {
     writer.begin_exchange();
-    writer.send(next, grad, region(me + 1 - round));
-    writer.receive(previous, grad, region(me - round));
+    writer.send(next, buffer, writer.shard_of(me - round));
+    writer.receive(previous, buffer, writer.shard_of(me - round - 1));
     writer.end_exchange();
   }
 }
 
-void write_tree_reduction(const BucketSync& sync, const BatchDivision& division) {
-  if (division.workers == 1) return;
+bool folds_by_halving(const BatchDivision& division) {
   std::vector<TreeNode> ranges;
   for (int worker = 0; worker < division.workers; ++worker) ranges.push_back(division.leaves_of(worker));
-  if (folds_by_halving(division.leaves, ranges)) {
-    write_halving_and_doubling(sync, division.workers);
+  return folds_by_halving(division.leaves, ranges);
+}
+
+bool sums_whole(const BucketSync& sync, const BatchDivision& division) {
+  return folds_by_halving(division) && Writer(sync).bucket_bytes() <= kExchangeWholeBytes;
+}
+
+void write_tree_reduce_scatter(const BucketSync& sync, const BatchDivision& division) {
+  if (sync.workers == 1) return;
+  if (folds_by_halving(division)) {
+    write_halving(sync);
   } else {
     write_owner_fold(sync, division);
+  }
+}
+
+void write_tree_all_gather(const BucketSync& sync, const BatchDivision& division, int buffer) {
+  if (sync.workers == 1) return;
+  if (folds_by_halving(division)) {
+    write_doubling(sync, buffer);
+  } else {
+    write_gather_from_all(sync, buffer);
   }
 }
 

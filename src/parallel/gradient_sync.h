@@ -1,40 +1,66 @@
 #pragma once
 
+#include <functional>
 #include <span>
+#include <vector>
 
 #include "parallel/batch_division.h"
+#include "parallel/placement.h"
 #include "step/program.h"
 
 namespace lockstep {
 
-/// How one bucket's gradients meet: each function appends the instructions by which every worker's slot 0 comes to
-/// hold the sum over all leaves. A synchroniser is nothing more than this.
-struct BucketSync {
-  Program& program;
-  int lane = 0;                      ///< a comm lane: sends, receives and the additions between them
-  int group;                         ///< the workers, by worker number
-  int worker;
-  int segment;
-  std::span<const int> slots;        ///< gradient buffers: slot i holds the worker's i-th tree node (FAST: one)
+/// How a buffer is cut among the workers: into one shard for each position, in ascending order of bytes as far as
+/// neighbours go. Shards may have several parts and may be empty.
+struct Shards {
+  std::function<int(int worker)> position;
+  std::function<std::vector<ByteSpan>(int first, int last)> parts;  ///< of positions [first, last)
 };
 
-/// FAST: the library's all-reduce.
-void write_library_all_reduce(const BucketSync& sync, int workers);
+/// Equal shards of `size_bytes`, on borders of 64 bytes; later ones may be smaller or empty. `turn`: worker w has the
+/// shard at position w + turn, around. `reversed`: at the position of its number's bits reversed.
+Shards equal_shards(int64_t size_bytes, int workers, int turn, bool reversed);
+
+/// How one bucket's gradients meet. Each function appends the instructions of one part of that to the program of one
+/// worker; a synchroniser is nothing more than a few of them.
+struct BucketSync {
+  Program& program;
+  int lane = 0;               ///< a comm lane: sends, receives and the additions between them
+  int group;                  ///< the workers, by worker number
+  int worker;
+  int workers;
+  int segment;
+  std::span<const int> slots; ///< gradient buffers: slot i holds the worker's i-th tree node (FAST: one)
+  Shards shards;
+};
+
+/// FAST: the library's all-reduce of slot 0.
+void write_library_all_reduce(const BucketSync& sync);
 
 /// REPRODUCIBLE, where follows_tree(): an all-reduce that adds along the tree over the workers, which then is the tree
 /// over the leaves. Its channel must sum so (Communicator::sums_along_tree).
-void write_ordered_all_reduce(const BucketSync& sync, int workers);
+void write_ordered_all_reduce(const BucketSync& sync);
 
-/// FAST: reduce-scatter and all-gather around a ring, n - 1 rounds each, every worker sending 2 (n-1)/n of the bucket.
+// Sums: afterwards the worker's own shard of its slot 0 holds the sum over all leaves.
+
+/// FAST: around a ring in n - 1 rounds, every worker sending (n-1)/n of the bucket.
 ///
-///     round      worker r sends shard   receives and adds shard
-///     0          r                      r - 1
-///     k          r - k                  r - k - 1
-void write_ring_all_reduce(const BucketSync& sync, int workers);
+///     round k: worker r sends the shard of worker r - k - 1, receives that of worker r - k - 2 and adds it
+void write_ring_reduce_scatter(const BucketSync& sync);
 
 /// REPRODUCIBLE: the canonical tree over the leaves. Workers whose ranges are sibling nodes fold it by recursive
-/// halving, neighbours first, and gather by doubling; small buckets are exchanged whole instead (half the rounds, the
-/// same sums). Otherwise worker j owns shard j, receives every worker's nodes of it and folds the tree.
-void write_tree_reduction(const BucketSync& sync, const BatchDivision& division);
+/// halving, neighbours first; small buckets are exchanged whole instead (half the rounds with the gathering, the same
+/// sums), and then every worker has all of the sum. Otherwise every worker sends its nodes of each shard to its owner,
+/// who folds the tree. REQUIRES: shards lie at reversed positions where folds_by_halving.
+void write_tree_reduce_scatter(const BucketSync& sync, const BatchDivision& division);
+bool folds_by_halving(const BatchDivision& division);
+/// Whether write_tree_reduce_scatter leaves the whole sum with every worker.
+bool sums_whole(const BucketSync& sync, const BatchDivision& division);
+
+// Gathering: every worker's own shard of `buffer` gets to all others. As many bytes as the sums.
+
+void write_ring_all_gather(const BucketSync& sync, int buffer);
+/// Doubling where the tree is folded by halving; otherwise everybody sends to everybody.
+void write_tree_all_gather(const BucketSync& sync, const BatchDivision& division, int buffer);
 
 }  // namespace lockstep

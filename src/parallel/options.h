@@ -17,6 +17,7 @@ struct ParallelOptions {
   Reduction reduction = Reduction::fast;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
   int64_t bucket_bytes = 1 << 20;
+  bool shard_optimizer = false;        ///< each worker updates a part of the parameters, and holds the state of that alone
   int data_parallel = 0;               ///< 0: world size; otherwise checked against it
   int intra_op_threads = 1;            ///< part of the arithmetic
   bool operator==(const ParallelOptions&) const = default;

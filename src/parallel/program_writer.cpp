@@ -6,13 +6,14 @@
 #include <cstddef>
 
 #include "lockstep/error.h"
+#include "step/norm_chunks.h"
 #include "step/step_scalars.h"
 
 namespace lockstep {
 
 ProgramWriter::ProgramWriter(std::string name, const Graph& graph, const Partition& partition, const ModelCode& code,
-                             int state_slots, const std::vector<SavedTensor>& share)
-    : graph_(graph), partition_(partition), code_(code), share_(share) {
+                             const Placement& placement, int state_slots, int worker, const std::vector<SavedPart>& share)
+    : graph_(graph), partition_(partition), code_(code), placement_(placement), state_slots_(state_slots), worker_(worker), share_(share) {
   program.name = std::move(name);
   const int segments = static_cast<int>(partition.segments.size());
   for (int s = 0; s < segments; ++s) {
@@ -20,7 +21,7 @@ ProgramWriter::ProgramWriter(std::string name, const Graph& graph, const Partiti
     parameters_.push_back(bytes == 0 ? -1 : program.add_buffer(fmt::format("param.{}", s), Space::parameters, Category::parameters, bytes));
   }
   for (int s = 0; s < segments; ++s) {
-    const int64_t bytes = partition.buckets[static_cast<size_t>(s)].owned_bytes * state_slots;
+    const int64_t bytes = placement.updated_by(s, worker).size() * state_slots;
     states_.push_back(bytes == 0 ? -1 : program.add_buffer(fmt::format("state.{}", s), Space::optimizer, Category::optimizer_state, bytes));
   }
   // Rounded copies of whole parameter buffers, elements at the same index, for segments that have any such parameter.
@@ -49,6 +50,12 @@ ProgramWriter::ProgramWriter(std::string name, const Graph& graph, const Partiti
         place.buffer = parameters_[static_cast<size_t>(s)];
         place.offset = entry.offset_bytes;
         place.size_bytes = entry.count * 4;
+        const ByteSpan updated = placement.updated_by(s, worker), owned = placement.owned(entry.parameter, worker);
+        place.owned_begin = owned.begin;
+        place.owned_end = owned.end;
+        // A slot behind the other, each as large as what the worker updates of the segment.
+        for (int slot = 0; slot < state_slots && !owned.empty(); ++slot)
+          place.states.push_back({states_[static_cast<size_t>(s)], slot * updated.size() + entry.offset_bytes - updated.begin});
         place.narrow_buffer = narrow_parameters_[static_cast<size_t>(s)];
         if (place.narrow_buffer >= 0) place.narrow_offset = entry.offset_bytes / 4 * size_of(graph.compute);
       }
@@ -206,10 +213,12 @@ void ProgramWriter::add_ranges(int lane, ByteRange destination, ByteRange source
 void ProgramWriter::add_tied_uses(int lane, int segment) {
   for (const auto& place : program.parameters)
     for (size_t use = 1; use < place.uses.size() && place.uses[0].segment == segment; ++use) {
+      const int64_t begin = place.owned_begin, size_bytes = place.owned_end - begin;
       const auto& first = place.uses[0];
       const auto& other = place.uses[use];
-      add_ranges(lane, {gradient_buffer(first.segment, 0), first.bucket_offset, place.size_bytes},
-                 {gradient_buffer(other.segment, 0), other.bucket_offset, place.size_bytes});
+      if (size_bytes > 0)
+        add_ranges(lane, {gradient_buffer(first.segment, 0), first.bucket_offset + begin, size_bytes},
+                   {gradient_buffer(other.segment, 0), other.bucket_offset + begin, size_bytes});
     }
 }
 
@@ -224,18 +233,21 @@ void ProgramWriter::agree(int lane, int group, int ranks, int most_leaves) {
   program.instructions.push_back(std::move(agree));
 }
 
-void ProgramWriter::norm(int lane) {
+void ProgramWriter::norm(int lane, const std::function<void(ByteRange)>& write_sum) {
   Instruction norm = instruction(InstructionKind::norm, lane, -1, -1, -1);
-  int64_t chunks = 0;
-  for (size_t s = 0; s < partition_.buckets.size(); ++s) {
-    const auto& bucket = partition_.buckets[s];
-    if (bucket.owned_bytes == 0) continue;
-    norm.operands.push_back({Role::gradients, static_cast<int>(s), Access::read,
-                             {gradient_buffer(static_cast<int>(s), 0), 0, bucket.owned_bytes}});
-    for (const auto& entry : bucket.entries) chunks += entry.use == 0 ? (entry.count + kNormChunk - 1) / kNormChunk : 0;
+  for (int s = 0; s < static_cast<int>(partition_.buckets.size()); ++s)
+    if (const ByteSpan updated = placement_.updated_by(s, worker_); !updated.empty())
+      norm.operands.push_back({.role = Role::gradients, .index = s, .access = Access::read,
+                               .range = {gradient_buffer(s, 0), updated.begin, updated.size()}, .position = updated.begin});
+  const int sums = program.add_buffer("norm.chunks", Space::scalars, Category::staging,
+                                      chunks_of(graph_).count * static_cast<int64_t>(sizeof(double)));
+  norm.operands.push_back({Role::chunks, 0, Access::write, program.whole(sums), -1, DType::float64});
+  if (write_sum) {
+    program.instructions.push_back(std::move(norm));
+    write_sum(program.whole(sums));
+    norm = instruction(InstructionKind::norm, lane, -1, -1, -1);
+    norm.operands.push_back({Role::chunks, 0, Access::read, program.whole(sums), -1, DType::float64});
   }
-  const int sums = program.add_buffer("norm.chunks", Space::scalars, Category::staging, chunks * static_cast<int64_t>(sizeof(double)));
-  norm.operands.push_back({Role::chunks, 0, Access::write, program.whole(sums)});
   norm.operands.push_back({Role::verdict, 0, Access::read, {verdict_, 0, kAgreedBytes}});
   norm.operands.push_back({Role::constants, 0, Access::read, program.whole(constants_)});
   norm.operands.push_back({Role::verdict, 1, Access::write, {verdict_, kAgreedBytes, kAgreedBytes}});
@@ -243,11 +255,12 @@ void ProgramWriter::norm(int lane) {
 }
 
 void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
-  const int64_t bytes = partition_.buckets[static_cast<size_t>(segment)].owned_bytes;
-  if (bytes == 0) return;
+  const ByteSpan updated = placement_.updated_by(segment, worker_);
+  if (updated.empty()) return;
   Instruction update = instruction(InstructionKind::update, lane, segment, -1, -1);
-  update.operands.push_back({Role::gradients, segment, Access::read, {gradient_buffer(segment, 0), 0, bytes}});
-  update.operands.push_back({Role::parameters, segment, Access::read_write, program.whole(parameter_buffer(segment))});
+  update.operands.push_back({.role = Role::gradients, .index = segment, .access = Access::read,
+                             .range = {gradient_buffer(segment, 0), updated.begin, updated.size()}});
+  update.operands.push_back({Role::parameters, segment, Access::read_write, {parameter_buffer(segment), updated.begin, updated.size()}});
   if (state_buffer(segment) >= 0)
     update.operands.push_back({Role::state, segment, Access::read_write, program.whole(state_buffer(segment))});
   update.operands.push_back({Role::constants, 0, Access::read, program.whole(constants_)});
@@ -263,15 +276,14 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
 void ProgramWriter::snapshot(int lane) {
   Instruction snapshot = instruction(InstructionKind::snapshot, lane, -1, -1, -1);
   snapshot.deadline = DeadlineClass::storage;
-  int index = 0;   // of the tensor within the share
-  for (const auto& tensor : share_) {
-    const auto& place = program.parameters[static_cast<size_t>(tensor.parameter)];
-    const int segment = place.uses[0].segment;
-    const int64_t owned_bytes = partition_.buckets[static_cast<size_t>(segment)].owned_bytes;
-    const bool is_state = tensor.slot >= 0;
-    const ByteRange range{is_state ? state_buffer(segment) : place.buffer,
-                          is_state ? tensor.slot * owned_bytes + place.offset : place.offset, tensor.size_bytes};
-    snapshot.operands.push_back({is_state ? Role::state : Role::parameters, index++, Access::read, range});
+  int index = 0;   // of the part within the share
+  for (const auto& part : share_) {
+    const auto& place = program.parameters[static_cast<size_t>(part.parameter)];
+    const bool is_state = part.slot >= 0;
+    const int buffer = is_state ? place.states[static_cast<size_t>(part.slot)].buffer : place.buffer;
+    const int64_t offset = is_state ? place.states[static_cast<size_t>(part.slot)].offset : place.offset;
+    snapshot.operands.push_back({is_state ? Role::state : Role::parameters, index++, Access::read,
+                                 {buffer, offset + part.bytes.begin, part.bytes.size()}});
   }
   if (snapshot_ >= 0) snapshot.operands.push_back({Role::destination, 0, Access::write, program.whole(snapshot_)});
   snapshot.operands.push_back({Role::metrics, 0, Access::write, program.whole(metrics_)});

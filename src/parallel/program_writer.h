@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -7,7 +8,7 @@
 
 #include "model/graph.h"
 #include "model/partition.h"
-#include "parallel/checkpoint_shares.h"
+#include "parallel/placement.h"
 #include "step/program.h"
 #include "step/segment_code.h"
 
@@ -24,8 +25,9 @@ enum class UpdateVerdict { none, scale, scale_and_predicate };
 /// the same parameters at the same place.
 class ProgramWriter {
  public:
+  /// For a worker, which saves `share` of a checkpoint.
   ProgramWriter(std::string name, const Graph& graph, const Partition& partition, const ModelCode& code,
-                int state_slots, const std::vector<SavedTensor>& share);
+                const Placement& placement, int state_slots, int worker, const std::vector<SavedPart>& share);
 
   Program program;
 
@@ -42,10 +44,13 @@ class ProgramWriter {
   void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate);
   void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
   void add_ranges(int lane, ByteRange destination, ByteRange source);
-  /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph order.
+  /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph order; of
+  /// what this worker updates.
   void add_tied_uses(int lane, int segment);
   void agree(int lane, int group, int ranks, int most_leaves);
-  void norm(int lane);
+  /// Of gradients that this worker holds complete. Without shards that is all of them; otherwise `write_sum` appends the
+  /// sum of a range of float64 over all workers, each of which writes zero for what others know.
+  void norm(int lane, const std::function<void(ByteRange chunks)>& write_sum = {});
   void update(int lane, int segment, UpdateVerdict verdict);
   /// Copies this rank's share of a checkpoint. Whether all went well travels as a loss: 0, or 1 for a failure.
   void snapshot(int lane);
@@ -66,7 +71,9 @@ class ProgramWriter {
   const Graph& graph_;
   const Partition& partition_;
   const ModelCode& code_;
-  const std::vector<SavedTensor>& share_;
+  const Placement& placement_;
+  int state_slots_, worker_;
+  const std::vector<SavedPart>& share_;
   std::vector<int> parameters_, states_;             // by segment; -1 where it has none
   std::vector<int> narrow_parameters_;               // likewise, of their rounded copies
   int snapshot_ = -1;                                // -1 where the share is empty

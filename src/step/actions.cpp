@@ -7,9 +7,23 @@
 #include <cstring>
 
 #include "lockstep/error.h"
+#include "step/norm_chunks.h"
+#include "step/regions.h"
 
 namespace lockstep {
 namespace {
+
+bool holds(const ByteRange& outer, const ByteRange& inner) {
+  return outer.buffer == inner.buffer && inner.offset >= outer.offset &&
+         inner.offset + inner.size_bytes <= outer.offset + outer.size_bytes;
+}
+
+/// The operand of this role, or null where there is none. REQUIRES: there is at most one.
+const Operand* find(const Instruction& instruction, Role role) {
+  for (const auto& operand : instruction.operands)
+    if (operand.role == role) return &operand;
+  return nullptr;
+}
 
 const Operand* find(const Instruction& instruction, Role role, int index) {
   for (const auto& operand : instruction.operands)
@@ -95,17 +109,34 @@ class ActionMaker {
     const Operand* operand = find(instruction, role, index);
     return operand == nullptr ? nullptr : context_.memory.at(program_, operand->range);
   }
+  const Operand* required_operand(const Instruction& instruction, Role role) const {
+    const Operand* found = find(instruction, role);
+    if (found == nullptr) throw InternalError(fmt::format("{} has no operand '{}'", describe(program_, index_), name_of(role)));
+    return found;
+  }
   std::byte* required(const Instruction& instruction, Role role, int index) const {
     std::byte* found = pointer(instruction, role, index);
     if (found == nullptr)
       throw InternalError(fmt::format("{} has no operand '{} {}'", describe(program_, index_), name_of(role), index));
     return found;
   }
-  /// A segment's parameters as float32 or as their narrow copy.
-  std::byte* parameters_of(const Instruction& instruction, int owner, DType dtype) const {
+  const ParameterPlace& place_of(int parameter) const { return program_.parameters[static_cast<size_t>(parameter)]; }
+  /// Where bytes lie that one of the instruction's operands must hold.
+  std::byte* in_operand(const Instruction& instruction, Role role, DType dtype, const ByteRange& bytes) const {
     for (const auto& operand : instruction.operands)
-      if (operand.role == Role::parameters && operand.index == owner && operand.dtype == dtype) return at(operand);
-    throw InternalError(fmt::format("{} has no operand 'parameters {}' of {}", describe(program_, index_), owner, name_of(dtype)));
+      if (operand.role == role && operand.dtype == dtype && holds(operand.range, bytes)) return context_.memory.at(program_, bytes);
+    throw InternalError(fmt::format("{} has no operand '{}' of {} with bytes {}+{} of {}", describe(program_, index_), name_of(role),
+                                    name_of(dtype), bytes.offset, bytes.size_bytes,
+                                    bytes.buffer < 0 ? "nothing" : program_.buffers[static_cast<size_t>(bytes.buffer)].name));
+  }
+  /// Where a gradient lies that the instruction writes into its segment's bucket.
+  std::byte* in_bucket(const Instruction& instruction, const ParameterPlace::Use& use, int64_t size_bytes) const {
+    for (const auto& operand : instruction.operands)
+      if (operand.role == Role::gradients && use.segment == instruction.segment && use.bucket_offset >= operand.position &&
+          use.bucket_offset + size_bytes <= operand.position + operand.range.size_bytes)
+        return at(operand) + (use.bucket_offset - operand.position);
+    throw InternalError(fmt::format("{} has no operand for the gradient at bytes {}+{} of its bucket", describe(program_, index_),
+                                    use.bucket_offset, size_bytes));
   }
   std::byte* at(const Operand& operand) const { return context_.memory.at(program_, operand.range); }
 
@@ -144,7 +175,6 @@ class ActionMaker {
 
   Action segment(const Instruction& instruction) {
     const auto& graph = context_.graph;
-    const auto& partition = context_.partition;
     SegmentBindings bindings;
     bindings.activation = [&](int storage) {
       std::byte* data = pointer(instruction, Role::input, storage);
@@ -154,25 +184,18 @@ class ActionMaker {
       std::byte* data = pointer(instruction, Role::output_gradient, storage);
       return data != nullptr ? data : pointer(instruction, Role::input_gradient, storage);
     };
-    const auto entry_of = [&](int parameter, int use) -> std::pair<int, const BucketEntry*> {
-      const int node = graph.parameters[static_cast<size_t>(parameter)].uses[static_cast<size_t>(use)].node;
-      for (size_t s = 0; s < partition.segments.size(); ++s)
-        if (node >= partition.segments[s].first_node && node <= partition.segments[s].last_node)
-          for (const auto& entry : partition.buckets[s].entries)
-            if (entry.parameter == parameter && entry.use == use) return {static_cast<int>(s), &entry};
-      throw InternalError("a parameter has no place in any bucket");
-    };
     bindings.parameter = [&](int parameter) {
-      const auto [owner, entry] = entry_of(parameter, 0);
-      return parameters_of(instruction, owner, DType::float32) + entry->offset_bytes;
+      const auto& place = place_of(parameter);
+      return in_operand(instruction, Role::parameters, DType::float32, {place.buffer, place.offset, place.size_bytes});
     };
     bindings.narrow_parameter = [&](int parameter) {
-      const auto [owner, entry] = entry_of(parameter, 0);
-      return parameters_of(instruction, owner, graph.compute) + entry->offset_bytes / 4 * size_of(graph.compute);
+      const auto& place = place_of(parameter);
+      return in_operand(instruction, Role::parameters, graph.compute,
+                        {place.narrow_buffer, place.narrow_offset, place.size_bytes / 4 * size_of(graph.compute)});
     };
     bindings.parameter_gradient = [&](int parameter, int use) {
-      const auto [owner, entry] = entry_of(parameter, use);
-      return required(instruction, Role::gradients, owner) + entry->offset_bytes;
+      const auto& place = place_of(parameter);
+      return in_bucket(instruction, place.uses[static_cast<size_t>(use)], place.size_bytes);
     };
     bindings.stash = pointer(instruction, Role::stash, 0);
     bindings.temporary = pointer(instruction, Role::temporary, 0);
@@ -198,13 +221,14 @@ class ActionMaker {
   }
 
   Action add(const Instruction& instruction) {
-    const Operand* to = find(instruction, Role::destination, 0);
-    const Operand* from = find(instruction, Role::source, 0);
-    auto* destination = reinterpret_cast<float*>(at(*to));
-    const auto* source = reinterpret_cast<const float*>(at(*from));
-    const int64_t count = to->range.size_bytes / 4;
-    return {.start = [destination, source, count, kernels = kernels_](Stream& stream, const StepInputs&, const auto&) {
-      kernels->add(destination, source, count, stream);
+    const Operand* to = required_operand(instruction, Role::destination);
+    const Operand* from = required_operand(instruction, Role::source);
+    const int64_t count = to->range.size_bytes / size_of(to->dtype);
+    if (to->dtype != from->dtype || count * size_of(to->dtype) != from->range.size_bytes)
+      throw InternalError(fmt::format("{} adds {} bytes of {} to {} of {}", describe(program_, index_), from->range.size_bytes,
+                                      name_of(from->dtype), to->range.size_bytes, name_of(to->dtype)));
+    return {.start = [to = at(*to), from = at(*from), count, dtype = to->dtype, kernels = kernels_](Stream& stream, const StepInputs&, const auto&) {
+      kernels->add(to, from, dtype, count, stream);
     }};
   }
 
@@ -275,24 +299,28 @@ class ActionMaker {
             .communicator = comm};
   }
 
-  /// All-gathers a record per rank, then every rank sums the leaves' metrics in leaf order: the same numbers for any
-  /// number of workers.
+  /// All-gathers a record per member of the group, then each of them sums the leaves' metrics in the order of the group: the
+  /// same numbers for any number of workers. A member without metrics contributes none.
   Action agree(const Instruction& instruction) {
-    const auto* metrics = reinterpret_cast<const double*>(required(instruction, Role::metrics, 0));
-    const int ranks = static_cast<int>(context_.leaves_by_rank.size());
-    const int leaves = context_.leaves_by_rank[static_cast<size_t>(program_.rank)];
-    const Operand* data = find(instruction, Role::data, 0);
-    const AgreementCall call{.records = at(*data), .block_bytes = data->range.size_bytes / ranks, .ranks = ranks,
+    const auto& members = program_.groups[static_cast<size_t>(instruction.group)].members;
+    const Operand* metrics = find(instruction, Role::metrics);
+    const int64_t metric_bytes = metrics == nullptr ? 0 : metrics->range.size_bytes;
+    const std::byte* own_metrics = metrics == nullptr ? nullptr : at(*metrics);
+    const auto leaves = static_cast<int32_t>(metric_bytes / kMetricBytes);
+    const Operand* data = required_operand(instruction, Role::data);
+    const int64_t block_bytes = data->range.size_bytes / static_cast<int64_t>(members.size());
+    ensure(static_cast<int64_t>(sizeof(AgreeRecord)) + metric_bytes <= block_bytes, "a record of an agreement has room for all metrics");
+    const AgreementCall call{.records = at(*data), .block_bytes = block_bytes, .ranks = static_cast<int>(members.size()),
                              .verdict = reinterpret_cast<Verdict*>(required(instruction, Role::verdict, 0))};
-    std::byte* records = at(*data);
-    std::byte* own = records + call.block_bytes * program_.rank;
-    auto record = std::make_shared<Buffer>(context_.device.allocate_host(sizeof(AgreeRecord)));
     Communicator* comm = communicator(instruction);
+    std::byte* records = at(*data);
+    std::byte* own = records + block_bytes * comm->rank();
+    auto record = std::make_shared<Buffer>(context_.device.allocate_host(sizeof(AgreeRecord)));
     return {.start = [=](Stream& stream, const StepInputs& inputs, const auto&) {
               *reinterpret_cast<AgreeRecord*>(record->data()) = {.stop_requested = static_cast<float>(inputs.stop_requested),
                                                                  .leaves = leaves, .state_hash = inputs.state_hash};
               stream.copy(own, record->data(), sizeof(AgreeRecord));
-              stream.copy(own + sizeof(AgreeRecord), metrics, leaves * static_cast<int64_t>(kMetricCount * sizeof(double)));
+              stream.copy(own + sizeof(AgreeRecord), own_metrics, metric_bytes);
               comm->all_gather(records, call.block_bytes, stream);
             },
             .communicator = comm,
@@ -300,61 +328,89 @@ class ActionMaker {
   }
 
   /// Sums of squares by chunks of each parameter, folded in graph order, so that neither buckets nor layouts change a bit.
+  /// With gradients it writes their chunks' sums, and zero for all other chunks: those of several ranks are then added. With
+  /// a verdict to write it folds all sums.
   Action norm(const Instruction& instruction) {
-    struct Place {
-      const float* data;
-      int64_t count;
-      int parameter;
-      bool is_statistic;
-    };
-    std::vector<Place> places;
-    for (size_t s = 0; s < context_.partition.buckets.size(); ++s)
-      for (const auto& entry : context_.partition.buckets[s].entries)
-        if (entry.use == 0) {
-          std::byte* base = required(instruction, Role::gradients, static_cast<int>(s));
-          const auto role = context_.graph.parameters[static_cast<size_t>(entry.parameter)].spec.role;
-          places.push_back({reinterpret_cast<const float*>(base + entry.offset_bytes), entry.count, entry.parameter,
-                            role == ParameterRole::statistic});
-        }
-    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
-      return std::pair(a.is_statistic, a.parameter) < std::pair(b.is_statistic, b.parameter);
-    });
-    NormCall call{.sums = reinterpret_cast<double*>(required(instruction, Role::chunks, 0)),
-                  .verdict = reinterpret_cast<Verdict*>(required(instruction, Role::verdict, 0)),
-                  .constants = reinterpret_cast<const StepConstants*>(required(instruction, Role::constants, 0)),
-                  .static_count = context_.static_count,
-                  .clip_norm = context_.clip_norm};
-    for (const auto& place : places) {
-      call.pieces.push_back({place.data, place.count, call.chunks});
-      call.chunks += (place.count + kNormChunk - 1) / kNormChunk;
-      if (!place.is_statistic) call.weight_chunks = call.chunks;
+    const NormChunks chunks = chunks_of(context_.graph);
+    const Operand* sums = required_operand(instruction, Role::chunks);
+    ensure(sums->range.size_bytes == chunks.count * static_cast<int64_t>(sizeof(double)), "a norm has one sum for each chunk of the model");
+    NormCall call{.pieces = norm_pieces(instruction, chunks), .weight_chunks = chunks.weights, .chunks = chunks.count,
+                  .sums = reinterpret_cast<double*>(at(*sums)), .static_count = context_.static_count, .clip_norm = context_.clip_norm};
+    const bool squares = writes(sums->access);
+    const bool folds = find(instruction, Role::verdict, 1) != nullptr;
+    if (folds) {
+      call.verdict = reinterpret_cast<Verdict*>(required(instruction, Role::verdict, 0));
+      call.constants = reinterpret_cast<const StepConstants*>(required(instruction, Role::constants, 0));
     }
-    return {.start = [call = std::move(call), kernels = kernels_](Stream& stream, const StepInputs&, const auto&) {
-      kernels->norm(call, stream);
+    return {.start = [call = std::move(call), squares, folds, kernels = kernels_](Stream& stream, const StepInputs&, const auto&) {
+      if (squares) kernels->sum_squares(call, stream);
+      if (folds) kernels->conclude_norm(call, stream);
     }};
   }
 
+  /// The parts of parameters' gradients that a norm reads, in the order of their chunks.
+  std::vector<NormCall::Piece> norm_pieces(const Instruction& instruction, const NormChunks& chunks) const {
+    std::vector<NormCall::Piece> pieces;
+    for (const auto& operand : instruction.operands) {
+      if (operand.role != Role::gradients) continue;
+      const int64_t begin = operand.position, end = operand.position + operand.range.size_bytes;
+      for (size_t p = 0; p < program_.parameters.size(); ++p) {
+        const auto& place = program_.parameters[p];
+        const auto& use = place.uses[0];
+        const int64_t from = std::max(begin, use.bucket_offset), to = std::min(end, use.bucket_offset + place.size_bytes);
+        if (use.segment != operand.index || from >= to) continue;
+        const int64_t first = (from - use.bucket_offset) / 4, count = (to - from) / 4;
+        if (first % kNormChunk != 0 || ((first + count) % kNormChunk != 0 && first + count != place.size_bytes / 4))
+          throw InternalError(fmt::format("{} reads elements {}+{} of the gradient of '{}'; parts begin and end on borders of {} elements",
+                                          describe(program_, index_), first, count, place.name, kNormChunk));
+        pieces.push_back({reinterpret_cast<const float*>(at(operand) + (from - begin)), count, chunks.first[p] + first / kNormChunk});
+      }
+    }
+    std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.first_chunk < b.first_chunk; });
+    std::vector<NormCall::Piece> all;   // and what lies between: other ranks' chunks
+    int64_t next = 0;
+    for (const auto& piece : pieces) {
+      if (piece.first_chunk > next) all.push_back({nullptr, (piece.first_chunk - next) * kNormChunk, next});
+      all.push_back(piece);
+      next = piece.first_chunk + (piece.count + kNormChunk - 1) / kNormChunk;
+    }
+    if (next < chunks.count) all.push_back({nullptr, (chunks.count - next) * kNormChunk, next});
+    return all;
+  }
+
+  /// The optimizer on the part of parameters that the operands hold, with as many bytes of state for each slot.
   Action update(const Instruction& instruction) {
-    const int segment = instruction.segment;
-    const auto& bucket = context_.partition.buckets[static_cast<size_t>(segment)];
+    const Operand* parameters = required_operand(instruction, Role::parameters);
+    const Operand* gradients = required_operand(instruction, Role::gradients);
     UpdateCall call{.optimizer = context_.optimizer,
-                    .parameters = reinterpret_cast<float*>(required(instruction, Role::parameters, segment)),
-                    .gradients = reinterpret_cast<const float*>(required(instruction, Role::gradients, segment)),
+                    .parameters = reinterpret_cast<float*>(at(*parameters)),
+                    .gradients = reinterpret_cast<const float*>(at(*gradients)),
                     .verdict = reinterpret_cast<const Verdict*>(required(instruction, Role::verdict, 0)),
                     .constants = reinterpret_cast<const StepConstants*>(required(instruction, Role::constants, 0)),
                     .whole_step = find(instruction, Role::verdict, 1) != nullptr,
                     .predicated = find(instruction, Role::predicate, 0) != nullptr,
                     .static_count = context_.static_count,
                     .statistic_scale = context_.statistic_scale};
-    for (int slot = 0; slot < state_slots(context_.optimizer); ++slot)
-      call.state[slot] = reinterpret_cast<float*>(required(instruction, Role::state, segment) + slot * bucket.owned_bytes);
-    for (const auto& entry : bucket.entries) {
-      if (entry.use != 0) continue;
-      const auto& spec = context_.graph.parameters[static_cast<size_t>(entry.parameter)].spec;
-      call.pieces.push_back({.offset = entry.offset_bytes / static_cast<int64_t>(sizeof(float)), .count = entry.count,
+    const int slots = state_slots(context_.optimizer);
+    const int64_t size_bytes = parameters->range.size_bytes;
+    if (slots > 0) {
+      const Operand* state = required_operand(instruction, Role::state);
+      if (state->range.size_bytes != slots * size_bytes)
+        throw InternalError(fmt::format("{} has {} bytes of state for {} of parameters; expected {} times as many", describe(program_, index_),
+                                        state->range.size_bytes, size_bytes, slots));
+      for (int slot = 0; slot < slots; ++slot) call.state[slot] = reinterpret_cast<float*>(at(*state) + slot * size_bytes);
+    }
+    for (size_t p = 0; p < program_.parameters.size(); ++p) {
+      const auto& place = program_.parameters[p];
+      const int64_t from = std::max(parameters->range.offset, place.offset);
+      const int64_t to = std::min(parameters->range.offset + size_bytes, place.offset + place.size_bytes);
+      if (place.buffer != parameters->range.buffer || from >= to) continue;
+      const auto& spec = context_.graph.parameters[p].spec;
+      call.pieces.push_back({.offset = (from - parameters->range.offset) / 4, .count = (to - from) / 4,
                              .decay = context_.optimizer.decay_norm_and_bias || !spec.is_norm_or_bias,
                              .is_statistic = spec.role == ParameterRole::statistic, .momentum = spec.momentum});
     }
+    std::sort(call.pieces.begin(), call.pieces.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
     return {.start = [call = std::move(call), kernels = kernels_](Stream& stream, const StepInputs& inputs, const auto&) {
       if (!inputs.suppress_updates) kernels->update(call, stream);
     }};

@@ -8,7 +8,6 @@
 
 #include "comm/communicator.h"
 #include "model/graph.h"
-#include "model/partition.h"
 #include "optim/optimizer.h"
 #include "step/program.h"
 #include "step/program_memory.h"
@@ -44,7 +43,6 @@ struct KernelObservation {
 /// Everything instructions need to turn into work. Owned by whoever builds the executor; outlives it.
 struct ExecutionContext {
   const Graph& graph;
-  const Partition& partition;
   const ModelCode& code;
   const ProgramMemory& memory;
   Device& device;                               ///< whose memory that is
@@ -52,7 +50,6 @@ struct ExecutionContext {
   double clip_norm = 0;                         ///< 0: none
   double static_count = 1;                      ///< terms of the loss in a global batch
   double statistic_scale = 1;                   ///< 1 / micro-batches of a global batch
-  std::vector<int> leaves_by_rank;              ///< how many leaves each rank contributes to `agree`
   std::vector<int64_t> first_samples;           ///< by micro-batch of this rank
   BatchSource* batches = nullptr;
   std::function<bool()> snapshot;               ///< prepares saving what was copied; true where all is well

@@ -103,6 +103,15 @@ class ProgramStructure {
         if (buffer >= static_cast<int>(program_.buffers.size()))
           return fail(-1, fmt::format("parameter '{}' lies in buffer {}, and there are {}", place.name, buffer,
                                       program_.buffers.size()));
+      for (const auto& state : place.states)
+        if (state.buffer < 0 || state.buffer >= static_cast<int>(program_.buffers.size()) || state.offset < -kMostBytes ||
+            state.offset > kMostBytes)
+          return fail(-1, fmt::format("state of parameter '{}' lies at byte {} of buffer {}, and there are {}", place.name,
+                                      state.offset, state.buffer, program_.buffers.size()));
+      if (place.owned_begin < 0 || place.owned_end < place.owned_begin || place.owned_end > place.size_bytes ||
+          place.owned_begin % 4 != 0 || place.owned_end % 4 != 0)
+        fail(-1, fmt::format("this rank owns bytes {} to {} of parameter '{}'; expected whole elements of its {} bytes",
+                             place.owned_begin, place.owned_end, place.name, place.size_bytes));
       if (!is_sound(place.narrow_offset))
         fail(-1, fmt::format("parameter '{}' has a copy at byte {}; expected 0 to {}", place.name,
                              place.narrow_offset, kMostBytes));

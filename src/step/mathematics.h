@@ -79,6 +79,7 @@ class Mathematics {
   void update_state(const Place& at, const Operand& state);
   void check_verdict(const Place& at, const Operand& operand);
   void norm_or_finite(const Place& at);
+  void check_position(const Place& at, const Operand& gradients, const Piece& piece);
   /// Whether a piece of gradient is what an update wants; reports otherwise.
   bool check_final(const Place& at, const Piece& piece);
   std::string missing(const std::vector<Coverage>& coverage, bool once) const;
@@ -94,6 +95,7 @@ class Mathematics {
   std::vector<Obeyed> obeyed_by(const Place& at);
   void check_obeys_the_same(const Place& at);
   void check_flags_obeyed(int iteration);
+  void check_all_owned_updated(int iteration);
   void check_every_parameter_updated(int iteration);
   void check_pushes(int iteration);
 
@@ -104,6 +106,7 @@ class Mathematics {
   void agree(const std::vector<Place>& members);
   /// Whether there are metrics of leaves; reports those that are not as they should be.
   bool check_metrics(const std::vector<Place>& members);
+  bool are_partial_norms(const std::vector<Piece>& pieces) const;
   Piece reduced(const std::vector<Piece>& pieces, bool ordered, int64_t begin, int64_t end);
 
   /// A part of a range in which a parameter of the rank lies.
@@ -113,6 +116,7 @@ class Mathematics {
     int64_t position;    ///< byte of the parameter at `begin`
   };
   std::vector<HeldPart> held_in(int rank, const ByteRange& range) const;
+  void check_owned(const Place& at, const HeldPart& part);
   /// Likewise for copies of parameters in elements of `dtype`; positions are those of the float32 parameter.
   std::vector<HeldPart> copies_in(int rank, const ByteRange& range, DType dtype) const;
   std::string name_of(const Piece& piece) const;
@@ -131,6 +135,7 @@ class Mathematics {
   std::set<int> loss_segments_;
   std::set<std::tuple<int, int, std::string>> reported_;
   std::map<int, std::vector<Coverage>> updated_;  ///< by iteration
+  std::map<std::pair<int, int>, int64_t> updated_bytes_;  ///< by rank and iteration
   struct Obedience {
     Place by;
     std::vector<Obeyed> what;

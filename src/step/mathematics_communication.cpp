@@ -34,6 +34,17 @@ void Mathematics::collective(const std::vector<Place>& members) {
   }
 }
 
+/// Sums of squares by chunks, of which each member knows some and has zero for the others: adding them rounds nothing,
+/// in any order.
+bool Mathematics::are_partial_norms(const std::vector<Piece>& pieces) const {
+  const int iteration = expressions_.node(pieces.front().expression).iteration;
+  return std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+    const auto& node = expressions_.node(piece.expression);
+    return node.kind == Expressions::Kind::facts && node.iteration == iteration && piece.dtype == DType::float64 &&
+           !node.facts.counted && node.facts.finite.empty();
+  });
+}
+
 Piece Mathematics::reduced(const std::vector<Piece>& pieces, bool ordered, int64_t begin, int64_t end) {
   Piece result = pieces.front();
   result.begin = begin;
@@ -49,6 +60,13 @@ Piece Mathematics::reduced(const std::vector<Piece>& pieces, bool ordered, int64
   }
   if (!defined) {
     result.expression = Expressions::kNothing;
+  } else if (are_partial_norms(pieces)) {
+    Expressions::Facts merged;
+    for (const Piece& piece : pieces) {
+      std::set<int> seen;   // of each member anew: what two of them have seen counts twice
+      merge_facts({piece}, seen, merged);
+    }
+    result.expression = expressions_.facts(expressions_.node(pieces.front().expression).iteration, std::move(merged));
   } else if (aligned) {
     result.expression = ordered ? expressions_.tree(children) : expressions_.reduction(std::move(children));
   } else {

@@ -85,6 +85,49 @@ void Mathematics::update_parameters(const Place& at, const Operand& parameters, 
     }
     memory(at.rank).write(bytes, updated);
     updated_[at.iteration].push_back({part.parameter, part.position, part.position + part.end - part.begin});
+    check_owned(at, part);
+  }
+}
+
+/// What a rank updates is what its program says that it owns, with the state that its program says belongs to it.
+void Mathematics::check_owned(const Place& at, const HeldPart& part) {
+  const Instruction& i = instruction(at);
+  const auto& places = program(at).parameters;
+  size_t p = 0;
+  while (world_.parameter_of_place(at.rank, p) != part.parameter) ++p;
+  const ParameterPlace& place = places[p];
+  const int64_t end = part.position + part.end - part.begin;
+  if (part.position < place.owned_begin || end > place.owned_end)
+    fail(at, "owned",
+         fmt::format("it updates bytes {} to {} of '{}', and this rank owns {} to {}", part.position, end, place.name,
+                     place.owned_begin, place.owned_end));
+  updated_bytes_[{at.rank, at.iteration}] += end - part.position;
+  const Operand *parameters = nullptr, *state = nullptr;
+  for (const Operand& operand : i.operands) {
+    if (operand.role == Role::parameters) parameters = &operand;
+    if (operand.role == Role::state) state = &operand;
+  }
+  if (state == nullptr) return;
+  for (size_t slot = 0; slot < place.states.size(); ++slot) {
+    const int64_t found = state->range.offset + static_cast<int64_t>(slot) * parameters->range.size_bytes + part.begin;
+    const ParameterPlace::State& expected = place.states[slot];
+    if (expected.buffer != state->range.buffer || expected.offset + part.position != found)
+      fail(at, "state place",
+           fmt::format("its state {} of byte {} of '{}' is byte {} of {}; the program says byte {} of {}", slot, part.position,
+                       place.name, found, program(at).buffers[static_cast<size_t>(state->range.buffer)].name,
+                       expected.offset + part.position, program(at).buffers[static_cast<size_t>(expected.buffer)].name));
+  }
+}
+
+void Mathematics::check_all_owned_updated(int iteration) {
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    const auto updated = updated_bytes_.find({rank, iteration});
+    if (updated == updated_bytes_.end()) continue;   // a server, or a program that updates nothing
+    int64_t owned = 0;
+    for (const ParameterPlace& place : world_.program(rank).parameters) owned += place.owned_end - place.owned_begin;
+    if (updated->second != owned && reported_.insert({rank, -1, "owned"}).second)
+      findings_.add(CheckFinding::Property::mathematics, rank, -1,
+                    fmt::format("it updates {} bytes in a step, and owns {}", updated->second, owned));
   }
 }
 
@@ -205,6 +248,17 @@ void Mathematics::merge_facts(const std::vector<Piece>& pieces, std::set<int>& s
   }
 }
 
+/// Chunks of sums of squares are numbered by the place in the bucket that the operand states.
+void Mathematics::check_position(const Place& at, const Operand& gradients, const Piece& piece) {
+  const ModelParameter& parameter = world_.parameters()[static_cast<size_t>(piece.parameter)];
+  const ParameterPlace::Use& owner = parameter.uses[0];
+  const int64_t found = gradients.position + piece.begin * 4 / size_of(piece.dtype);
+  if (owner.segment != gradients.index || found != owner.bucket_offset + piece.position)
+    fail(at, "position",
+         fmt::format("it takes {} for byte {} of segment {}'s bucket; it belongs to byte {} of segment {}'s", name_of(piece), found,
+                     gradients.index, owner.bucket_offset + piece.position, owner.segment));
+}
+
 void Mathematics::norm_or_finite(const Place& at) {
   const Instruction& i = instruction(at);
   if (i.kind == InstructionKind::finite) flags_.try_emplace(at.iteration, at);
@@ -220,6 +274,7 @@ void Mathematics::norm_or_finite(const Place& at) {
     for (const Piece& piece : pieces) {
       if (piece.expression == Expressions::kNothing || !check_final(at, piece) || piece.parameter < 0)
         continue;
+      if (i.kind == InstructionKind::norm) check_position(at, operand, piece);
       const Coverage bytes{piece.parameter, piece.position, piece.position_at(piece.end)};
       (i.kind == InstructionKind::norm ? merged.norm : merged.finite).push_back(bytes);
     }
@@ -234,6 +289,7 @@ void Mathematics::norm_or_finite(const Place& at) {
 void Mathematics::finish(int iterations) {
   for (int iteration = 0; iteration < iterations; ++iteration) {
     check_every_parameter_updated(iteration);
+    check_all_owned_updated(iteration);
     check_flags_obeyed(iteration);
     check_pushes(iteration);
   }

@@ -120,8 +120,8 @@ struct Operand {
   ByteRange range;
   int peer = -1;  ///< send, receive, and all operands of push, pull, serve: rank within the group
   DType dtype = DType::float32;  ///< of the elements; decides sums, casts and what arrives where
-  int64_t position = 0;  ///< gradients of a backward: the range's first byte within the segment's bucket,
-                         ///< counted in float32 bytes, for operands that cover a part of it
+  int64_t position = 0;  ///< gradients of a backward or a norm: the range's first byte within the bucket of its
+                         ///< segment, counted in float32 bytes, for operands that cover a part of it
   bool operator==(const Operand&) const = default;
 };
 
@@ -152,14 +152,15 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
-/// What the mathematics check needs to know: where a parameter lies, and where each of its uses leaves its
-/// gradient within the bucket of its segment. A rank that holds a part of a parameter says where the whole
-/// would lie, so `offset` may be negative and the end may lie behind the buffer's.
+/// Where a rank's memory holds a parameter, its optimizer state and each of its gradients. Whatever walks over
+/// parameters (first values, updates, norms, hashes, snapshots, checkpoints, the checker) reads what the rank holds
+/// from here. A rank that holds a part of a parameter says where the whole would lie, so that an `offset` may be
+/// negative and the end may lie after the buffer's: the bytes between are those that it holds.
 struct ParameterPlace {
   std::string name;
   int buffer = -1;  ///< in space parameters; -1 where this rank does not hold it
   int64_t offset = 0;
-  int64_t size_bytes = 0;  ///< in float32
+  int64_t size_bytes = 0;  ///< of the whole, in float32
   struct Use {
     int segment;
     int64_t bucket_offset;  ///< bytes from the start of the segment's bucket
@@ -168,6 +169,13 @@ struct ParameterPlace {
   std::vector<Use> uses;  ///< in graph order
   int narrow_buffer = -1;  ///< of its copy in a narrower type, which a `cast` makes; -1: there is none
   int64_t narrow_offset = 0;
+  struct State {
+    int buffer;  ///< in space optimizer
+    int64_t offset;
+    bool operator==(const State&) const = default;
+  };
+  std::vector<State> states;  ///< by slot; none where this rank holds none
+  int64_t owned_begin = 0, owned_end = 0;  ///< bytes of it that this rank updates
   bool operator==(const ParameterPlace&) const = default;
 };
 

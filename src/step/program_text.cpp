@@ -82,6 +82,9 @@ class Writer {
     if (place.narrow_buffer >= 0)
       put(" narrow={} narrow_offset={}", quoted(program_.buffers.at(static_cast<size_t>(place.narrow_buffer)).name),
           place.narrow_offset);
+    for (const auto& state : place.states)
+      put(" state={}@{}", quoted(program_.buffers.at(static_cast<size_t>(state.buffer)).name), state.offset);
+    if (place.owned_end > place.owned_begin) put(" owns={}+{}", place.owned_begin, place.owned_end - place.owned_begin);
     put(" uses");
     for (const auto& use : place.uses) put(" {}+{}", use.segment, use.bucket_offset);
     put("\n");
@@ -342,8 +345,16 @@ class Reader {
         place.narrow_buffer = find(line, p.buffers, "buffer");
       } else if (key == "narrow_offset") {
         place.narrow_offset = line.number<int64_t>();
+      } else if (key == "state") {
+        auto& state = place.states.emplace_back(find(line, p.buffers, "buffer"));
+        line.expect('@');
+        state.offset = line.number<int64_t>();
+      } else if (key == "owns") {
+        place.owned_begin = line.number<int64_t>();
+        line.expect('+');
+        place.owned_end = place.owned_begin + line.number<int64_t>();
       } else {
-        line.fail(fmt::format("unknown field '{}'; expected buffer, offset, size, narrow, narrow_offset or uses", key));
+        line.fail(fmt::format("unknown field '{}'; expected buffer, offset, size, narrow, narrow_offset, state, owns or uses", key));
       }
     }
     for (line.skip_blanks(); !line.at_end(); line.skip_blanks()) {

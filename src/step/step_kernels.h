@@ -22,11 +22,11 @@ struct AgreementCall {
 /// Sums of squares of gradients, by chunks of kNormChunk elements of each piece: the second part of a verdict.
 struct NormCall {
   struct Piece {
-    const float* data;
+    const float* data;     ///< null: none of it is here, and the sums of its chunks are 0
     int64_t count;
     int64_t first_chunk;   ///< index of the sum of its first chunk
   };
-  std::vector<Piece> pieces;   ///< in the order in which they are folded: weights, then statistics
+  std::vector<Piece> pieces;   ///< of all chunks, in the order in which they are folded: weights, then statistics
   int64_t weight_chunks = 0, chunks = 0;
   double* sums = nullptr;      ///< one per chunk
   Verdict* verdict = nullptr;
@@ -62,12 +62,15 @@ struct UpdateCall {
 class StepKernels {
  public:
   virtual ~StepKernels() = default;
-  /// destination += source
-  virtual void add(float* destination, const float* source, int64_t count, Stream& stream) = 0;
+  /// destination += source, both of `dtype`, each sum rounded to it once
+  virtual void add(void* destination, const void* source, DType dtype, int64_t count, Stream& stream) = 0;
   /// to = from in another element type; both are float32 or narrower
   virtual void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count, Stream& stream) = 0;
   virtual void agree(const AgreementCall& call, Stream& stream) = 0;
-  virtual void norm(const NormCall& call, Stream& stream) = 0;
+  /// The sums of all chunks.
+  virtual void sum_squares(const NormCall& call, Stream& stream) = 0;
+  /// From these sums and the first part of the verdict, the second.
+  virtual void conclude_norm(const NormCall& call, Stream& stream) = 0;
   virtual void update(const UpdateCall& call, Stream& stream) = 0;
 };
 

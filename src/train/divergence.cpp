@@ -120,7 +120,9 @@ std::string describe(const DifferingElement& element, const NamedTensor& tensor,
 }  // namespace
 
 ReplicaComparison::ReplicaComparison(const Worker& worker) : worker_(worker), tensors_(parameter_tensors(worker)) {
-  for (auto& tensor : optimizer_tensors(worker)) tensors_.push_back(std::move(tensor));
+  // What one worker alone holds has nothing to be compared with.
+  if (!worker.compiled().placement().shards_optimizer())
+    for (auto& tensor : optimizer_tensors(worker)) tensors_.push_back(std::move(tensor));
   for (const auto& tensor : tensors_)
     ensure(tensor.dtype == DType::float32, "the replicas' state is compared as float32");
   hashes_.resize(tensors_.size());

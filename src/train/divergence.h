@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// Compares data-parallel replicas: parameters, statistics and optimizer state of all ranks hold the same
-/// bits between two steps, unless memory or a processor has erred. Borrows the worker and its memory; only what
+/// Compares data-parallel replicas: parameters, statistics and, unless each rank has a part of its own, optimizer
+/// state of all ranks hold the same bits between two steps, unless memory or a processor has erred. Borrows the worker and its memory; only what
 /// tensors hold counts, not the gaps between them. Not thread-safe.
 class ReplicaComparison {
  public:

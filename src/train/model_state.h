@@ -15,8 +15,10 @@ namespace lockstep {
 /// Parameters and statistics of a worker by name, as checkpoints and hashes see them. They lie in the device's memory:
 /// for the host, shown() one by one.
 std::vector<NamedTensor> parameter_tensors(const Worker& worker);
-/// Optimizer state by name: "<parameter>.<slot>", for weights only.
+/// Optimizer state by name: "<parameter>.<slot>", for weights only; of each what this worker holds.
 std::vector<NamedTensor> optimizer_tensors(const Worker& worker);
+/// Of all optimizer state, wherever it lies, as checkpoints record it.
+std::vector<TensorRecord> optimizer_records(const CompiledRun& compiled);
 
 /// The tensor with what it holds for the host to read (Worker::window), until the next one is shown.
 NamedTensor shown(const Worker& worker, NamedTensor tensor);
@@ -25,9 +27,9 @@ NamedTensor shown(const Worker& worker, NamedTensor tensor);
 CheckpointShare checkpoint_share(const CompiledRun& compiled, int rank, std::byte* snapshot);
 
 uint64_t parameters_hash_of(const Worker& worker);
-/// Parameters and optimizer state.
-uint64_t state_hash_of(const Worker& worker);
-/// The hash of each tensor by name: to name the first that differs between two runs.
-std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker);
+/// Parameters and optimizer state. COLLECTIVE where the workers hold different parts of the latter.
+uint64_t state_hash_of(const Worker& worker, Communicator& world);
+/// The hash of each tensor by name: to name the first that differs between two runs. COLLECTIVE likewise.
+std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker, Communicator& world);
 
 }  // namespace lockstep

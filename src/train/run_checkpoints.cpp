@@ -21,7 +21,7 @@ namespace {
 
 std::vector<TensorRecord> records_of(const std::vector<NamedTensor>& tensors) {
   std::vector<TensorRecord> records;
-  for (const auto& tensor : tensors) records.push_back({tensor.name, tensor.dtype, tensor.shape});
+  for (const auto& tensor : tensors) records.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
   return records;
 }
 
@@ -30,7 +30,7 @@ void load_tensors(const Worker& worker, const Checkpoint& checkpoint, FileKind k
                   const BeforeRead& before_read) {
   for (const auto& tensor : tensors)
     worker.window().write(const_cast<void*>(tensor.data), tensor.size_bytes(), [&](void* to) {
-      checkpoint.load(kind, std::vector<TensorDestination>{{tensor.name, tensor.dtype, tensor.shape, to}}, before_read);
+      checkpoint.load(kind, std::vector<TensorDestination>{{tensor.name, tensor.dtype, tensor.shape, to, tensor.slice}}, before_read);
     });
 }
 
@@ -39,7 +39,7 @@ int64_t first_nonfinite(const NamedTensor& tensor) {
   constexpr int64_t kBlock = 4096;
   constexpr uint32_t kExponent = 0x7f800000;
   const auto* bits = static_cast<const uint32_t*>(tensor.data);
-  const int64_t count = tensor.shape.count();
+  const int64_t count = tensor.count();
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, count);
     uint32_t found = 0;
@@ -58,7 +58,7 @@ void require_finite(const NamedTensor& tensor, int64_t step) {
   throw Error(fmt::format("the state behind step {} is not saved: element {} of {} is {}; go on from an "
                           "earlier checkpoint with a "
                           "lower optimizer.learning_rate",
-                          step, element, tensor.name, static_cast<const float*>(tensor.data)[element]),
+                          step, tensor.slice.first + element, tensor.name, static_cast<const float*>(tensor.data)[element]),
               ExitCode::internal);
 }
 
@@ -75,6 +75,10 @@ std::exception_ptr failure_of(Action&& action) {
     return std::current_exception();
   }
   return nullptr;
+}
+
+[[noreturn]] void throw_other_hash(const std::string& path) {
+  throw CheckpointError(fmt::format("checkpoint {}: what was loaded has another hash than what was saved", path));
 }
 
 std::string new_run_id() {
@@ -267,12 +271,18 @@ std::string RunCheckpoints::first_ranks_choice(Communicator& world,
 
 RestoredState RunCheckpoints::load_on_all(Communicator& world, const std::string& path) {
   agree_on_outcome(world, failure_of([&] { load(path); }), patience());
+  read_on();
+  const uint64_t state_hash = state_hash_of(worker_, world);
+  agree_on_outcome(world, failure_of([&] {
+                     if (state_hash != saved_state_hash_) throw_other_hash(path);
+                   }),
+                   patience());
   // Under one name, hosts that share no folder may hold different checkpoints.
   read_on();
   agree_on_fields(world,
                   {{"step of checkpoint " + path, std::to_string(restored_.step), ExitCode::data},
                    {"run of checkpoint " + path, run_id_, ExitCode::data},
-                   {"state of checkpoint " + path, to_hex(state_hash_of(worker_)), ExitCode::data},
+                   {"state of checkpoint " + path, to_hex(state_hash), ExitCode::data},
                    {"progress of checkpoint " + path, to_text(restored_.progress), ExitCode::data}},
                   patience());
   return restored_;
@@ -307,15 +317,12 @@ void RunCheckpoints::load(const std::string& path) {
   check_configuration(manifest);
   const auto parameters = parameter_tensors(worker_), state = optimizer_tensors(worker_);
   checkpoint.require_exactly(FileKind::model, records_of(parameters));
-  checkpoint.require_exactly(FileKind::optimizer, records_of(state));
+  checkpoint.require_exactly(FileKind::optimizer, optimizer_records(worker_.compiled()));
   load_tensors(worker_, checkpoint, FileKind::model, parameters, before_read);
   load_tensors(worker_, checkpoint, FileKind::optimizer, state, before_read);
   read_on();
-  const bool same_parameters = parameters_hash_of(worker_) == manifest.params_hash;
-  read_on();
-  if (!same_parameters || state_hash_of(worker_) != manifest.state_hash)
-    throw CheckpointError(
-        fmt::format("checkpoint {}: what was loaded has another hash than what was saved", path));
+  if (parameters_hash_of(worker_) != manifest.params_hash) throw_other_hash(path);
+  saved_state_hash_ = manifest.state_hash;
   run_id_ = manifest.run_id;
   restored_ = {.step = manifest.step,
                .path = path,

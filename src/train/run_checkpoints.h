@@ -105,6 +105,7 @@ class RunCheckpoints {
   std::string directory_;     // of checkpoints
   std::string run_id_;
   RestoredState restored_;
+  uint64_t saved_state_hash_ = 0;           // as the manifest of what was loaded has it
   std::deque<SaveOutcome> outcomes_;        // that poll() has not told yet
   std::unique_ptr<CheckpointSaver> saver_;  // null: saves in the foreground
 };

@@ -94,7 +94,7 @@ TrainerEvents Session::events() {
   events.on_step = [this](const StepRecord& record) {
     world_.startup().end(StartupPart::first_step);
     recorder_->add(record);
-    if (trace_) trace_->add(record, *worker_);
+    if (trace_) trace_->add(record, *worker_, world_.communicator());
     if (first_) output_->step(record);
     if (options_.on_step) options_.on_step(record);
   };

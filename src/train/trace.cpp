@@ -103,10 +103,10 @@ TraceWriter::TraceWriter(const std::string& directory, int rank) : path_(trace_p
     throw IoError(fmt::format("cannot write {}: {}", path_, error ? error.message() : std::strerror(errno)));
 }
 
-void TraceWriter::add(const StepRecord& record, const Worker& worker) {
+void TraceWriter::add(const StepRecord& record, const Worker& worker, Communicator& world) {
   Trace::Entries entries = {{"loss", std::bit_cast<uint64_t>(record.loss)},
                             {"gradient norm", std::bit_cast<uint64_t>(record.gradient_norm)}};
-  for (auto& [name, hash] : tensor_hashes(worker)) entries.emplace_back(std::move(name), hash);
+  for (auto& [name, hash] : tensor_hashes(worker, world)) entries.emplace_back(std::move(name), hash);
   write_line(to_line("step", record.step, entries));
 }
 

@@ -29,7 +29,8 @@ class TraceWriter {
  public:
   /// Makes the folder where it is missing. Throws IoError.
   TraceWriter(const std::string& directory, int rank);
-  void add(const StepRecord& record, const Worker& worker);
+  /// COLLECTIVE where the workers hold different parts of the optimizer's state.
+  void add(const StepRecord& record, const Worker& worker, Communicator& world);
   void add(const EvaluationRecord& record);
 
  private:

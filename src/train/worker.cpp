@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "lockstep/error.h"
+#include "parallel/gradient_sync.h"
 #include "train/fingerprint.h"
 #include "train/worker_memory.h"
 
@@ -72,11 +73,15 @@ CompiledRun::CompiledRun(const RunConfig& config, int world_size, bool shared_me
   check_extent(graph_, partition_, division, device);
   training_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, device, true));
   evaluation_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, device, false));
+  const int slots = state_slots(config.optimizer);
+  placement_ = std::make_unique<Placement>(
+      graph_, partition_,
+      PlacementOptions{.workers = world_size, .state_slots = slots, .shard_optimizer = config.parallel.shard_optimizer,
+                       .reversed = config.parallel.reduction == Reduction::reproducible && folds_by_halving(division)});
   plan_ = std::make_unique<DataParallelPlan>(DataParallelPlan{
       .graph = graph_, .partition = partition_, .training = *training_, .evaluation = *evaluation_, .division = division,
-      .parallel = config.parallel, .state_slots = state_slots(config.optimizer),
-      .shares = divide_checkpoint(graph_, state_slots(config.optimizer), world_size), .shared_memory = shared_memory, .device = device,
-      .skip_nonfinite = config.trainer.nonfinite != NonFinitePolicy::ignore,
+      .parallel = config.parallel, .placement = *placement_, .shares = placement_->shares(), .state_slots = slots,
+      .shared_memory = shared_memory, .device = device, .skip_nonfinite = config.trainer.nonfinite != NonFinitePolicy::ignore,
       .update_as_it_lands = config.trainer.clip_norm == 0 && config.trainer.nonfinite == NonFinitePolicy::ignore});
   program_hash_ = hash_combine(hash_of(graph_), static_cast<uint64_t>(world_size));
   for (int rank = 0; rank < world_size; ++rank) {
@@ -156,7 +161,6 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
   evaluate_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), eval_positions, eval_batches_.get()));
   boundary_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), {}, nullptr));
   boundary_context_->snapshot = [this] { return prepare_save_(); };
-  boundary_context_->leaves_by_rank.assign(static_cast<size_t>(division.workers), 1);   // one record: did it go well?
 }
 
 Worker::~Worker() = default;
@@ -168,10 +172,7 @@ void Worker::spent_on(StartupPart part) {
 ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches) {
   const auto& config = compiled_->config();
   const auto& division = compiled_->division();
-  std::vector<int> leaves_by_rank;
-  for (int rank = 0; rank < division.workers; ++rank) leaves_by_rank.push_back(division.leaves_of(rank).size());
   return {.graph = compiled_->graph(),
-          .partition = compiled_->partition(),
           .code = code,
           .memory = *memory_,
           .device = *device_,
@@ -179,7 +180,6 @@ ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t
           .clip_norm = config.trainer.clip_norm,
           .static_count = static_cast<double>(division.global_batch) * static_cast<double>(compiled_->graph().loss_positions()),
           .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.micro_batches_per_leaf),
-          .leaves_by_rank = std::move(leaves_by_rank),
           .first_samples = std::move(first_samples),
           .batches = batches,
           .snapshot = {},
@@ -333,13 +333,11 @@ float* Worker::parameter_data(int parameter) const {
 
 float* Worker::state_data(int parameter, int slot) const {
   const auto& place = programs_.step.parameters[static_cast<size_t>(parameter)];
-  const int segment = place.uses[0].segment;
-  const int64_t owned = compiled_->partition().buckets[static_cast<size_t>(segment)].owned_bytes;
-  const auto& buffers = programs_.step.buffers;
-  for (size_t b = 0; b < buffers.size(); ++b)
-    if (buffers[b].name == fmt::format("state.{}", segment))
-      return reinterpret_cast<float*>(memory_->at(programs_.step, {static_cast<int>(b), slot * owned + place.offset, place.size_bytes}));
-  throw InternalError(fmt::format("parameter {} has no optimizer state", place.name));
+  if (static_cast<size_t>(slot) >= place.states.size())
+    throw InternalError(fmt::format("this worker holds no optimizer state {} of parameter {}", slot, place.name));
+  const auto& state = place.states[static_cast<size_t>(slot)];
+  return reinterpret_cast<float*>(
+      memory_->at(programs_.step, {state.buffer, state.offset + place.owned_begin, place.owned_end - place.owned_begin}));
 }
 
 }  // namespace lockstep

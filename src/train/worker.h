@@ -72,13 +72,16 @@ class CompiledRun {
   const ModelCode& training_code() const { return *training_; }
   const ModelCode& evaluation_code() const { return *evaluation_; }
   int state_slot_count() const { return plan_->state_slots; }
-  const CheckpointShares& checkpoint_shares() const { return plan_->shares; }
+  const Placement& placement() const { return *placement_; }
+  /// By worker, what it saves of a checkpoint.
+  const std::vector<std::vector<SavedPart>>& checkpoint_shares() const { return plan_->shares; }
 
  private:
   RunConfig config_;
   Graph graph_;
   Partition partition_;
   std::unique_ptr<ModelCode> training_, evaluation_;
+  std::unique_ptr<Placement> placement_;
   std::unique_ptr<DataParallelPlan> plan_;
   uint64_t program_hash_ = 0;
 };
@@ -107,7 +110,7 @@ class Worker {
   /// The boundary program: copies this rank's share of a checkpoint to snapshot(), then calls `prepare`; true where that
   /// is so on all ranks. COLLECTIVE.
   bool run_boundary(const std::function<bool()>& prepare);
-  /// The copy, tensor behind tensor as in checkpoint_shares(). Nothing but run_boundary() writes there.
+  /// The copy, part behind part as in checkpoint_shares(). Nothing but run_boundary() writes there.
   std::byte* snapshot() const;
 
   Verdict verdict() const { return verdict_of(programs_.step); }
@@ -128,7 +131,8 @@ class Worker {
   int64_t peak_host_bytes() const;
 
   Device& device() const { return *device_; }
-  /// Where parameters and optimizer state lie, in the device's memory.
+  /// Where a parameter lies, in the device's memory; and the part of its optimizer state that this worker holds, which is
+  /// that of the bytes that it owns (ParameterPlace).
   float* parameter_data(int parameter) const;
   float* state_data(int parameter, int slot) const;
   /// For the host to read and write them, one at a time. Between steps only.

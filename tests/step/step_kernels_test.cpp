@@ -62,7 +62,7 @@ TEST_P(StepKernelsTest, AddsAnywhere) {
     Memory memory(GetParam());
     const auto a = numbers(1031, 1), b = numbers(1031, 2);
     float* to = memory.put(a, skip);
-    memory.kernels().add(to, memory.put(b), 1031, memory.stream());
+    memory.kernels().add(to, memory.put(b), DType::float32, 1031, memory.stream());
     const auto sum = memory.get(to, a.size());
     for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(sum[i], a[i] + b[i]) << i << ", " << skip << " bytes from an aligned place";
   }
@@ -129,7 +129,8 @@ Verdict norm_of(DeviceKind kind, const std::vector<std::vector<float>>& weights,
   call.weight_chunks = call.chunks;
   if (!statistic.empty()) add(statistic);
   call.sums = memory.put(std::vector<double>(static_cast<size_t>(call.chunks)));
-  memory.kernels().norm(call, memory.stream());
+  memory.kernels().sum_squares(call, memory.stream());
+  memory.kernels().conclude_norm(call, memory.stream());
   return memory.get(call.verdict, 1)[0];
 }
 

@@ -89,7 +89,7 @@ class BackgroundSaves : public ::testing::Test {
         results[r].code = error.code();
       }
       results[r].steps = trainer.next_step();
-      results[r].state_hash = state_hash_of(worker);
+      results[r].state_hash = state_hash_of(worker, world);
     });
     for (const auto& result : results) {
       EXPECT_EQ(result.error, results[0].error);
@@ -122,12 +122,12 @@ TEST_F(BackgroundSaves, HoldWhatTheStepLeftWhileTrainingGoesOn) {
   files_[1] = &slow;
   uint64_t hash = 0;
   on_step_ = [&](int rank, int64_t step, const Worker& worker) {
-    if (rank == 0 && step == 2) hash = state_hash_of(worker);
+    if (rank == 0 && step == 2) hash = state_hash_of(worker, *make_solo_communicator());
     // Two steps behind the snapshot, its checkpoint is still being written.
     if (rank == 1 && step == 4) {
       slow.await_visitor();
       EXPECT_THAT(found(), IsEmpty());
-      EXPECT_NE(state_hash_of(worker), hash);
+      EXPECT_NE(state_hash_of(worker, *make_solo_communicator()), hash);
       slow.open();
     }
   };

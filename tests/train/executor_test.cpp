@@ -95,7 +95,7 @@ void run_by_hand(const std::vector<std::string>& texts, const std::function<void
     const MemoryPlan plan = plan_memory(program);
     const auto device = make_cpu_device();
     const ProgramMemory memory(*device, std::span(&plan, 1));
-    ExecutionContext context{.graph = self.run.graph(), .partition = self.run.partition(), .code = self.run.training_code(),
+    ExecutionContext context{.graph = self.run.graph(), .code = self.run.training_code(),
                              .memory = memory, .device = *device, .optimizer = {}};
     std::vector<std::unique_ptr<Communicator>> channels;
     for (size_t group = 0; group < program.groups.size(); ++group) {

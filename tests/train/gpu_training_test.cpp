@@ -232,10 +232,9 @@ TEST(GpuTrainingOnce, AnErrorOfTheHostNamesItsInstructionAndAbandonsTheOthers) {
     Worker worker(config, {.rank = 0, .world_size = 1, .device = DeviceKind::cuda});
     worker.connect(world);
     BrokenBatches batches;
-    ExecutionContext context{.graph = worker.compiled().graph(), .partition = worker.compiled().partition(),
+    ExecutionContext context{.graph = worker.compiled().graph(),
                              .code = worker.compiled().training_code(), .memory = worker.memory(), .device = worker.device(),
                              .optimizer = config.optimizer};
-    context.leaves_by_rank = {4};
     context.first_samples = {0, 1, 2, 3, 4, 5, 6, 7};
     context.batches = &batches;
     const auto solo = make_solo_communicator();

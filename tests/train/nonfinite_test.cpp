@@ -167,7 +167,7 @@ SkippingRun train_with_bad_steps(int ranks, const std::vector<std::string>& over
       if (std::isnan(weight)) weight = good;
       run.records.push_back(record);
       auto& hashes = run.hashes.emplace_back();
-      for (const auto& [name, hash] : tensor_hashes(worker)) hashes.push_back(hash);
+      for (const auto& [name, hash] : tensor_hashes(worker, world)) hashes.push_back(hash);
       if (record.step == 2 || record.step == 4) {
         good = weight;
         weight = std::numeric_limits<float>::quiet_NaN();

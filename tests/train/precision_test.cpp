@@ -201,7 +201,7 @@ TEST(LossScale, DividesOutOfEverythingExactly) {
                               .beta2_power = 0.5};
           worker.run_step(inputs);
         }
-        hashes.push_back(state_hash_of(worker));
+        hashes.push_back(state_hash_of(worker, *make_solo_communicator()));
         norms.push_back(worker.verdict().gradient_norm);
       });
     }
@@ -249,7 +249,7 @@ ScaledRun train_scaled(const RunConfig& config, int ranks, const std::string& di
       run.error = error.what();
       run.code = error.code();
     }
-    run.state_hash = state_hash_of(worker);
+    run.state_hash = state_hash_of(worker, world);
   });
   for (const auto& run : runs) {
     EXPECT_EQ(run.state_hash, runs[0].state_hash);
@@ -302,7 +302,7 @@ TEST(LossScale, SkippedStepsChangeNothing) {
   const ScaledRun run = train_scaled(config_of(kLenet, overrides), 1);
   ASSERT_EQ(run.skipped, "x");
   with_worker(config_of(kLenet, overrides),
-              [&](Worker& worker) { EXPECT_EQ(state_hash_of(worker), run.state_hash); });
+              [&](Worker& worker) { EXPECT_EQ(state_hash_of(worker, *make_solo_communicator()), run.state_hash); });
 }
 
 TEST(LossScale, IsGoneOnWithWhereARunWasStopped) {

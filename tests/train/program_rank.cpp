@@ -9,15 +9,12 @@ ExecutionContext context_of(const CompiledRun& run, int rank, const ProgramMemor
                             BatchSource& batches) {
   const auto& division = run.division();
   ExecutionContext context{.graph = run.graph(),
-                           .partition = run.partition(),
                            .code = run.training_code(),
                            .memory = memory,
                            .device = memory.device(),
                            .optimizer = run.config().optimizer};
   context.clip_norm = run.config().trainer.clip_norm;
   context.static_count = static_cast<double>(division.global_batch);
-  for (int worker = 0; worker < division.workers; ++worker)
-    context.leaves_by_rank.push_back(division.leaves_of(worker).size());
   for (int m = 0; m < division.micro_batches_of(rank); ++m)
     context.first_samples.push_back(division.first_sample(rank, m));
   context.batches = &batches;

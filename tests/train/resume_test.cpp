@@ -53,7 +53,7 @@ class Resume : public testing::Test {
       } catch (const CollectiveError& error) {
         result.error = error.what();
       }
-      result.state_hash = state_hash_of(worker);
+      result.state_hash = state_hash_of(worker, world);
     });
     for (const auto& result : results) EXPECT_EQ(result.state_hash, results[0].state_hash);
     return results[0];

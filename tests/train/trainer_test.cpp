@@ -71,7 +71,7 @@ class TrainerOnThreads : public testing::Test {
       } catch (const CollectiveError& error) {
         run.error = error.what();
       }
-      run.state_hash = state_hash_of(worker);
+      run.state_hash = state_hash_of(worker, world);
     });
     for (const auto& run : runs) {
       EXPECT_EQ(run.error.empty(), runs[0].error.empty()) << run.error << runs[0].error;

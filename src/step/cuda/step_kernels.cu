@@ -32,6 +32,14 @@ __global__ void add_kernel(float* destination, const float* source, int64_t coun
   for (int64_t i = packs * 4 + first; i < count; i += stride) destination[i] += source[i];
 }
 
+/// Of a two-byte type: 6 bytes move for each element.
+template <class T>
+__global__ void add_narrow_kernel(T* destination, const T* source, int64_t count) {
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride)
+    destination[i] = T(static_cast<float>(destination[i]) + static_cast<float>(source[i]));
+}
+
 template <class To, class From>
 __global__ void cast_kernel(To* to, const From* from, int64_t count) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x, first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -63,6 +71,10 @@ __global__ void __launch_bounds__(1024) chunk_kernel(const __grid_constant__ Nor
   int p = 0;
   while (p + 1 < pieces.count && pieces.piece[p + 1].first_chunk <= chunk) ++p;
   const int64_t begin = (chunk - pieces.piece[p].first_chunk) * kNormChunk;
+  if (pieces.piece[p].data == nullptr) {
+    if (threadIdx.x == 0) sums[chunk] = 0;
+    return;
+  }
   const float* data = pieces.piece[p].data + begin;
   const int64_t rest = pieces.piece[p].count - begin, count = rest < kNormChunk ? rest : kNormChunk;
   // Four sums a thread, each of every fourth element: their order depends on nothing but the count.
@@ -86,7 +98,7 @@ __global__ void __launch_bounds__(1024) conclude_kernel(const double* sums, int6
   for (int64_t i = weight_chunks + threadIdx.x; i < chunks; i += blockDim.x) statistics += sums[i];
   weights = block_sum(weights, scratch[0]);
   statistics = block_sum(statistics, scratch[1]);
-  if (threadIdx.x == 0) conclude_norm(weights, statistics, static_count, clip_norm, *constants, *verdict);
+  if (threadIdx.x == 0) lockstep::conclude_norm(weights, statistics, static_count, clip_norm, *constants, *verdict);
 }
 
 struct UpdatePieces {
@@ -205,12 +217,21 @@ void launch_cast(void* to, const void* from, DType from_type, int64_t count, Str
 
 class GpuStepKernels : public StepKernels {
  public:
-  void add(float* destination, const float* source, int64_t count, Stream& stream) override {
+  void add(void* destination, const void* source, DType dtype, int64_t count, Stream& stream) override {
     if (count == 0) return;
+    const Grid grid{.blocks = blocks_for(count, 4 * kThreads), .threads = kThreads};
     // Shares of a bucket may begin anywhere.
     const bool aligned = (reinterpret_cast<uintptr_t>(destination) | reinterpret_cast<uintptr_t>(source)) % sizeof(Floats) == 0;
-    launch(stream, {.blocks = blocks_for(count, 4 * kThreads), .threads = kThreads}, add_kernel, destination, source, count,
-           aligned ? count / 4 : 0);
+    switch (dtype) {
+      case DType::float32:
+        return launch(stream, grid, add_kernel, static_cast<float*>(destination), static_cast<const float*>(source), count,
+                      aligned ? count / 4 : 0);
+      case DType::bfloat16:
+        return launch(stream, grid, add_narrow_kernel<bfloat16>, static_cast<bfloat16*>(destination), static_cast<const bfloat16*>(source), count);
+      case DType::float16:
+        return launch(stream, grid, add_narrow_kernel<float16>, static_cast<float16*>(destination), static_cast<const float16*>(source), count);
+      default: throw InternalError("a sum is of float32 or narrower types");
+    }
   }
 
   void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count, Stream& stream) override {
@@ -227,7 +248,7 @@ class GpuStepKernels : public StepKernels {
     launch(stream, {.blocks = 1, .threads = 1}, agree_kernel, call.records, call.block_bytes, call.ranks, call.verdict);
   }
 
-  void norm(const NormCall& call, Stream& stream) override {
+  void sum_squares(const NormCall& call, Stream& stream) override {
     for (size_t first = 0; first < call.pieces.size(); first += kMostPieces) {
       NormPieces part{.count = 0, .piece = {}, .first_chunk = call.pieces[first].first_chunk};
       const size_t last = std::min(first + kMostPieces, call.pieces.size());
@@ -235,6 +256,9 @@ class GpuStepKernels : public StepKernels {
       const int64_t chunks = (last < call.pieces.size() ? call.pieces[last].first_chunk : call.chunks) - part.first_chunk;
       if (chunks > 0) launch(stream, {.blocks = static_cast<unsigned>(chunks), .threads = 1024}, chunk_kernel, part, call.sums);
     }
+  }
+
+  void conclude_norm(const NormCall& call, Stream& stream) override {
     launch(stream, {.blocks = 1, .threads = 1024}, conclude_kernel, call.sums, call.weight_chunks, call.chunks, call.static_count,
            call.clip_norm, call.constants, call.verdict);
   }

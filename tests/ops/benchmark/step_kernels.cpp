@@ -20,7 +20,7 @@ void measure_step_kernels(Bench& bench) {
   // Means of squares. Of negative numbers the root is none, which takes longer, and so does all that follows.
   auto* const d = static_cast<float*>(bench.make_bytes(4 * count));
   bench.measure_copy();
-  bench.report("add (tree)", "float32", "", 12 * count, [&] { kernels->add(a, b, count, bench.stream()); });
+  bench.report("add (tree)", "float32", "", 12 * count, [&] { kernels->add(a, b, DType::float32, count, bench.stream()); });
 
   // Of twice as many elements, so that the narrow side is as large as the others.
   const Tensor wide = bench.make({Shape({2 * count})});
@@ -41,7 +41,10 @@ void measure_step_kernels(Bench& bench) {
                       .sums = static_cast<double*>(bench.make_bytes(chunks * 8)),
                       .verdict = device_verdict,
                       .constants = device_constants};
-  bench.report("norm", "float32", "", 4 * count, [&] { kernels->norm(norm, bench.stream()); });
+  bench.report("norm", "float32", "", 4 * count, [&] {
+    kernels->sum_squares(norm, bench.stream());
+    kernels->conclude_norm(norm, bench.stream());
+  });
 
   const auto update = [&](std::string_view name, const OptimizerOptions& optimizer, bool is_statistic) {
     const int slots = is_statistic ? 0 : state_slots(optimizer);

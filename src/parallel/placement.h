@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/graph.h"
+#include "model/partition.h"
+
+namespace lockstep {
+
+/// Bytes [begin, end) of something.
+struct ByteSpan {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+  bool empty() const { return begin >= end; }
+  bool operator==(const ByteSpan&) const = default;
+};
+ByteSpan intersection(const ByteSpan& a, const ByteSpan& b);
+
+/// What a checkpoint holds of one rank: bytes of a parameter, or of a slot of its optimizer state.
+struct SavedPart {
+  int parameter = 0;
+  int slot = -1;   ///< -1: the parameter itself
+  ByteSpan bytes;  ///< of the whole; parameters are saved whole
+  bool operator==(const SavedPart&) const = default;
+};
+int64_t size_bytes_of(const std::vector<SavedPart>& share);
+
+struct PlacementOptions {
+  int workers = 1;
+  int state_slots = 0;
+  bool shard_optimizer = false;  ///< each worker updates a part of its own; otherwise all update everything
+  bool reversed = false;         ///< shards lie in the order of the workers' bits reversed; see Placement
+};
+
+/// Who updates, holds and saves which bytes of a model: a pure function of graph, partition and layout, and the one
+/// thing that everybody asks. Every worker holds all parameters. Optimizer state lies where it is used, with whoever
+/// updates the parameter.
+///
+/// With a sharded optimizer each bucket is cut into one shard for each worker, on borders of 65,536-element chunks of
+/// its parameters, so that sums of squares, hashes and shards agree on what they cut. Chunks are dealt: each worker
+/// gets as many of a bucket as the others, give or take one, and who gets one more changes from bucket to bucket, so
+/// that over the whole model no worker has more than one chunk above another. A worker's shards lie at its position:
+/// its own number or, for sums that fold workers by halving (neighbours first), its number's bits reversed, since then
+/// those who still have parts to exchange own neighbouring bytes.
+class Placement {
+ public:
+  /// `graph` and `partition` must outlive it. REQUIRES: `reversed` only where the number of workers is a power of two.
+  Placement(const Graph& graph, const Partition& partition, const PlacementOptions& options);
+
+  int workers() const { return options_.workers; }
+  bool shards_optimizer() const { return options_.shard_optimizer; }
+  int position_of(int worker) const;
+  /// Bytes of a segment's parameter buffer that the workers at positions [first, last) update. Without shards: all.
+  ByteSpan updated(int segment, int first, int last) const;
+  ByteSpan updated_by(int segment, int worker) const;
+  /// Bytes of a segment's bucket with the gradients of what the workers at these positions update, ascending: of its
+  /// own parameters, and of later uses of parameters that other segments own.
+  std::vector<ByteSpan> gradients(int segment, int first, int last) const;
+  /// Bytes of a parameter that a worker updates and whose optimizer state it holds.
+  ByteSpan owned(int parameter, int worker) const;
+  /// By worker, what it saves: parameters by ascending number, each whole and each once, then optimizer state by
+  /// parameter and slot. A worker's list may be empty. Parameters, with their state where that is whole too, go to
+  /// whoever has the fewest bytes so far, the largest first; parts of state to whoever holds them.
+  std::vector<std::vector<SavedPart>> shares() const;
+
+ private:
+  struct Home {
+    int segment = 0;
+    int64_t offset = 0;  ///< in the segment's parameter buffer
+  };
+  int64_t size_bytes_of(int parameter) const;
+  int slots_of(int parameter) const;
+
+  const Graph& graph_;
+  const Partition& partition_;
+  PlacementOptions options_;
+  std::vector<Home> homes_;                    // by parameter
+  std::vector<std::vector<int64_t>> borders_;  // by segment: where its chunks begin, and the end of the last
+  std::vector<int> first_extra_;               // by segment: the position at which one chunk more is dealt first
+};
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/graph.h"
+
+namespace lockstep {
+
+/// How the sums of squares of a whole model lie: one for each chunk of kNormChunk elements of each parameter, weights
+/// first, then statistics, both in graph order. The order in which they are folded, whatever the layout.
+struct NormChunks {
+  std::vector<int64_t> first;  ///< by parameter: its first chunk
+  int64_t weights = 0;         ///< chunks of weights
+  int64_t count = 0;           ///< of all
+};
+
+NormChunks chunks_of(const Graph& graph);
+
+}  // namespace lockstep
