@@ -20,12 +20,41 @@ int64_t size_bytes_of(const std::vector<SavedPart>& share) {
   return bytes;
 }
 
+namespace {
+
+/// Cuts a bucket at `borders`, ascending, from its begin to its end, into one shard for each position. `before`: bytes that
+/// the positions have so far; those of the shards are added.
+std::vector<int64_t> cut(const std::vector<int64_t>& borders, std::vector<int64_t>& before) {
+  const size_t count = before.size();
+  const auto mean = static_cast<double>(std::accumulate(before.begin(), before.end(), borders.back())) / static_cast<double>(count);
+  // What is missing to the mean, where anything is: together that is as much as the bucket, or more.
+  double missing = 0;
+  for (const int64_t bytes : before) missing += std::max(0.0, mean - static_cast<double>(bytes));
+  const double scale = missing > 0 ? static_cast<double>(borders.back()) / missing : 0;
+  std::vector<int64_t> cuts{0};
+  double wanted = 0;
+  for (size_t position = 0; position < count; ++position) {
+    wanted += scale * std::max(0.0, mean - static_cast<double>(before[position]));
+    int64_t end = borders.back();
+    if (position + 1 < count) {
+      const auto above = std::lower_bound(borders.begin(), borders.end(), wanted, [](int64_t border, double at) { return static_cast<double>(border) < at; });
+      end = above == borders.end() ? borders.back() : *above;
+      if (above != borders.begin() && wanted - static_cast<double>(*std::prev(above)) < static_cast<double>(end) - wanted) end = *std::prev(above);
+    }
+    cuts.push_back(end);
+    before[position] += end - cuts[position];
+  }
+  return cuts;
+}
+
+}  // namespace
+
 Placement::Placement(const Graph& graph, const Partition& partition, const PlacementOptions& options)
     : graph_(graph), partition_(partition), options_(options), homes_(graph.parameters.size()) {
   ensure(!options.reversed || std::has_single_bit(static_cast<unsigned>(options.workers)),
          "bits of workers are reversed where these are a power of two");
   constexpr int64_t kChunkBytes = kNormChunk * static_cast<int64_t>(sizeof(float));
-  int64_t dealt = 0;
+  std::vector<int64_t> bytes(static_cast<size_t>(options.workers), 0);
   for (size_t s = 0; s < partition.buckets.size(); ++s) {
     const Bucket& bucket = partition.buckets[s];
     std::vector<int64_t> borders;
@@ -35,10 +64,8 @@ Placement::Placement(const Graph& graph, const Partition& partition, const Place
       const int64_t size_bytes = entry.count * static_cast<int64_t>(sizeof(float));
       for (int64_t at = 0; at < size_bytes; at += kChunkBytes) borders.push_back(entry.offset_bytes + at);
     }
-    first_extra_.push_back(static_cast<int>(dealt % options.workers));
-    dealt += static_cast<int64_t>(borders.size());
     borders.push_back(bucket.owned_bytes);
-    borders_.push_back(std::move(borders));
+    if (options.shard_optimizer) cuts_.push_back(cut(borders, bytes));
   }
 }
 
@@ -52,16 +79,7 @@ int Placement::position_of(int worker) const {
 ByteSpan Placement::updated(int segment, int first, int last) const {
   const auto s = static_cast<size_t>(segment);
   if (!options_.shard_optimizer) return {0, partition_.buckets[s].owned_bytes};
-  const auto& borders = borders_[s];
-  const int chunks = static_cast<int>(borders.size()) - 1, workers = options_.workers;
-  // Positions from first_extra_ on, around, have one chunk more.
-  const int extra = chunks % workers, from = first_extra_[s], to = from + extra;
-  const auto begin_of = [&](int position) {
-    const int wrapped = std::max(0, std::min(position, to - workers));
-    const int straight = std::max(0, std::min(position, std::min(to, workers)) - from);
-    return borders[static_cast<size_t>(position * (chunks / workers) + wrapped + straight)];
-  };
-  return {begin_of(first), begin_of(last)};
+  return {cuts_[s][static_cast<size_t>(first)], cuts_[s][static_cast<size_t>(last)]};
 }
 
 ByteSpan Placement::updated_by(int segment, int worker) const {

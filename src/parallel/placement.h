@@ -38,11 +38,11 @@ struct PlacementOptions {
 /// updates the parameter.
 ///
 /// With a sharded optimizer each bucket is cut into one shard for each worker, on borders of 65,536-element chunks of
-/// its parameters, so that sums of squares, hashes and shards agree on what they cut. Chunks are dealt: each worker
-/// gets as many of a bucket as the others, give or take one, and who gets one more changes from bucket to bucket, so
-/// that over the whole model no worker has more than one chunk above another. A worker's shards lie at its position:
-/// its own number or, for sums that fold workers by halving (neighbours first), its number's bits reversed, since then
-/// those who still have parts to exchange own neighbouring bytes.
+/// its parameters, so that sums of squares, hashes and shards agree on what they cut. Each cut is made at the border
+/// that is nearest to where shares of equal bytes would end, and who has got less in the buckets before gets more in
+/// the next. A worker's shards lie at its position: its own number or, for sums that fold workers by halving
+/// (neighbours first), its number's bits reversed, since then those who still have parts to exchange own neighbouring
+/// bytes.
 class Placement {
  public:
   /// `graph` and `partition` must outlive it. REQUIRES: `reversed` only where the number of workers is a power of two.
@@ -76,8 +76,7 @@ class Placement {
   const Partition& partition_;
   PlacementOptions options_;
   std::vector<Home> homes_;                    // by parameter
-  std::vector<std::vector<int64_t>> borders_;  // by segment: where its chunks begin, and the end of the last
-  std::vector<int> first_extra_;               // by segment: the position at which one chunk more is dealt first
+  std::vector<std::vector<int64_t>> cuts_;     // by segment: where the shard at each position begins, and the last ends
 };
 
 }  // namespace lockstep

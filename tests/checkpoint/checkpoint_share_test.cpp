@@ -33,7 +33,7 @@ TEST(CheckpointShare, ReportsAndOutcomesTravelAsText) {
   const auto report = write_share(writer, {state.parameters(), state.state(), {2, 3}, {1, 1}});
   ASSERT_EQ(report.files.size(), 2u);
   EXPECT_EQ(report.files[0].name, "model-00002-of-00003.safetensors");
-  EXPECT_EQ(report.parameter_hashes[1].first, "fc.bias");
+  EXPECT_EQ(report.parameter_hashes[1].name, "fc.bias");
   EXPECT_EQ(share_report_from_text(to_text(report)), report);
   EXPECT_EQ(share_report_from_text(to_text(failed("\"quoted\"\n", ExitCode::disk))),
             failed("\"quoted\"\n", ExitCode::disk));

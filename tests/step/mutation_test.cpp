@@ -154,8 +154,9 @@ TEST(Mutation, ChangingTheTypeOfASumOnAllRanksTogetherIsMathematics) {
           [&](const Programs& programs) {
             return with_each_collective(programs, kind, fmt::format("in {}", name_of(dtype)),
                                         [dtype](Instruction& i) {
-                                          for (Operand& o : i.operands) o.dtype = dtype;
-                                          return true;
+                                          bool changed = false;
+                                          for (Operand& o : i.operands) changed |= std::exchange(o.dtype, dtype) != dtype;
+                                          return changed;
                                         });
           },
           {Property::mathematics}, kind == InstructionKind::all_reduce ? 6 : 2, is_alone);
