@@ -71,8 +71,7 @@ class StreamExecutor : public Executor {
       error = with_place(std::current_exception(), under_way());   // before the abort, which ends it
       if (options_.failed) options_.failed(error);
       // What is under way would wait for peers that will not come, and memory be freed under it.
-      for (Communicator* communicator : communicators_)
-        if (communicator != nullptr) communicator->abort(failure.what());
+      abort_all(communicators_, failure.what());
     }
     for (auto& stream : streams_) {
       try {
@@ -279,8 +278,7 @@ class StreamExecutor : public Executor {
     if (first_error_) return;
     first_error_ = error;
     if (options_.failed) options_.failed(error);
-    for (Communicator* communicator : communicators_)
-      if (communicator != nullptr) communicator->abort(reason);
+    abort_all(communicators_, reason);
   }
 
   const Program& program_;
