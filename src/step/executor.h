@@ -19,6 +19,13 @@ struct ExecutorOptions {
   std::optional<std::chrono::milliseconds> communication_timeout = std::chrono::minutes(5);
   Progress* progress = nullptr;   ///< told of each instruction; may be null
   int program_number = 0;         ///< by which `progress` knows the program
+  /// Whether the device writes to `progress` itself where its lanes are (Device::share_host_memory). If not, the host looks
+  /// at their events, whenever it waits for the device.
+  bool device_tells = true;
+  /// Kernel calls that a lane of a device with memory of its own is given before the first of them has to be done; see
+  /// RunAhead. Even at 3 us each, a thread of the host may be held up for a few hundred before such a device has nothing
+  /// to do. At least RunAhead::kParts.
+  int most_ahead = 128;
   /// Called on the thread that runs it before each instruction starts; may be empty.
   std::function<void(int instruction)> before;
   /// Where lanes are streams: told once of an iteration's error, before communicators are aborted, from which a library may

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "lockstep/error.h"
 #include "train/fingerprint.h"
 #include "train/worker_memory.h"
@@ -144,7 +145,7 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
   device_ = options.device == DeviceKind::cuda ? make_cuda_device(options.gpu_ordinal)
             : options.asynchronous             ? make_async_cpu_device(*options.asynchronous)
                                                : make_cpu_device();
-  if (options.progress != nullptr) device_->share_host_memory(options.progress, sizeof *options.progress);
+  share_progress();
   spent_on(StartupPart::device);
   compiled_->prepare(*device_);
   spent_on(StartupPart::kernels);
@@ -160,6 +161,16 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
 }
 
 Worker::~Worker() = default;
+
+void Worker::share_progress() {
+  if (options_.progress == nullptr) return;
+  const std::string problem = device_->share_host_memory(options_.progress, sizeof *options_.progress);
+  device_tells_ = problem.empty();
+  if (!device_tells_)
+    log_warning(fmt::format("{} cannot write to the host's memory how far it is ({}); training goes on without, and if a rank gets "
+                            "stuck on its GPU, the report says where only as far as the host saw it",
+                            device_->description(), problem));
+}
 
 void Worker::spent_on(StartupPart part) {
   if (options_.startup != nullptr) options_.startup->end(part);
@@ -244,7 +255,7 @@ const Program* Worker::program_of(int number) const {
 std::unique_ptr<Executor> Worker::make_executor(int program_number, const ExecutionContext& context,
                                                 const KernelObserver* observer) {
   const Program& program = *program_of(program_number);
-  ExecutorOptions options{.progress = options_.progress, .program_number = program_number, .failed = options_.failed};
+  ExecutorOptions options{.progress = options_.progress, .program_number = program_number, .device_tells = device_tells_, .failed = options_.failed};
   if (options_.progress != nullptr) options.communication_timeout.reset();
   if (options_.before_instruction)
     options.before = [this, &program](int instruction) { options_.before_instruction(*this, program, instruction); };
