@@ -22,9 +22,9 @@ struct ExecutorOptions {
   /// Whether the device writes to `progress` itself where its lanes are (Device::share_host_memory). If not, the host looks
   /// at their events, whenever it waits for the device.
   bool device_tells = true;
-  /// Kernel calls that a lane of a device with memory of its own is given before the first of them has to be done; see
-  /// RunAhead. Even at 3 us each, a thread of the host may be held up for a few hundred before such a device has nothing
-  /// to do. At least RunAhead::kParts.
+  /// Calls of ops' kernels that a lane may have unfinished, on a device with memory of its own; at least RunAhead::kParts.
+  /// Of the smallest kernels, of 3 us, these are 400 us: so long the host may be held up before the device has nothing
+  /// to do. Of the calls with most kernels they are fewer than a driver takes.
   int most_ahead = 128;
   /// Called on the thread that runs it before each instruction starts; may be empty.
   std::function<void(int instruction)> before;

@@ -21,7 +21,8 @@ void LanePositions::begin() {
 
 void LanePositions::look(int issued, const std::function<bool(int instruction)>& done) {
   for (auto& lane : lanes_)
-    while (lane.done < lane.instructions.size() && lane.instructions[lane.done] < issued && done(lane.instructions[lane.done]))
+    while (lane.done < lane.instructions.size() && lane.instructions[lane.done] < issued &&
+           done(lane.instructions[lane.done]))
       ++lane.done;
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
     const auto& [instructions, reached] = lanes_[lane];
@@ -41,7 +42,8 @@ bool LanePositions::starts(int instruction) const {
   // An iteration begins when the one before is complete.
   return std::all_of(after.begin(), after.end(), [&](const Dependency& dependency) {
     const auto i = static_cast<size_t>(dependency.instruction);
-    return dependency.distance > 0 || places_[i] < lanes_[static_cast<size_t>(program_.instructions[i].lane)].done;
+    return dependency.distance > 0 ||
+           places_[i] < lanes_[static_cast<size_t>(program_.instructions[i].lane)].done;
   });
 }
 
@@ -49,7 +51,8 @@ bool LanePositions::starts(int instruction) const {
 void LanePositions::enter(size_t lane, Activity activity, int instruction) {
   const int slot = Progress::lane_slot(static_cast<int>(lane));
   const auto before = progress_.at(slot);
-  if (before.activity == activity && (activity == Activity::idle || before.instruction == instruction)) return;
+  if (before.activity == activity && (activity == Activity::idle || before.instruction == instruction))
+    return;
   progress_.enter(slot, activity, program_number_, instruction);
 }
 

@@ -18,26 +18,26 @@ class LanePositions {
 
   /// A new iteration: nothing was issued.
   void begin();
-  /// The first `issued` instructions were issued completely, the next one perhaps in part. `done`: whether one of
-  /// them is done; not asked again once it is.
+  /// The first `issued` instructions were issued completely, the next one perhaps in part. `done`: whether
+  /// one of them is done; not asked again once it is.
   void look(int issued, const std::function<bool(int instruction)>& done);
   /// No lane says anything.
   void hush();
 
  private:
   struct Lane {
-    std::vector<int> instructions;   // in program order
-    size_t done = 0;                 // so many of them
+    std::vector<int> instructions;  // in program order
+    size_t done = 0;                // so many of them
   };
 
-  bool starts(int instruction) const;   ///< everything that it depends on is done
+  bool starts(int instruction) const;  ///< everything that it depends on is done
   void enter(size_t lane, Activity activity, int instruction);
 
   const Program& program_;
   Progress& progress_;
   int program_number_;
   std::vector<Lane> lanes_;
-  std::vector<size_t> places_;   // by instruction: in its lane
+  std::vector<size_t> places_;  // by instruction: in its lane
 };
 
 }  // namespace lockstep

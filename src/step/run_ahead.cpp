@@ -4,7 +4,8 @@
 
 namespace lockstep {
 
-RunAhead::RunAhead(Device& device, Stream& stream, int most) : stream_(stream), pieces_per_part_(most / kParts) {
+RunAhead::RunAhead(Device& device, Stream& stream, int most)
+    : stream_(stream), pieces_per_part_(most / kParts) {
   ensure(most >= kParts, "the host must be allowed to be ahead of its device");
   for (auto& end : ends_) end = device.create_event();
 }

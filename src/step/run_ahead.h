@@ -26,7 +26,7 @@ class RunAhead {
   /// The stream was given a piece of work. Calls `wait` if more than `most` might not be done otherwise.
   void given(const Wait& wait);
 
-  static constexpr int kParts = 4;   ///< so many events are looked at; a quarter of the pieces before each
+  static constexpr int kParts = 4;  ///< so many events are looked at; a quarter of the pieces before each
 
  private:
   Stream& stream_;

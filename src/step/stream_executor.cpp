@@ -78,7 +78,6 @@ class StreamExecutor : public Executor {
       issue(inputs_[parity_]);
       await();
     } catch (const std::exception& failure) {
-      look_at_lanes();
       error = with_place(std::current_exception(), under_way());   // before the abort, which ends it
       if (options_.failed) options_.failed(error);
       // What is under way would wait for peers that will not come, and memory be freed under it.
@@ -238,7 +237,7 @@ class StreamExecutor : public Executor {
       // The device has something to do, and no lane says what: it has not got there, or will not.
       if (options_.progress != nullptr && lanes_tell != any_lane_tells()) {
         lanes_tell = !lanes_tell;
-        report_main(lanes_tell ? Activity::idle : Activity::compute, std::min(issued_, static_cast<int>(events_[0].size()) - 1));
+        report_main(lanes_tell ? Activity::idle : Activity::compute, std::min(issued_, static_cast<int>(program_.instructions.size()) - 1));
       }
       for (Communicator* communicator : communicators_)
         if (communicator != nullptr) communicator->check_health();
@@ -265,8 +264,13 @@ class StreamExecutor : public Executor {
   }
 
   /// Where the device is, as far as it tells.
-  std::string under_way() const {
+  std::string under_way() {
     std::string where;
+    try {
+      look_at_lanes();
+    } catch (const std::exception&) {
+      // Of a device that has failed nothing is to be learnt; its error is told already.
+    }
     if (enqueues_ && options_.progress != nullptr)
       for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
         if (const auto entry = options_.progress->at(Progress::lane_slot(static_cast<int>(lane))); entry.activity != Activity::idle)
