@@ -52,8 +52,8 @@ class NcclHandle {
   /// options say, counted from its begin, a warning says so, and NCCL goes on by itself: streams must not be
   /// destroyed then, and freeing memory of the GPU may wait for ever; the end of the process frees both.
   void abort() noexcept;
-  /// Leaves in order; aborts where that does not succeed before `deadline`. REQUIRES: no operation is
-  /// outstanding.
+  /// Leaves in order; aborts where that does not succeed before `deadline`. Waits until NCCL has freed the
+  /// communicator, as abort() does. REQUIRES: no operation is outstanding.
   void finish(Deadline deadline) noexcept;
 
  private:
