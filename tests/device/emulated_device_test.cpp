@@ -59,6 +59,25 @@ TEST_F(EmulatedDeviceTest, NothingRunsBeforeTheHostWaits) {
   EXPECT_EQ(download<float>(data), (std::vector<float>{2, 4, 6}));
 }
 
+TEST_F(EmulatedDeviceTest, WorksForAMomentWhenAskedWhetherItIsIdle) {
+  bool peer_is_there = false;
+  dynamic_cast<EmulatedStream&>(*stream_).launch_polled([&] { return peer_is_there; });
+  EXPECT_FALSE(stream_->idle());
+  peer_is_there = true;
+  EXPECT_TRUE(stream_->idle());
+  stream_->launch([] { throw DeviceError("the kernel is broken"); });
+  EXPECT_THROW(stream_->idle(), DeviceError);
+}
+
+TEST_F(EmulatedDeviceTest, WritesNoWordsAfterItHasRefused) {
+  EmulatedDevice refusing({.writes_words = false});
+  std::atomic<uint64_t> word = 7;
+  EXPECT_EQ(device_.share_host_memory(&word, sizeof word), "");
+  EXPECT_NE(refusing.share_host_memory(&word, sizeof word), "");
+  EXPECT_THROW(refusing.create_stream("compute")->write_word(word, 8), InternalError);
+  EXPECT_EQ(word, 7u);
+}
+
 TEST_F(EmulatedDeviceTest, BlockSumGivesEveryThreadTheSum) {
   std::vector<float> values(1000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
