@@ -58,27 +58,31 @@ struct CounterLanes {
   return counter;
 }
 
-/// Numbers rounded to float from slightly below and from slightly above what was computed. Where the two have
-/// the same bits, these are what the exact number rounds to, and what philox_normal's rounds to.
-struct Bounds {
-  float low[kCount], high[kCount];
-
-  bool agree(int64_t i) const { return std::bit_cast<uint32_t>(low[i]) == std::bit_cast<uint32_t>(high[i]); }
+/// Normals, rounded to float, as they are computed here.
+struct Normals {
+  float value[kCount];
+  /// 0 where the number is so far from the middle between two floats that an exact one rounds to the same,
+  /// and philox_normal's as well.
+  uint32_t doubt[kCount];
 };
 
-/// A function of its own, for g++ to vectorise.
-[[gnu::noinline]] void bound_normals(const PhiloxBlocks& blocks, float scale, Bounds& bounds) {
+/// Whether there is doubt anywhere. A function of its own, for g++ to vectorise.
+[[gnu::noinline]] bool compute_normals(const PhiloxBlocks& blocks, float scale, Normals& normals) {
+  uint32_t doubt = 0;
   for (int64_t b = 0; b < kCount; ++b) {
     const double u = detail::unit_of_words(blocks.word[0][b], blocks.word[1][b]);
     const double radius = scale * std::sqrt(-2.0 * detail::logarithm(1.0 - u));
     const double turns = detail::unit_of_words(blocks.word[2][b], blocks.word[3][b]);
     const double normal = radius * detail::cosine_of_turns(turns);
-    // What is computed here is within 2^-45 radii of the exact number, and so is philox_normal's, most of
-    // whose error is that of 2 pi u before the cosine. The smallest part keeps the two signs of zero apart.
+    // This is within 2^-45 radii of the exact number, and so is philox_normal's, most of whose error is that
+    // of 2 pi u before the cosine. The smallest part is for a scale of 0, which leaves signs.
     const double margin = std::fma(std::fabs(radius), 0x1p-42, 0x1p-1000);
-    bounds.low[b] = static_cast<float>(normal - margin);
-    bounds.high[b] = static_cast<float>(normal + margin);
+    const auto low = static_cast<float>(normal - margin), high = static_cast<float>(normal + margin);
+    normals.value[b] = low;
+    normals.doubt[b] = std::bit_cast<uint32_t>(low) ^ std::bit_cast<uint32_t>(high);
+    doubt |= normals.doubt[b];
   }
+  return doubt != 0;
 }
 
 }  // namespace
@@ -97,18 +101,16 @@ void draw_blocks(const PhiloxStream& stream, uint64_t first, int64_t count, Phil
 
 void draw_normals(const PhiloxStream& stream, uint64_t first, float scale, std::span<float> values) {
   PhiloxBlocks blocks;
-  Bounds bounds;
+  Normals normals;
   for (size_t done = 0; done < values.size(); done += kCount) {
-    draw_blocks(stream, first + done, kCount, blocks);  // all: bound_normals has no remainder
-    bound_normals(blocks, scale, bounds);
+    draw_blocks(stream, first + done, kCount, blocks);  // all, so that the loop over them has no remainder
+    const bool doubt = compute_normals(blocks, scale, normals);
     const auto count = static_cast<int64_t>(std::min<size_t>(kCount, values.size() - done));
     float* piece = values.data() + done;
-    std::copy_n(bounds.low, count, piece);
-    bool all_agree = true;
-    for (int64_t i = 0; i < kCount; ++i) all_agree &= bounds.agree(i);
-    if (all_agree) continue;  // all but one piece in a hundred
+    std::copy_n(normals.value, count, piece);
+    if (!doubt) continue;  // about one piece in a hundred goes on
     for (int64_t i = 0; i < count; ++i)
-      if (!bounds.agree(i))
+      if (normals.doubt[i] != 0)
         piece[i] = static_cast<float>(scale * philox_normal(stream.seed, stream.purpose, stream.number,
                                                             first + done + static_cast<uint64_t>(i)));
   }

@@ -27,7 +27,7 @@ std::vector<float> drawn(const Parameter& parameter, uint64_t seed, int threads 
   return values;
 }
 
-std::string hash_of_drawn(const Parameter& parameter, uint64_t seed, int threads = 1) {
+std::string hash_of_drawn(const Parameter& parameter, uint64_t seed) {
   const auto values = drawn(parameter, seed);
   return to_hex(hash64(values.data(), values.size() * sizeof(float)));
 }
