@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <thread>
 
 #include "base/hash.h"
 #include "data/test_files.h"
@@ -180,6 +181,32 @@ TEST(Synthetic, TheBitsOfSamplesAreWhatTheyWereFromTheStart) {
   EXPECT_EQ(hash(30, 50257, "", 1023, 2), "ddf1c1ca663347b0");
   EXPECT_EQ(hash(30, 2, "", 1, 3), "b56bbb98150bd54b");
   EXPECT_EQ(hash(2, 2147483647, "", 300, 3), "280aebe3d2fd022a");
+}
+
+// Readers share what was found about the tokens before.
+TEST(SyntheticTokens, AreTheSameReadByManyThreadsAtOnce) {
+  DataOptions options;
+  options.samples = 20;
+  options.eval_samples = 1;
+  options.classes = 5000;
+  options.context = 300;
+  const auto read_all = [](const Dataset& data) {
+    std::vector<int32_t> all;
+    for (int64_t i = 0; i < data.size(); ++i) {
+      std::vector<int32_t> tokens(300);
+      std::byte* const destinations[] = {reinterpret_cast<std::byte*>(tokens.data()), nullptr};
+      data.read(i, destinations);
+      all.insert(all.end(), tokens.begin(), tokens.end());
+    }
+    return all;
+  };
+  const auto expected = read_all(*open_datasets(options).train);
+  const auto shared = open_datasets(options);
+  std::vector<std::vector<int32_t>> found(4);
+  std::vector<std::thread> threads;
+  for (auto& own : found) threads.emplace_back([&] { own = read_all(*shared.train); });
+  for (auto& thread : threads) thread.join();
+  for (const auto& own : found) EXPECT_EQ(own, expected);
 }
 
 TEST(Synthetic, RefusesOptionsThatMakeNoSense) {
