@@ -31,8 +31,8 @@ std::string own_group(const std::filesystem::path& membership) {
 int core_quota(const std::filesystem::path& membership, const std::filesystem::path& root) {
   int quota = quota_of(root);
   std::filesystem::path group = root;
-  for (const auto& part :
-       std::filesystem::path(own_group(membership))) {  // a group's limit holds for those within
+  // A group's limit holds for those within it.
+  for (const auto& part : std::filesystem::path(own_group(membership))) {
     group /= part;
     if (const int own = quota_of(group); own > 0) quota = quota > 0 ? std::min(quota, own) : own;
   }
