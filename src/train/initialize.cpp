@@ -21,11 +21,12 @@ void initialize_parameter(const Parameter& parameter, uint64_t seed, float* valu
                             .purpose = RandomPurpose::initialization};
   for_ranges(parameter.spec.shape.count(), kRange, threads, [&](int64_t begin, int64_t end) {
     const std::span range(values + begin, static_cast<size_t>(end - begin));
+    const auto first = static_cast<uint64_t>(begin);
     switch (kind) {
       case Initializer::Kind::zero: std::ranges::fill(range, 0.0f); break;
       case Initializer::Kind::one: std::ranges::fill(range, 1.0f); break;
-      case Initializer::Kind::normal: draw_normals(stream, static_cast<uint64_t>(begin), scale, range); break;
-      case Initializer::Kind::uniform: draw_uniforms(stream, static_cast<uint64_t>(begin), scale, range); break;
+      case Initializer::Kind::normal: draw_normals(stream, first, scale, range); break;
+      case Initializer::Kind::uniform: draw_uniforms(stream, first, scale, range); break;
     }
   });
 }
