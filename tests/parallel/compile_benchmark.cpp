@@ -49,9 +49,10 @@ class Watch {
   Clock::time_point begin_ = Clock::now();
 };
 
-void measure(const std::string& name, int leaves, int micro_batches_per_leaf) {
+void measure(const std::string& name, int leaves, int micro_batches_per_leaf, int64_t bucket_bytes) {
   const Graph graph = make_graph(model_named(name));
-  const ParallelOptions parallel{.reduction = leaves > 1 ? Reduction::reproducible : Reduction::fast};
+  const ParallelOptions parallel{.reduction = leaves > 1 ? Reduction::reproducible : Reduction::fast,
+                                 .bucket_bytes = bucket_bytes};
   const Partition partition = make_partition(graph, parallel.bucket_bytes);
   const BatchDivision division =
       divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1, leaves, parallel.reduction, 1);
@@ -85,10 +86,11 @@ void measure(const std::string& name, int leaves, int micro_batches_per_leaf) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    fmt::print(stderr, "usage: {} mnist_mlp|shakespeare_gpt LEAVES MICRO_BATCHES_PER_LEAF\n", argv[0]);
+  if (argc < 4 || argc > 5) {
+    fmt::print(stderr, "usage: {} mnist_mlp|shakespeare_gpt LEAVES MICRO_BATCHES_PER_LEAF [BUCKET_BYTES]\n",
+               argv[0]);
     return 2;
   }
-  measure(argv[1], std::atoi(argv[2]), std::atoi(argv[3]));
+  measure(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), argc > 4 ? std::atoll(argv[4]) : ParallelOptions{}.bucket_bytes);
   return 0;
 }
