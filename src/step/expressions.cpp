@@ -190,7 +190,8 @@ std::string Expressions::text(int expression, int iteration, int uses) {
     case Kind::state:
       return "optimizer state";
     case Kind::chain:
-      return chain_text(expression, iteration, uses);
+      result = chain_text(expression, iteration, uses);
+      break;
     case Kind::sum: {
       const bool swapped = atoms(node.b) < atoms(node.a);
       const auto child = [&](int c) {

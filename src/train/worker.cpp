@@ -30,8 +30,9 @@ MemoryPlan finish_program(Program& program) {
   return plan_memory(program);
 }
 
-/// Compilers, checker and memory plan work on whole programs: one of more instructions is refused before anything is made.
-constexpr int64_t kMostInstructions = 20000;
+/// Compilers, memory plan and checker take up to about 25 microseconds and 3 KiB for each instruction (docs/results.md),
+/// so the longest program that is not refused takes half a minute and 3 GiB before the first step.
+constexpr int64_t kMostInstructions = 1'000'000;
 /// With how many bits kernels count the elements of a tensor: oneDNN's, and those of GPUs.
 int element_bits(DeviceKind device) { return device == DeviceKind::cuda ? 32 : 31; }
 
