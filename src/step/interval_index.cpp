@@ -5,8 +5,11 @@
 namespace lockstep {
 
 IntervalIndex::IntervalIndex(size_t ids, std::span<const Item> items)
-    : items_(items.begin(), items.end()), leaf_of_(ids), leaves_(std::bit_ceil(std::max<size_t>(items.size(), 1))) {
-  std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) { return a.first < b.first; });
+    : items_(items.begin(), items.end()),
+      leaf_of_(ids),
+      leaves_(std::bit_ceil(std::max<size_t>(items.size(), 1))) {
+  std::stable_sort(items_.begin(), items_.end(),
+                   [](const Item& a, const Item& b) { return a.first < b.first; });
   for (size_t i = 0; i < items_.size(); ++i) leaf_of_[static_cast<size_t>(items_[i].id)] = i;
   latest_.assign(2 * leaves_, -1);
 }

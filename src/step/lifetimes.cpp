@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();
 
-/// By node and lane, the place of the first instruction of the lane that happens after the node, or kNever: the
-/// mirror image of HappensBefore's clocks, for one iteration.
+/// By node and lane, the place of the first instruction of the lane that happens after the node, or kNever:
+/// the mirror image of HappensBefore's clocks, for one iteration.
 std::vector<int> first_after(const Program& program, const HappensBefore& order) {
   const size_t lanes = program.lanes.size();
   std::vector<int> first(program.instructions.size() * lanes, kNever);

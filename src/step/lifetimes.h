@@ -10,15 +10,15 @@ namespace lockstep {
 
 /// Which buffers must not share bytes with which: those of which neither is finished before the other begins.
 /// A buffer is finished before another begins if every access to it happens before every access to the other,
-/// by the order of lanes and the declared dependencies within one iteration. Buffers that nothing accesses are
-/// in nobody's way.
+/// by the order of lanes and the declared dependencies within one iteration. Buffers that nothing accesses
+/// are in nobody's way.
 ///
-/// Lanes are totally ordered. So the accesses to `a` on a lane span an interval of it, and the instructions of
-/// the lane that come neither before all accesses to `b` nor after all of them are an interval, too. If these
-/// two meet on some lane, a and b are in use at once. If they meet nowhere and a has accesses both before b and
-/// after it, then a stretches around b in program order. Otherwise one is finished before the other begins. A
-/// query therefore asks one index per lane and one in program order, and looks at no pair of buffers that may
-/// share bytes.
+/// Lanes are totally ordered. So the accesses to `a` on a lane span an interval of it, and the instructions
+/// of the lane that come neither before all accesses to `b` nor after all of them are an interval, too. If
+/// these two meet on some lane, a and b are in use at once. If they meet nowhere and a has accesses both
+/// before b and after it, then a stretches around b in program order. Otherwise one is finished before the
+/// other begins. A query therefore asks one index per lane and one in program order, and looks at no pair of
+/// buffers that may share bytes.
 class Lifetimes {
  public:
   /// Of the buffers in the arena.
@@ -27,7 +27,8 @@ class Lifetimes {
   /// From now on the buffer is found by queries.
   void enter(int buffer);
 
-  /// Entered buffers in use together with `buffer`, each once, in no particular order. Valid until the next call.
+  /// Entered buffers in use together with `buffer`, each once, in no particular order. Valid until the next
+  /// call.
   const std::vector<int>& in_use_with(int buffer);
 
  private:
@@ -43,8 +44,9 @@ class Lifetimes {
   void build_indices();
 
   size_t lanes_, buffers_;
-  std::vector<Use> uses_;                      ///< by buffer, lane
-  std::vector<IntervalIndex::Item> in_order_;  ///< by buffer, in places in program order; last is -1 if unused
+  std::vector<Use> uses_;  ///< by buffer, lane
+  std::vector<IntervalIndex::Item>
+      in_order_;  ///< by buffer, in places in program order; last is -1 if unused
   std::vector<IntervalIndex> by_lane_;
   IntervalIndex by_program_;
   std::vector<int> found_;

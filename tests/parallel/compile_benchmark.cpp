@@ -1,5 +1,5 @@
-// How long one worker's step takes to be written, given its dependencies and places, hashed and proven, by the
-// number of micro-batches. Run by scripts/bench_compile.sh.
+// How long one worker's step takes to be written, given its dependencies and places, hashed and proven, by
+// the number of micro-batches. Run by scripts/bench_compile.sh.
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -78,9 +78,9 @@ void measure(const std::string& name, int leaves, int micro_batches_per_leaf, in
   ensure_checked({&step, 1});
   const double proven = watch.lap();
   fmt::print(
-      "{:<16}{:>7} x{:>5}{:>9}{:>9}{:>8.0f}{:>8.0f}{:>8.0f}{:>8.0f}{:>8.0f}{:>9.0f} MiB  {:016x} {:>10}\n", name,
-      leaves, micro_batches_per_leaf, step.instructions.size(), step.buffers.size(), written, derived, planned,
-      hashed, proven, peak_mebibytes(), hash, memory.total_bytes);
+      "{:<16}{:>7} x{:>5}{:>9}{:>9}{:>8.0f}{:>8.0f}{:>8.0f}{:>8.0f}{:>8.0f}{:>9.0f} MiB  {:016x} {:>10}\n",
+      name, leaves, micro_batches_per_leaf, step.instructions.size(), step.buffers.size(), written, derived,
+      planned, hashed, proven, peak_mebibytes(), hash, memory.total_bytes);
 }
 
 }  // namespace
@@ -91,6 +91,7 @@ int main(int argc, char** argv) {
                argv[0]);
     return 2;
   }
-  measure(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), argc > 4 ? std::atoll(argv[4]) : ParallelOptions{}.bucket_bytes);
+  measure(argv[1], std::atoi(argv[2]), std::atoi(argv[3]),
+          argc > 4 ? std::atoll(argv[4]) : ParallelOptions{}.bucket_bytes);
   return 0;
 }

@@ -13,7 +13,8 @@
 namespace lockstep {
 namespace {
 
-// Steps of thousands of micro-batches: planned and proven whole, in well under a second (scripts/bench_compile.sh).
+// Steps of thousands of micro-batches: planned and proven whole, in well under a second
+// (scripts/bench_compile.sh).
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kMany = 512;
 #else
@@ -46,7 +47,8 @@ class LongStep : public testing::Test {
     return result;
   }
 
-  const Graph graph_ = make_graph(make_gpt({.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .width = 8}));
+  const Graph graph_ =
+      make_graph(make_gpt({.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .width = 8}));
   const Partition partition_ = make_partition(graph_, 2048);
   const ModelCode training_{graph_, partition_, {.micro_batch = 1}};
   const ModelCode evaluation_{graph_, partition_, {.micro_batch = 1, .training = false}};
@@ -75,14 +77,16 @@ TEST_F(LongStep, IsProvenWithManyLeaves) {
 
 TEST_F(LongStep, IsRefusedIfOneMicroBatchOverwritesTheOthers) {
   Program program = step(1, kMany).program;
-  const auto wrong = std::find_if(program.instructions.begin(), program.instructions.end(), [](const Instruction& i) {
-    return i.kind == InstructionKind::backward && i.segment == 0 && i.micro_batch == kMany - 1;
-  });
+  const auto wrong =
+      std::find_if(program.instructions.begin(), program.instructions.end(), [](const Instruction& i) {
+        return i.kind == InstructionKind::backward && i.segment == 0 && i.micro_batch == kMany - 1;
+      });
   ASSERT_NE(wrong, program.instructions.end());
   wrong->accumulate = false;
   for (Operand& operand : wrong->operands)
     if (operand.role == Role::gradients) operand.access = Access::write;
-  EXPECT_THAT(messages(program), testing::Contains(testing::HasSubstr("missing u0:l0[m0], u0:l0[m1], u0:l0[m2]")));
+  EXPECT_THAT(messages(program),
+              testing::Contains(testing::HasSubstr("missing u0:l0[m0], u0:l0[m1], u0:l0[m2]")));
 }
 
 TEST_F(LongStep, IsRefusedIfAMicroBatchReadsTheActivationOfAnother) {

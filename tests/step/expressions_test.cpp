@@ -12,7 +12,8 @@ using Atom = Expressions::Atom;
 /// The micro-batches (leaf, number within it), accumulated one after the other.
 int chain(Expressions& expressions, const std::vector<std::pair<int, int>>& micro_batches) {
   int expression = Expressions::kNothing;
-  for (const auto& [leaf, number] : micro_batches) expression = expressions.chain(expression, {0, 0, leaf, number});
+  for (const auto& [leaf, number] : micro_batches)
+    expression = expressions.chain(expression, {0, 0, leaf, number});
   return expression;
 }
 
@@ -27,7 +28,8 @@ TEST(Expressions, TellRunsOfAChainInTheOrderInWhichTheyWereAccumulated) {
   Expressions e(2, 2);
   const int mixed = chain(e, {{0, 0}, {0, 1}, {1, 0}, {0, 0}});
   EXPECT_EQ(e.text(mixed, 0, 1), "l0 then l1[m0] then l0[m0]");
-  EXPECT_EQ(e.text(mixed, 1, 1), "l0 of an earlier step then l1[m0] of an earlier step then l0[m0] of an earlier step");
+  EXPECT_EQ(e.text(mixed, 1, 1),
+            "l0 of an earlier step then l1[m0] of an earlier step then l0[m0] of an earlier step");
   const int sum = e.sum(chain(e, {{0, 0}}), chain(e, {{1, 0}}));
   EXPECT_EQ(e.text(e.chain(sum, {0, 0, 1, 1}), 0, 1), "l0[m0]+l1[m0] then l1[m1]");
 }
@@ -51,7 +53,8 @@ TEST(Expressions, AreCompleteWithEveryMicroBatchOnce) {
 }
 
 TEST(Expressions, MayBeChainsAsLongAsProgramsAre) {
-  // A recursion as deep as the chain would overflow the stack, a list for every part of it would fill the memory.
+  // A recursion as deep as the chain would overflow the stack, a list for every part of it would fill the
+  // memory.
   constexpr int kMicroBatches = 50'000;
   Expressions e(2, kMicroBatches);
   std::vector<std::pair<int, int>> alternating;

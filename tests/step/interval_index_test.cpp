@@ -67,7 +67,8 @@ TEST(IntervalIndex, FindsWhatPlainSearchFinds) {
       const int first = below(60), last = below(60);
       std::vector<int> expected;
       for (int id = 0; id <= entered; ++id)
-        if (first <= last && items[static_cast<size_t>(id)].first <= last && items[static_cast<size_t>(id)].last >= first)
+        if (first <= last && items[static_cast<size_t>(id)].first <= last &&
+            items[static_cast<size_t>(id)].last >= first)
           expected.push_back(id);
       ASSERT_THAT(found(index, first, last), UnorderedElementsAreArray(expected)) << round;
     }

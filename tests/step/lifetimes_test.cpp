@@ -61,7 +61,8 @@ TEST(Lifetimes, MeetOnLanesWithoutAnOrder) {
 }
 
 TEST(Lifetimes, StretchAroundWhatHappensOnOtherLanesInBetween) {
-  // Buffer 0 is used on lane 0 before, and on lane 2 after, what uses buffer 1 on lane 1: on no lane do both stand.
+  // Buffer 0 is used on lane 0 before, and on lane 2 after, what uses buffer 1 on lane 1: on no lane do both
+  // stand.
   Maker m(3, 2);
   m.add(0, {0});
   m.add(1, {1}, {{0, 0}});

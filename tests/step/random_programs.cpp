@@ -17,7 +17,8 @@ bool chance(std::mt19937& random, double probability) {
 
 Operand random_operand(std::mt19937& random, const Program& program, int near, bool parts) {
   const int buffers = static_cast<int>(program.buffers.size());
-  const int buffer = chance(random, 0.1) ? below(random, buffers) : std::min(buffers - 1, near + below(random, 3));
+  const int buffer =
+      chance(random, 0.1) ? below(random, buffers) : std::min(buffers - 1, near + below(random, 3));
   ByteRange range = program.whole(buffer);
   if (parts) {
     range.offset = below(random, static_cast<int>(range.size_bytes));
@@ -36,7 +37,8 @@ Program random_program(std::mt19937& random, const RandomProgramOptions& options
   for (int l = 0; l < lanes; ++l) program.add_lane(fmt::format("lane{}", l), LaneKind::compute);
   for (int b = 0; b < options.buffers; ++b)
     program.add_buffer(fmt::format("b{}", b), chance(random, 0.85) ? Space::arena : Space::gradients,
-                       Category::activations, chance(random, 0.1) ? 0 : 256 * (1 + below(random, 6)) - below(random, 2));
+                       Category::activations,
+                       chance(random, 0.1) ? 0 : 256 * (1 + below(random, 6)) - below(random, 2));
   for (int i = 0; i < options.instructions; ++i) {
     Instruction instruction;
     instruction.kind = InstructionKind::add;
@@ -54,12 +56,14 @@ Program random_program(std::mt19937& random, const RandomProgramOptions& options
 
 std::vector<std::vector<bool>> plain_order(const Program& program, int iterations) {
   const int count = static_cast<int>(program.instructions.size()), nodes = count * iterations;
-  std::vector<std::vector<bool>> before(static_cast<size_t>(nodes), std::vector<bool>(static_cast<size_t>(nodes)));
+  std::vector<std::vector<bool>> before(static_cast<size_t>(nodes),
+                                        std::vector<bool>(static_cast<size_t>(nodes)));
   for (int node = 0; node < nodes; ++node) {
     const Instruction& instruction = program.instructions[static_cast<size_t>(node % count)];
     std::vector<int> direct;
     for (int earlier = 0; earlier < node; ++earlier)
-      if (program.instructions[static_cast<size_t>(earlier % count)].lane == instruction.lane) direct.push_back(earlier);
+      if (program.instructions[static_cast<size_t>(earlier % count)].lane == instruction.lane)
+        direct.push_back(earlier);
     for (const Dependency& dependency : instruction.after)
       if (node / count >= dependency.distance)
         direct.push_back((node / count - dependency.distance) * count + dependency.instruction);
