@@ -12,6 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kLongestText = 200;
+constexpr int kDeepestText = 200;  // terms within terms; what lies deeper is left out
 
 std::string atom_text(const Expressions::Atom& atom, int uses, bool with_micro_batch) {
   std::string text = uses > 1 ? fmt::format("u{}:l{}", atom.use, atom.leaf) : fmt::format("l{}", atom.leaf);
@@ -156,7 +157,7 @@ std::string Expressions::run_text(int last, int first, int iteration, int uses) 
   return term;
 }
 
-std::string Expressions::chain_text(int expression, int iteration, int uses) {
+std::string Expressions::chain_text(int expression, int iteration, int uses, int depth) {
   // A run of one leaf's micro-batches is one term, with them listed unless the leaf is complete.
   std::vector<int> runs;  // the last of each, from the end of the chain to its beginning
   int at = expression;
@@ -168,7 +169,7 @@ std::string Expressions::chain_text(int expression, int iteration, int uses) {
       at = node(at).a;
   }
   const int start = at;
-  std::string text = start == kNothing ? "" : this->text(start, iteration, uses) + " then ";
+  std::string text = start == kNothing ? "" : nested_text(start, iteration, uses, depth + 1) + " then ";
   for (size_t r = runs.size(); r-- > 0 && text.size() <= kLongestText;) {
     const int first = r + 1 < runs.size() ? runs[r + 1] : start;
     text += run_text(runs[r], first, iteration, uses);
@@ -178,6 +179,11 @@ std::string Expressions::chain_text(int expression, int iteration, int uses) {
 }
 
 std::string Expressions::text(int expression, int iteration, int uses) {
+  return nested_text(expression, iteration, uses, 0);
+}
+
+std::string Expressions::nested_text(int expression, int iteration, int uses, int depth) {
+  if (depth > kDeepestText) return "...";
   const Node& node = this->node(expression);
   std::string result;
   switch (node.kind) {
@@ -190,12 +196,12 @@ std::string Expressions::text(int expression, int iteration, int uses) {
     case Kind::state:
       return "optimizer state";
     case Kind::chain:
-      result = chain_text(expression, iteration, uses);
+      result = chain_text(expression, iteration, uses, depth);
       break;
     case Kind::sum: {
       const bool swapped = atoms(node.b) < atoms(node.a);
       const auto child = [&](int c) {
-        const std::string inner = text(c, iteration, uses);
+        const std::string inner = nested_text(c, iteration, uses, depth + 1);
         return this->node(c).kind == Kind::sum ? fmt::format("({})", inner) : inner;
       };
       result = child(swapped ? node.b : node.a) + "+" + child(swapped ? node.a : node.b);
@@ -203,7 +209,7 @@ std::string Expressions::text(int expression, int iteration, int uses) {
     }
     case Kind::reduction: {
       std::vector<std::string> parts;
-      for (int c : node.children) parts.push_back(text(c, iteration, uses));
+      for (int c : node.children) parts.push_back(nested_text(c, iteration, uses, depth + 1));
       std::sort(parts.begin(), parts.end());
       result = "sum(" + join(parts, ",") + ")";
       break;

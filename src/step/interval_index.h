@@ -9,7 +9,7 @@ namespace lockstep {
 
 /// A set of closed intervals that is asked which of them meet another one. All intervals are known from the
 /// start, but only those that have been entered are found. Entering one takes O(log n), a query that finds k
-/// of them O((k + 1) log n).
+/// of them O((k + 1) log n). Thread-safe as a standard container is.
 class IntervalIndex {
  public:
   struct Item {

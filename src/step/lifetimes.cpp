@@ -26,9 +26,9 @@ std::vector<int> first_after(const Program& program, const HappensBefore& order)
   };
   // Descending: all that comes after a node has told it so before it tells its own predecessors.
   for (int node = order.node_count() - 1; node >= 0; --node) {
-    int& behind = next[static_cast<size_t>(order.lane_of(node))];
-    if (behind >= 0) precede(node, behind);
-    behind = node;
+    int& on_lane = next[static_cast<size_t>(order.lane_of(node))];
+    if (on_lane >= 0) precede(node, on_lane);
+    on_lane = node;
     for (const Dependency& dependency : program.instructions[static_cast<size_t>(node)].after)
       if (dependency.distance == 0) precede(dependency.instruction, node);
   }
@@ -40,7 +40,7 @@ std::vector<int> first_after(const Program& program, const HappensBefore& order)
 Lifetimes::Lifetimes(const Program& program)
     : lanes_(program.lanes.size()),
       buffers_(program.buffers.size()),
-      uses_(buffers_ * lanes_, Use{.first = kNever, .last = 0, .after_begin = kNever, .before_end = 0}),
+      uses_(buffers_ * lanes_, Use{.first = kNever, .last = 0, .unordered_from = kNever, .unordered_to = 0}),
       by_program_(0, {}),
       found_by_(buffers_, 0) {
   for (size_t b = 0; b < buffers_; ++b) in_order_.push_back({static_cast<int>(b), kNever, -1});
@@ -64,9 +64,9 @@ void Lifetimes::collect(const Program& program) {
       own.last = std::max(own.last, order.sequence_of(node));
       for (size_t lane = 0; lane < lanes_; ++lane) {
         Use& each = use(buffer, lane);
-        each.after_begin = std::min(each.after_begin, order.clock(node)[lane] + 1);
+        each.unordered_from = std::min(each.unordered_from, order.clock(node)[lane] + 1);
         const int follows = after[static_cast<size_t>(node) * lanes_ + lane];
-        each.before_end = std::max(each.before_end, follows == kNever ? kNever : follows - 1);
+        each.unordered_to = std::max(each.unordered_to, follows == kNever ? kNever : follows - 1);
       }
     }
   }
@@ -105,7 +105,7 @@ const std::vector<int>& Lifetimes::in_use_with(int buffer) {
   by_program_.visit(place.first, place.last, add);
   for (size_t lane = 0; lane < lanes_; ++lane) {
     const Use& own = use(buffer, lane);
-    by_lane_[lane].visit(own.after_begin, own.before_end, add);
+    by_lane_[lane].visit(own.unordered_from, own.unordered_to, add);
   }
   return found_;
 }

@@ -13,6 +13,8 @@ namespace lockstep {
 /// by the order of lanes and the declared dependencies within one iteration. Buffers that nothing accesses
 /// are in nobody's way.
 ///
+/// Not thread-safe.
+///
 /// Lanes are totally ordered. So the accesses to `a` on a lane span an interval of it, and the instructions
 /// of the lane that come neither before all accesses to `b` nor after all of them are an interval, too. If
 /// these two meet on some lane, a and b are in use at once. If they meet nowhere and a has accesses both
@@ -35,8 +37,7 @@ class Lifetimes {
   /// One buffer on one lane, in places on the lane from 1.
   struct Use {
     int first, last;  ///< accesses; last is 0 where there are none
-    int after_begin;  ///< what stands in front of it happens before every access on any lane
-    int before_end;   ///< what stands behind it happens after every access on any lane
+    int unordered_from, unordered_to;  ///< what stands outside happens before, or after, every access on any lane
   };
 
   Use& use(int buffer, size_t lane) { return uses_[static_cast<size_t>(buffer) * lanes_ + lane]; }
@@ -44,9 +45,8 @@ class Lifetimes {
   void build_indices();
 
   size_t lanes_, buffers_;
-  std::vector<Use> uses_;  ///< by buffer, lane
-  std::vector<IntervalIndex::Item>
-      in_order_;  ///< by buffer, in places in program order; last is -1 if unused
+  std::vector<Use> uses_;                      ///< by buffer, lane
+  std::vector<IntervalIndex::Item> in_order_;  ///< by buffer: its accesses in program order; last: -1 if none
   std::vector<IntervalIndex> by_lane_;
   IntervalIndex by_program_;
   std::vector<int> found_;

@@ -26,8 +26,8 @@ struct Place {
   size_t rank;
 };
 
-/// The smallest gap of at least `size` bytes between the places to avoid, the lowest of several; the end of the
-/// last one if none is large enough. Sorts `avoided`.
+/// The smallest gap of at least `size` bytes between the places to avoid, the lowest of several; the end of
+/// the last one if none is large enough. Sorts `avoided`.
 int64_t best_fit(std::vector<Place>& avoided, int64_t size) {
   std::sort(avoided.begin(), avoided.end(), [](const Place& a, const Place& b) {
     return std::pair(a.begin, a.rank) < std::pair(b.begin, b.rank);
@@ -45,7 +45,7 @@ int64_t best_fit(std::vector<Place>& avoided, int64_t size) {
 }
 
 /// Largest first, each into the smallest gap that fits between the buffers that are in use at the same time.
-/// Takes O(n log n) for n instructions and buffers, and for every two buffers in use at the same time.
+/// Takes O(log n) for each of n instructions and buffers, and for every two buffers in use at the same time.
 int64_t place_arena(Program& program) {
   Lifetimes lifetimes(program);
   std::vector<size_t> order;

@@ -164,7 +164,8 @@ TEST(Dependencies, OrderEveryConflictAndNoneIsSuperfluousInRandomPrograms) {
   EXPECT_GT(removed, 100);
 }
 
-/// What derive_dependencies promises, by comparing every instruction with every earlier one, of two iterations.
+/// What derive_dependencies promises, by comparing every instruction with every earlier one, of two
+/// iterations.
 void derive_plainly(Program& program) {
   constexpr int kIterations = 2;
   const int count = static_cast<int>(program.instructions.size());
@@ -172,12 +173,14 @@ void derive_plainly(Program& program) {
     auto& instruction = program.instructions[static_cast<size_t>(node % count)];
     for (int earlier = node - 1; earlier >= 0; --earlier) {
       if (!conflict(program.instructions[static_cast<size_t>(earlier % count)], instruction)) continue;
-      if (plain_order(program, kIterations)[static_cast<size_t>(earlier)][static_cast<size_t>(node)]) continue;
+      if (plain_order(program, kIterations)[static_cast<size_t>(earlier)][static_cast<size_t>(node)])
+        continue;
       instruction.after.push_back({earlier % count, node / count - earlier / count});
     }
-    std::sort(instruction.after.begin(), instruction.after.end(), [](const Dependency& a, const Dependency& b) {
-      return std::pair(a.distance, a.instruction) < std::pair(b.distance, b.instruction);
-    });
+    std::sort(instruction.after.begin(), instruction.after.end(),
+              [](const Dependency& a, const Dependency& b) {
+                return std::pair(a.distance, a.instruction) < std::pair(b.distance, b.instruction);
+              });
   }
 }
 

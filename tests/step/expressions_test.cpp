@@ -68,5 +68,14 @@ TEST(Expressions, MayBeChainsAsLongAsProgramsAre) {
   EXPECT_EQ(e.text(e.complete_leaf(0, 0, 1), 0, 1), "l1");
 }
 
+TEST(Expressions, MayBeSumsOfSumsAsDeepAsProgramsAreLong) {
+  constexpr int kMicroBatches = 20'000;
+  Expressions e(1, kMicroBatches);
+  int sum = chain(e, {{0, 0}});
+  for (int m = 1; m < kMicroBatches; ++m) sum = e.sum(sum, chain(e, {{0, m}}));
+  EXPECT_TRUE(e.is_complete(sum, 0, 1));
+  EXPECT_EQ(e.text(sum, 0, 1).size(), 203u);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -117,20 +117,24 @@ Program complete_random_program(std::mt19937& random) {
   return p;
 }
 
-/// How the arena is placed, without any help to find what is in the way: largest first, each into the smallest gap
-/// that fits between all the buffers placed before of which neither is finished before the other begins.
+/// How the arena is placed, without any help to find what is in the way: largest first, each into the
+/// smallest gap that fits between all the buffers placed before of which neither is finished before the other
+/// begins.
 void place_plainly(Program& p) {
   const auto before = plain_order(p, 1);
   std::vector<std::vector<size_t>> users(p.buffers.size());
   for (size_t i = 0; i < p.instructions.size(); ++i)
-    for (const Operand& o : p.instructions[i].operands) users[static_cast<size_t>(o.range.buffer)].push_back(i);
+    for (const Operand& o : p.instructions[i].operands)
+      users[static_cast<size_t>(o.range.buffer)].push_back(i);
   const auto ends_before = [&](size_t a, size_t b) {
     for (size_t i : users[a])
       for (size_t j : users[b])
         if (!before[i][j]) return false;
     return true;
   };
-  const auto rounded = [](int64_t size) { return (size + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; };
+  const auto rounded = [](int64_t size) {
+    return (size + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+  };
   std::vector<size_t> order, placed;  // placed: by offset
   for (size_t b = 0; b < p.buffers.size(); ++b)
     if (p.buffers[b].space == Space::arena) order.push_back(b);
@@ -146,15 +150,16 @@ void place_plainly(Program& p) {
       free_from = std::max(free_from, p.buffers[other].offset + rounded(p.buffers[other].size_bytes));
     }
     p.buffers[b].offset = best >= 0 ? best : free_from;
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
-                                   [&](size_t x, size_t y) { return p.buffers[x].offset < p.buffers[y].offset; }),
-                  b);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), b,
+                         [&](size_t x, size_t y) { return p.buffers[x].offset < p.buffers[y].offset; }),
+        b);
   }
 }
 
 TEST(MemoryPlan, PlacesRandomProgramsAsThePlainSearchDoes) {
   std::mt19937 random(14);
-  int holes = 0, shared = 0;
+  int shared = 0;  // programs in which buffers share bytes
   for (int round = 0; round < 150; ++round) {
     Program p = random_program(random, {.most_lanes = 5, .instructions = 60, .buffers = 24});
     if (round % 2 == 0) derive_dependencies(p);
@@ -164,15 +169,14 @@ TEST(MemoryPlan, PlacesRandomProgramsAsThePlainSearchDoes) {
     int64_t sum = 0, end = 0;
     for (size_t b = 0; b < p.buffers.size(); ++b) {
       if (p.buffers[b].space != Space::arena) continue;
-      ASSERT_EQ(p.buffers[b].offset, plain.buffers[b].offset) << "round " << round << ", " << p.buffers[b].name;
+      ASSERT_EQ(p.buffers[b].offset, plain.buffers[b].offset)
+          << "round " << round << ", " << p.buffers[b].name;
       sum += p.buffers[b].size_bytes;
       end = std::max(end, p.buffers[b].offset + p.buffers[b].size_bytes);
-      shared += p.buffers[b].offset == 0 ? 1 : 0;
     }
-    holes += end < sum ? 1 : 0;
+    shared += end < sum ? 1 : 0;
   }
-  EXPECT_GT(holes, 100);   // buffers shared bytes
-  EXPECT_GT(shared, 300);
+  EXPECT_GT(shared, 100);
 }
 
 TEST(MemoryPlan, NeverLetsLiveBuffersOverlapInRandomPrograms) {
