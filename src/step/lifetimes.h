@@ -36,8 +36,8 @@ class Lifetimes {
  private:
   /// One buffer on one lane, in places on the lane from 1.
   struct Use {
-    int first, last;  ///< accesses; last is 0 where there are none
-    int unordered_from, unordered_to;  ///< what stands outside happens before, or after, every access on any lane
+    int first, last;                   ///< accesses; last is 0 where there are none
+    int unordered_from, unordered_to;  ///< what is outside happens before or after all accesses on any lane
   };
 
   Use& use(int buffer, size_t lane) { return uses_[static_cast<size_t>(buffer) * lanes_ + lane]; }

@@ -35,10 +35,12 @@ Program random_program(std::mt19937& random, const RandomProgramOptions& options
   program.name = "step";
   const int lanes = 1 + below(random, options.most_lanes);
   for (int l = 0; l < lanes; ++l) program.add_lane(fmt::format("lane{}", l), LaneKind::compute);
-  for (int b = 0; b < options.buffers; ++b)
-    program.add_buffer(fmt::format("b{}", b), chance(random, 0.85) ? Space::arena : Space::gradients,
-                       Category::activations,
-                       chance(random, 0.1) ? 0 : 256 * (1 + below(random, 6)) - below(random, 2));
+  for (int b = 0; b < options.buffers; ++b) {
+    const Space space = chance(random, 0.85) ? Space::arena : Space::gradients;
+    const Category category = chance(random, 0.5) ? Category::activations : Category::workspace;
+    const int64_t size_bytes = chance(random, 0.1) ? 0 : 256 * (1 + below(random, 6)) - below(random, 2);
+    program.add_buffer(fmt::format("b{}", b), space, category, size_bytes);
+  }
   for (int i = 0; i < options.instructions; ++i) {
     Instruction instruction;
     instruction.kind = InstructionKind::add;

@@ -132,7 +132,8 @@ TEST(DataParallelPrograms, AreTheSameWhereverTheyAreCompiled) {
 
 TEST(DataParallelPrograms, MayBeOfThousandsOfMicroBatchesButNotOfMillions) {
   const auto of_micro_batches = [](int64_t count) {
-    return compile(1, {"parallel.reduction=FAST", "trainer.micro_batch=1", "trainer.global_batch=" + std::to_string(count)});
+    return compile(1, {"parallel.reduction=FAST", "trainer.micro_batch=1",
+                       "trainer.global_batch=" + std::to_string(count)});
   };
   const Program step = of_micro_batches(4096).compile(0).step;
   EXPECT_EQ(count_of(step, InstructionKind::load), 4096);
