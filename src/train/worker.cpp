@@ -31,8 +31,9 @@ MemoryPlan finish_program(Program& program) {
   return plan_memory(program);
 }
 
-/// Compilers, checker and memory plan work on whole programs: one of more instructions is refused before anything is made.
-constexpr int64_t kMostInstructions = 20000;
+/// Each takes up to 24 microseconds and 2 KiB to compile, place and prove (docs/results.md): half a minute
+/// and 2 GiB for a step of so many. Progress tells instructions apart up to 2^24.
+constexpr int64_t kMostInstructions = 1'000'000;
 /// With how many bits kernels count the elements of a tensor: oneDNN's, and those of GPUs.
 int element_bits(DeviceKind device) { return device == DeviceKind::cuda ? 32 : 31; }
 
