@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/error.h"
+#include "ops/cuda/attention_order.h"
 #include "ops/op_testing.h"
 
 namespace lockstep::testing {
@@ -30,6 +31,37 @@ TEST(GpuAttention, LengthsAroundTilesAgreeWithTheCpu) {
     }
 }
 
+TEST(GpuAttention, EachTileOfEachHeadHasABlock) {
+  // Heads that read a third of a section each, and more than a whole one.
+  for (const int64_t unit_bytes : {AttentionOrder::kSectionBytes / 3, 2 * AttentionOrder::kSectionBytes})
+    for (const unsigned units : {1u, 2u, 3u, 7u, 768u})
+      for (const unsigned tiles : {1u, 2u, 5u, 70000u / units}) {
+        const AttentionOrder order(units, tiles, HeaviestTiles::last, unit_bytes);
+        ASSERT_EQ(order.blocks(), units * tiles);
+        std::vector<bool> owned(order.blocks());
+        for (unsigned b = 0; b < order.blocks(); ++b) {
+          const auto [unit, tile] = order.of_block(b);
+          ASSERT_TRUE(unit < units && tile < tiles && !owned[unit * tiles + tile]) << "block " << b;
+          owned[unit * tiles + tile] = true;
+        }
+      }
+}
+
+TEST(GpuAttention, HeavyTilesStartFirstWithinSectionsOfHeads) {
+  const auto order_of = [](HeaviestTiles heaviest) {
+    const AttentionOrder order(5, 2, heaviest, AttentionOrder::kSectionBytes / 2);
+    std::vector<std::pair<unsigned, unsigned>> places;
+    for (unsigned b = 0; b < order.blocks(); ++b)
+      places.emplace_back(order.of_block(b).unit, order.of_block(b).tile);
+    return places;
+  };
+  using Places = std::vector<std::pair<unsigned, unsigned>>;
+  EXPECT_EQ(order_of(HeaviestTiles::last),
+            (Places{{0, 1}, {1, 1}, {0, 0}, {1, 0}, {2, 1}, {3, 1}, {2, 0}, {3, 0}, {4, 1}, {4, 0}}));
+  EXPECT_EQ(order_of(HeaviestTiles::first),
+            (Places{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {3, 0}, {2, 1}, {3, 1}, {4, 0}, {4, 1}}));
+}
+
 TEST(GpuAttention, KeepsOneNumberForEachRowOfBackward) {
   const auto kernel =
       make_kernel(DeviceKind::cuda, Attention{.heads = 12}, std::vector<TensorSpec>{{{1024, 3 * 768}}},
@@ -40,14 +72,17 @@ TEST(GpuAttention, KeepsOneNumberForEachRowOfBackward) {
 }
 
 TEST(GpuAttention, RefusesWhatItsKernelsDoNotTake) {
-  const auto make = [](Shape shape) {
-    return make_kernel(DeviceKind::cuda, Attention{.heads = 1}, std::vector<TensorSpec>{{shape}},
-                       {.batch = 1});
+  const auto make = [](Shape shape, int64_t heads = 1, int64_t batch = 1) {
+    return make_kernel(DeviceKind::cuda, Attention{.heads = heads}, std::vector<TensorSpec>{{shape}},
+                       {.batch = batch});
   };
   EXPECT_NO_THROW(make({4, 3 * 256}));
   EXPECT_THROW(make({4, 3 * 257}), ConfigError);
-  EXPECT_NO_THROW(make({16 * 65535, 3}));
-  EXPECT_THROW(make({16 * 65535 + 1, 3}), ConfigError);
+  const int64_t most = 1 << 30;
+  EXPECT_NO_THROW(make({most, 3}));
+  EXPECT_THROW(make({most + 1, 3}), ConfigError);
+  EXPECT_NO_THROW(make({most / 8, 3 * 4}, 4, 2));
+  EXPECT_THROW(make({most / 8 + 1, 3 * 4}, 4, 2), ConfigError);
 }
 
 }  // namespace
