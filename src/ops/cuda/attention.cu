@@ -61,13 +61,10 @@ class AttentionGpuKernel : public Kernel {
       throw ConfigError("attention: heads have " + std::to_string(head_size_) +
                         " channels, GPU kernels take at most " + std::to_string(kLargestAttentionHead) +
                         "; use more heads or --device cpu");
-    const int64_t rows = options.batch * op.heads * input.shape[0];
-    if (rows > kMostAttentionRows)
-      throw ConfigError("attention: " + std::to_string(options.batch) + " samples of " +
-                        std::to_string(op.heads) + " heads and " + std::to_string(input.shape[0]) +
-                        " positions are " + std::to_string(rows) + " rows, GPU kernels take at most " +
-                        std::to_string(kMostAttentionRows) +
-                        "; use a smaller micro_batch, shorter sequences or --device cpu");
+    if (input.shape[0] > kMostAttentionPositions)
+      throw ConfigError("attention: sequences have " + std::to_string(input.shape[0]) +
+                        " positions, GPU kernels take at most " + std::to_string(kMostAttentionPositions) +
+                        "; use shorter sequences or --device cpu");
   }
 
   int64_t workspace_bytes(KernelPhase phase) const override {

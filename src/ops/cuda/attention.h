@@ -16,9 +16,8 @@
 namespace lockstep {
 
 inline constexpr int kLargestAttentionHead = 256;
-// Of samples, heads and positions together. Kernels count positions, up to a tile beyond the last, in an int,
-// and a grid has fewer than 2^31 blocks.
-inline constexpr int64_t kMostAttentionRows = int64_t{1} << 30;
+// A head's tiles, of 16 rows at the least, are one dimension of the grid.
+inline constexpr int64_t kMostAttentionPositions = 16 * 65535;
 inline constexpr float kLog2E = 1.44269504f;
 
 /// One forward or backward call, as ops/cpu/attention.cpp defines it. All pointers are the device's.
@@ -64,8 +63,11 @@ template <class T>
 AttentionOrder order_of(const AttentionCall<T>& call, int tile_rows, HeaviestTiles heaviest) {
   // Met are keys and values, or queries and gradients of the output.
   const int64_t unit_bytes = int64_t{2} * call.positions * call.head_size * static_cast<int64_t>(sizeof(T));
-  return {static_cast<unsigned>(call.batch * call.heads), blocks_for(call.positions, tile_rows, INT32_MAX),
-          heaviest, unit_bytes};
+  return {static_cast<unsigned>(call.batch * call.heads), blocks_for(call.positions, tile_rows), heaviest,
+          unit_bytes};
+}
+inline dim3 blocks_of(const AttentionOrder& order) {
+  return {order.section_units(), order.tiles(), order.sections()};
 }
 
 /// Which weights of a head dropout keeps. Four neighbouring keys share one number of the random stream.

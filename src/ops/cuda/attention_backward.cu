@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
   using Rows = Layout<T, kHead, kOwnsKeys>;
   constexpr bool kHeld =
       kHead <= 64;  // owned rows stay in registers; a wider head's are loaded for each tile again
-  const AttentionOrder::Place block = order.of_block(blockIdx.x);
+  const AttentionOrder::Place block = order.of_block(blockIdx.x, blockIdx.y, blockIdx.z);
+  if (!order.exists(block)) return;
   const AttentionHead head(call, block.unit);
   const float kept_scale = kDrops ? AttentionDropout(call, head).scale() : 1.0f;
 
@@ -202,7 +203,7 @@ void launch_backward(const AttentionCall<T>& call, Stream& stream) {
   // The first keys are seen by the most queries, and the last queries see the most keys.
   const AttentionOrder order =
       order_of(call, Rows::kOwned, kOwnsKeys ? HeaviestTiles::first : HeaviestTiles::last);
-  const Grid grid{.blocks = order.blocks(), .threads = Rows::kThreads, .shared_bytes = Rows::kSharedBytes};
+  const Grid grid{.blocks = blocks_of(order), .threads = Rows::kThreads, .shared_bytes = Rows::kSharedBytes};
   if (call.dropout > 0) {
     launch(stream, grid, backward_kernel<T, kHead, kOwnsKeys, true>, call, order, call.scale());
   } else {

@@ -162,7 +162,8 @@ template <class T, int kHead, bool kDrops>
 __global__ void __launch_bounds__(kThreads, 2)
     forward_kernel(AttentionCall<T> call, AttentionOrder order, float scale) {
   using Stages = KeyTiles<T, kHead>;
-  const AttentionOrder::Place block = order.of_block(blockIdx.x);
+  const AttentionOrder::Place block = order.of_block(blockIdx.x, blockIdx.y, blockIdx.z);
+  if (!order.exists(block)) return;
   const AttentionHead head(call, block.unit);
   const int channels = call.channels();
   const T* const input = call.qkv + head.input;
@@ -223,7 +224,7 @@ template <int kHead, class T>
 void launch_forward(const AttentionCall<T>& call, Stream& stream) {
   // The last queries see the most keys.
   const AttentionOrder order = order_of(call, kQueries, HeaviestTiles::last);
-  const Grid grid{.blocks = order.blocks(), .threads = kThreads, .shared_bytes = kSharedBytes<T, kHead>};
+  const Grid grid{.blocks = blocks_of(order), .threads = kThreads, .shared_bytes = kSharedBytes<T, kHead>};
   if (call.dropout > 0) {
     launch(stream, grid, forward_kernel<T, kHead, true>, call, order, call.scale());
   } else {

@@ -96,7 +96,8 @@ template <class T, int kTile, int kColumns>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(AttentionCall<T> call, AttentionOrder order, float scale) {
   using S = Sizes<kTile, kColumns>;
-  const AttentionOrder::Place block = order.of_block(blockIdx.x);
+  const AttentionOrder::Place block = order.of_block(blockIdx.x, blockIdx.y, blockIdx.z);
+  if (!order.exists(block)) return;
   const AttentionHead head(call, block.unit);
   const int64_t channels = call.channels();
   const T* const query = call.qkv + head.input;
@@ -161,7 +162,8 @@ template <class T, int kTile, int kColumns, bool kOwnsKeys>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(AttentionCall<T> call, AttentionOrder order, float scale) {
   using S = Sizes<kTile, kColumns>;
-  const AttentionOrder::Place block = order.of_block(blockIdx.x);
+  const AttentionOrder::Place block = order.of_block(blockIdx.x, blockIdx.y, blockIdx.z);
+  if (!order.exists(block)) return;
   const AttentionHead head(call, block.unit);
   const int64_t channels = call.channels(), stride = 3 * channels;
   const T* const query = call.qkv + head.input;
@@ -225,7 +227,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 Grid grid_of(const AttentionOrder& order, int floats) {
-  return {.blocks = order.blocks(),
+  return {.blocks = blocks_of(order),
           .threads = kThreads,
           .shared_bytes = static_cast<size_t>(floats) * sizeof(float)};
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Which tile of which head each block of an attention kernel owns. Blocks start roughly in the order of their
-// numbers, so that this order decides two things:
+// Which tile of which head each block of an attention kernel owns. Blocks start roughly in the order of the
+// grid, x first, then y, then z, so that this order decides two things:
 //
 //  - What is read from memory. Every block of a head reads the head's other rows: keys and values, or queries
 //    and gradients. Blocks of one head that run together share them in the GPU's L2 cache.
@@ -37,7 +37,7 @@ class AttentionOrder {
   };
 
   /// `units`: samples times heads. `unit_bytes`: what the blocks of one of them read together.
-  /// REQUIRES: units and tiles are at least 1, and their product is below 2^31.
+  /// REQUIRES: units, tiles and unit_bytes are at least 1.
   AttentionOrder(unsigned units, unsigned tiles, HeaviestTiles heaviest, int64_t unit_bytes)
       : units_(units),
         tiles_(tiles),
@@ -45,16 +45,17 @@ class AttentionOrder {
             static_cast<unsigned>(std::clamp<int64_t>(kSectionBytes / unit_bytes, 1, int64_t{units}))),
         last_first_(heaviest == HeaviestTiles::last) {}
 
-  /// The grid is of this one dimension.
-  unsigned blocks() const { return units_ * tiles_; }
+  // The grid: units of a section, tiles of a unit, sections. In three dimensions, so that kernels neither
+  // divide nor keep in registers what comes of it.
+  unsigned section_units() const { return section_units_; }
+  unsigned tiles() const { return tiles_; }
+  unsigned sections() const { return (units_ + section_units_ - 1) / section_units_; }
 
-  LOCKSTEP_HOST_DEVICE Place of_block(unsigned block) const {
-    const unsigned first = block / (section_units_ * tiles_) * section_units_;
-    // The last section may be smaller.
-    const unsigned units = units_ - first < section_units_ ? units_ - first : section_units_;
-    const unsigned in_section = block - first * tiles_, tile = in_section / units;
-    return {first + in_section % units, last_first_ ? tiles_ - 1 - tile : tile};
+  LOCKSTEP_HOST_DEVICE Place of_block(unsigned x, unsigned y, unsigned z) const {
+    return {z * section_units_ + x, last_first_ ? tiles_ - 1 - y : y};
   }
+  /// Whether a block owns something: the last section may have fewer units than the others.
+  LOCKSTEP_HOST_DEVICE bool exists(const Place& place) const { return place.unit < units_; }
 
  private:
   unsigned units_, tiles_, section_units_;
