@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../benchmark/gpt2.h"
@@ -90,21 +92,22 @@ void measure_product(Bench& bench, const ProductSpec& asked, Line& line) {
     spec = spec.without_epilogue();
     candidates = LibraryProduct::candidates(spec, bench.device(), kCandidates);
   }
-  if (candidates.empty()) throw std::runtime_error("refused");
+  // The library may answer otherwise when it is asked for one algorithm, as training asks.
+  auto chosen = LibraryProduct::choose(spec, bench.device());
+  if (chosen == nullptr) throw std::runtime_error("refused");
+  const std::string name = chosen->algorithm().name;
+  if (std::none_of(candidates.begin(), candidates.end(),
+                   [&](const auto& each) { return each->algorithm().name == name; }))
+    candidates.push_back(std::move(chosen));
+
   const Matrices matrices(bench, spec);
   auto& measured = line["candidates"] = Line::array();
   for (const auto& candidate : candidates)
     measured.push_back(measure_candidate(bench, *candidate, spec, matrices));
-  // The library may answer otherwise when it is asked for one algorithm, as training asks.
-  const std::string name = LibraryProduct::choose(spec, bench.device())->algorithm().name;
-  const auto taken = std::find_if(measured.begin(), measured.end(),
-                                  [&](const Line& each) { return each["algorithm"] == name; });
-  if (taken == measured.end()) {
-    line["taken_elsewhere"] = name;
-  } else {
-    (*taken)["taken"] = true;
-    if (taken->contains("error")) throw std::runtime_error((*taken)["error"].get<std::string>());
-  }
+  auto& taken = *std::find_if(measured.begin(), measured.end(),
+                              [&](const Line& each) { return each["algorithm"] == name; });
+  taken["taken"] = true;
+  if (taken.contains("error")) throw std::runtime_error(taken["error"].get<std::string>());
 }
 
 /// Which products of linear layers the library refuses, of all types; none of them is run.
