@@ -21,7 +21,7 @@ namespace lockstep {
 namespace {
 
 // Plans may be compiled when they are made, which takes time.
-constexpr int kTimedPlans = 3;          // that work
+constexpr int kTimedPlans = 2;          // that work
 constexpr int64_t kMostProposals = 10;  // until one of them is deterministic
 constexpr int64_t kMostWorkspaceBytes = int64_t{1} << 30;
 

@@ -51,7 +51,8 @@ void Prices::measure(Line& line, int calls, const std::function<void()>& call) {
 bool probe_launches(Bench& bench) {
   Prices prices(bench);
   Stream& stream = bench.stream();
-  const int calls = bench.tiny() ? 4 : 200;  // fewer than a queue takes
+  const int calls =
+      bench.tiny() ? 4 : 100;  // of which each may enqueue four things: fewer than a queue takes
   bool worked = true;
   const auto price = [&](const char* name, const std::function<void()>& call) {
     worked &= print_measured({{"name", name}}, [&](Line& line) { prices.measure(line, calls, call); });
