@@ -135,6 +135,7 @@ class Probe:
                 for request in self.requests():
                     self.torch.append((request, peer.ask(do="attention", **request)))
             finally:
+                self.missing = peer.missing or ""
                 peer.close()
 
     def requests(self):
@@ -252,7 +253,7 @@ def report_attention(probe):
         times[name] = attention_row(name, reply, flops, own.get(request["dropout"]))
     figure = f"{own[0] / 1e3:.2f} ms" if own.get(0) else "- ms"
     for name in ("cuDNN, no dropout", "cuDNN, deterministic", "flash, no dropout", "flash, deterministic"):
-        if probe.torch:
+        if not probe.missing:
             figure += f"; {name.replace(', no dropout', '').replace(', deterministic', ' determ.')} {cell(ratio(times.get(name), 1e3), '.2f')}"
     return figure
 

@@ -120,6 +120,12 @@ class GpuProbe(Case):
         self.assert_lines(ran, "PyTorch is MISSING: none has no PyTorch")
         self.assertEqual(self.figure, "2.00 ms; PyTorch is MISSING")
 
+    def test_attention_beside_a_pytorch_that_does_not_work(self):
+        ran = self.run_part("attention", python="import sys; sys.exit(sys.argv[1] != '-c')")
+        self.assertEqual(ran.returncode, 0, ran.stdout)
+        self.assert_lines(ran, "PyTorch is MISSING: PyTorch's process ended")
+        self.assertEqual(self.figure, "2.00 ms; PyTorch is MISSING")
+
     def test_convolutions_beside_cudnn(self):
         ran = self.run_part("convolutions")
         self.assertEqual(ran.returncode, 0, ran.stdout)
