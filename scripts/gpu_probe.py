@@ -233,7 +233,7 @@ def attention_row(name, reply, flops, reference):
     both = forward + backward if forward and backward else None
     print(f"  {name:<28}{cell(forward, '.1f'):>9}{cell(ratio(flops, (forward or 0) * 1e6), '.0f'):>6}"
           f"{cell(backward, '.1f'):>11}{cell(ratio(2.5 * flops, (backward or 0) * 1e6), '.0f'):>6}{cell(both, '.1f'):>11}"
-          f"{cell(ratio(both, reference), '.2f'):>7}{'  ' + reply['error'] if 'error' in reply else ''}")
+          f"{cell(ratio(both, reference), '.2f'):>7}{'  ' + reply['error'][:60] if 'error' in reply else ''}")
     return both
 
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "gate.h"
 #include "probe.h"
@@ -14,15 +15,16 @@ class Prices {
 
   /// Adds to `line`, of one call: host_us, how long it takes the host while the stream is held up, and
   /// stream_us, how long it keeps the stream when nobody waits for the host; medians of five rounds of
-  /// `calls`. "gated": false where the host had to wait for the stream, so that both hold less.
+  /// `calls`. "gated" is false if the host is too slow for that, as it is if a full queue makes it wait: then
+  /// the stream was not held up, and stream_us may be what the host takes.
   void measure(Line& line, int calls, const std::function<void()>& call);
 
  private:
   struct Round {
     double host_us, stream_us;
-    bool gated;
   };
-  Round round(int calls, const std::function<void()>& call);
+  /// None if the gate was to be closed, and opened by itself.
+  std::vector<Round> rounds(int calls, const std::function<void()>& call, bool gated);
 
   Bench& bench_;
   std::unique_ptr<Gate> gate_;
