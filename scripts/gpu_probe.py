@@ -152,8 +152,8 @@ class Probe:
 
 
 def with_cuda_libraries(python):
-    """The environment, in which the loader finds cuDNN and what it loads where they mostly are: last of all in CUDA's folders and
-    in those of Python's packages."""
+    """The environment, in which the loader looks for cuDNN and what that loads in CUDA's folders and in those of Python's packages,
+    after all others."""
     namespace = "import nvidia; print(*nvidia.__path__, sep='\\n')"
     try:
         packages = subprocess.run([python, "-c", namespace], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
@@ -269,8 +269,9 @@ def report_convolutions(probe):
         for phase in PHASES:
             cells += f"{cell(line.get(phase + '_us'), '.0f'):>10}{plan_cells(peer.get(phase))}"
         print(f"  {line['name']:<22}{cells}{plan_cells(peer.get('float32_weight_gradient')):>18}")
-    for why in dict.fromkeys(plan["why"] for line in other.values() for plan in line.values() if isinstance(plan, dict) and "why" in plan):
-        print(f"  not computed by cuDNN: {why}")
+    refused = [(phase, plan["why"]) for line in other.values() for phase, plan in line.items() if phase != "name" and "why" in plan]
+    for phase, why in dict.fromkeys(refused):
+        print(f"  {phase.replace('_', ' ')} not computed by cuDNN: {why}")
     return convolutions_figure(probe.lines(), other)
 
 

@@ -132,7 +132,7 @@ class GpuProbe(Case):
         self.assert_lines(ran, "a GPU, cuDNN 9.19.0",
                           "  224x224 3->64 7x7/2         1000     50     80         -      -      -      2000     50     80         60      -",
                           "  56x56 64->64 3x3             100     50     80       200     50     80       300     50     80          -      -",
-                          "  not computed by cuDNN: no engine")
+                          "  float32 weight gradient not computed by cuDNN: no engine")
         self.assertEqual(self.figure, "4.8 ms a step; cuDNN 0.6 (0.11), deterministic 0.9; float32 dW 1 of 2, determ. 0")
 
     def test_convolutions_without_cudnn(self):

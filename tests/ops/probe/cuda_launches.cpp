@@ -18,7 +18,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kPatienceMs = 1000;  // of a gate
-constexpr int kQueued = 4096;         // launches behind a gate; about a thousand fit, it is said
+constexpr int kQueued = 4096;         // launches behind a gate; about a thousand are expected to fit
 
 cudaStream_t native(Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 
@@ -49,7 +49,7 @@ class CudaGate : public Gate {
   Clock::time_point closed_{};
 };
 
-/// Work of a stream, captured. Throws where it cannot be.
+/// Work of a stream, captured. Throws if it cannot be.
 class Graph {
  public:
   Graph(Stream& stream, const std::function<void()>& work) : stream_(native(stream)) {

@@ -76,17 +76,17 @@ OperationNames names_of(ConvolutionPhase phase) {
 /// The operation and, before it, what it is made of.
 std::vector<CudnnObject> make_operation(const Cudnn& library, const ProbedConvolution& shape, int64_t batch,
                                         ConvolutionPhase phase, cudnnDataType_t result) {
-  const auto type_where = [&](bool is_written) { return is_written ? result : CUDNN_DATA_BFLOAT16; };
+  const auto type_if = [&](bool is_written) { return is_written ? result : CUDNN_DATA_BFLOAT16; };
   std::vector<CudnnObject> parts;
   parts.push_back(make_windows(library, shape));
   parts.push_back(make_tensor(library, kImages, {batch, shape.channels, shape.side, shape.side},
-                              type_where(phase == ConvolutionPhase::input_gradient)));
+                              type_if(phase == ConvolutionPhase::input_gradient)));
   parts.push_back(make_tensor(library, kWeights,
                               {shape.out_channels, shape.channels, shape.kernel, shape.kernel},
-                              type_where(phase == ConvolutionPhase::weight_gradient)));
+                              type_if(phase == ConvolutionPhase::weight_gradient)));
   parts.push_back(make_tensor(library, kOutputs,
                               {batch, shape.out_channels, shape.out_side(), shape.out_side()},
-                              type_where(phase == ConvolutionPhase::forward)));
+                              type_if(phase == ConvolutionPhase::forward)));
   const OperationNames names = names_of(phase);
   CudnnObject operation(library, names.type);
   operation.set(names.windows, parts[0]);

@@ -25,7 +25,7 @@ class CudnnConvolution {
   };
   /// How many ways the library proposes, its favourite first.
   int64_t proposals() const { return static_cast<int64_t>(configurations_.size()); }
-  /// Throws DeviceError where the library cannot compute it in this way after all.
+  /// Throws DeviceError if the library cannot compute it in this way after all.
   Plan plan(int64_t proposal) const;
 
   /// Pointers are of images, weights and outputs, whichever of them is written.

@@ -14,7 +14,7 @@ namespace lockstep {
 /// The library and a handle of it.
 class Cudnn {
  public:
-  /// Throws DeviceError where there is no libcudnn.so.9 or it does not start.
+  /// Throws DeviceError if there is no libcudnn.so.9 or it does not start.
   explicit Cudnn(cudaStream_t stream);
   ~Cudnn();
   Cudnn(const Cudnn&) = delete;

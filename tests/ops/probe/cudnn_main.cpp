@@ -4,7 +4,7 @@
 //
 // Of each shape forward, input gradient, weight gradient, and the weight gradient that is written as float32,
 // which training with float32 weights needs: microseconds by the fastest of the first plans that work, and by
-// the fastest that gives the same bits in every run. Ends with 77 where there is no GPU or no cuDNN, which is
+// the fastest that gives the same bits in every run. Ends with 77 if there is no GPU or no cuDNN, which is
 // loaded from where the loader looks.
 
 #include <fmt/format.h>
@@ -20,9 +20,8 @@
 namespace lockstep {
 namespace {
 
-// Plans may be compiled when they are made, which takes time.
-constexpr int kTimedPlans = 2;          // that work
-constexpr int64_t kMostProposals = 10;  // until one of them is deterministic
+constexpr int kTimedPlans = 8;          // that work
+constexpr int64_t kMostProposals = 24;  // until one of them is deterministic
 constexpr int64_t kMostWorkspaceBytes = int64_t{1} << 30;
 
 /// Memory for a convolution's tensors, wide enough for float32.

@@ -12,7 +12,7 @@ class Gate {
   virtual ~Gate() = default;
   /// What `stream` gets from now on waits for open(), or for a second at most.
   virtual void close(Stream& stream) = 0;
-  /// Returns whether nothing has passed before: false where more than that second has gone by.
+  /// Returns whether nothing has passed before: false if more than that second has gone by.
   virtual bool open() = 0;
 };
 std::unique_ptr<Gate> make_gate(Device& device);

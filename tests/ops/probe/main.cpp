@@ -8,8 +8,8 @@
 //   convolutions   ResNet-50's, forward and both gradients
 //   launches       prices of launches, stream writes, events, graphs and pinning
 //
-// --tiny: the same of next to nothing; figures mean nothing then. Ends with 1 where something of lockstep's
-// own fails, after the rest of the part was measured; with 77 where there is no GPU.
+// --tiny: the same of next to nothing; figures mean nothing then. Ends with 1 if something of lockstep's
+// own fails, after the rest of the part was measured; with 77 if there is no GPU.
 
 #include <fmt/format.h>
 

@@ -83,7 +83,7 @@ Line measure_candidate(Bench& bench, LibraryProduct& product, const ProductSpec&
   return line;
 }
 
-/// What the library offers, each with its time, into `line`. Throws where it fails or offers nothing.
+/// What the library offers, each with its time, into `line`. Throws if it fails or offers nothing.
 void measure_product(Bench& bench, const ProductSpec& asked, Line& line) {
   ProductSpec spec = asked;
   auto candidates = LibraryProduct::candidates(spec, bench.device(), kCandidates);
