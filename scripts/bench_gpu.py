@@ -76,6 +76,14 @@ class Clock:
         return left
 
 
+def why_no_torch(python):
+    """Nothing where this Python has PyTorch."""
+    probe = [python, "-c", "import torch"]
+    if shutil.which(python) and not subprocess.run(probe, stderr=subprocess.DEVNULL, check=False).returncode:
+        return None
+    return f"{python} has no PyTorch"
+
+
 class Peer:
     """A PyTorch process; `missing` says why there is none."""
 
@@ -123,18 +131,11 @@ class Benchmark:
         self.options = options
         self.clock = Clock(options.time_limit)
         self.shape = TINY_GPT if options.tiny else GPT
-        self.no_torch = self.find_torch()
+        self.no_torch = why_no_torch(options.python)
         self.peers = {}                  # (family of models, variant) -> Peer
         self.cache = tempfile.TemporaryDirectory()
         self.values = {}                 # (what, who) -> list of replies
         self.failures = []
-
-    def find_torch(self):
-        """Why there is no PyTorch, or nothing."""
-        probe = [self.options.python, "-c", "import torch"]
-        if shutil.which(self.options.python) and not subprocess.run(probe, stderr=subprocess.DEVNULL, check=False).returncode:
-            return None
-        return f"{self.options.python} has no PyTorch"
 
     def run_program(self, command):
         """What it prints, or {"error"}."""
