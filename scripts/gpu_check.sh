@@ -82,9 +82,7 @@ PATH=$PATH:/usr/local/cuda/bin
 say "the machine"
 logs+=("$out/machine.log")
 machine >"$out/machine.log" 2>&1 </dev/null &
-running=$!
-wait "$running" || true
-running=
+wait $! || true
 cat "$out/machine.log"
 gpu=
 if compgen -G '/dev/nvidia[0-9]*' >/dev/null || timeout 5 nvidia-smi -L >/dev/null 2>&1; then gpu=yes; fi

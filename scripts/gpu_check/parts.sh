@@ -8,9 +8,8 @@ most_archived_bytes=$((15 << 20))
 table=()
 logs=()       # what the archive gets
 failed=
-running=      # the process of the part that runs,
-part_name=    # its name
-part_begin=0  # and since when
+part_name=    # of the part that runs,
+part_begin=0  # and since when it does
 
 # record NAME RESULT SECONDS FIGURE
 record() {
@@ -38,12 +37,8 @@ share() {
 
 # run_limited SECONDS LOG COMMAND...: in the background, since a shell that waits for a program of its own hears no signal.
 run_limited() {
-  local status=0
   timeout -k 5 "$1" "${@:3}" >"$2" 2>&1 </dev/null &
-  running=$!
-  wait "$running" || status=$?
-  running=
-  return "$status"
+  wait $!
 }
 
 # part NAME SECONDS FIGURE COMMAND...: FIGURE is a function that reads the log.
@@ -192,7 +187,7 @@ finish() {
   trap - EXIT
   trap '' TERM INT HUP PIPE
   # timeout passes it on, and kills in 5 s whoever does not heed it; nothing here waits for that.
-  if [ -n "$running" ]; then kill -TERM "$running"; fi
+  jobs -pr | xargs -r kill -TERM
   if [ -n "$part_name" ]; then record "$part_name" STOPPED $((SECONDS - part_begin)) "by ${stopped:-an error}"; fi
   printf '%s\n' "${table[@]}" >"$out/table.log"
   print_summary >"$out/summary.log"
