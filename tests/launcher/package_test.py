@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """scripts/package.sh: what it makes trains where there is nothing but a kernel, the C library and a shell."""
 
+import glob
 import json
 import os
 import pathlib
@@ -8,6 +9,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import tarfile
 import tempfile
 import unittest
@@ -162,6 +164,45 @@ class Package(unittest.TestCase):
         automatic = run(*train)
         self.assertEqual(automatic.returncode, 0, automatic.stderr)
         self.assertRegex(automatic.stderr, rf"(?m)^.*computing on CPUs: {why}")
+
+    def test_programs_beside_lockstep_find_libraries_that_it_does_not_need(self):
+        # A program that lockstep runs without: it needs a library of Python's packages that lockstep does not.
+        work = self.folder / "beside"
+        packages = work / "site-packages" / "nvidia" / "cudnn" / "lib"
+        packages.mkdir(parents=True)
+        (self.package / "tests").mkdir()
+        self.addCleanup(shutil.rmtree, self.package / "tests")
+        program, library = self.package / "tests" / "cudnn_probe", packages / "libcudnn.so.9000"
+        (work / "library.cpp").write_text("int five() { return 5; }")
+        (work / "program.cpp").write_text("int five(); int main() { return five(); }")
+        subprocess.run(["c++", work / "library.cpp", "-shared", "-fPIC", "-Wl,-soname,libcudnn.so.9000", "-o", library], check=True)
+        subprocess.run(["c++", work / "program.cpp", "-o", program, library], check=True)
+        if not (self.package / "libexec" / "lockstep").exists():
+            shutil.copy(self.package / "libexec" / "lockstep-cpu", self.package / "libexec" / "lockstep")
+            self.addCleanup((self.package / "libexec" / "lockstep").unlink)
+
+        def run(*command, **environment):
+            return subprocess.run(["bin/lockstep-env", *command], stdout=subprocess.PIPE, text=True, check=False, cwd=self.package,
+                                  env={**os.environ, "PYTHONPATH": str(work / "site-packages"), **environment})
+
+        self.assertEqual(run("tests/cudnn_probe").returncode, 5)
+        self.assertEqual(run("true", PYTHONPATH="").returncode, 0)
+        # What Open MPI is told wherever the package runs, unless somebody knows better.
+        name = "OMPI_MCA_btl_vader_single_copy_mechanism"
+        self.assertEqual(run("printenv", name).stdout, "none\n")
+        self.assertEqual(run("printenv", name, **{name: "cma"}).stdout, "cma\n")
+
+    def test_carries_what_checks_a_machine(self):
+        if glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi"):
+            self.skipTest("there is a GPU, and a check would begin")
+        out = self.folder / "check"
+        ran = subprocess.run([self.package / "scripts" / "gpu_check.sh", "--out", out], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual(ran.returncode, 0, ran.stdout)
+        self.assertRegex(ran.stdout, r"(?m)^gpt +SKIP +0  there is no GPU$")
+        self.assertTrue((self.folder / "check.tar.gz").is_file())
+        for script in ("kernel_times.py", "bench_gpu.py"):
+            subprocess.run([sys.executable, self.package / "scripts" / script, "--help"], stdout=subprocess.DEVNULL, check=True)
 
     def test_links_to_its_programs_work(self):
         link = self.folder / "linked"
