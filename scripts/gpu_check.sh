@@ -126,9 +126,9 @@ if selected gpt; then
     if [ -f "$out/$name.log" ]; then
       trainings+=("$out/$name.log")
       "$python" scripts/kernel_times.py training "${trainings[@]}" >"$out/gpt_figures.log" 2>&1 || true
+      if [ $name = gpt ]; then logs+=("$out/gpt_figures.log"); fi
     fi
   done
-  logs+=("$out/gpt_figures.log")
 fi
 
 share ncu

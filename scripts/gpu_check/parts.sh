@@ -130,10 +130,15 @@ print_table() {
 
 # The last line of each, whole: in the table it may be cut.
 print_probes() {
-  local log name
+  local log name title="probes"
   for log in "${logs[@]}"; do
     name=$(basename "$log" .log)
-    case $name in probe_*) echo "${name#probe_}: $(tail -n 1 "$log" | cut -c 1-310)" ;; esac
+    case $name in
+      probe_*)
+        if [ -n "$title" ]; then say "$title" && title=; fi
+        echo "${name#probe_}: $(tail -n 1 "$log" | cut -c 1-310)"
+        ;;
+    esac
   done
 }
 
@@ -141,7 +146,7 @@ print_probes() {
 print_summary() {
   section "kernels bound by memory below 85 % of the copy's bandwidth" slow_kernels 800
   section "beside PyTorch" beside_pytorch 1500
-  say "probes" && print_probes
+  print_probes
   section "GPT-2 124M, micro-batch 64 x 1024" gpt_figures 1000
   section "its kernels" step_kernels 2900
   say "result after $SECONDS s${stopped:+, stopped by $stopped}"
