@@ -50,7 +50,7 @@ case $archive in /*) ;; *) archive=$OLDPWD/$archive ;; esac
 for kind in ${only//,/ }; do
   [ -n "${until_hundredth[$kind]:-}" ] || fail "--only takes ${kinds[*]}, not $kind"
 done
-mkdir -p "$out"
+mkdir -p "$out" "$(dirname "$archive")"
 
 use_mpi_on_one_machine
 # Two ranks on one GPU talk through the network, and this machine's own is enough.
@@ -219,7 +219,9 @@ if selected benchmarks; then
     if grep 'PyTorch is MISSING$' "$out/benchmarks.log" >/dev/null; then
       record PyTorch MISSING 0 "$python has none: lockstep was measured alone"
     fi
+    # What it reports at its end; where it was cut off, what it had measured.
     sed -n '/^ceilings by/,$p' "$out/benchmarks.log" >"$out/beside_pytorch.log"
+    if [ ! -s "$out/beside_pytorch.log" ]; then tail -n 15 "$out/benchmarks.log" >"$out/beside_pytorch.log"; fi
     logs+=("$out/beside_pytorch.log")
   fi
   if needs kernels "$programs/kernel_benchmark"; then

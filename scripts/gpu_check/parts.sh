@@ -56,12 +56,12 @@ part() {
   part_name=$name part_begin=$SECONDS
   run_limited "$seconds" "$log" "$@" || status=$?
   part_name=
-  told=$("$figure" <"$log")
+  told=$("$figure" <"$log") || true
   case $status in
     0)
-      case $told in
-        "no test ran") result=FAIL ;;  # although there is a GPU
-        "no kernel was measured") result=MISSING ;;
+      case $figure:$told in
+        *:"no test ran") result=FAIL ;;  # although there is a GPU
+        of_ncu:) result=MISSING told="no kernel was measured" ;;
       esac
       ;;
     124 | 137)
@@ -103,7 +103,7 @@ of_sanitizer() {
        /^=========     at |^========= Error: Race / {found++}
        END {if (summary != "") print summary; else if (found) print found " places told of"}'
 }
-of_ncu() { awk '/"gpu__time_duration.sum"/ {found++} END {print found ? "times of " found " kernels" : "no kernel was measured"}'; }
+of_ncu() { awk '/"gpu__time_duration.sum"/ {found++} END {if (found) print "times of " found " kernels"}'; }
 of_last_line() { tail -n 1; }
 
 # --- the end: a summary and the archive ---
@@ -184,6 +184,16 @@ write_archive() {
   rm -rf "$folder"
 }
 
+# The part that runs is asked to end, and killed in 5 s where it does not; nothing here waits for that. Its whole group is,
+# since timeout, which leads it, forgets its program where a signal comes just when it has started that.
+end_part() {
+  local leader
+  leader=$(jobs -pr)
+  if [ -z "$leader" ]; then return; fi
+  kill -TERM -- "-$leader" "$leader" 2>/dev/null
+  { sleep 5 && kill -KILL -- "-$leader"; } </dev/null >/dev/null 2>&1 &
+}
+
 stopped=
 # Also where this is ended by a signal, or by an error of its own.
 finish() {
@@ -191,8 +201,7 @@ finish() {
   set +e
   trap - EXIT
   trap '' TERM INT HUP PIPE
-  # timeout passes it on, and kills in 5 s whoever does not heed it; nothing here waits for that.
-  jobs -pr | xargs -r kill -TERM
+  end_part
   if [ -n "$part_name" ]; then record "$part_name" STOPPED $((SECONDS - part_begin)) "by ${stopped:-an error}"; fi
   printf '%s\n' "${table[@]}" >"$out/table.log"
   print_summary >"$out/summary.log"

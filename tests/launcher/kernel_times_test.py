@@ -200,6 +200,14 @@ class Works(unittest.TestCase):
         self.assertEqual(kernel_times.Work(1, size_bytes=4e12).rate(1e6), 4)
         self.assertEqual(kernel_times.Work(1, flops=1e15).rate(1e3), 1000)
 
+    def test_predictions_are_those_of_the_documents(self):
+        text = (ROOT / "docs" / "gpu-results.md").read_text()
+        rows = [line.split("|") for line in text.partition("| Part of a step |")[2].partition("\n\n")[0].splitlines()[2:]]
+        told = [row[3].strip().replace("–", "-") for row in rows][:-2]       # then gaps and the sum
+        self.assertEqual([float(word) if "-" not in word else word for word in told],
+                         [work.least_ms if work.least_ms == work.most_ms else f"{work.least_ms}-{work.most_ms}"
+                          for work in kernel_times.works(kernel_times.GPT, 64).values()])
+
     def test_predictions_add_up_to_the_step(self):
         total = sum(work.predicted_ms for work in kernel_times.works(kernel_times.GPT, 64).values())
         self.assertAlmostEqual(total + 0.8, kernel_times.PREDICTED_MS, delta=2.5)
