@@ -161,7 +161,7 @@ if selected start; then
     env "CUDA_VISIBLE_DEVICES=${one_gpu%%,*}" "$mpirun" -n 2 "$lockstep" "${mlp[@]}" --set trainer.steps=1
 fi
 
-tests=$(list_tests)
+tests=$(list_tests) || record tests MISSING 0 "what tests there are could not be listed"
 
 # run_tests SECONDS LEAST MOST: those with so many ranks, each for no longer.
 run_tests() {

@@ -124,6 +124,11 @@ class Grouping(unittest.TestCase):
         fused, _ = launches([kernel for kernel in step(12) if "GeluFormula" not in kernel])
         self.assertEqual({**fused, kernel_times.GELU: 24}, plain)
 
+    def test_unnamed_namespaces_have_several_names(self):
+        for unnamed in ("<unnamed>", "(anonymous namespace)", "_GLOBAL__N__1a23ab00_13_layer_norm_cu_dc5b563b"):
+            name = "void " + NORM.replace("<unnamed>", unnamed)
+            self.assertEqual((kernel_times.own_name(name), kernel_times.group_of(name)), ("forward_kernel", kernel_times.LAYER_NORM))
+
     def test_what_is_not_of_the_model_is_told(self):
         foreign = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>>(int, T2, T3)"
         relu = GELU.replace("GeluFormula", "ReluFormula")
