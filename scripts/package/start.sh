@@ -39,15 +39,13 @@ export HWLOC_PLUGINS_PATH="$root/lib/hwloc"
 # refuse that system call (process_vm_readv), and then Open MPI fails or warns; copies through shared memory always work.
 export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
 
-# Libraries that these programs of the package need and the loader does not find, one a line. The loader looks into
-# LD_LIBRARY_PATH and ldconfig's cache.
+# Libraries that libexec/lockstep needs and the loader does not find, one a line. The loader looks into LD_LIBRARY_PATH
+# and ldconfig's cache.
 missing_libraries() {
-  for program in $programs; do
-    LD_TRACE_LOADED_OBJECTS=1 "$root/$program" 2>&1 | while read -r library found; do
-      case $found in
-        *"not found"*) echo "$library" ;;
-      esac
-    done
+  LD_TRACE_LOADED_OBJECTS=1 "$root/libexec/lockstep" 2>&1 | while read -r library found; do
+    case $found in
+      *"not found"*) echo "$library" ;;
+    esac
   done
 }
 
@@ -82,11 +80,6 @@ NAMESPACE
 
 # Ranks inherit what mpirun finds.
 missing=
-programs=libexec/lockstep
-# It alone needs cuDNN: without that, everything else runs.
-if [ "$name" = lockstep-env ] && [ -e "$root/tests/cudnn_probe" ]; then
-  programs="$programs tests/cudnn_probe"
-fi
 if [ -e "$root/libexec/lockstep" ] && [ "$name" != lockstep-cpu ]; then
   find_cuda
 fi

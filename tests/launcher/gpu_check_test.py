@@ -90,7 +90,7 @@ class GpuCheck(Case):
         """Programs for all parts."""
         self.program("tests/good", PASSES)
         self.program("tests/gpu_probe", "true")
-        self.program("tests/kernel_benchmark", 'echo "cast_kernel bfloat16 - 100 MiB 0.1 ms 3000 GB/s 80.1 % FAIL"\n'
+        self.program("tests/kernel_benchmark", 'echo "of $*"\necho "cast_kernel bfloat16 - 100 MiB 0.1 ms 3000 GB/s 80.1 % FAIL"\n'
                      'echo "add_kernel float32 - 100 MiB 0.1 ms 2000 GB/s 61.5 % FAIL"\n'
                      'echo "norm float32 - 100 MiB 0.1 ms 4000 GB/s 95.0 % PASS"\necho "2 of 3 kernels below"; exit 1')
         self.program("fake/compute-sanitizer", 'echo "$*"; echo "========= ERROR SUMMARY: 0 errors"')
@@ -199,6 +199,7 @@ class GpuCheck(Case):
         self.assertEqual(table["gpt"][2], "400000 tokens/s, 160.2 ms a step")
         self.assertEqual(table["gpt_under_ncu"][2], "times of 1 kernels")
         self.assertEqual(table["kernels"][2], "2 of 3 kernels below")
+        self.assertIn("of bfloat16 float32 float16\n", self.log("kernels"))
         self.assertEqual(table["probe_launches"][2], f"launches --probe bin/lockstep-env tests/gpu_probe --python {options[1]}")
 
         # What counts is in the end of what is printed.
