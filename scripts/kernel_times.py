@@ -9,11 +9,12 @@ time goes. scripts/gpu_check.sh measures what this reads.
 
     ncu --clock-control none --cache-control none --metrics gpu__time_duration.sum --csv lockstep train ... >CSV
 
-(what else is printed there is passed over) and adds them up by what they compute. Bandwidths count what must move at the least by the model's shapes, rates count the
-operations that kernels do, multiply-adds twice. lockstep's own kernels are told apart by their names, and the library's
-products, whose names say nothing of what they multiply, by their neighbours: ncu lists kernels in the order in which they
-are launched. The head's products are next to the loss's kernels, with no layer norm between; before them are forward's
-products; of those after them, a weight's gradient is the one before a bias's column sum, and an input's is any other.
+(what else is printed there is passed over), and adds them up by what they compute. Bandwidths count what must move at the
+least by the model's shapes, rates count the operations that kernels do, multiply-adds twice. lockstep's own kernels are told
+apart by their names, and the library's products, whose names say nothing of what they multiply, by their neighbours: ncu lists
+kernels in the order in which they are launched. The head's products are next to the loss's kernels, with no layer norm between;
+before them are forward's products; of those after them, a weight's gradient is the one before a bias's column sum, and an
+input's is any other.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from bench_gpu import DATA_SHEET_FLOPS, GPT, gpt_flops_per_token, gpt_parameters
 
 BATCH = 64                      # of the predictions
 PREDICTED_MS, PREDICTED_TOKENS, PREDICTED_FIRST_STEP_MS = 125, 520_000, 4_000
+GAPS_MS = 0.8                   # between kernels, of the predicted step
 METRIC = "gpu__time_duration.sum"
 MILLISECONDS = {"nsecond": 1e-6, "ns": 1e-6, "usecond": 1e-3, "us": 1e-3, "msecond": 1, "ms": 1, "second": 1e3, "s": 1e3}
 
@@ -237,14 +239,16 @@ def print_step(kernels, shape, step_ms):
         milliseconds, launches = sums.get(group, (0.0, 0))
         line = f"{group:<24} {launches:>8} {milliseconds:>8.3f} {predicted(work):>9}"
         if milliseconds:
-            line += f" {milliseconds / work.predicted_ms:>6.2f} {work.rate(milliseconds):>7.0f} {work.rate(work.predicted_ms):>9.0f} {work.unit}"
+            line += (f" {milliseconds / work.predicted_ms:>6.2f} {work.rate(milliseconds):>7.0f} "
+                     f"{work.rate(work.predicted_ms):>9.0f} {work.unit}")
         print(line)
     rest = sum(milliseconds for milliseconds, _ in strangers.values())
     if strangers:
         print(f"{'in no group':<24} {sum(launches for _, launches in strangers.values()):>8} {rest:>8.3f}")
     total = rest + sum(milliseconds for milliseconds, _ in sums.values())
     if step_ms is not None:
-        print(f"{'words, waits and gaps':<24} {'':>8} {step_ms - total:>8.3f} {0.8:>9}   (the step of {step_ms:.2f} ms without ncu, less all kernels)")
+        print(f"{'words, waits and gaps':<24} {'':>8} {step_ms - total:>8.3f} {GAPS_MS:>9}   "
+              f"(the step of {step_ms:.2f} ms without ncu, less all kernels)")
     for name, (milliseconds, launches) in sorted(strangers.items(), key=lambda item: -item[1][0])[:6]:
         print(f"  in no group: {milliseconds:.3f} ms, {launches} x {name[:90]}")
     doubt = unlike_the_model(kernels, shape)

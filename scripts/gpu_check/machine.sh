@@ -32,9 +32,9 @@ loopback() {
 libraries() {
   local loaded
   loaded=$("${in_environment[@]}" env LD_TRACE_LOADED_OBJECTS=1 "$program_for_gpus" 2>&1 |
-    sed -n 's/^[[:space:]]*lib\(cudart\|cublasLt\|nccl\)\.so[^ ]* => \([^ ]*\) .*/\1 \2/p')
+    sed -n 's/^[[:space:]]*lib\(cudart\|cublasLt\|nccl\)\.so[^ ]* => \([^ ]*\) .*/\1 \2/p') || true
   # shellcheck disable=SC2086  # words
-  timeout 8 "${in_environment[@]}" "$python" - $loaded <<'VERSIONS' 2>/dev/null || echo "libraries     ${loaded:-lockstep is linked to none of CUDA}"
+  timeout 8 "${in_environment[@]}" "$python" - $loaded <<'VERSIONS' 2>/dev/null ||
 import ctypes, sys
 
 FUNCTIONS = {"cudart": "cudaRuntimeGetVersion", "nccl": "ncclGetVersion"}
@@ -48,6 +48,7 @@ for name, path in zip(sys.argv[1::2], sys.argv[2::2]):
     print(f"{name:<13} {version.value}, {path}")
 sys.exit(len(sys.argv) == 1)
 VERSIONS
+    echo "libraries     ${loaded:-lockstep is linked to none of CUDA}"
 }
 
 machine() {
