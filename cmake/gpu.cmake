@@ -12,6 +12,11 @@ function(lockstep_gpu_sources)
   endforeach()
 endfunction()
 
+# How kernels are compiled for the emulated GPU: every access to memory looks at its address, since a GPU cannot access 16
+# bytes at one that is no multiple of 16, and the host can. What follows is ours (src/device/emulated/alignment.cpp): no
+# sanitizer's library is linked.
+set(LOCKSTEP_EMULATED_KERNEL_OPTIONS -fsanitize=alignment -fno-sanitize-recover=alignment)
+
 # After all of src/: makes the backends' object libraries. Objects, not archives: modules above call into them.
 function(lockstep_make_gpu_backends)
   foreach(kind KERNELS CUDA EMULATED NONE)
@@ -29,6 +34,7 @@ function(lockstep_make_gpu_backends)
       file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"${kernel}\"\n")
       list(APPEND wrappers ${wrapper})
     endforeach()
+    set_source_files_properties(${wrappers} PROPERTIES COMPILE_OPTIONS "${LOCKSTEP_EMULATED_KERNEL_OPTIONS}")
     add_library(lockstep_gpu_emulated OBJECT ${EMULATED} ${wrappers})
     target_compile_options(lockstep_gpu_emulated PRIVATE -O2 -Wno-unused-parameter -Wno-unknown-pragmas)
     target_link_libraries(lockstep_gpu_emulated PUBLIC lockstep_flags PRIVATE fmt::fmt)

@@ -8,7 +8,7 @@
 #
 # --build DIR    an existing build folder; left out: build/package, for any processor with AVX2 (x86-64-v3)
 # --no-build     take the programs of the build folder as they are
-# --with-tests   with the tests and the benchmark that need a GPU, which scripts/gpu_check.sh runs
+# --with-tests   with the tests, probes and the benchmark that need a GPU, which scripts/gpu_check.sh runs
 # --out DIR      where the archive goes; left out: the build folder
 
 # shellcheck source-path=SCRIPTDIR
@@ -47,6 +47,8 @@ out=${out:-$build}
 from_cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 [ "$(from_cache CMAKE_HOME_DIRECTORY)" -ef . ] || fail "$build was not built from $PWD, whose configs and scripts the package gets"
 
+# Programs beside the tests, which scripts/gpu_check.sh runs; a build may lack some.
+beside_tests=(kernel_benchmark gpu_probe cudnn_probe)
 # Lines "name, seconds, ranks, program".
 gpu_tests=
 if [ -n "$with_tests" ]; then gpu_tests=$(scripts/list_gpu_tests.py "$build"); fi
@@ -54,7 +56,7 @@ if [ -n "$with_tests" ]; then gpu_tests=$(scripts/list_gpu_tests.py "$build"); f
 if [ -n "$compile" ]; then
   targets=(lockstep)
   known=$(cmake --build "$build" --target help)
-  for target in lockstep_cpu ${gpu_tests:+kernel_benchmark}; do
+  for target in lockstep_cpu ${gpu_tests:+"${beside_tests[@]}"}; do
     if grep -q "^$target: " <<<"$known"; then targets+=("$target"); fi
   done
   while read -r _ _ _ program; do
@@ -122,9 +124,9 @@ if [ -n "$gpu_tests" ]; then
     install_program "$program" "$package/tests/$program_name"
     echo "$test $seconds $ranks tests/$program_name" >>"$package/tests/list"
   done <<<"$gpu_tests"
-  if [ -x "$build/bin/kernel_benchmark" ]; then
-    install_program "$build/bin/kernel_benchmark" "$package/tests/kernel_benchmark"
-  fi
+  for program in "${beside_tests[@]}"; do
+    if [ -x "$build/bin/$program" ]; then install_program "$build/bin/$program" "$package/tests/$program"; fi
+  done
   mkdir "$package/tests/goldens"
   cp tests/ops/goldens/* tests/optim/goldens/* "$package/tests/goldens/"
 fi
@@ -163,7 +165,8 @@ strip --strip-unneeded "$package"/lib/*/*.so
 
 say "what else" >&2
 cp -r launcher configs "$package/"
-cp -r scripts/common.sh scripts/gpu_check.sh scripts/bench_gpu.py scripts/peers "$package/scripts/"
+cp -r scripts/{common.sh,gpu_check.sh,gpu_check,bench_gpu.py,kernel_times.py,peers} "$package/scripts/"
+cp scripts/gpu_probe.py "$package/scripts/"
 find "$package" -name __pycache__ -prune -exec rm -r {} +
 
 # Of everything that travels, also of what is compiled into the programs.

@@ -20,7 +20,7 @@ NEVER = {
 # External headers, and the only folders and files that may see them.
 EXTERNAL = {
     r"<mpi\.h>": ["src/comm/mpi", "tests/comm/all_reduce_benchmark.cpp"],
-    r"<(cuda|cublas|cudnn|nccl|nvtx).*>": ["src/device/cuda", "src/ops/cuda", "src/comm/nccl", "src/base/half.h", "tests/comm/fake_nccl.h", "tests/device/stream_priority_test.cpp"],
+    r"<(cuda|cublas|cudnn|nccl|nvtx).*>": ["src/device/cuda", "src/ops/cuda", "src/comm/nccl", "src/base/half.h", "tests/comm/fake_nccl.h", "tests/device/stream_priority_test.cpp", "tests/ops/probe"],
     r"<google/protobuf/.*>|\"config/schema\.h\"|\".*\.pb\.h\"": ["src/config"],
     r"<dnnl.*>": ["src/ops/cpu", "src/train", "tests"],
 }

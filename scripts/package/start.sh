@@ -35,6 +35,10 @@ export PMIX_PKGLIBDIR="$root/lib/pmix" PMIX_PKGDATADIR="$root/share/pmix" PMIX_S
 # None: the system's would be those of another hwloc.
 export HWLOC_PLUGINS_PATH="$root/lib/hwloc"
 
+# Two processes on one host copy large messages out of each other's memory, unless told not to. Containers and sandboxes
+# refuse that system call (process_vm_readv), and then Open MPI fails or warns; copies through shared memory always work.
+export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
+
 # Libraries that libexec/lockstep needs and the loader does not find, one a line. The loader looks into LD_LIBRARY_PATH
 # and ldconfig's cache.
 missing_libraries() {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""PyTorch as scripts/bench_gpu.py's peer: a process that reads one request a line and answers each by a line, both JSON.
+"""PyTorch as the peer of scripts/bench_gpu.py and scripts/gpu_probe.py: a process that reads one request a line and answers
+each by a line, both JSON.
 
     {"do": "train", "model": "gpt" | "lenet" | "mlp", "variant": "eager" | "compile" | "graph", "shape": {...}, "batch": 16,
      "steps": 20}                -> {"samples_per_second", "step_us", "peak_memory_bytes", "first_step_s", "parts_s": {...}}
@@ -7,6 +8,8 @@
     {"do": "product", "size": N} -> {"flops"}, of bfloat16 matrices of random numbers
     {"do": "convolution", "type": "float32" | "tf32" | "bfloat16", "batch", "side", "channels", "out_channels", "kernel",
      "padding"}                  -> {"forward_us", "input_gradient_us", "weight_gradient_us"}
+    {"do": "attention", "backend": "cudnn" | "flash", "deterministic": true, "batch", "heads", "positions", "head_size", "dropout"}
+                                 -> {"forward_us", "backward_us"}
 
 GPT trains in bfloat16 by autocast, with scaled_dot_product_attention and fused AdamW; the image models in float32 without
 TF32, with fused Adam. "compile": torch.compile of forward and loss, in its default mode for GPT and with CUDA graphs
@@ -14,7 +17,8 @@ TF32, with fused Adam. "compile": torch.compile of forward and loss, in its defa
 memory. Behind five steps that do not count, `samples_per_second` is of steps of which none waits for the one before;
 `step_us` is the median of steps of which each ends when the host has read its loss. `first_step_s`: from this process's start
 to the end of its first step with the loss read; only the reply to a process's first request to train has it.
-Convolutions are cuDNN's, by the fastest of its algorithms, in channels-last memory.
+Convolutions are cuDNN's, by the fastest of its algorithms, in channels-last memory. Attention is causal, of bfloat16 tensors in
+which a position's heads lie side by side, as a linear layer writes them.
 """
 
 import argparse
@@ -224,8 +228,31 @@ class Worker:
         finally:
             torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = False, False
 
+    def attention(self, request):
+        from torch.nn.attention import SDPBackend, sdpa_kernel   # not in PyTorch before 2.3, which can do the rest
+
+        size = [request[name] for name in ("batch", "positions", "heads", "head_size")]
+        q, k, v = (torch.randn(size, device=self.device, dtype=torch.bfloat16).transpose(1, 2).requires_grad_() for _ in range(3))
+        backend = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[request["backend"]]
+
+        def forward():
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=request["dropout"])
+
+        torch.use_deterministic_algorithms(request["deterministic"])
+        torch.utils.deterministic.fill_uninitialized_memory = False    # or outputs would be written twice
+        try:
+            with sdpa_kernel(backend):
+                output = forward()
+                gradient = torch.randn_like(output)
+                return {"forward_us": 1e6 * self.median_seconds(forward),
+                        "backward_us": 1e6 * self.median_seconds(
+                            lambda: torch.autograd.grad(output, (q, k, v), gradient, retain_graph=True))}
+        finally:
+            torch.use_deterministic_algorithms(False)
+
     def answer(self, request):
-        action = {"train": self.train, "copy": self.copy, "product": self.product, "convolution": self.convolution}[request["do"]]
+        action = {"train": self.train, "copy": self.copy, "product": self.product, "convolution": self.convolution,
+                  "attention": self.attention}[request["do"]]
         reply = action(request)
         if self.device == "cuda":
             torch.cuda.empty_cache()     # for lockstep, which runs in between

@@ -58,7 +58,10 @@ int evaluate(const EvalArguments& arguments) {
       if (world.rank() == 0) log_info(text);
     };
     Trainer trainer(*worker, world.communicator(), std::move(events),
-                    {.output_directory = "", .stop_requested = stop_requested, .progress = &world.control().progress()});
+                    {.output_directory = "",
+                     .stop_requested = stop_requested,
+                     .progress = &world.control().progress(),
+                     .drawing_threads = idle_threads(world.placement())});
     trainer.prepare();
     const auto record = trainer.evaluate_only();
     enter_phase(&world.control().progress(), Phase::outside);

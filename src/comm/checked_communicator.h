@@ -48,7 +48,10 @@ class CheckedCommunicator : public Communicator {
     submit({.kind = OperationKind::exchange, .transfers = {transfers.begin(), transfers.end()}}, stream);
   }
   void barrier(Stream& stream) final { submit({OperationKind::barrier}, stream); }
-  void abort(std::string_view reason) noexcept final { die(reason, ExitCode::peer_lost); }
+  void abort(std::string_view reason) noexcept final {
+    die(reason, ExitCode::peer_lost);
+    settle();
+  }
 
  protected:
   CheckedCommunicator(std::string name, int rank, int size, std::shared_ptr<Death> death)
@@ -58,7 +61,11 @@ class CheckedCommunicator : public Communicator {
   virtual void enqueue(Operation operation, Stream& stream) = 0;
   /// Whether reductions take bfloat16 and float16 too.
   virtual bool reduces_halves() const { return false; }
+  /// Returns at once: where an operation has failed, others of the process are to die too before anybody
+  /// waits.
   virtual void die(std::string_view reason, ExitCode code) noexcept { death_->mark(reason, code); }
+  /// Of a dead one: waits, not for ever, until nothing of it is under way any more.
+  virtual void settle() noexcept {}
 
   Death& death() const { return *death_; }
   void check_alive() const;  ///< throws CommError where dead

@@ -84,9 +84,13 @@ class Communicator {
   virtual void synchronize(Stream& stream, Deadline deadline) = 0;
   /// Marks the communicator dead on every rank that the backend can reach (local: all; mpi and nccl: this one,
   /// the others learn of it from the control plane): their pending and later operations throw CommError with
-  /// `reason`. Never throws. Returns at once, but nccl's once its kernels have ended, if they do.
+  /// `reason`. Never throws. Returns at once, but nccl's once NCCL uses neither streams nor memory any more, or after
+  /// five seconds with a warning.
   virtual void abort(std::string_view reason) noexcept = 0;
 };
+
+/// Aborts all of them (null: none) at the same time: one of nccl's may have to wait for the end of another's kernels.
+void abort_all(std::span<Communicator* const> communicators, std::string_view reason) noexcept;
 
 /// The one-process backend: every operation is complete at once.
 std::unique_ptr<Communicator> make_solo_communicator();

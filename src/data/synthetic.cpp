@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cmath>
+#include <memory>
 
 #include "base/hash.h"
-#include "base/philox.h"
+#include "base/philox_stream.h"
 #include "base/text.h"
 #include "data/order.h"
 #include "lockstep/error.h"
@@ -17,10 +19,14 @@ namespace {
 
 enum Stream : uint32_t { kPrototypeStream, kNoiseStream, kTokenStream };
 
-Philox::Block draw(uint64_t seed, Stream stream, uint64_t index) {
-  const Philox::Block counter{{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), stream,
-                               static_cast<uint32_t>(RandomPurpose::data_generation)}};
-  return Philox::generate(counter, seed);
+constexpr int64_t kBlocks = PhiloxBlocks::kCount;
+constexpr int64_t kElements = 4 * kBlocks;  // of an image, made at a time
+
+/// What is the same for many samples is made once, where it fits into this; otherwise for each sample anew.
+constexpr int64_t kMostKeptBytes = 16 << 20;
+
+PhiloxStream stream(uint64_t seed, Stream number) {
+  return {.seed = seed, .purpose = RandomPurpose::data_generation, .number = number};
 }
 
 /// Sum of a word's four bytes, centred and scaled to deviation 1 (by the reciprocal of 147.80, the deviation
@@ -34,6 +40,76 @@ float nearly_normal(uint32_t word) {
 uint32_t below(uint32_t word, int64_t bound) {  // uniform in [0, bound), by the high half of a product
   return static_cast<uint32_t>((uint64_t{word} * static_cast<uint64_t>(bound)) >> 32);
 }
+
+/// Nearly normal numbers of `stream`, four to a block from block `first` on; `count` <= kElements.
+void draw_nearly_normal(const PhiloxStream& stream, uint64_t first, int64_t count, float* values) {
+  PhiloxBlocks blocks;
+  draw_blocks(stream, first, (count + 3) / 4, blocks);
+  int64_t b = 0;
+  for (; 4 * b + 4 <= count; ++b)
+    for (int64_t word = 0; word < 4; ++word) values[4 * b + word] = nearly_normal(blocks.word[word][b]);
+  for (int64_t i = 4 * b; i < count; ++i) values[i] = nearly_normal(blocks.word[i % 4][b]);
+}
+
+/// The classes' prototypes: `elements` nearly normal numbers each, of deviation `amplitude`.
+class Prototypes {
+ public:
+  Prototypes(uint64_t seed, int64_t classes, int64_t elements)
+      : stream_(stream(seed, kPrototypeStream)),
+        elements_(elements),
+        // Two prototypes of n elements of deviation a lie a * sqrt(2n) apart.
+        amplitude_(std::min(1.0f, 8.0f / std::sqrt(static_cast<float>(elements)))) {
+    if (classes > kMostKeptBytes / (elements * int64_t{sizeof(float)})) return;
+    kept_.resize(static_cast<size_t>(classes * elements));
+    for (int64_t label = 0; label < classes; ++label)
+      for (int64_t begin = 0; begin < elements; begin += kElements)
+        draw(label, begin, std::min(kElements, elements - begin), kept_.data() + label * elements + begin);
+  }
+
+  /// Elements [begin, begin + count) of a class, from `kept_` or made in `room`. REQUIRES: `begin` is a
+  /// multiple of 4, `count` <= kElements, which `room` has too.
+  const float* of(int64_t label, int64_t begin, int64_t count, float* room) const {
+    if (!kept_.empty()) return kept_.data() + label * elements_ + begin;
+    draw(label, begin, count, room);
+    return room;
+  }
+
+ private:
+  void draw(int64_t label, int64_t begin, int64_t count, float* values) const {
+    const int64_t first = label * ((elements_ + 3) / 4) + begin / 4;
+    draw_nearly_normal(stream_, static_cast<uint64_t>(first), count, values);
+    for (int64_t i = 0; i < count; ++i) values[i] *= amplitude_;
+  }
+
+  PhiloxStream stream_;
+  int64_t elements_;
+  float amplitude_;
+  std::vector<float> kept_;  // one class after the other; empty where they are too large
+};
+
+/// A fixed permutation of the tokens: the first epoch of a sample order, whose numbers take long to find, so
+/// that those that were asked for are kept. Thread-safe.
+class Successors {
+ public:
+  Successors(uint64_t seed, int64_t classes)
+      : order_(seed, classes, true),
+        kept_(classes <= kMostKeptBytes / int64_t{sizeof(int32_t)} ? static_cast<size_t>(classes) : 0) {}
+
+  int32_t of(int32_t token) const {
+    if (kept_.empty()) return static_cast<int32_t>(order_.sample(token));
+    auto& kept = kept_[static_cast<size_t>(token)];
+    if (const int32_t known = kept.load(std::memory_order_relaxed); known != 0) return known - 1;
+    // Threads that come here at once find the same.
+    const auto successor = static_cast<int32_t>(order_.sample(token));
+    kept.store(successor + 1, std::memory_order_relaxed);
+    return successor;
+  }
+
+ private:
+  SampleOrder order_;
+  mutable std::vector<std::atomic<int32_t>>
+      kept_;  // token: its successor + 1, or 0 where it is not known yet
+};
 
 /// [first, first + count) of an endless source; what both kinds of synthetic samples share.
 class SyntheticDataset : public Dataset {
@@ -65,62 +141,67 @@ class SyntheticDataset : public Dataset {
 
 class SyntheticImages : public SyntheticDataset {
  public:
-  SyntheticImages(const DataOptions& options, int64_t first, int64_t count, const Shape& shape)
+  SyntheticImages(const DataOptions& options, int64_t first, int64_t count, const Shape& shape,
+                  std::shared_ptr<const Prototypes> prototypes)
       : SyntheticDataset(
             options, first, count,
             {{"image", {shape, DType::float32}}, {std::string(kLabelField), {Shape{}, DType::int32}}}),
-        elements_(static_cast<uint64_t>(shape.count())),
-        // Two prototypes of n elements of deviation a lie a * sqrt(2n) apart.
-        amplitude_(std::min(1.0f, 8.0f / std::sqrt(static_cast<float>(elements_)))) {}
+        elements_(shape.count()),
+        prototypes_(std::move(prototypes)) {}
 
   void read(int64_t sample, std::span<std::byte* const> destinations) const override {
-    const auto index = static_cast<uint64_t>(first_ + sample);
-    const auto label = static_cast<int32_t>(index % static_cast<uint64_t>(classes_));
-    if (destinations[1]) *reinterpret_cast<int32_t*>(destinations[1]) = label;
+    const int64_t index = first_ + sample, label = index % classes_;
+    if (destinations[1]) *reinterpret_cast<int32_t*>(destinations[1]) = static_cast<int32_t>(label);
     if (!destinations[0]) return;
     auto* image = reinterpret_cast<float*>(destinations[0]);
-    const uint64_t blocks = (elements_ + 3) / 4;
-    for (uint64_t block = 0; block < blocks; ++block) {
-      const auto prototype = draw(seed_, kPrototypeStream, static_cast<uint64_t>(label) * blocks + block);
-      const auto noise = draw(seed_, kNoiseStream, index * blocks + block);
-      const uint64_t end = std::min<uint64_t>(4, elements_ - 4 * block);
-      for (uint64_t i = 0; i < end; ++i)
-        image[4 * block + i] = amplitude_ * nearly_normal(prototype.word[i]) + nearly_normal(noise.word[i]);
+    const uint64_t first_block = static_cast<uint64_t>(index) * ((static_cast<uint64_t>(elements_) + 3) / 4);
+    float noise[kElements], room[kElements];
+    for (int64_t begin = 0; begin < elements_; begin += kElements) {
+      const int64_t count = std::min(kElements, elements_ - begin);
+      const float* prototype = prototypes_->of(label, begin, count, room);
+      draw_nearly_normal(stream(seed_, kNoiseStream), first_block + static_cast<uint64_t>(begin / 4), count,
+                         noise);
+      for (int64_t i = 0; i < count; ++i) image[begin + i] = prototype[i] + noise[i];
     }
   }
 
  private:
-  uint64_t elements_;
-  float amplitude_;
+  int64_t elements_;
+  std::shared_ptr<const Prototypes> prototypes_;
 };
 
 class SyntheticTokens : public SyntheticDataset {
  public:
-  SyntheticTokens(const DataOptions& options, int64_t first, int64_t count)
+  SyntheticTokens(const DataOptions& options, int64_t first, int64_t count,
+                  std::shared_ptr<const Successors> successors)
       : SyntheticDataset(options, first, count,
                          {{"tokens", {Shape{options.context}, DType::int32}},
                           {std::string(kLabelField), {Shape{options.context}, DType::int32}}}),
         context_(options.context),
-        successor_(options.seed, options.classes, true) {}
+        successors_(std::move(successors)) {}
 
   void read(int64_t sample, std::span<std::byte* const> destinations) const override {
     auto* tokens = reinterpret_cast<int32_t*>(destinations[0]);
     auto* labels = reinterpret_cast<int32_t*>(destinations[1]);
     const uint64_t first = static_cast<uint64_t>(first_ + sample) * static_cast<uint64_t>(context_ + 1);
+    PhiloxBlocks blocks;
     int32_t token = 0;
-    for (int64_t i = 0; i <= context_; ++i) {
-      const auto block = draw(seed_, kTokenStream, first + static_cast<uint64_t>(i));
-      const bool at_random = i == 0 || (block.word[0] & 7) == 0;
-      token = at_random ? static_cast<int32_t>(below(block.word[1], classes_))
-                        : static_cast<int32_t>(successor_.sample(token));
-      if (tokens && i < context_) tokens[i] = token;
-      if (labels && i > 0) labels[i - 1] = token;
+    for (int64_t begin = 0; begin <= context_; begin += kBlocks) {
+      const int64_t count = std::min(kBlocks, context_ + 1 - begin);
+      draw_blocks(stream(seed_, kTokenStream), first + static_cast<uint64_t>(begin), count, blocks);
+      for (int64_t b = 0; b < count; ++b) {
+        const int64_t i = begin + b;
+        const bool at_random = i == 0 || (blocks.word[0][b] & 7) == 0;
+        token = at_random ? static_cast<int32_t>(below(blocks.word[1][b], classes_)) : successors_->of(token);
+        if (tokens && i < context_) tokens[i] = token;
+        if (labels && i > 0) labels[i - 1] = token;
+      }
     }
   }
 
  private:
   int64_t context_;
-  SampleOrder successor_;  // its first epoch is a permutation of the classes
+  std::shared_ptr<const Successors> successors_;
 };
 
 Shape parse_shape(const std::string& text) {
@@ -147,14 +228,18 @@ DatasetPair open_synthetic_datasets(const DataOptions& options) {
           "data: a synthetic data set needs either a shape (images) or a context (tokens), not both");
   require(options.context >= 0,
           fmt::format("data.context: expected a positive number, found {}", options.context));
-  if (options.context > 0)
-    return {std::make_unique<SyntheticTokens>(options, 0, options.samples),
-            std::make_unique<SyntheticTokens>(options, options.samples, options.eval_samples)};
+  if (options.context > 0) {
+    const auto successors = std::make_shared<const Successors>(options.seed, options.classes);
+    return {std::make_unique<SyntheticTokens>(options, 0, options.samples, successors),
+            std::make_unique<SyntheticTokens>(options, options.samples, options.eval_samples, successors)};
+  }
   const Shape shape = parse_shape(options.shape);
   require(shape.count() <= int64_t{1} << 32,
           fmt::format("data.shape: expected at most 2^32 elements, found {}", shape.to_string()));
-  return {std::make_unique<SyntheticImages>(options, 0, options.samples, shape),
-          std::make_unique<SyntheticImages>(options, options.samples, options.eval_samples, shape)};
+  const auto prototypes = std::make_shared<const Prototypes>(options.seed, options.classes, shape.count());
+  return {
+      std::make_unique<SyntheticImages>(options, 0, options.samples, shape, prototypes),
+      std::make_unique<SyntheticImages>(options, options.samples, options.eval_samples, shape, prototypes)};
 }
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 namespace lockstep {
 
 /// Learnable samples made from the seed, each in time proportional to its own size and to nothing else, with
-/// the same bits on every machine.
+/// the same bits on every machine. What samples share is made once and kept, where it fits into 16 MiB.
 ///
 /// With `shape`: fields "image" float32 [shape] and "label" int32 []. Sample i is of class i mod classes: a
 /// prototype of that class plus noise of deviation 1, both nearly Gaussian (sums of four uniform bytes).

@@ -41,7 +41,8 @@ class Stream {
   /// not made by allocate_host() may make the caller wait.
   virtual void copy(void* to, const void* from, int64_t size_bytes);
   /// Stores a number in host memory once everything before it has finished; what other threads read of a stream's
-  /// progress. REQUIRES: `word` lies in memory of Device::allocate_host() or Device::share_host_memory().
+  /// progress. REQUIRES: `word` lies in memory that Device::share_host_memory() has shared, or, once it has, in memory of
+  /// Device::allocate_host().
   virtual void write_word(std::atomic<uint64_t>& word, uint64_t value);
   virtual void synchronize() = 0;    ///< blocks until the stream is empty; rethrows the first error of its work
   /// Whether the stream is empty, as synchronize() leaves it. GPUs answer at once; where work runs in this process, the
@@ -114,8 +115,10 @@ class Device {
   Buffer allocate(int64_t size_bytes);
   /// Host memory that streams copy from and to by themselves: pinned where that exists. Errors as above.
   Buffer allocate_host(int64_t size_bytes);
-  /// Lets streams write words of this memory, until the device is destroyed. REQUIRES: the memory lives that long.
-  virtual void share_host_memory(void*, int64_t) {}
+  /// Lets streams write words of this memory, until the device is destroyed. Returns why it cannot; empty if it can.
+  /// REQUIRES: the memory lives that long, is aligned to 8 bytes and has as many, and nobody else writes the first eight
+  /// during this call, which may try it with them.
+  virtual std::string share_host_memory(void*, int64_t) { return {}; }
   /// Copies at once, between memory of the device and of the host in any direction. Waits for no stream: REQUIRES that
   /// nothing under way writes there. For what happens between steps.
   virtual void copy_now(void* to, const void* from, int64_t size_bytes);

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "step/access_history.h"
 #include "step/check_world.h"
@@ -26,6 +28,7 @@ class DataOrder {
         order_(program_, kIterations),
         history_(program_) {
     order_.visit_all();
+    find_first_forwards();
   }
 
   void check() {
@@ -75,12 +78,15 @@ class DataOrder {
     return operand;
   }
 
+  void find_first_forwards() {
+    for (const Instruction& instruction : program_.instructions)
+      if (instruction.kind == InstructionKind::forward)
+        first_forwards_.try_emplace({instruction.leaf, instruction.segment}, &instruction);
+  }
+
   bool is_first_of_leaf(const Instruction& instruction) const {
-    for (const Instruction& other : program_.instructions)
-      if (other.kind == InstructionKind::forward && other.leaf == instruction.leaf &&
-          other.segment == instruction.segment)
-        return &other == &instruction;
-    return false;
+    const auto first = first_forwards_.find({instruction.leaf, instruction.segment});
+    return first != first_forwards_.end() && first->second == &instruction;
   }
 
   void check_defined(int node, const Instruction& instruction, const Operand& operand) {
@@ -120,6 +126,7 @@ class DataOrder {
   Findings& findings_;
   HappensBefore order_;
   AccessHistory history_;
+  std::map<std::pair<int, int>, const Instruction*> first_forwards_;  ///< by leaf, segment
   std::set<std::tuple<int, int, int>> reported_;
 };
 

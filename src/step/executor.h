@@ -19,6 +19,13 @@ struct ExecutorOptions {
   std::optional<std::chrono::milliseconds> communication_timeout = std::chrono::minutes(5);
   Progress* progress = nullptr;   ///< told of each instruction; may be null
   int program_number = 0;         ///< by which `progress` knows the program
+  /// Whether the device writes to `progress` itself where its lanes are (Device::share_host_memory). If not, the host looks
+  /// at their events, whenever it waits for the device.
+  bool device_tells = true;
+  /// Calls of ops' kernels (of one to a few kernels each) that a lane may have unfinished, on a device with memory of its
+  /// own; at least RunAhead::kParts. A driver takes about a thousand kernels before launches block in it. Even if each call
+  /// is done in 3 us, the host may be held up for 300 us before the device has nothing to do.
+  int most_ahead = 128;
   /// Called on the thread that runs it before each instruction starts; may be empty.
   std::function<void(int instruction)> before;
   /// Where lanes are streams: told once of an iteration's error, before communicators are aborted, from which a library may

@@ -11,6 +11,9 @@
 namespace lockstep {
 namespace {
 
+constexpr size_t kLongestText = 200;
+constexpr int kDeepestText = 200;  // terms within terms; what lies deeper is left out
+
 std::string atom_text(const Expressions::Atom& atom, int uses, bool with_micro_batch) {
   std::string text = uses > 1 ? fmt::format("u{}:l{}", atom.use, atom.leaf) : fmt::format("l{}", atom.leaf);
   if (with_micro_batch) text += fmt::format("[m{}]", atom.micro_batch);
@@ -81,23 +84,29 @@ bool Expressions::is_gradient_sum(int expression) const {
 const std::vector<Expressions::Atom>& Expressions::atoms(int expression) {
   const auto found = atoms_.find(expression);
   if (found != atoms_.end()) return found->second;
-  const Node node = this->node(expression);
+  // Chains may be as long as a step has micro-batches: neither recursion nor a list for every part of one.
   std::vector<Atom> list;
-  const auto take = [&](int child) {
-    const auto& more = atoms(child);
-    list.insert(list.end(), more.begin(), more.end());
-  };
-  if (node.kind == Kind::chain) {
-    take(node.a);
-    list.push_back(node.atom);
-  } else if (node.kind == Kind::sum) {
-    take(node.a);
-    take(node.b);
-  } else {
-    for (int child : node.children) take(child);
+  std::vector<int> open{expression};
+  while (!open.empty()) {
+    const Node& node = this->node(open.back());
+    open.pop_back();
+    if (node.kind == Kind::chain) {
+      list.push_back(node.atom);
+      open.push_back(node.a);
+    } else if (node.kind == Kind::sum) {
+      open.insert(open.end(), {node.a, node.b});
+    } else {
+      open.insert(open.end(), node.children.begin(), node.children.end());
+    }
   }
   std::sort(list.begin(), list.end());
   return atoms_[expression] = std::move(list);
+}
+
+bool Expressions::is_complete(int expression, int iteration, int uses) {
+  const auto [known, is_new] = complete_.try_emplace({expression, iteration, uses}, false);
+  if (is_new) known->second = atoms(expression) == complete_atoms(iteration, uses);
+  return known->second;
 }
 
 int Expressions::complete_leaf(int iteration, int use, int leaf) {
@@ -134,28 +143,48 @@ std::vector<Expressions::Atom> Expressions::complete_atoms(int iteration, int us
   return list;
 }
 
-std::string Expressions::chain_text(int expression, int iteration, int uses) {
-  // A run of one leaf's micro-batches is one term, with them listed unless the leaf is complete.
+std::string Expressions::run_text(int last, int first, int iteration, int uses) const {
+  const Node& end = node(last);
   std::vector<int> micro_batches;
-  const Node last = node(expression);
-  int at = expression;
-  while (node(at).kind == Kind::chain && node(at).atom.leaf == last.atom.leaf &&
-         node(at).atom.use == last.atom.use && node(at).iteration == last.iteration) {
-    micro_batches.insert(micro_batches.begin(), node(at).atom.micro_batch);
-    at = node(at).a;
-  }
-  std::string term = atom_text(last.atom, uses, false);
+  for (int at = last; at != first; at = node(at).a) micro_batches.push_back(node(at).atom.micro_batch);
+  std::reverse(micro_batches.begin(), micro_batches.end());
+  std::string term = atom_text(end.atom, uses, false);
   bool complete = static_cast<int>(micro_batches.size()) == micro_batches_per_leaf_;
   for (size_t m = 0; m < micro_batches.size(); ++m)
     complete = complete && micro_batches[m] == static_cast<int>(m);
   if (!complete) term += fmt::format("[m{}]", fmt::join(micro_batches, ",m"));
-  if (last.iteration != iteration) term += " of an earlier step";
-  return at == kNothing ? term : fmt::format("{} then {}", text(at, iteration, uses), term);
+  if (end.iteration != iteration) term += " of an earlier step";
+  return term;
+}
+
+std::string Expressions::chain_text(int expression, int iteration, int uses, int depth) {
+  // A run of one leaf's micro-batches is one term, with them listed unless the leaf is complete.
+  std::vector<int> runs;  // the last of each, from the end of the chain to its beginning
+  int at = expression;
+  while (node(at).kind == Kind::chain) {
+    const int last = at;
+    runs.push_back(last);
+    while (node(at).kind == Kind::chain && node(at).atom.leaf == node(last).atom.leaf &&
+           node(at).atom.use == node(last).atom.use && node(at).iteration == node(last).iteration)
+      at = node(at).a;
+  }
+  const int start = at;
+  std::string text = start == kNothing ? "" : nested_text(start, iteration, uses, depth + 1) + " then ";
+  for (size_t r = runs.size(); r-- > 0 && text.size() <= kLongestText;) {
+    const int first = r + 1 < runs.size() ? runs[r + 1] : start;
+    text += run_text(runs[r], first, iteration, uses);
+    if (r > 0) text += " then ";
+  }
+  return text;
 }
 
 std::string Expressions::text(int expression, int iteration, int uses) {
-  constexpr size_t kLongest = 200;
-  const Node node = this->node(expression);
+  return nested_text(expression, iteration, uses, 0);
+}
+
+std::string Expressions::nested_text(int expression, int iteration, int uses, int depth) {
+  if (depth > kDeepestText) return "...";
+  const Node& node = this->node(expression);
   std::string result;
   switch (node.kind) {
     case Kind::nothing:
@@ -167,11 +196,12 @@ std::string Expressions::text(int expression, int iteration, int uses) {
     case Kind::state:
       return "optimizer state";
     case Kind::chain:
-      return chain_text(expression, iteration, uses);
+      result = chain_text(expression, iteration, uses, depth);
+      break;
     case Kind::sum: {
       const bool swapped = atoms(node.b) < atoms(node.a);
       const auto child = [&](int c) {
-        const std::string inner = text(c, iteration, uses);
+        const std::string inner = nested_text(c, iteration, uses, depth + 1);
         return this->node(c).kind == Kind::sum ? fmt::format("({})", inner) : inner;
       };
       result = child(swapped ? node.b : node.a) + "+" + child(swapped ? node.a : node.b);
@@ -179,7 +209,7 @@ std::string Expressions::text(int expression, int iteration, int uses) {
     }
     case Kind::reduction: {
       std::vector<std::string> parts;
-      for (int c : node.children) parts.push_back(text(c, iteration, uses));
+      for (int c : node.children) parts.push_back(nested_text(c, iteration, uses, depth + 1));
       std::sort(parts.begin(), parts.end());
       result = "sum(" + join(parts, ",") + ")";
       break;
@@ -192,7 +222,7 @@ std::string Expressions::text(int expression, int iteration, int uses) {
     case Kind::wrong:
       return node.text;
   }
-  if (result.size() > kLongest) result = result.substr(0, kLongest) + "...";
+  if (result.size() > kLongestText) result = result.substr(0, kLongestText) + "...";
   return result;
 }
 

@@ -81,6 +81,8 @@ class Expressions {
 
   /// Everything a gradient sums up, ascending, repetitions kept.
   const std::vector<Atom>& atoms(int expression);
+  /// Whether it sums up every micro-batch of every leaf and use once.
+  bool is_complete(int expression, int iteration, int uses);
   /// The leaf's complete chain, in ascending order of micro-batches.
   int complete_leaf(int iteration, int use, int leaf);
   /// The canonical tree over all leaves, uses added last in graph order.
@@ -89,20 +91,24 @@ class Expressions {
   std::vector<Atom> complete_atoms(int iteration, int uses) const;
 
   /// "(l0+l1)+l3", "l2[m0]" where micro-batches are missing, "sum(l0,l1)", "u1:l0" for a tied parameter's
-  /// second use.
+  /// second use. Cut after 200 characters, but for the text of something wrong.
   std::string text(int expression, int iteration, int uses);
 
  private:
   using Key = std::tuple<Kind, int, int, int, Atom, uint64_t, bool, std::vector<int>, std::string>;
   int intern(Node node);
   int tree_of_leaves(int iteration, int use);
-  std::string chain_text(int expression, int iteration, int uses);
+  /// Of the part of a chain that ends with `last` and begins after `first`: micro-batches of one leaf.
+  std::string run_text(int last, int first, int iteration, int uses) const;
+  std::string chain_text(int expression, int iteration, int uses, int depth);
+  std::string nested_text(int expression, int iteration, int uses, int depth);
 
   int leaves_, micro_batches_per_leaf_;
   std::vector<Node> nodes_;
   std::map<Key, int> known_;
   std::map<int, std::vector<Atom>> atoms_;
-  std::map<std::tuple<int, int>, int> canonical_;
+  std::map<std::tuple<int, int>, int> canonical_;       ///< (iteration, uses)
+  std::map<std::tuple<int, int, int>, bool> complete_;  ///< (expression, iteration, uses)
 };
 
 /// "missing l2[m1], twice l0[m0]": how `found` differs from `expected`, both ascending; "" where it does not.

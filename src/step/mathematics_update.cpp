@@ -28,10 +28,10 @@ bool Mathematics::check_final(const Place& at, const Piece& piece) {
   if (world_.reduction() == Reduction::reproducible)
     return piece.expression == canonical || report(expressions_.text(canonical, at.iteration, uses));
   if (!expressions_.is_gradient_sum(piece.expression)) return report("the sum of all leaves");
-  const auto expected = expressions_.complete_atoms(at.iteration, uses);
-  const auto& found = expressions_.atoms(piece.expression);
-  return found == expected ||
-         report(fmt::format("the sum of all leaves ({})", difference(found, expected, uses)));
+  return expressions_.is_complete(piece.expression, at.iteration, uses) ||
+         report(fmt::format("the sum of all leaves ({})",
+                            difference(expressions_.atoms(piece.expression),
+                                       expressions_.complete_atoms(at.iteration, uses), uses)));
 }
 
 void Mathematics::update(const Place& at) {

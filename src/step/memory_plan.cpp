@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "lockstep/error.h"
-#include "step/happens_before.h"
+#include "step/lifetimes.h"
 #include "step/range_map.h"
 
 namespace lockstep {
@@ -18,43 +20,34 @@ int64_t align_up(int64_t bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
-/// For every buffer and lane: the last access on the lane, and how much of the lane precedes each of its
-/// accesses. Buffer a is finished before b begins exactly where, on every lane, a's last access precedes all
-/// of b's.
-class Lifetimes {
- public:
-  explicit Lifetimes(const Program& program) : lanes_(program.lanes.size()) {
-    last_.assign(program.buffers.size() * lanes_, 0);
-    preceding_.assign(program.buffers.size() * lanes_, std::numeric_limits<int>::max());
-    HappensBefore order(program, 1);
-    order.visit_all();
-    for (int node = 0; node < order.node_count(); ++node) {
-      for (const Operand& operand : program.instructions[static_cast<size_t>(node)].operands) {
-        const size_t row = static_cast<size_t>(operand.range.buffer) * lanes_;
-        int& last = last_[row + static_cast<size_t>(order.lane_of(node))];
-        last = std::max(last, order.sequence_of(node));
-        for (size_t lane = 0; lane < lanes_; ++lane)
-          preceding_[row + lane] = std::min(preceding_[row + lane], order.clock(node)[lane]);
-      }
-    }
-  }
-
-  bool disjoint(size_t a, size_t b) const { return ends_before(a, b) || ends_before(b, a); }
-
- private:
-  bool ends_before(size_t a, size_t b) const {
-    for (size_t lane = 0; lane < lanes_; ++lane)
-      if (last_[a * lanes_ + lane] > preceding_[b * lanes_ + lane]) return false;
-    return true;
-  }
-
-  size_t lanes_;
-  std::vector<int> last_, preceding_;
+/// Where a placed buffer lies; `rank` is its number in the order of placing.
+struct Place {
+  int64_t begin, end;
+  size_t rank;
 };
 
-/// Largest first, each into the smallest gap that fits between the buffers it must not touch.
+/// The smallest gap of at least `size` bytes between the places to avoid, the lowest of several; the end of
+/// the last one if none is large enough. Sorts `avoided`.
+int64_t best_fit(std::vector<Place>& avoided, int64_t size) {
+  std::sort(avoided.begin(), avoided.end(), [](const Place& a, const Place& b) {
+    return std::pair(a.begin, a.rank) < std::pair(b.begin, b.rank);
+  });
+  int64_t free_from = 0, best_offset = -1, best_gap = std::numeric_limits<int64_t>::max();
+  for (const Place& place : avoided) {
+    const int64_t gap = place.begin - free_from;
+    if (gap >= size && gap < best_gap) {
+      best_gap = gap;
+      best_offset = free_from;
+    }
+    free_from = std::max(free_from, place.end);
+  }
+  return best_offset >= 0 ? best_offset : free_from;
+}
+
+/// Largest first, each into the smallest gap that fits between the buffers that are in use at the same time.
+/// Takes O(log n) for each of n instructions and buffers, and for every two buffers in use at the same time.
 int64_t place_arena(Program& program) {
-  const Lifetimes lifetimes(program);
+  Lifetimes lifetimes(program);
   std::vector<size_t> order;
   for (size_t b = 0; b < program.buffers.size(); ++b)
     if (program.buffers[b].space == Space::arena) order.push_back(b);
@@ -63,28 +56,18 @@ int64_t place_arena(Program& program) {
   });
 
   int64_t arena_bytes = 0;
-  std::vector<size_t> placed;  // by offset
-  for (size_t b : order) {
-    ProgramBuffer& buffer = program.buffers[b];
-    const int64_t size = align_up(buffer.size_bytes);
-    int64_t free_from = 0, best_offset = -1, best_gap = std::numeric_limits<int64_t>::max();
-    for (size_t other : placed) {
-      if (lifetimes.disjoint(b, other)) continue;
-      const int64_t gap = program.buffers[other].offset - free_from;
-      if (gap >= size && gap < best_gap) {
-        best_gap = gap;
-        best_offset = free_from;
-      }
-      free_from =
-          std::max(free_from, program.buffers[other].offset + align_up(program.buffers[other].size_bytes));
-    }
-    buffer.offset = best_offset >= 0 ? best_offset : free_from;
-    arena_bytes = std::max(arena_bytes, buffer.offset + size);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
-                                   [&](size_t x, size_t y) {
-                                     return program.buffers[x].offset < program.buffers[y].offset;
-                                   }),
-                  b);
+  std::vector<Place> places(program.buffers.size()), avoided;
+  for (size_t rank = 0; rank < order.size(); ++rank) {
+    const size_t b = order[rank];
+    const int64_t size = align_up(program.buffers[b].size_bytes);
+    avoided.clear();
+    for (const int other : lifetimes.in_use_with(static_cast<int>(b)))
+      avoided.push_back(places[static_cast<size_t>(other)]);
+    const int64_t offset = best_fit(avoided, size);
+    places[b] = {offset, offset + size, rank};
+    lifetimes.enter(static_cast<int>(b));
+    program.buffers[b].offset = offset;
+    arena_bytes = std::max(arena_bytes, offset + size);
   }
   return arena_bytes;
 }

@@ -10,6 +10,8 @@
 #include "lockstep/error.h"
 #include "step/executor.h"
 #include "step/exposed_time.h"
+#include "step/lane_positions.h"
+#include "step/run_ahead.h"
 
 namespace lockstep {
 namespace {
@@ -22,7 +24,8 @@ constexpr std::chrono::hours kForever{24 * 365};
 ///
 /// Where the host shares the device's memory (the asynchronous CPU device), the work runs on the lane's thread, which waits
 /// for communication itself. Elsewhere an instruction is work that is enqueued: kernels, copies, collectives that follow the
-/// stream, and two words of progress, which the device writes when it gets there.
+/// stream, and two words of progress, which the device writes when it gets there. The host issues only as far ahead of the
+/// device as the driver takes without blocking (RunAhead), and looks after communicators wherever it waits for the device.
 ///
 /// The first lane that fails aborts the program's communicators, so that no other lane waits for peers that will not
 /// come; what those lanes then throw follows from it, and only the first error leaves.
@@ -47,6 +50,9 @@ class StreamExecutor : public Executor {
     }
     create_stands(device);
     if (!enqueues_) return;
+    for (const auto& stream : streams_) ahead_.emplace_back(device, *stream, options.most_ahead);
+    if (options.progress != nullptr && !options.device_tells)
+      positions_ = std::make_unique<LanePositions>(program, *options.progress, options.program_number);
     for (const auto& action : actions_)
       ensure(action.communicator == nullptr || action.communicator->size() == 1 || action.communicator->follows_stream(),
              "memory of a device is communicated by a communicator that follows its streams");
@@ -62,7 +68,11 @@ class StreamExecutor : public Executor {
     report_main(Activity::idle);
     inputs_[parity_] = inputs;
     if (options_.progress != nullptr)
-      for (size_t lane = 0; lane < program_.lanes.size(); ++lane) words_[lane] = options_.progress->word(slot_of(static_cast<int>(lane)));
+      for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
+        words_[lane] = options_.progress->word(Progress::lane_slot(static_cast<int>(lane)));
+    for (auto& ahead : ahead_) ahead.begin();
+    if (positions_) positions_->begin();
+    issued_ = 0;
     std::exception_ptr error;
     try {
       issue(inputs_[parity_]);
@@ -71,8 +81,7 @@ class StreamExecutor : public Executor {
       error = with_place(std::current_exception(), under_way());   // before the abort, which ends it
       if (options_.failed) options_.failed(error);
       // What is under way would wait for peers that will not come, and memory be freed under it.
-      for (Communicator* communicator : communicators_)
-        if (communicator != nullptr) communicator->abort(failure.what());
+      abort_all(communicators_, failure.what());
     }
     for (auto& stream : streams_) {
       try {
@@ -81,6 +90,7 @@ class StreamExecutor : public Executor {
         if (!error) error = std::current_exception();
       }
     }
+    if (positions_) positions_->hush();
     parity_ = 1 - parity_;
     if (first_error_) error = first_error_;   // every lane is idle: nobody writes it now
     if (error) std::rethrow_exception(error);
@@ -96,8 +106,6 @@ class StreamExecutor : public Executor {
     bool for_communication;
     std::unique_ptr<Event> begin, end;
   };
-
-  static int slot_of(int lane) { return 1 + lane; }
 
   LaneKind lane_kind(int instruction) const {
     return program_.lanes[static_cast<size_t>(program_.instructions[static_cast<size_t>(instruction)].lane)].kind;
@@ -156,6 +164,8 @@ class StreamExecutor : public Executor {
         stream.launch([this, i, &inputs] { execute(static_cast<int>(i), inputs); });
       }
       stream.record(*events[i]);
+      ++issued_;
+      if (enqueues_) ahead_[static_cast<size_t>(instruction.lane)].given([&](Stream& of, const Event& event) { hold(of, event); });
     }
     for (size_t i = 0; i < ends_.size(); ++i) streams_[compute_lanes_[i]]->record(*ends_[i]);
   }
@@ -164,26 +174,35 @@ class StreamExecutor : public Executor {
     auto& action = actions_[static_cast<size_t>(index)];
     const auto& instruction = program_.instructions[static_cast<size_t>(index)];
     const auto report = [&](Activity activity) {
-      if (options_.progress == nullptr) return;
+      if (options_.progress == nullptr || !options_.device_tells) return;
       uint64_t& word = words_[static_cast<size_t>(instruction.lane)];
       word = Progress::encode(word, activity, options_.program_number, index);
-      stream.write_word(options_.progress->word(slot_of(instruction.lane)), word);
+      stream.write_word(options_.progress->word(Progress::lane_slot(instruction.lane)), word);
     };
-    // The host may be held up too: by data, by a disk, in the driver. It does not wait for other ranks.
-    const bool communicates = instruction.deadline == DeadlineClass::communication;
-    report_main(communicates ? Activity::compute : activity_of(instruction.deadline), index);
+    report_issuing(index);
     report(activity_of(instruction.deadline));
     try {
       if (options_.before) {
         for (auto& each : streams_) each->synchronize();   // it may look at what was made so far, and change it
         options_.before(index);
       }
-      action.start(stream, inputs, [] {});
+      auto& ahead = ahead_[static_cast<size_t>(instruction.lane)];
+      const RunAhead::Wait wait = [&](Stream& of, const Event& event) {
+        hold(of, event);
+        report_issuing(index);
+      };
+      action.start(stream, inputs, [&] { ahead.given(wait); });
       if (action.finish) action.finish(stream);
     } catch (const Error& error) {
       throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, describe(program_, index)), error.code());
     }
     if (rests_after_[static_cast<size_t>(index)]) report(Activity::idle);
+  }
+
+  /// The host may be held up too: by data, by a disk, in the driver. It does not wait for other ranks.
+  void report_issuing(int index) {
+    const DeadlineClass deadline = program_.instructions[static_cast<size_t>(index)].deadline;
+    report_main(deadline == DeadlineClass::communication ? Activity::compute : activity_of(deadline), index);
   }
 
   /// Whether the lane may have to wait for another one behind an instruction.
@@ -193,44 +212,68 @@ class StreamExecutor : public Executor {
     return true;
   }
 
-  /// Waits for the device, looking after communicators meanwhile.
+  Deadline communication_deadline() const { return deadline_in(options_.communication_timeout.value_or(kForever)); }
+
+  /// Until the device has done everything.
   void await() {
     if (!enqueues_) return;
-    const auto deadline = deadline_in(options_.communication_timeout.value_or(kForever));
-    bool lanes_tell = true;
+    const Deadline deadline = communication_deadline();
+    for (auto& stream : streams_) wait_for(*stream, deadline, [&] { return stream->idle(); });
+  }
+
+  /// Before more is issued.
+  void hold(Stream& stream, const Event& event) {
+    // Some devices get on only while they are asked whether they are idle.
+    wait_for(stream, communication_deadline(), [&] { return event.ready() || stream.idle(); });
+    if (positions_) positions_->hush();
+  }
+
+  /// Waits for the device, while its lanes tell where it is, and looks after communicators meanwhile.
+  void wait_for(const Stream& stream, Deadline deadline, const std::function<bool()>& done) {
     report_main(Activity::idle);
-    for (auto& stream : streams_) {
-      while (!stream->idle()) {
-        // The device has something to do, and no lane says what: it has not got there, or will not.
-        if (options_.progress != nullptr && lanes_tell != any_lane_tells()) {
-          lanes_tell = !lanes_tell;
-          report_main(lanes_tell ? Activity::idle : Activity::compute, static_cast<int>(program_.instructions.size()) - 1);
-        }
-        for (Communicator* communicator : communicators_)
-          if (communicator != nullptr) communicator->check_health();
-        if (Clock::now() > deadline)
-          throw CommError(fmt::format("rank {} has waited {:.1f} s for lane {} of its {} program; look at the other ranks' messages for "
-                                      "the one that stopped", program_.rank,
-                                      std::chrono::duration<double>(*options_.communication_timeout).count(), stream->name(), program_.name),
-                          ExitCode::hang);
-        std::this_thread::yield();
+    bool lanes_tell = true;
+    while (!done()) {
+      look_at_lanes();
+      // The device has something to do, and no lane says what: it has not got there, or will not.
+      if (options_.progress != nullptr && lanes_tell != any_lane_tells()) {
+        lanes_tell = !lanes_tell;
+        report_main(lanes_tell ? Activity::idle : Activity::compute, std::min(issued_, static_cast<int>(program_.instructions.size()) - 1));
       }
+      for (Communicator* communicator : communicators_)
+        if (communicator != nullptr) communicator->check_health();
+      if (Clock::now() > deadline)
+        throw CommError(fmt::format("rank {} has waited {:.1f} s for lane {} of its {} program; look at the other ranks' messages for "
+                                    "the one that stopped", program_.rank,
+                                    std::chrono::duration<double>(*options_.communication_timeout).count(), stream.name(), program_.name),
+                        ExitCode::hang);
+      std::this_thread::yield();
     }
     report_main(Activity::idle);
   }
 
+  /// If the device does not tell.
+  void look_at_lanes() {
+    if (positions_)
+      positions_->look(issued_, [this](int instruction) { return events_[parity_][static_cast<size_t>(instruction)]->ready(); });
+  }
+
   bool any_lane_tells() const {
     for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-      if (options_.progress->at(slot_of(static_cast<int>(lane))).activity != Activity::idle) return true;
+      if (options_.progress->at(Progress::lane_slot(static_cast<int>(lane))).activity != Activity::idle) return true;
     return false;
   }
 
   /// Where the device is, as far as it tells.
-  std::string under_way() const {
+  std::string under_way() {
     std::string where;
+    try {
+      look_at_lanes();
+    } catch (const std::exception&) {
+      // Of a device that has failed nothing is to be learnt; its error is told already.
+    }
     if (enqueues_ && options_.progress != nullptr)
       for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-        if (const auto entry = options_.progress->at(slot_of(static_cast<int>(lane))); entry.activity != Activity::idle)
+        if (const auto entry = options_.progress->at(Progress::lane_slot(static_cast<int>(lane))); entry.activity != Activity::idle)
           where += fmt::format("{}{}", where.empty() ? "" : "; ", describe(program_, entry.instruction));
     return where;
   }
@@ -254,14 +297,14 @@ class StreamExecutor : public Executor {
     auto& action = actions_[static_cast<size_t>(index)];
     const auto& instruction = program_.instructions[static_cast<size_t>(index)];
     const auto report = [&](Activity activity) {
-      if (options_.progress != nullptr) options_.progress->enter(slot_of(instruction.lane), activity, options_.program_number, index);
+      if (options_.progress != nullptr) options_.progress->enter(Progress::lane_slot(instruction.lane), activity, options_.program_number, index);
     };
     report(activity_of(instruction.deadline));
     try {
       if (options_.before) options_.before(index);
       action.start(*immediate_, inputs, [] {});
       if (action.communicator != nullptr)
-        action.communicator->synchronize(*immediate_, deadline_in(options_.communication_timeout.value_or(kForever)));
+        action.communicator->synchronize(*immediate_, communication_deadline());
       if (action.finish) action.finish(*immediate_);
       report(Activity::idle);
     } catch (const Error& error) {
@@ -279,8 +322,7 @@ class StreamExecutor : public Executor {
     if (first_error_) return;
     first_error_ = error;
     if (options_.failed) options_.failed(error);
-    for (Communicator* communicator : communicators_)
-      if (communicator != nullptr) communicator->abort(reason);
+    abort_all(communicators_, reason);
   }
 
   const Program& program_;
@@ -299,9 +341,12 @@ class StreamExecutor : public Executor {
   std::vector<bool> rests_after_;                   // by instruction
   IterationTimes times_;
   std::array<uint64_t, Progress::kSlots> words_{};  // by lane: what was last enqueued to be written
+  std::unique_ptr<LanePositions> positions_;        // null if the device tells by itself, or nobody wants to know
   StepInputs inputs_[2];
   int parity_ = 0;
+  int issued_ = 0;                                  // instructions of this iteration, with their events
   std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<RunAhead> ahead_;                     // by lane, where work is enqueued
 };
 
 }  // namespace

@@ -1,29 +1,34 @@
 #include "train/initialize.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/hash.h"
-#include "base/philox.h"
+#include "base/philox_stream.h"
+#include "base/ranges.h"
 
 namespace lockstep {
+namespace {
 
-void initialize_parameter(const Parameter& parameter, uint64_t seed, float* values) {
-  const int64_t count = parameter.spec.shape.count();
-  const auto& initializer = parameter.spec.init;
-  const uint64_t key = hash_combine(seed, hash64(parameter.name));
-  switch (initializer.kind) {
-    case Initializer::Kind::zero: std::fill_n(values, count, 0.0f); break;
-    case Initializer::Kind::one: std::fill_n(values, count, 1.0f); break;
-    case Initializer::Kind::normal:
-      for (int64_t i = 0; i < count; ++i)
-        values[i] = static_cast<float>(initializer.scale * philox_normal(key, RandomPurpose::initialization, 0, static_cast<uint64_t>(i)));
-      break;
-    case Initializer::Kind::uniform:
-      for (int64_t i = 0; i < count; ++i)
-        values[i] = static_cast<float>(initializer.scale *
-                                       (2 * philox_uniform(key, RandomPurpose::initialization, 0, static_cast<uint64_t>(i)) - 1));
-      break;
-  }
+/// About 0.2 ms of normals, beside which starting a thread (some 20 us) and taking a range are cheap.
+constexpr int64_t kRange = 64 << 10;
+
+}  // namespace
+
+void initialize_parameter(const Parameter& parameter, uint64_t seed, float* values, int threads) {
+  const auto [kind, scale] = parameter.spec.init;
+  const PhiloxStream stream{.seed = hash_combine(seed, hash64(parameter.name)),
+                            .purpose = RandomPurpose::initialization};
+  for_ranges(parameter.spec.shape.count(), kRange, threads, [&](int64_t begin, int64_t end) {
+    const std::span range(values + begin, static_cast<size_t>(end - begin));
+    const auto first = static_cast<uint64_t>(begin);
+    switch (kind) {
+      case Initializer::Kind::zero: std::ranges::fill(range, 0.0f); break;
+      case Initializer::Kind::one: std::ranges::fill(range, 1.0f); break;
+      case Initializer::Kind::normal: draw_normals(stream, first, scale, range); break;
+      case Initializer::Kind::uniform: draw_uniforms(stream, first, scale, range); break;
+    }
+  });
 }
 
 }  // namespace lockstep

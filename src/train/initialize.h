@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-/// Writes a parameter's first values. They depend on (seed, the parameter's name, element) alone: the same on every
-/// rank and in every layout.
-void initialize_parameter(const Parameter& parameter, uint64_t seed, float* values);
+/// Writes a parameter's first values, on up to `threads` threads. They depend on (seed, the parameter's name,
+/// element) alone: the same on every rank, in every layout and for every number of threads.
+void initialize_parameter(const Parameter& parameter, uint64_t seed, float* values, int threads = 1);
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "base/core_quota.h"
 #include "comm/control/addresses.h"
 #include "comm/gather_texts.h"
 #include "lockstep/error.h"
@@ -37,7 +38,8 @@ PlacementFacts placement_facts(int world_size, int ranks_on_host) {
           .world_size = world_size,
           .allowed_cores = known ? CPU_COUNT(&allowed) : host_cores,
           .host_cores = host_cores,
-          .ranks_on_host = ranks_on_host};
+          .ranks_on_host = ranks_on_host,
+          .quota_cores = core_quota()};
 }
 
 void check_launcher(const PlacementFacts& facts) {
@@ -70,6 +72,14 @@ std::vector<std::string> placement_warnings(const PlacementFacts& facts, int thr
                          "launcher/lockstep-run");
   }
   return warnings;
+}
+
+int idle_threads(const PlacementFacts& facts) {
+  // Whether the ranks may run on the same cores is not known: they must, if there are not as many cores as all may run on.
+  const bool own_cores = facts.ranks_on_host * facts.allowed_cores <= facts.host_cores;
+  int threads = own_cores ? facts.allowed_cores : facts.allowed_cores / facts.ranks_on_host;
+  if (facts.quota_cores > 0) threads = std::min(threads, facts.quota_cores / facts.ranks_on_host);
+  return std::max(threads, 1);
 }
 
 std::vector<int> hosts_of_ranks(Communicator& world, const std::string& host_name) {

@@ -16,6 +16,7 @@ struct PlacementFacts {
   int allowed_cores = 1;     ///< that this process may run on
   int host_cores = 1;        ///< that are there
   int ranks_on_host = 1;
+  int quota_cores = 0;       ///< whose time the control group of all ranks of the host allows; 0: all
 };
 PlacementFacts placement_facts(int world_size, int ranks_on_host);
 
@@ -26,6 +27,10 @@ void check_launcher(const PlacementFacts& facts);
 /// What makes this placement slow, and what to change: one line each; empty where all is well. `threads`: that one rank
 /// computes and reads with.
 std::vector<std::string> placement_warnings(const PlacementFacts& facts, int threads);
+
+/// On how many threads a rank may compute where it has nothing else to do, as before its first step: its share of the
+/// host's cores, at least 1.
+int idle_threads(const PlacementFacts& facts);
 
 /// COLLECTIVE: for each rank the number of its host, counted from 0 in the order of ranks.
 std::vector<int> hosts_of_ranks(Communicator& world, const std::string& host_name);

@@ -123,7 +123,8 @@ void Session::make_trainer() {
                                      .stop_after = options_.stop_after,
                                      .progress = watched ? &world_.control().progress() : nullptr,
                                      .mailbox = &world_.control().mailbox(),
-                                     .files = failing_files_ ? failing_files_.get() : &posix_file_system()});
+                                     .files = failing_files_ ? failing_files_.get() : &posix_file_system(),
+                                     .drawing_threads = idle_threads(world_.placement())});
 }
 
 void Session::prepare() {

@@ -52,7 +52,8 @@ void Trainer::prepare() {
   for (size_t p = 0; p < graph.parameters.size(); ++p)
     worker_.window().write(worker_.parameter_data(static_cast<int>(p)), worker_.programs().step.parameters[p].size_bytes,
                            [&](void* values) {
-                             initialize_parameter(graph.parameters[p], config_.trainer.seed, static_cast<float*>(values));
+                             initialize_parameter(graph.parameters[p], config_.trainer.seed, static_cast<float*>(values),
+                                                  options_.drawing_threads);
                            });
   if (config_.checkpoint.resume != ResumePolicy::never) {
     enter_phase(options_.progress, Phase::restore);

@@ -56,6 +56,7 @@ struct TrainerRunOptions {
   Progress* progress = nullptr;           ///< told of steps and phases; may be null
   Mailbox* mailbox = nullptr;             ///< by which checkpoints are written in the background; null: in the foreground
   FileSystem* files = &posix_file_system();   ///< where checkpoints are written
+  int drawing_threads = 1;                ///< that draw the first parameters; their bits do not depend on it
 };
 
 struct TrainingOutcome {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "lockstep/error.h"
 #include "parallel/gradient_sync.h"
 #include "train/fingerprint.h"
@@ -31,8 +32,9 @@ MemoryPlan finish_program(Program& program) {
   return plan_memory(program);
 }
 
-/// Compilers, checker and memory plan work on whole programs: one of more instructions is refused before anything is made.
-constexpr int64_t kMostInstructions = 20000;
+/// Each takes up to 24 microseconds and 2 KiB to compile, place and prove (docs/results.md): half a minute
+/// and 2 GiB for a step of so many. Progress tells instructions apart up to 2^24.
+constexpr int64_t kMostInstructions = 1'000'000;
 /// With how many bits kernels count the elements of a tensor: oneDNN's, and those of GPUs.
 int element_bits(DeviceKind device) { return device == DeviceKind::cuda ? 32 : 31; }
 
@@ -149,7 +151,7 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
   device_ = options.device == DeviceKind::cuda ? make_cuda_device(options.gpu_ordinal)
             : options.asynchronous             ? make_async_cpu_device(*options.asynchronous)
                                                : make_cpu_device();
-  if (options.progress != nullptr) device_->share_host_memory(options.progress, sizeof *options.progress);
+  share_progress();
   spent_on(StartupPart::device);
   compiled_->prepare(*device_);
   spent_on(StartupPart::kernels);
@@ -164,6 +166,16 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
 }
 
 Worker::~Worker() = default;
+
+void Worker::share_progress() {
+  if (options_.progress == nullptr) return;
+  const std::string problem = device_->share_host_memory(options_.progress, sizeof *options_.progress);
+  device_tells_ = problem.empty();
+  if (!device_tells_)
+    log_warning(fmt::format("{} cannot write to the host's memory how far it is ({}); training goes on without, and if a rank gets "
+                            "stuck on its GPU, the report says where only as far as the host saw it",
+                            device_->description(), problem));
+}
 
 void Worker::spent_on(StartupPart part) {
   if (options_.startup != nullptr) options_.startup->end(part);
@@ -244,7 +256,7 @@ const Program* Worker::program_of(int number) const {
 std::unique_ptr<Executor> Worker::make_executor(int program_number, const ExecutionContext& context,
                                                 const KernelObserver* observer) {
   const Program& program = *program_of(program_number);
-  ExecutorOptions options{.progress = options_.progress, .program_number = program_number, .failed = options_.failed};
+  ExecutorOptions options{.progress = options_.progress, .program_number = program_number, .device_tells = device_tells_, .failed = options_.failed};
   if (options_.progress != nullptr) options.communication_timeout.reset();
   if (options_.before_instruction)
     options.before = [this, &program](int instruction) { options_.before_instruction(*this, program, instruction); };

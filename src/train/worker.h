@@ -144,6 +144,7 @@ class Worker {
                                           const KernelObserver* observer = nullptr);
   ExecutionContext make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches);
   void connect_groups(Communicator& world, const Program& program, ExecutionContext& context);
+  void share_progress();
   void spent_on(StartupPart part);
 
   WorkerOptions options_;
@@ -153,6 +154,7 @@ class Worker {
   DatasetPair data_;
   std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;
   std::unique_ptr<Device> device_;
+  bool device_tells_ = true;   // to options_.progress, where its lanes are
   std::unique_ptr<ProgramMemory> memory_;
   std::unique_ptr<HostWindow> window_;
   std::vector<std::unique_ptr<Communicator>> communicators_;   // by program and group

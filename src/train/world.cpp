@@ -154,10 +154,12 @@ void World::watch(const WatchdogOptions& options) {
   watched_->set_watched(options.enabled);
 }
 
-bool World::one_host() const { return ranks_on_this_host() == size_; }
+bool World::one_host() const {
+  return std::ranges::all_of(hosts_, [this](int host) { return host == hosts_.front(); });
+}
 
-int World::ranks_on_this_host() const {
-  return static_cast<int>(std::count(hosts_.begin(), hosts_.end(), hosts_[static_cast<size_t>(rank_)]));
+PlacementFacts World::placement() const {
+  return placement_facts(size_, static_cast<int>(std::ranges::count(hosts_, hosts_[static_cast<size_t>(rank_)])));
 }
 
 void World::finish() {
@@ -286,7 +288,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
   worker->connect(communicator);
   const auto& config = worker->compiled().config();
   if (world.rank() == 0)
-    for (const auto& warning : placement_warnings(placement_facts(world.size(), world.ranks_on_this_host()),
+    for (const auto& warning : placement_warnings(world.placement(),
                                                   config.parallel.intra_op_threads + config.data.prefetch_threads))
       log_warning(warning);
   return worker;

@@ -11,6 +11,7 @@
 #include "lockstep/error.h"
 #include "observe/startup_times.h"
 #include "train/device_choice.h"
+#include "train/placement.h"
 #include "train/watched_communicator.h"
 #include "train/worker.h"
 
@@ -41,7 +42,8 @@ class World {
   /// How long this process took to get to its first training step.
   StartupTimes& startup() { return startup_; }
   bool one_host() const;
-  int ranks_on_this_host() const;
+  /// Where this rank may run, and how many share its host.
+  PlacementFacts placement() const;
 
   /// COLLECTIVE: waits for the others and leaves MPI. Nothing may communicate afterwards.
   void finish();

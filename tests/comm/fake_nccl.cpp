@@ -8,6 +8,7 @@ namespace lockstep {
 namespace {
 
 FakeNccl* current = nullptr;
+thread_local int current_gpu = 0;
 
 std::string name_of(ncclDataType_t type) {
   const std::map<ncclDataType_t, std::string> names{{ncclFloat32, "float32"},   {ncclFloat64, "float64"},
@@ -23,7 +24,24 @@ std::string name_of(ncclRedOp_t op) {
 }  // namespace
 
 FakeNccl::FakeNccl() { current = this; }
-FakeNccl::~FakeNccl() { current = nullptr; }
+FakeNccl::~FakeNccl() {
+  std::unique_lock lock(mutex_);
+  held_.clear();
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return inside_ == 0; });
+  current = nullptr;
+}
+
+void FakeNccl::hold(const std::string& call) {
+  std::lock_guard lock(mutex_);
+  held_.insert(call);
+}
+
+void FakeNccl::release() {
+  std::lock_guard lock(mutex_);
+  held_.clear();
+  changed_.notify_all();
+}
 
 void FakeNccl::answer(const std::string& call, ncclResult_t result) {
   std::lock_guard lock(mutex_);
@@ -62,14 +80,28 @@ int FakeNccl::count(const std::string& call) const {
 }
 
 ncclResult_t FakeNccl::note(int rank, const std::string& call, const std::string& arguments) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   ++counts_[call];
   if (rank == 0) calls_.push_back(arguments.empty() ? call : call + " " + arguments);
   last_[{rank, call}] = arguments;
   left_ = polls_;
+  ++inside_;
+  changed_.wait(lock, [&] { return !held_.contains(call); });
+  --inside_;
+  changed_.notify_all();
   auto found = answers_.find(fmt::format("{} {}", call, rank));
   if (found == answers_.end()) found = answers_.find(call);
   return found == answers_.end() ? ncclSuccess : found->second;
+}
+
+std::vector<int> FakeNccl::ends() const {
+  std::lock_guard lock(mutex_);
+  return ends_;
+}
+
+void FakeNccl::note_end(int gpu) {
+  std::lock_guard lock(mutex_);
+  ends_.push_back(gpu);
 }
 
 ncclResult_t FakeNccl::poll(ncclResult_t& state) {
@@ -87,6 +119,7 @@ int FakeNccl::version() const {
 }  // namespace lockstep
 
 using lockstep::current;
+using lockstep::current_gpu;
 using lockstep::name_of;
 
 struct ncclComm {
@@ -95,6 +128,15 @@ struct ncclComm {
 
 // What the communicator uses of NCCL.
 extern "C" {
+
+cudaError_t cudaGetDevice(int* gpu) {
+  *gpu = current_gpu;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int gpu) {
+  current_gpu = gpu;
+  return cudaSuccess;
+}
 
 ncclResult_t ncclGetVersion(int* version) {
   *version = current->version();
@@ -123,11 +165,13 @@ const char* ncclGetLastError(ncclComm_t) { return "the fake's own words"; }
 // An aborted or destroyed communicator is freed: who uses it afterwards is caught by a sanitizer.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const std::unique_ptr<ncclComm> owned(comm);
+  current->note_end(current_gpu);
   return current->note(comm->rank, "ncclCommAbort");
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) { return current->note(comm->rank, "ncclCommFinalize"); }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const std::unique_ptr<ncclComm> owned(comm);
+  current->note_end(current_gpu);
   return current->note(comm->rank, "ncclCommDestroy");
 }
 

@@ -1,5 +1,6 @@
 #include "device/emulated/emulated_device.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -49,6 +50,19 @@ __global__ void warp_kernel(int* out) {
   out[128 + lane] = __shfl_sync(kFullWarp, lane, 1, 8);
 }
 
+/// Moves four elements at once, the way kernels do, to and from any element.
+__global__ void pack_kernel(const float* from, float* to) {
+  using Four = Pack<float, 4>;
+  *reinterpret_cast<Four*>(to) = *reinterpret_cast<const Four*>(from);
+}
+__global__ void shared_pack_kernel(float* to, int first) {
+  float* shared = dynamic_shared<float>();
+  for (int i = 0; i < 8; ++i) shared[i] = static_cast<float>(i);
+  const float4 four = *reinterpret_cast<const float4*>(shared + first);
+  to[0] = four.x;
+}
+__global__ void empty_kernel() {}
+
 using EmulatedDeviceTest = EmulatedGpuTest;
 
 TEST_F(EmulatedDeviceTest, NothingRunsBeforeTheHostWaits) {
@@ -57,6 +71,25 @@ TEST_F(EmulatedDeviceTest, NothingRunsBeforeTheHostWaits) {
   EXPECT_EQ(download<float>(data), (std::vector<float>{1, 2, 3}));
   stream_->synchronize();
   EXPECT_EQ(download<float>(data), (std::vector<float>{2, 4, 6}));
+}
+
+TEST_F(EmulatedDeviceTest, WorksForAMomentWhenAskedWhetherItIsIdle) {
+  bool peer_is_there = false;
+  dynamic_cast<EmulatedStream&>(*stream_).launch_polled([&] { return peer_is_there; });
+  EXPECT_FALSE(stream_->idle());
+  peer_is_there = true;
+  EXPECT_TRUE(stream_->idle());
+  stream_->launch([] { throw DeviceError("the kernel is broken"); });
+  EXPECT_THROW(stream_->idle(), DeviceError);
+}
+
+TEST_F(EmulatedDeviceTest, WritesNoWordsAfterItHasRefused) {
+  EmulatedDevice refusing({.writes_words = false});
+  std::atomic<uint64_t> word = 7;
+  EXPECT_EQ(device_.share_host_memory(&word, sizeof word), "");
+  EXPECT_NE(refusing.share_host_memory(&word, sizeof word), "");
+  EXPECT_THROW(refusing.create_stream("compute")->write_word(word, 8), InternalError);
+  EXPECT_EQ(word, 7u);
 }
 
 TEST_F(EmulatedDeviceTest, BlockSumGivesEveryThreadTheSum) {
@@ -82,6 +115,44 @@ TEST_F(EmulatedDeviceTest, BarriersOrderSharedMemoryAndTheirLackShows) {
 TEST_F(EmulatedDeviceTest, ThreadsThatMeetNobodyAreAnError) {
   launch(*stream_, {.blocks = 1, .threads = 64}, lonely_barrier_kernel);
   EXPECT_THROW(stream_->synchronize(), InternalError);
+}
+
+TEST_F(EmulatedDeviceTest, PackedAccessesMustBeAligned) {
+  const Buffer from = upload<float>({1, 2, 3, 4, 5, 6, 7, 8}), to = device_.allocate(8 * 4);
+  launch(*stream_, {.blocks = 1, .threads = 1}, pack_kernel, at<float>(from) + 4, at<float>(to));
+  stream_->synchronize();
+  EXPECT_EQ(download<float>(to)[0], 5.0f);
+  const auto expect_refused = [&](auto kernel, auto... arguments) {
+    const auto stream = device_.create_stream("its own, since an error stays");
+    launch(*stream, {.blocks = 1, .threads = 1, .shared_bytes = 32}, kernel, arguments...);
+    try {
+      stream->synchronize();
+      FAIL() << "nobody refused the access";
+    } catch (const InternalError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("emulated_device_test.cpp:"));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("should be a multiple of 16, and is 8 bytes above one"));
+    }
+  };
+  expect_refused(pack_kernel, at<float>(from) + 2, at<float>(to));
+  expect_refused(pack_kernel, at<float>(from), at<float>(to) + 2);
+  expect_refused(shared_pack_kernel, at<float>(to), 2);
+}
+
+TEST_F(EmulatedDeviceTest, TakesWhatGridsGpusTake) {
+  const auto start = [&](dim3 blocks, dim3 threads, size_t shared_bytes = 0) {
+    launch(*stream_, {blocks, threads, shared_bytes}, empty_kernel);
+  };
+  const size_t most_shared = kMostShared - kMostStaticShared;
+  EXPECT_NO_THROW(start(1, {32, 32, 1}, most_shared));
+  EXPECT_NO_THROW(start({1, 65535, 1}, {1, 1, 64}));
+  stream_->synchronize();
+  for (const dim3& blocks :
+       {dim3(0x80000000u), dim3(1, 65536), dim3(1, 1, 65536), dim3(0), dim3(1, 0), dim3(1, 1, 0)})
+    EXPECT_THROW(start(blocks, 1), InternalError) << blocks.x << ", " << blocks.y << ", " << blocks.z;
+  for (const dim3& threads :
+       {dim3(1025), dim3(1, 1025), dim3(1, 1, 65), dim3(32, 33), dim3(0), dim3(1, 0), dim3(1, 1, 0)})
+    EXPECT_THROW(start(1, threads), InternalError) << threads.x << ", " << threads.y << ", " << threads.z;
+  EXPECT_THROW(start(1, 1, most_shared + 1), InternalError);
 }
 
 TEST_F(EmulatedDeviceTest, WarpsExchangeValues) {

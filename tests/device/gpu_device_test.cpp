@@ -126,7 +126,8 @@ TEST_F(GpuDeviceTest, TimedEventsTellTheTimeBetweenThem) {
 TEST_F(GpuDeviceTest, WordsAreWrittenInTheStreamsOrder) {
   const auto stream = device_->create_stream("compute");
   alignas(4096) static std::atomic<uint64_t> shared_words[512];
-  device_->share_host_memory(shared_words, sizeof shared_words);
+  if (const auto problem = device_->share_host_memory(shared_words, sizeof shared_words); !problem.empty())
+    GTEST_SKIP() << problem;
   const Buffer pinned = device_->allocate_host(8);
   auto& own = *reinterpret_cast<std::atomic<uint64_t>*>(pinned.data());
   for (uint64_t value = 1; value <= 3; ++value) {

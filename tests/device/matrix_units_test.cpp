@@ -50,6 +50,13 @@ __global__ void copy_kernel(const float* from, float* to) {
   to[128 + thread] = shared[128 + thread];
 }
 
+template <int kBytes>
+__global__ void copy_at_kernel(const std::byte* from, int first, int to) {
+  copy_async<kBytes>(dynamic_shared<std::byte>() + to, from + first, true);
+  commit_copies();
+  wait_for_copies<0>();
+}
+
 class MatrixUnits : public EmulatedGpuTest {
  protected:
   template <class T>
@@ -168,6 +175,21 @@ TEST_F(MatrixUnits, CopiesArriveWhenWaitedForAndFillWithZeros) {
   expected.insert(expected.end(), values.begin(), values.begin() + 32);
   EXPECT_EQ(download<float>(with), expected);
   EXPECT_NE(download<float>(without), expected);
+}
+
+TEST_F(MatrixUnits, CopiesMustBeAlignedToTheirSize) {
+  const Buffer from = device_.allocate(64);
+  const auto copy = [&](auto kernel, int first, int to) {
+    const auto stream = device_.create_stream("its own, since an error stays");
+    launch(*stream, {.blocks = 1, .threads = 1, .shared_bytes = 64}, kernel, at<std::byte>(from), first, to);
+    stream->synchronize();
+  };
+  EXPECT_NO_THROW(copy(copy_at_kernel<16>, 16, 32));
+  EXPECT_THROW(copy(copy_at_kernel<16>, 8, 32), InternalError);
+  EXPECT_THROW(copy(copy_at_kernel<16>, 16, 24), InternalError);
+  EXPECT_NO_THROW(copy(copy_at_kernel<4>, 4, 8));
+  EXPECT_THROW(copy(copy_at_kernel<4>, 2, 8), InternalError);
+  EXPECT_THROW(copy(copy_at_kernel<4>, 4, 10), InternalError);
 }
 
 TEST_F(MatrixUnits, PackingRoundsToNearestAndPutsTheFirstLow) {

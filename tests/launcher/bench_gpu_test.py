@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 """scripts/bench_gpu.py: what it counts, and that it measures lockstep where there is neither a GPU nor PyTorch."""
 
+import argparse
 import json
+import pathlib
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 import unittest
 
 from support import PROGRAM, ROOT, Case, main
@@ -16,9 +21,11 @@ import bench_gpu  # noqa: E402
 # Stand for lockstep, for kernel_benchmark and for a Python with PyTorch.
 LOCKSTEP = """
 import json, sys
+small = "gpt2_124m" not in sys.argv[2]
+assert small == any(word.startswith("data.prefetch_threads=") for word in sys.argv) == ("data.prefetch_depth=64" in sys.argv)
 model = "gpt" if "gpt2_124m" in sys.argv[2] else "lenet" if "lenet" in sys.argv[2] else "mlp"
 rate, step_ms = {"gpt": (4, 250), "lenet": (64000, 0.5), "mlp": (128000, 0.25)}[model]
-print(json.dumps({"samples_per_second": rate, "step_ms": {"mean": 1, "p50": step_ms, "p99": 2}, "first_step_ms": 1500,
+print(json.dumps({"samples_per_second": rate, "step_ms": {"mean": 1, "p50": step_ms, "p99": 2}, "data_wait_ms": 0.0625, "first_step_ms": 1500,
                   "startup_parts_ms": {"launch": 1100, "kernels": 1, "first_step": 399}, "peak_memory_bytes": 3 << 30}))
 """
 KERNELS = """
@@ -78,6 +85,7 @@ class BenchGpu(Case):
                      "     4  compile          160       1.00   0.0%       0.0%         -      2.50       1.00      1",
                      "  lenet, median     500.0    1000.0    1000.0    1000.0",
                      "  lenet, mean      1000.0 32000000.0 12800000.0 10666666.7",
+                     "  waits for data      62.5",
                      "  mlp, median       250.0    1000.0    1000.0    1000.0",
                      "  gpt x4   lockstep     1.50  launch 1.10, first_step 0.40",
                      "  gpt x4   compile      7.25  import 7.00, first_step 0.25",
@@ -111,6 +119,19 @@ class BenchGpu(Case):
         self.assertIn("     4  lockstep         128 ", rest)
         self.assertIn("not measured: mlp lockstep: no time was left\n", rest)
         self.assertEqual(self.measured(), {("['gpt', 4]", "lockstep"), ("['gpt', 4]", "eager")})
+
+    def test_sigterm_ends_it_though_sent_twice(self):
+        command = [sys.executable, "-u", ROOT / "scripts" / "bench_gpu.py", "--device", "cpu", "--tiny", "--python", "none",
+                   "--lockstep", self.program("lockstep", "__import__('time').sleep(100)")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            children = f"/proc/{running.pid}/task/{running.pid}/children"
+            while not pathlib.Path(children).read_text():
+                self.assertIsNone(running.poll())
+            running.terminate()
+            running.terminate()
+            out, err = running.communicate()
+        self.assertEqual((running.returncode, err), (1, ""), out)
+        self.assertIn("not measured: gpt x4 lockstep: no time was left\n", out)
 
     def test_measures_kernels_without_pytorch(self):
         ran = self.run_with_fakes("--python", "none")
@@ -153,6 +174,51 @@ class BenchGpu(Case):
         self.assertEqual(ran.returncode, 1, ran.stderr)
         self.assertIn("stopped by the time limit", ran.stdout)
         self.assertIn("not measured: mlp lockstep: no time was left\n", ran.stdout)
+
+
+class Asked(Case):
+    """One peer, a process that runs `text`, asked by this one."""
+
+    def peer(self, text, limit=60):
+        python = self.folder / "python"
+        python.write_text(f"#!{sys.executable}\nimport json, os, sys, time\n{text}")
+        python.chmod(0o755)
+        peer = bench_gpu.Peer(argparse.Namespace(python=str(python), device="cpu"), bench_gpu.Clock(limit), str(self.folder))
+        self.addCleanup(peer.process.stdout.close)
+        self.addCleanup(peer.process.stdin.close)
+        self.addCleanup(peer.close)
+        return peer
+
+    def test_takes_answers_in_pieces(self):
+        peer = self.peer("for line in sys.stdin:\n    for piece in (b'{\"a\": ', line.strip().encode(), b'}', b'\\n'): os.write(1, piece)\n")
+        self.assertEqual(peer.ask(do="one"), {"a": {"do": "one"}})
+        self.assertEqual(peer.ask(do="two"), {"a": {"do": "two"}})
+
+    def test_is_missing_once_its_process_has_ended(self):
+        peer = self.peer("sys.stdin.readline(); os.write(1, b'{')\n")
+        for _ in range(2):
+            self.assertEqual(peer.ask(do="one"), {"error": "PyTorch's process ended"})
+
+    def test_is_given_up_when_the_time_is_over(self):
+        with self.assertRaises(bench_gpu.OutOfTime):
+            self.peer("time.sleep(100)\n", limit=1.5).ask(do="one")
+
+    def test_a_signal_ends_the_wait_and_nothing_is_left_that_python_waits_for(self):
+        # A thread that was started for the wait is left behind if the signal comes while it starts.
+        peer, threads = self.peer("time.sleep(100)\n"), []
+
+        def interrupt(*_):
+            threads.extend(thread for thread in threading.enumerate() if not thread.daemon)
+            raise bench_gpu.OutOfTime
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        begin = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with self.assertRaises(bench_gpu.OutOfTime):
+            peer.ask(do="one")
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assertEqual(threads, [threading.main_thread()])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """scripts/package.sh: what it makes trains where there is nothing but a kernel, the C library and a shell."""
 
+import glob
 import json
 import os
 import pathlib
@@ -8,6 +9,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import tarfile
 import tempfile
 import unittest
@@ -162,6 +164,29 @@ class Package(unittest.TestCase):
         automatic = run(*train)
         self.assertEqual(automatic.returncode, 0, automatic.stderr)
         self.assertRegex(automatic.stderr, rf"(?m)^.*computing on CPUs: {why}")
+
+    def test_open_mpi_copies_through_shared_memory_unless_told_otherwise(self):
+        name = "OMPI_MCA_btl_vader_single_copy_mechanism"
+
+        def told(**environment):
+            without = {key: value for key, value in os.environ.items() if key != name}
+            return subprocess.run([self.package / "bin" / "lockstep-env", "printenv", name], stdout=subprocess.PIPE, text=True,
+                                  check=True, env={**without, **environment}).stdout
+
+        self.assertEqual(told(), "none\n")
+        self.assertEqual(told(**{name: "cma"}), "cma\n")
+
+    def test_carries_what_checks_a_machine(self):
+        if glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi"):
+            self.skipTest("there is a GPU, and a check would begin")
+        out = self.folder / "check"
+        ran = subprocess.run([self.package / "scripts" / "gpu_check.sh", "--out", out], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual(ran.returncode, 0, ran.stdout)
+        self.assertRegex(ran.stdout, r"(?m)^gpt +SKIP +0  there is no GPU$")
+        self.assertTrue((self.folder / "check.tar.gz").is_file())
+        for script in ("kernel_times.py", "bench_gpu.py"):
+            subprocess.run([sys.executable, self.package / "scripts" / script, "--help"], stdout=subprocess.DEVNULL, check=True)
 
     def test_links_to_its_programs_work(self):
         link = self.folder / "linked"

@@ -3,7 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "lockstep/error.h"
+#include "ops/cuda/attention_order.h"
 #include "ops/op_testing.h"
 
 namespace lockstep::testing {
@@ -28,6 +33,40 @@ TEST(GpuAttention, LengthsAroundTilesAgreeWithTheCpu) {
       expect_near(values_of(gpu.outputs[0]), values_of(cpu.outputs[0]), dtype == DType::float32 ? 1e-5 : 1e-2,
                   what + "output");
     }
+}
+
+using Places = std::vector<std::pair<unsigned, unsigned>>;
+
+/// Unit and tile of each block that owns something, in the order in which blocks start.
+Places places_of(const AttentionOrder& order) {
+  Places places;
+  for (unsigned z = 0; z < order.sections(); ++z)
+    for (unsigned y = 0; y < order.tiles(); ++y)
+      for (unsigned x = 0; x < order.section_units(); ++x)
+        if (const auto place = order.of_block(x, y, z); order.exists(place))
+          places.emplace_back(place.unit, place.tile);
+  return places;
+}
+
+TEST(GpuAttention, EachTileOfEachHeadHasABlock) {
+  // Heads that read a third of a section each, and more than a whole one.
+  for (const int64_t unit_bytes : {AttentionOrder::kSectionBytes / 3, 2 * AttentionOrder::kSectionBytes})
+    for (const unsigned units : {1u, 2u, 3u, 7u, 768u})
+      for (const unsigned tiles : {1u, 2u, 5u, 65535u / units}) {
+        Places expected, places = places_of({units, tiles, HeaviestTiles::last, unit_bytes});
+        for (unsigned unit = 0; unit < units; ++unit)
+          for (unsigned tile = 0; tile < tiles; ++tile) expected.emplace_back(unit, tile);
+        std::sort(places.begin(), places.end());
+        ASSERT_TRUE(places == expected) << units << " heads of " << tiles << " tiles";
+      }
+}
+
+TEST(GpuAttention, HeavyTilesStartFirstWithinSectionsOfHeads) {
+  const int64_t half = AttentionOrder::kSectionBytes / 2;
+  EXPECT_EQ(places_of({5, 2, HeaviestTiles::last, half}),
+            (Places{{0, 1}, {1, 1}, {0, 0}, {1, 0}, {2, 1}, {3, 1}, {2, 0}, {3, 0}, {4, 1}, {4, 0}}));
+  EXPECT_EQ(places_of({5, 2, HeaviestTiles::first, half}),
+            (Places{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {3, 0}, {2, 1}, {3, 1}, {4, 0}, {4, 1}}));
 }
 
 TEST(GpuAttention, KeepsOneNumberForEachRowOfBackward) {

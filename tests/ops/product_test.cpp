@@ -129,6 +129,34 @@ TEST(Product, RefusesWhatTheLibraryCannotComputeAtAll) {
   }
 }
 
+TEST(LibraryProduct, GivesTheSameByEachOfItsAlgorithms) {
+  const ProductSpec spec{
+      .rows = 256, .columns = 128, .inner = 64, .transpose_b = true, .factors = DType::bfloat16};
+  const Values a = small_numbers(256 * 64, 1), b = small_numbers(128 * 64, 2), expected = multiply(spec, a, b);
+  const TestedGpu gpu;
+  const Buffer a_data = gpu.upload(a, spec.factors), b_data = gpu.upload(b, spec.factors),
+               workspace = gpu.device->allocate(LibraryProduct::workspace_bytes());
+  const auto candidates = LibraryProduct::candidates(spec, *gpu.device, 8);
+  for (const auto& candidate : candidates) {
+    const Buffer c_data = gpu.upload(Values(expected.size(), NAN), spec.result);
+    candidate->run({.a = a_data.data(), .b = b_data.data(), .c = c_data.data()}, workspace.data(), *gpu.stream);
+    EXPECT_EQ(gpu.download(c_data, expected.size(), spec.result), expected) << candidate->algorithm().name;
+    EXPECT_LE(candidate->algorithm().workspace_bytes, LibraryProduct::workspace_bytes());
+    EXPECT_NE(candidate->algorithm().name, "");
+  }
+  ASSERT_FALSE(candidates.empty());
+  EXPECT_EQ(candidates[0]->algorithm().name, LibraryProduct::choose(spec, *gpu.device)->algorithm().name);
+  EXPECT_EQ(LibraryProduct::candidates(spec, *gpu.device, 1).size(), 1u);
+}
+
+TEST(LibraryProduct, SaysThatItHasNone) {
+  const TestedGpu gpu;
+  if (gpu.device->description() != "emulated GPU") GTEST_SKIP() << "which library has what is its own";
+  const ProductSpec spec{.rows = 2, .columns = 4, .inner = 3, .a_alignment = 2};
+  EXPECT_TRUE(LibraryProduct::candidates(spec, *gpu.device, 8).empty());
+  EXPECT_EQ(LibraryProduct::choose(spec, *gpu.device), nullptr);
+}
+
 TEST(Product, AddsToTheResultWhereAsked) {
   const ProductSpec spec{.rows = 2, .columns = 2, .inner = 1};
   EXPECT_EQ(multiply(spec, {1, 2}, {3, 4}, {}, {10, 20, 30, 40}), (Values{13, 24, 36, 48}));

@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "step/program.h"
+#include "step/random_programs.h"
 
 namespace lockstep {
 namespace {
@@ -107,32 +110,12 @@ TEST(Dependencies, KeepThoseThatStandAlready) {
   EXPECT_THAT(m.after(1), ElementsAre(Dependency{0, 0}));
 }
 
-/// reach[a][b]: a happens before b, over `iterations`, by plain search.
-std::vector<std::vector<bool>> closure(const Program& program, int iterations) {
-  const int n = static_cast<int>(program.instructions.size());
-  std::vector<std::vector<bool>> reach(static_cast<size_t>(n * iterations),
-                                       std::vector<bool>(static_cast<size_t>(n * iterations)));
-  const auto link = [&](int a, int b) {
-    reach[static_cast<size_t>(a)][static_cast<size_t>(b)] = true;
-    for (auto& row : reach)
-      if (row[static_cast<size_t>(a)]) row[static_cast<size_t>(b)] = true;
-  };
-  for (int node = 0; node < n * iterations; ++node) {
-    const Instruction& i = program.instructions[static_cast<size_t>(node % n)];
-    for (int before = 0; before < node; ++before)
-      if (program.instructions[static_cast<size_t>(before % n)].lane == i.lane) link(before, node);
-    for (const Dependency& d : i.after)
-      if (node / n - d.distance >= 0) link((node / n - d.distance) * n + d.instruction, node);
-  }
-  return reach;
-}
-
 bool conflict(const Instruction& a, const Instruction& b) {
   for (const Operand& x : a.operands)
     for (const Operand& y : b.operands)
       if (x.range.buffer == y.range.buffer && (x.access != Access::read || y.access != Access::read) &&
-          x.range.offset < y.range.offset + y.range.size_bytes &&
-          y.range.offset < x.range.offset + x.range.size_bytes)
+          std::max(x.range.offset, y.range.offset) <
+              std::min(x.range.offset + x.range.size_bytes, y.range.offset + y.range.size_bytes))
         return true;
   return false;
 }
@@ -141,7 +124,7 @@ bool conflict(const Instruction& a, const Instruction& b) {
 bool is_ordered(const Program& program) {
   constexpr int kIterations = 3;
   const int n = static_cast<int>(program.instructions.size());
-  const auto reach = closure(program, kIterations);
+  const auto reach = plain_order(program, kIterations);
   for (int a = 0; a < n * kIterations; ++a)
     for (int b = a + 1; b < n * kIterations; ++b)
       if (!reach[static_cast<size_t>(a)][static_cast<size_t>(b)] &&
@@ -179,6 +162,43 @@ TEST(Dependencies, OrderEveryConflictAndNoneIsSuperfluousInRandomPrograms) {
     }
   }
   EXPECT_GT(removed, 100);
+}
+
+/// What derive_dependencies promises, by comparing every instruction with every earlier one, of two
+/// iterations.
+void derive_plainly(Program& program) {
+  constexpr int kIterations = 2;
+  const int count = static_cast<int>(program.instructions.size());
+  for (int node = 0; node < kIterations * count; ++node) {
+    auto& instruction = program.instructions[static_cast<size_t>(node % count)];
+    for (int earlier = node - 1; earlier >= 0; --earlier) {
+      if (!conflict(program.instructions[static_cast<size_t>(earlier % count)], instruction)) continue;
+      if (plain_order(program, kIterations)[static_cast<size_t>(earlier)][static_cast<size_t>(node)])
+        continue;
+      instruction.after.push_back({earlier % count, node / count - earlier / count});
+    }
+    std::sort(instruction.after.begin(), instruction.after.end(),
+              [](const Dependency& a, const Dependency& b) {
+                return std::pair(a.distance, a.instruction) < std::pair(b.distance, b.instruction);
+              });
+  }
+}
+
+TEST(Dependencies, AreThoseOfThePlainSearchInRandomPrograms) {
+  std::mt19937 random(8);
+  int added = 0;
+  for (int round = 0; round < 60; ++round) {
+    Program program = random_program(
+        random, {.most_lanes = 4, .instructions = 14, .buffers = 4, .parts = true, .dependency = 0.2});
+    Program plain = program;
+    derive_dependencies(program);
+    derive_plainly(plain);
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      ASSERT_EQ(program.instructions[i].after, plain.instructions[i].after) << "round " << round << ", " << i;
+      added += static_cast<int>(program.instructions[i].after.size());
+    }
+  }
+  EXPECT_GT(added, 300);
 }
 
 }  // namespace

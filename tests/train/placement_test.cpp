@@ -72,5 +72,24 @@ TEST(Placement, HostsAreNumberedInTheOrderOfRanks) {
   });
 }
 
+TEST(Placement, IdleThreadsAreARanksShareOfTheCores) {
+  EXPECT_EQ(idle_threads(facts({}, 1, 8, 8, 1)), 8);
+  EXPECT_EQ(idle_threads(facts({}, 2, 8, 8, 2)), 4) << "both ranks may run on all cores";
+  EXPECT_EQ(idle_threads(facts({}, 8, 1, 8, 8)), 1) << "each is bound to its own core";
+  EXPECT_EQ(idle_threads(facts({}, 4, 16, 64, 4)), 16) << "each is bound to a quarter";
+  EXPECT_EQ(idle_threads(facts({}, 3, 8, 8, 3)), 2) << "rounded down";
+  EXPECT_EQ(idle_threads(facts({}, 4, 2, 2, 4)), 1) << "more ranks than cores";
+}
+
+TEST(Placement, IdleThreadsKeepToTheControlGroupsQuota) {
+  auto limited = facts({}, 2, 64, 64, 2);
+  limited.quota_cores = 6;
+  EXPECT_EQ(idle_threads(limited), 3);
+  limited.quota_cores = 1;
+  EXPECT_EQ(idle_threads(limited), 1);
+  limited.quota_cores = 1000;
+  EXPECT_EQ(idle_threads(limited), 32);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -130,6 +130,17 @@ TEST(DataParallelPrograms, AreTheSameWhereverTheyAreCompiled) {
   EXPECT_EQ(hash_of(run.compile(1).step), hash_of(run.compile(1).step));
 }
 
+TEST(DataParallelPrograms, MayBeOfThousandsOfMicroBatchesButNotOfMillions) {
+  const auto of_micro_batches = [](int64_t count) {
+    return compile(1, {"parallel.reduction=FAST", "trainer.micro_batch=1",
+                       "trainer.global_batch=" + std::to_string(count)});
+  };
+  const Program step = of_micro_batches(4096).compile(0).step;
+  EXPECT_EQ(count_of(step, InstructionKind::load), 4096);
+  EXPECT_GT(step.instructions.size(), 20'000u);
+  EXPECT_THROW(of_micro_batches(int64_t{1} << 20), ConfigError);
+}
+
 TEST(DataParallelPrograms, TextRoundTrip) {
   const Program step = compile(2).compile(1).step;
   EXPECT_EQ(program_from_text(to_text(step)), step);

@@ -10,7 +10,9 @@ Trace train_on_threads(const RunConfig& config, int ranks, const TraceOptions& o
   std::vector<Trace> traces(static_cast<size_t>(ranks));
   run_ranks(ranks, [&](int rank, Communicator& world) {
     Trace& trace = traces[static_cast<size_t>(rank)];
-    WorkerOptions worker_options{.rank = rank, .world_size = ranks, .shared_memory = options.shared_memory, .device = options.device, .asynchronous = options.asynchronous};
+    Progress progress;
+    WorkerOptions worker_options{.rank = rank, .world_size = ranks, .shared_memory = options.shared_memory, .device = options.device,
+                                 .asynchronous = options.asynchronous, .progress = options.watched ? &progress : nullptr};
     Worker worker(config, worker_options);
     agree_on_fields(world, worker.agreement_fields(), std::chrono::seconds(60));
     worker.connect(world);

@@ -54,6 +54,7 @@ struct TraceOptions {
   bool shared_memory = false;   ///< programs are compiled as for workers that share a host's memory
   std::string output_directory;
   DeviceKind device = DeviceKind::cpu;
+  bool watched = false;         ///< ranks tell where they are, as for a watchdog; nobody listens
 };
 
 /// Trains `config` on `ranks` threads; the trace of rank 0, after checking that all ranks agree.

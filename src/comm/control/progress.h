@@ -17,7 +17,8 @@ enum class Activity : uint8_t { idle, compute, input, storage, waiting };
 class Progress {
  public:
   static constexpr int kSlots = 18;
-  static constexpr int kMainSlot = 0;      ///< the training thread; streams' lanes take 1 + lane
+  static constexpr int kMainSlot = 0;      ///< the training thread
+  static constexpr int lane_slot(int lane) { return kMainSlot + 1 + lane; }   ///< of a program whose lanes are streams
   static constexpr int kWriterSlot = 17;   ///< the thread that writes checkpoints
 
   struct Entry {

@@ -176,9 +176,7 @@ class EmulatedCommunicator : public StreamCommunicator {
   }
 
   void advance() override {
-    constexpr int kTurns = 200;  // opening and closing the device's memory costs more than these
-    int turns = 0;
-    emulated_.run_until([&] { return idle() || ++turns > kTurns; });
+    emulated_.run_for_a_moment([&] { return idle(); });
   }
 
   void die(std::string_view reason, ExitCode code) noexcept override {

@@ -161,19 +161,22 @@ void NcclCommunicator::connect_pairs(Deadline deadline) {
     }
   const auto stream = device().create_stream("connect");
   const auto done = device().create_event();
-  handle_->call(
-      [&](ncclComm_t comm) {
-        return start_exchange(comm, transfers, static_cast<cudaStream_t>(stream->native()));
-      },
-      deadline);
-  stream->record(*done);
-  while (!done->ready()) {
-    handle_->check();
-    if (Clock::now() >= deadline) {
-      handle_->abort();  // or the stream could not be destroyed
-      throw CommError("the first exchange between neighbours did not complete", ExitCode::hang);
+  try {
+    handle_->call(
+        [&](ncclComm_t comm) {
+          return start_exchange(comm, transfers, static_cast<cudaStream_t>(stream->native()));
+        },
+        deadline);
+    stream->record(*done);
+    while (!done->ready()) {
+      handle_->check();
+      if (Clock::now() >= deadline)
+        throw CommError("the first exchange between neighbours did not complete", ExitCode::hang);
+      sched_yield();
     }
-    sched_yield();
+  } catch (const Error&) {
+    handle_->abort();  // what NCCL has under way uses the stream, which goes now
+    throw;
   }
 }
 
@@ -215,6 +218,10 @@ void NcclCommunicator::issue(const Operation& operation, Stream& stream) {
 
 void NcclCommunicator::die(std::string_view reason, ExitCode code) noexcept {
   StreamCommunicator::die(reason, code);  // first: what an abort makes NCCL say is not the reason
+  if (handle_ != nullptr) handle_->begin_abort();
+}
+
+void NcclCommunicator::settle() noexcept {
   if (handle_ != nullptr) handle_->abort();
 }
 

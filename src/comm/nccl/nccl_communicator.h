@@ -32,6 +32,7 @@ class NcclCommunicator : public StreamCommunicator {
  protected:
   void issue(const Operation& operation, Stream& stream) override;
   void die(std::string_view reason, ExitCode code) noexcept override;
+  void settle() noexcept override;
 
  private:
   void connect();

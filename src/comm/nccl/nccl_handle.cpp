@@ -5,13 +5,18 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 
+#include "base/log.h"
+#include "base/thread.h"
 #include "comm/nccl/check.h"
 #include "lockstep/error.h"
 
 namespace lockstep {
 
-NcclHandle::NcclHandle(const ncclUniqueId& id, int size, int rank, Deadline deadline) {
+NcclHandle::NcclHandle(const ncclUniqueId& id, int size, int rank, Deadline deadline, const Options& options)
+    : options_(options), rank_(rank), size_(size) {
+  cudaGetDevice(&gpu_);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   try {
@@ -65,22 +70,57 @@ void NcclHandle::await(Deadline deadline) {
   }
 }
 
+void NcclHandle::begin_abort() noexcept { begin_end(ncclCommAbort); }
+
 void NcclHandle::abort() noexcept {
-  std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) return;
-  ncclCommAbort(comm_);  // whatever it says, there is nothing left to do
-  comm_ = nullptr;
+  begin_abort();
+  await_end("abort");
 }
 
 void NcclHandle::finish(Deadline deadline) noexcept {
   try {
     call(ncclCommFinalize, deadline);
-    std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) return;
-    ncclCommDestroy(comm_);
-    comm_ = nullptr;
+    begin_end(ncclCommDestroy);
+    await_end("destroy");
   } catch (const std::exception&) {
     abort();
+  }
+}
+
+void NcclHandle::begin_end(End end) noexcept {
+  std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) return;
+  end_deadline_ = deadline_in(options_.end_timeout);
+  // It may outlive this handle, and shares nothing with it.
+  const auto work = [comm = std::exchange(comm_, nullptr), end, gpu = gpu_] {
+    cudaSetDevice(gpu);  // NCCL sets again what it finds, which would take memory of GPU 0
+    end(comm);           // whatever it says, there is nothing left to do
+  };
+  try {
+    std::packaged_task<void()> task(work);
+    ended_ = task.get_future().share();
+    start_thread_without_signals("nccl end", std::move(task)).detach();
+  } catch (const std::exception&) {
+    ended_ = {};
+    work();  // no thread is to be had; kernels that wait for ever would be worse
+  }
+}
+
+void NcclHandle::await_end(const char* name) noexcept {
+  std::unique_lock lock(mutex_);
+  const auto ended = ended_;
+  const Deadline deadline = end_deadline_;
+  lock.unlock();  // whoever asks meanwhile is told that it was aborted
+  if (!ended.valid() || ended.wait_until(deadline) == std::future_status::ready) return;
+  lock.lock();
+  if (std::exchange(told_, true)) return;
+  try {
+    log_warning(fmt::format(
+        "NCCL did not {} the communicator of rank {} of {} within {:.1f} s: kernels may still wait for ranks "
+        "that are gone; the GPU is free again when this process has ended",
+        name, rank_, size_, std::chrono::duration<double>(options_.end_timeout).count()));
+  } catch (const std::exception&) {
+    // No memory for a message: nothing else is lost.
   }
 }
 

@@ -3,6 +3,7 @@
 #include <nccl.h>
 
 #include <functional>
+#include <future>
 #include <mutex>
 #include <string>
 
@@ -17,11 +18,27 @@ namespace lockstep {
 /// NCCL starts a thread for every operation of such a communicator. One that blocks does without, but which
 /// of the two it is, is settled when it is made, which may wait for ranks that never come; and its calls
 /// cannot be ended where they wait after all: for the other of two ranks that first exchange something, for
-/// room in a full queue of the GPU. ncclCommAbort frees what such a call still uses.
+/// room in a full queue of the GPU.
+///
+/// ncclCommAbort and ncclCommDestroy are the exception (by the sources of NCCL 2.22 to 2.30; before, they
+/// behave alike): in this mode too they do all their work in the calling thread, and return once the
+/// communicator is freed. Nothing can be asked of it afterwards, and nothing ends them: they join the thread
+/// of a call that is under way, wait for NCCL's own streams and threads, and free memory of the GPU, which
+/// waits for all of its kernels, those of other communicators among them. So each has a thread here, whose
+/// end is waited for until a deadline. Several communicators of one GPU are aborted at the same time
+/// (abort_all()), because the kernels of one can hold up the other's abort.
 class NcclHandle {
  public:
+  struct Options {
+    /// How long abort() and finish() wait for NCCL to free the communicator.
+    std::chrono::milliseconds end_timeout = std::chrono::seconds(5);
+  };
+
   /// COLLECTIVE: connects `size` ranks that have the same `id`. The GPU is the calling thread's current one.
-  NcclHandle(const ncclUniqueId& id, int size, int rank, Deadline deadline);
+  NcclHandle(const ncclUniqueId& id, int size, int rank, Deadline deadline, const Options& options);
+  NcclHandle(const ncclUniqueId& id, int size, int rank, Deadline deadline)
+      : NcclHandle(id, size, rank, deadline, Options{}) {}
+  /// Aborts what is neither aborted nor finished.
   ~NcclHandle() { abort(); }
   NcclHandle(const NcclHandle&) = delete;
 
@@ -29,18 +46,30 @@ class NcclHandle {
   void call(const std::function<ncclResult_t(ncclComm_t)>& action, Deadline deadline);
   /// Throws where NCCL has met an error, or the handle is aborted.
   void check();
-  /// Ends kernels that wait for other ranks; afterwards everything throws. Once; later calls do nothing.
+  /// Sets out to end kernels that wait for other ranks; everything else throws from now on. Does not wait.
+  void begin_abort() noexcept;
+  /// The same, and returns when NCCL uses neither streams nor memory any more. If that takes longer than the
+  /// options say, counted from its begin, a warning says so, and NCCL goes on by itself: streams must not be
+  /// destroyed then, and freeing memory of the GPU may wait for ever; the end of the process frees both.
   void abort() noexcept;
-  /// Leaves in order; aborts where that does not succeed before `deadline`. REQUIRES: no operation is
-  /// outstanding.
+  /// Leaves in order; aborts where that does not succeed before `deadline`. Waits until NCCL has freed the
+  /// communicator, as abort() does. REQUIRES: no operation is outstanding.
   void finish(Deadline deadline) noexcept;
 
  private:
+  using End = ncclResult_t (*)(ncclComm_t);
   ncclResult_t state();  ///< throws where there is an error
   void await(Deadline deadline);
+  void begin_end(End end) noexcept;  ///< once; later calls do nothing
+  void await_end(const char* name) noexcept;
 
-  std::mutex mutex_;           // guards comm_, and NCCL's calls on it: abort() frees what they use
-  ncclComm_t comm_ = nullptr;  // null once aborted or finished
+  const Options options_;
+  int rank_, size_, gpu_ = 0;
+  std::mutex mutex_;  // guards comm_, and NCCL's calls on it: its end frees what they use; and ended_
+  ncclComm_t comm_ = nullptr;       // null once aborted or finished
+  std::shared_future<void> ended_;  // of what frees it; invalid before
+  Deadline end_deadline_;           // of waiting for that
+  bool told_ = false;               // that it has passed
 };
 
 }  // namespace lockstep

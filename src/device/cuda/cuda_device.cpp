@@ -73,7 +73,7 @@ class CudaEvent : public Event {
 class CudaStream : public Stream {
  public:
   /// Lower numbers are more urgent; 0 is any stream's.
-  CudaStream(std::string name, int priority, bool writes_words) : name_(std::move(name)), writes_words_(writes_words) {
+  CudaStream(std::string name, int priority) : name_(std::move(name)) {
     check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority));
   }
   ~CudaStream() override { cudaStreamDestroy(stream_); }
@@ -88,7 +88,6 @@ class CudaStream : public Stream {
   }
   void write_word(std::atomic<uint64_t>& word, uint64_t value) override {
     static_assert(sizeof word == sizeof value && std::atomic<uint64_t>::is_always_lock_free);
-    if (!writes_words_) return;   // then the host alone tells of progress
     static const auto write = driver_function<CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned)>("cuStreamWriteValue64");
     void* address = nullptr;
     check(cudaHostGetDevicePointer(&address, &word, 0));
@@ -106,7 +105,6 @@ class CudaStream : public Stream {
 
  private:
   std::string name_;
-  bool writes_words_;
   cudaStream_t stream_ = nullptr;
 };
 
@@ -115,7 +113,6 @@ class CudaStream : public Stream {
 CudaDevice::CudaDevice(int ordinal) : facts_(facts_of(ordinal)) {
   make_current();
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, ordinal));
-  writes_words_ = can_write_words(ordinal);
 }
 
 CudaDevice::~CudaDevice() {
@@ -126,20 +123,32 @@ CudaDevice::~CudaDevice() {
 void CudaDevice::make_current() const { check(cudaSetDevice(facts_.ordinal)); }
 
 std::unique_ptr<Stream> CudaDevice::create_stream(const std::string& name) {
-  return std::make_unique<CudaStream>(name, 0, writes_words_);
+  return std::make_unique<CudaStream>(name, 0);
 }
 
 std::unique_ptr<Stream> CudaDevice::create_urgent_stream(const std::string& name) {
   int least = 0, greatest = 0;
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  return std::make_unique<CudaStream>(name, greatest, writes_words_);
+  return std::make_unique<CudaStream>(name, greatest);
 }
 
 std::unique_ptr<Event> CudaDevice::create_event(bool timed) { return std::make_unique<CudaEvent>(timed); }
 
-void CudaDevice::share_host_memory(void* memory, int64_t size_bytes) {
-  check(cudaHostRegister(memory, static_cast<size_t>(size_bytes), cudaHostRegisterMapped | cudaHostRegisterPortable));
-  shared_.push_back(memory);
+std::string CudaDevice::share_host_memory(void* memory, int64_t size_bytes) {
+  try {
+    if (!can_write_words(facts_.ordinal)) return "its driver has no 64-bit writes by streams";
+    check(cudaHostRegister(memory, static_cast<size_t>(size_bytes), cudaHostRegisterMapped | cudaHostRegisterPortable));
+    shared_.push_back(memory);
+    // Drivers that offer it may refuse it: within virtual machines, for some memory.
+    auto& word = *static_cast<std::atomic<uint64_t>*>(memory);
+    CudaStream trial("trial", 0);
+    trial.write_word(word, word.load());
+    trial.synchronize();
+    return {};
+  } catch (const DeviceError& error) {
+    cudaGetLastError();   // it would be reported again
+    return error.what();
+  }
 }
 
 void CudaDevice::copy_now(void* to, const void* from, int64_t size_bytes) {

@@ -26,7 +26,7 @@ class CudaDevice : public Device {
   std::unique_ptr<Stream> create_stream(const std::string& name) override;
   std::unique_ptr<Stream> create_urgent_stream(const std::string& name) override;
   std::unique_ptr<Event> create_event(bool timed = false) override;
-  void share_host_memory(void* memory, int64_t size_bytes) override;
+  std::string share_host_memory(void* memory, int64_t size_bytes) override;
   void copy_now(void* to, const void* from, int64_t size_bytes) override;
 
   const GpuFacts& facts() const { return facts_; }
@@ -44,7 +44,6 @@ class CudaDevice : public Device {
  private:
   GpuFacts facts_;
   int multiprocessors_ = 0;
-  bool writes_words_ = false;
   std::mutex mutex_;   // guards the handle
   cublasLtHandle_t cublas_lt_ = nullptr;
   std::vector<void*> shared_;   // host memory that was registered

@@ -17,13 +17,9 @@
 #include "device/emulated/cuda_language.h"
 #endif
 
-namespace lockstep {
+#include "device/cuda/grid.h"
 
-struct Grid {
-  dim3 blocks;
-  dim3 threads;
-  size_t shared_bytes = 0;   ///< dynamic shared memory of a block
-};
+namespace lockstep {
 
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kFullWarp = 0xffffffffu;
@@ -36,10 +32,11 @@ inline unsigned blocks_for(int64_t count, int64_t per_block, int64_t most = 6553
 
 #if defined(__CUDACC__)
 
+/// Runs `kernel` after what was given to the stream before. Throws InternalError where GPUs refuse the grid.
 template <class... Parameters, class... Arguments>
 void launch(Stream& stream, const Grid& grid, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  constexpr size_t kWithoutAsking = 48 * 1024;
-  if (grid.shared_bytes > kWithoutAsking)
+  check_limits(grid);
+  if (grid.shared_bytes > kSharedWithoutAsking - kMostStaticShared)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared_bytes)));
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks;
@@ -72,6 +69,7 @@ __device__ inline void prefetch(const void* from) { asm volatile("prefetch.globa
 
 template <class... Parameters, class... Arguments>
 void launch(Stream& stream, const Grid& grid, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  check_limits(grid);
   stream.launch([=, ... values = static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))] {
     emulated::run_grid({grid.blocks.x, grid.blocks.y, grid.blocks.z}, {grid.threads.x, grid.threads.y, grid.threads.z},
                        grid.shared_bytes, [&] { kernel(values...); });

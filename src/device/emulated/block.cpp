@@ -162,8 +162,6 @@ void Runner::run_block(unsigned turn) {
 
 void run_grid(Index blocks, Index threads, size_t shared_bytes, const std::function<void()>& kernel) {
   const size_t count = size_t{threads.x} * threads.y * threads.z;
-  ensure(count >= 1 && count <= 1024, "a block has 1 to 1024 threads");
-  ensure(shared_bytes <= 227 * 1024, "a block has at most 227 KiB of shared memory");
   ensure(runner == nullptr, "kernels launch no kernels");
   // Kept between launches: stacks are most of the cost.
   static thread_local Runner own;
@@ -211,6 +209,13 @@ const Thread& current_thread() { return runner->current->thread; }
 int lane() { return runner->current->number % kWarp; }
 void meet_block() { runner->yield(Wait::block, 0); }
 void meet_warp(unsigned mask) { runner->yield(Wait::warp, mask); }
+
+bool in_kernel() { return runner != nullptr; }
+void end_kernel(std::exception_ptr error) {
+  runner->error = std::move(error);
+  runner->current->finished = true;
+  _longjmp(runner->scheduler, 1);
+}
 
 uint64_t exchange_bits(unsigned mask, uint64_t value, int source) {
   Fiber& fiber = *runner->current;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 
 namespace lockstep::emulated {
@@ -20,9 +21,13 @@ struct Thread {
   Index thread;
 };
 
-/// Runs `kernel` for every thread of every block, one block after the other. Throws InternalError where threads of a
-/// block, or of a warp, do not all reach a meeting, or use a lane outside the warp.
+/// Runs `kernel` for every thread of every block, one block after the other. Throws InternalError where threads
+/// of a block, or of a warp, do not all reach a meeting, use a lane outside the warp, or access memory at an
+/// address that is not aligned to what they access (emulated/alignment.cpp).
+/// REQUIRES: the grid is within limits (device/cuda/grid.h).
 void run_grid(Index blocks, Index threads, size_t shared_bytes, const std::function<void()>& kernel);
+
+bool in_kernel();  ///< whether a thread of a block is running, on this thread of the host
 
 // REQUIRES: called by a thread of a running block.
 const Block& current_block();
@@ -30,6 +35,9 @@ const Thread& current_thread();
 int lane();                       ///< of the thread in its warp
 void meet_block();
 void meet_warp(unsigned mask);
+/// Ends the kernel: run_grid() throws `error`. For where nothing can be thrown; what is on the thread's stack is
+/// not destroyed.
+[[noreturn]] void end_kernel(std::exception_ptr error);
 uint64_t exchange_bits(unsigned mask, uint64_t value, int source);
 
 /// Every lane of a whole warp gives words and gets those of all lanes, which stay until its next exchange but one.

@@ -60,18 +60,18 @@ class EmulatedDevice::Access {
 EmulatedStream::~EmulatedStream() { std::erase(device_.streams_, this); }
 
 void EmulatedStream::launch(std::function<void()> work) {
-  queue_.push_back([this, work = std::move(work)] {
+  push([this, work = std::move(work)] {
     if (!error_) work();
     return true;
   });
 }
 
 void EmulatedStream::launch_polled(std::function<bool()> work) {
-  queue_.push_back([this, work = std::move(work)] { return error_ || work(); });
+  push([this, work = std::move(work)] { return error_ || work(); });
 }
 
 void EmulatedStream::record(Event& event) {
-  queue_.push_back([this, record = dynamic_cast<EmulatedEvent&>(event).renew()] {
+  push([this, record = dynamic_cast<EmulatedEvent&>(event).renew()] {
     *record = {true, Clock::now(), error_};
     return true;
   });
@@ -79,10 +79,27 @@ void EmulatedStream::record(Event& event) {
 
 void EmulatedStream::wait(const Event& event) {
   if (auto record = dynamic_cast<const EmulatedEvent&>(event).last())
-    queue_.push_back([this, record = std::move(record)] {
+    push([this, record = std::move(record)] {
       if (record->finished && record->error && !error_) error_ = record->error;
       return record->finished;
     });
+}
+
+void EmulatedStream::write_word(std::atomic<uint64_t>& word, uint64_t value) {
+  ensure(device_.options_.writes_words, "a word is to be written by a device that has said that it cannot");
+  Stream::write_word(word, value);
+}
+
+void EmulatedStream::push(std::function<bool()> work) {
+  queue_.push_back(std::move(work));
+  device_.most_queued_ = std::max(device_.most_queued_, queue_.size());
+  device_.moved_ = Clock::now();
+}
+
+bool EmulatedStream::idle() {
+  device_.run_for_a_moment([this] { return queue_.empty(); });
+  if (error_) std::rethrow_exception(error_);
+  return queue_.empty();
 }
 
 void EmulatedStream::synchronize() {
@@ -111,10 +128,23 @@ std::unique_ptr<Stream> EmulatedDevice::create_stream(const std::string& name) {
 
 std::unique_ptr<Event> EmulatedDevice::create_event(bool) { return std::make_unique<EmulatedEvent>(*this); }
 
+std::string EmulatedDevice::share_host_memory(void*, int64_t) {
+  return options_.writes_words ? "" : "it is told to refuse";
+}
+
 void EmulatedDevice::run_until(const std::function<bool()>& done) {
+  moved_ = Clock::now();
+  work_until(done);
+}
+
+void EmulatedDevice::run_for_a_moment(const std::function<bool()>& done) {
+  constexpr int kTurns = 200;  // opening and closing the device's memory costs more than these
+  int turns = 0;
+  work_until([&] { return done() || ++turns > kTurns; });
+}
+
+void EmulatedDevice::work_until(const std::function<bool()>& done) {
   const Access access(*this);
-  // Work that waits for other ranks may take as long as those need; nothing to do for this long means nobody comes.
-  auto patience = deadline_in(std::chrono::seconds(60));
   while (!done()) {
     bool moved = false;
     std::vector<EmulatedStream*> order = streams_;
@@ -125,9 +155,11 @@ void EmulatedDevice::run_until(const std::function<bool()>& done) {
       if (done()) return;
     }
     if (moved) {
-      patience = deadline_in(std::chrono::seconds(60));
+      moved_ = Clock::now();
     } else {
-      if (Clock::now() > patience) throw InternalError("the emulated GPU's streams wait for each other, or for nobody");
+      // Work that waits for other ranks may take as long as those need; nothing to do for this long means nobody comes.
+      if (Clock::now() > moved_ + std::chrono::seconds(60))
+        throw InternalError("the emulated GPU's streams wait for each other, or for nobody");
       sched_yield();
     }
   }
@@ -162,10 +194,16 @@ GpuProbe probe_gpus() {
 
 std::string gpu_libraries() { return "emulated"; }
 
+namespace {
+EmulatedOptions options_of_next_devices;
+}
+
+void set_emulated_options(const EmulatedOptions& options) { options_of_next_devices = options; }
+
 std::unique_ptr<Device> make_cuda_device(int ordinal) {
   // One for each of many ranks, though the probe tells of one.
   if (ordinal < 0 || ordinal >= 64) throw DeviceError("there is no such emulated GPU");
-  return std::make_unique<EmulatedDevice>(EmulatedOptions{});
+  return std::make_unique<EmulatedDevice>(options_of_next_devices);
 }
 
 }  // namespace lockstep

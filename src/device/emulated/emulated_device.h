@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "device/device.h"
 
 namespace lockstep {
@@ -24,7 +25,10 @@ class EmulatedStream : public Stream {
   void launch(std::function<void()> work) override;
   void record(Event& event) override;
   void wait(const Event& event) override;
+  void write_word(std::atomic<uint64_t>& word, uint64_t value) override;
   void synchronize() override;
+  /// A moment's work of all streams; throws what this one's work threw.
+  bool idle() override;
 
   /// `work` is called again and again, other streams' work between, until it returns true.
   void launch_polled(std::function<bool()> work);
@@ -33,6 +37,7 @@ class EmulatedStream : public Stream {
   friend class EmulatedDevice;
   /// Runs the first piece of work; false where it has to wait, or there is none.
   bool advance();
+  void push(std::function<bool()> work);
 
   EmulatedDevice& device_;
   std::string name_;
@@ -42,7 +47,11 @@ class EmulatedStream : public Stream {
 
 struct EmulatedOptions {
   uint64_t seed = 1;   ///< decides in which order streams' work runs, as far as events leave it open
+  bool writes_words = true;   ///< whether streams can write host memory
 };
+
+/// With which make_cuda_device() makes devices from now on. Not while threads make some.
+void set_emulated_options(const EmulatedOptions& options);
 
 /// A GPU for tests, where there is none: the CUDA backend's own kernels, compiled for the host, run on it.
 ///
@@ -52,7 +61,7 @@ struct EmulatedOptions {
 /// Thread-safety: one thread per device.
 class EmulatedDevice : public Device {
  public:
-  explicit EmulatedDevice(const EmulatedOptions& options) : random_(options.seed) {}
+  explicit EmulatedDevice(const EmulatedOptions& options) : options_(options), random_(options.seed) {}
   ~EmulatedDevice() override;
 
   DeviceKind kind() const override { return DeviceKind::cuda; }
@@ -60,10 +69,15 @@ class EmulatedDevice : public Device {
   bool shares_host_memory() const override { return false; }
   std::unique_ptr<Stream> create_stream(const std::string& name) override;
   std::unique_ptr<Event> create_event(bool timed = false) override;
+  std::string share_host_memory(void* memory, int64_t size_bytes) override;
   void copy_now(void* to, const void* from, int64_t size_bytes) override;
 
   /// Runs work of all streams until `done`. Throws InternalError where none can go on.
   void run_until(const std::function<bool()>& done);
+  /// The same, but for a moment at most.
+  void run_for_a_moment(const std::function<bool()>& done);
+  /// Most pieces of work that a stream ever held.
+  size_t most_queued() const { return most_queued_; }
 
  protected:
   void* allocate_bytes(int64_t size_bytes) override;
@@ -73,7 +87,11 @@ class EmulatedDevice : public Device {
   friend class EmulatedStream;
   class Access;
   void set_access(bool open) const;
+  void work_until(const std::function<bool()>& done);
 
+  EmulatedOptions options_;
+  size_t most_queued_ = 0;
+  Clock::time_point moved_{};   // when work last ran, or was given, or waiting for it began
   std::mt19937_64 random_;
   std::vector<EmulatedStream*> streams_;
   struct Mapping {

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "device/cuda/kernel.h"
+#include "ops/cuda/attention_order.h"
 #include "ops/elementwise.h"
 #include "ops/op.h"
 
@@ -56,6 +57,18 @@ struct AttentionHead {
     sample = call.first_sample + static_cast<uint32_t>(of_sample);
   }
 };
+
+/// The blocks of a kernel whose blocks own `tile_rows` rows of one head and meet others of that head.
+template <class T>
+AttentionOrder order_of(const AttentionCall<T>& call, int tile_rows, HeaviestTiles heaviest) {
+  // Met are keys and values, or queries and gradients of the output.
+  const int64_t unit_bytes = int64_t{2} * call.positions * call.head_size * static_cast<int64_t>(sizeof(T));
+  return {static_cast<unsigned>(call.batch * call.heads), blocks_for(call.positions, tile_rows), heaviest,
+          unit_bytes};
+}
+inline dim3 blocks_of(const AttentionOrder& order) {
+  return {order.section_units(), order.tiles(), order.sections()};
+}
 
 /// Which weights of a head dropout keeps. Four neighbouring keys share one number of the random stream.
 class AttentionDropout {

@@ -108,16 +108,16 @@ __device__ inline void add_product(float (&sum)[kHead / 8][4], const float (&wei
 
 template <class T, int kHead, bool kOwnsKeys, bool kDrops>
 __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <= 64 ? 1 : 2)
-    backward_kernel(AttentionCall<T> call, float scale) {
+    backward_kernel(AttentionCall<T> call, AttentionOrder order, float scale) {
   using Rows = Layout<T, kHead, kOwnsKeys>;
   constexpr bool kHeld =
       kHead <= 64;  // owned rows stay in registers; a wider head's are loaded for each tile again
-  const AttentionHead head(call, blockIdx.x);
+  const AttentionOrder::Place block = order.of_block(blockIdx.x, blockIdx.y, blockIdx.z);
+  if (!order.exists(block)) return;
+  const AttentionHead head(call, block.unit);
   const float kept_scale = kDrops ? AttentionDropout(call, head).scale() : 1.0f;
 
-  // The first keys are seen by the most queries, and the last queries see the most keys: these start first.
-  const int first_owned =
-      static_cast<int>(kOwnsKeys ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * Rows::kOwned;
+  const int first_owned = static_cast<int>(block.tile) * Rows::kOwned;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16, warp_owned = first_owned + warp_row;
   const int last_owned = first_owned + Rows::kOwned - 1, last_position = call.positions - 1;
@@ -200,14 +200,14 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
 template <int kHead, bool kOwnsKeys, class T>
 void launch_backward(const AttentionCall<T>& call, Stream& stream) {
   using Rows = Layout<T, kHead, kOwnsKeys>;
-  const Grid grid{
-      .blocks = {static_cast<unsigned>(call.batch * call.heads), blocks_for(call.positions, Rows::kOwned)},
-      .threads = Rows::kThreads,
-      .shared_bytes = Rows::kSharedBytes};
+  // The first keys are seen by the most queries, and the last queries see the most keys.
+  const AttentionOrder order =
+      order_of(call, Rows::kOwned, kOwnsKeys ? HeaviestTiles::first : HeaviestTiles::last);
+  const Grid grid{.blocks = blocks_of(order), .threads = Rows::kThreads, .shared_bytes = Rows::kSharedBytes};
   if (call.dropout > 0) {
-    launch(stream, grid, backward_kernel<T, kHead, kOwnsKeys, true>, call, call.scale());
+    launch(stream, grid, backward_kernel<T, kHead, kOwnsKeys, true>, call, order, call.scale());
   } else {
-    launch(stream, grid, backward_kernel<T, kHead, kOwnsKeys, false>, call, call.scale());
+    launch(stream, grid, backward_kernel<T, kHead, kOwnsKeys, false>, call, order, call.scale());
   }
 }
 

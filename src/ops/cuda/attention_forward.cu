@@ -159,15 +159,17 @@ struct Rows {
 };
 
 template <class T, int kHead, bool kDrops>
-__global__ void __launch_bounds__(kThreads, 2) forward_kernel(AttentionCall<T> call, float scale) {
+__global__ void __launch_bounds__(kThreads, 2)
+    forward_kernel(AttentionCall<T> call, AttentionOrder order, float scale) {
   using Stages = KeyTiles<T, kHead>;
-  const AttentionHead head(call, blockIdx.x);
+  const AttentionOrder::Place block = order.of_block(blockIdx.x, blockIdx.y, blockIdx.z);
+  if (!order.exists(block)) return;
+  const AttentionHead head(call, block.unit);
   const int channels = call.channels();
   const T* const input = call.qkv + head.input;
   const AttentionTile<T, kHead> queries{0};
 
-  // The last queries see the most keys: they start first.
-  const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kQueries;
+  const int first_query = static_cast<int>(block.tile) * kQueries;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * kWarpTiles * 16;
   const int warp_query = first_query + warp_row;
   const int last_query =
@@ -220,14 +222,13 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(AttentionCall<T> c
 
 template <int kHead, class T>
 void launch_forward(const AttentionCall<T>& call, Stream& stream) {
-  const Grid grid{
-      .blocks = {static_cast<unsigned>(call.batch * call.heads), blocks_for(call.positions, kQueries)},
-      .threads = kThreads,
-      .shared_bytes = kSharedBytes<T, kHead>};
+  // The last queries see the most keys.
+  const AttentionOrder order = order_of(call, kQueries, HeaviestTiles::last);
+  const Grid grid{.blocks = blocks_of(order), .threads = kThreads, .shared_bytes = kSharedBytes<T, kHead>};
   if (call.dropout > 0) {
-    launch(stream, grid, forward_kernel<T, kHead, true>, call, call.scale());
+    launch(stream, grid, forward_kernel<T, kHead, true>, call, order, call.scale());
   } else {
-    launch(stream, grid, forward_kernel<T, kHead, false>, call, call.scale());
+    launch(stream, grid, forward_kernel<T, kHead, false>, call, order, call.scale());
   }
 }
 

@@ -93,15 +93,18 @@ __device__ inline void fill_factors(float* factors, const AttentionCall<T>& call
 }
 
 template <class T, int kTile, int kColumns>
-__global__ void __launch_bounds__(kThreads) forward_kernel(AttentionCall<T> call, float scale) {
+__global__ void __launch_bounds__(kThreads)
+    forward_kernel(AttentionCall<T> call, AttentionOrder order, float scale) {
   using S = Sizes<kTile, kColumns>;
-  const AttentionHead head(call, blockIdx.x);
+  const AttentionOrder::Place block = order.of_block(blockIdx.x, blockIdx.y, blockIdx.z);
+  if (!order.exists(block)) return;
+  const AttentionHead head(call, block.unit);
   const int64_t channels = call.channels();
   const T* const query = call.qkv + head.input;
   float* const queries = dynamic_shared<float>();
   float* const met = queries + S::kTileCount;  // keys, then values
   float* const weights = met + S::kTileCount;
-  const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kTile;
+  const int first_query = static_cast<int>(block.tile) * kTile;
 
   float output[S::kRows][kColumns] = {}, maximum[S::kRows], sum[S::kRows] = {};
   for (float& value : maximum) value = -std::numeric_limits<float>::infinity();
@@ -156,9 +159,12 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionCall<T> call
 /// One half of backward, as attention_backward.cu describes both: a block owns keys and makes the gradients
 /// of keys and values, or owns queries and makes theirs.
 template <class T, int kTile, int kColumns, bool kOwnsKeys>
-__global__ void __launch_bounds__(kThreads) backward_kernel(AttentionCall<T> call, float scale) {
+__global__ void __launch_bounds__(kThreads)
+    backward_kernel(AttentionCall<T> call, AttentionOrder order, float scale) {
   using S = Sizes<kTile, kColumns>;
-  const AttentionHead head(call, blockIdx.x);
+  const AttentionOrder::Place block = order.of_block(blockIdx.x, blockIdx.y, blockIdx.z);
+  if (!order.exists(block)) return;
+  const AttentionHead head(call, block.unit);
   const int64_t channels = call.channels(), stride = 3 * channels;
   const T* const query = call.qkv + head.input;
   const T* const output_gradient = call.output_gradient + head.output;
@@ -172,7 +178,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(AttentionCall<T> cal
                                queries ? channels : stride, first, call);
   };
 
-  const int first_owned = static_cast<int>(kOwnsKeys ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * kTile;
+  const int first_owned = static_cast<int>(block.tile) * kTile;
   float sums[kOwnsKeys ? 2 : 1][S::kRows][kColumns] = {};
   load(owned, !kOwnsKeys, first_owned);
   for (int first_met = kOwnsKeys ? first_owned : 0;
@@ -220,9 +226,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(AttentionCall<T> cal
       }
 }
 
-template <int kTile, class T>
-Grid grid_of(const AttentionCall<T>& call, int floats) {
-  return {.blocks = {static_cast<unsigned>(call.batch * call.heads), blocks_for(call.positions, kTile)},
+Grid grid_of(const AttentionOrder& order, int floats) {
+  return {.blocks = blocks_of(order),
           .threads = kThreads,
           .shared_bytes = static_cast<size_t>(floats) * sizeof(float)};
 }
@@ -230,16 +235,23 @@ Grid grid_of(const AttentionCall<T>& call, int floats) {
 template <int kTile, int kColumns, class T>
 void launch_forward(const AttentionCall<T>& call, Stream& stream) {
   using S = Sizes<kTile, kColumns>;
-  launch(stream, grid_of<kTile>(call, 2 * S::kTileCount + S::kWeightCount),
-         forward_kernel<T, kTile, kColumns>, call, call.scale());
+  const AttentionOrder order = order_of(call, kTile, HeaviestTiles::last);
+  launch(stream, grid_of(order, 2 * S::kTileCount + S::kWeightCount), forward_kernel<T, kTile, kColumns>,
+         call, order, call.scale());
+}
+
+template <int kTile, int kColumns, bool kOwnsKeys, class T>
+void launch_half_of_backward(const AttentionCall<T>& call, Stream& stream) {
+  using S = Sizes<kTile, kColumns>;
+  const AttentionOrder order = order_of(call, kTile, kOwnsKeys ? HeaviestTiles::first : HeaviestTiles::last);
+  launch(stream, grid_of(order, 4 * S::kTileCount + 2 * S::kWeightCount),
+         backward_kernel<T, kTile, kColumns, kOwnsKeys>, call, order, call.scale());
 }
 
 template <int kTile, int kColumns, class T>
 void launch_backward(const AttentionCall<T>& call, Stream& stream) {
-  using S = Sizes<kTile, kColumns>;
-  const Grid grid = grid_of<kTile>(call, 4 * S::kTileCount + 2 * S::kWeightCount);
-  launch(stream, grid, backward_kernel<T, kTile, kColumns, true>, call, call.scale());
-  launch(stream, grid, backward_kernel<T, kTile, kColumns, false>, call, call.scale());
+  launch_half_of_backward<kTile, kColumns, true>(call, stream);
+  launch_half_of_backward<kTile, kColumns, false>(call, stream);
 }
 
 }  // namespace

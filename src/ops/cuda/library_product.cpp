@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <type_traits>
+#include <vector>
 
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_device.h"
@@ -113,52 +114,82 @@ Preference make_preference(const ColumnMajorProduct& product) {
   return preference;
 }
 
+/// A product as cuBLASLt is asked for it.
+struct MatmulProblem {
+  MatmulProblem(const ProductSpec& spec, CudaDevice& device)
+      : library(device.cublas_lt()), product(column_major(spec)), operation(make_operation(spec, product)) {}
+
+  cublasLtHandle_t library;
+  ColumnMajorProduct product;
+  Operation operation;
+  Layout first = make_layout(product.first), second = make_layout(product.second),
+         result = make_layout(product.result);
+};
+
+/// At most `most` that work, cuBLASLt's favourite first.
+std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& spec, CudaDevice& device,
+                                                             int most) {
+  const MatmulProblem problem(spec, device);
+  const Preference preference = make_preference(problem.product);
+  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(most));
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      problem.library, problem.operation.get(), problem.first.get(), problem.second.get(),
+      problem.result.get(), problem.result.get(), preference.get(), most, found.data(), &count);
+  // INVALID_VALUE is documented for descriptions "in conflict or in an impossible configuration": an epilogue
+  // may be what is impossible.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_INVALID_VALUE && spec.has_epilogue()))
+    return {};
+  check(status);
+  found.resize(static_cast<size_t>(count));
+  std::erase_if(found, [](const auto& each) { return each.state != CUBLAS_STATUS_SUCCESS; });
+  return found;
+}
+
 class CublasLtProduct : public LibraryProduct {
  public:
-  CublasLtProduct(const ProductSpec& spec, CudaDevice& device)
-      : spec_(spec), library_(device.cublas_lt()), product_(column_major(spec)) {}
-
-  bool choose_algorithm() {
-    const Preference preference = make_preference(product_);
-    cublasLtMatmulHeuristicResult_t chosen{};
-    int count = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(library_, operation_.get(), first_.get(), second_.get(), result_.get(),
-                                       result_.get(), preference.get(), 1, &chosen, &count);
-    // INVALID_VALUE is documented for descriptions "in conflict or in an impossible configuration": an
-    // epilogue may be what is impossible.
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
-        (status == CUBLAS_STATUS_INVALID_VALUE && spec_.has_epilogue()))
-      return false;
-    check(status);
-    if (count == 0) return false;
-    check(chosen.state);
-    algorithm_ = chosen.algo;
-    return true;
-  }
+  CublasLtProduct(const ProductSpec& spec, CudaDevice& device, const cublasLtMatmulHeuristicResult_t& chosen)
+      : spec_(spec), problem_(spec, device), chosen_(chosen) {}
 
   void run(const ProductOperands& operands, void* workspace, Stream& stream) override {
-    if (spec_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+    if (spec_.bias) set(problem_.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
     if (spec_.epilogue != Epilogue::none)
-      set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.kept);
+      set(problem_.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.kept);
     const auto address = reinterpret_cast<uintptr_t>(workspace);
     auto* aligned = static_cast<std::byte*>(workspace) +
                     (kWorkspaceAlignment - address % kWorkspaceAlignment) % kWorkspaceAlignment;
     const float alpha = 1,
                 beta = operands.accumulate ? 1 : 0;  // in host memory: read before the call returns
-    check(cublasLtMatmul(library_, operation_.get(), &alpha, operands.b, first_.get(), operands.a,
-                         second_.get(), &beta, operands.c, result_.get(), operands.c, result_.get(),
-                         &algorithm_, aligned, kWorkspaceBytes, static_cast<cudaStream_t>(stream.native())));
+    check(cublasLtMatmul(problem_.library, problem_.operation.get(), &alpha, operands.b, problem_.first.get(),
+                         operands.a, problem_.second.get(), &beta, operands.c, problem_.result.get(),
+                         operands.c, problem_.result.get(), &chosen_.algo, aligned, kWorkspaceBytes,
+                         static_cast<cudaStream_t>(stream.native())));
+  }
+
+  ProductAlgorithm algorithm() const override {
+    // Two or four bytes, the lowest first; -1 where the algorithm knows of no such attribute.
+    const auto value = [this](cublasLtMatmulAlgoConfigAttributes_t attribute, size_t size_bytes = 4) {
+      int32_t number = 0;
+      size_t written = 0;
+      const auto status =
+          cublasLtMatmulAlgoConfigGetAttribute(&chosen_.algo, attribute, &number, size_bytes, &written);
+      return status == CUBLAS_STATUS_SUCCESS ? number : -1;
+    };
+    return {.name = fmt::format(
+                "{}, tile {}, stages {}, split {}, reduction {}, swizzle {}, option {}, inner {}, cluster {}",
+                value(CUBLASLT_ALGO_CONFIG_ID), value(CUBLASLT_ALGO_CONFIG_TILE_ID),
+                value(CUBLASLT_ALGO_CONFIG_STAGES_ID), value(CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+                value(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME), value(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
+                value(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION), value(CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2),
+                value(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2)),
+            .workspace_bytes = static_cast<int64_t>(chosen_.workspaceSize),
+            .waves = chosen_.wavesCount};
   }
 
  private:
   ProductSpec spec_;
-  cublasLtHandle_t library_;
-  ColumnMajorProduct product_;
-  Operation operation_ = make_operation(spec_, product_);
-  Layout first_ = make_layout(product_.first), second_ = make_layout(product_.second),
-         result_ = make_layout(product_.result);
-  cublasLtMatmulAlgo_t algorithm_{};
+  MatmulProblem problem_;
+  cublasLtMatmulHeuristicResult_t chosen_;
 };
 
 }  // namespace
@@ -167,14 +198,19 @@ std::string LibraryProduct::library() { return fmt::format("cuBLASLt {}", cublas
 
 int64_t LibraryProduct::workspace_bytes() { return kWorkspaceBytes + kWorkspaceAlignment; }
 
-int64_t LibraryProduct::factor_bytes() { return 64 << 20; }
+// What one kernel makes of them, the next should read from the L2 cache, beside whatever else the two touch: an
+// H100 and an H200 have 50 MB of it, an A100 40. Smaller parts would leave multiprocessors without tiles: 20 MiB
+// of two-byte columns of 3x3 windows of 512 channels are a product of 2,275 rows. Not measured.
+int64_t LibraryProduct::factor_bytes() { return 20 << 20; }
 
-std::unique_ptr<LibraryProduct> LibraryProduct::choose(const ProductSpec& spec, Device& device) {
+std::vector<std::unique_ptr<LibraryProduct>> LibraryProduct::candidates(const ProductSpec& spec,
+                                                                        Device& device, int most) {
   auto& gpu = dynamic_cast<CudaDevice&>(device);
   gpu.make_current();
-  auto product = std::make_unique<CublasLtProduct>(spec, gpu);
-  if (!product->choose_algorithm()) return nullptr;
-  return product;
+  std::vector<std::unique_ptr<LibraryProduct>> all;
+  for (const auto& algorithm : find_algorithms(spec, gpu, most))
+    all.push_back(std::make_unique<CublasLtProduct>(spec, gpu, algorithm));
+  return all;
 }
 
 }  // namespace lockstep

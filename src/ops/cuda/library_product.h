@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "device/device.h"
 #include "ops/cuda/product_spec.h"
@@ -19,6 +21,13 @@ struct ProductOperands {
   bool accumulate = false;     ///< REQUIRES: Epilogue::none
 };
 
+/// How a library computes a product: what it says of itself.
+struct ProductAlgorithm {
+  std::string name;             ///< equal for equal algorithms; "66, tile 20, stages 35, split 1, ..."
+  int64_t workspace_bytes = 0;  ///< what it uses of the workspace
+  double waves = 0;             ///< how often its blocks fill the GPU; 0 where the library does not say
+};
+
 /// A matrix product as the GPU's library computes it: cuBLASLt (ops/cuda/library_product.cpp), or plain loops
 /// on the emulated GPU (ops/emulated/library_product.cpp). Thread-safety: one call at a time.
 class LibraryProduct {
@@ -27,12 +36,19 @@ class LibraryProduct {
   static int64_t workspace_bytes();
   static int64_t factor_bytes();  ///< see Product
 
-  /// Chooses the algorithm, from shapes, types and promised alignment alone. Null where the library has no
-  /// deterministic one.
-  static std::unique_ptr<LibraryProduct> choose(const ProductSpec& spec, Device& device);
+  /// The product by each of the library's deterministic algorithms, at most `most`, its favourite first. It
+  /// looks at shapes, types and promised alignment alone. Empty where it has none.
+  static std::vector<std::unique_ptr<LibraryProduct>> candidates(const ProductSpec& spec, Device& device,
+                                                                 int most);
+  /// The first candidate, which is what lockstep computes with; null where there is none.
+  static std::unique_ptr<LibraryProduct> choose(const ProductSpec& spec, Device& device) {
+    auto all = candidates(spec, device, 1);
+    return all.empty() ? nullptr : std::move(all.front());
+  }
 
   virtual ~LibraryProduct() = default;
   virtual void run(const ProductOperands& operands, void* workspace, Stream& stream) = 0;
+  virtual ProductAlgorithm algorithm() const = 0;
 };
 
 }  // namespace lockstep

@@ -1,3 +1,5 @@
+#include "ops/cuda/linear.h"
+
 #include <algorithm>
 #include <optional>
 
@@ -8,12 +10,17 @@
 namespace lockstep {
 namespace {
 
+int64_t rows_of(const TensorSpec& input, const KernelOptions& options) {
+  return input.shape.count() / input.shape[-1] * options.batch;
+}
+
 /// Three products of row-major matrices: x is [rows, in], the weight [units, in], y [rows, units]. A GELU
 /// behind or before the op is done to the sums of the first or the second one.
 class LinearKernel : public Kernel {
  public:
   LinearKernel(const Linear& op, const TensorSpec& input, const KernelOptions& options)
-      : LinearKernel(op, input.shape.count() / input.shape[-1] * options.batch, input.shape[-1], options) {}
+      : LinearKernel(op, rows_of(input, options),
+                     linear_products(op, rows_of(input, options), input.shape[-1], options), options) {}
 
   int64_t workspace_bytes(KernelPhase phase) const override {
     // The product and the bias's sums follow each other and share the memory.
@@ -65,31 +72,12 @@ class LinearKernel : public Kernel {
   }
 
  private:
-  LinearKernel(const Linear& op, int64_t rows, int64_t in, const KernelOptions& options)
+  LinearKernel(const Linear& op, int64_t rows, const LinearProducts& products, const KernelOptions& options)
       : training_(options.training),
         fused_(options.fused),
-        forward_({.rows = rows,
-                  .columns = op.units,
-                  .inner = in,
-                  .transpose_b = true,
-                  .factors = options.compute,
-                  .result = options.compute,
-                  .bias = op.bias,
-                  .epilogue = fused_.gelu_behind ? Epilogue::gelu : Epilogue::none,
-                  .tf32 = options.tf32}),
-        input_gradient_({.rows = rows,
-                         .columns = in,
-                         .inner = op.units,
-                         .factors = options.compute,
-                         .result = options.compute,
-                         .epilogue = fused_.gelu_before ? Epilogue::gelu_gradient : Epilogue::none,
-                         .tf32 = options.tf32}),
-        weight_gradient_({.rows = op.units,
-                          .columns = in,
-                          .inner = rows,
-                          .transpose_a = true,
-                          .factors = options.compute,
-                          .tf32 = options.tf32}) {
+        forward_(products.forward),
+        input_gradient_(products.input_gradient),
+        weight_gradient_(products.weight_gradient) {
     if (op.bias) bias_sum_.emplace(rows, op.units, options.compute);
   }
 
@@ -100,6 +88,31 @@ class LinearKernel : public Kernel {
 };
 
 }  // namespace
+
+LinearProducts linear_products(const Linear& op, int64_t rows, int64_t in, const KernelOptions& options) {
+  return {.forward = {.rows = rows,
+                      .columns = op.units,
+                      .inner = in,
+                      .transpose_b = true,
+                      .factors = options.compute,
+                      .result = options.compute,
+                      .bias = op.bias,
+                      .epilogue = options.fused.gelu_behind ? Epilogue::gelu : Epilogue::none,
+                      .tf32 = options.tf32},
+          .input_gradient = {.rows = rows,
+                             .columns = in,
+                             .inner = op.units,
+                             .factors = options.compute,
+                             .result = options.compute,
+                             .epilogue = options.fused.gelu_before ? Epilogue::gelu_gradient : Epilogue::none,
+                             .tf32 = options.tf32},
+          .weight_gradient = {.rows = op.units,
+                              .columns = in,
+                              .inner = rows,
+                              .transpose_a = true,
+                              .factors = options.compute,
+                              .tf32 = options.tf32}};
+}
 
 std::unique_ptr<Kernel> make_gpu_kernel(const Linear& op, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<LinearKernel>(op, inputs[0], options);

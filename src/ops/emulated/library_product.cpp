@@ -113,6 +113,10 @@ class EmulatedProduct : public LibraryProduct {
     });
   }
 
+  ProductAlgorithm algorithm() const override {
+    return {.name = "plain loops", .workspace_bytes = kWorkspaceBytes};
+  }
+
  private:
   ProductSpec spec_;
 };
@@ -127,14 +131,17 @@ int64_t LibraryProduct::factor_bytes() { return 8 << 10; }  // little, so that s
 
 // Which epilogues cuBLASLt lacks is its own affair. This library has them where every row begins on a
 // multiple of 16 bytes, and no product of matrices that are not aligned to their elements.
-std::unique_ptr<LibraryProduct> LibraryProduct::choose(const ProductSpec& spec, Device&) {
+std::vector<std::unique_ptr<LibraryProduct>> LibraryProduct::candidates(const ProductSpec& spec, Device&,
+                                                                        int) {
   const auto [first, second, result] = column_major(spec);
   for (const ColumnMajorMatrix& matrix : {first, second, result}) {
     const int64_t element = size_of(matrix.dtype);
     const int rows_at = std::min(matrix.alignment, alignment_at(matrix.leading * element));
-    if (rows_at < element || (spec.has_epilogue() && rows_at < kTensorAlignment)) return nullptr;
+    if (rows_at < element || (spec.has_epilogue() && rows_at < kTensorAlignment)) return {};
   }
-  return std::make_unique<EmulatedProduct>(spec);
+  std::vector<std::unique_ptr<LibraryProduct>> only;
+  only.push_back(std::make_unique<EmulatedProduct>(spec));
+  return only;
 }
 
 }  // namespace lockstep

@@ -103,6 +103,14 @@ void Bench::report(std::string_view name, std::string_view type, std::string_vie
   std::fflush(stdout);
 }
 
+void Bench::report_arithmetic(std::string_view name, std::string_view type, std::string_view phase,
+                              double flops, const std::function<void()>& call) {
+  const double time = milliseconds(call), per_second = flops / time * 1e3;
+  fmt::print("{:<30} {:<8} {:<8} {:>6.0f} GFLOP {:>7.3f} ms {:>5.0f} TFLOP/s {:>4.1f} % of a product\n", name,
+             type, phase, flops / 1e9, time, per_second / 1e12, 100 * per_second / product_flops_per_second_);
+  std::fflush(stdout);
+}
+
 int Bench::conclude() const {
   fmt::print("{} of {} kernels below {:.0f} % of the copy bandwidth; the lowest: {:.1f} % ({})\n", too_slow_,
              measured_, 100 * kLeastShare, 100 * least_share_, least_);

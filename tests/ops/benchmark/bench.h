@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// Memory, times and the table of kernel_benchmark. `tiny`: as little of everything as shows that it runs, on
-/// the emulated GPU; figures mean nothing then.
+/// Memory and times of kernel_benchmark and gpu_probe, and the former's table. `tiny`: as little of
+/// everything as shows that it runs, on the emulated GPU; figures mean nothing then.
 class Bench {
  public:
   explicit Bench(bool tiny);
@@ -42,6 +42,12 @@ class Bench {
   /// A line of the table: `bytes` are what must move at the least.
   void report(std::string_view name, std::string_view type, std::string_view phase, int64_t bytes,
               const std::function<void()>& call);
+  /// Products of two-byte numbers: what the lines of report_arithmetic() are held against.
+  void set_product_ceiling(double flops_per_second) { product_flops_per_second_ = flops_per_second; }
+  /// A line of the table that counts neither as PASS nor as FAIL, because arithmetic bounds it: `flops` are
+  /// multiplications and additions.
+  void report_arithmetic(std::string_view name, std::string_view type, std::string_view phase, double flops,
+                         const std::function<void()>& call);
   /// The table's last line. Returns how many kernels are too slow.
   int conclude() const;
 
@@ -56,7 +62,7 @@ class Bench {
   Buffer copy_from_, copy_to_;
   std::vector<Buffer> buffers_;
   uint64_t random_ = 1;
-  double copy_bytes_per_second_ = 0, least_share_ = 0;
+  double copy_bytes_per_second_ = 0, product_flops_per_second_ = 0, least_share_ = 0;
   int measured_ = 0, too_slow_ = 0;
   std::string least_;
 };
@@ -67,6 +73,10 @@ void measure_ops(Bench& bench, DType compute);
 void measure_columns(Bench& bench, DType compute);
 /// Optimizers, norm, tree add; casts.
 void measure_step_kernels(Bench& bench);
+/// GPT-2's products and attention, in bfloat16.
+void measure_arithmetic(Bench& bench);
+/// Operations a second of a large product of bfloat16 numbers.
+double product_flops_per_second(Bench& bench);
 /// One line of JSON: copy and product.
 void print_ceilings(Bench& bench);
 /// A line of JSON for each shape and type: microseconds of a convolution's three products.

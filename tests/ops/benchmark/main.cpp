@@ -1,14 +1,16 @@
 // What kernels reach on a GPU.
 //
-//   kernel_benchmark [float32|bfloat16|float16 ...]   kernels bound by memory, at sizes that no cache holds
+//   kernel_benchmark [float32|bfloat16|float16 ...]   kernels bound by memory, at sizes that no cache holds;
+//                                                     with bfloat16 GPT-2's products and attention, too
 //   kernel_benchmark ceilings                         a copy and a product, as JSON
 //   kernel_benchmark convolutions                     convolutions' forward and both gradients, as JSON
 //   kernel_benchmark --tiny ...                       the same of next to nothing: does it run?
 //
 // The table: the bytes that must move at the least (what is read and what is written, once), the median time
 // of five rounds, the bandwidth, and its share of a copy's, which is measured anew before each op. PASS from
-// 85 % on; the last line counts those below. Ends with 1 where there are any, unless tiny; with 77 where
-// there is no GPU.
+// 85 % on; the last line counts those below, and the program ends with 1 where there are any, unless tiny.
+// GPT-2's products and attention are held against a large product instead, and neither pass nor fail. Ends
+// with 77 where there is no GPU.
 
 #include <fmt/format.h>
 
@@ -34,6 +36,7 @@ int measure_memory(Bench& bench, const std::vector<std::string>& words) {
     measure_ops(bench, type);
     measure_columns(bench, type);
   }
+  if (std::count(types.begin(), types.end(), DType::bfloat16) > 0) measure_arithmetic(bench);
   const int too_slow = bench.conclude();
   return too_slow > 0 && !bench.tiny() ? 1 : 0;
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench.h"
-#include "ops/op.h"
+#include "op_run.h"
 
 namespace lockstep {
 namespace {
@@ -22,50 +22,35 @@ struct Convolution {
   int64_t side, channels, out_channels, kernel, padding;
 };
 
+int64_t product_size(const Bench& bench) { return bench.tiny() ? 32 : 8192; }
+
 /// Microseconds of forward, input gradient and weight gradient.
 std::array<double, 3> times_of(Bench& bench, const Op& op, const TensorSpec& input, int64_t batch,
                                const Type& type) {
-  const std::vector<TensorSpec> inputs{input};
-  const OpSignature signature = infer(op, inputs);
-  const auto kernel =
-      make_kernel(DeviceKind::cuda, op, inputs, {.batch = batch, .compute = type.dtype, .tf32 = type.tf32});
-  kernel->prepare(bench.device());
-  const auto make = [&](const Shape& shape) { return bench.make({shape, type.dtype}); };
-  const Tensor x = make(input.shape.batched(batch)), dx = make(input.shape.batched(batch));
-  const Tensor y = make(signature.outputs[0].shape.batched(batch)), dy = make(y.shape);
-  const Tensor weight = make(signature.parameters[0].shape),
-               gradient = bench.make({signature.parameters[0].shape});
-  int64_t workspace_bytes = 0;
-  for (const auto phase : {KernelPhase::forward, KernelPhase::backward_input, KernelPhase::backward_weight})
-    workspace_bytes = std::max(workspace_bytes, kernel->workspace_bytes(phase));
-  const KernelArguments arguments{.inputs = {&x, 1},
-                                  .outputs = {&y, 1},
-                                  .parameters = {&weight, 1},
-                                  .output_gradients = {&dy, 1},
-                                  .input_gradients = {&dx, 1},
-                                  .parameter_gradients = {&gradient, 1},
-                                  .workspace = bench.make_bytes(workspace_bytes),
-                                  .constants = bench.make_copy(StepConstants{})};
-  const std::array times{
-      1e3 * bench.milliseconds([&] { kernel->forward(arguments, bench.stream()); }),
-      1e3 * bench.milliseconds([&] { kernel->backward_input(arguments, bench.stream()); }),
-      1e3 * bench.milliseconds([&] { kernel->backward_weight(arguments, bench.stream()); })};
+  OpRun run(bench, op, {input}, {.batch = batch, .compute = type.dtype, .tf32 = type.tf32});
+  const std::array times{1e3 * bench.milliseconds([&] { run.forward(); }),
+                         1e3 * bench.milliseconds([&] { run.backward_input(); }),
+                         1e3 * bench.milliseconds([&] { run.backward_weight(); })};
   bench.release();
   return times;
 }
 
 }  // namespace
 
-void print_ceilings(Bench& bench) {
-  const int64_t size = bench.tiny() ? 32 : 8192;
-  bench.measure_copy();
+double product_flops_per_second(Bench& bench) {
+  const int64_t size = product_size(bench);
   const auto times = times_of(bench, Linear{.units = size, .bias = false}, {Shape({size})}, size,
                               {"bfloat16", DType::bfloat16, false});
   const auto side = static_cast<double>(size);
+  return 2 * side * side * side / times[0] * 1e6;
+}
+
+void print_ceilings(Bench& bench) {
+  bench.measure_copy();
   fmt::print(
       "{{\"device\":\"{}\",\"copy_bytes_per_second\":{:.6g},\"product_size\":{},\"product_flops\":{:.6g}}}\n",
-      bench.device().description(), bench.copy_bytes_per_second(), size,
-      2 * side * side * side / times[0] * 1e6);
+      bench.device().description(), bench.copy_bytes_per_second(), product_size(bench),
+      product_flops_per_second(bench));
 }
 
 void print_convolutions(Bench& bench) {

@@ -1,0 +1,220 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Sourced by gpu_check.sh, whose options it reads: parts, each with a time limit, a log and a line of the table; and the end,
+# which comes whatever happens: a summary and an archive.
+
+most_printed_bytes=11500
+most_archived_bytes=$((15 << 20))
+
+table=()
+logs=()       # what the archive gets
+failed=
+part_name=    # of the part that runs,
+part_begin=0  # and since when it does
+
+# record NAME RESULT SECONDS FIGURE
+record() {
+  local row
+  row=$(printf '%-34s %-8s %5s  %s' "$1" "$2" "$3" "${4:0:150}")
+  table+=("$row")
+  if [ "$2" = FAIL ]; then failed=yes; fi
+  echo "$row"
+}
+
+selected() { case ",$only," in *",$1,"*) ;; *) return 1 ;; esac; }
+
+# Until when the parts that follow may run.
+end=$limit
+
+# share KIND: parts of this kind follow. They may take all the time where none of the kinds after it is selected.
+share() {
+  local kind after=
+  end=$limit
+  for kind in "${kinds[@]}"; do
+    if [ -n "$after" ] && selected "$kind"; then end=$((limit * until_hundredth[$1] / 100)); fi
+    if [ "$kind" = "$1" ]; then after=yes; fi
+  done
+}
+
+# run_limited SECONDS LOG COMMAND...: in the background, since a shell that waits for a program of its own hears no signal.
+run_limited() {
+  timeout -k 5 "$1" "${@:3}" >"$2" 2>&1 </dev/null &
+  wait $!
+}
+
+# part NAME SECONDS FIGURE COMMAND...: FIGURE is a function that reads the log.
+part() {
+  local name=$1 seconds=$2 figure=$3 status=0 result=PASS late=FAIL told
+  local log=$out/$name.log
+  shift 3
+  rm -f "$log"
+  if [ -z "$gpu" ]; then record "$name" SKIP 0 "there is no GPU" && return; fi
+  # Whoever has all the time that it asks for, and does not end, hangs.
+  if ((seconds > end - SECONDS)); then seconds=$((end - SECONDS)) late=TIMEOUT; fi
+  if ((seconds < 5)); then record "$name" SKIP 0 "no time is left of $end s" && return; fi
+  case $figure in of_sanitizer | of_ncu) late=TIMEOUT ;; esac
+  logs+=("$log")
+  part_name=$name part_begin=$SECONDS
+  run_limited "$seconds" "$log" "$@" || status=$?
+  part_name=
+  told=$("$figure" <"$log") || true
+  case $status in
+    0)
+      case $figure:$told in
+        *:"no test ran") result=FAIL ;;  # although there is a GPU
+        of_ncu:) result=MISSING told="no kernel was measured" ;;
+      esac
+      ;;
+    124 | 137)
+      case $told in *" places told of") late=FAIL ;; esac
+      result=$late told="not done in $seconds s${told:+; $told}"
+      ;;
+    *) result=FAIL told="exit code $status; ${told:-$(tail -n 1 "$log")}" ;;
+  esac
+  local refused
+  refused=$(refusal_of_tool "$log")
+  if [ $result = FAIL ] && [ -n "$refused" ]; then result=MISSING told=$refused; fi
+  record "$name" "$result" $((SECONDS - part_begin)) "$told"
+}
+
+# What compute-sanitizer or ncu says where it cannot work on this machine, as where programs reach the driver through a sandbox.
+refusal_of_tool() {
+  if grep '^=========.*Device not supported' "$1" >/dev/null; then
+    echo "compute-sanitizer says: device not supported"
+  else
+    grep -h '^==ERROR==' "$1" | grep -v 'application returned' | head -n 1 || true
+  fi
+}
+
+# Figures of the table.
+
+of_tests() {
+  awk '/^\[       OK \]/ {passed++} /^\[  SKIPPED \] .*\(/ {skipped++} /^\[  FAILED  \] .*\(/ {failed++}
+       END {
+         if (!passed && !failed) print "no test ran"
+         else printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
+       }'
+}
+of_training() { sed -n 's/.*"first_step_ms":\([0-9]*\).*"startup_parts_ms":{\([^}]*\)}.*/first step done after \1 ms: \2/p' | tr -d '"'; }
+of_gpt() { sed -n 's/.*"tokens_per_second":\([0-9]*\).*"p50":\([0-9]*\.\{0,1\}[0-9]\{0,1\}\).*/\1 tokens\/s, \2 ms a step/p'; }
+of_refusal() { sed -n 's/.*\(ranks [0-9, ]*\) on .* \(would share one GPU\).*/\1 \2/p' | head -n 1; }
+of_verify() { grep -E '^identical|differs|error' | head -n 1 | cut -c 1-100 || true; }
+of_sanitizer() {
+  awk '/^========= (ERROR|RACECHECK) SUMMARY: / {sub("^[^:]*: ", ""); summary = $0}
+       /^=========     at |^========= Error: Race / {found++}
+       END {if (summary != "") print summary; else if (found) print found " places told of"}'
+}
+of_ncu() { awk '/"gpu__time_duration.sum"/ {found++} END {if (found) print "times of " found " kernels"}'; }
+of_last_line() { tail -n 1; }
+
+# --- the end: a summary and the archive ---
+
+# As many of the first lines as fit into BYTES.
+first_lines() { awk -v most="$1" '{used += length($0) + 1; if (used > most) {print "..."; exit} print}'; }
+
+# section TITLE LOG BYTES: where this run has made that log.
+section() {
+  case " ${logs[*]} " in *" $out/$2.log "*) ;; *) return 0 ;; esac
+  say "$1"
+  if [ -s "$out/$2.log" ]; then first_lines "$3" <"$out/$2.log"; else echo none; fi
+}
+
+print_table() {
+  local rows passed
+  rows=$(printf '%s\n' "${table[@]}")
+  # Where it is too long: without what passed, which is in the archive.
+  if [ ${#rows} -gt 3600 ]; then
+    passed=$(grep -cE '^[^ ]+ +PASS ' <<<"$rows")
+    rows=$(grep -vE '^[^ ]+ +PASS ' <<<"$rows" | first_lines 3400; echo "and $passed parts that passed: see table.log")
+  fi
+  printf '%-34s %-8s %5s\n%s\n' part result s "$rows"
+}
+
+# The last line of each, whole: in the table it may be cut.
+print_probes() {
+  local log name title="probes"
+  for log in "${logs[@]}"; do
+    name=$(basename "$log" .log)
+    case $name in
+      probe_*)
+        if [ -n "$title" ]; then say "$title" && title=; fi
+        echo "${name#probe_}: $(tail -n 1 "$log" | cut -c 1-310)"
+        ;;
+    esac
+  done
+}
+
+# What counts most is last: who sees little sees the end.
+print_summary() {
+  section "kernels bound by memory below 85 % of the copy's bandwidth" slow_kernels 800
+  section "beside PyTorch" beside_pytorch 1500
+  print_probes
+  section "GPT-2 124M, micro-batch 64 x 1024" gpt_figures 1000
+  section "its kernels" step_kernels 2900
+  say "result after $SECONDS s${stopped:+, stopped by $stopped}"
+  print_table
+}
+
+# stage_logs FOLDER BYTES: copies of all logs, of longer ones the beginning and, thrice as much, the end.
+stage_logs() {
+  local log
+  for log in "${logs[@]}"; do
+    if [ ! -f "$log" ]; then continue; fi
+    if [ "$(stat -c %s "$log")" -le "$2" ]; then
+      cp "$log" "$1/"
+    else
+      {
+        head -c $(($2 / 4)) "$log"
+        printf '\n... left out of %s bytes ...\n' "$(stat -c %s "$log")"
+        tail -c $(($2 * 3 / 4)) "$log"
+      } >"$1/$(basename "$log")"
+    fi
+  done
+}
+
+write_archive() {
+  local most=$((4 << 20)) folder
+  folder=$(mktemp -d)
+  mkdir "$folder/gpu-check"
+  while [ $most -ge 1024 ]; do
+    stage_logs "$folder/gpu-check" $most
+    tar -C "$folder" -czf "$archive.part" gpu-check
+    if [ "$(stat -c %s "$archive.part")" -le $most_archived_bytes ]; then break; fi
+    most=$((most / 4))
+  done
+  mv "$archive.part" "$archive"
+  rm -rf "$folder"
+}
+
+# The part that runs is asked to end, and killed in 5 s where it does not; nothing here waits for that. Its whole group is,
+# since timeout, which leads it, forgets its program where a signal comes just when it has started that.
+end_part() {
+  local leader
+  leader=$(jobs -pr)
+  if [ -z "$leader" ]; then return; fi
+  kill -TERM -- "-$leader" "$leader" 2>/dev/null
+  { sleep 5 && kill -KILL -- "-$leader"; } </dev/null >/dev/null 2>&1 &
+}
+
+stopped=
+# Also where this is ended by a signal, or by an error of its own.
+finish() {
+  local code=$?
+  set +e
+  trap - EXIT
+  trap '' TERM INT HUP PIPE
+  end_part
+  if [ -n "$part_name" ]; then record "$part_name" STOPPED $((SECONDS - part_begin)) "by ${stopped:-an error}"; fi
+  printf '%s\n' "${table[@]}" >"$out/table.log"
+  print_summary >"$out/summary.log"
+  logs+=("$out/table.log" "$out/summary.log")
+  write_archive
+  tail -c $most_printed_bytes "$out/summary.log"
+  printf '\nall logs: %s\n' "$archive"
+  if [ $code = 0 ] && [ -n "$failed" ]; then code=1; fi
+  exit $code
+}
+trap finish EXIT
+trap 'stopped=SIGTERM; exit 143' TERM
+trap 'stopped=SIGINT; exit 130' INT
+trap 'stopped=SIGHUP; exit 129' HUP
+trap 'stopped="a closed pipe"; exit 141' PIPE

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/thread.h"
+
+namespace lockstep {
+
+/// Calls body(begin, end) for ranges of at most `range` numbers that together are [0, count), on the calling
+/// thread and up to `threads` - 1 others, which take no signals and have ended when this returns. Which
+/// thread gets which range is left open: whoever is free takes the next. Where no further thread can be
+/// started, those that are there do all of it. REQUIRES: range >= 1; `body` may be called on several threads
+/// at once and throws nothing.
+template <class Body>
+void for_ranges(int64_t count, int64_t range, int threads, const Body& body) {
+  std::atomic<int64_t> next = 0;
+  const auto work = [&]() noexcept {
+    for (int64_t begin; (begin = next.fetch_add(range, std::memory_order_relaxed)) < count;)
+      body(begin, std::min(begin + range, count));
+  };
+  const int64_t useful = std::min<int64_t>(threads, (count + range - 1) / range);
+  std::vector<std::thread> others;
+  others.reserve(static_cast<size_t>(std::max<int64_t>(useful - 1, 0)));
+  try {
+    for (int64_t i = 1; i < useful; ++i) others.push_back(start_thread_without_signals("ranges", work));
+  } catch (const std::system_error&) {
+  }
+  work();
+  for (auto& thread : others) thread.join();
+}
+
+}  // namespace lockstep

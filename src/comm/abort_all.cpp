@@ -1,0 +1,20 @@
+#include "base/thread.h"
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+void abort_all(std::span<Communicator* const> communicators, std::string_view reason) noexcept {
+  std::vector<std::thread> threads;
+  for (Communicator* communicator : communicators) {
+    if (communicator == nullptr) continue;
+    try {
+      threads.push_back(
+          start_thread_without_signals("abort", [communicator, reason] { communicator->abort(reason); }));
+    } catch (const std::exception&) {
+      communicator->abort(reason);  // no thread is to be had: one after the other
+    }
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace lockstep

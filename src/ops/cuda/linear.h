@@ -1,0 +1,16 @@
+#pragma once
+
+#include "lockstep/ops.h"
+#include "ops/cuda/product_spec.h"
+#include "ops/op.h"
+
+namespace lockstep {
+
+/// The products that a linear op of `rows` rows of `in` channels is computed by, its neighbours' GELUs
+/// included.
+struct LinearProducts {
+  ProductSpec forward, input_gradient, weight_gradient;
+};
+LinearProducts linear_products(const Linear& op, int64_t rows, int64_t in, const KernelOptions& options);
+
+}  // namespace lockstep

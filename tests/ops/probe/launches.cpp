@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <atomic>
+#include <new>
+#include <vector>
+
+#include "base/clock.h"
+#include "prices.h"
+#include "step/step_kernels.h"
+
+namespace lockstep {
+
+Prices::Prices(Bench& bench)
+    : bench_(bench),
+      gate_(make_gate(bench.device())),
+      begin_(bench.device().create_event(true)),
+      end_(bench.device().create_event(true)) {}
+
+std::vector<Prices::Round> Prices::rounds(int calls, const std::function<void()>& call, bool gated) {
+  Stream& stream = bench_.stream();
+  std::vector<Round> all;
+  for (int i = 0; i < (bench_.tiny() ? 1 : 5); ++i) {
+    if (gated) gate_->close(stream);
+    stream.record(*begin_);
+    const auto began = Clock::now();
+    for (int j = 0; j < calls; ++j) call();
+    const double host_ms = milliseconds_between(began, Clock::now());
+    stream.record(*end_);
+    const bool in_time = !gated || gate_->open();
+    stream.synchronize();
+    if (!in_time) return {};
+    all.push_back({1e3 * host_ms / calls, 1e3 * end_->milliseconds_since(*begin_) / calls});
+  }
+  return all;
+}
+
+void Prices::measure(Line& line, int calls, const std::function<void()>& call) {
+  call();  // what is loaded by a first call would wait for the gate
+  bench_.stream().synchronize();
+  std::vector<Round> all = rounds(calls, call, true);
+  line["gated"] = !all.empty();
+  if (all.empty()) all = rounds(calls, call, false);
+  const auto median = [&](double Round::*field) {
+    std::sort(all.begin(), all.end(), [&](const Round& a, const Round& b) { return a.*field < b.*field; });
+    return all[all.size() / 2].*field;
+  };
+  line["host_us"] = median(&Round::host_us);
+  line["stream_us"] = median(&Round::stream_us);
+}
+
+bool probe_launches(Bench& bench) {
+  Prices prices(bench);
+  Stream& stream = bench.stream();
+  const int calls = bench.tiny() ? 4 : 100;  // each may enqueue four things: fewer than a queue takes
+  bool worked = true;
+  const auto price = [&](const char* name, const std::function<void()>& call) {
+    worked &= print_measured({{"name", name}}, [&](Line& line) { prices.measure(line, calls, call); });
+  };
+
+  const auto kernels = make_step_kernels(DeviceKind::cuda);
+  float* const to = bench.make({Shape({64})}).as<float>();
+  const float* const from = bench.make({Shape({64})}).as<float>();
+  const auto launch = [&] { kernels->add(to, from, 64, stream); };
+  price("kernel of 64 sums", launch);
+
+  const Buffer memory = bench.device().allocate_host(64);
+  auto& word = *new (memory.data()) std::atomic<uint64_t>(0);
+  uint64_t written = 0;
+  const auto write = [&] { stream.write_word(word, ++written); };
+  worked &= print_measured({{"name", "stream write"}}, [&](Line& line) {
+    prices.measure(line, calls, write);
+    line["works"] = word.load() == written;  // not everywhere within virtual machines
+  });
+  price("kernel of 64 sums, stream write", [&] {
+    launch();
+    write();
+  });
+
+  const auto other = bench.device().create_stream("other");
+  const auto event = bench.device().create_event(), back = bench.device().create_event();
+  price("event recorded", [&] { stream.record(*event); });
+  price("to another stream and back by events", [&] {
+    stream.record(*event);
+    other->wait(*event);
+    other->record(*back);
+    stream.wait(*back);
+  });
+  worked &= probe_cuda_launches(bench, prices);
+  other->synchronize();
+  bench.release();
+  return worked;
+}
+
+}  // namespace lockstep

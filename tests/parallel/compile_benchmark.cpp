@@ -1,0 +1,99 @@
+// How long one worker's step takes to be written, given its dependencies and places, hashed and proven, by
+// the number of micro-batches. Run by scripts/bench_compile.sh.
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "model/presets.h"
+#include "parallel/data_parallel.h"
+#include "step/checker.h"
+#include "step/memory_plan.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr int kStateSlots = 2;  // Adam's
+
+ModelSpec model_named(const std::string& name) {
+  if (name == "mnist_mlp") return make_mlp({});
+  if (name == "shakespeare_gpt")
+    return make_gpt({.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128});
+  fmt::print(stderr, "unknown model '{}'; known are mnist_mlp and shakespeare_gpt\n", name);
+  std::exit(2);
+}
+
+/// High-water mark of the process.
+double peak_mebibytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+/// Milliseconds since it was last asked.
+class Watch {
+ public:
+  double lap() {
+    const auto now = Clock::now();
+    const double ms = milliseconds_between(begin_, now);
+    begin_ = now;
+    return ms;
+  }
+
+ private:
+  Clock::time_point begin_ = Clock::now();
+};
+
+void measure(const std::string& name, int leaves, int micro_batches_per_leaf, int64_t bucket_bytes) {
+  const Graph graph = make_graph(model_named(name));
+  const ParallelOptions parallel{.reduction = leaves > 1 ? Reduction::reproducible : Reduction::fast,
+                                 .bucket_bytes = bucket_bytes};
+  const Partition partition = make_partition(graph, parallel.bucket_bytes);
+  const BatchDivision division =
+      divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1, leaves, parallel.reduction, 1);
+  const ModelCode training(graph, partition, {.micro_batch = 1}),
+      evaluation(graph, partition, {.micro_batch = 1, .training = false});
+  const Placement placement(graph, partition, {.workers = 1, .state_slots = kStateSlots});
+  const DataParallelPlan plan{.graph = graph,
+                              .partition = partition,
+                              .training = training,
+                              .evaluation = evaluation,
+                              .division = division,
+                              .parallel = parallel,
+                              .placement = placement,
+                              .shares = placement.shares(),
+                              .state_slots = kStateSlots};
+  Watch watch;
+  Program step = compile_step(plan, 0);
+  const double written = watch.lap();
+  derive_dependencies(step);
+  const double derived = watch.lap();
+  const MemoryPlan memory = plan_memory(step);
+  const double planned = watch.lap();
+  const uint64_t hash = hash_of(step);
+  const double hashed = watch.lap();
+  ensure_checked({&step, 1});
+  const double proven = watch.lap();
+  fmt::print(
+      "{:<16}{:>7} x{:>5}{:>9}{:>9}{:>8.0f}{:>8.0f}{:>8.0f}{:>8.0f}{:>8.0f}{:>9.0f} MiB  {:016x} {:>10}\n",
+      name, leaves, micro_batches_per_leaf, step.instructions.size(), step.buffers.size(), written, derived,
+      planned, hashed, proven, peak_mebibytes(), hash, memory.total_bytes);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4 || argc > 5) {
+    fmt::print(stderr, "usage: {} mnist_mlp|shakespeare_gpt LEAVES MICRO_BATCHES_PER_LEAF [BUCKET_BYTES]\n",
+               argv[0]);
+    return 2;
+  }
+  measure(argv[1], std::atoi(argv[2]), std::atoi(argv[3]),
+          argc > 4 ? std::atoll(argv[4]) : ParallelOptions{}.bucket_bytes);
+  return 0;
+}

@@ -1,0 +1,109 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "model/presets.h"
+#include "parallel/data_parallel.h"
+#include "step/checker.h"
+#include "step/memory_plan.h"
+
+namespace lockstep {
+namespace {
+
+// Steps of thousands of micro-batches: planned and proven whole, in well under a second
+// (scripts/bench_compile.sh).
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kMany = 512;
+#else
+constexpr int kMany = 4096;
+#endif
+constexpr int kStateSlots = 2;
+
+/// One worker's step of a small GPT of several segments, planned.
+class LongStep : public testing::Test {
+ protected:
+  struct Planned {
+    Program program;
+    MemoryPlan plan;
+  };
+
+  Planned step(int leaves, int micro_batches_per_leaf) const {
+    const ParallelOptions parallel{.reduction = leaves > 1 ? Reduction::reproducible : Reduction::fast};
+    const Placement placement(graph_, partition_, {.workers = 1, .state_slots = kStateSlots});
+    const DataParallelPlan plan{
+        .graph = graph_,
+        .partition = partition_,
+        .training = training_,
+        .evaluation = evaluation_,
+        .division = divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1, leaves, parallel.reduction, 1),
+        .parallel = parallel,
+        .placement = placement,
+        .shares = placement.shares(),
+        .state_slots = kStateSlots};
+    Planned result{compile_step(plan, 0), {}};
+    derive_dependencies(result.program);
+    result.plan = plan_memory(result.program);
+    return result;
+  }
+
+  const Graph graph_ =
+      make_graph(make_gpt({.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .width = 8}));
+  const Partition partition_ = make_partition(graph_, 2048);
+  const ModelCode training_{graph_, partition_, {.micro_batch = 1}};
+  const ModelCode evaluation_{graph_, partition_, {.micro_batch = 1, .training = false}};
+};
+
+std::vector<std::string> messages(const Program& program) {
+  std::vector<std::string> list;
+  for (const auto& finding : check_programs({&program, 1})) list.push_back(finding.message);
+  return list;
+}
+
+TEST_F(LongStep, IsProvenAndTakesNoMoreMemoryThanAShortOne) {
+  ASSERT_GE(partition_.segments.size(), 3u);
+  const Planned brief = step(1, 8), longer = step(1, kMany);
+  EXPECT_EQ(longer.plan.category_bytes, brief.plan.category_bytes);
+  EXPECT_EQ(longer.plan.space_bytes, brief.plan.space_bytes);
+  EXPECT_GE(longer.program.instructions.size(), static_cast<size_t>(kMany) * 7);
+  EXPECT_THAT(messages(longer.program), testing::IsEmpty());
+}
+
+TEST_F(LongStep, IsProvenWithManyLeaves) {
+  const int leaves = kMany / 64;
+  EXPECT_THAT(messages(step(leaves, 64).program), testing::IsEmpty());
+  EXPECT_THAT(messages(step(kMany, 1).program), testing::IsEmpty());
+}
+
+TEST_F(LongStep, IsRefusedIfOneMicroBatchOverwritesTheOthers) {
+  Program program = step(1, kMany).program;
+  const auto wrong =
+      std::find_if(program.instructions.begin(), program.instructions.end(), [](const Instruction& i) {
+        return i.kind == InstructionKind::backward && i.segment == 0 && i.micro_batch == kMany - 1;
+      });
+  ASSERT_NE(wrong, program.instructions.end());
+  wrong->accumulate = false;
+  for (Operand& operand : wrong->operands)
+    if (operand.role == Role::gradients) operand.access = Access::write;
+  EXPECT_THAT(messages(program),
+              testing::Contains(testing::HasSubstr("missing u0:l0[m0], u0:l0[m1], u0:l0[m2]")));
+}
+
+TEST_F(LongStep, IsRefusedIfAMicroBatchReadsTheActivationOfAnother) {
+  Program program = step(1, kMany).program;
+  const auto stash_of = [&](int micro_batch) {
+    for (Instruction& i : program.instructions)
+      if (i.kind == InstructionKind::backward && i.micro_batch == micro_batch)
+        for (Operand& operand : i.operands)
+          if (operand.role == Role::stash) return &operand;
+    return static_cast<Operand*>(nullptr);
+  };
+  ASSERT_NE(stash_of(kMany / 2), nullptr);
+  stash_of(kMany / 2)->range = stash_of(kMany / 4)->range;
+  EXPECT_THAT(messages(program), testing::Contains(testing::HasSubstr("has overwritten")));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,120 @@
+// Where a rank on a GPU is, as its watchdog sees it: written by the GPU, or, if it cannot, found by its host.
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/clock.h"
+#include "device/emulated/emulated_device.h"
+#include "train/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kConfig = R"(
+format_version: 1
+model { mlp { image: 4 image: 4 image: 1 hidden: 8 hidden: 8 classes: 3 } }
+data { synthetic { samples: 256 eval_samples: 8 classes: 3 shape: 4 shape: 4 shape: 1 } }
+trainer { steps: 2 global_batch: 8 virtual_replicas: 4 micro_batch: 1 seed: 3 }
+optimizer { learning_rate: 0.1 sgd {} }
+parallel { reduction: REPRODUCIBLE bucket_bytes: 512 }
+)";
+
+RunConfig config_of(const std::vector<std::string>& overrides = {}) {
+  return parse_run_config(kConfig, "test", overrides);
+}
+
+class GpuProgress : public ::testing::TestWithParam<bool> {
+ protected:
+  GpuProgress() { set_emulated_options({.writes_words = GetParam()}); }
+  ~GpuProgress() override { set_emulated_options({}); }
+};
+
+TEST_P(GpuProgress, TrainingIsTheSameAndALineSaysWhatIsLost) {
+  const TraceOptions cuda{.device = DeviceKind::cuda}, watched{.device = DeviceKind::cuda, .watched = true};
+  const Trace expected = train_on_threads(config_of(), 2, cuda);
+  ::testing::internal::CaptureStderr();
+  const Trace actual = train_on_threads(config_of(), 2, watched);
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(actual, expected);
+  const std::string line =
+      "emulated GPU cannot write to the host's memory how far it is (it is told to refuse); training goes on";
+  int lines = 0;
+  for (size_t at = told.find(line); at != told.npos; at = told.find(line, at + 1)) ++lines;
+  EXPECT_EQ(lines, GetParam() ? 0 : 2) << "one for each rank: " << told;
+}
+
+std::vector<Progress::Entry> entries(const Progress& progress) {
+  std::vector<Progress::Entry> all;
+  for (int slot = 0; slot < Progress::kSlots; ++slot) all.push_back(progress.at(slot));
+  return all;
+}
+
+bool only_waits(const std::vector<Progress::Entry>& entries) {
+  bool waits = false;
+  for (const auto& entry : entries) {
+    if (entry.activity != Activity::idle && entry.activity != Activity::waiting) return false;
+    waits = waits || (entry.activity == Activity::waiting && entry.program == kStepProgram);
+  }
+  return waits;
+}
+
+/// Such a rank must not be blamed, however long that takes; and the watchdog must see that it stands still.
+TEST_P(GpuProgress, ARankThatWaitsForAPeerSaysSoAndNothingElse) {
+  const RunConfig config = config_of();
+  std::vector<Progress> progress(2);
+  run_ranks(2, [&](int rank, Communicator& world) {
+    Worker worker(config, {.rank = rank,
+                           .world_size = 2,
+                           .device = DeviceKind::cuda,
+                           .progress = &progress[static_cast<size_t>(rank)]});
+    worker.connect(world);
+    Trainer trainer(worker, world, {},
+                    {.stop_requested = {}, .progress = &progress[static_cast<size_t>(rank)]});
+    trainer.prepare();
+    if (rank == 1) {
+      const Deadline deadline = deadline_in(std::chrono::seconds(60));
+      std::vector<Progress::Entry> before, now;
+      do {
+        before = entries(progress[0]);
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        now = entries(progress[0]);
+      } while (!(now == before && only_waits(now)) && Clock::now() < deadline);
+      EXPECT_TRUE(now == before && only_waits(now));
+      for (int lane = 0; lane < static_cast<int>(worker.programs().step.lanes.size()); ++lane) {
+        const auto& entry = now[static_cast<size_t>(Progress::lane_slot(lane))];
+        if (entry.activity == Activity::idle) continue;
+        const auto& instruction = worker.programs().step.instructions[static_cast<size_t>(entry.instruction)];
+        EXPECT_EQ(instruction.lane, lane);
+        EXPECT_EQ(instruction.deadline, DeadlineClass::communication);
+      }
+    }
+    trainer.run();
+  });
+}
+
+TEST_P(GpuProgress, TheHostStaysNearItsDeviceHoweverLongTheProgram) {
+  const auto most_queued = [](const char* batch) {
+    size_t most = 0;
+    run_ranks(1, [&](int, Communicator& world) {
+      Progress progress;
+      Worker worker(config_of({batch}), {.device = DeviceKind::cuda, .progress = &progress});
+      worker.connect(world);
+      Trainer trainer(worker, world, {}, {.stop_requested = {}, .progress = &progress});
+      trainer.prepare();
+      trainer.run();
+      most = dynamic_cast<EmulatedDevice&>(worker.device()).most_queued();
+    });
+    return most;
+  };
+  const size_t of_64 = most_queued("trainer.global_batch=64"),
+               of_256 = most_queued("trainer.global_batch=256");
+  EXPECT_LT(static_cast<double>(of_256), 1.1 * static_cast<double>(of_64)) << "four times as much work";
+  EXPECT_LT(of_256, 1024u) << "what a GPU's driver takes";
+}
+
+INSTANTIATE_TEST_SUITE_P(Words, GpuProgress, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "WrittenByTheDevice" : "Refused"; });
+
+}  // namespace
+}  // namespace lockstep
