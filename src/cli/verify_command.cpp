@@ -88,7 +88,11 @@ class Verification {
   Json json() const;
 
  private:
+  RunConfig load(const Layout& layout) const {
+    return load_run_config(arguments_.config.path, arguments_.overrides(), to_string(layout));
+  }
   void check() const;
+  void check(const Layout& layout) const;
   VerifiedRun whole(const Layout& layout);
   VerifiedRun resumed(const Layout& first, const Layout& next);
   void train(const Layout& layout, const std::string& directory, const std::vector<std::string>& options,
@@ -110,27 +114,28 @@ Layout with_one_replica(Layout layout) {
 /// Refuses what cannot work before anything runs.
 void Verification::check() const {
   check_can_start_jobs("verify", 1);
-  const RunConfig config = load_run_config(arguments_.config.path, arguments_.overrides());
   if (layouts_.size() < 2)
     throw ConfigError("--layouts: name at least two layouts to compare, such as \"dp=1; dp=2\"");
+  const RunConfig config = load(layouts_[0]);
   const int64_t last = arguments_.steps > 0 ? arguments_.steps : config.trainer.steps;
   if (arguments_.resume_at > 0 && last > 0 && arguments_.resume_at >= last)
     throw ConfigError(
         fmt::format("--resume-at {}: must lie before the last of {} steps", arguments_.resume_at, last));
-  for (const auto& layout : layouts_) {
-    const std::string text = to_string(layout);
-    if (layout.dp == 0)
-      throw ConfigError(fmt::format("layout '{}': verify starts as many processes as a layout says, so it must say dp "
-                                    "(did you mean '{}'?)",
-                                    text, to_string(with_one_replica(layout))));
-    check_can_start_jobs("verify", layout.world_size());
-    const RunConfig own = load_run_config(arguments_.config.path, arguments_.overrides(), text);
-    try {
-      CompiledRun(own, layout.world_size(), /*shared_memory=*/layout.world_size() > 1).check();
-    } catch (const ConfigError& error) {
-      const std::string message = error.what(), place = fmt::format("layout '{}': ", text);
-      throw ConfigError(message.starts_with(place) ? message : place + message);
-    }
+  for (const auto& layout : layouts_) check(layout);
+}
+
+void Verification::check(const Layout& layout) const {
+  const std::string text = to_string(layout);
+  if (layout.dp == 0)
+    throw ConfigError(fmt::format(
+        "layout '{}': verify starts as many processes as a layout says, so it must say dp (did you mean '{}'?)", text,
+        to_string(with_one_replica(layout))));
+  check_can_start_jobs("verify", layout.world_size());
+  try {
+    CompiledRun(load(layout), layout.world_size(), /*shared_memory=*/layout.world_size() > 1).check();
+  } catch (const ConfigError& error) {
+    const std::string message = error.what(), place = fmt::format("layout '{}': ", text);
+    throw ConfigError(message.starts_with(place) ? message : place + message);
   }
 }
 
