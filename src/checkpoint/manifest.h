@@ -29,8 +29,9 @@ struct FileRecord {
 /// "trainer.seed" -> "7", as config/run_config.h makes them.
 using MathFields = std::vector<std::pair<std::string, std::string>>;
 
-/// Everything about a checkpoint except the tensors' values. Nothing in it depends on ranks, and nothing on the layout but
-/// its name, which tells people and which nothing reads back: any layout goes on from a checkpoint of any other.
+/// Everything about a checkpoint except the tensors' values. Nothing in it depends on ranks, and nothing on
+/// the layout but its name, which tells people and which nothing reads back: any layout goes on from a
+/// checkpoint of any other.
 struct Manifest {
   static constexpr int kFormatVersion = 1;
 

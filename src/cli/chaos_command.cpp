@@ -96,8 +96,8 @@ Layout Chaos::chosen_layout() const {
   const int processes = arguments_.processes.value_or(stated.dp > 0 ? stated.world_size() : kFewestProcesses);
   const Layout layout = resolve(stated, processes);
   if (processes < kFewestProcesses)
-    throw ConfigError(fmt::format("layout '{}': is one process, which mpirun has nothing to do for; use 'dp=2'",
-                                  to_string(layout)));
+    throw ConfigError(fmt::format(
+        "layout '{}': is one process, which mpirun has nothing to do for; use 'dp=2'", to_string(layout)));
   return layout;
 }
 
@@ -108,7 +108,8 @@ Chaos::Chaos(const ChaosArguments& arguments)
   layout_ = chosen_layout();
   kinds_ = parse_chaos_kinds(arguments.kinds, config_);
   const DeviceRequest request = arguments.device.request();
-  const auto choice = choose_device(request, request.wish == DeviceWish::cpu ? GpuProbe{} : probe_gpus(), 0, layout_.world_size());
+  const auto choice = choose_device(request, request.wish == DeviceWish::cpu ? GpuProbe{} : probe_gpus(), 0,
+                                    layout_.world_size());
   device_ = choice.kind;
   if (!choice.reason.empty()) log_info(choice.reason);
   compiled().check();
@@ -151,8 +152,8 @@ void Chaos::take_reference() {
   reference_.params_hash = report.at("params_hash").get<std::string>();
   reference_.state_hash = report.at("state_hash").get<std::string>();
   reference_.values = recorded_values(undisturbed.run_directory());
-  log_info(fmt::format("undisturbed: {} steps on {} workers in {:.1f} s", reference_.steps, layout_.world_size(),
-                  reference_.seconds));
+  log_info(fmt::format("undisturbed: {} steps on {} workers in {:.1f} s", reference_.steps,
+                       layout_.world_size(), reference_.seconds));
 }
 
 void Chaos::adapt(const std::string& path, const std::string& value, const std::string& why) {

@@ -53,7 +53,8 @@ void ConfigArguments::add_to(CLI::App& command, bool with_data) {
 void ConfigArguments::add_layout_to(CLI::App& command) {
   command
       .add_option("--layout", layout,
-                  "How processes share the work, such as dp=2: replaces the layout of the config as a whole; keys below")
+                  "How processes share the work, such as dp=2: replaces the layout of the config as a whole; "
+                  "keys below")
       ->type_name("KEY=VALUE,...");
   command.footer(layout_help());
 }

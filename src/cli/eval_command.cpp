@@ -39,14 +39,15 @@ std::string result_text(const EvaluationRecord& record, const Worker& worker, bo
   const std::string layout = to_string(worker.compiled().layout());
   if (json)
     return fmt::format(
-        "{{\"step\":{},\"eval_loss\":{}{},\"eval_samples\":{},\"params_hash\":\"{}\",\"layout\":{}}}\n", record.step,
-        json_number(record.loss), accuracy ? fmt::format(",\"eval_accuracy\":{}", json_number(*accuracy)) : "",
+        "{{\"step\":{},\"eval_loss\":{}{},\"eval_samples\":{},\"params_hash\":\"{}\",\"layout\":{}}}\n",
+        record.step, json_number(record.loss),
+        accuracy ? fmt::format(",\"eval_accuracy\":{}", json_number(*accuracy)) : "",
         worker.eval_data().size(), hash, json_string(layout));
   std::string text =
       fmt::format("checkpoint       of step {}\nevaluation loss  {:.6g}\n", record.step, record.loss);
   if (accuracy) text += fmt::format("accuracy         {:.2f} %\n", 100 * *accuracy);
-  return text + fmt::format("samples          {}\nparams hash      {}\nlayout           {}\n", worker.eval_data().size(),
-                            hash, layout);
+  return text + fmt::format("samples          {}\nparams hash      {}\nlayout           {}\n",
+                            worker.eval_data().size(), hash, layout);
 }
 
 int evaluate(const EvalArguments& arguments) {

@@ -133,7 +133,8 @@ int inspect(const InspectArguments& arguments) {
   const Layout layout = resolve(config.parallel.layout, processes_of(arguments, config.parallel.layout));
   const int processes = layout.world_size();
   if (arguments.rank >= processes)
-    throw ConfigError(fmt::format("--rank {}: of {} processes ranks go from 0 to {}", arguments.rank, processes, processes - 1));
+    throw ConfigError(fmt::format("--rank {}: of {} processes ranks go from 0 to {}", arguments.rank,
+                                  processes, processes - 1));
   if (arguments.several_hosts && config.parallel.algorithm == AllReduceAlgorithm::shared_memory)
     throw ConfigError("--several-hosts: they share no memory, but parallel.algorithm is SHARED_MEMORY; leave one of them out");
   // Kernels of GPUs are made without one: what they need is planned anywhere.
@@ -157,7 +158,9 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
   const auto arguments = std::make_shared<InspectArguments>();
   arguments->config.add_to(command, /*with_data=*/false);
   arguments->config.add_layout_to(command);
-  command.add_option("--world", arguments->world_size, "Number of processes; left out: as many as the layout says")
+  command
+      .add_option("--world", arguments->world_size,
+                  "Number of processes; left out: as many as the layout says")
       ->check(CLI::Range(1, kMostProcesses));
   command.add_flag("--several-hosts", arguments->several_hosts,
                    "The workers do not share one host's memory, which changes how gradients are summed");

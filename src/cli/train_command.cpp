@@ -36,7 +36,9 @@ RunConfig load(const TrainArguments& arguments) {
     throw ConfigError("--resume auto goes on from the checkpoints of --out, which is missing");
   // A config that begins from another run's checkpoint does so where --out has none yet.
   const bool begins_elsewhere =
-      automatic && load_run_config(arguments.config.path, overrides, arguments.config.layout).checkpoint.resume == ResumePolicy::path;
+      automatic &&
+      load_run_config(arguments.config.path, overrides, arguments.config.layout).checkpoint.resume ==
+          ResumePolicy::path;
   if (automatic && !begins_elsewhere) overrides.push_back("checkpoint.resume_automatic=true");
   if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
   RunConfig config = load_run_config(arguments.config.path, overrides, arguments.config.layout);

@@ -127,9 +127,10 @@ void Verification::check() const {
 void Verification::check(const Layout& layout) const {
   const std::string text = to_string(layout);
   if (layout.dp == 0)
-    throw ConfigError(fmt::format(
-        "layout '{}': verify starts as many processes as a layout says, so it must say dp (did you mean '{}'?)", text,
-        to_string(with_one_replica(layout))));
+    throw ConfigError(
+        fmt::format("layout '{}': verify starts as many processes as a layout says, so it must say dp (did "
+                    "you mean '{}'?)",
+                    text, to_string(with_one_replica(layout))));
   check_can_start_jobs("verify", layout.world_size());
   try {
     CompiledRun(load(layout), layout.world_size(), /*shared_memory=*/layout.world_size() > 1).check();

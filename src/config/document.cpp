@@ -195,7 +195,8 @@ Document::Document(google::protobuf::Message& root, const std::string& text, std
 }
 
 bool Document::is_overridden(const std::string& path) const {
-  return std::any_of(overrides_.begin(), overrides_.end(), [&](const auto& one) { return covers(one.path, path); });
+  return std::any_of(overrides_.begin(), overrides_.end(),
+                     [&](const auto& one) { return covers(one.path, path); });
 }
 
 std::string Document::where(const std::string& path) const {

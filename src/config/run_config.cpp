@@ -64,7 +64,8 @@ int resolved_virtual_replicas(const TrainerOptions& options) {
 }
 
 RunConfig parse_run_config(const std::string& text, const std::string& name,
-                           const std::vector<std::string>& overrides, const std::optional<std::string>& layout_option) {
+                           const std::vector<std::string>& overrides,
+                           const std::optional<std::string>& layout_option) {
   schema::RunConfig config;
   Document document(config, text, name);
   for (const auto& assignment : overrides) document.apply(assignment);

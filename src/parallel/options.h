@@ -12,7 +12,7 @@ namespace lockstep {
 enum class AllReduceAlgorithm { automatic, library, ring, shared_memory, tree };
 
 struct ParallelOptions {
-  Layout layout;                       ///< as stated; resolve() it for a world size
+  Layout layout;  ///< as stated; resolve() it for a world size
   Reduction reduction = Reduction::fast;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
   int64_t bucket_bytes = 1 << 20;

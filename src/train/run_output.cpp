@@ -102,8 +102,8 @@ void RunOutput::show_start() {
   const auto& compiled = worker_.compiled();
   const auto& config = compiled.config();
   const int workers = compiled.layout().workers();
-  std::string text = fmt::format("{} worker{}, layout {}, {} reduction; model of {} parameters\n",
-                                 workers, workers == 1 ? "" : "s", layout_,
+  std::string text = fmt::format("{} worker{}, layout {}, {} reduction; model of {} parameters\n", workers,
+                                 workers == 1 ? "" : "s", layout_,
                                  config.parallel.reduction == Reduction::fast ? "FAST" : "REPRODUCIBLE",
                                  compiled.graph().parameter_count());
   text += describe(compiled.division()) + "\n" + describe(config.precision, worker_.device().kind());

@@ -122,7 +122,8 @@ TEST(Chaos, RefusesBeforeAnythingRuns) {
   };
   EXPECT_THAT(refusal({"--kinds", "kil"}), HasSubstr("did you mean 'kill'?"));
   EXPECT_THAT(refusal({"--workers", "1"}), HasSubstr("--workers"));
-  EXPECT_THAT(refusal({"--workers", "2", "--layout", "dp=3"}), HasSubstr("takes 3 processes, but there are 2"));
+  EXPECT_THAT(refusal({"--workers", "2", "--layout", "dp=3"}),
+              HasSubstr("takes 3 processes, but there are 2"));
   EXPECT_THAT(refusal({"--layout", "dp=1"}), HasSubstr("layout 'dp=1': is one process"));
   EXPECT_THAT(refusal({"--workers", "5"}), HasSubstr("virtual"));
   const Ran nested = mpirun(1, {"chaos", config.path()});
@@ -131,8 +132,8 @@ TEST(Chaos, RefusesBeforeAnythingRuns) {
 
 TEST(Chaos, TheJobComputesWhereItIsToldTo) {
   const SmallConfig config;
-  const Ran ran = lockstep(chaos_on(
-      config, {"--runs", "1", "--kinds", "error", "--json", "--device", "cpu", "--allow-shared-gpu", "--layout", "dp=3"}));
+  const Ran ran = lockstep(chaos_on(config, {"--runs", "1", "--kinds", "error", "--json", "--device", "cpu",
+                                             "--allow-shared-gpu", "--layout", "dp=3"}));
   ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
   const std::string replay = Json::parse(ran.out)["runs"][0]["replay"];
   EXPECT_THAT(replay, testing::StartsWith("mpirun -n 3 "));

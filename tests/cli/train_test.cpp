@@ -115,7 +115,8 @@ TEST(Train, ALayoutThatCannotRunIsOneErrorWithTheNearestThatCan) {
     EXPECT_EQ(occurrences(ran.err, "lockstep: error: "), 1u) << ran.err;
     return ran.err;
   };
-  EXPECT_THAT(refusal(2, "dp=3"), HasSubstr("layout 'dp=3': takes 3 processes, but there are 2; start 3, or use 'dp=2'"));
+  EXPECT_THAT(refusal(2, "dp=3"),
+              HasSubstr("layout 'dp=3': takes 3 processes, but there are 2; start 3, or use 'dp=2'"));
   EXPECT_THAT(refusal(2, "recompute=full"), HasSubstr("the nearest that works is 'dp=2'"));
   EXPECT_THAT(refusal(2, "bound=2"), HasSubstr("(did you mean 'sync=ps,mode=stale,bound=2'?)"));
   EXPECT_THAT(refusal(1, ""), HasSubstr("layout '': it is empty"));
@@ -427,7 +428,8 @@ TEST(Eval, GivesTheTrainingsLastEvaluationOnAnyNumberOfRanks) {
   const Ran one = lockstep(command);
   EXPECT_EQ(one.err, "");
   for (const auto& [json, layout] :
-       {std::pair(only_json(one), "dp=1"), std::pair(only_json(mpirun(3, command + std::vector<std::string>{"--layout", "dp=3"})), "dp=3")}) {
+       {std::pair(only_json(one), "dp=1"),
+        std::pair(only_json(mpirun(3, command + std::vector<std::string>{"--layout", "dp=3"})), "dp=3")}) {
     EXPECT_EQ(json["layout"], layout);
     EXPECT_EQ(json["step"], 12);
     EXPECT_EQ(json["eval_samples"], 50);

@@ -51,7 +51,8 @@ const std::vector<Nonsense> kNonsense = {
     {{"optimizer.schedule.cosine.minimum=0.2"}, "is 0.2, above optimizer.learning_rate = 0.1"},
     {{"precision.compute=FLOAT8"}, "precision.compute"},
     {{"precision.fused_gelu=true"}, "precision.fused_gelu: is for precision.compute: BFLOAT16 and FLOAT16"},
-    {{"precision.compute=TF32", "precision.fused_gelu=true"}, "precision.fused_gelu: is for precision.compute"},
+    {{"precision.compute=TF32", "precision.fused_gelu=true"},
+     "precision.fused_gelu: is for precision.compute"},
     {{"precision.compute=BFLOAT16", "precision.loss_scaling.initial_scale=1024"},
      "precision.loss_scaling.initial_scale: is for precision.compute: FLOAT16"},
     {{"precision.loss_scaling.growth_interval=10"},
@@ -171,11 +172,10 @@ TEST(Division, VirtualReplicasMayStandUnderFast) {
 }
 
 TEST(Division, MoreWorkersThanVirtualReplicasAreRefused) {
-  EXPECT_THAT(refusal(kSmallConfig, {"parallel.reduction=REPRODUCIBLE", "trainer.virtual_replicas=2",
-                                     "parallel.dp=3"}),
+  EXPECT_THAT(refusal(kSmallConfig,
+                      {"parallel.reduction=REPRODUCIBLE", "trainer.virtual_replicas=2", "parallel.dp=3"}),
               StartsWith("--set parallel.dp=3: "));
-  EXPECT_EQ(refusal(kSmallConfig, {"parallel.reduction=REPRODUCIBLE", "parallel.dp=3"}),
-            "accepted");
+  EXPECT_EQ(refusal(kSmallConfig, {"parallel.reduction=REPRODUCIBLE", "parallel.dp=3"}), "accepted");
 }
 
 TEST(Division, VirtualReplicasAreTheLargestPowerOfTwoUpTo8) {
