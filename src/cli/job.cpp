@@ -91,10 +91,15 @@ void make_folder_of(const std::string& path) {
 }
 
 /// Its exit code; nothing where the limit came first.
-std::optional<int> wait_for(RunningChild& child, const ProcessJob& job, int64_t began_us) {
-  const auto limit_us = began_us + static_cast<int64_t>(1e6 * job.limit_seconds);
+std::optional<int> wait_for(RunningChild& child, const ProcessJob& job) {
+  using Clock = std::chrono::steady_clock;
+  const auto began = Clock::now();
+  const auto is_late = [&] {
+    return job.limit_seconds > 0 &&
+           std::chrono::duration<double>(Clock::now() - began).count() >= job.limit_seconds;
+  };
   std::optional<int> code;
-  while (!(code = child.poll()) && (job.limit_seconds <= 0 || wall_clock_us() < limit_us)) {
+  while (!(code = child.poll()) && !is_late()) {
     if (job.watch) job.watch(child.pid());
     std::this_thread::sleep_for(kPollInterval);
   }
@@ -139,7 +144,7 @@ JobOutcome run_to_end(const ProcessJob& job) {
   JobOutcome outcome{.began_us = wall_clock_us()};
   {
     RunningChild running(child);
-    outcome.code = wait_for(running, job, outcome.began_us);
+    outcome.code = wait_for(running, job);
     outcome.ended_us = wall_clock_us();
     const int left = processes.end(outcome.code ? kFarewell : 0s);
     if (outcome.code) outcome.leftover_processes = left;
