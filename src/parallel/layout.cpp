@@ -341,7 +341,7 @@ std::string layout_help() {
   for (const auto& key : kKeys)
     text += fmt::format("  {:<10} {} [{}]\n{:13}{}{}{}\n", key.name, takes_text(key), otherwise_text(key), "",
                         key.needs.empty() ? "" : fmt::format("with {}: ", needs_text(key)), key.meaning,
-                        only_default_works(key) ? "; nothing else is available yet" : "");
+                        only_default_works(key) ? "; only the default is available yet" : "");
   return text;
 }
 

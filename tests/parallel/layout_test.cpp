@@ -284,7 +284,7 @@ TEST(Layout, DocsListEveryKey) {
     table += fmt::format("| `{}` | {} | {} | {}{}{} |\n", key.name, takes,
                          key.words.empty() ? otherwise_text(key) : fmt::format("`{}`", otherwise_text(key)),
                          key.needs.empty() ? "" : fmt::format("with `{}`: ", needs_text(key)), key.meaning,
-                         only_default_works(key) ? "; nothing else is available yet" : "");
+                         only_default_works(key) ? "; only the default is available yet" : "");
   }
   EXPECT_NE(read_text_file(LOCKSTEP_DOCS "/cli.md").find(table), std::string::npos)
       << "docs/cli.md must contain:\n"
