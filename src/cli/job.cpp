@@ -48,6 +48,17 @@ std::vector<pid_t> processes_with(const std::string& entry) {
   return found;
 }
 
+/// The same, but a single look may miss a process that is just being forked or executes another program.
+std::vector<pid_t> surely_processes_with(const std::string& entry) {
+  constexpr int kLooks = 4;
+  std::vector<pid_t> found;
+  for (int look = 0; look < kLooks && found.empty(); ++look) {
+    if (look > 0) std::this_thread::sleep_for(kPollInterval);
+    found = processes_with(entry);
+  }
+  return found;
+}
+
 /// All processes of one job, which end with this object. Ranks have sessions of their own, so nothing but the
 /// environment that they inherit tells whose they are. Its variable has a name of its own, so that what a job
 /// starts as a job of its own belongs to both.
@@ -57,7 +68,9 @@ class JobProcesses {
     static std::atomic<int> count{0};
     variable_ = fmt::format("LOCKSTEP_JOB_{}_{}_{}", ::getpid(), wall_clock_us(), ++count);
   }
-  ~JobProcesses() { end(0s); }
+  ~JobProcesses() {
+    if (!ended_) end(0s);
+  }
   JobProcesses(const JobProcesses&) = delete;
 
   /// What the first process must be started with: this variable as "1".
@@ -67,21 +80,23 @@ class JobProcesses {
   int end(std::chrono::milliseconds patience) {
     const auto until = std::chrono::steady_clock::now() + patience;
     const std::string entry = variable_ + "=1";
-    auto left = processes_with(entry);
+    auto left = surely_processes_with(entry);
     while (!left.empty() && std::chrono::steady_clock::now() < until) {
       std::this_thread::sleep_for(kPollInterval);
-      left = processes_with(entry);
+      left = surely_processes_with(entry);
     }
     const int count = static_cast<int>(left.size());
-    for (; !left.empty(); left = processes_with(entry)) {
+    for (; !left.empty(); left = surely_processes_with(entry)) {
       for (const pid_t pid : left) ::kill(pid, SIGKILL);
       std::this_thread::sleep_for(kPollInterval);
     }
+    ended_ = true;
     return count;
   }
 
  private:
   std::string variable_;
+  bool ended_ = false;
 };
 
 void make_folder_of(const std::string& path) {
