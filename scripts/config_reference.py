@@ -99,10 +99,10 @@ def parse(text):
     return messages
 
 
-def row(message, field, names):
+def row(message, field, names, enums):
     name, kind, repeated, options, comment, choice = field
-    if kind in message.enums:
-        values = message.enums[kind]
+    values = message.enums.get(kind) or enums.get(kind)
+    if values:
         shown = ", ".join(f"`{value}`" for value, _ in values)
         comment = " ".join([comment] + [f"`{value}`: {note}" for value, note in values if note]).strip()
     elif kind in names:
@@ -123,8 +123,13 @@ def row(message, field, names):
 
 def page(messages):
     names = {message.name for message in messages}
+    # Of a message that holds but an enumeration, only its values matter: their words are its own.
+    scopes = [message for message in messages if message.enums and not message.fields]
+    enums = {f"{scope.name}.{name}": values for scope in scopes for name, values in scope.enums.items()}
     parts = [INTRODUCTION]
     for message in messages:
+        if message in scopes:
+            continue
         parts.append(f"## {message.name}\n\n{message.comment}\n")
         if not message.fields:
             parts.append("It has no fields: `{}`.\n")
@@ -132,7 +137,7 @@ def page(messages):
         for choice, note in message.choices.items():
             members = ", ".join(f"`{field[0]}`" for field in message.fields if field[5] == choice)
             parts.append(f"Choice of {members}{'; ' + note if note else ''}.\n")
-        rows = [row(message, field, names) for field in message.fields]
+        rows = [row(message, field, names, enums) for field in message.fields]
         parts.append("| Field | Takes | Default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
 

@@ -135,6 +135,7 @@ Manifest manifest_from(const Json& json) {
     manifest.loss_scale = json.at("loss_scale").get<double>();
     manifest.loss_scale_steps = count_from(json.at("loss_scale_steps"));
   }
+  if (json.contains("layout")) manifest.layout = json.at("layout").get<std::string>();
   if (json.contains("overflowed_steps")) manifest.overflowed_steps = count_from(json.at("overflowed_steps"));
   for (const auto& file : json.at("files")) manifest.files.push_back(record_from(file));
   return manifest;
@@ -162,6 +163,7 @@ std::string to_text(const Manifest& manifest) {
             {"seed", to_hex(manifest.seed)},
             {"math_hash", to_hex(manifest.math_hash)},
             {"config_hash", to_hex(manifest.config_hash)},
+            {"layout", manifest.layout},
             {"math_fields", fields},
             {"dataset_identity", to_hex(manifest.dataset_identity)},
             {"arithmetic_fingerprint", manifest.arithmetic_fingerprint},

@@ -29,7 +29,9 @@ struct FileRecord {
 /// "trainer.seed" -> "7", as config/run_config.h makes them.
 using MathFields = std::vector<std::pair<std::string, std::string>>;
 
-/// Everything about a checkpoint except the tensors' values. Nothing in it speaks of ranks or layouts.
+/// Everything about a checkpoint except the tensors' values. Nothing in it depends on ranks, and nothing on
+/// the layout but its name, which tells people and which nothing reads back: any layout goes on from a
+/// checkpoint of any other.
 struct Manifest {
   static constexpr int kFormatVersion = 1;
 
@@ -40,6 +42,7 @@ struct Manifest {
   double total_epochs = 0;    ///< as configured; 0 where steps were
   uint64_t seed = 0;
   uint64_t math_hash = 0, config_hash = 0;
+  std::string layout;  ///< of the run that saved it, "dp=2"; "": not known, since an earlier build saved it
   MathFields math_fields;
   uint64_t dataset_identity = 0;
   std::string arithmetic_fingerprint;

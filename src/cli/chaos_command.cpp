@@ -13,10 +13,9 @@
 #include "cli/chaos_faults.h"
 #include "cli/chaos_job.h"
 #include "cli/chaos_report.h"
-#include "cli/child_process.h"
 #include "cli/commands.h"
+#include "cli/job.h"
 #include "cli/workplace.h"
-#include "comm/communicator.h"
 #include "lockstep/error.h"
 #include "train/worker.h"
 
@@ -31,11 +30,14 @@ struct ChaosArguments {
   OutputArguments output;
   DeviceArguments device;
   std::string kinds, directory;
-  int runs = 100, workers = 2;
+  int runs = 100;
+  std::optional<int> processes;
   uint64_t seed = 1;
   bool keep = false;
 };
 
+/// mpirun is what notices a lost process.
+constexpr int kFewestProcesses = 2;
 /// One that was disturbed once needs one restart.
 constexpr int kMostRestarts = 3;
 
@@ -55,8 +57,10 @@ class Chaos {
  private:
   /// As the job does it, whose workers are all on this host.
   CompiledRun compiled() const {
-    return CompiledRun(config_, arguments_.workers, /*shared_memory=*/arguments_.workers > 1, device_);
+    return CompiledRun(config_, layout_.world_size(), /*shared_memory=*/true, device_);
   }
+  RunConfig load() const;
+  Layout chosen_layout() const;
   ChaosJob job(const std::string& name) const;
   void take_reference();
   void adapt_config();
@@ -73,6 +77,7 @@ class Chaos {
 
   const ChaosArguments& arguments_;
   RunConfig config_;
+  Layout layout_;
   DeviceKind device_ = DeviceKind::cpu;
   std::vector<ChaosKind> kinds_;
   std::vector<std::string> overrides_;
@@ -81,16 +86,30 @@ class Chaos {
   ChaosSpace space_;
 };
 
+RunConfig Chaos::load() const {
+  return load_run_config(arguments_.config.path, overrides_, arguments_.config.layout);
+}
+
+/// As many processes as --workers or the layout says, or else two.
+Layout Chaos::chosen_layout() const {
+  const Layout& stated = config_.parallel.layout;
+  const int processes = arguments_.processes.value_or(stated.dp > 0 ? stated.world_size() : kFewestProcesses);
+  const Layout layout = resolve(stated, processes);
+  if (processes < kFewestProcesses)
+    throw ConfigError(fmt::format(
+        "layout '{}': is one process, which mpirun has nothing to do for; use 'dp=2'", to_string(layout)));
+  return layout;
+}
+
 Chaos::Chaos(const ChaosArguments& arguments)
     : arguments_(arguments), overrides_(arguments.config.all_overrides()) {
-  if (started_by_mpi_launcher()) throw ConfigError("chaos starts mpirun itself; run it without");
-  if (!on_path("mpirun"))
-    throw DeviceError(
-        "chaos needs mpirun, which is not on PATH; install Open MPI (scripts/install_dependencies.sh)");
-  config_ = load_run_config(arguments.config.path, overrides_);
+  check_can_start_jobs("chaos", kFewestProcesses);
+  config_ = load();
+  layout_ = chosen_layout();
   kinds_ = parse_chaos_kinds(arguments.kinds, config_);
   const DeviceRequest request = arguments.device.request();
-  const auto choice = choose_device(request, request.wish == DeviceWish::cpu ? GpuProbe{} : probe_gpus(), 0, arguments.workers);
+  const auto choice = choose_device(request, request.wish == DeviceWish::cpu ? GpuProbe{} : probe_gpus(), 0,
+                                    layout_.world_size());
   device_ = choice.kind;
   if (!choice.reason.empty()) log_info(choice.reason);
   compiled().check();
@@ -100,12 +119,15 @@ Chaos::Chaos(const ChaosArguments& arguments)
 }
 
 ChaosJob Chaos::job(const std::string& name) const {
-  ChaosJob job{.command = {"mpirun", "-n", std::to_string(arguments_.workers), own_program(), "train",
-                           arguments_.config.path, "--json", "--device", std::string(name_of(device_))},
+  TrainingCommand training{.config = arguments_.config.path,
+                           .assignments = overrides_,
+                           .layout = layout_,
+                           .device = std::string(name_of(device_)),
+                           .allow_shared_gpu = arguments_.device.allow_shared_gpu};
+  training.assignments.push_back("metrics.progress=false");
+  ChaosJob job{.processes = layout_.world_size(),
+               .arguments = training.arguments(),
                .folder = workplace_->path() + "/" + name};
-  if (arguments_.device.allow_shared_gpu) job.command.push_back("--allow-shared-gpu");
-  for (const auto& assignment : overrides_) job.command.push_back("--set=" + assignment);
-  job.command.push_back("--set=metrics.progress=false");
   // Room for a restart beside others, and for every deadline that may have to pass first.
   const auto& watchdog = config_.watchdog;
   const auto slowest =
@@ -117,15 +139,11 @@ ChaosJob Chaos::job(const std::string& name) const {
 
 void Chaos::take_reference() {
   ChaosJob undisturbed = job("reference");
-  undisturbed.limit_seconds = 86400;
+  undisturbed.limit_seconds = 0;
   const StartOutcome outcome = start_job(undisturbed, 1, {});
   if (outcome.code != 0) {
     workplace_->keep();
-    throw Error(
-        fmt::format(
-            "the job fails without being disturbed, with exit code {}\n  {}\nall of its output is in {}",
-            outcome.code.value_or(-1), last_lines(outcome.error, 20), undisturbed.folder),
-        outcome.code && *outcome.code < 128 ? static_cast<ExitCode>(*outcome.code) : ExitCode::internal);
+    throw job_failure("the job, which nobody disturbed,", outcome, undisturbed.folder);
   }
   const Json report = Json::parse(outcome.output);
   reference_.steps = report.at("steps").get<int64_t>();
@@ -134,8 +152,8 @@ void Chaos::take_reference() {
   reference_.params_hash = report.at("params_hash").get<std::string>();
   reference_.state_hash = report.at("state_hash").get<std::string>();
   reference_.values = recorded_values(undisturbed.run_directory());
-  log_info(fmt::format("undisturbed: {} steps on {} workers in {:.1f} s", reference_.steps, arguments_.workers,
-                  reference_.seconds));
+  log_info(fmt::format("undisturbed: {} steps on {} workers in {:.1f} s", reference_.steps,
+                       layout_.world_size(), reference_.seconds));
 }
 
 void Chaos::adapt(const std::string& path, const std::string& value, const std::string& why) {
@@ -175,11 +193,11 @@ void Chaos::adapt_config() {
           "so that a flipped bit is looked for");
   adapt_watchdog();
   if (config_.metrics.log_every_steps > 1) adapt("metrics.log_every_steps", "1", "to see how far a run came");
-  config_ = load_run_config(arguments_.config.path, overrides_);
+  config_ = load();
 }
 
 void Chaos::describe_space() {
-  space_.workers = arguments_.workers;
+  space_.workers = layout_.world_size();
   space_.steps = reference_.steps;
   const auto every = [&](int64_t interval, bool at_end) {
     std::vector<int64_t> steps;
@@ -251,7 +269,7 @@ ChaosResult Chaos::disturb(int run, ChaosKind kind) {
 
   result.replay = disturbed.command_line(options.more);
   if (!result.fault.failpoint)
-    result.replay += fmt::format("  # and SIGUSR1 to mpirun behind step {}", result.fault.step);
+    result.replay += fmt::format("  # and SIGUSR1 to mpirun after step {}", result.fault.step);
   return result;
 }
 
@@ -351,9 +369,11 @@ void add_chaos_command(CLI::App& program, CommandAction& selected) {
   command.add_option("--runs", arguments->runs, "Disturbed runs, each with one fault")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  command.add_option("--workers", arguments->workers, "Workers of the job, on this host")
-      ->check(CLI::Range(2, 1024))
-      ->capture_default_str();
+  arguments->config.add_layout_to(command);
+  command
+      .add_option("--workers", arguments->processes,
+                  "Processes of the job, on this host; left out: as many as the layout says, or 2")
+      ->check(CLI::Range(kFewestProcesses, 1024));
   command.add_option("--seed", arguments->seed, "Decides ranks, steps and phases of the faults")
       ->capture_default_str();
   command.add_option("--kinds", arguments->kinds, "Kinds of faults, which take turns; left out: all")

@@ -4,26 +4,24 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "cli/job.h"
 
 namespace lockstep {
 
 /// A training under mpirun, to be started once or several times.
 struct ChaosJob {
-  std::vector<std::string> command;  ///< mpirun ... lockstep train ...; --out and those of a start are added
-  std::string folder;                ///< takes what the starts print; the run itself is in folder/run
-  double limit_seconds = 0;          ///< a start that takes longer is ended
+  int processes = 2;
+  std::vector<std::string> arguments;  ///< train ...; --out and those of a start are added
+  std::string folder;                  ///< takes what the starts print; the run itself is in folder/run
+  double limit_seconds = 0;            ///< a start that takes longer is ended; 0: there is no limit
 
   std::string run_directory() const { return folder + "/run"; }
   std::string failpoint_log() const { return folder + "/failpoints.log"; }
-  std::string stderr_path(int start) const;
-  /// For a shell: the command with `more` behind it, writing where no start of this job has written.
+  /// For a shell: the command with `more` after it, writing where no start of this job has written.
   std::string command_line(const std::vector<std::string>& more) const;
 };
-
-/// A word as a POSIX shell takes it for that word: in quotes where it must.
-std::string shell_word(std::string_view word);
 
 /// What is done and looked at while the job runs.
 struct StartOptions {
@@ -33,14 +31,9 @@ struct StartOptions {
 };
 
 /// How one start went. Times are wall-clock microseconds, as in the failpoint log.
-struct StartOutcome {
-  std::optional<int> code;  ///< mpirun's; nothing where it was ended for taking too long
-  int64_t began_us = 0, ended_us = 0;
+struct StartOutcome : JobOutcome {
   std::optional<int64_t> preempted_us, awaited_us;
-  int64_t resumed_step = 0;    ///< as the job itself says; 0: it began anew
-  int leftover_processes = 0;  ///< that outlived mpirun; they are ended
-  std::string output;          ///< stdout: the report
-  std::string error;           ///< stderr
+  int64_t resumed_step = 0;  ///< as the job itself says; 0: it began anew
 };
 
 /// Runs the job to its end, number `start` of its starts (from 1).

@@ -74,20 +74,14 @@ RunningChild::~RunningChild() {
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
 }
 
-std::optional<int> RunningChild::ended(int wait_options) {
+std::optional<int> RunningChild::poll() {
   int status = 0;
   pid_t waited = 0;
-  while (!code_ && (waited = ::waitpid(pid_, &status, wait_options)) < 0)
+  while (!code_ && (waited = ::waitpid(pid_, &status, WNOHANG)) < 0)
     if (errno != EINTR) fail("wait for " + name_, errno);
   if (!code_ && waited == pid_) code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return code_;
 }
-
-std::optional<int> RunningChild::poll() { return ended(WNOHANG); }
-
-int RunningChild::wait() { return *ended(0); }
-
-int run_child(const ChildProcess& child) { return RunningChild(child).wait(); }
 
 std::map<std::string, std::string> mpirun_environment() {
   std::map<std::string, std::string> environment = {{"OMPI_MCA_rmaps_base_oversubscribe", "1"},

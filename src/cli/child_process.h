@@ -26,19 +26,12 @@ class RunningChild {
   pid_t pid() const { return pid_; }
   /// Its exit code once it has ended, 128 + n where signal n ended it; nothing while it runs.
   std::optional<int> poll();
-  /// Waits for its end.
-  int wait();
 
  private:
-  std::optional<int> ended(int wait_options);
-
   pid_t pid_ = 0;
   std::string name_;
   std::optional<int> code_;
 };
-
-/// Runs a program to its end and returns its exit code, as RunningChild does.
-int run_child(const ChildProcess& child);
 
 /// What mpirun needs for several ranks on one machine: to run as root at all, more ranks than cores, ranks
 /// that may use every core (by default each is pinned to one, with all its threads) and give theirs up while

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "lockstep/error.h"
+#include "parallel/layout.h"
 
 namespace lockstep {
 namespace {
@@ -47,6 +48,15 @@ void ConfigArguments::add_to(CLI::App& command, bool with_data) {
   if (with_data)
     command.add_option("--data-dir", data_directory, "Where the data's files are (data.directory)")
         ->type_name("DIR");
+}
+
+void ConfigArguments::add_layout_to(CLI::App& command) {
+  command
+      .add_option("--layout", layout,
+                  "How processes share the work, such as dp=2: replaces the layout of the config as a whole; "
+                  "keys below")
+      ->type_name("KEY=VALUE,...");
+  command.footer(layout_help());
 }
 
 std::vector<std::string> ConfigArguments::all_overrides() const {

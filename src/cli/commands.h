@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,16 +29,20 @@ void add_data_command(CLI::App& program, CommandAction& selected);
 CLI::App& add_subcommand(CLI::App& parent, const std::string& name, const std::string& description,
                          const std::string& example);
 
-/// CONFIG, --set and, where `with_data`, --data-dir: what commands that read a config have in common.
+/// CONFIG, --set, --layout and --data-dir: what commands that read a config have in common.
 struct ConfigArguments {
   std::string path;
   std::vector<std::string> overrides;
+  std::optional<std::string> layout;  ///< replaces that of the config
   std::string data_directory;
 
+  /// CONFIG, --set and, where `with_data`, --data-dir.
   void add_to(CLI::App& command, bool with_data);
+  /// --layout, with its keys at the end of the help.
+  void add_layout_to(CLI::App& command);
   /// Overrides by --set, then those of the options that stand for one.
   std::vector<std::string> all_overrides() const;
-  RunConfig load() const { return load_run_config(path, all_overrides()); }
+  RunConfig load() const { return load_run_config(path, all_overrides(), layout); }
 };
 
 /// --json and --quiet.

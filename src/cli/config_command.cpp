@@ -47,6 +47,7 @@ int print(const ConfigCommandArguments& arguments) {
 
 int check(const ConfigCommandArguments& arguments) {
   const RunConfig config = arguments.config.load();
+  require_available(config.parallel.layout);
   if (arguments.output.json)
     write_result(fmt::format("{{\"config\":{},\"config_hash\":\"{}\",\"math_hash\":\"{}\"}}\n",
                              json_string(arguments.config.path), to_hex(config.config_hash),

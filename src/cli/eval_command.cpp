@@ -29,22 +29,25 @@ RunConfig load(const EvalArguments& arguments) {
   auto overrides = arguments.config.all_overrides();
   overrides.push_back("checkpoint.resume_path=" + arguments.checkpoint);
   if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
-  return load_run_config(arguments.config.path, overrides);
+  return load_run_config(arguments.config.path, overrides, arguments.config.layout);
 }
 
 std::string result_text(const EvaluationRecord& record, const Worker& worker, bool json) {
   std::optional<double> accuracy;
   if (is_classifier(worker.compiled().graph())) accuracy = record.accuracy;
   const std::string hash = to_hex(parameters_hash_of(worker));
+  const std::string layout = to_string(worker.compiled().layout());
   if (json)
-    return fmt::format("{{\"step\":{},\"eval_loss\":{}{},\"eval_samples\":{},\"params_hash\":\"{}\"}}\n",
-                       record.step, json_number(record.loss),
-                       accuracy ? fmt::format(",\"eval_accuracy\":{}", json_number(*accuracy)) : "",
-                       worker.eval_data().size(), hash);
+    return fmt::format(
+        "{{\"step\":{},\"eval_loss\":{}{},\"eval_samples\":{},\"params_hash\":\"{}\",\"layout\":{}}}\n",
+        record.step, json_number(record.loss),
+        accuracy ? fmt::format(",\"eval_accuracy\":{}", json_number(*accuracy)) : "",
+        worker.eval_data().size(), hash, json_string(layout));
   std::string text =
       fmt::format("checkpoint       of step {}\nevaluation loss  {:.6g}\n", record.step, record.loss);
   if (accuracy) text += fmt::format("accuracy         {:.2f} %\n", 100 * *accuracy);
-  return text + fmt::format("samples          {}\nparams hash      {}\n", worker.eval_data().size(), hash);
+  return text + fmt::format("samples          {}\nparams hash      {}\nlayout           {}\n",
+                            worker.eval_data().size(), hash, layout);
 }
 
 int evaluate(const EvalArguments& arguments) {
@@ -79,6 +82,7 @@ void add_eval_command(CLI::App& program, CommandAction& selected) {
       "  lockstep eval configs/digits_quickstart.textproto --checkpoint runs/digits --data-dir digits");
   const auto arguments = std::make_shared<EvalArguments>();
   arguments->config.add_to(command, /*with_data=*/true);
+  arguments->config.add_layout_to(command);
   command
       .add_option("--checkpoint", arguments->checkpoint,
                   "A checkpoint, or a run, of which the newest is taken")

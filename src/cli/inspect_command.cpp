@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/hash.h"
 #include "base/text.h"
@@ -19,7 +21,7 @@ using Json = nlohmann::ordered_json;
 struct InspectArguments {
   ConfigArguments config;
   OutputArguments output;
-  int world_size = 1;
+  std::optional<int> world_size;
   bool several_hosts = false;
   int rank = 0;
   std::string program;  ///< "": no program is printed
@@ -59,9 +61,9 @@ std::string text_of(const InspectArguments& arguments, const CompiledRun& run,
   const bool all = !arguments.graph && !arguments.memory;
   std::string text;
   if (all || arguments.graph) text += describe(run.graph()) + "\n" + segment_table(run) + "\n";
-  if (all) text += describe(run.division()) + "\n\n";
+  if (all) text += fmt::format("layout {}: {}\n\n", to_string(run.layout()), describe(run.division()));
   if (all || arguments.memory)
-    text += fmt::format("memory of rank {} of {}, on {}\n{}\n", arguments.rank, arguments.world_size,
+    text += fmt::format("memory of rank {} of {}, on {}\n{}\n", arguments.rank, run.layout().world_size(),
                         run.device() == DeviceKind::cuda ? "GPUs" : "CPUs",
                         describe(plan_worker_memory(run, programs)));
   if (all) {
@@ -93,10 +95,10 @@ Json json_of(const CompiledRun& run, const InspectArguments& arguments,
              const CompiledRun::RankPrograms& programs) {
   const auto& division = run.division();
   Json json;
-  json["world_size"] = arguments.world_size;
+  json["world_size"] = run.layout().world_size();
   json["rank"] = arguments.rank;
   json["device"] = name_of(run.device());
-  json["layout"] = to_string(Layout{.data_parallel = arguments.world_size});
+  json["layout"] = to_string(run.layout());
   json["parameters"] = run.graph().parameter_count();
   for (const auto& node : run.graph().nodes)
     json["layers"].push_back({{"name", node.name}, {"op", name_of(node.op)}});
@@ -119,15 +121,24 @@ Json json_of(const CompiledRun& run, const InspectArguments& arguments,
   return json;
 }
 
+/// As --world says; without it, as the layout says, with one replica where it says no number.
+int processes_of(const InspectArguments& arguments, Layout layout) {
+  if (arguments.world_size) return *arguments.world_size;
+  layout.dp = std::max(layout.dp, 1);
+  return layout.world_size();
+}
+
 int inspect(const InspectArguments& arguments) {
-  if (arguments.rank >= arguments.world_size)
-    throw ConfigError(fmt::format("--rank {}: with --world {} ranks go from 0 to {}", arguments.rank,
-                                  arguments.world_size, arguments.world_size - 1));
   const RunConfig config = arguments.config.load();
+  const Layout layout = resolve(config.parallel.layout, processes_of(arguments, config.parallel.layout));
+  const int processes = layout.world_size();
+  if (arguments.rank >= processes)
+    throw ConfigError(fmt::format("--rank {}: of {} processes ranks go from 0 to {}", arguments.rank,
+                                  processes, processes - 1));
   if (arguments.several_hosts && config.parallel.algorithm == AllReduceAlgorithm::shared_memory)
     throw ConfigError("--several-hosts: they share no memory, but parallel.algorithm is SHARED_MEMORY; leave one of them out");
   // Kernels of GPUs are made without one: what they need is planned anywhere.
-  const CompiledRun run(config, arguments.world_size, /*shared_memory=*/arguments.world_size > 1 && !arguments.several_hosts,
+  const CompiledRun run(config, processes, /*shared_memory=*/processes > 1 && !arguments.several_hosts,
                         arguments.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu);
   run.check();
   const auto programs = run.compile(arguments.rank);
@@ -142,13 +153,15 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
   auto& command = add_subcommand(
       program, "inspect",
       "What a config becomes, without data and without running it: model, batch, memory, and proven programs",
-      "  lockstep inspect configs/mnist_lenet.textproto --world 4\n"
+      "  lockstep inspect configs/mnist_lenet.textproto --layout dp=4\n"
       "  lockstep inspect configs/mnist_lenet.textproto --world 4 --rank 1 --program step");
   const auto arguments = std::make_shared<InspectArguments>();
   arguments->config.add_to(command, /*with_data=*/false);
-  command.add_option("--world", arguments->world_size, "Number of workers")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
+  arguments->config.add_layout_to(command);
+  command
+      .add_option("--world", arguments->world_size,
+                  "Number of processes; left out: as many as the layout says")
+      ->check(CLI::Range(1, kMostProcesses));
   command.add_flag("--several-hosts", arguments->several_hosts,
                    "The workers do not share one host's memory, which changes how gradients are summed");
   command.add_option("--device", arguments->device, "What the workers would compute on; none has to be here")
@@ -156,7 +169,7 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   command.add_option("--rank", arguments->rank, "Whose memory and programs")
-      ->check(CLI::Range(0, 65535))
+      ->check(CLI::Range(0, kMostProcesses - 1))
       ->capture_default_str();
   command
       .add_option("--program", arguments->program,

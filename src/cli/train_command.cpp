@@ -36,10 +36,12 @@ RunConfig load(const TrainArguments& arguments) {
     throw ConfigError("--resume auto goes on from the checkpoints of --out, which is missing");
   // A config that begins from another run's checkpoint does so where --out has none yet.
   const bool begins_elsewhere =
-      automatic && load_run_config(arguments.config.path, overrides).checkpoint.resume == ResumePolicy::path;
+      automatic &&
+      load_run_config(arguments.config.path, overrides, arguments.config.layout).checkpoint.resume ==
+          ResumePolicy::path;
   if (automatic && !begins_elsewhere) overrides.push_back("checkpoint.resume_automatic=true");
   if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
-  RunConfig config = load_run_config(arguments.config.path, overrides);
+  RunConfig config = load_run_config(arguments.config.path, overrides, arguments.config.layout);
   if (automatic) config.checkpoint.resume = ResumePolicy::automatic;
   return config;
 }
@@ -78,6 +80,7 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
                      "--set optimizer.learning_rate=0.05");
   const auto arguments = std::make_shared<TrainArguments>();
   arguments->config.add_to(command, /*with_data=*/true);
+  arguments->config.add_layout_to(command);
   command
       .add_option(
           "--out", arguments->output_directory,

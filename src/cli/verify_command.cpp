@@ -1,18 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <system_error>
 
 #include "base/log.h"
 #include "base/text.h"
-#include "cli/child_process.h"
 #include "cli/commands.h"
+#include "cli/job.h"
 #include "cli/workplace.h"
-#include "comm/communicator.h"
 #include "lockstep/error.h"
 #include "parallel/layout.h"
 #include "train/trace.h"
@@ -21,7 +18,6 @@
 namespace lockstep {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 struct VerifyArguments {
@@ -92,7 +88,11 @@ class Verification {
   Json json() const;
 
  private:
+  RunConfig load(const Layout& layout) const {
+    return load_run_config(arguments_.config.path, arguments_.overrides(), to_string(layout));
+  }
   void check() const;
+  void check(const Layout& layout) const;
   VerifiedRun whole(const Layout& layout);
   VerifiedRun resumed(const Layout& first, const Layout& next);
   void train(const Layout& layout, const std::string& directory, const std::vector<std::string>& options,
@@ -106,57 +106,60 @@ class Verification {
   int children_ = 0;
 };
 
+Layout with_one_replica(Layout layout) {
+  layout.dp = 1;
+  return layout;
+}
+
 /// Refuses what cannot work before anything runs.
 void Verification::check() const {
-  if (started_by_mpi_launcher()) throw ConfigError("verify starts mpirun itself; run it without");
-  const RunConfig config = load_run_config(arguments_.config.path, arguments_.overrides());
+  check_can_start_jobs("verify", 1);
   if (layouts_.size() < 2)
     throw ConfigError("--layouts: name at least two layouts to compare, such as \"dp=1; dp=2\"");
+  const RunConfig config = load(layouts_[0]);
   const int64_t last = arguments_.steps > 0 ? arguments_.steps : config.trainer.steps;
   if (arguments_.resume_at > 0 && last > 0 && arguments_.resume_at >= last)
     throw ConfigError(
         fmt::format("--resume-at {}: must lie before the last of {} steps", arguments_.resume_at, last));
-  for (const auto& layout : layouts_) {
-    require_available(layout);
-    if (layout.world_size() > 1 && !on_path("mpirun"))
-      throw DeviceError(
-          fmt::format("layout '{}' needs mpirun, which is not on PATH; install Open MPI "
-                      "(scripts/install_dependencies.sh), or compare layouts of one process",
-                      to_string(layout)));
-    try {
-      CompiledRun(config, layout.world_size(), /*shared_memory=*/layout.world_size() > 1).check();
-    } catch (const ConfigError& error) {
-      throw ConfigError(fmt::format("layout '{}': {}", to_string(layout), error.what()));
-    }
+  for (const auto& layout : layouts_) check(layout);
+}
+
+void Verification::check(const Layout& layout) const {
+  const std::string text = to_string(layout);
+  if (layout.dp == 0)
+    throw ConfigError(
+        fmt::format("layout '{}': verify starts as many processes as a layout says, so it must say dp (did "
+                    "you mean '{}'?)",
+                    text, to_string(with_one_replica(layout))));
+  check_can_start_jobs("verify", layout.world_size());
+  try {
+    CompiledRun(load(layout), layout.world_size(), /*shared_memory=*/layout.world_size() > 1).check();
+  } catch (const ConfigError& error) {
+    const std::string message = error.what(), place = fmt::format("layout '{}': ", text);
+    throw ConfigError(message.starts_with(place) ? message : place + message);
   }
 }
 
 void Verification::train(const Layout& layout, const std::string& directory,
                          const std::vector<std::string>& options, VerifiedRun& run) {
   const int ranks = layout.world_size();
-  ChildProcess child;
-  if (ranks > 1) child.command = {"mpirun", "-n", std::to_string(ranks)};
-  for (const std::string& word :
-       {own_program(), std::string("train"), arguments_.config.path, std::string("--json"),
-        std::string("--quiet"), std::string("--device"), arguments_.device.device, std::string("--trace"), directory})
-    child.command.push_back(word);
-  if (arguments_.device.allow_shared_gpu) child.command.push_back("--allow-shared-gpu");
-  for (const auto& assignment : arguments_.overrides()) child.command.push_back("--set=" + assignment);
-  child.command.insert(child.command.end(), options.begin(), options.end());
-  child.environment = mpirun_environment();
-  child.stdout_path = directory + "/result.json";
-  child.stderr_path = directory + "/stderr.txt";
-  std::error_code error;
-  fs::create_directories(directory, error);  // where it fails, opening the files below says so
-
-  if (const int code = run_child(child); code != 0) {
+  const TrainingCommand training{.config = arguments_.config.path,
+                                 .assignments = arguments_.overrides(),
+                                 .layout = layout,
+                                 .device = arguments_.device.device,
+                                 .allow_shared_gpu = arguments_.device.allow_shared_gpu};
+  ProcessJob job{.processes = ranks,
+                 .arguments = training.arguments(),
+                 .stdout_path = directory + "/result.json",
+                 .stderr_path = directory + "/stderr.txt"};
+  job.arguments.insert(job.arguments.end(), {"--quiet", "--trace", directory});
+  job.arguments.insert(job.arguments.end(), options.begin(), options.end());
+  const JobOutcome outcome = run_to_end(job);
+  if (outcome.code != 0) {
     workplace_->keep();
-    throw Error(
-        fmt::format("layout '{}': training ended with exit code {}\n  {}\nall of its output is in {}",
-                    to_string(layout), code, last_lines(read_text_file(child.stderr_path), 20), directory),
-        code > 0 && code < 128 ? static_cast<ExitCode>(code) : ExitCode::internal);
+    throw job_failure(fmt::format("layout '{}': training", to_string(layout)), outcome, directory);
   }
-  run.report = Json::parse(read_text_file(child.stdout_path));
+  run.report = Json::parse(outcome.output);
   const Trace first = read_trace(trace_path(directory, 0));
   run.trace.append(first);
   // Replicas hold the same bits at every step, or the next loss is no longer what one process would compute.

@@ -84,14 +84,13 @@ void check_division(const schema::RunConfig& config, const Document& document) {
   const auto& trainer = config.trainer();
   const auto& parallel = config.parallel();
   const bool reproducible = parallel.reduction() == schema::Parallel::REPRODUCIBLE;
-  const int workers =
-      std::max(1, parallel.data_parallel());  // where none are stated, the trainer checks them
+  const int workers = std::max(1, parallel.dp());  // where none are stated, the trainer checks them
   const bool too_many = reproducible && workers > trainer.virtual_replicas();
   try {
     divide_batch(trainer.global_batch(), trainer.micro_batch(), trainer.virtual_replicas(),
                  static_cast<Reduction>(parallel.reduction()), workers);
   } catch (const ConfigError& error) {
-    const char* culprit = too_many ? "parallel.data_parallel" : "trainer.global_batch";
+    const char* culprit = too_many ? "parallel.dp" : "trainer.global_batch";
     throw ConfigError(fmt::format("{}: {}", document.where(culprit), error.what()));
   }
   const auto algorithm = parallel.algorithm();

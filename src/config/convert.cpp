@@ -114,12 +114,11 @@ PrecisionOptions convert_precision(const schema::Precision& precision) {
           .fused_gelu = precision.fused_gelu()};
 }
 
-ParallelOptions convert_parallel(const schema::Parallel& parallel) {
-  return {.sync = SyncKind::all_reduce,
+ParallelOptions convert_parallel(const schema::Parallel& parallel, const Layout& layout) {
+  return {.layout = layout,
           .reduction = static_cast<Reduction>(parallel.reduction()),
           .algorithm = static_cast<AllReduceAlgorithm>(parallel.algorithm()),
           .bucket_bytes = parallel.bucket_bytes(),
-          .data_parallel = parallel.data_parallel(),
           .intra_op_threads = parallel.intra_op_threads()};
 }
 
@@ -152,7 +151,7 @@ WatchdogOptions convert_watchdog(const schema::Watchdog& watchdog) {
 
 }  // namespace
 
-RunConfig convert(const schema::RunConfig& config, ModelSpec model) {
+RunConfig convert(const schema::RunConfig& config, ModelSpec model, const Layout& layout) {
   RunConfig run;
   run.model = std::move(model);
   run.data = convert_data(config.data());
@@ -160,7 +159,7 @@ RunConfig convert(const schema::RunConfig& config, ModelSpec model) {
   run.optimizer = convert_optimizer(config.optimizer());
   run.schedule = convert_schedule(config.optimizer().schedule());
   run.precision = convert_precision(config.precision());
-  run.parallel = convert_parallel(config.parallel());
+  run.parallel = convert_parallel(config.parallel(), layout);
   run.checkpoint = convert_checkpoint(config.checkpoint());
   run.metrics = {.log_every_steps = config.metrics().log_every_steps(),
                  .progress = config.metrics().progress()};

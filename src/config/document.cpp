@@ -2,6 +2,7 @@
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -193,9 +194,14 @@ Document::Document(google::protobuf::Message& root, const std::string& text, std
   read_strictly(root_, text, name_, &locations_);
 }
 
+bool Document::is_overridden(const std::string& path) const {
+  return std::any_of(overrides_.begin(), overrides_.end(),
+                     [&](const auto& one) { return covers(one.path, path); });
+}
+
 std::string Document::where(const std::string& path) const {
   for (auto i = overrides_.rbegin(); i != overrides_.rend(); ++i)
-    if (covers(i->path, path)) return "--set " + i->assignment;
+    if (covers(i->path, path)) return i->place;
   std::string place = name_;
   const Descriptor* message = root_.GetDescriptor();
   const TextFormat::ParseInfoTree* tree = &locations_;

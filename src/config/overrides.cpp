@@ -121,7 +121,7 @@ void Document::apply(const std::string& assignment) {
                                     field->is_repeated() && step.index < 0 ? "a list in [] of " : "",
                                     expected_value(*field), value, did_you_mean(value, enumerators(*field))));
   }
-  overrides_.push_back({walked, assignment});
+  overrides_.push_back({walked, context});
 }
 
 }  // namespace lockstep

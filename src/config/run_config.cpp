@@ -64,12 +64,15 @@ int resolved_virtual_replicas(const TrainerOptions& options) {
 }
 
 RunConfig parse_run_config(const std::string& text, const std::string& name,
-                           const std::vector<std::string>& overrides) {
+                           const std::vector<std::string>& overrides,
+                           const std::optional<std::string>& layout_option) {
   schema::RunConfig config;
   Document document(config, text, name);
   for (const auto& assignment : overrides) document.apply(assignment);
   check_rules(document);
+  const Layout layout = read_layout(*config.mutable_parallel(), document, layout_option);
   fill_defaults(config);
+  write_layout(layout, *config.mutable_parallel());
   fill_preset_defaults(*config.mutable_model());
   if (!config.trainer().has_virtual_replicas())
     config.mutable_trainer()->set_virtual_replicas(
@@ -84,7 +87,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   fit_data_to_model(*config.mutable_data(), model, document);
   check_combinations(config, document);
 
-  RunConfig run = convert(config, std::move(model));
+  RunConfig run = convert(config, std::move(model), layout);
   run.effective_text = "# Every default is filled in; reads back as the same run.\n" + to_text(config);
   run.config_hash = hash_of(flatten(config));
   run.math_fields = math_fields(config, run.model);
@@ -92,8 +95,9 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   return run;
 }
 
-RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return parse_run_config(read_config_file(path), path, overrides);
+RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides,
+                          const std::optional<std::string>& layout) {
+  return parse_run_config(read_config_file(path), path, overrides, layout);
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,10 +75,15 @@ struct RunConfig {
 /// virtual_replicas as stated, or the largest power of two up to 8 that divides global_batch.
 int resolved_virtual_replicas(const TrainerOptions& options);
 
-/// Reads a config file, applies `--set path=value` overrides in order, fills in defaults, checks everything that can
-/// be checked without data and world size, and converts. Throws ConfigError "file:line:column: field: ...".
-RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides);
-RunConfig parse_run_config(const std::string& text, const std::string& name, const std::vector<std::string>& overrides);
+/// Reads a config file, applies `--set path=value` overrides in order, fills in defaults, checks everything
+/// that can be checked without data and world size, and converts. Throws ConfigError "file:line:column:
+/// field: ...". `layout`, as of the option --layout, replaces the layout of the config as a whole
+/// (parallel/layout.h).
+RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides,
+                          const std::optional<std::string>& layout = {});
+RunConfig parse_run_config(const std::string& text, const std::string& name,
+                           const std::vector<std::string>& overrides,
+                           const std::optional<std::string>& layout = {});
 
 /// The model as text proto of plain layers (presets and repeated blocks expanded; a `Model` of lockstep.proto), and back.
 /// Checks what a config's reader checks, not shapes: make_graph does.

@@ -4,6 +4,7 @@
 #include <google/protobuf/text_format.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,11 @@ class Document {
   /// {messages}.
   void apply(const std::string& assignment);
 
+  /// From now on `path` was written at `place`, such as "--layout dp=2".
+  void note(const std::string& path, const std::string& place) { overrides_.push_back({path, place}); }
+
+  /// Whether --set, or an option, wrote `path` or a message around it.
+  bool is_overridden(const std::string& path) const;
   /// Where `path`, or what is nearest around it, was written: "file:3:5" or "--set trainer.steps=0".
   std::string where(const std::string& path) const;
   /// Throws ConfigError "where: path: message".
@@ -46,7 +52,7 @@ class Document {
 
  private:
   struct Override {
-    std::string path, assignment;
+    std::string path, place;
   };
   google::protobuf::Message& root_;
   std::string name_;
@@ -78,13 +84,20 @@ std::string to_text(const google::protobuf::Message& message);
 ModelSpec expand_model(const schema::Model& model, const Document& document, const std::string& path);
 schema::Model plain_model(const ModelSpec& spec);
 
+/// The layout that a config states, or that of the option --layout, which replaces it: then fields that --set
+/// states must say the same. Older names of fields are taken out. REQUIRES: rules are checked; defaults are
+/// not filled in.
+Layout read_layout(schema::Parallel& parallel, Document& document, const std::optional<std::string>& option);
+/// Makes `parallel` state `layout`: every field that has a meaning in it, and none other.
+void write_layout(const Layout& layout, schema::Parallel& parallel);
+
 /// Fills in what a data set takes from the model that reads it, and refuses data that the model cannot read.
 void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Document& document);
 /// Refuses values that contradict each other or would be ignored. REQUIRES: defaults are filled in.
 void check_combinations(const schema::RunConfig& config, const Document& document);
 
 /// The plain options of each module, but not the texts and hashes. REQUIRES: everything has been checked.
-RunConfig convert(const schema::RunConfig& config, ModelSpec model);
+RunConfig convert(const schema::RunConfig& config, ModelSpec model, const Layout& layout);
 /// What decides the numbers of a run, by name.
 std::vector<std::pair<std::string, std::string>> math_fields(const schema::RunConfig& config,
                                                              const ModelSpec& model);

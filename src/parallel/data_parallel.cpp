@@ -38,8 +38,20 @@ Channel add_channel(Program& program, const std::string& name) {
   return {program.add_lane(name, LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
 }
 
+/// Sums onto shards are programs of lockstep's own: a library's sum is whole, or cut into equal blocks.
+void require_own_sums(const DataParallelPlan& plan) {
+  const auto algorithm = plan.parallel.algorithm;
+  const bool by_library = algorithm == AllReduceAlgorithm::library ||
+                          (algorithm == AllReduceAlgorithm::tree && plan.parallel.reduction == Reduction::fast);
+  if (plan.placement.shards_optimizer() && plan.division.workers > 1 && by_library)
+    throw ConfigError(fmt::format("parallel.algorithm is {}, by which a library adds whole gradients, but with shard=optimizer each "
+                                  "worker needs the sum of its own part; leave the field out",
+                                  algorithm == AllReduceAlgorithm::tree ? "TREE" : "LIBRARY"));
+}
+
 /// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and cannot be.
 bool reduces_in_shared_memory(const DataParallelPlan& plan) {
+  require_own_sums(plan);
   const auto algorithm = plan.parallel.algorithm;
   if (plan.device == DeviceKind::cuda) {
     if (algorithm == AllReduceAlgorithm::shared_memory)

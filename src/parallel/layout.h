@@ -1,47 +1,104 @@
 #pragma once
 
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
 
-enum class LayoutSync { all_reduce, parameter_server };
+/// The most processes of a job, and the highest number that a key of a layout takes.
+inline constexpr int kMostProcesses = 65536;
+
 enum class PipelineSchedule { gpipe, one_f_one_b, interleaved, zero_bubble };
+enum class Recompute { none, selective, full };
+enum class ShardedState { none, optimizer };
+enum class SyncMethod { all_reduce, parameter_server };
+enum class ServerPlacement { dedicated, colocated };
+enum class ServerAssignment { sharded, whole };
+enum class Aggregation { none, host };
 enum class ServerMode { synchronous, stale, asynchronous };
 
-/// How processes share a run, as commands take it: one comma list, every key once, in any order:
+/// How processes share a run: who holds, computes, sums and updates what. Fields are named as the keys of its
+/// text, and layout_keys() says what each means. A field that has no meaning beside the others holds its
+/// default, so that equal layouts compare equal.
 ///
-///     dp=2,pp=2,schedule=1f1b,sync=ps,servers=1,mode=stale,bound=2
-///
-///     dp        replicas of the model (1)
-///     pp        pipeline stages of each (1)
-///     schedule  with pp above 1: gpipe, 1f1b, interleaved, zero_bubble (1f1b)
-///     sync      all_reduce, or ps: parameter servers (all_reduce)
-///     servers   with sync=ps: processes that serve (1)
-///     mode      with sync=ps: sync, stale, async (sync)
-///     bound     with mode=stale: steps that a worker may be ahead of the slowest (1)
+/// World rank: workers first, stage by stage (the replicas of one stage are neighbours), dedicated servers
+/// last.
 struct Layout {
-  int data_parallel = 1;
-  int pipeline_stages = 1;
+  int dp = 0;  ///< 0: what the world size leaves; resolve() says how much that is
+  int pp = 1;
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
-  LayoutSync sync = LayoutSync::all_reduce;
-  int servers = 0;  ///< 0 where sync is all_reduce
+  int chunks = 2;
+  Recompute recompute = Recompute::none;
+  ShardedState shard = ShardedState::none;
+  SyncMethod sync = SyncMethod::all_reduce;
+  int servers = 1;
+  ServerPlacement placement = ServerPlacement::dedicated;
+  ServerAssignment assign = ServerAssignment::sharded;
+  Aggregation aggregate = Aggregation::none;
   ServerMode mode = ServerMode::synchronous;
-  int bound = 0;  ///< 0 where mode is not stale
+  int bound = 1;
 
-  int world_size() const { return data_parallel * pipeline_stages + servers; }
+  int workers() const { return dp * pp; }  ///< REQUIRES: dp is known
+  /// Processes that do nothing but serve.
+  int dedicated_servers() const;
+  /// All processes. REQUIRES: dp is known.
+  int world_size() const { return workers() + dedicated_servers(); }
   bool operator==(const Layout&) const = default;
 };
 
-/// Throws ConfigError naming the key, what it takes and what was found; keys that would be ignored are
-/// errors.
+/// One key of a layout. The parser, the printer, errors, help, the schema and the tables of the docs all
+/// follow this. Values are whole numbers: of a key with words, the word's place among them.
+struct LayoutKey {
+  std::string_view name;
+  std::span<const std::string_view> words;  ///< none: the key takes a number
+  int lowest = 1;                           ///< of numbers; kMostProcesses is the highest
+  std::string_view meaning;
+  /// The key has a meaning only where the key of this name has this value (or, of a number, at least it); "":
+  /// everywhere.
+  std::string_view needs;
+  int needed_value = 0;
+  int (*get)(const Layout&) = nullptr;
+  void (*set)(Layout&, int) = nullptr;
+
+  int otherwise() const { return get(Layout{}); }  ///< where it is left out
+};
+std::span<const LayoutKey> layout_keys();
+
+/// Whether `key` says anything in `layout`.
+bool has_meaning(const LayoutKey& key, const Layout& layout);
+std::string value_text(const LayoutKey& key, int value);  ///< "1f1b", "4"
+std::string takes_text(const LayoutKey& key);             ///< "gpipe, 1f1b", "a whole number from 1 to 65536"
+std::string otherwise_text(const LayoutKey& key);         ///< "1f1b", "what the world size leaves"
+std::string needs_text(const LayoutKey& key);  ///< "sync=ps", "pp above 1"; "" where nothing is needed
+
+/// Keys that somebody stated, each once, with values that it takes.
+using StatedKeys = std::vector<std::pair<const LayoutKey*, int>>;
+/// Called with what is wrong and at which key; throws.
+using RefuseLayout = std::function<void(const LayoutKey& key, const std::string& reason)>;
+/// The layout that they say. Calls `refuse` where one of them would be ignored, or they do not fit together.
+Layout make_layout(const StatedKeys& stated, const RefuseLayout& refuse);
+
+/// Reads one comma list, keys in any order: "dp=2,pp=2,schedule=gpipe". Throws ConfigError naming the key,
+/// what it takes and what was found, with the nearest layout that has a meaning.
 Layout parse_layout(std::string_view text);
 /// Layouts separated by ';', at least one.
 std::vector<Layout> parse_layouts(std::string_view text);
-/// The shortest text that parse_layout reads as the same layout; always names dp.
+/// The shortest text that parse_layout reads as the same layout.
 std::string to_string(const Layout& layout);
-/// Throws ConfigError naming what this version can run where it cannot run `layout`.
+/// All keys, for people: a line each.
+std::string layout_help();
+
+/// `layout` on so many processes, its dp known. Throws ConfigError with the arithmetic and the nearest
+/// layouts and numbers of processes that work where they do not fit.
+Layout resolve(const Layout& layout, int world_size);
+
+/// Whether this version can run no value of `key` but its default.
+bool only_default_works(const LayoutKey& key);
+/// Throws ConfigError naming what of `layout` this version cannot run, and the nearest layout that it can.
 void require_available(const Layout& layout);
 
 }  // namespace lockstep

@@ -204,6 +204,7 @@ Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& pro
   manifest.seed = config.trainer.seed;
   manifest.math_hash = config.math_hash;
   manifest.config_hash = config.config_hash;
+  manifest.layout = to_string(worker_.compiled().layout());
   manifest.math_fields = config.math_fields;
   manifest.dataset_identity = worker_.train_data().identity();
   manifest.arithmetic_fingerprint = arithmetic_fingerprint(worker_.device(), config.parallel.intra_op_threads);

@@ -63,7 +63,8 @@ void set_aside(const fs::path& path) {
 
 }  // namespace
 
-RunOutput::RunOutput(const RunOutputOptions& options, Worker& worker) : options_(options), worker_(worker) {}
+RunOutput::RunOutput(const RunOutputOptions& options, Worker& worker)
+    : options_(options), worker_(worker), layout_(to_string(worker.compiled().layout())) {}
 
 RunOutput::~RunOutput() {
   if (progress_) set_before_log({});
@@ -100,9 +101,9 @@ std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& dir
 void RunOutput::show_start() {
   const auto& compiled = worker_.compiled();
   const auto& config = compiled.config();
-  const int workers = compiled.division().workers;
-  std::string text = fmt::format("{} worker{}, data parallel, {} reduction; model of {} parameters\n",
-                                 workers, workers == 1 ? "" : "s",
+  const int workers = compiled.layout().workers();
+  std::string text = fmt::format("{} worker{}, layout {}, {} reduction; model of {} parameters\n", workers,
+                                 workers == 1 ? "" : "s", layout_,
                                  config.parallel.reduction == Reduction::fast ? "FAST" : "REPRODUCIBLE",
                                  compiled.graph().parameter_count());
   text += describe(compiled.division()) + "\n" + describe(config.precision, worker_.device().kind());
@@ -168,6 +169,7 @@ void RunOutput::step(const StepRecord& record) {
     if (record.loss_scale) metrics.emplace_back("loss_scale", *record.loss_scale);
     if (record.spike && record.spike->loss_z) metrics.emplace_back("loss_z", *record.spike->loss_z);
     if (record.spike && record.spike->norm_z) metrics.emplace_back("grad_norm_z", *record.spike->norm_z);
+    metrics.emplace_back("layout", layout_);
     metrics_->write(record.step, metrics);
   }
   progress_->update(record.step, fmt::format("loss {:.4f}", record.loss));
@@ -179,6 +181,7 @@ void RunOutput::evaluation(const EvaluationRecord& record) {
   if (metrics_ && !(record.step == resumed_at_ && evaluated_then_)) {
     std::vector<NamedMetric> metrics = {{"eval_loss", record.loss}, {"eval_ms", record.milliseconds}};
     if (classifier) metrics.emplace_back("eval_accuracy", record.accuracy);
+    metrics.emplace_back("layout", layout_);
     metrics_->write(record.step, metrics);
   }
   message(fmt::format("step {}: evaluation loss {:.4f}{}", record.step, record.loss,

@@ -61,6 +61,7 @@ class RunOutput {
  private:
   RunOutputOptions options_;
   Worker& worker_;
+  std::string layout_;  // for people and metrics
   std::optional<ProgressLine> progress_;
   std::unique_ptr<MetricsWriter> metrics_;
   std::optional<int64_t> resumed_at_;

@@ -87,7 +87,7 @@ RunReport RunRecorder::report(Communicator& world, const TrainingOutcome& outcom
   report.math_hash = compiled.config().math_hash;
   report.config_hash = compiled.config().config_hash;
   report.world_size = world.size();
-  report.layout = to_string(Layout{.data_parallel = world.size()});
+  report.layout = to_string(compiled.layout());
   return report;
 }
 

@@ -66,10 +66,8 @@ int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples) {
 
 CompiledRun::CompiledRun(const RunConfig& config, int world_size, bool shared_memory, DeviceKind device)
     : config_(config), graph_(make_graph(config.model, config.precision.storage())), partition_(make_partition(graph_, config.parallel.bucket_bytes)) {
-  if (config.parallel.data_parallel > 0 && config.parallel.data_parallel != world_size)
-    throw ConfigError(fmt::format("parallel.data_parallel is {}, but {} worker{} started; start {} or leave the field out",
-                                  config.parallel.data_parallel, world_size, world_size == 1 ? " was" : "s were",
-                                  config.parallel.data_parallel));
+  config_.parallel.layout = resolve(config.parallel.layout, world_size);
+  require_available(config_.parallel.layout);
   const BatchDivision division = divide_batch(config.trainer.global_batch, config.trainer.micro_batch,
                                               resolved_virtual_replicas(config.trainer), config.parallel.reduction, world_size);
   check_extent(graph_, partition_, division, device);
@@ -78,7 +76,7 @@ CompiledRun::CompiledRun(const RunConfig& config, int world_size, bool shared_me
   const int slots = state_slots(config.optimizer);
   placement_ = std::make_unique<Placement>(
       graph_, partition_,
-      PlacementOptions{.workers = world_size, .state_slots = slots, .shard_optimizer = config.parallel.shard_optimizer,
+      PlacementOptions{.workers = world_size, .state_slots = slots, .shard_optimizer = config_.parallel.layout.shard == ShardedState::optimizer,
                        .reversed = config.parallel.reduction == Reduction::reproducible && folds_by_halving(division)});
   plan_ = std::make_unique<DataParallelPlan>(DataParallelPlan{
       .graph = graph_, .partition = partition_, .training = *training_, .evaluation = *evaluation_, .division = division,

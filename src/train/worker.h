@@ -63,6 +63,7 @@ class CompiledRun {
   uint64_t program_hash() const { return program_hash_; }
 
   const RunConfig& config() const { return config_; }
+  const Layout& layout() const { return config_.parallel.layout; }  ///< resolved
   const Graph& graph() const { return graph_; }
   const Partition& partition() const { return partition_; }
   const BatchDivision& division() const { return plan_->division; }

@@ -22,6 +22,7 @@ Manifest full_manifest() {
   Manifest manifest = test::SmallState(1).manifest(7);
   manifest.total_epochs = 0.1;
   manifest.config_hash = 0xfedcba9876543210u;
+  manifest.layout = "dp=2,pp=2";
   manifest.dataset_identity = 5;
   manifest.arithmetic_fingerprint = "avx512, oneDNN 2.6.3";
   manifest.state_hash = ~uint64_t{0};
@@ -74,6 +75,12 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
   expected.loss_scale_steps = 0;
   expected.overflowed_steps = 0;
   EXPECT_EQ(older, expected);
+}
+
+TEST(Manifest, ReadsWhatWasWrittenBeforeItNamedTheLayout) {
+  Manifest expected = full_manifest();
+  expected.layout = "";
+  EXPECT_EQ(manifest_from_text(rehashed([](auto& json) { json.erase("layout"); }), "name"), expected);
 }
 
 TEST(Manifest, SaysNothingOfALossScaleWhereThereIsNone) {

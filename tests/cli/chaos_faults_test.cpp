@@ -8,6 +8,7 @@
 
 #include "cli/chaos_job.h"
 #include "cli/chaos_report.h"
+#include "cli/child_process.h"
 #include "lockstep/error.h"
 
 namespace lockstep {
@@ -198,10 +199,12 @@ TEST(ChaosReport, ClaimsNoMoreThanItHasSeen) {
 }
 
 TEST(ChaosJob, TheCommandToDoItAgainReadsBackInAShellAndWritesElsewhere) {
-  const ChaosJob job{.command = {"mpirun", "it's $HOME", "a*b", ""}, .folder = "/tmp/my runs/run-001"};
+  const ChaosJob job{
+      .processes = 3, .arguments = {"it's $HOME", "a*b", ""}, .folder = "/tmp/my runs/run-001"};
   EXPECT_EQ(
       job.command_line({"--failpoint", "kill@1,4,norm"}),
-      R"(mpirun 'it'\''s $HOME' 'a*b' '' '--out=/tmp/my runs/run-001/again' --failpoint kill@1,4,norm)");
+      "mpirun -n 3 " + shell_word(own_program()) +
+          R"( 'it'\''s $HOME' 'a*b' '' '--out=/tmp/my runs/run-001/again' --failpoint kill@1,4,norm)");
   EXPECT_EQ(job.run_directory(), "/tmp/my runs/run-001/run");
 }
 

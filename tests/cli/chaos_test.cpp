@@ -122,6 +122,9 @@ TEST(Chaos, RefusesBeforeAnythingRuns) {
   };
   EXPECT_THAT(refusal({"--kinds", "kil"}), HasSubstr("did you mean 'kill'?"));
   EXPECT_THAT(refusal({"--workers", "1"}), HasSubstr("--workers"));
+  EXPECT_THAT(refusal({"--workers", "2", "--layout", "dp=3"}),
+              HasSubstr("takes 3 processes, but there are 2"));
+  EXPECT_THAT(refusal({"--layout", "dp=1"}), HasSubstr("layout 'dp=1': is one process"));
   EXPECT_THAT(refusal({"--workers", "5"}), HasSubstr("virtual"));
   const Ran nested = mpirun(1, {"chaos", config.path()});
   EXPECT_THAT(nested.err, HasSubstr("chaos starts mpirun itself"));
@@ -129,9 +132,12 @@ TEST(Chaos, RefusesBeforeAnythingRuns) {
 
 TEST(Chaos, TheJobComputesWhereItIsToldTo) {
   const SmallConfig config;
-  const Ran ran = lockstep(chaos_on(config, {"--runs", "1", "--kinds", "error", "--json", "--device", "cpu", "--allow-shared-gpu"}));
+  const Ran ran = lockstep(chaos_on(config, {"--runs", "1", "--kinds", "error", "--json", "--device", "cpu",
+                                             "--allow-shared-gpu", "--layout", "dp=3"}));
   ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
-  EXPECT_THAT(Json::parse(ran.out)["runs"][0]["replay"].get<std::string>(), HasSubstr(" --device cpu --allow-shared-gpu "));
+  const std::string replay = Json::parse(ran.out)["runs"][0]["replay"];
+  EXPECT_THAT(replay, testing::StartsWith("mpirun -n 3 "));
+  EXPECT_THAT(replay, HasSubstr(" --layout dp=3 --device cpu --allow-shared-gpu "));
   EXPECT_THAT(ran.err, testing::Not(HasSubstr("computing on")));
   const Ran cuda = lockstep(chaos_on(config, {"--device", "cuda", "--out", config / "c"}));
   EXPECT_EQ(cuda.code, 69);
@@ -143,7 +149,7 @@ TEST(Chaos, AJobThatFailsByItselfIsNotDisturbed) {
   const SmallConfig config;
   const Ran ran = lockstep(chaos_on(config, {"--set", "optimizer.learning_rate=1e30"}));
   EXPECT_EQ(ran.code, 70);
-  EXPECT_THAT(ran.err, HasSubstr("the job fails without being disturbed, with exit code 70"));
+  EXPECT_THAT(ran.err, HasSubstr("the job, which nobody disturbed, ended with exit code 70"));
 }
 
 TEST(Failpoint, MistakesAreOneErrorOfAllRanks) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "cli/child_process.h"
+#include "cli/job.h"
 #include "data/test_files.h"
 
 namespace lockstep::test {
@@ -23,13 +23,17 @@ struct Ran {
   std::string out, err;
 };
 
-/// Runs a command line to its end, in a folder of its own.
+/// Runs a command line to its end, in a folder of its own. Nothing that it starts is left.
 inline Ran run_command(std::vector<std::string> command) {
   const TemporaryDirectory folder;
-  auto environment = mpirun_environment();
-  environment["OMP_NUM_THREADS"] = "1";
-  const int code = run_child({std::move(command), environment, folder / "out", folder / "err"});
-  return {code, read_text_file(folder / "out"), read_text_file(folder / "err")};
+  ProcessJob job;
+  job.program = command.front();
+  job.arguments.assign(command.begin() + 1, command.end());
+  job.environment["OMP_NUM_THREADS"] = "1";
+  job.stdout_path = folder / "out";
+  job.stderr_path = folder / "err";
+  const JobOutcome outcome = run_to_end(job);
+  return {outcome.code.value_or(-1), outcome.output, outcome.error};
 }
 
 /// The program itself with these arguments.

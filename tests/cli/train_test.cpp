@@ -96,6 +96,32 @@ TEST(Train, TwoRanksMakeTheBitsOfOneProcess) {
     EXPECT_EQ(two[field], one[field]) << field;
 }
 
+TEST(Train, TheLayoutIsNamedAlikeEverywhere) {
+  const SmallConfig config;
+  const std::string run = config / "a";
+  const Ran ran = mpirun(2, {"train", config.path(), "--layout", "dp=2,pp=1", "--out", run, "--json"});
+  EXPECT_EQ(only_json(ran)["layout"], "dp=2");
+  EXPECT_THAT(ran.err, HasSubstr("2 workers, layout dp=2, REPRODUCIBLE reduction"));
+  for (const auto& line : metrics_of(run)) EXPECT_EQ(line["layout"], "dp=2");
+  EXPECT_EQ(Json::parse(read_text_file(run + "/checkpoints/step-00000012/manifest.json"))["layout"], "dp=2");
+  EXPECT_THAT(read_text_file(run + "/config.effective.textproto"), HasSubstr("  dp: 2\n"));
+}
+
+TEST(Train, ALayoutThatCannotRunIsOneErrorWithTheNearestThatCan) {
+  const SmallConfig config;
+  const auto refusal = [&](int ranks, const std::string& layout) {
+    const Ran ran = mpirun(ranks, {"train", config.path(), "--layout", layout});
+    EXPECT_EQ(ran.code, 2) << layout;
+    EXPECT_EQ(occurrences(ran.err, "lockstep: error: "), 1u) << ran.err;
+    return ran.err;
+  };
+  EXPECT_THAT(refusal(2, "dp=3"),
+              HasSubstr("layout 'dp=3': takes 3 processes, but there are 2; start 3, or use 'dp=2'"));
+  EXPECT_THAT(refusal(2, "recompute=full"), HasSubstr("the nearest that works is 'dp=2'"));
+  EXPECT_THAT(refusal(2, "bound=2"), HasSubstr("(did you mean 'sync=ps,mode=stale,bound=2'?)"));
+  EXPECT_THAT(refusal(1, ""), HasSubstr("layout '': it is empty"));
+}
+
 TEST(Train, WritesMetricsEffectiveConfigAndCheckpoint) {
   const SmallConfig config;
   const std::string run = config / "runs/a";
@@ -401,7 +427,10 @@ TEST(Eval, GivesTheTrainingsLastEvaluationOnAnyNumberOfRanks) {
                                             config / "a", "--json",      "--quiet"};
   const Ran one = lockstep(command);
   EXPECT_EQ(one.err, "");
-  for (const Json& json : {only_json(one), only_json(mpirun(3, command))}) {
+  for (const auto& [json, layout] :
+       {std::pair(only_json(one), "dp=1"),
+        std::pair(only_json(mpirun(3, command + std::vector<std::string>{"--layout", "dp=3"})), "dp=3")}) {
+    EXPECT_EQ(json["layout"], layout);
     EXPECT_EQ(json["step"], 12);
     EXPECT_EQ(json["eval_samples"], 50);
     for (const char* field : {"eval_loss", "eval_accuracy", "params_hash"})

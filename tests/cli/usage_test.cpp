@@ -37,6 +37,24 @@ TEST(Usage, OverridesNameTheFieldThatWasProbablyMeant) {
   expect_refusal({"config", "check", "--set", "trainer.steps=0", config.path()}, "trainer.steps");
 }
 
+TEST(Usage, HelpListsTheKeysOfALayoutWhereItIsTaken) {
+  for (const char* command : {"train", "eval", "inspect", "chaos"}) {
+    const std::string help = lockstep({command, "--help"}).out;
+    EXPECT_THAT(help, HasSubstr("--layout KEY=VALUE,..."));
+    EXPECT_THAT(help, HasSubstr("gpipe, 1f1b, interleaved, zero_bubble [1f1b]\n"));
+  }
+}
+
+TEST(Usage, ALayoutIsOneThingHoweverItIsSaid) {
+  const SmallConfig config;
+  expect_refusal({"train", config.path(), "--layout", "dp=2", "--set", "parallel.dp=3"},
+                 "--set parallel.dp=3: parallel.dp: is 3, but --layout dp=2 replaces it");
+  expect_refusal({"train", config.path(), "--layout", "server=2"},
+                 "no key 'server' (did you mean 'servers'?)");
+  expect_refusal({"config", "check", config.path(), "--set", "parallel.pp=2"},
+                 "pipeline stages (pp above 1) are not available in this version");
+}
+
 TEST(Usage, HelpBeginsWithAnExample) {
   const std::vector<std::vector<std::string>> commands = {{},
                                                           {"train"},
@@ -115,6 +133,23 @@ TEST(Inspect, ShowsModelBatchMemoryAndProvenPrograms) {
   for (const auto& [category, bytes] : json["memory_bytes"].items())
     if (category != "total") sum += bytes.get<int64_t>();
   EXPECT_EQ(json["memory_bytes"]["total"], sum);
+}
+
+TEST(Inspect, TakesAsManyProcessesAsTheLayoutSays) {
+  const SmallConfig config;
+  const auto layout_of = [&](const std::vector<std::string>& more) {
+    return Json::parse(
+        lockstep(std::vector<std::string>{"inspect", config.path(), "--json"} + more).out)["layout"];
+  };
+  EXPECT_EQ(layout_of({}), "dp=1");
+  EXPECT_EQ(layout_of({"--layout", "dp=3"}), "dp=3");
+  EXPECT_EQ(layout_of({"--set", "parallel.dp=2"}), "dp=2");
+  EXPECT_EQ(layout_of({"--layout", "pp=1", "--world", "4"}), "dp=4");
+  EXPECT_THAT(lockstep({"inspect", config.path(), "--layout", "dp=3"}).out,
+              HasSubstr("layout dp=3: global batch 24"));
+  expect_refusal({"inspect", config.path(), "--layout", "dp=3", "--world", "2"},
+                 "takes 3 processes, but there are 2");
+  expect_refusal({"inspect", config.path(), "--layout", "dp=2,pp=2"}, "the nearest that works is 'dp=2'");
 }
 
 TEST(Inspect, PlansForGpusWithoutOne) {

@@ -51,7 +51,8 @@ const std::vector<Nonsense> kNonsense = {
     {{"optimizer.schedule.cosine.minimum=0.2"}, "is 0.2, above optimizer.learning_rate = 0.1"},
     {{"precision.compute=FLOAT8"}, "precision.compute"},
     {{"precision.fused_gelu=true"}, "precision.fused_gelu: is for precision.compute: BFLOAT16 and FLOAT16"},
-    {{"precision.compute=TF32", "precision.fused_gelu=true"}, "precision.fused_gelu: is for precision.compute"},
+    {{"precision.compute=TF32", "precision.fused_gelu=true"},
+     "precision.fused_gelu: is for precision.compute"},
     {{"precision.compute=BFLOAT16", "precision.loss_scaling.initial_scale=1024"},
      "precision.loss_scaling.initial_scale: is for precision.compute: FLOAT16"},
     {{"precision.loss_scaling.growth_interval=10"},
@@ -81,6 +82,7 @@ const std::vector<Nonsense> kNonsense = {
     {{"precision.compute=FLOAT16", "trainer.nonfinite=IGNORE"},
      "trainer.nonfinite: IGNORE would apply gradients that overflowed"},
     {{"parallel.bucket_bytes=0"}, "parallel.bucket_bytes: expected"},
+    {{"parallel.dp=0"}, "parallel.dp: expected a whole number, at least 1"},
     {{"parallel.data_parallel=-1"}, "parallel.data_parallel: expected"},
     {{"parallel.intra_op_threads=0"}, "parallel.intra_op_threads: expected"},
     {{"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=RING"},
@@ -162,7 +164,7 @@ TEST(Division, OfTheBatchNamesTheNearestThatWork) {
             "--set trainer.global_batch=100: trainer.global_batch 100 is not divisible by "
             "trainer.virtual_replicas 8; use 96 "
             "or 104");
-  EXPECT_THAT(refusal(kSmallConfig, {"parallel.data_parallel=3"}), HasSubstr("use 15 or 18"));
+  EXPECT_THAT(refusal(kSmallConfig, {"parallel.dp=3"}), HasSubstr("use 15 or 18"));
 }
 
 TEST(Division, VirtualReplicasMayStandUnderFast) {
@@ -170,11 +172,10 @@ TEST(Division, VirtualReplicasMayStandUnderFast) {
 }
 
 TEST(Division, MoreWorkersThanVirtualReplicasAreRefused) {
-  EXPECT_THAT(refusal(kSmallConfig, {"parallel.reduction=REPRODUCIBLE", "trainer.virtual_replicas=2",
-                                     "parallel.data_parallel=3"}),
-              StartsWith("--set parallel.data_parallel=3: "));
-  EXPECT_EQ(refusal(kSmallConfig, {"parallel.reduction=REPRODUCIBLE", "parallel.data_parallel=3"}),
-            "accepted");
+  EXPECT_THAT(refusal(kSmallConfig,
+                      {"parallel.reduction=REPRODUCIBLE", "trainer.virtual_replicas=2", "parallel.dp=3"}),
+              StartsWith("--set parallel.dp=3: "));
+  EXPECT_EQ(refusal(kSmallConfig, {"parallel.reduction=REPRODUCIBLE", "parallel.dp=3"}), "accepted");
 }
 
 TEST(Division, VirtualReplicasAreTheLargestPowerOfTwoUpTo8) {

@@ -69,7 +69,8 @@ TEST(Conversion, CarriesEveryField) {
     }
     precision { compute: FLOAT32 }
     parallel {
-      all_reduce {} reduction: REPRODUCIBLE algorithm: AUTOMATIC bucket_bytes: 1000 data_parallel: 3 intra_op_threads: 2
+      dp: 3 sync: ALL_REDUCE reduction: REPRODUCIBLE algorithm: AUTOMATIC bucket_bytes: 1000
+      intra_op_threads: 2
     }
     checkpoint { every_steps: 5 at_end: false keep: 2 resume_path: "r" allow_config_change: true }
     metrics { log_every_steps: 4 progress: false }
@@ -109,7 +110,7 @@ TEST(Conversion, CarriesEveryField) {
   const ScheduleOptions schedule{.kind = ScheduleKind::cosine, .warmup_steps = 3, .minimum = 0.125};
   EXPECT_EQ(run.schedule, schedule);
   const ParallelOptions parallel{
-      .reduction = Reduction::reproducible, .bucket_bytes = 1000, .data_parallel = 3, .intra_op_threads = 2};
+      .layout = {.dp = 3}, .reduction = Reduction::reproducible, .bucket_bytes = 1000, .intra_op_threads = 2};
   EXPECT_EQ(run.parallel, parallel);
   const CheckpointOptions checkpoint{.every_steps = 5,
                                      .at_end = false,
@@ -146,7 +147,7 @@ TEST(EffectiveText, StatesDefaultsAndReadsBackAsTheSameRun) {
     expect_same_run(parse(run.effective_text), run);
     for (const char* line : {"format_version: 1", "prefetch_depth: 4", "micro_batch: 0", "virtual_replicas: ",
                              "seed: 1", "clip_norm: 0", "nonfinite: LOCATE", "constant {", "compute: FLOAT32",
-                             "all_reduce {", "reduction: FAST", "bucket_bytes: 1048576", "keep: 3",
+                             "sync: ALL_REDUCE", "reduction: FAST", "bucket_bytes: 1048576", "keep: 3",
                              "resume_automatic: false", "log_every_steps: 1"})
       EXPECT_THAT(run.effective_text, HasSubstr(line));
   }
@@ -165,8 +166,8 @@ TEST(ConfigHash, CoversEverything) {
   EXPECT_EQ(parse(kSmallConfig + "# a comment").config_hash, base);
   EXPECT_EQ(parse(kSmallConfig, {"checkpoint.keep=3"}).config_hash, base) << "a default, stated";
   for (const char* change :
-       {"trainer.seed=2", "data.directory=x", "metrics.progress=false", "checkpoint.keep=4",
-        "parallel.data_parallel=2", "optimizer.schedule.cosine={}", "model.mlp.hidden=[9]"})
+       {"trainer.seed=2", "data.directory=x", "metrics.progress=false", "checkpoint.keep=4", "parallel.dp=2",
+        "parallel.shard=OPTIMIZER", "optimizer.schedule.cosine={}", "model.mlp.hidden=[9]"})
     EXPECT_NE(parse(kSmallConfig, {change}).config_hash, base) << change;
 }
 
@@ -180,11 +181,12 @@ uint64_t math_hash(const std::string& text, Overrides overrides, const std::stri
 TEST(MathHash, IgnoresLayoutFoldersMetricsAndCheckpoints) {
   for (const auto& mode : {Overrides{}, kReproducible})
     for (const char* change :
-         {"parallel.data_parallel=2", "parallel.bucket_bytes=100", "data.directory=/elsewhere",
-          "data.prefetch_threads=3", "data.prefetch_depth=9", "metrics.log_every_steps=7",
-          "metrics.progress=false", "checkpoint.every_steps=2", "checkpoint.keep=1",
-          "checkpoint.resume_path=x", "trainer.eval_every_steps=2", "trainer.eval_at_end=false",
-          "trainer.nonfinite=STOP", "trainer.clip_norm=0", "format_version=1"})
+         {"parallel.dp=2", "parallel.pp=2", "parallel.shard=OPTIMIZER", "parallel.sync=PS",
+          "parallel.bucket_bytes=100", "data.directory=/elsewhere", "data.prefetch_threads=3",
+          "data.prefetch_depth=9", "metrics.log_every_steps=7", "metrics.progress=false",
+          "checkpoint.every_steps=2", "checkpoint.keep=1", "checkpoint.resume_path=x",
+          "trainer.eval_every_steps=2", "trainer.eval_at_end=false", "trainer.nonfinite=STOP",
+          "trainer.clip_norm=0", "format_version=1"})
       EXPECT_EQ(math_hash(kSmallConfig, mode, change), math_hash(kSmallConfig, mode)) << change;
 }
 
@@ -329,7 +331,7 @@ TEST_P(ShippedConfig, ReadsAndSurvivesItsEffectiveText) {
 }
 
 TEST_P(ShippedConfig, WorksInReproducibleModeWithTwoAndFourWorkers) {
-  for (const char* workers : {"parallel.data_parallel=2", "parallel.data_parallel=4"})
+  for (const char* workers : {"parallel.dp=2", "parallel.dp=4"})
     EXPECT_NO_THROW(load_run_config(GetParam(), {"parallel.reduction=REPRODUCIBLE", workers}));
 }
 

@@ -31,7 +31,7 @@ parallel { bucket_bytes: 1 }
 
 enum class Lanes { inline_executor, streams };
 
-struct Layout {
+struct Arrangement {
   int ranks;
   bool shared_memory;
   std::vector<std::string> overrides;
@@ -60,7 +60,7 @@ std::unique_ptr<Executor> make_executor(ProgramRank& self, Lanes lanes, Device& 
 }
 
 /// `believed`: changes what the link takes the programs for.
-Outcome run_over_link(const Layout& layout, Lanes lanes, const LinkSpeed& speed,
+Outcome run_over_link(const Arrangement& layout, Lanes lanes, const LinkSpeed& speed,
                       const AsyncCpuOptions& streams = {},
                       const std::function<void(Program&)>& believed = {}) {
   const RunConfig config = parse_run_config(kConfig, "test", layout.overrides);
@@ -104,7 +104,7 @@ Outcome run_over_link(const Layout& layout, Lanes lanes, const LinkSpeed& speed,
 }
 
 const Lanes kBoth[] = {Lanes::inline_executor, Lanes::streams};
-const Layout kLibrary{2, false, {"parallel.algorithm=LIBRARY"}};
+const Arrangement kLibrary{2, false, {"parallel.algorithm=LIBRARY"}};
 
 // Latency 10, 100 bytes a tick. The agreement (2 records of 40 bytes) is on the link from 0 to 11; buckets of
 // (8 x 3 + 3), (8 x 8 + 8) and (16 x 8 + 8) floats, each entry rounded up to 64 bytes (192, 320 and 576),
@@ -129,7 +129,7 @@ TEST(Overlap, TheBackwardPassGoesOnWhileBucketsAreUnderWay) {
 }
 
 TEST(Overlap, BucketsAreUpdatedAsTheyLand) {
-  Layout layout = kLibrary;
+  Arrangement layout = kLibrary;
   layout.overrides.push_back("trainer.nonfinite=IGNORE");
   for (const Lanes lanes : kBoth) {
     const Outcome outcome = run_over_link(layout, lanes, {.latency = 10, .bytes_per_tick = 100});
@@ -141,8 +141,8 @@ TEST(Overlap, BucketsAreUpdatedAsTheyLand) {
 }
 
 /// Every way of summing gradients, on 2 and 3 workers.
-std::vector<Layout> layouts() {
-  std::vector<Layout> list;
+std::vector<Arrangement> layouts() {
+  std::vector<Arrangement> list;
   for (const int ranks : {2, 3}) {
     for (const char* algorithm : {"LIBRARY", "RING", "SHARED_MEMORY"})
       list.push_back(
@@ -161,7 +161,7 @@ std::vector<Layout> layouts() {
 }
 
 TEST(Overlap, NoComputationBeforeTheUpdatesWaitsForTheLink) {
-  for (const Layout& layout : layouts())
+  for (const Arrangement& layout : layouts())
     for (const Lanes lanes : kBoth) {
       const Outcome outcome = run_over_link(layout, lanes, {.latency = 1000, .bytes_per_tick = 1});
       EXPECT_EQ(outcome.complaint, "") << testing::PrintToString(layout.overrides);
@@ -173,7 +173,7 @@ TEST(Overlap, NoComputationBeforeTheUpdatesWaitsForTheLink) {
 }
 
 TEST(Overlap, NeitherTheLinkNorDelaysChangeABit) {
-  for (const Layout& layout : layouts()) {
+  for (const Arrangement& layout : layouts()) {
     const Outcome plain =
         run_over_link(layout, Lanes::inline_executor, {.latency = 0, .bytes_per_tick = 1 << 30});
     EXPECT_NE(plain.parameters, std::vector<std::vector<float>>());
@@ -190,7 +190,7 @@ TEST(Overlap, NeitherTheLinkNorDelaysChangeABit) {
 
 /// Two steps on lanes that share nothing but events: no link between them, and no hook that would take a
 /// lock.
-std::vector<std::vector<float>> run_on_streams(const Layout& layout, const AsyncCpuOptions& delays) {
+std::vector<std::vector<float>> run_on_streams(const Arrangement& layout, const AsyncCpuOptions& delays) {
   const RunConfig config = parse_run_config(kConfig, "test", layout.overrides);
   std::vector<std::vector<float>> parameters;
   run_ranks(layout.ranks, [&](int rank, Communicator& world) {
@@ -207,7 +207,7 @@ std::vector<std::vector<float>> run_on_streams(const Layout& layout, const Async
 
 // What ThreadSanitizer watches.
 TEST(Overlap, LanesThatShareNothingButEventsChangeNoBit) {
-  for (const Layout& layout : layouts()) {
+  for (const Arrangement& layout : layouts()) {
     const Outcome plain =
         run_over_link(layout, Lanes::inline_executor, {.latency = 0, .bytes_per_tick = 1 << 30});
     for (const uint64_t seed : {1, 2, 3, 4})

@@ -38,7 +38,7 @@ RunConfig config_of(const char* model, std::vector<std::string> overrides = {}) 
   return parse_run_config(std::string(kCommon) + model, "test", overrides);
 }
 RunConfig sharded(RunConfig config) {
-  config.parallel.shard_optimizer = true;
+  config.parallel.layout.shard = ShardedState::optimizer;
   return config;
 }
 

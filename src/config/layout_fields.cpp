@@ -1,0 +1,126 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+#include "config/schema.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+/// "1f1b" begins with a digit, as no name in a schema may.
+std::string enumerator_of(std::string_view word) {
+  std::string name = word == "1f1b" ? "one_f_one_b" : std::string(word);
+  for (char& letter : name) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  return name;
+}
+
+int default_of(const FieldDescriptor& field) {
+  return field.enum_type() ? field.default_value_enum()->number() : field.default_value_int32();
+}
+
+/// The field of `key`. The schema must say the same of it as the table of keys: words, limits and defaults.
+const FieldDescriptor& field_of(const LayoutKey& key) {
+  const std::string name(key.name);
+  const auto* field = schema::Parallel::descriptor()->FindFieldByName(name);
+  ensure(field != nullptr, "the schema has no field parallel." + name);
+  bool same = !field->has_default_value() || default_of(*field) == key.otherwise();
+  if (const auto* words = field->enum_type()) {
+    same = same && static_cast<size_t>(words->value_count()) == key.words.size();
+    for (int i = 0; same && i < words->value_count(); ++i)
+      same = words->value(i)->number() == i &&
+             words->value(i)->name() == enumerator_of(key.words[static_cast<size_t>(i)]);
+  } else {
+    const auto& options = field->options();
+    same = same && key.words.empty() && options.GetExtension(schema::at_least) == key.lowest &&
+           options.GetExtension(schema::at_most) == kMostProcesses;
+  }
+  ensure(same, fmt::format("the schema's parallel.{} is not the layout's {}", name, name));
+  return *field;
+}
+
+int get(const Message& message, const FieldDescriptor& field) {
+  const auto* reflection = message.GetReflection();
+  return field.enum_type() ? reflection->GetEnumValue(message, &field)
+                           : reflection->GetInt32(message, &field);
+}
+
+void set(Message& message, const FieldDescriptor& field, int value) {
+  const auto* reflection = message.GetReflection();
+  if (field.enum_type())
+    reflection->SetEnumValue(&message, &field, value);
+  else
+    reflection->SetInt32(&message, &field, value);
+}
+
+std::string path_of(const LayoutKey& key) { return fmt::format("parallel.{}", key.name); }
+
+/// Older names become the present ones.
+void rename_older_fields(schema::Parallel& parallel, const Document& document) {
+  if (parallel.data_parallel() > 0) {
+    if (parallel.has_dp() && parallel.dp() != parallel.data_parallel())
+      document.refuse("parallel.data_parallel",
+                      fmt::format("is {}, but parallel.dp, its newer name, is {}; leave it out",
+                                  parallel.data_parallel(), parallel.dp()));
+    parallel.set_dp(parallel.data_parallel());
+  }
+  parallel.clear_data_parallel();
+  if (parallel.has_all_reduce() && parallel.has_sync() && parallel.sync() != schema::Parallel::ALL_REDUCE)
+    document.refuse("parallel.all_reduce", fmt::format("contradicts parallel.sync: {}; leave it out",
+                                                       schema::Parallel::Sync_Name(parallel.sync())));
+  parallel.clear_older_sync();
+}
+
+/// Fields that --set states must say what --layout says.
+void check_overrides(const schema::Parallel& parallel, const Layout& layout, const Document& document,
+                     const std::string& text) {
+  for (const auto& key : layout_keys()) {
+    const auto& field = field_of(key);
+    const std::string older = key.name == "dp" ? "parallel.data_parallel" : path_of(key);
+    const bool overridden = document.is_overridden(path_of(key)) || document.is_overridden(older);
+    if (!overridden || !parallel.GetReflection()->HasField(parallel, &field)) continue;
+    if (const int value = get(parallel, field); value != key.get(layout))
+      document.refuse(document.is_overridden(path_of(key)) ? path_of(key) : older,
+                      fmt::format("is {}, but --layout {} replaces it; say it in one of them",
+                                  value_text(key, value), text));
+  }
+}
+
+}  // namespace
+
+Layout read_layout(schema::Parallel& parallel, Document& document, const std::optional<std::string>& option) {
+  const bool has_older_dp = parallel.data_parallel() > 0;
+  rename_older_fields(parallel, document);
+  if (option) {
+    const Layout layout = parse_layout(*option);
+    check_overrides(parallel, layout, document, *option);
+    for (const auto& key : layout_keys()) document.note(path_of(key), "--layout " + *option);
+    return layout;
+  }
+  if (has_older_dp) document.note("parallel.dp", document.where("parallel.data_parallel"));
+  StatedKeys stated;
+  for (const auto& key : layout_keys())
+    if (const auto& field = field_of(key); parallel.GetReflection()->HasField(parallel, &field))
+      stated.emplace_back(&key, get(parallel, field));
+  return make_layout(stated, [&](const LayoutKey& key, const std::string& reason) {
+    document.refuse(path_of(key), reason);
+  });
+}
+
+void write_layout(const Layout& layout, schema::Parallel& parallel) {
+  for (const auto& key : layout_keys()) {
+    const auto& field = field_of(key);
+    const bool left_out = key.words.empty() && key.get(layout) < key.lowest;
+    if (has_meaning(key, layout) && !left_out)
+      set(parallel, field, key.get(layout));
+    else
+      parallel.GetReflection()->ClearField(&parallel, &field);
+  }
+}
+
+}  // namespace lockstep
