@@ -77,8 +77,8 @@ class Clock:
 
 
 def why_no_torch(python):
-    """Nothing where this Python has PyTorch."""
-    probe = [python, "-c", "import torch"]
+    """Nothing where this Python has PyTorch. Not imported, which takes long from a cold disk; whether it can be is told later."""
+    probe = [python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"]
     if shutil.which(python) and not subprocess.run(probe, stderr=subprocess.DEVNULL, check=False).returncode:
         return None
     return f"{python} has no PyTorch"

@@ -81,7 +81,11 @@ class Output:
 
     def _take(self, data):
         *whole, self.pending = (self.pending + data).split(b"\n")
-        self.lines += [json.loads(line) for line in whole if line.startswith(b"{")]
+        for line in whole:
+            try:
+                self.lines += [json.loads(line)] if line.startswith(b"{") else []
+            except ValueError:       # cut off, or mixed with another message: the others count
+                self.problem = self.problem or f"a line is damaged: {line[:60]!r}"
         return bool(data)
 
     def why(self):
@@ -280,8 +284,9 @@ def plan_cells(plan):
 
 
 def convolutions_figure(lines, other):
-    own = total_ms(lines, lambda line: sum(line.get(f"{phase}_us") or 0 for phase in PHASES))
-    figure = f"{own:.1f} ms a step"
+    own, by_larger = (total_ms(lines, lambda line, of=of: sum(line.get(f"{phase}_{of}") or 0 for phase in PHASES))
+                      for of in ("us", "by_64_mib_us"))
+    figure = f"{own:.1f} ms a step" + (f", by 64 MiB {by_larger:.1f}" if by_larger else "")
     if len(other) < len(lines):
         return figure + (f"; cuDNN did {len(other)} of {len(lines)} shapes" if other else "")
 

@@ -156,16 +156,21 @@ def works(shape, batch):
 
 
 def read_kernels(lines):
-    """[(name, milliseconds)] in the order of their launches, of what ncu --csv printed. Lines that are not of the table are left out."""
+    """[(name, milliseconds)] in the order of their launches, of what ncu --csv printed. Lines that are not of the table are
+    left out, and so are kernels without a time."""
     rows = [line for line in lines if line.startswith('"')]
     header = next((i for i, line in enumerate(rows) if line.startswith('"ID"')), None)
     if header is None:
         return []
     kernels = []
     for row in csv.DictReader(rows[header:]):
-        if row.get("Metric Name") == METRIC:
-            value = float(row["Metric Value"].replace(",", ""))
-            kernels.append((int(row["ID"]), row["Kernel Name"], value * MILLISECONDS[row["Metric Unit"]]))
+        if row.get("Metric Name") != METRIC:
+            continue
+        try:
+            value = float(row["Metric Value"].replace(",", "")) * MILLISECONDS[row["Metric Unit"]]
+        except (KeyError, ValueError):   # as "n/a", of a kernel that could not be measured
+            continue
+        kernels.append((int(row["ID"]), row["Kernel Name"], value))
     return [kernel[1:] for kernel in sorted(kernels)]
 
 

@@ -165,8 +165,7 @@ strip --strip-unneeded "$package"/lib/*/*.so
 
 say "what else" >&2
 cp -r launcher configs "$package/"
-cp -r scripts/{common.sh,gpu_check.sh,gpu_check,bench_gpu.py,kernel_times.py,peers} "$package/scripts/"
-cp scripts/gpu_probe.py "$package/scripts/"
+cp -r scripts/{common.sh,gpu_check.sh,gpu_check,bench_gpu.py,gpu_probe.py,kernel_times.py,peers} "$package/scripts/"
 find "$package" -name __pycache__ -prune -exec rm -r {} +
 
 # Of everything that travels, also of what is compiled into the programs.

@@ -52,16 +52,18 @@ VERSIONS
 }
 
 machine() {
+  set +e   # of what fails or takes too long only its own line is lost
+  echo "lo            $(loopback)"
   echo "host          $(uname -sr), $(nproc) cores, glibc $(ldd --version | sed -n '1s/.* //p')"
   echo "processor     $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)"
   if command -v nvidia-smi >/dev/null; then
-    timeout 5 nvidia-smi --query-gpu=name,memory.total,driver_version,compute_cap --format=csv,noheader 2>&1 | sed 's/^/GPU           /'
+    { timeout 5 nvidia-smi --query-gpu=name,memory.total,driver_version,compute_cap --format=csv,noheader 2>&1 ||
+      echo "nvidia-smi ended with $?"; } | sed 's/^/GPU           /'
   else
     echo "GPU           there is no nvidia-smi; devices: $(echo /dev/nvidia[0-9]*)"
   fi
   if [ -f /proc/driver/nvidia/version ]; then sed -n '1s/^/driver        /p' /proc/driver/nvidia/version; fi
   echo "/dev/shm      $(df -h --output=size,avail /dev/shm 2>/dev/null | sed -n '2s/^ *\([^ ]*\) *\(.*\)/\1, \2 free/p')"
-  echo "lo            $(loopback)"
   for program in nvcc compute-sanitizer ncu mpirun ctest; do
     printf '%-13s %s\n' "$program" "$(command -v "$program" || echo missing)"
   done

@@ -8,6 +8,7 @@ most_archived_bytes=$((15 << 20))
 table=()
 logs=()       # what the archive gets
 failed=
+last_result=  # of the last part
 part_name=    # of the part that runs,
 part_begin=0  # and since when it does
 
@@ -17,6 +18,7 @@ record() {
   row=$(printf '%-34s %-8s %5s  %s' "$1" "$2" "$3" "${4:0:150}")
   table+=("$row")
   if [ "$2" = FAIL ]; then failed=yes; fi
+  last_result=$2
   echo "$row"
 }
 
@@ -72,7 +74,9 @@ part() {
   esac
   local refused
   refused=$(refusal_of_tool "$log")
-  if [ $result = FAIL ] && [ -n "$refused" ]; then result=MISSING told=$refused; fi
+  if [ -n "$refused" ]; then
+    case $result in FAIL | MISSING) result=MISSING told=$refused ;; esac
+  fi
   record "$name" "$result" $((SECONDS - part_begin)) "$told"
 }
 
@@ -173,6 +177,7 @@ stage_logs() {
 
 write_archive() {
   local most=$((4 << 20)) folder
+  rm -f "$archive"   # of an earlier run
   folder=$(mktemp -d)
   mkdir "$folder/gpu-check"
   while [ $most -ge 1024 ]; do
@@ -209,7 +214,11 @@ finish() {
   logs+=("$out/table.log" "$out/summary.log")
   write_archive
   tail -c $most_printed_bytes "$out/summary.log"
-  printf '\nall logs: %s\n' "$archive"
+  if [ -f "$archive" ]; then
+    printf '\nall logs: %s\n' "$archive"
+  else
+    printf '\nthe archive %s could not be written; the logs are in %s\n' "$archive" "$out"
+  fi
   if [ $code = 0 ] && [ -n "$failed" ]; then code=1; fi
   exit $code
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -13,7 +13,7 @@ namespace lockstep {
 
 /// Calls body(begin, end) for ranges of at most `range` numbers that together are [0, count), on the calling
 /// thread and up to `threads` - 1 others, which take no signals and have ended when this returns. Which
-/// thread gets which range is left open: whoever is free takes the next. Where no further thread can be
+/// thread gets which range is left open: whoever is free takes the next. If no further thread can be
 /// started, those that are there do all of it. REQUIRES: range >= 1; `body` may be called on several threads
 /// at once and throws nothing.
 template <class Body>
@@ -28,7 +28,7 @@ void for_ranges(int64_t count, int64_t range, int threads, const Body& body) {
   others.reserve(static_cast<size_t>(std::max<int64_t>(useful - 1, 0)));
   try {
     for (int64_t i = 1; i < useful; ++i) others.push_back(start_thread_without_signals("ranges", work));
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // no thread, or no memory for one
   }
   work();
   for (auto& thread : others) thread.join();

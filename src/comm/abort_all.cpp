@@ -1,3 +1,7 @@
+#include <exception>
+#include <thread>
+#include <vector>
+
 #include "base/thread.h"
 #include "comm/communicator.h"
 
@@ -5,6 +9,13 @@ namespace lockstep {
 
 void abort_all(std::span<Communicator* const> communicators, std::string_view reason) noexcept {
   std::vector<std::thread> threads;
+  try {
+    threads.reserve(communicators.size());
+  } catch (const std::exception&) {
+    for (Communicator* communicator : communicators)
+      if (communicator != nullptr) communicator->abort(reason);
+    return;
+  }
   for (Communicator* communicator : communicators) {
     if (communicator == nullptr) continue;
     try {

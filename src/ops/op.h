@@ -130,6 +130,7 @@ struct KernelOptions {
   DType compute = DType::float32;  ///< how activations, their gradients and narrow parameters are stored
   bool tf32 = false;               ///< GPUs: products of float32 tensors may round their factors to TF32
   FusedNeighbors fused;            ///< GPUs
+  int64_t column_bytes = 0;        ///< convolutions on GPUs: columns that are made at once; 0: as many as suit the library
 };
 
 /// An op bound to shapes and options for a kind of device. Making it and asking for its workspace needs no device, so that

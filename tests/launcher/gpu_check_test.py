@@ -178,7 +178,7 @@ class GpuCheck(Case):
         self.program("tests/kernel_benchmark", 'echo "kernel_benchmark: x"; exit 2')
         self.program("fake/python", 'case "$*" in *bench_gpu.py*) echo "$*"; echo "GPT x64 - of eager; PyTorch is MISSING" ;; esac')
         self.list_tests("slow_test 60 1 tests/slow", "late_test 60 1 tests/slow")
-        code, table = self.check("--only", "tests,benchmarks", "--limit", "24", "--python", "python")
+        code, table = self.check("--only", "tests,benchmarks", "--limit", "36", "--python", "python")
         self.assertEqual(code, 1)
         self.assertEqual({name: row[0] for name, row in table.items()},
                          {"slow_test": "TIMEOUT", "late_test": "SKIP", "kernels": "FAIL", "benchmarks": "PASS", "PyTorch": "MISSING"})
@@ -192,8 +192,8 @@ class GpuCheck(Case):
         self.assertEqual({row[0] for row in table.values()}, {"PASS"}, self.out)
         names = list(table)
         self.assertEqual([name for name in names if not name.startswith("verify_")],
-                         ["ncu_counters", "gpt", "gpt_fused_gelu", "gpt_under_ncu", "step_kernels", "probe_products", "probe_attention",
-                          "probe_convolutions", "probe_launches", "start", "shared_gpu_refused", "ops_test", "benchmarks", "kernels",
+                         ["ncu_counters", "gpt", "gpt_fused_gelu", "gpt_under_ncu", "step_kernels", "probe_products", "probe_launches",
+                          "probe_attention", "probe_convolutions", "start", "shared_gpu_refused", "ops_test", "benchmarks", "kernels",
                           "comm_nccl_test", "memcheck_ops_test", "racecheck_ops_test"])
         self.assertEqual({names.index(name) for name in names if name.startswith("verify_")}, set(range(12, 19)))
         self.assertEqual(table["gpt"][2], "400000 tokens/s, 160.2 ms a step")
@@ -220,12 +220,12 @@ class GpuCheck(Case):
     def test_gpt_is_trained_as_it_was_predicted(self):
         self.program("bin/lockstep", f"echo \"$@\"; echo '{REPORT}'")
         self.check("--only", "gpt,ncu")
-        shared = ("train configs/gpt2_124m.textproto --device cuda --json --quiet --set trainer.global_batch=64 --set trainer.micro_batch=64 "
+        shared = ("train configs/gpt2_124m.textproto --device cuda --json --set trainer.global_batch=64 --set trainer.micro_batch=64 "
                   "--set trainer.virtual_replicas=1 --set trainer.eval_every_steps=0 --set trainer.eval_at_end=false "
                   "--set trainer.check_every_steps=0 --set trainer.steps=")
         self.assertEqual(self.log("gpt").splitlines()[0], shared + "25")
         self.assertEqual(self.log("gpt_fused_gelu").splitlines()[0], shared + "25 --set precision.fused_gelu=true")
-        self.assertEqual(self.log("gpt_under_ncu").splitlines()[0], shared + "1")
+        self.assertEqual(self.log("gpt_under_ncu").splitlines()[0], shared.replace("--set trainer.steps=", "--quiet --set trainer.steps=") + "1")
         # The rest of the step, of 160.25 ms, was in no kernel.
         self.assertRegex(self.log("step_kernels"), r"(?m)^words, waits and gaps +159\.250 ")
 
@@ -234,14 +234,15 @@ class GpuCheck(Case):
         code, table = self.check("--only", "ncu")
         self.assertEqual(code, 0)
         # It ran, and had nothing to tell.
-        self.assertEqual({name: row[0] for name, row in table.items()}, {"ncu_counters": "MISSING", "gpt_under_ncu": "MISSING"})
-        self.assertIn("--clock-control none --cache-control none --print-units base --metrics gpu__time_duration.sum --csv bin/lockstep train ",
-                      self.log("gpt_under_ncu"))
+        self.assertEqual({name: row[0] for name, row in table.items()}, {"ncu_counters": "MISSING", "gpt_under_ncu": "SKIP"})
+        self.assertIn("--clock-control none --cache-control none --print-units base --metrics gpu__time_duration.sum --csv --launch-count 1 bin/lockstep train ",
+                      self.log("ncu_counters"))
 
     def test_ncu_that_is_refused_fails_nothing_and_one_that_shows_a_failure_does(self):
         self.program("fake/ncu", 'echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"; exit 1')
         code, table = self.check("--only", "ncu")
-        self.assertEqual((code, table["gpt_under_ncu"][0::2]), (0, ["MISSING", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"]))
+        self.assertEqual(table["gpt_under_ncu"], ["SKIP", "0", "ncu measures nothing here"])
+        self.assertEqual((code, table["ncu_counters"][0::2]), (0, ["MISSING", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"]))
         self.program("fake/ncu", 'echo "==ERROR== The application returned an error code (1)."; exit 1')
         code, table = self.check("--only", "ncu")
         self.assertEqual((code, table["gpt_under_ncu"][0]), (1, "FAIL"))
@@ -260,7 +261,7 @@ class GpuCheck(Case):
         self.everything()
         self.program("bin/lockstep", "echo begun; sleep 60")
         self.list_tests("slow_test 60 1 bin/lockstep")
-        code, table = self.check("--only", "gpt,tests", "--limit", "16", "--archive", self.folder / "all.tar.gz")
+        code, table = self.check("--only", "gpt,tests", "--limit", "24", "--archive", self.folder / "all.tar.gz")
         self.assertEqual((code, table["slow_test"][0]), (0, "TIMEOUT"))
         archived = self.archived(self.folder / "all.tar.gz")
         self.assertEqual(archived["slow_test.log"], b"begun\n")
@@ -321,6 +322,14 @@ class GpuCheck(Case):
         if not shutil.which("unshare") or subprocess.run([*before, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
             self.skipTest("no right to make a network")
         return before
+
+    def test_a_question_without_an_answer_costs_no_other(self):
+        self.program("fake/nvidia-smi", 'case "$*" in -L) echo GPU ;; *) echo broken; exit 255 ;; esac')
+        self.check("--only", "start", gpu=False)
+        facts = self.log("machine")
+        self.assertIn("GPU           broken\nGPU           nvidia-smi ended with 255\n", facts)
+        for name in ("lo ", "host ", "/dev/shm ", "ncu ", "PyTorch "):
+            self.assertRegex(facts, f"(?m)^{name}")
 
     def test_the_loopback_is_brought_up(self):
         self.check("--only", "start")

@@ -32,8 +32,9 @@ def attention():
     for dropout, forward in ((0, 500), (0.1, 600)):
         say(batch=64, heads=12, positions=1024, head_size=64, dropout=dropout, forward_flops=1e11, forward_us=forward, backward_us=1500)
 def convolutions():
-    say(name="224x224 3->64 7x7/2", count=1, forward_us=1000, weight_gradient_us=2000)
-    say(name="56x56 64->64 3x3", count=3, forward_us=100, input_gradient_us=200, weight_gradient_us=300)
+    say(name="224x224 3->64 7x7/2", count=1, forward_us=1000, weight_gradient_us=2000, forward_by_64_mib_us=900, weight_gradient_by_64_mib_us=1800)
+    say(name="56x56 64->64 3x3", count=3, forward_us=100, input_gradient_us=200, weight_gradient_us=300, forward_by_64_mib_us=90,
+        input_gradient_by_64_mib_us=180, weight_gradient_by_64_mib_us=270)
 def launches():
     say(name="stream write", host_us=1.5, stream_us=2.5, gated=True, works=True)
     say(name="empty kernel", host_us=2, stream_us=3, gated=True)
@@ -133,13 +134,13 @@ class GpuProbe(Case):
                           "  224x224 3->64 7x7/2         1000     50     80         -      -      -      2000     50     80         60      -",
                           "  56x56 64->64 3x3             100     50     80       200     50     80       300     50     80          -      -",
                           "  float32 weight gradient not computed by cuDNN: no engine")
-        self.assertEqual(self.figure, "4.8 ms a step; cuDNN 0.6 (0.11), deterministic 0.9; float32 dW 1 of 2, determ. 0")
+        self.assertEqual(self.figure, "4.8 ms a step, by 64 MiB 4.3; cuDNN 0.6 (0.11), deterministic 0.9; float32 dW 1 of 2, determ. 0")
 
     def test_convolutions_without_cudnn(self):
         ran = self.run_part("convolutions", cudnn="import sys; sys.stderr.write('cudnn_probe: there is no libcudnn.so.9\\n'); sys.exit(77)")
         self.assertEqual(ran.returncode, 0, ran.stdout)
         self.assert_lines(ran, "cuDNN is MISSING: cudnn_probe: there is no libcudnn.so.9")
-        self.assertEqual(self.figure, "4.8 ms a step; cuDNN is MISSING")
+        self.assertEqual(self.figure, "4.8 ms a step, by 64 MiB 4.3; cuDNN is MISSING")
 
     def test_convolutions_where_there_is_no_program_for_cudnn(self):
         ran = self.run_part("convolutions", "--cudnn", str(self.folder / "nothing"))
@@ -165,7 +166,7 @@ class GpuProbe(Case):
         if not PROGRAM or not program.exists():
             self.skipTest("there is no gpu_probe_emulated beside LOCKSTEP_PROGRAM")
         expected = {"products": r"[\d.]+ ms a step, by the fastest [\d.]+; fused_gelu [\d.]+; refused 0 of 156, epilogues 10",
-                    "attention": r"[\d.]+ ms; PyTorch is MISSING", "convolutions": r"[\d.]+ ms a step; cuDNN is MISSING",
+                    "attention": r"[\d.]+ ms; PyTorch is MISSING", "convolutions": r"[\d.]+ ms a step, by 64 MiB [\d.]+; cuDNN is MISSING",
                     "launches": r"launch [\d.]+ \+ [\d.]+ us, write [\d.]+ \+ [\d.]+ \(works: yes, captured: -\), in graphs -, queue -"}
         for part, figure in expected.items():
             ran = self.run_part(part, "--tiny", "--probe", str(program), "--cudnn", str(self.folder / "nothing"), python=None)

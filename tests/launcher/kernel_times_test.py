@@ -75,7 +75,7 @@ def listed(kernels, unit="nsecond", value="1,000,000"):
         cells = (number, 77, "lockstep", "127.0.0.1", kernel, 1, 7, "(256, 1, 1)", "(132, 1, 1)", 0, "9.0", "Command line profiler metrics",
                  kernel_times.METRIC, unit, value)
         quoted.append(",".join(f'"{cell}"' for cell in cells))
-    return ["==PROF== Connected to process 77 (/work/lockstep)", '==PROF== Profiling "forward_kernel" - 0: 0%....50%....100% - 1 pass',
+    return ["==PROF== Connected to process 77 (/opt/lockstep)", '==PROF== Profiling "forward_kernel" - 0: 0%....50%....100% - 1 pass',
             '{"steps":1,"first_step_ms":12.5}', "==PROF== Disconnected from process 77", *quoted]
 
 

@@ -143,6 +143,7 @@ class Conv2dKernel : public Kernel {
         training_(options.training),
         image_bytes_(int64_t{windows.height} * windows.width * windows.channels * size_of(compute_)),
         output_bytes_(windows.per_image() * op.channels * size_of(compute_)),
+        column_bytes_(options.column_bytes > 0 ? options.column_bytes : Product::factor_bytes()),
         chunk_(chunk_of(options.batch, size_of(compute_))),
         // Gradients of columns stay float32 until those of a pixel are added.
         input_chunk_(chunk_of(options.batch, size_of(DType::float32))),
@@ -184,7 +185,7 @@ class Conv2dKernel : public Kernel {
 
   int64_t chunk_of(int64_t batch, int64_t element_bytes) const {
     if (windows_.are_pixels()) return batch;
-    return chunk_size(batch, windows_.columns_per_image() * element_bytes, Product::factor_bytes());
+    return chunk_size(batch, windows_.columns_per_image() * element_bytes, column_bytes_);
   }
   /// Of the part of y that belongs to a chunk.
   int alignment_of(int64_t chunk, int64_t batch) const {
@@ -205,6 +206,7 @@ class Conv2dKernel : public Kernel {
   DType compute_;
   bool training_;
   int64_t image_bytes_, output_bytes_;           ///< of one sample
+  int64_t column_bytes_;                         ///< at the most, as far as one sample allows
   int64_t chunk_, input_chunk_;                  ///< samples whose columns are in memory at once
   int64_t columns_bytes_, input_columns_bytes_;  ///< the workspace begins with them; the products' follows
   ChunkedProduct forward_, input_gradient_, weight_gradient_;

@@ -173,7 +173,7 @@ void probe_pinning(int64_t size_bytes, Line& line) {
 
 std::unique_ptr<Gate> make_gate(Device& device) { return std::make_unique<CudaGate>(device); }
 
-bool probe_cuda_launches(Bench& bench, Prices& prices) {
+bool probe_cuda_launches(Bench& bench, Prices& prices, bool streams_write) {
   const auto launch = [&] { launch_empty_kernel(native(bench.stream())); };
   bool worked = true;
   const auto measured = [&](const std::string& name, const std::function<void(Line&)>& measure) {
@@ -183,12 +183,12 @@ bool probe_cuda_launches(Bench& bench, Prices& prices) {
   for (const int kernels : {1, 100, 1000})
     measured(fmt::format("graph, empty kernels: {}", kernels),
              [&](Line& line) { probe_graph(bench, prices, kernels, line); });
-  measured("graph of 100 stream writes", [&](Line& line) { probe_captured_writes(bench, prices, line); });
+  if (streams_write) measured("graph of 100 stream writes", [&](Line& line) { probe_captured_writes(bench, prices, line); });
 
   const Buffer memory = bench.device().allocate_host(64);
   auto& word = *new (memory.data()) std::atomic<uint64_t>(0);
   measured("queue, empty kernels", [&](Line& line) { probe_queue(bench, line, launch); });
-  measured("queue, empty kernels with stream writes", [&](Line& line) {
+  if (streams_write) measured("queue, empty kernels with stream writes", [&](Line& line) {
     probe_queue(bench, line, [&] {
       launch();
       bench.stream().write_word(word, 1);

@@ -14,7 +14,7 @@ class EmulatedGate : public Gate {
 
 std::unique_ptr<Gate> make_gate(Device&) { return std::make_unique<EmulatedGate>(); }
 
-bool probe_cuda_launches(Bench&, Prices&) {
+bool probe_cuda_launches(Bench&, Prices&, bool) {
   print_line({{"name", "graphs, queue, pinning"}, {"missing", "the emulated GPU has none"}});
   return true;
 }

@@ -33,6 +33,6 @@ class Prices {
 
 /// Adds what is the CUDA backend's alone: captures, graphs, the queue's length, pinning. The emulated GPU has
 /// none of it.
-bool probe_cuda_launches(Bench& bench, Prices& prices);
+bool probe_cuda_launches(Bench& bench, Prices& prices, bool streams_write);
 
 }  // namespace lockstep
