@@ -30,7 +30,7 @@ Frame abort_frame(int code, const std::string& reason = "reason") {
   return {FrameType::abort, encode_abort({code, reason})};
 }
 
-std::string text(const std::optional<Verdict>& verdict) {
+std::string text(const std::optional<JobVerdict>& verdict) {
   if (!verdict) return "none";
   const char* names[] = {"lost", "silent", "stuck", "deadlock", "failed", "terminated"};
   return std::string(names[static_cast<int>(verdict->fault)]) + " " + std::to_string(verdict->rank) +
@@ -57,7 +57,7 @@ class Root : public testing::Test {
 
   WatchdogOptions options;
   RootDuty duty{ranks(4), ControlTimings{}, kStart};
-  std::optional<Verdict> verdict;
+  std::optional<JobVerdict> verdict;
 };
 
 TEST_F(Root, AsksTheOthersBeforeItReportsALoss) {
@@ -268,7 +268,7 @@ class Peer : public testing::Test {
 
   WatchdogOptions options;
   PeerDuty duty{2, ranks(4), ControlTimings{}, kStart};  // the lowest rank that is not on rank 0's host
-  std::optional<Verdict> verdict;
+  std::optional<JobVerdict> verdict;
 };
 
 TEST_F(Peer, CarriesOutRankZerosVerdictInSilence) {

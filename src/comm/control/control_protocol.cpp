@@ -163,7 +163,7 @@ std::optional<AbortNote> decode_abort(std::string_view payload) {
   return note;
 }
 
-std::string encode_verdict(const Verdict& verdict) {
+std::string encode_verdict(const JobVerdict& verdict) {
   return ByteWriter()
       .number(static_cast<uint8_t>(verdict.fault))
       .number(static_cast<int32_t>(verdict.rank))
@@ -172,9 +172,9 @@ std::string encode_verdict(const Verdict& verdict) {
       .take();
 }
 
-std::optional<Verdict> decode_verdict(std::string_view payload) {
+std::optional<JobVerdict> decode_verdict(std::string_view payload) {
   ByteReader reader(payload);
-  Verdict verdict;
+  JobVerdict verdict;
   const auto fault = reader.number<uint8_t>();
   verdict.rank = reader.number<int32_t>();
   verdict.code = reader.number<int32_t>();

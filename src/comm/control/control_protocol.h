@@ -76,7 +76,7 @@ struct AbortNote {
 std::string encode_abort(const AbortNote& note);
 std::optional<AbortNote> decode_abort(std::string_view payload);
 
-std::string encode_verdict(const Verdict& verdict);  ///< all but `printed`
-std::optional<Verdict> decode_verdict(std::string_view payload);
+std::string encode_verdict(const JobVerdict& verdict);  ///< all but `printed`
+std::optional<JobVerdict> decode_verdict(std::string_view payload);
 
 }  // namespace lockstep

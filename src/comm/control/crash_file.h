@@ -10,7 +10,7 @@ namespace lockstep {
 struct CrashRecord {
   int rank = 0;
   RankIdentity who;
-  Verdict verdict;
+  JobVerdict verdict;
   Heartbeat own;  ///< where this rank was
 };
 

@@ -49,7 +49,7 @@ class Duty {
 
   /// Why and how the job ends, once that is known. What this is told while the verdict is carried out changes
   /// nothing more: it is not asked again.
-  virtual std::optional<Verdict> decide(const WatchdogOptions& options, Clock::time_point now) = 0;
+  virtual std::optional<JobVerdict> decide(const WatchdogOptions& options, Clock::time_point now) = 0;
 
   std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
   /// Whether the others want to know at once what this rank does.
@@ -83,7 +83,7 @@ class RootDuty : public Duty {
   void closed(int from, std::string_view reason, Clock::time_point now) override;
   void fail(const AbortNote& note, Clock::time_point now) override { failed(0, note, now); }
   void leave() override;
-  std::optional<Verdict> decide(const WatchdogOptions& options, Clock::time_point now) override;
+  std::optional<JobVerdict> decide(const WatchdogOptions& options, Clock::time_point now) override;
   bool urgent() const override { return Duty::urgent() || asked_at_ || failure_; }
 
  private:
@@ -95,10 +95,10 @@ class RootDuty : public Duty {
 
   void failed(int rank, const AbortNote& note, Clock::time_point now);
   bool fresh_enough(Clock::time_point now);
-  Verdict announce(Verdict verdict);
+  JobVerdict announce(JobVerdict verdict);
 
   std::optional<Failure> failure_;             // the first one
-  std::optional<Verdict> condemned_;           // what others found of this rank while it could not know
+  std::optional<JobVerdict> condemned_;           // what others found of this rank while it could not know
   std::vector<bool> aborted_;                  // by rank: its connection may close
   std::optional<int> ended_by_launcher_;       // a rank that said so
   std::optional<Clock::time_point> asked_at_;  // the others, for what they do now, when a loss was seen
@@ -115,10 +115,10 @@ class PeerDuty : public Duty {
   void fail(const AbortNote& note, Clock::time_point now) override;
   void leave() override;
   bool leaving() const override { return leaving_ || root_left_; }
-  std::optional<Verdict> decide(const WatchdogOptions& options, Clock::time_point now) override;
+  std::optional<JobVerdict> decide(const WatchdogOptions& options, Clock::time_point now) override;
 
  private:
-  std::optional<Verdict> received_;
+  std::optional<JobVerdict> received_;
   std::optional<AbortNote> failure_;
   bool prints_;  // where rank 0 cannot
   bool root_left_ = false;

@@ -60,13 +60,13 @@ void PeerDuty::leave() {
   notes_.push_back({0, FrameType::farewell, ""});
 }
 
-std::optional<Verdict> PeerDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
+std::optional<JobVerdict> PeerDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
   if (received_) return received_;
   const auto& states = roll_.states(now);
   if (!leaving_) {
     if (const auto finding = find_absent(std::span(states).first(1), options)) {
       const std::string report = failure_report(*finding, states, options);
-      const Verdict verdict{finding->fault, 0, static_cast<int>(exit_code_of(finding->fault)), report,
+      const JobVerdict verdict{finding->fault, 0, static_cast<int>(exit_code_of(finding->fault)), report,
                             prints_ ? report : ""};
       // A rank 0 that was stopped would otherwise wake up and take this rank for lost.
       notes_.push_back({0, FrameType::verdict, encode_verdict(verdict)});
@@ -75,7 +75,7 @@ std::optional<Verdict> PeerDuty::decide(const WatchdogOptions& options, Clock::t
   }
   // Nobody is left who would answer.
   if (failure_ && root_gone_)
-    return Verdict{
+    return JobVerdict{
         Fault::failed, rank_, failure_->code, abort_report(rank_, states, failure_->code, failure_->reason),
         last_line(failure_->code, Fault::failed, rank_, states[static_cast<size_t>(rank_)].who.host)};
   if (terminated_at_ && now - *terminated_at_ >= timings_.verdict) {
@@ -84,7 +84,7 @@ std::optional<Verdict> PeerDuty::decide(const WatchdogOptions& options, Clock::t
       notes_.push_back({0, FrameType::abort, encode_abort({code, "was told to end (SIGTERM)"})});
     told_termination_ = true;
     if (root_gone_ || now - *terminated_at_ >= timings_.verdict + timings_.fresh)
-      return Verdict{Fault::terminated, rank_, code, "was told to end (SIGTERM)\n", ""};
+      return JobVerdict{Fault::terminated, rank_, code, "was told to end (SIGTERM)\n", ""};
   }
   return {};
 }

@@ -85,13 +85,13 @@ bool RootDuty::fresh_enough(Clock::time_point now) {
   return true;
 }
 
-Verdict RootDuty::announce(Verdict verdict) {
+JobVerdict RootDuty::announce(JobVerdict verdict) {
   for (int rank = 1; rank < size_; ++rank)
     notes_.push_back({rank, FrameType::verdict, encode_verdict(verdict)});
   return verdict;
 }
 
-std::optional<Verdict> RootDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
+std::optional<JobVerdict> RootDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
   // It was stopped, and the others have left: their closed connections are no losses. They print it.
   if (condemned_) return announce(*condemned_);
   const auto& states = roll_.states(now);

@@ -299,7 +299,7 @@ void Watchdog::await_closings(milliseconds limit) {
   }
 }
 
-void Watchdog::say_last_words(const Verdict& verdict) {
+void Watchdog::say_last_words(const JobVerdict& verdict) {
   observer_.look(Clock::now());
   CrashRecord record{rank_, ranks_[static_cast<size_t>(rank_)], verdict, own_heartbeat(Clock::now())};
   std::string directory;
@@ -315,7 +315,7 @@ void Watchdog::say_last_words(const Verdict& verdict) {
   });
 }
 
-void Watchdog::carry_out(const Verdict& verdict) {
+void Watchdog::carry_out(const JobVerdict& verdict) {
   send();
   say_last_words(verdict);
   if (rank_ == 0) await_closings(timings_.closing);
@@ -327,7 +327,7 @@ void Watchdog::carry_out(const Verdict& verdict) {
 /// A launcher names, and returns the code of, the process whose end it sees first: that shall be the lost
 /// one, whose connections the system closes a moment before its end can be seen. And it wakes a rank 0 that
 /// was stopped as soon as one rank ends: not before those who print have found it, too.
-void Watchdog::let_be_reaped(const Verdict& verdict) {
+void Watchdog::let_be_reaped(const JobVerdict& verdict) {
   const bool others_print = verdict.rank == 0 && verdict.printed.empty();
   if (verdict.rank == rank_ ||
       !(verdict.fault == Fault::lost || (verdict.fault == Fault::silent && others_print)))

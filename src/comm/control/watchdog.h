@@ -52,10 +52,10 @@ class Watchdog : public ControlPlane {
   void send();
   void flush();
   void wait(std::chrono::milliseconds limit);
-  void carry_out(const Verdict& verdict);
+  void carry_out(const JobVerdict& verdict);
   void end(int code);
-  void say_last_words(const Verdict& verdict);
-  void let_be_reaped(const Verdict& verdict);
+  void say_last_words(const JobVerdict& verdict);
+  void let_be_reaped(const JobVerdict& verdict);
   void await_closings(std::chrono::milliseconds limit);
   void part();
   std::chrono::milliseconds tick(const WatchdogOptions& options) const;

@@ -97,7 +97,7 @@ struct ProcessToken {
 struct Invitation {
   std::array<char, 64> name{};  ///< empty where it failed
   ProcessToken process{};
-  const std::shared_ptr<Segment>* segment = nullptr;  ///< of use in the same process only
+  const std::shared_ptr<SharedSegment>* segment = nullptr;  ///< of use in the same process only
 };
 
 using Failure = std::array<char, 512>;  // "" where all is well
@@ -107,7 +107,7 @@ Failure failure_of(const std::string& what) {
   return failure;
 }
 
-std::shared_ptr<Segment> make_file(const std::string& name, int64_t total_bytes, int64_t reserved_bytes) {
+std::shared_ptr<SharedSegment> make_file(const std::string& name, int64_t total_bytes, int64_t reserved_bytes) {
   require_file_size(total_bytes);
   const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (file < 0) throw CommError(fmt::format("cannot create /dev/shm{}: {}", name, reason_of(errno)));
@@ -118,10 +118,10 @@ std::shared_ptr<Segment> make_file(const std::string& name, int64_t total_bytes,
     close(file);
     throw;
   }
-  return std::make_shared<Segment>(file, total_bytes);
+  return std::make_shared<SharedSegment>(file, total_bytes);
 }
 
-std::shared_ptr<Segment> open_file(const Invitation& invitation, int64_t total_bytes) {
+std::shared_ptr<SharedSegment> open_file(const Invitation& invitation, int64_t total_bytes) {
   if (invitation.process == ProcessToken::own()) return *invitation.segment;
   const int file = shm_open(invitation.name.data(), O_RDWR | O_CLOEXEC, 0);
   if (file < 0)
@@ -129,7 +129,7 @@ std::shared_ptr<Segment> open_file(const Invitation& invitation, int64_t total_b
         fmt::format("cannot open /dev/shm{}, which rank 0 has made: {}; ranks that share memory must run on "
                     "one host, as one user, and see one /dev/shm",
                     invitation.name.data(), reason_of(errno)));
-  return std::make_shared<Segment>(file, total_bytes);
+  return std::make_shared<SharedSegment>(file, total_bytes);
 }
 
 /// COLLECTIVE: throws the first rank's failure on all ranks.
@@ -147,7 +147,7 @@ void agree(Communicator& group, Stream& stream, const std::string& own) {
 
 }  // namespace
 
-Segment::Segment(int file, int64_t total_bytes) : file_(file), total_bytes_(total_bytes) {
+SharedSegment::SharedSegment(int file, int64_t total_bytes) : file_(file), total_bytes_(total_bytes) {
   void* const address =
       mmap(nullptr, static_cast<size_t>(total_bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (address == MAP_FAILED) {
@@ -159,18 +159,18 @@ Segment::Segment(int file, int64_t total_bytes) : file_(file), total_bytes_(tota
   data_ = static_cast<std::byte*>(address);
 }
 
-Segment::~Segment() {
+SharedSegment::~SharedSegment() {
   munmap(data_, static_cast<size_t>(total_bytes_));
   close(file_);
 }
 
-void Segment::reserve(int64_t offset, int64_t size_bytes) const { allocate(file_, offset, size_bytes); }
+void SharedSegment::reserve(int64_t offset, int64_t size_bytes) const { allocate(file_, offset, size_bytes); }
 
-std::shared_ptr<Segment> Segment::create(Communicator& group, int64_t total_bytes, int64_t reserved_bytes) {
+std::shared_ptr<SharedSegment> SharedSegment::create(Communicator& group, int64_t total_bytes, int64_t reserved_bytes) {
   const auto device = make_cpu_device();
   const auto stream = device->create_stream("shared memory");
   std::optional<Name> name;
-  std::shared_ptr<Segment> segment;
+  std::shared_ptr<SharedSegment> segment;
   Invitation invitation;
   std::string failure;
   const auto attempt = [&](const auto& work) {

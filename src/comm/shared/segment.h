@@ -12,17 +12,17 @@ namespace lockstep {
 /// have it, so that the memory goes with the last process, however that ends. (A kill within the milliseconds
 /// before leaves /dev/shm/lockstep-<process id of rank 0>-<random>.) Ranks that are threads of one process
 /// share one mapping. Thread-safety: none is needed; the bytes are the users' matter.
-class Segment {
+class SharedSegment {
  public:
   /// COLLECTIVE over `group`. All bytes are zero; the first `reserved_bytes` are certain to be there, the
   /// others after reserve() only: writing them before could end the process (SIGBUS). Throws CommError on all
   /// ranks where a rank fails.
-  static std::shared_ptr<Segment> create(Communicator& group, int64_t total_bytes, int64_t reserved_bytes);
+  static std::shared_ptr<SharedSegment> create(Communicator& group, int64_t total_bytes, int64_t reserved_bytes);
 
-  Segment(int file, int64_t total_bytes);  ///< maps `file`, which it owns from then on
-  ~Segment();
-  Segment(const Segment&) = delete;
-  Segment& operator=(const Segment&) = delete;
+  SharedSegment(int file, int64_t total_bytes);  ///< maps `file`, which it owns from then on
+  ~SharedSegment();
+  SharedSegment(const SharedSegment&) = delete;
+  SharedSegment& operator=(const SharedSegment&) = delete;
 
   std::byte* data() const { return data_; }
   void reserve(int64_t offset, int64_t size_bytes) const;  ///< throws CommError where there is no room

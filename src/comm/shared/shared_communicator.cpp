@@ -46,7 +46,7 @@ SharedCommunicator::SharedCommunicator(Seat seat)
 SharedCommunicator::SharedCommunicator(Seat seat, const SharedLayout& layout)
     : HostCommunicator(seat.name, seat.group.rank(), seat.group.size(), std::make_shared<Death>()),
       seat_(std::move(seat)),
-      segment_(Segment::create(seat_.group, layout.total_bytes(), layout.reserved_bytes())),
+      segment_(SharedSegment::create(seat_.group, layout.total_bytes(), layout.reserved_bytes())),
       area_(layout, segment_->data()),
       collective_(area_, rank()),
       exchange_(area_, rank(),

@@ -50,7 +50,7 @@ class SharedCommunicator : public HostCommunicator {
   void notice_death() noexcept;
 
   Seat seat_;
-  std::shared_ptr<Segment> segment_;
+  std::shared_ptr<SharedSegment> segment_;
   SharedArea area_;
   Collective collective_;
   Exchange exchange_;

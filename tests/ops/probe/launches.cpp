@@ -59,7 +59,7 @@ bool probe_launches(Bench& bench) {
   const auto kernels = make_step_kernels(DeviceKind::cuda);
   float* const to = bench.make({Shape({64})}).as<float>();
   const float* const from = bench.make({Shape({64})}).as<float>();
-  const auto launch = [&] { kernels->add(to, from, 64, stream); };
+  const auto launch = [&] { kernels->add(to, from, DType::float32, 64, stream); };
   price("kernel of 64 sums", launch);
 
   const Buffer memory = bench.device().allocate_host(64);
