@@ -76,8 +76,9 @@ struct Rank {
   }
 
   GoldenOutcome run(const GoldenRun& options) {
-    const auto executor = options.asynchronous ? make_stream_executor(program, context, {}, device)
-                                               : make_inline_executor(program, context, {});
+    const ExecutorOptions patience{.communication_timeout = std::chrono::seconds(30)};
+    const auto executor = options.asynchronous ? make_stream_executor(program, context, patience, device)
+                                               : make_inline_executor(program, context, patience);
     GoldenOutcome outcome;
     for (int k = 0; k < options.iterations; ++k) {
       StepInputs inputs{.constants = {}, .iteration = static_cast<uint64_t>(k)};
