@@ -67,16 +67,17 @@ std::string describe(const std::vector<RankShare>& shares) {
   };
   if (shares.size() <= kMostLines) {
     for (const auto& share : shares)
-      text += line(std::to_string(share.rank), share.role, [&](const Column& column) { return share.*column.bytes; });
+      text += line(std::to_string(share.rank), share.role,
+                   [&](const Column& column) { return share.*column.bytes; });
   } else {
     text += line("least", "", [&](const Column& column) { return extreme(column, false); });
     text += line("most", "", [&](const Column& column) { return extreme(column, true); });
   }
   return text + line("all", "", [&](const Column& column) {
-    int64_t sum = 0;
-    for (const auto& share : shares) sum += share.*column.bytes;
-    return sum;
-  });
+           int64_t sum = 0;
+           for (const auto& share : shares) sum += share.*column.bytes;
+           return sum;
+         });
 }
 
 nlohmann::ordered_json json_of(const std::vector<RankShare>& shares) {

@@ -25,7 +25,8 @@ struct RankShare {
 /// Of all ranks, from their programs.
 std::vector<RankShare> rank_shares(const CompiledRun& run);
 
-/// A line for each rank, or the least and the most of each column where there are more than eight; then the sum.
+/// A line for each rank, or the least and the most of each column where there are more than eight; then the
+/// sum.
 std::string describe(const std::vector<RankShare>& shares);
 nlohmann::ordered_json json_of(const std::vector<RankShare>& shares);
 

@@ -73,7 +73,8 @@ struct Staging {
 /// Which of two stagings a load takes.
 size_t staging_of(const Instruction& load) { return static_cast<size_t>(std::max(load.micro_batch, 0) % 2); }
 
-/// Whether a load needs one: on a device with memory of its own; and for fields that it reads and this rank does not want.
+/// Whether a load needs one: on a device with memory of its own; elsewhere for fields that this rank does not want, which are
+/// read all the same.
 bool stages(const Instruction& load, size_t fields, DeviceKind device) {
   const auto wanted = std::ranges::count(load.operands, Role::batch, &Operand::role);
   return device == DeviceKind::cuda || (wanted > 0 && static_cast<size_t>(wanted) < fields);
@@ -163,8 +164,8 @@ class ActionMaker {
   /// Where a gradient lies that the instruction writes into its segment's bucket.
   std::byte* in_bucket(const Instruction& instruction, const ParameterPlace::Use& use, int64_t size_bytes) const {
     for (const auto& operand : instruction.operands)
-      if (operand.role == Role::gradients && operand.dtype == DType::float32 && use.segment == instruction.segment && use.bucket_offset >= operand.position &&
-          use.bucket_offset + size_bytes <= operand.position + operand.range.size_bytes)
+      if (operand.role == Role::gradients && operand.dtype == DType::float32 && use.segment == instruction.segment &&
+          use.bucket_offset >= operand.position && use.bucket_offset + size_bytes <= operand.position + operand.range.size_bytes)
         return at(operand) + (use.bucket_offset - operand.position);
     throw InternalError(fmt::format("{} has no operand of float32 for the gradient at bytes {}+{} of its bucket", describe(program_, index_),
                                     use.bucket_offset, size_bytes));
@@ -216,7 +217,7 @@ class ActionMaker {
 
   /// Whether the operands of a segment are as large as its kernels take them to be.
   void check_room(const Instruction& instruction) const {
-    if (instruction.segment >= context_.code.segment_count())
+    if (instruction.segment < 0 || instruction.segment >= context_.code.segment_count())
       throw InternalError(fmt::format("{}: the model has {} segments", describe(program_, index_), context_.code.segment_count()));
     const auto& face = context_.code.segment(instruction.segment);
     const auto activations = [&](Role role, const std::vector<int>& storages) {
@@ -548,7 +549,8 @@ int64_t staging_bytes(const Program& program, const Graph& graph, int64_t micro_
   int64_t size_bytes = 0;
   bool staged[2] = {};
   for (const auto& instruction : program.instructions) {
-    if (instruction.kind == InstructionKind::load && stages(instruction, graph.inputs.size(), device)) staged[staging_of(instruction)] = true;
+    if (instruction.kind == InstructionKind::load && stages(instruction, graph.inputs.size(), device))
+      staged[staging_of(instruction)] = true;
     if (instruction.kind == InstructionKind::agree) size_bytes += static_cast<int64_t>(sizeof(AgreeRecord));
     if (instruction.kind == InstructionKind::snapshot) size_bytes += kMetricBytes;
   }

@@ -3,8 +3,8 @@
 namespace lockstep::test {
 namespace {
 
-using testing::HasSubstr;
 using testing::AllOf;
+using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 

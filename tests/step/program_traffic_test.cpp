@@ -7,7 +7,9 @@
 namespace lockstep {
 namespace {
 
-int64_t sent(const std::string& golden, size_t rank) { return traffic_of(load_golden(golden)[rank]).sent_bytes; }
+int64_t sent(const std::string& golden, size_t rank) {
+  return traffic_of(load_golden(golden)[rank]).sent_bytes;
+}
 
 TEST(ProgramTraffic, CountsSendsOfExchangesAsTheyStand) {
   // Halves of buckets of 128, 64 and 128 bytes, twice, and its record of an agreement to one other rank.
@@ -20,7 +22,8 @@ TEST(ProgramTraffic, CountsCollectivesAsTheirBestAlgorithmsSend) {
   EXPECT_EQ(sent("dp2_fast", 0), 128 + 128 + 64 + 48);
   // Half of each bucket scattered, half of each parameter buffer gathered, and sums of 40 bytes.
   EXPECT_EQ(sent("dp2_sharded", 0), 4 * 262144 + 40 + 48);
-  // A worker sends its gradients to the server; broadcasts are shared among three; an agreement on 3 records of 48 bytes.
+  // A worker sends its gradients to the server; broadcasts are shared among three; an agreement on 3 records
+  // of 48 bytes.
   EXPECT_EQ(sent("ps_sync", 0), 128 + 64 + 2 * 128 / 3 + 2 * 64 / 3 + 2 * 48);
 }
 

@@ -1,5 +1,5 @@
-// The golden programs, which the checker accepts as they stand and finds wrong when broken, are executed as they stand: what
-// is proven and what is run are the same.
+// The golden programs, which the checker accepts as they stand and finds wrong when broken, are executed as
+// they stand: what is proven and what is run are the same.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -38,7 +38,8 @@ class GoldenExecution : public testing::TestWithParam<std::string> {
   const std::unique_ptr<GoldenModel> model_ = model_of_golden(GetParam());
   /// One rank with all leaves: along the tree, to which a FAST sum of two is equal, because a + b = b + a.
   GoldenOutcome one_rank() const {
-    return execute(*model_, {programs_[0].name == "evaluate" ? one_rank_evaluation(*model_) : one_rank_step(*model_)});
+    return execute(*model_,
+                   {programs_[0].name == "evaluate" ? one_rank_evaluation(*model_) : one_rank_step(*model_)});
   }
 };
 
@@ -66,7 +67,9 @@ TEST_P(RunnableGolden, GivesTheBitsOfOneRank) {
 TEST_P(RunnableGolden, GivesTheBitsOfOneRankWhereLanesRunAtOnce) {
   const GoldenOutcome one = one_rank();
   for (const uint64_t seed : {1, 2, 3})
-    expect_equal(execute(*model_, programs_, {.asynchronous = AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200}}), one);
+    expect_equal(execute(*model_, programs_,
+                         {.asynchronous = AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200}}),
+                 one);
 }
 
 TEST_P(RefusedGolden, IsRefusedByNameWhenItIsBound) {
@@ -83,7 +86,8 @@ TEST_P(RefusedGolden, IsRefusedByNameWhenItIsBound) {
       EXPECT_THAT(error.what(), HasSubstr(instruction + " cannot be run: no executor can "));
     }
   }
-  EXPECT_GT(refused, 0) << "an executor has every kind of its instructions: give it a model in golden_models.cpp";
+  EXPECT_GT(refused, 0)
+      << "an executor has every kind of its instructions: give it a model in golden_models.cpp";
 }
 
 std::vector<std::string> goldens_that(const std::function<bool(const std::string&)>& wanted) {
@@ -94,14 +98,17 @@ std::vector<std::string> goldens_that(const std::function<bool(const std::string
 bool saves(const std::string& name) { return load_golden(name)[0].name == "boundary"; }
 const auto kName = [](const auto& info) { return info.param; };
 
-INSTANTIATE_TEST_SUITE_P(All, RunnableGolden,
-                         testing::ValuesIn(goldens_that([](const auto& name) { return model_of_golden(name) != nullptr && !saves(name); })),
+INSTANTIATE_TEST_SUITE_P(All, RunnableGolden, testing::ValuesIn(goldens_that([](const auto& name) {
+                           return model_of_golden(name) != nullptr && !saves(name);
+                         })),
                          kName);
-INSTANTIATE_TEST_SUITE_P(All, RefusedGolden,
-                         testing::ValuesIn(goldens_that([](const auto& name) { return model_of_golden(name) == nullptr; })), kName);
+INSTANTIATE_TEST_SUITE_P(All, RefusedGolden, testing::ValuesIn(goldens_that([](const auto& name) {
+                           return model_of_golden(name) == nullptr;
+                         })),
+                         kName);
 
-/// A snapshot's bytes are those of the parts that it reads, in their order, and all ranks' parts together are the model and
-/// its state, each once.
+/// A snapshot's bytes are those of the parts that it reads, in their order, and all ranks' parts together are
+/// the model and its state, each once.
 TEST(BoundaryGolden, CopiesTheModelOnceAndAgreesOnHowItWent) {
   const auto model = model_of_golden("dp2_boundary");
   for (const int failing : {-1, 0, 1}) {
@@ -113,7 +120,9 @@ TEST(BoundaryGolden, CopiesTheModelOnceAndAgreesOnHowItWent) {
       const std::byte* copy = memory.at(program, to->range);
       for (const auto& operand : operands) {
         if (operand.access != Access::read) continue;
-        EXPECT_EQ(std::memcmp(copy, memory.at(program, operand.range), static_cast<size_t>(operand.range.size_bytes)), 0);
+        EXPECT_EQ(std::memcmp(copy, memory.at(program, operand.range),
+                              static_cast<size_t>(operand.range.size_bytes)),
+                  0);
         copy += operand.range.size_bytes;
         copied += operand.range.size_bytes;
       }

@@ -47,7 +47,8 @@ ModelSpec tied(const std::vector<std::string>& layers) {
   const Ref x = b.input("x", kToken), label = b.input("label", kToken);
   Ref last = b.add("embed", Embedding{.vocabulary = 8, .width = 4}, {x});
   for (const std::string& layer : layers) last = b.add(layer, linear(4), {last});
-  b.add("loss", SoftmaxCrossEntropy{}, {b.add("head", linear(8), {last}, {{"weight", "embed.weight"}}), label});
+  b.add("loss", SoftmaxCrossEntropy{},
+        {b.add("head", linear(8), {last}, {{"weight", "embed.weight"}}), label});
   return b.build();
 }
 
@@ -90,15 +91,18 @@ std::vector<Recipe> recipes() {
 }  // namespace
 
 std::unique_ptr<ModelCode> GoldenModel::code(bool training) const {
-  const double terms = static_cast<double>(division.global_batch) * static_cast<double>(graph.loss_positions());
+  const double terms =
+      static_cast<double>(division.global_batch) * static_cast<double>(graph.loss_positions());
   return std::make_unique<ModelCode>(
       graph, partition,
-      ModelCode::Options{.micro_batch = division.micro_batch, .training = training, .loss_weight = 1 / terms});
+      ModelCode::Options{
+          .micro_batch = division.micro_batch, .training = training, .loss_weight = 1 / terms});
 }
 
 std::unique_ptr<GoldenModel> model_of_golden(const std::string& golden) {
   const auto all = recipes();
-  const auto recipe = std::find_if(all.begin(), all.end(), [&](const Recipe& r) { return r.golden == golden; });
+  const auto recipe =
+      std::find_if(all.begin(), all.end(), [&](const Recipe& r) { return r.golden == golden; });
   if (recipe == all.end()) return nullptr;
   auto model = std::make_unique<GoldenModel>();
   model->graph = make_graph(recipe->spec);

@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// A small model that a golden program was written for, cut into the segments that the program names, with what else
-/// decides its numbers.
+/// A small model that a golden program was written for, cut into the segments that the program names, with
+/// what else decides its numbers.
 struct GoldenModel {
   Graph graph;
   Partition partition;
@@ -24,8 +24,8 @@ struct GoldenModel {
   std::unique_ptr<ModelCode> code(bool training) const;
 };
 
-/// The model of tests/step/goldens/`golden`.program; null where no executor runs one of its kinds of instructions, so
-/// that there is nothing to fit.
+/// The model of tests/step/goldens/`golden`.program; null where no executor runs one of its kinds of
+/// instructions, so that there is nothing to fit.
 std::unique_ptr<GoldenModel> model_of_golden(const std::string& golden);
 
 }  // namespace lockstep

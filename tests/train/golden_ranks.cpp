@@ -21,8 +21,10 @@ class Batches : public BatchSource {
         const auto whole = static_cast<int32_t>(number * 7919 % 101 % (f == 0 ? 8 : 2));
         const float real = static_cast<float>(number * 31 % 17) / 17.0f;
         auto* to = static_cast<std::byte*>(fields[f].data) + 4 * i;
-        if (fields[f].dtype == DType::int32) std::memcpy(to, &whole, 4);
-        else std::memcpy(to, &real, 4);
+        if (fields[f].dtype == DType::int32)
+          std::memcpy(to, &whole, 4);
+        else
+          std::memcpy(to, &real, 4);
       }
     }
   }
@@ -33,7 +35,11 @@ bool trains(const Program& program) { return program.name == "step"; }
 /// One rank's program with all that running it takes.
 struct Rank {
   Rank(const GoldenModel& m, Program p, Device& d)
-      : model(m), program(std::move(p)), plan(plan_memory(program)), device(d), memory(d, std::span(&plan, 1)),
+      : model(m),
+        program(std::move(p)),
+        plan(plan_memory(program)),
+        device(d),
+        memory(d, std::span(&plan, 1)),
         code(m.code(trains(program))),
         context{.graph = m.graph, .code = *code, .memory = memory, .device = d, .optimizer = m.optimizer} {
     code->prepare(d);
@@ -44,13 +50,16 @@ struct Rank {
     for (const auto& instruction : program.instructions) {
       if (instruction.kind != InstructionKind::load || instruction.micro_batch < 0) continue;
       const int in_leaf = instruction.micro_batch % program.micro_batches_per_leaf;
-      context.first_samples.push_back(instruction.leaf * m.division.leaf_samples + in_leaf * m.division.micro_batch);
+      context.first_samples.push_back(instruction.leaf * m.division.leaf_samples +
+                                      in_leaf * m.division.micro_batch);
     }
     for (size_t b = 0; b < program.buffers.size(); ++b)
-      std::memset(memory.at(program, program.whole(static_cast<int>(b))), 0, static_cast<size_t>(program.buffers[b].size_bytes));
+      std::memset(memory.at(program, program.whole(static_cast<int>(b))), 0,
+                  static_cast<size_t>(program.buffers[b].size_bytes));
     for (const auto& place : program.parameters)
       for (int64_t i = 0; place.buffer >= 0 && i < place.size_bytes / 4; ++i)
-        parameter(place)[i] = static_cast<float>((i * 5 + static_cast<int64_t>(place.name.size())) % 7 - 3) / 16.0f;
+        parameter(place)[i] =
+            static_cast<float>((i * 5 + static_cast<int64_t>(place.name.size())) % 7 - 3) / 16.0f;
   }
 
   void connect(Communicator& world) {
@@ -72,7 +81,8 @@ struct Rank {
   }
 
   bool knows_norm() const {
-    return std::ranges::any_of(program.instructions, [](const auto& i) { return i.kind == InstructionKind::norm; });
+    return std::ranges::any_of(program.instructions,
+                               [](const auto& i) { return i.kind == InstructionKind::norm; });
   }
 
   GoldenOutcome run(const GoldenRun& options) {
@@ -92,7 +102,8 @@ struct Rank {
       if (knows_norm()) outcome.norms.push_back(verdict()->gradient_norm);
     }
     for (const auto& place : program.parameters)
-      if (place.buffer >= 0) outcome.parameters[place.name] = {parameter(place), parameter(place) + place.size_bytes / 4};
+      if (place.buffer >= 0)
+        outcome.parameters[place.name] = {parameter(place), parameter(place) + place.size_bytes / 4};
     if (options.look) options.look(program.rank, program, memory);
     return outcome;
   }
@@ -115,7 +126,8 @@ void merge(GoldenOutcome& all, const GoldenOutcome& one, int rank) {
   if (all.norms.empty()) all.norms = one.norms;
   if (!one.norms.empty()) EXPECT_EQ(one.norms, all.norms) << "rank " << rank;
   for (const auto& [name, values] : one.parameters)
-    EXPECT_TRUE(all.parameters.try_emplace(name, values).first->second == values) << name << ", rank " << rank;
+    EXPECT_TRUE(all.parameters.try_emplace(name, values).first->second == values)
+        << name << ", rank " << rank;
 }
 
 std::unique_ptr<Device> make_device(const GoldenRun& run) {
@@ -128,9 +140,15 @@ Program compiled_for_one(const GoldenModel& model, Program (*compile)(const Data
   const auto training = model.code(true), evaluation = model.code(false);
   const int slots = state_slots(model.optimizer);
   const Placement placement(model.graph, model.partition, {.workers = 1, .state_slots = slots});
-  DataParallelPlan plan{.graph = model.graph, .partition = model.partition, .training = *training, .evaluation = *evaluation,
-                        .division = division, .parallel = {.layout = {}, .reduction = Reduction::reproducible}, .placement = placement,
-                        .shares = placement.shares(), .state_slots = slots};
+  DataParallelPlan plan{.graph = model.graph,
+                        .partition = model.partition,
+                        .training = *training,
+                        .evaluation = *evaluation,
+                        .division = division,
+                        .parallel = {.layout = {}, .reduction = Reduction::reproducible},
+                        .placement = placement,
+                        .shares = placement.shares(),
+                        .state_slots = slots};
   Program program = compile(plan, 0);
   derive_dependencies(program);
   return program;
@@ -158,7 +176,8 @@ void bind(const GoldenModel& model, Program program) {
   const auto communicators = make_local_communicators(program.world_size);
   Rank self(model, std::move(program), *device);
   // Binding talks to nobody: any communicator of the right size will do.
-  self.context.communicators.assign(self.program.groups.size(), communicators[static_cast<size_t>(self.program.rank)].get());
+  self.context.communicators.assign(self.program.groups.size(),
+                                    communicators[static_cast<size_t>(self.program.rank)].get());
   make_actions(self.program, self.context, nullptr);
 }
 

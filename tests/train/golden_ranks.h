@@ -14,8 +14,8 @@ namespace lockstep {
 
 /// What programs of a model leave behind after some iterations: everything that no layout may change.
 struct GoldenOutcome {
-  std::vector<double> losses, counts;                   ///< by iteration
-  std::vector<double> norms;                            ///< by iteration; empty where no rank knows any
+  std::vector<double> losses, counts;                    ///< by iteration
+  std::vector<double> norms;                             ///< by iteration; empty where no rank knows any
   std::map<std::string, std::vector<float>> parameters;  ///< those that some rank holds
   bool operator==(const GoldenOutcome&) const = default;
 };
@@ -29,9 +29,9 @@ struct GoldenRun {
   std::function<void(int rank, const Program&, const ProgramMemory&)> look = {};
 };
 
-/// Executes one program per rank, threads as ranks, on batches of numbers that depend on their place in the global batch
-/// alone, from equal first values of parameters and empty optimizer state. Ranks that know the same number must agree.
-/// `model` may be executed by several at once.
+/// Executes one program per rank, threads as ranks, on batches of numbers that depend on their place in the
+/// global batch alone, from equal first values of parameters and empty optimizer state. Ranks that know the
+/// same number must agree. `model` may be executed by several at once.
 GoldenOutcome execute(const GoldenModel& model, std::vector<Program> programs, const GoldenRun& run = {});
 
 /// Makes the actions of a program without running it; throws what binding throws.
