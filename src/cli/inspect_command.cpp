@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/rank_table.h"
 #include "lockstep/error.h"
 #include "parallel/layout.h"
 #include "train/worker.h"
@@ -61,7 +62,8 @@ std::string text_of(const InspectArguments& arguments, const CompiledRun& run,
   const bool all = !arguments.graph && !arguments.memory;
   std::string text;
   if (all || arguments.graph) text += describe(run.graph()) + "\n" + segment_table(run) + "\n";
-  if (all) text += fmt::format("layout {}: {}\n\n", to_string(run.layout()), describe(run.division()));
+  if (all) text += fmt::format("layout {}: {}\n\n", to_string(run.layout()), describe(run.division())) +
+                   fmt::format("bytes that each rank holds, updates, saves and sends\n{}\n", describe(rank_shares(run)));
   if (all || arguments.memory)
     text += fmt::format("memory of rank {} of {}, on {}\n{}\n", arguments.rank, run.layout().world_size(),
                         run.device() == DeviceKind::cuda ? "GPUs" : "CPUs",
@@ -109,6 +111,7 @@ Json json_of(const CompiledRun& run, const InspectArguments& arguments,
                       {"micro_batches_per_leaf", division.micro_batches_per_leaf}};
   json["segments"] = run.partition().segments.size();
   for (const auto& bucket : run.partition().buckets) json["bucket_bytes"].push_back(bucket.size_bytes);
+  json["ranks"] = json_of(rank_shares(run));
   const WorkerMemory memory = plan_worker_memory(run, programs);
   json["memory_bytes"] = json_of(memory.device);
   json["host_memory_bytes"] = json_of(memory.host);

@@ -94,15 +94,16 @@ Bucket make_bucket(const Graph& graph, const Segment& segment) {
 
 }  // namespace
 
-Partition make_partition(const Graph& graph, int64_t bucket_bytes) {
-  require(bucket_bytes > 0, "parallel.bucket_bytes must be positive");
-  const auto groups = group_extents(graph);
+Partition partition_behind(const Graph& graph, std::span<const int> last_nodes) {
+  require(!last_nodes.empty() && last_nodes.back() + 1 == static_cast<int>(graph.nodes.size()),
+          "the last segment ends with the graph");
   Partition partition;
-  int first_group = 0;
-  for (const int cut : choose_cuts(graph, groups, bucket_bytes)) {
+  int first_node = 0;
+  for (const int last_node : last_nodes) {
+    require(last_node >= first_node, "segments end one behind the other");
     Segment segment;
-    segment.first_node = groups[static_cast<size_t>(first_group)].first_node;
-    segment.last_node = groups[static_cast<size_t>(cut)].last_node;
+    segment.first_node = first_node;
+    segment.last_node = last_node;
     for (size_t v = 0; v < graph.values.size(); ++v) {
       const auto& value = graph.values[v];
       const bool made_inside = value.producer >= segment.first_node && value.producer <= segment.last_node;
@@ -115,9 +116,17 @@ Partition make_partition(const Graph& graph, int64_t bucket_bytes) {
     }
     partition.buckets.push_back(make_bucket(graph, segment));
     partition.segments.push_back(std::move(segment));
-    first_group = cut + 1;
+    first_node = last_node + 1;
   }
   return partition;
+}
+
+Partition make_partition(const Graph& graph, int64_t bucket_bytes) {
+  require(bucket_bytes > 0, "parallel.bucket_bytes must be positive");
+  const auto groups = group_extents(graph);
+  std::vector<int> last_nodes;
+  for (const int cut : choose_cuts(graph, groups, bucket_bytes)) last_nodes.push_back(groups[static_cast<size_t>(cut)].last_node);
+  return partition_behind(graph, last_nodes);
 }
 
 }  // namespace lockstep

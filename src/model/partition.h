@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/graph.h"
@@ -42,5 +43,7 @@ struct Partition {
 /// Cuts the graph behind the groups at which a bucket reaches `bucket_bytes`, preferring places that a single value
 /// crosses; the first segment's bucket is kept small, since its reduction is the one that nothing hides.
 Partition make_partition(const Graph& graph, int64_t bucket_bytes);
+/// Cuts the graph behind these nodes, ascending, the last of which is the graph's.
+Partition partition_behind(const Graph& graph, std::span<const int> last_nodes);
 
 }  // namespace lockstep

@@ -70,6 +70,23 @@ struct Staging {
   }
 };
 
+/// Which of two stagings a load takes.
+size_t staging_of(const Instruction& load) { return static_cast<size_t>(std::max(load.micro_batch, 0) % 2); }
+
+/// Whether a load needs one: on a device with memory of its own; elsewhere for fields that this rank does not want, which are
+/// read all the same.
+bool stages(const Instruction& load, size_t fields, DeviceKind device) {
+  const auto wanted = std::ranges::count(load.operands, Role::batch, &Operand::role);
+  return device == DeviceKind::cuda || (wanted > 0 && static_cast<size_t>(wanted) < fields);
+}
+
+void require_runnable(const Program& program) {
+  for (size_t i = 0; i < program.instructions.size(); ++i)
+    if (!is_runnable(program.instructions[i].kind))
+      throw InternalError(fmt::format("{} cannot be run: no executor can {} yet", describe(program, static_cast<int>(i)),
+                                      name_of(program.instructions[i].kind)));
+}
+
 /// Builds the actions of one program: one function per kind of instruction.
 class ActionMaker {
  public:
@@ -98,9 +115,9 @@ class ActionMaker {
       case InstructionKind::norm: return norm(instruction);
       case InstructionKind::update: return update(instruction);
       case InstructionKind::snapshot: return snapshot(instruction);
-      default:
-        throw InternalError(fmt::format("{}: this executor has no action for it", describe(program_, index)));
+      default: break;   // require_runnable() has refused it
     }
+    throw InternalError(fmt::format("{} has no action", describe(program_, index)));
   }
 
  private:
@@ -120,6 +137,21 @@ class ActionMaker {
       throw InternalError(fmt::format("{} has no operand '{} {}'", describe(program_, index_), name_of(role), index));
     return found;
   }
+  /// Where an operand of just this many bytes, of this type, lies.
+  std::byte* exactly(const Instruction& instruction, Role role, int index, int64_t size_bytes, DType dtype) const {
+    std::byte* found = required(instruction, role, index);
+    const Operand& operand = *find(instruction, role, index);
+    if (operand.range.size_bytes != size_bytes || operand.dtype != dtype)
+      throw InternalError(fmt::format("{} has an operand '{} {}' of {} bytes of {}; the model's has {} of {}", describe(program_, index_),
+                                      name_of(role), index, operand.range.size_bytes, name_of(operand.dtype), size_bytes, name_of(dtype)));
+    return found;
+  }
+  /// Refuses an instruction whose memory of this role is smaller than this; none where 0 bytes are needed.
+  void at_least(const Instruction& instruction, Role role, int64_t size_bytes) const {
+    if (size_bytes == 0) return;
+    if (const int64_t found = required_operand(instruction, role)->range.size_bytes; found < size_bytes)
+      throw InternalError(fmt::format("{} has {} bytes of '{}' and needs {}", describe(program_, index_), found, name_of(role), size_bytes));
+  }
   const ParameterPlace& place_of(int parameter) const { return program_.parameters[static_cast<size_t>(parameter)]; }
   /// Where bytes lie that one of the instruction's operands must hold.
   std::byte* in_operand(const Instruction& instruction, Role role, DType dtype, const ByteRange& bytes) const {
@@ -132,10 +164,10 @@ class ActionMaker {
   /// Where a gradient lies that the instruction writes into its segment's bucket.
   std::byte* in_bucket(const Instruction& instruction, const ParameterPlace::Use& use, int64_t size_bytes) const {
     for (const auto& operand : instruction.operands)
-      if (operand.role == Role::gradients && use.segment == instruction.segment && use.bucket_offset >= operand.position &&
-          use.bucket_offset + size_bytes <= operand.position + operand.range.size_bytes)
+      if (operand.role == Role::gradients && operand.dtype == DType::float32 && use.segment == instruction.segment &&
+          use.bucket_offset >= operand.position && use.bucket_offset + size_bytes <= operand.position + operand.range.size_bytes)
         return at(operand) + (use.bucket_offset - operand.position);
-    throw InternalError(fmt::format("{} has no operand for the gradient at bytes {}+{} of its bucket", describe(program_, index_),
+    throw InternalError(fmt::format("{} has no operand of float32 for the gradient at bytes {}+{} of its bucket", describe(program_, index_),
                                     use.bucket_offset, size_bytes));
   }
   std::byte* at(const Operand& operand) const { return context_.memory.at(program_, operand.range); }
@@ -146,25 +178,35 @@ class ActionMaker {
     return found;
   }
 
+  /// What this rank wants of a micro-batch, and the constants. A rank that wants some of its fields, such as a pipeline's
+  /// last stage, reads the others into memory that nobody looks at; one that wants none of them reads nothing.
   Action load(const Instruction& instruction) {
     std::vector<Tensor> fields = batch_fields(context_.graph, context_.code.options().micro_batch);
-    for (size_t i = 0; i < fields.size(); ++i) fields[i].data = required(instruction, Role::batch, static_cast<int>(i));
+    const bool wants_batch = find(instruction, Role::batch) != nullptr;
+    for (size_t i = 0; i < fields.size(); ++i)
+      if (find(instruction, Role::batch, static_cast<int>(i)) != nullptr)
+        fields[i].data = exactly(instruction, Role::batch, static_cast<int>(i), fields[i].size_bytes(), fields[i].dtype);
     auto* constants = reinterpret_cast<StepConstants*>(pointer(instruction, Role::constants, 0));
-    const int64_t position = context_.first_samples[static_cast<size_t>(instruction.micro_batch)];
-    if (context_.device.shares_host_memory())
-      return {.start = [fields = std::move(fields), constants, position, batches = context_.batches](
+    const int64_t position = wants_batch ? context_.first_samples.at(static_cast<size_t>(instruction.micro_batch)) : 0;
+    auto staging = staging_[staging_of(instruction)];
+    if (stages(instruction, fields.size(), context_.device.kind()) && staging->fields.empty()) staging->make(context_.device, fields);
+    BatchSource* batches = wants_batch ? context_.batches : nullptr;
+    if (context_.device.shares_host_memory()) {
+      for (size_t i = 0; i < fields.size(); ++i)
+        if (fields[i].data == nullptr && wants_batch) fields[i].data = staging->fields[i].data;
+      return {.start = [fields = std::move(fields), staging = std::move(staging), constants, position, batches](
                            Stream&, const StepInputs& inputs, const auto&) {
         if (constants != nullptr) *constants = inputs.constants;
-        batches->load(inputs.iteration, position, fields);
+        if (batches != nullptr) batches->load(inputs.iteration, position, fields);
       }};
-    auto staging = staging_[instruction.micro_batch % 2];
-    if (staging->fields.empty()) staging->make(context_.device, fields);
-    return {.start = [fields = std::move(fields), staging = std::move(staging), constants, position, batches = context_.batches](
+    }
+    return {.start = [fields = std::move(fields), staging = std::move(staging), constants, position, batches](
                          Stream& stream, const StepInputs& inputs, const auto&) {
       staging->copied->synchronize();
       std::vector<Tensor>& host = staging->fields;
-      batches->load(inputs.iteration, position, host);
-      for (size_t i = 0; i < host.size(); ++i) stream.copy(fields[i].data, host[i].data, host[i].size_bytes());
+      if (batches != nullptr) batches->load(inputs.iteration, position, host);
+      for (size_t i = 0; i < host.size(); ++i)
+        if (fields[i].data != nullptr) stream.copy(fields[i].data, host[i].data, host[i].size_bytes());
       if (constants != nullptr) {
         *staging->constants = inputs.constants;
         stream.copy(constants, staging->constants, sizeof *constants);
@@ -173,7 +215,29 @@ class ActionMaker {
     }};
   }
 
+  /// Whether the operands of a segment are as large as its kernels take them to be.
+  void check_room(const Instruction& instruction) const {
+    if (instruction.segment < 0 || instruction.segment >= context_.code.segment_count())
+      throw InternalError(fmt::format("{}: the model has {} segments", describe(program_, index_), context_.code.segment_count()));
+    const auto& face = context_.code.segment(instruction.segment);
+    const auto activations = [&](Role role, const std::vector<int>& storages) {
+      for (const int storage : storages)
+        exactly(instruction, role, storage, context_.code.activation_bytes(storage),
+                context_.graph.values[static_cast<size_t>(storage)].spec.dtype);
+    };
+    const bool forward = instruction.kind == InstructionKind::forward;
+    activations(Role::input, forward ? face.reads : face.backward_reads);
+    activations(Role::output, forward ? face.writes : std::vector<int>{});
+    activations(Role::output_gradient, forward ? std::vector<int>{} : face.output_gradients);
+    activations(Role::input_gradient, forward ? std::vector<int>{} : face.input_gradients);
+    at_least(instruction, Role::stash, face.stash_bytes);
+    at_least(instruction, Role::temporary, forward ? face.forward_temporary_bytes : face.backward_temporary_bytes);
+    at_least(instruction, Role::metrics, forward && face.has_loss ? kMetricBytes : 0);
+    at_least(instruction, Role::constants, static_cast<int64_t>(sizeof(StepConstants)));
+  }
+
   Action segment(const Instruction& instruction) {
+    check_room(instruction);
     const auto& graph = context_.graph;
     SegmentBindings bindings;
     bindings.activation = [&](int storage) {
@@ -233,8 +297,11 @@ class ActionMaker {
   }
 
   Action cast(const Instruction& instruction) {
-    const Operand* to = find(instruction, Role::destination, 0);
-    const Operand* from = find(instruction, Role::source, 0);
+    const Operand* to = required_operand(instruction, Role::destination);
+    const Operand* from = required_operand(instruction, Role::source);
+    if (to->range.size_bytes / size_of(to->dtype) != from->range.size_bytes / size_of(from->dtype))
+      throw InternalError(fmt::format("{} casts {} bytes of {} to {} of {}", describe(program_, index_), from->range.size_bytes,
+                                      name_of(from->dtype), to->range.size_bytes, name_of(to->dtype)));
     return {.start = [to = at(*to), to_type = to->dtype, from = at(*from), from_type = from->dtype,
                       count = to->range.size_bytes / size_of(to->dtype), kernels = kernels_](Stream& stream, const StepInputs&, const auto&) {
       kernels->cast(to, to_type, from, from_type, count, stream);
@@ -457,7 +524,21 @@ class ActionMaker {
 
 }  // namespace
 
+bool is_runnable(InstructionKind kind) {
+  switch (kind) {
+    case InstructionKind::backward_input:
+    case InstructionKind::backward_weight:
+    case InstructionKind::recompute:
+    case InstructionKind::push:
+    case InstructionKind::pull:
+    case InstructionKind::finite:
+    case InstructionKind::serve: return false;
+    default: return true;
+  }
+}
+
 std::vector<Action> make_actions(const Program& program, const ExecutionContext& context, const KernelObserver* observer) {
+  require_runnable(program);
   ActionMaker maker(program, context, observer);
   std::vector<Action> actions;
   for (size_t i = 0; i < program.instructions.size(); ++i) actions.push_back(maker.make(static_cast<int>(i)));
@@ -466,13 +547,14 @@ std::vector<Action> make_actions(const Program& program, const ExecutionContext&
 
 int64_t staging_bytes(const Program& program, const Graph& graph, int64_t micro_batch, DeviceKind device) {
   int64_t size_bytes = 0;
-  bool loads[2] = {};
+  bool staged[2] = {};
   for (const auto& instruction : program.instructions) {
-    if (instruction.kind == InstructionKind::load) loads[instruction.micro_batch % 2] = true;
+    if (instruction.kind == InstructionKind::load && stages(instruction, graph.inputs.size(), device))
+      staged[staging_of(instruction)] = true;
     if (instruction.kind == InstructionKind::agree) size_bytes += static_cast<int64_t>(sizeof(AgreeRecord));
     if (instruction.kind == InstructionKind::snapshot) size_bytes += kMetricBytes;
   }
-  if (device == DeviceKind::cuda) size_bytes += (loads[0] + loads[1]) * Staging::size_bytes_for(batch_fields(graph, micro_batch));
+  size_bytes += (staged[0] + staged[1]) * Staging::size_bytes_for(batch_fields(graph, micro_batch));
   return size_bytes;
 }
 

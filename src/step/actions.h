@@ -67,7 +67,12 @@ struct Action {
 
 using KernelObserver = std::function<void(const KernelObservation&)>;
 
-/// One action per instruction of `program`. `observer` (may be empty) is called after every kernel call.
+/// Whether executors have an action for instructions of this kind.
+bool is_runnable(InstructionKind kind);
+
+/// One action per instruction of `program`. `observer` (may be empty) is called after every kernel call. Refuses what it
+/// cannot run, or what does not fit the model (kinds without an action, operands that are missing, too small or of
+/// another type), before anything runs: throws InternalError naming the instruction.
 std::vector<Action> make_actions(const Program& program, const ExecutionContext& context, const KernelObserver* observer);
 
 /// What these actions take of the host's memory (Device::allocate_host), on a device of that kind.

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -28,7 +27,6 @@ class DataOrder {
         order_(program_, kIterations),
         history_(program_) {
     order_.visit_all();
-    find_first_forwards();
   }
 
   void check() {
@@ -78,21 +76,7 @@ class DataOrder {
     return operand;
   }
 
-  void find_first_forwards() {
-    for (const Instruction& instruction : program_.instructions)
-      if (instruction.kind == InstructionKind::forward)
-        first_forwards_.try_emplace({instruction.leaf, instruction.segment}, &instruction);
-  }
-
-  bool is_first_of_leaf(const Instruction& instruction) const {
-    const auto first = first_forwards_.find({instruction.leaf, instruction.segment});
-    return first != first_forwards_.end() && first->second == &instruction;
-  }
-
   void check_defined(int node, const Instruction& instruction, const Operand& operand) {
-    // Where a leaf's first forward accumulates its metrics, they add up over iterations; the executor begins
-    // them anew.
-    if (operand.role == Role::metrics && is_first_of_leaf(instruction)) return;
     const auto fail = [&](const std::string& what) {
       if (reported_.insert({node % count_, static_cast<int>(operand.role), -1 - operand.range.buffer}).second)
         findings_.add(kData, rank_, node % count_,
@@ -126,7 +110,6 @@ class DataOrder {
   Findings& findings_;
   HappensBefore order_;
   AccessHistory history_;
-  std::map<std::pair<int, int>, const Instruction*> first_forwards_;  ///< by leaf, segment
   std::set<std::tuple<int, int, int>> reported_;
 };
 

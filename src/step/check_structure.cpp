@@ -108,6 +108,8 @@ class ProgramStructure {
             state.offset > kMostBytes)
           return fail(-1, fmt::format("state of parameter '{}' lies at byte {} of buffer {}, and there are {}", place.name,
                                       state.offset, state.buffer, program_.buffers.size()));
+      if (place.owned_end == place.owned_begin && !place.states.empty())
+        fail(-1, fmt::format("it has optimizer state of parameter '{}', of which this rank owns nothing", place.name));
       if (place.owned_begin < 0 || place.owned_end < place.owned_begin || place.owned_end > place.size_bytes ||
           place.owned_begin % 4 != 0 || place.owned_end % 4 != 0)
         fail(-1, fmt::format("this rank owns bytes {} to {} of parameter '{}'; expected whole elements of its {} bytes",

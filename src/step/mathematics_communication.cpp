@@ -162,12 +162,7 @@ bool Mathematics::check_metrics(const std::vector<Place>& members) {
   if (found.empty()) return false;
   std::sort(found.begin(), found.end());
   const int iteration = members.front().iteration;
-  // In an evaluation metrics may add up over iterations: then those before are in them too, completely.
-  std::vector<Atom> expected;
-  for (int k = world_.trains() ? iteration : found.front().iteration; k <= iteration; ++k) {
-    const auto of_iteration = expressions_.complete_atoms(k, 1);
-    expected.insert(expected.end(), of_iteration.begin(), of_iteration.end());
-  }
+  const std::vector<Atom> expected = expressions_.complete_atoms(iteration, 1);
   if (found != expected)
     fail(
         members.front(), "metrics",

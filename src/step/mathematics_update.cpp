@@ -107,7 +107,11 @@ void Mathematics::check_owned(const Place& at, const HeldPart& part) {
     if (operand.role == Role::parameters) parameters = &operand;
     if (operand.role == Role::state) state = &operand;
   }
-  if (state == nullptr) return;
+  const int64_t state_bytes = state == nullptr ? 0 : state->range.size_bytes;
+  if (state_bytes != static_cast<int64_t>(place.states.size()) * parameters->range.size_bytes)
+    return fail(at, "state slots",
+                fmt::format("it has {} bytes of optimizer state for {} of parameters, and the program says where {} slots of '{}' lie",
+                            state_bytes, parameters->range.size_bytes, place.states.size(), place.name));
   for (size_t slot = 0; slot < place.states.size(); ++slot) {
     const int64_t found = state->range.offset + static_cast<int64_t>(slot) * parameters->range.size_bytes + part.begin;
     const ParameterPlace::State& expected = place.states[slot];

@@ -76,6 +76,7 @@ class ModelCode {
   /// `graph` and `partition` must outlive it.
   ModelCode(const Graph& graph, const Partition& partition, const Options& options);
 
+  int segment_count() const { return static_cast<int>(segments_.size()); }
   const SegmentInterface& segment(int s) const { return segments_[static_cast<size_t>(s)].face; }
   int64_t activation_bytes(int value) const;      ///< of a micro-batch
   const Options& options() const { return options_; }

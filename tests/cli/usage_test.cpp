@@ -3,7 +3,9 @@
 namespace lockstep::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 void expect_refusal(const std::vector<std::string>& arguments, const std::string& message) {
@@ -133,6 +135,38 @@ TEST(Inspect, ShowsModelBatchMemoryAndProvenPrograms) {
   for (const auto& [category, bytes] : json["memory_bytes"].items())
     if (category != "total") sum += bytes.get<int64_t>();
   EXPECT_EQ(json["memory_bytes"]["total"], sum);
+}
+
+TEST(Inspect, ShowsWhoHoldsUpdatesSavesAndSendsWhat) {
+  const SmallConfig config;
+  constexpr int64_t kParameters = 4 * (16 * 8 + 8 + 8 * 3 + 3);
+  const auto ranks_of = [&](const std::string& layout) {
+    return Json::parse(lockstep({"inspect", config.path(), "--json", "--several-hosts", "--layout", layout}).out)["ranks"];
+  };
+  const auto sum = [](const Json& ranks, const char* what) {
+    int64_t bytes = 0;
+    for (const auto& rank : ranks) bytes += rank[what].get<int64_t>();
+    return bytes;
+  };
+  const Json whole = ranks_of("dp=2"), cut = ranks_of("dp=2,shard=optimizer");
+  ASSERT_EQ(whole.size(), 2u);
+  ASSERT_EQ(cut.size(), 2u);
+  for (const Json& rank : whole) {
+    EXPECT_EQ(rank["role"], "worker");
+    EXPECT_EQ(rank["updated_bytes"], kParameters);
+    EXPECT_EQ(rank["optimizer_state_bytes"], rank["parameter_bytes"]) << "momentum";
+  }
+  EXPECT_EQ(sum(cut, "updated_bytes"), kParameters) << "each byte by one rank";
+  EXPECT_EQ(2 * sum(cut, "optimizer_state_bytes"), sum(whole, "optimizer_state_bytes"));
+  EXPECT_EQ(sum(cut, "saved_bytes"), 2 * kParameters) << "with momentum, each byte by one rank";
+  EXPECT_EQ(sum(whole, "saved_bytes"), 2 * kParameters);
+  EXPECT_GT(whole[0]["wire_bytes_theory"], kParameters) << "half of the gradients, half of the sums, and an agreement";
+  EXPECT_EQ(ranks_of("dp=1")[0]["wire_bytes_theory"], 0);
+
+  const std::string text = lockstep({"inspect", config.path(), "--layout", "dp=4,shard=optimizer"}).out;
+  EXPECT_THAT(text, AllOf(HasSubstr("bytes that each rank holds, updates, saves and sends"), HasSubstr("\n  3     worker")));
+  const std::string many = lockstep({"inspect", config.path(), "--set", "trainer.virtual_replicas=12", "--layout", "dp=12"}).out;
+  EXPECT_THAT(many, AllOf(HasSubstr("\n  least "), HasSubstr("\n  most "), Not(HasSubstr("\n  3     worker"))));
 }
 
 TEST(Inspect, TakesAsManyProcessesAsTheLayoutSays) {

@@ -163,32 +163,32 @@ TEST(Checker, NamesANormThatSkipsAParameter) {
 }
 
 TEST(Checker, NamesANormThatCountsATiedParameterTwice) {
-  auto programs = edited("pp2_1f1b", 1, "norm @compute reads gradients.2:grad.2[0+128]",
+  auto programs = edited("pp2_1f1b", 1, "norm @compute reads gradients.2:grad.2[0+64]",
                          "norm @compute reads gradients.2:grad.2");
   EXPECT_THAT(findings(programs), HasSubstr("it has seen 'embed.weight' twice from byte 0"));
 }
 
 TEST(Checker, NamesASumOfSquaresInAnothersPlace) {
-  auto programs = edited("dp2_sharded", 1, "gradients.1:grad.1[64+64]^64 writes", "gradients.1:grad.1[64+64] writes");
-  EXPECT_THAT(findings(programs), HasSubstr("it takes byte 64 of 'head.weight' for byte 0 of segment 1's bucket; it belongs to "
-                                            "byte 64 of segment 1's"));
+  auto programs = edited("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes", "gradients.1:grad.1[262144+262144] writes");
+  EXPECT_THAT(findings(programs), HasSubstr("it takes byte 262144 of 'head.weight' for byte 0 of segment 1's bucket; it belongs to "
+                                            "byte 262144 of segment 1's"));
 }
 
 TEST(Checker, NamesASumOfSquaresOfWhatIsNotComplete) {
-  auto programs = edited("dp2_sharded", 1, "gradients.1:grad.1[64+64]^64 writes", "gradients.1:grad.1 writes");
+  auto programs = edited("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes", "gradients.1:grad.1 writes");
   EXPECT_THAT(findings(programs), HasSubstr("gradients belong there, and there is what a reduce_scatter leaves in other ranks' blocks"));
 }
 
 TEST(Checker, NamesAnUpdateOfWhatTheRankDoesNotOwn) {
-  EXPECT_THAT(findings(edited("dp2_sharded", 0, "state=state.1@64 owns=0+64", "state=state.1@64 owns=0+60")),
-              HasSubstr("it updates bytes 0 to 64 of 'head.weight', and this rank owns 0 to 60"));
-  EXPECT_THAT(findings(edited("dp2_sharded", 0, "state=state.1@64 owns=0+64", "state=state.1@64 owns=0+68")),
-              HasSubstr("rank 0: it updates 128 bytes in a step, and owns 132"));
+  EXPECT_THAT(findings(edited("dp2_sharded", 0, "state=state.1@262144 owns=0+262144", "state=state.1@262144 owns=0+262140")),
+              HasSubstr("it updates bytes 0 to 262144 of 'head.weight', and this rank owns 0 to 262140"));
+  EXPECT_THAT(findings(edited("dp2_sharded", 0, "state=state.1@262144 owns=0+262144", "state=state.1@262144 owns=0+262148")),
+              HasSubstr("rank 0: it updates 524288 bytes in a step, and owns 524292"));
 }
 
 TEST(Checker, NamesStateThatBelongsToOtherBytes) {
-  EXPECT_THAT(findings(edited("dp2_sharded", 1, "state=state.1@-64 state=state.1@0", "state=state.1@0 state=state.1@64")),
-              HasSubstr("its state 0 of byte 64 of 'head.weight' is byte 0 of state.1; the program says byte 64 of state.1"));
+  EXPECT_THAT(findings(edited("dp2_sharded", 1, "state=state.1@-262144 state=state.1@0", "state=state.1@0 state=state.1@262144")),
+              HasSubstr("its state 0 of byte 262144 of 'head.weight' is byte 0 of state.1; the program says byte 262144 of state.1"));
 }
 
 TEST(Checker, RefusesALibrarysSumInReproducibleMode) {

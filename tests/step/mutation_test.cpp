@@ -294,8 +294,8 @@ TEST(Mutation, ChangingAMicroBatchIsMathematics) {
 TEST(Mutation, AccumulatingWhereALeafBeginsOrOverwritingWhereItGoesOnIsCaught) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "accumulate turned over", [](const Program& p, Instruction& i) {
-          if (!is_backward(i) && (i.kind != InstructionKind::forward || p.name == "evaluate")) return false;
+        return with_each(programs, "accumulate turned over", [](const Program&, Instruction& i) {
+          if (!is_backward(i) && i.kind != InstructionKind::forward) return false;
           bool changed = false;
           for (Operand& o : i.operands)
             if (o.role == Role::gradients || o.role == Role::metrics) {
@@ -323,6 +323,36 @@ TEST(Mutation, AnAccumulateFlagThatItsOperandContradictsIsStructure) {
 TEST(Mutation, ShiftingARangeIsCaught) {
   expect_all_caught(with_a_shifted_range,
                     {Property::structure, Property::matching, Property::data, Property::mathematics}, 400);
+}
+
+/// Programs that neither update nor save look at nobody's ownership or state.
+bool uses_state(const Mutant& mutant) {
+  for (const Program& program : mutant.programs)
+    for (const Instruction& i : program.instructions)
+      if (i.kind == InstructionKind::update) return true;
+  return false;
+}
+
+TEST(Mutation, OwningOtherBytesThanThoseUpdatedIsCaught) {
+  expect_all_caught(with_another_owned_range, {Property::structure, Property::mathematics}, 100,
+                    [](const Mutant& mutant) { return !uses_state(mutant); });
+}
+
+TEST(Mutation, StateInAnotherPlaceIsCaught) {
+  expect_all_caught(with_another_state_place, {Property::structure, Property::mathematics}, 100,
+                    [](const Mutant& mutant) { return !uses_state(mutant); });
+}
+
+TEST(Mutation, ShiftingTheSumsOfSquaresWithinABucketIsCaught) {
+  for (const int64_t shift : {-262144, -4, 4, 262144})
+    expect_all_caught(
+        [shift](const Programs& programs) {
+          return with_each_operand(programs, fmt::format("{} bytes on", shift), [shift](const Program&, const Instruction& i, Operand& o) {
+            o.position += shift;
+            return i.kind == InstructionKind::norm && o.role == Role::gradients;
+          });
+        },
+        {Property::structure, Property::mathematics}, 20);
 }
 
 TEST(Mutation, SharingTheBytesOfALiveBufferIsCaught) {

@@ -143,6 +143,57 @@ std::vector<Mutant> with_a_shifted_range(const Programs& programs) {
       });
 }
 
+std::vector<Mutant> with_another_owned_range(const Programs& programs) {
+  struct Change {
+    const char* what;
+    int64_t begin, end;  ///< added
+  };
+  std::vector<Mutant> mutants;
+  for (size_t r = 0; r < programs.size(); ++r)
+    for (size_t p = 0; p < programs[r].parameters.size(); ++p) {
+      const ParameterPlace& place = programs[r].parameters[p];
+      const int64_t size = place.owned_end - place.owned_begin;
+      if (size == 0) continue;
+      for (const Change& change : {Change{"begins 4 bytes later", 4, 0}, Change{"begins 4 bytes earlier", -4, 0},
+                                   Change{"ends 4 bytes later", 0, 4}, Change{"ends 4 bytes earlier", 0, -4},
+                                   Change{"lies 4 bytes later", 4, 4}, Change{"lies 4 bytes earlier", -4, -4},
+                                   Change{"is empty", 0, -size}}) {
+        mutants.push_back({fmt::format("rank {}: what it owns of '{}' {}", r, place.name, change.what), programs});
+        ParameterPlace& changed = mutants.back().programs[r].parameters[p];
+        changed.owned_begin += change.begin;
+        changed.owned_end += change.end;
+      }
+    }
+  return mutants;
+}
+
+std::vector<Mutant> with_another_state_place(const Programs& programs) {
+  std::vector<Mutant> mutants;
+  const auto add = [&](size_t r, const std::string& what, const std::function<void(std::vector<ParameterPlace>&)>& change) {
+    mutants.push_back({fmt::format("rank {}: {}", r, what), programs});
+    change(mutants.back().programs[r].parameters);
+  };
+  for (size_t r = 0; r < programs.size(); ++r) {
+    const auto& places = programs[r].parameters;
+    for (size_t p = 0; p < places.size(); ++p) {
+      const auto& name = places[p].name;
+      for (size_t slot = 0; slot < places[p].states.size(); ++slot)
+        for (const int64_t shift : {-4, 4})
+          add(r, fmt::format("state {} of '{}' lies {} bytes on", slot, name, shift),
+              [=](auto& changed) { changed[p].states[slot].offset += shift; });
+      if (places[p].states.size() == 2)
+        add(r, fmt::format("the slots of '{}' exchanged", name),
+            [=](auto& changed) { std::swap(changed[p].states[0], changed[p].states[1]); });
+      if (!places[p].states.empty()) add(r, fmt::format("'{}' without state", name), [=](auto& changed) { changed[p].states.clear(); });
+      for (size_t other = p + 1; other < places.size(); ++other)
+        if (places[p].states != places[other].states)
+          add(r, fmt::format("the state of '{}' and '{}' exchanged", name, places[other].name),
+              [=](auto& changed) { std::swap(changed[p].states, changed[other].states); });
+    }
+  }
+  return mutants;
+}
+
 std::vector<Mutant> with_a_shared_live_buffer(const Programs& programs) {
   std::vector<Mutant> mutants;
   Programs placed = programs;

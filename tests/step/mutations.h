@@ -25,6 +25,10 @@ std::vector<Mutant> with_a_repeated(const Programs& programs, InstructionKind ki
 std::vector<Mutant> with_swapped_communications(const Programs& programs);
 /// Operands of the roles that decide results begin 16 bytes later.
 std::vector<Mutant> with_a_shifted_range(const Programs& programs);
+/// Each owned range of a parameter begins or ends 4 bytes elsewhere, or both, or is nobody's.
+std::vector<Mutant> with_another_owned_range(const Programs& programs);
+/// Each place of a slot of optimizer state 4 bytes elsewhere; a parameter's slots, and two parameters' states, exchanged.
+std::vector<Mutant> with_another_state_place(const Programs& programs);
 /// Arena buffers, once placed, moved onto others that are alive at the same time.
 std::vector<Mutant> with_a_shared_live_buffer(const Programs& programs);
 /// All exchanges that send and receive, split: all sends first. No mutant where there is no such exchange.

@@ -342,7 +342,7 @@ TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {
               HasSubstr("operand metrics takes bytes 32+9223372036854775807 of 'metrics', which has 64"));
   EXPECT_THAT(refused("metrics:metrics[32+32]", "metrics:metrics[-9223372036854775808+32]"),
               HasSubstr("takes bytes -9223372036854775808+32 of 'metrics', which has 64"));
-  EXPECT_THAT(refused("gradients:grad.0.slot1\n", "gradients:grad.0.slot1^9223372036854775807\n"),
+  EXPECT_THAT(refused("gradients:grad.0.slot1 temporary", "gradients:grad.0.slot1^9223372036854775807 temporary"),
               HasSubstr("operand gradients stands at position 9223372036854775807; expected 0 to "));
   EXPECT_THAT(refused("category=gradients size=128", "category=gradients size=9223372036854775807"),
               HasSubstr("buffer 'grad.0.slot0' has 9223372036854775807 bytes"));
