@@ -89,6 +89,8 @@ struct Rank {
     const ExecutorOptions patience{.communication_timeout = std::chrono::seconds(30)};
     const auto executor = options.asynchronous ? make_stream_executor(program, context, patience, device)
                                                : make_inline_executor(program, context, patience);
+    EXPECT_EQ(device.memory_use(MemoryKind::host).peak_bytes,
+              staging_bytes(program, model.graph, model.division.micro_batch, device.kind()));
     GoldenOutcome outcome;
     for (int k = 0; k < options.iterations; ++k) {
       StepInputs inputs{.constants = {}, .iteration = static_cast<uint64_t>(k)};
