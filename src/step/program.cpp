@@ -38,6 +38,11 @@ std::string_view name_of(LaneKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+std::string_view name_of(Transport transport) {
+  static constexpr std::array<std::string_view, kTransportCount> kNames = {"host", "shared_memory", "device"};
+  return kNames[static_cast<size_t>(transport)];
+}
+
 std::string_view name_of(Space space) {
   static constexpr std::array<std::string_view, kSpaceCount> kNames = {"arena",   "parameters", "gradients", "optimizer",
                                                                      "staging", "scalars",    "host"};

@@ -201,13 +201,13 @@ void Worker::connect_groups(Communicator& world, const Program& program, Executi
   for (const auto& group : program.groups) {
     const bool member = std::find(group.members.begin(), group.members.end(), options_.rank) != group.members.end();
     // Those of GPUs take memory and time, and programs run one after the other: groups of one name share one.
-    if (const auto made = gpu_channels_.find(group.name); made != gpu_channels_.end()) {
+    if (const auto made = gpu_channels_.find(group.name); group.transport == Transport::device && made != gpu_channels_.end()) {
       context.communicators.push_back(made->second);
       continue;
     }
     communicators_.push_back(world.split(member ? 0 : -1, options_.rank));
     Communicator* channel = communicators_.back().get();
-    if (options_.device == DeviceKind::cuda) {
+    if (group.transport == Transport::device) {
       if (member) {
         const auto algorithm = compiled_->config().parallel.algorithm;
         const GpuCommunicatorOptions options{.algorithm = algorithm == AllReduceAlgorithm::ring   ? GpuAlgorithm::ring
@@ -217,7 +217,7 @@ void Worker::connect_groups(Communicator& world, const Program& program, Executi
         channel = channels_.back().get();
       }
       gpu_channels_[group.name] = channel;
-    } else if (member && group.shared_memory && !channel->sums_along_tree()) {
+    } else if (member && group.transport == Transport::shared_memory && !channel->sums_along_tree()) {
       // Threads of one process need no other memory than theirs.
       channels_.push_back(make_shared_memory_communicator(*channel));
       channel = channels_.back().get();
