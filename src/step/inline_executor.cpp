@@ -61,6 +61,7 @@ class InlineExecutor : public Executor {
     size_t next = 0;
     bool in_flight = false;
     bool is_comm = false;
+    Ticket ticket;                   // of what is in flight
     Clock::time_point started;
     bool finished() const { return next == instructions.size(); }
     int current() const { return instructions[next]; }
@@ -114,13 +115,14 @@ class InlineExecutor : public Executor {
       }
       guarded(index, [&] {
         if (options_.before) options_.before(index);
-        action.start(*stream_, *inputs_, [] {});
+        if (action.communicator == nullptr) return action.start(*stream_, *inputs_, [] {});
+        lane.ticket = action.communicate(*stream_, *inputs_);
       });
       lane.in_flight = true;
       lane.started = Clock::now();
     }
     bool complete_now = true;
-    if (action.communicator != nullptr) guarded(index, [&] { complete_now = action.communicator->test(); });
+    if (action.communicator != nullptr) guarded(index, [&] { complete_now = action.communicator->poll(lane.ticket); });
     if (!complete_now) return false;
     if (action.finish) action.finish(*stream_);
     complete(index);

@@ -191,7 +191,8 @@ class StreamExecutor : public Executor {
         hold(of, event);
         report_issuing(index);
       };
-      action.start(stream, inputs, [&] { ahead.given(wait); });
+      if (action.communicator != nullptr) action.communicate(stream, inputs);
+      else action.start(stream, inputs, [&] { ahead.given(wait); });
       if (action.finish) action.finish(stream);
     } catch (const Error& error) {
       throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, describe(program_, index)), error.code());
@@ -302,9 +303,12 @@ class StreamExecutor : public Executor {
     report(activity_of(instruction.deadline));
     try {
       if (options_.before) options_.before(index);
-      action.start(*immediate_, inputs, [] {});
-      if (action.communicator != nullptr)
+      if (action.communicator == nullptr) {
+        action.start(*immediate_, inputs, [] {});
+      } else {
+        action.communicate(*immediate_, inputs);
         action.communicator->synchronize(*immediate_, communication_deadline());
+      }
       if (action.finish) action.finish(*immediate_);
       report(Activity::idle);
     } catch (const Error& error) {

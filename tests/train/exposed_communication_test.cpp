@@ -249,9 +249,9 @@ class Asked : public ForwardingCommunicator {
  public:
   Asked(std::unique_ptr<Communicator> inner, std::function<bool()> may_end)
       : ForwardingCommunicator(std::move(inner)), may_end_(std::move(may_end)) {}
-  bool test() override {
+  bool poll(Ticket operation) override {
     if (!may_end_()) return false;
-    while (!inner_->test()) sched_yield();
+    while (!inner_->poll(operation)) sched_yield();
     return true;
   }
 

@@ -18,30 +18,30 @@ class HeldCommunicator : public ForwardingCommunicator {
   HeldCommunicator(ModelledLink& link, int group, std::unique_ptr<Communicator> inner)
       : ForwardingCommunicator(std::move(inner)), link_(link), group_(group) {}
 
-  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
-    hold([=, this, &stream] { inner_->all_reduce(data, count, dtype, op, stream); });
+  Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
+    return hold([=, this, &stream] { return inner_->all_reduce(data, count, dtype, op, stream); });
   }
-  void reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
-    hold([=, this, &stream] { inner_->reduce_scatter(data, count, dtype, op, stream); });
+  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
+    return hold([=, this, &stream] { return inner_->reduce_scatter(data, count, dtype, op, stream); });
   }
-  void all_gather(void* data, int64_t block_bytes, Stream& stream) override {
-    hold([=, this, &stream] { inner_->all_gather(data, block_bytes, stream); });
+  Ticket all_gather(void* data, int64_t block_bytes, Stream& stream) override {
+    return hold([=, this, &stream] { return inner_->all_gather(data, block_bytes, stream); });
   }
-  void broadcast(void* data, int64_t size_bytes, int root, Stream& stream) override {
-    hold([=, this, &stream] { inner_->broadcast(data, size_bytes, root, stream); });
+  Ticket broadcast(void* data, int64_t size_bytes, int root, Stream& stream) override {
+    return hold([=, this, &stream] { return inner_->broadcast(data, size_bytes, root, stream); });
   }
-  void exchange(std::span<const Transfer> transfers, Stream& stream) override {
-    hold([this, list = std::vector<Transfer>(transfers.begin(), transfers.end()), &stream] {
-      inner_->exchange(list, stream);
+  Ticket exchange(std::span<const Transfer> transfers, Stream& stream) override {
+    return hold([this, list = std::vector<Transfer>(transfers.begin(), transfers.end()), &stream] {
+      return inner_->exchange(list, stream);
     });
   }
-  void barrier(Stream& stream) override {
-    hold([this, &stream] { inner_->barrier(stream); });
+  Ticket barrier(Stream& stream) override {
+    return hold([this, &stream] { return inner_->barrier(stream); });
   }
 
-  bool test() override {
+  bool poll(Ticket operation) override {
     while (!held_.empty() && link_.has_arrived(group_, started_)) go_on();
-    return held_.empty() && inner_->test();
+    return (held_.empty() || operation.number <= started_) && inner_->poll(operation);
   }
   void synchronize(Stream& stream, Deadline deadline) override {
     while (!held_.empty() && link_.wait_for_arrival(group_, started_, deadline)) go_on();
@@ -53,7 +53,11 @@ class HeldCommunicator : public ForwardingCommunicator {
   }
 
  private:
-  void hold(std::function<void()> operation) { held_.push_back(std::move(operation)); }
+  /// Every operation held becomes one of the inner communicator: both have one number.
+  Ticket hold(std::function<Ticket()> operation) {
+    held_.push_back(std::move(operation));
+    return {started_ + static_cast<int64_t>(held_.size())};
+  }
   void go_on() {
     held_.front()();
     held_.pop_front();
@@ -62,7 +66,7 @@ class HeldCommunicator : public ForwardingCommunicator {
 
   ModelledLink& link_;
   int group_;
-  std::deque<std::function<void()>> held_;
+  std::deque<std::function<Ticket()>> held_;
   int64_t started_ = 0;  // on the inner communicator
 };
 
