@@ -208,6 +208,9 @@ struct Program {
   ByteRange whole(int buffer) const { return {buffer, 0, buffers[static_cast<size_t>(buffer)].size_bytes}; }
 };
 
+/// The instructions after which an iteration's report is known: those that write a verdict. All, if none does.
+std::vector<int> report_instructions(const Program& program);
+
 /// "step instruction 17 (all_reduce, lane reduce, segment 3, micro-batch 1)": how every error names an
 /// instruction.
 std::string describe(const Program& program, int instruction);
