@@ -128,7 +128,11 @@ class StreamExecutor : public Executor {
     return program_.lanes[static_cast<size_t>(program_.instructions[static_cast<size_t>(instruction)].lane)].kind;
   }
 
-  bool is_communication(const Dependency& dependency) const { return lane_kind(dependency.instruction) == LaneKind::comm; }
+  /// One that may be waited for: an iteration begins when the report of the one before is complete.
+  bool is_communication(const Dependency& dependency) const {
+    const bool over = dependency.distance > 0 && std::find(reports_.begin(), reports_.end(), dependency.instruction) != reports_.end();
+    return lane_kind(dependency.instruction) == LaneKind::comm && !over;
+  }
 
   /// What throws leaves nothing under way: every lane is idle when the first error leaves.
   template <class Work>
@@ -169,13 +173,15 @@ class StreamExecutor : public Executor {
   void complete(int place) {
     if (!left_[static_cast<size_t>(place)]) return;
     for (const int last : last_of_lanes_) events_[place][static_cast<size_t>(last)]->synchronize();
+    for (const auto& end : ends_[place]) end->synchronize();
     left_[static_cast<size_t>(place)] = false;
     times_.exposed_communication_ms = exposed_communication(place);
   }
 
   bool is_complete(int place) const {
     return std::all_of(last_of_lanes_.begin(), last_of_lanes_.end(),
-                       [&](int last) { return events_[place][static_cast<size_t>(last)]->ready(); });
+                       [&](int last) { return events_[place][static_cast<size_t>(last)]->ready(); }) &&
+           std::all_of(ends_[place].begin(), ends_[place].end(), [](const auto& end) { return end->ready(); });
   }
 
   bool communication_is_under_way() const {
