@@ -24,7 +24,7 @@ void Death::check(std::string_view who) const {
   throw CommError(fmt::format("{}: {}", who, reason_), code_);
 }
 
-void CheckedCommunicator::submit(Operation operation, Stream& stream) {
+Ticket CheckedCommunicator::submit(Operation operation, Stream& stream) {
   check_alive();
   try {
     validate(operation, rank_, size_, reduces_halves());
@@ -32,6 +32,7 @@ void CheckedCommunicator::submit(Operation operation, Stream& stream) {
     fail(error.what());
   }
   enqueue(std::move(operation), stream);
+  return {++started_};
 }
 
 void CheckedCommunicator::check_alive() const {

@@ -32,22 +32,26 @@ class CheckedCommunicator : public Communicator {
   int rank() const final { return rank_; }
   int size() const final { return size_; }
   const std::string& name() const { return name_; }
-  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) final {
-    submit({OperationKind::all_reduce, data, count, dtype, op}, stream);
+  Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) final {
+    return submit({OperationKind::all_reduce, data, count, dtype, op}, stream);
   }
-  void reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) final {
-    submit({OperationKind::reduce_scatter, data, count, dtype, op}, stream);
+  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) final {
+    return submit({OperationKind::reduce_scatter, data, count, dtype, op}, stream);
   }
-  void all_gather(void* data, int64_t block_bytes, Stream& stream) final {
-    submit({OperationKind::all_gather, data, block_bytes}, stream);
+  Ticket all_gather(void* data, int64_t block_bytes, Stream& stream) final {
+    return submit({OperationKind::all_gather, data, block_bytes}, stream);
   }
-  void broadcast(void* data, int64_t size_bytes, int root, Stream& stream) final {
-    submit({.kind = OperationKind::broadcast, .data = data, .count = size_bytes, .root = root}, stream);
+  Ticket broadcast(void* data, int64_t size_bytes, int root, Stream& stream) final {
+    return submit({.kind = OperationKind::broadcast, .data = data, .count = size_bytes, .root = root}, stream);
   }
-  void exchange(std::span<const Transfer> transfers, Stream& stream) final {
-    submit({.kind = OperationKind::exchange, .transfers = {transfers.begin(), transfers.end()}}, stream);
+  Ticket exchange(std::span<const Transfer> transfers, Stream& stream) final {
+    return submit({.kind = OperationKind::exchange, .transfers = {transfers.begin(), transfers.end()}}, stream);
   }
-  void barrier(Stream& stream) final { submit({OperationKind::barrier}, stream); }
+  Ticket barrier(Stream& stream) final { return submit({OperationKind::barrier}, stream); }
+  bool poll(Ticket operation) final {
+    const int64_t left = outstanding();
+    return left == 0 || operation.number <= started_ - left;
+  }
   void abort(std::string_view reason) noexcept final {
     die(reason, ExitCode::peer_lost);
     settle();
@@ -59,6 +63,9 @@ class CheckedCommunicator : public Communicator {
 
   /// REQUIRES: the communicator is alive, and the operation valid.
   virtual void enqueue(Operation operation, Stream& stream) = 0;
+  /// Makes progress without blocking; how many of the operations given to enqueue() are not complete: the last ones.
+  /// Throws CommError where the communicator is dead.
+  virtual int64_t outstanding() = 0;
   /// Whether reductions take bfloat16 and float16 too.
   virtual bool reduces_halves() const { return false; }
   /// Returns at once: where an operation has failed, others of the process are to die too before anybody
@@ -74,10 +81,11 @@ class CheckedCommunicator : public Communicator {
   std::string who() const;
 
  private:
-  void submit(Operation operation, Stream& stream);
+  Ticket submit(Operation operation, Stream& stream);
 
   std::string name_;
   int rank_, size_;
+  int64_t started_ = 0;  // operations; the last one's number
   std::shared_ptr<Death> death_;  // shared by the ranks of the local backend
 };
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,10 +26,18 @@ struct Transfer {
   int64_t size_bytes;  ///< both sides state the same size, or a CommError results where the backend can tell
 };
 
+/// Names one operation of a communicator: they are numbered from 1 on, in the order in which they are started.
+/// 0 stands for none, which is complete.
+struct Ticket {
+  int64_t number = 0;
+  bool operator==(const Ticket&) const = default;
+};
+
 /// A group of processes (or threads) that exchange data in one agreed order.
 ///
-/// Every operation only *starts*: it returns at once and is complete when test() returns true or
-/// synchronize() returns. Operations of one communicator complete in the order in which they were started.
+/// Every operation only *starts*: it returns at once, with a ticket, and is complete when poll() of the ticket or test()
+/// returns true, or synchronize() returns. Operations of one communicator complete in the order in which they were started:
+/// whoever wants to know which of several peers has come first has a communicator with each of them.
 /// Buffers belong to the operation until then.
 ///
 /// On host memory, operations never touch `stream`. Where follows_stream(), buffers are memory of a device, and an
@@ -53,22 +62,22 @@ class Communicator {
 
   /// In place over `count` elements of float32, float64 or int32, where follows_stream() also of bfloat16 or
   /// float16 ("dtype not supported" is a CommError elsewhere). The order of summation is the library's own, unless sums_along_tree().
-  virtual void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) = 0;
+  virtual Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) = 0;
   /// Whether all_reduce adds along the canonical tree over the ranks, split at the largest power of two below their
   /// number: then its bits depend on nothing else.
   virtual bool sums_along_tree() const { return false; }
   /// `data` holds size() blocks of `count` elements; afterwards block rank() holds the reduction, the others
   /// are unspecified.
-  virtual void reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) = 0;
+  virtual Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) = 0;
   /// `data` holds size() blocks of `block_bytes`; block rank() is this rank's contribution, the others are
   /// filled.
-  virtual void all_gather(void* data, int64_t block_bytes, Stream& stream) = 0;
-  virtual void broadcast(void* data, int64_t size_bytes, int root, Stream& stream) = 0;
+  virtual Ticket all_gather(void* data, int64_t block_bytes, Stream& stream) = 0;
+  virtual Ticket broadcast(void* data, int64_t size_bytes, int root, Stream& stream) = 0;
   /// All transfers start together. Matching is first-in first-out per pair of ranks and direction. No
   /// transfer may rely on another one being buffered: the exchange completes when every partner has reached
   /// its own.
-  virtual void exchange(std::span<const Transfer> transfers, Stream& stream) = 0;
-  virtual void barrier(Stream& stream) = 0;
+  virtual Ticket exchange(std::span<const Transfer> transfers, Stream& stream) = 0;
+  virtual Ticket barrier(Stream& stream) = 0;
 
   /// Whether operations are enqueued on their stream and complete in its order: then events order them, and nobody has to
   /// wait for them on the host.
@@ -77,8 +86,12 @@ class Communicator {
   /// host for streams. Any thread.
   virtual void check_health() {}
 
-  /// Makes progress without blocking; true when everything started so far is complete.
-  virtual bool test() = 0;
+  /// Makes progress without blocking; true when this operation is complete, and so all that were started before it.
+  /// REQUIRES: the ticket is of this communicator, or kEverything.
+  virtual bool poll(Ticket operation) = 0;
+  /// Likewise for all that was started so far.
+  bool test() { return poll(kEverything); }
+  static constexpr Ticket kEverything{std::numeric_limits<int64_t>::max()};
   /// Blocks (polling, and giving up its core between polls) until everything started is complete; throws
   /// CommError naming the operation, the rank and the time waited once `deadline` has passed.
   virtual void synchronize(Stream& stream, Deadline deadline) = 0;

@@ -14,24 +14,24 @@ class ForwardingCommunicator : public Communicator {
   int size() const override { return inner_->size(); }
   std::string_view backend() const override { return inner_->backend(); }
   std::unique_ptr<Communicator> split(int color, int key) override { return inner_->split(color, key); }
-  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
-    inner_->all_reduce(data, count, dtype, op, stream);
+  Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
+    return inner_->all_reduce(data, count, dtype, op, stream);
   }
   bool sums_along_tree() const override { return inner_->sums_along_tree(); }
-  void reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
-    inner_->reduce_scatter(data, count, dtype, op, stream);
+  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
+    return inner_->reduce_scatter(data, count, dtype, op, stream);
   }
-  void all_gather(void* data, int64_t block_bytes, Stream& stream) override {
-    inner_->all_gather(data, block_bytes, stream);
+  Ticket all_gather(void* data, int64_t block_bytes, Stream& stream) override {
+    return inner_->all_gather(data, block_bytes, stream);
   }
-  void broadcast(void* data, int64_t size_bytes, int root, Stream& stream) override {
-    inner_->broadcast(data, size_bytes, root, stream);
+  Ticket broadcast(void* data, int64_t size_bytes, int root, Stream& stream) override {
+    return inner_->broadcast(data, size_bytes, root, stream);
   }
-  void exchange(std::span<const Transfer> transfers, Stream& stream) override { inner_->exchange(transfers, stream); }
-  void barrier(Stream& stream) override { inner_->barrier(stream); }
+  Ticket exchange(std::span<const Transfer> transfers, Stream& stream) override { return inner_->exchange(transfers, stream); }
+  Ticket barrier(Stream& stream) override { return inner_->barrier(stream); }
   bool follows_stream() const override { return inner_->follows_stream(); }
   void check_health() override { inner_->check_health(); }
-  bool test() override { return inner_->test(); }
+  bool poll(Ticket operation) override { return inner_->poll(operation); }
   void synchronize(Stream& stream, Deadline deadline) override { inner_->synchronize(stream, deadline); }
   void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
 

@@ -31,12 +31,12 @@ void StreamCommunicator::enqueue(Operation operation, Stream& stream) {
   spare_.pop_back();
 }
 
-bool StreamCommunicator::test() {
+int64_t StreamCommunicator::outstanding() {
   check_alive();
   advance();
   check_health();
   retire();
-  return pending_.empty();
+  return static_cast<int64_t>(pending_.size());
 }
 
 void StreamCommunicator::synchronize(Stream&, Deadline deadline) {

@@ -16,7 +16,6 @@ class StreamCommunicator : public CheckedCommunicator {
  public:
   bool follows_stream() const final { return true; }
   bool sums_along_tree() const final { return size() == 1; }
-  bool test() final;
   void synchronize(Stream&, Deadline deadline) final;
 
  protected:
@@ -42,6 +41,7 @@ class StreamCommunicator : public CheckedCommunicator {
   };
 
   void enqueue(Operation operation, Stream& stream) final;
+  int64_t outstanding() final;
   void retire();  ///< forgets what is complete
 
   Device& device_;

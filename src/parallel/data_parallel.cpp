@@ -31,8 +31,8 @@ struct Channel {
   int lane;
   int group;
 };
-Channel add_channel(Program& program, const std::string& name) {
-  Group group{name, std::vector<int>(static_cast<size_t>(program.world_size))};
+Channel add_channel(Program& program, const std::string& name, Transport transport) {
+  Group group{name, std::vector<int>(static_cast<size_t>(program.world_size)), transport};
   std::iota(group.members.begin(), group.members.end(), 0);
   program.groups.push_back(std::move(group));
   return {program.add_lane(name, LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
@@ -65,6 +65,11 @@ bool reduces_in_shared_memory(const DataParallelPlan& plan) {
     throw ConfigError(fmt::format("parallel.algorithm is SHARED_MEMORY, but the {} workers do not share one host's memory; start "
                                   "all of them on one host, or leave the field out", plan.division.workers));
   return plan.shared_memory && (algorithm == AllReduceAlgorithm::automatic || algorithm == AllReduceAlgorithm::shared_memory);
+}
+
+/// What everything but gradients travels through.
+Transport plain_transport(const DataParallelPlan& plan) {
+  return plan.device == DeviceKind::cuda ? Transport::device : Transport::host;
 }
 
 bool follows_tree(const BatchDivision& division) {
@@ -180,9 +185,9 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
   auto& program = writer.program;
   const int copy = program.add_lane("copy", LaneKind::copy);
   const int compute = program.add_lane("compute", LaneKind::compute);
-  const Channel agree = add_channel(program, "agree");
-  const Channel reduce = add_channel(program, "reduce");
-  program.groups.back().shared_memory = reduces_in_shared_memory(plan);
+  const Channel agree = add_channel(program, "agree", plain_transport(plan));
+  const Channel reduce =
+      add_channel(program, "reduce", reduces_in_shared_memory(plan) ? Transport::shared_memory : plain_transport(plan));
   Synchronizer synchronizer(plan, writer, reduce, rank);
   const int update = plan.update_as_it_lands ? program.add_lane("update", LaneKind::compute) : compute;
 
@@ -226,7 +231,7 @@ Program compile_evaluation(const DataParallelPlan& plan, int rank) {
   auto& program = writer.program;
   const int copy = program.add_lane("copy", LaneKind::copy);
   const int compute = program.add_lane("compute", LaneKind::compute);
-  const Channel agree = add_channel(program, "agree");
+  const Channel agree = add_channel(program, "agree", plain_transport(plan));
   program.micro_batches_per_leaf = 1;
   const TreeNode leaves = plan.division.leaves_of(rank);
   writer.add_metrics(leaves.size());
@@ -245,7 +250,7 @@ Program compile_boundary(const DataParallelPlan& plan, int rank) {
   ProgramWriter writer = begin(plan, "boundary", rank, plan.evaluation);
   auto& program = writer.program;
   const int copy = program.add_lane("copy", LaneKind::copy);
-  const Channel agree = add_channel(program, "agree");
+  const Channel agree = add_channel(program, "agree", plain_transport(plan));
   writer.add_metrics(1);
   writer.snapshot(copy);
   writer.agree(agree.lane, agree.group, plan.division.workers, 1);

@@ -314,8 +314,8 @@ class ActionMaker {
       transfers.push_back({operand.role == Role::send ? Transfer::Direction::send : Transfer::Direction::receive,
                            operand.peer, at(operand), operand.range.size_bytes});
     Communicator* comm = communicator(instruction);
-    return {.start = [transfers = std::move(transfers), comm](Stream& stream, const StepInputs&, const auto&) {
-              comm->exchange(transfers, stream);
+    return {.communicate = [transfers = std::move(transfers), comm](Stream& stream, const StepInputs&) {
+              return comm->exchange(transfers, stream);
             },
             .communicator = comm};
   }
@@ -329,8 +329,8 @@ class ActionMaker {
     if (instruction.ordered && comm->size() > 1 && !comm->sums_along_tree())
       throw InternalError(fmt::format("{} needs a sum along the canonical tree, and its communicator ({}) adds in an order of its "
                                       "own; give its group one through shared memory", describe(program_, index_), comm->backend()));
-    return {.start = [=](Stream& stream, const StepInputs&, const auto&) {
-              comm->all_reduce(at_data, count, dtype, ReduceOp::sum, stream);
+    return {.communicate = [=](Stream& stream, const StepInputs&) {
+              return comm->all_reduce(at_data, count, dtype, ReduceOp::sum, stream);
             },
             .communicator = comm};
   }
@@ -341,8 +341,8 @@ class ActionMaker {
     const DType dtype = data->dtype;
     Communicator* comm = communicator(instruction);
     const int64_t count = data->range.size_bytes / size_of(dtype) / comm->size();
-    return {.start = [=](Stream& stream, const StepInputs&, const auto&) {
-              comm->reduce_scatter(at_data, count, dtype, ReduceOp::sum, stream);
+    return {.communicate = [=](Stream& stream, const StepInputs&) {
+              return comm->reduce_scatter(at_data, count, dtype, ReduceOp::sum, stream);
             },
             .communicator = comm};
   }
@@ -352,7 +352,7 @@ class ActionMaker {
     void* at_data = at(*data);
     Communicator* comm = communicator(instruction);
     const int64_t block_bytes = data->range.size_bytes / comm->size();
-    return {.start = [=](Stream& stream, const StepInputs&, const auto&) { comm->all_gather(at_data, block_bytes, stream); },
+    return {.communicate = [=](Stream& stream, const StepInputs&) { return comm->all_gather(at_data, block_bytes, stream); },
             .communicator = comm};
   }
 
@@ -362,7 +362,7 @@ class ActionMaker {
     const int64_t size_bytes = data->range.size_bytes;
     Communicator* comm = communicator(instruction);
     const int root = instruction.root;
-    return {.start = [=](Stream& stream, const StepInputs&, const auto&) { comm->broadcast(at_data, size_bytes, root, stream); },
+    return {.communicate = [=](Stream& stream, const StepInputs&) { return comm->broadcast(at_data, size_bytes, root, stream); },
             .communicator = comm};
   }
 
@@ -383,12 +383,12 @@ class ActionMaker {
     std::byte* records = at(*data);
     std::byte* own = records + block_bytes * comm->rank();
     auto record = std::make_shared<Buffer>(context_.device.allocate_host(sizeof(AgreeRecord)));
-    return {.start = [=](Stream& stream, const StepInputs& inputs, const auto&) {
+    return {.communicate = [=](Stream& stream, const StepInputs& inputs) {
               *reinterpret_cast<AgreeRecord*>(record->data()) = {.stop_requested = static_cast<float>(inputs.stop_requested),
                                                                  .leaves = leaves, .state_hash = inputs.state_hash};
               stream.copy(own, record->data(), sizeof(AgreeRecord));
               stream.copy(own + sizeof(AgreeRecord), own_metrics, metric_bytes);
-              comm->all_gather(records, call.block_bytes, stream);
+              return comm->all_gather(records, call.block_bytes, stream);
             },
             .communicator = comm,
             .finish = [call, kernels = kernels_](Stream& stream) { kernels->agree(call, stream); }};

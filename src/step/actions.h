@@ -57,11 +57,13 @@ struct ExecutionContext {
 };
 
 /// An instruction made ready to run. Running it twice, for two iterations, allocates nothing. On devices whose memory the
-/// host does not share, start and finish only enqueue on the stream, and an iteration is complete before the next begins.
+/// host does not share, start, communicate and finish only enqueue on the stream, and an iteration is complete before the next begins.
 struct Action {
-  /// Computes, or starts a communication. `between` is called between kernels of a long instruction.
+  /// Of what does not communicate: computes. `between` is called between kernels of a long instruction.
   std::function<void(Stream&, const StepInputs&, const std::function<void()>& between)> start;
-  Communicator* communicator = nullptr;   ///< communications: complete when its test() is true
+  /// Of communications: starts one on `communicator`, which tells by the ticket when it is complete.
+  std::function<Ticket(Stream&, const StepInputs&)> communicate;
+  Communicator* communicator = nullptr;   ///< of communications
   std::function<void(Stream&)> finish;    ///< after completion; may be empty
 };
 

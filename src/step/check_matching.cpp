@@ -69,11 +69,11 @@ class Matching {
   void check_channel_of_order(int rank, int index) {
     const Instruction& i = world_.instruction(rank, index);
     const Group& channel = world_.program(rank).groups[static_cast<size_t>(i.group)];
-    if (i.ordered && !channel.shared_memory)
+    if (i.ordered && channel.transport != Transport::shared_memory)
       findings_.add(kMatching, rank, index,
-                    fmt::format("it is ordered, and group '{}' does not want shared memory, the channel that "
-                                "sums in that order",
-                                channel.name));
+                    fmt::format("it is ordered, and the transport of group '{}' is '{}'; only shared_memory sums in "
+                                "that order",
+                                channel.name, name_of(channel.transport)));
   }
 
   void check_channel(const Channel& channel, const Ends& ends) {

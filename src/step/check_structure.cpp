@@ -381,11 +381,10 @@ void check_same_groups(const Program& first, const Program& own, int rank, Findi
       findings.add(kStructure, rank, -1,
                    fmt::format("group '{}' has members {} here and {} on rank 0", a.name,
                                fmt::join(a.members, " "), fmt::join(b.members, " ")));
-    if (a.shared_memory != b.shared_memory)
+    if (a.transport != b.transport)
       findings.add(kStructure, rank, -1,
-                   fmt::format("group '{}' {} shared memory here, and {} on rank 0", a.name,
-                               a.shared_memory ? "wants" : "does not want",
-                               b.shared_memory ? "wants it" : "does not"));
+                   fmt::format("the transport of group '{}' is '{}' here and '{}' on rank 0", a.name,
+                               name_of(a.transport), name_of(b.transport)));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/hash.h"
@@ -36,6 +37,11 @@ bool communicates(InstructionKind kind) {
 std::string_view name_of(LaneKind kind) {
   static constexpr std::array<std::string_view, 4> kNames = {"compute", "copy", "comm", "server"};
   return kNames[static_cast<size_t>(kind)];
+}
+
+std::string_view name_of(Transport transport) {
+  static constexpr std::array<std::string_view, kTransportCount> kNames = {"host", "shared_memory", "device"};
+  return kNames[static_cast<size_t>(transport)];
 }
 
 std::string_view name_of(Space space) {
@@ -80,6 +86,18 @@ std::string describe(const Program& program, int instruction) {
   if (i.micro_batch >= 0) text += fmt::format(", micro-batch {}", i.micro_batch);
   if (i.leaf >= 0) text += fmt::format(", leaf {}", i.leaf);
   return text + ")";
+}
+
+std::vector<int> report_instructions(const Program& program) {
+  std::vector<int> reports, all;
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const auto& operands = program.instructions[i].operands;
+    all.push_back(static_cast<int>(i));
+    if (std::any_of(operands.begin(), operands.end(),
+                    [](const Operand& o) { return o.role == Role::verdict && o.access != Access::read; }))
+      reports.push_back(static_cast<int>(i));
+  }
+  return reports.empty() ? all : reports;
 }
 
 uint64_t hash_of(const Program& program) {

@@ -49,12 +49,18 @@ struct Lane {
   bool operator==(const Lane&) const = default;
 };
 
+/// What a group's bytes travel through: messages between hosts' memory, memory that all members share (they are on
+/// one host), or memory of devices, by operations that follow a stream.
+enum class Transport { host, shared_memory, device };
+inline constexpr int kTransportCount = 3;
+std::string_view name_of(Transport transport);
+
 /// A group of ranks with a channel of its own. Members are world ranks; the index is the rank within the
 /// group.
 struct Group {
   std::string name;
   std::vector<int> members;
-  bool shared_memory = false;  ///< the program counts on a channel through memory that the members share
+  Transport transport = Transport::host;  ///< what the program counts on; whoever makes communicators obeys it
   bool operator==(const Group&) const = default;
 };
 
@@ -201,6 +207,9 @@ struct Program {
   /// The whole of a buffer.
   ByteRange whole(int buffer) const { return {buffer, 0, buffers[static_cast<size_t>(buffer)].size_bytes}; }
 };
+
+/// The instructions after which an iteration's report is known: those that write a verdict. All, if none does.
+std::vector<int> report_instructions(const Program& program);
 
 /// "step instruction 17 (all_reduce, lane reduce, segment 3, micro-batch 1)": how every error names an
 /// instruction.

@@ -56,7 +56,7 @@ class Writer {
     for (const Lane& lane : program_.lanes) put("lane {} {}\n", quoted(lane.name), name_of(lane.kind));
     for (const Group& group : program_.groups)
       put("group {} {}{}\n", quoted(group.name), fmt::join(group.members, " "),
-          group.shared_memory ? " shared_memory" : "");
+          group.transport == Transport::host ? "" : fmt::format(" {}", name_of(group.transport)));
     for (const ProgramBuffer& buffer : program_.buffers) {
       put("buffer {} space={} category={} size={}", quoted(buffer.name), name_of(buffer.space),
           name_of(buffer.category), buffer.size_bytes);
@@ -259,10 +259,7 @@ class Reader {
         group.members.push_back(line.number());
         line.skip_blanks();
       }
-      if (!line.at_end()) {
-        line.expect_word("shared_memory");
-        group.shared_memory = true;
-      }
+      if (!line.at_end()) group.transport = line.one_of<Transport>(kTransportCount, "transport");
       program(line).groups.push_back(std::move(group));
     } else if (what == "buffer") {
       read_buffer(line, program(line));

@@ -152,6 +152,7 @@ std::string earliest_message(const std::vector<NonFiniteFinding>& by_rank) {
 
 std::string locate_nonfinite(Worker& worker, Communicator& world, const StepInputs& inputs) {
   NonFiniteFinding finding;
+  worker.finish_step();
   const auto& graph = worker.compiled().graph();
   for (size_t p = 0; p < graph.parameters.size() && finding.message.empty(); ++p) {
     const auto& parameter = graph.parameters[p];

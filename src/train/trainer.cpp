@@ -96,6 +96,7 @@ TrainingOutcome Trainer::run() {
     if (evaluation_due()) evaluate();
     if (config_.checkpoint.every_steps > 0 && step_ % config_.checkpoint.every_steps == 0 && step_ < total) save_checkpoint();
   }
+  worker_.finish_step();
   if (worker_.has_eval_data() && config_.trainer.eval_at_end && step_ == total) evaluate();
   outcome_.stopped = step_ < total || pending_evaluation_;
   require_equal_replicas();
@@ -203,6 +204,7 @@ void Trainer::require_equal_norms() {
 
 void Trainer::report_divergence() {
   enter_phase(options_.progress, Phase::locate);
+  worker_.finish_step();
   std::string message = step_ == 0 ? "the replicas differ before the first step" : fmt::format("the replicas differ after step {}", step_);
   if (equal_step_ >= 0) message += fmt::format("; they were equal after step {}", equal_step_);
   // What was hashed before the update tells more, but only where all did so.
@@ -235,6 +237,7 @@ std::string Trainer::advice(const Verdict& verdict) const {
 }
 
 void Trainer::handle_nonfinite(const StepInputs& inputs, const Verdict& verdict) {
+  worker_.finish_step();
   // The damage of one rank's memory is no fault of the model's.
   require_equal_norms();
   if (config_.trainer.nonfinite == NonFinitePolicy::skip) return skip_step(verdict);

@@ -201,13 +201,13 @@ void Worker::connect_groups(Communicator& world, const Program& program, Executi
   for (const auto& group : program.groups) {
     const bool member = std::find(group.members.begin(), group.members.end(), options_.rank) != group.members.end();
     // Those of GPUs take memory and time, and programs run one after the other: groups of one name share one.
-    if (const auto made = gpu_channels_.find(group.name); made != gpu_channels_.end()) {
+    if (const auto made = gpu_channels_.find(group.name); group.transport == Transport::device && made != gpu_channels_.end()) {
       context.communicators.push_back(made->second);
       continue;
     }
     communicators_.push_back(world.split(member ? 0 : -1, options_.rank));
     Communicator* channel = communicators_.back().get();
-    if (options_.device == DeviceKind::cuda) {
+    if (group.transport == Transport::device) {
       if (member) {
         const auto algorithm = compiled_->config().parallel.algorithm;
         const GpuCommunicatorOptions options{.algorithm = algorithm == AllReduceAlgorithm::ring   ? GpuAlgorithm::ring
@@ -217,7 +217,7 @@ void Worker::connect_groups(Communicator& world, const Program& program, Executi
         channel = channels_.back().get();
       }
       gpu_channels_[group.name] = channel;
-    } else if (member && group.shared_memory && !channel->sums_along_tree()) {
+    } else if (member && group.transport == Transport::shared_memory && !channel->sums_along_tree()) {
       // Threads of one process need no other memory than theirs.
       channels_.push_back(make_shared_memory_communicator(*channel));
       channel = channels_.back().get();
@@ -257,7 +257,9 @@ std::unique_ptr<Executor> Worker::make_executor(int program_number, const Execut
   ExecutorOptions options{.progress = options_.progress, .program_number = program_number, .device_tells = device_tells_, .failed = options_.failed};
   if (options_.progress != nullptr) options.communication_timeout.reset();
   if (options_.before_instruction)
-    options.before = [this, &program](int instruction) { options_.before_instruction(*this, program, instruction); };
+    options.before = [this, &program](uint64_t iteration, int instruction) {
+      options_.before_instruction(*this, program, iteration, instruction);
+    };
   return options_.asynchronous || options_.device == DeviceKind::cuda ? make_stream_executor(program, context, options, *device_, observer)
                                : make_inline_executor(program, context, options, observer);
 }
@@ -277,10 +279,23 @@ std::vector<AgreementField> Worker::agreement_fields() const {
   return fields;
 }
 
+void Worker::finish_step() const {
+  if (step_executor_) step_executor_->finish();
+}
+
+HostWindow& Worker::window() const {
+  finish_step();
+  return *window_;
+}
+
+// All programs share memory and communicators: one is complete before another begins.
+
 void Worker::replay_step(StepInputs inputs, const KernelObserver& observer) {
+  finish_step();
   observer_ = observer;
   inputs.suppress_updates = true;
   replay_executor_->run(inputs);
+  replay_executor_->finish();
   observer_ = {};
 }
 
@@ -288,6 +303,7 @@ Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {
   const auto& division = compiled_->division();
   const int64_t samples_each = division.leaves * division.micro_batch;
   const int64_t iterations = (data_.eval->size() + samples_each - 1) / samples_each;
+  finish_step();
   eval_batches_->start(0);
   Verdict total;
   StepInputs inputs;
@@ -302,12 +318,15 @@ Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {
     total.count += part.count;
     total.correct += part.correct;
   }
+  evaluate_executor_->finish();
   return total;
 }
 
 bool Worker::run_boundary(const std::function<bool()>& prepare) {
+  finish_step();
   prepare_save_ = prepare;
   boundary_executor_->run({});
+  boundary_executor_->finish();
   prepare_save_ = {};
   return verdict_of(programs_.boundary).loss_sum == 0;
 }

@@ -40,8 +40,8 @@ struct WorkerOptions {
   Progress* progress = nullptr;   ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
   /// See ExecutorOptions::failed; may be empty.
   std::function<void(const std::exception_ptr& error)> failed;
-  /// Called before each instruction; may be empty.
-  std::function<void(const Worker&, const Program&, int instruction)> before_instruction;
+  /// Called before each instruction, with its StepInputs::iteration; may be empty.
+  std::function<void(const Worker&, const Program&, uint64_t iteration, int instruction)> before_instruction;
 };
 
 /// The programs of a run and what they were compiled from: pure functions of config and world size, without data,
@@ -100,8 +100,11 @@ class Worker {
   /// What all ranks must have in common.
   std::vector<AgreementField> agreement_fields() const;
 
-  /// One optimizer step; afterwards verdict() holds what was agreed.
+  /// One optimizer step, up to its report: afterwards verdict() holds what was agreed. Its last updates, and the sending of
+  /// what they changed, may go on into the next step (Executor).
   void run_step(const StepInputs& inputs) { step_executor_->run(inputs); }
+  /// COLLECTIVE. Completes the last step. Whatever below runs another program or touches parameters does so by itself.
+  void finish_step() const;
   IterationTimes step_times() const { return step_executor_->last_times(); }
   /// The same with a check of every kernel's results; used to locate what is not finite. Nothing is updated.
   void replay_step(StepInputs inputs, const KernelObserver& observer);
@@ -132,12 +135,12 @@ class Worker {
   int64_t peak_host_bytes() const;
 
   Device& device() const { return *device_; }
-  /// Where a parameter lies, in the device's memory; and the part of its optimizer state that this worker holds, which is
+  /// Where a parameter lies, in the device's memory: to be touched after finish_step(); and the part of its optimizer state that this worker holds, which is
   /// that of the bytes that it owns (ParameterPlace).
   float* parameter_data(int parameter) const;
   float* state_data(int parameter, int slot) const;
-  /// For the host to read and write them, one at a time. Between steps only.
-  HostWindow& window() const { return *window_; }
+  /// For the host to read and write them, one at a time. Between steps only. COLLECTIVE after a step, which it completes.
+  HostWindow& window() const;
 
  private:
   Verdict verdict_of(const Program& program) const;

@@ -193,7 +193,36 @@ void polling_alone_completes_operations(Communicator& world) {
   EXPECT_EQ(values[100'002], reduced<float>(world.size(), 100'002, ReduceOp::sum));
 }
 
+/// The first of two sums is complete while the others have not come to the second.
+void operations_are_polled_one_by_one(Communicator& world) {
+  HostStream stream;
+  const auto control = world.split(0, world.rank());
+  int32_t sums[] = {1, 10};
+  const auto add = [&](int which) { return world.all_reduce(&sums[which], 1, DType::int32, ReduceOp::sum, stream); };
+  const Ticket first = add(0);
+  EXPECT_TRUE(world.poll({}));
+  Ticket second;
+  if (world.rank() == 0) {
+    second = add(1);
+    for (const Deadline deadline = patience(); !world.poll(first);) ASSERT_LT(Clock::now(), deadline);
+    EXPECT_EQ(sums[0], world.size());
+    for (int poll = 0; poll < 100 && world.size() > 1; ++poll) EXPECT_FALSE(world.poll(second) || world.test());
+    EXPECT_TRUE(world.poll(first));
+  } else {
+    world.synchronize(stream, patience());
+  }
+  control->barrier(stream);
+  control->synchronize(stream, patience());
+  if (world.rank() != 0) second = add(1);
+  EXPECT_LT(first.number, second.number);
+  for (const Deadline deadline = patience(); !world.poll(second);) ASSERT_LT(Clock::now(), deadline);
+  EXPECT_TRUE(world.poll(first));
+  EXPECT_TRUE(world.test());
+  EXPECT_EQ(sums[1], 10 * world.size());
+}
+
 constexpr ConformanceCheck kChecks[] = {
+    {"OperationsArePolledOneByOne", operations_are_polled_one_by_one},
     {"AllReduceSumsOneNumber", all_reduce_sums_one_number},
     {"AllReduceTakesEveryDTypeAndOp", all_reduce_takes_every_dtype_and_op},
     {"ReduceScatterLeavesEachRankItsBlock", reduce_scatter_leaves_each_rank_its_block},

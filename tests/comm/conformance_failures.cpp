@@ -32,6 +32,7 @@ void expect_dead(Communicator& comm, const std::string& reason) {
   expect([&] { comm.barrier(stream); });
   expect([&] { comm.split(0, 0); });
   expect([&] { comm.test(); });
+  expect([&] { comm.poll({}); });
   expect([&] { comm.synchronize(stream, patience()); });
 }
 

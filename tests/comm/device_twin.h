@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "device/device.h"
@@ -53,43 +55,43 @@ class DeviceTwin : public Communicator {
     return std::make_unique<DeviceTwin>(std::move(part), device_);
   }
 
-  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream&) override {
+  Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream&) override {
     std::lock_guard lock(device_->mutex);
-    inner_->all_reduce(twin(data, count * size_of(dtype)), count, dtype, op, *stream_);
+    return last_ = inner_->all_reduce(twin(data, count * size_of(dtype)), count, dtype, op, *stream_);
   }
-  void reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream&) override {
+  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream&) override {
     std::lock_guard lock(device_->mutex);
-    inner_->reduce_scatter(twin(data, count * size_of(dtype) * size()), count, dtype, op, *stream_);
+    return last_ = inner_->reduce_scatter(twin(data, count * size_of(dtype) * size()), count, dtype, op, *stream_);
   }
-  void all_gather(void* data, int64_t block_bytes, Stream&) override {
+  Ticket all_gather(void* data, int64_t block_bytes, Stream&) override {
     std::lock_guard lock(device_->mutex);
-    inner_->all_gather(twin(data, block_bytes * size()), block_bytes, *stream_);
+    return last_ = inner_->all_gather(twin(data, block_bytes * size()), block_bytes, *stream_);
   }
-  void broadcast(void* data, int64_t size_bytes, int root, Stream&) override {
+  Ticket broadcast(void* data, int64_t size_bytes, int root, Stream&) override {
     std::lock_guard lock(device_->mutex);
-    inner_->broadcast(twin(data, size_bytes), size_bytes, root, *stream_);
+    return last_ = inner_->broadcast(twin(data, size_bytes), size_bytes, root, *stream_);
   }
-  void exchange(std::span<const Transfer> transfers, Stream&) override {
+  Ticket exchange(std::span<const Transfer> transfers, Stream&) override {
     std::lock_guard lock(device_->mutex);
     std::vector<Transfer> twins(transfers.begin(), transfers.end());
     for (auto& transfer : twins)
       transfer.data =
           twin(transfer.data, transfer.size_bytes, transfer.direction == Transfer::Direction::receive);
-    inner_->exchange(twins, *stream_);
+    return last_ = inner_->exchange(twins, *stream_);
   }
-  void barrier(Stream&) override {
+  Ticket barrier(Stream&) override {
     std::lock_guard lock(device_->mutex);
-    inner_->barrier(*stream_);
+    return last_ = inner_->barrier(*stream_);
   }
 
   void check_health() override {
     std::lock_guard lock(device_->mutex);
     inner_->check_health();
   }
-  bool test() override {
+  bool poll(Ticket operation) override {
     std::lock_guard lock(device_->mutex);
-    const bool complete = inner_->test();
-    if (complete) take_results();
+    const bool complete = inner_->poll(operation);
+    if (complete) take_results(operation);
     return complete;
   }
   /// The device is not held while others need it: only when there is nothing to wait for any more does it
@@ -98,7 +100,7 @@ class DeviceTwin : public Communicator {
     while (!test() && Clock::now() < deadline) std::this_thread::yield();
     std::lock_guard lock(device_->mutex);
     inner_->synchronize(*stream_, deadline);
-    take_results();
+    take_results(kEverything);
   }
   void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
 
@@ -108,6 +110,7 @@ class DeviceTwin : public Communicator {
     std::byte* device;
     int64_t size_bytes;
     bool changes;
+    int64_t operation;
   };
 
   /// What cannot be meant is passed on as it is: the communicator has to refuse it.
@@ -115,29 +118,34 @@ class DeviceTwin : public Communicator {
     if (host == nullptr || size_bytes <= 0) return host;
     ensure(device_->used_bytes + size_bytes <= TwinDevice::kBytes,
            "the suite's buffers fit the twin's memory");
-    twins_.push_back({host, device_->memory.data() + device_->used_bytes, size_bytes, changes});
+    twins_.push_back({host, device_->memory.data() + device_->used_bytes, size_bytes, changes, last_.number + 1});
     device_->used_bytes += (size_bytes + 255) / 256 * 256;
     ++device_->uses;
     device_->device->copy_now(twins_.back().device, host, size_bytes);
     return twins_.back().device;
   }
 
-  void take_results() {
-    for (const auto& twin : twins_)
-      if (twin.changes) device_->device->copy_now(twin.host, twin.device, twin.size_bytes);
-    forget();
+  /// Of the operations up to this one.
+  void take_results(Ticket upto) {
+    const auto later = std::partition_point(twins_.begin(), twins_.end(),
+                                            [&](const Twin& twin) { return twin.operation <= upto.number; });
+    for (auto twin = twins_.begin(); twin != later; ++twin)
+      if (twin->changes) device_->device->copy_now(twin->host, twin->device, twin->size_bytes);
+    forget(later);
   }
 
-  void forget() {
-    device_->uses -= static_cast<int>(twins_.size());
+  void forget() { forget(twins_.end()); }
+  void forget(std::vector<Twin>::iterator later) {
+    device_->uses -= static_cast<int>(later - twins_.begin());
     if (device_->uses == 0) device_->used_bytes = 0;
-    twins_.clear();
+    twins_.erase(twins_.begin(), later);
   }
 
   std::shared_ptr<TwinDevice> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Communicator> inner_;
-  std::vector<Twin> twins_;
+  std::vector<Twin> twins_;  // in the order of their operations
+  Ticket last_;
 };
 
 }  // namespace lockstep

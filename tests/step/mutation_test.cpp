@@ -233,11 +233,11 @@ TEST(Mutation, LeavingTheOrderOfSumsToTheLibraryIsMathematics) {
 TEST(Mutation, AnOrderWithoutSharedMemoryIsAMatchingFinding) {
   Programs programs = load_golden("dp3_ordered");
   for (Program& program : programs)
-    for (Group& group : program.groups) group.shared_memory = false;
+    for (Group& group : program.groups) group.transport = Transport::host;
   EXPECT_THAT(
       text_of(check_programs(programs)),
       testing::HasSubstr("matching: rank 0, step instruction 14 (all_reduce, lane reduce, segment 2): "
-                         "it is ordered, and group 'reducers' does not want shared memory"));
+                         "it is ordered, and the transport of group 'reducers' is 'host'"));
 }
 
 TEST(Mutation, AnOrderOfAnythingButASumIsStructure) {
@@ -251,17 +251,18 @@ TEST(Mutation, AnOrderOfAnythingButASumIsStructure) {
       {Property::structure}, 250);
 }
 
-TEST(Mutation, WantingSharedMemoryOnOneRankAloneIsStructure) {
+TEST(Mutation, AnotherTransportOnOneRankAloneIsStructure) {
   expect_all_caught(
       [](const Programs& programs) {
         std::vector<Mutant> mutants;
         for (size_t r = 0; r < programs.size(); ++r)
-          for (size_t g = 0; g < programs[r].groups.size(); ++g) {
-            mutants.push_back(
-                {fmt::format("rank {}: group {} turned over", r, programs[r].groups[g].name), programs});
-            auto& flag = mutants.back().programs[r].groups[g].shared_memory;
-            flag = !flag;
-          }
+          for (size_t g = 0; g < programs[r].groups.size(); ++g)
+            for (int other = 1; other < kTransportCount; ++other) {
+              mutants.push_back(
+                  {fmt::format("rank {}: another transport of group {}", r, programs[r].groups[g].name), programs});
+              auto& transport = mutants.back().programs[r].groups[g].transport;
+              transport = static_cast<Transport>((static_cast<int>(transport) + other) % kTransportCount);
+            }
         return mutants;
       },
       {Property::structure}, 40, is_alone);

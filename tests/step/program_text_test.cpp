@@ -36,7 +36,7 @@ Program built_by_hand() {
   p.add_lane("main", LaneKind::compute);
   p.add_lane("to rank 0", LaneKind::comm);
   p.groups.push_back({"pair", {0, 1}});
-  p.groups.push_back({"near", {1, 0}, true});
+  p.groups.push_back({"near", {1, 0}, Transport::shared_memory});
   const int grad = p.add_buffer("grad", Space::gradients, Category::gradients, 256);
   p.buffers.back().offset = 64;
   const int half = p.add_buffer("half", Space::arena, Category::workspace, 128);
@@ -128,8 +128,8 @@ TEST(ProgramText, NamesTheLineOfAnError) {
               testing::AllOf(testing::HasSubstr("line 7"), testing::HasSubstr("expected a number")));
   EXPECT_THAT(error_of(replaced(good, "send:half@0~float16", "send:half@0~float17")),
               testing::HasSubstr("line 11"));
-  EXPECT_THAT(error_of(replaced(good, "1 0 shared_memory", "1 0 shared")),
-              testing::AllOf(testing::HasSubstr("line 5"), testing::HasSubstr("expected 'shared_memory'")));
+  EXPECT_THAT(error_of(replaced(good, "1 0 shared_memory", "1 0 shared_memry")),
+              testing::AllOf(testing::HasSubstr("line 5"), testing::HasSubstr("did you mean 'shared_memory'")));
   EXPECT_THAT(error_of("lane main compute\n"), testing::HasSubstr("line 1"));
 }
 

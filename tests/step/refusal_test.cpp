@@ -327,9 +327,9 @@ TEST(Groups, AreListedAlikeOnAllRanks) {
   std::swap(programs[1].groups[0].members[0], programs[1].groups[0].members[1]);
   EXPECT_EQ(findings(programs), "structure: rank 1: group 'world' has members 1 0 here and 0 1 on rank 0\n");
   programs = load_golden("dp3_ordered");
-  programs[2].groups[1].shared_memory = false;
+  programs[2].groups[1].transport = Transport::device;
   EXPECT_EQ(findings(programs),
-            "structure: rank 2: group 'reducers' does not want shared memory here, and wants it on rank 0\n");
+            "structure: rank 2: the transport of group 'reducers' is 'device' here and 'shared_memory' on rank 0\n");
 }
 
 TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {

@@ -187,7 +187,10 @@ class Divergence : public testing::Test {
       Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
       worker.connect(world);
       TrainerEvents events;
-      events.on_step = [&](const StepRecord& record) { disturb(record.step, rank, worker); };
+      events.on_step = [&](const StepRecord& record) {
+        worker.finish_step();   // whose updates would write over it
+        disturb(record.step, rank, worker);
+      };
       Trainer trainer(worker, world, events, {.output_directory = directory_, .stop_requested = {}});
       trainer.prepare();
       auto& failure = failures[static_cast<size_t>(rank)];

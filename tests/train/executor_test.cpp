@@ -80,6 +80,7 @@ TEST(InlineExecutor, RunsManyIterationsWithoutAllocatingOnTheDevice) {
     auto executor = make_inline_executor(self.programs.step, self.context, {});
     const int64_t before = self.device->memory_use().allocations;
     for (int i = 0; i < 20; ++i) executor->run({});
+    executor->finish();
     EXPECT_EQ(self.device->memory_use().allocations, before);
     EXPECT_EQ(self.device->memory_use().peak_bytes, self.programs.step_plan.total_bytes);
   });
@@ -109,6 +110,7 @@ void run_by_hand(const std::vector<std::string>& texts, const std::function<void
     const auto lanes = make_async_cpu_device({});
     const auto executor = streams ? make_stream_executor(program, context, {}, *lanes) : make_inline_executor(program, context, {});
     executor->run({});
+    executor->finish();
     read(rank, buffers);
   });
 }

@@ -143,9 +143,10 @@ double exposed_on_streams(const std::vector<std::string>& overrides, const Scene
     ScriptedDevice device(script);
     ExecutorOptions options;
     if (rank == 0)
-      options.before = [&](int i) { scene(name_of(step.instructions[static_cast<size_t>(i)]), script); };
+      options.before = [&](uint64_t, int i) { scene(name_of(step.instructions[static_cast<size_t>(i)]), script); };
     const auto executor = make_stream_executor(step, self.context, options, device);
     executor->run({});
+    executor->finish();
     if (rank == 0) exposed = executor->last_times().exposed_communication_ms;
   });
   return exposed.value();
@@ -249,9 +250,9 @@ class Asked : public ForwardingCommunicator {
  public:
   Asked(std::unique_ptr<Communicator> inner, std::function<bool()> may_end)
       : ForwardingCommunicator(std::move(inner)), may_end_(std::move(may_end)) {}
-  bool test() override {
+  bool poll(Ticket operation) override {
     if (!may_end_()) return false;
-    while (!inner_->test()) sched_yield();
+    while (!inner_->poll(operation)) sched_yield();
     return true;
   }
 
@@ -271,6 +272,7 @@ double exposed_on_one_thread(const std::function<bool(const Progress&)>& may_end
     });
     const auto executor = make_inline_executor(self.programs.step, self.context, {.progress = &progress});
     executor->run({});
+    executor->finish();
     if (rank == 0) exposed = executor->last_times().exposed_communication_ms;
   });
   return exposed.value();

@@ -89,7 +89,7 @@ std::vector<Failure> fail_while_another_lane_waits(const Choice& culprit, const 
     std::vector<std::string> told;
     options.failed = [&](const std::exception_ptr& error) { told.push_back(message_of(error)); };
     if (rank == 0) {
-      options.before = [&, fails_at = culprit(step), waits_at = waiting(step)](int i) {
+      options.before = [&, fails_at = culprit(step), waits_at = waiting(step)](uint64_t, int i) {
         if (i == waits_at) waits.set_value();
         if (i != fails_at) return;
         waits.get_future().wait();
@@ -140,6 +140,50 @@ TEST(StreamExecutor, ErrorsOfOthersReleaseTheLanesToo) {
   EXPECT_THAT(failures[1].message, HasSubstr("a vector is too long"));
 }
 
+/// Fails in the last update of the first step, when run() has returned.
+Failure fail_after_the_report(bool streams, const std::function<void(Executor&)>& go_on) {
+  Failure failure;
+  run_ranks(1, [&](int rank, Communicator& world) {
+    NumberedBatches batches;
+    ProgramRank self(parse_run_config(kConfig, "test", {}), rank, batches, world);
+    const Program& step = self.programs.step;
+    const int update = last_on(step, InstructionKind::update, "compute");
+    std::promise<void> returned;
+    const ExecutorOptions options{.before = [&](uint64_t iteration, int i) {
+      if (iteration != 0 || i != update) return;
+      returned.get_future().wait();
+      throw DataError("the optimizer is torn");
+    }};
+    const auto device = make_async_cpu_device({});
+    const auto executor = streams ? make_stream_executor(step, self.context, options, *device)
+                                  : make_inline_executor(step, self.context, options);
+    executor->run({.iteration = 0});
+    returned.set_value();
+    try {
+      go_on(*executor);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      failure = {error.what(), error.code()};
+    }
+    EXPECT_NO_THROW(executor->finish()) << "nothing is left";
+  });
+  return failure;
+}
+
+TEST(Executors, AnErrorInWhatIsLeftOfAStepSaysSo) {
+  for (const bool streams : {false, true})
+    for (const bool next_step : {false, true}) {
+      const Failure failure = fail_after_the_report(streams, [&](Executor& executor) {
+        if (next_step) executor.run({.iteration = 1});
+        executor.finish();
+      });
+      EXPECT_THAT(failure.message, AllOf(StartsWith("the optimizer is torn (rank 0, step instruction"), HasSubstr("(update, lane")));
+      EXPECT_EQ(failure.code, ExitCode::data);
+      // On lanes it may be thrown while the next step runs or before.
+      EXPECT_THAT(failure.message, HasSubstr(", left from the step before)"));
+    }
+}
+
 TEST(StreamExecutor, AfterAFailureEveryRunThrowsIt) {
   run_ranks(1, [&](int rank, Communicator& world) {
     NumberedBatches batches;
@@ -148,7 +192,7 @@ TEST(StreamExecutor, AfterAFailureEveryRunThrowsIt) {
     bool broken = true;
     const auto executor = make_stream_executor(self.programs.step, self.context,
                                                {.before =
-                                                    [&](int i) {
+                                                    [&](uint64_t, int i) {
                                                       if (broken && i == 0)
                                                         throw DataError("the first batch is torn");
                                                     }},

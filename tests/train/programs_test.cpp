@@ -64,7 +64,7 @@ TEST(DataParallelPrograms, AddInSharedMemoryWhereTheWorkersFollowTheTree) {
       EXPECT_EQ(count_of(step, InstructionKind::exchange) > 0, workers > 1 && !follows) << workers << " workers, " << leaves << " leaves";
       for (const auto& instruction : step.instructions)
         EXPECT_EQ(instruction.ordered, instruction.kind == InstructionKind::all_reduce);
-      for (const auto& group : step.groups) EXPECT_EQ(group.shared_memory, group.name == "reduce");
+      for (const auto& group : step.groups) EXPECT_EQ(group.transport == Transport::shared_memory, group.name == "reduce");
     }
 }
 
@@ -74,7 +74,7 @@ TEST(DataParallelPrograms, ReduceByTheAlgorithmThatIsAskedFor) {
     run.check();
     const Program step = run.compile(0).step;
     return std::tuple(count_of(step, InstructionKind::all_reduce) > 0, count_of(step, InstructionKind::exchange) > 0,
-                      step.groups[1].shared_memory);
+                      step.groups[1].transport == Transport::shared_memory);
   };
   using Answer = std::tuple<bool, bool, bool>;   // all-reduces, exchanges, wants shared memory
   EXPECT_EQ(reductions("FAST", "AUTOMATIC"), Answer(true, false, true));

@@ -52,8 +52,9 @@ class TrainerOnThreads : public testing::Test {
       Trainer* trainer = nullptr;
       WorkerOptions worker_options{.rank = rank, .world_size = ranks, .asynchronous = {}};
       if (before)
-        worker_options.before_instruction = [&](const Worker& worker, const Program& program, int instruction) {
-          before(rank, trainer->next_step() + 1, worker, program, instruction);
+        worker_options.before_instruction = [&](const Worker& worker, const Program& program, uint64_t iteration, int instruction) {
+          const bool trains = program.name == "step";
+          before(rank, trains ? static_cast<int64_t>(iteration) + 1 : trainer->next_step() + 1, worker, program, instruction);
         };
       Worker worker(config, worker_options);
       worker.connect(world);

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <optional>
 
 #include "base/half.h"
 #include "comm/stream_communicator.h"
@@ -54,9 +55,8 @@ class Work {
   /// Called again and again by the device until it returns true. Throws CommError where the operation fails.
   bool poll(Channel& channel) {
     if (channel.death->marked()) return true;  // as kernels do that are aborted
-    if (!started_) start(channel);
-    started_ = true;
-    if (!channel.host->test()) return false;
+    if (!ticket_) ticket_ = start(channel);
+    if (!channel.host->poll(*ticket_)) return false;
     finish();
     return true;
   }
@@ -66,7 +66,7 @@ class Work {
     return operation_.kind == OperationKind::reduce_scatter || operation_.kind == OperationKind::all_gather;
   }
 
-  void start(Channel& channel) {
+  Ticket start(Channel& channel) {
     const auto bytes = static_cast<size_t>(operation_.block_bytes() * (has_blocks() ? size_ : 1));
     staged_.resize(bytes);
     if (bytes > 0) std::memcpy(staged_.data(), operation_.data, bytes);
@@ -92,9 +92,10 @@ class Work {
       case OperationKind::split:
         return host.barrier(*channel.stream);
     }
+    throw InternalError("an operation of no kind");
   }
 
-  void start_exchange(Channel& channel) {
+  Ticket start_exchange(Channel& channel) {
     std::vector<Transfer> transfers = operation_.transfers;
     messages_.resize(transfers.size());
     for (size_t i = 0; i < transfers.size(); ++i) {
@@ -104,7 +105,7 @@ class Work {
         std::memcpy(messages_[i].data(), transfers[i].data, size);
       transfers[i].data = messages_[i].data();
     }
-    channel.host->exchange(transfers, *channel.stream);
+    return channel.host->exchange(transfers, *channel.stream);
   }
 
   void finish() {
@@ -125,7 +126,7 @@ class Work {
 
   Operation operation_;
   int rank_, size_;
-  bool started_ = false;
+  std::optional<Ticket> ticket_;  // once started
   std::vector<std::byte> staged_;
   std::vector<std::vector<std::byte>> messages_;  // by transfer
 };

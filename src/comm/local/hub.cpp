@@ -36,9 +36,9 @@ void Hub::push(int rank, Entry entry) {
   progress();
 }
 
-bool Hub::idle(int rank) const {
+int64_t Hub::outstanding(int rank) const {
   std::lock_guard lock(mutex_);
-  return empty(rank);
+  return static_cast<int64_t>(queues_[static_cast<size_t>(rank)].size());
 }
 
 bool Hub::wait(int rank, Deadline deadline) {

@@ -26,7 +26,7 @@ class Hub {
   const std::shared_ptr<Death>& death() const { return death_; }
 
   void start(int rank, Operation operation);
-  bool idle(int rank) const;  ///< nothing of `rank` is outstanding
+  int64_t outstanding(int rank) const;  ///< operations of `rank` that are not complete
   /// True once `rank` has nothing outstanding; false where the communicator died before, as it does at
   /// `deadline`.
   bool wait(int rank, Deadline deadline);

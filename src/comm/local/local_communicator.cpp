@@ -23,13 +23,6 @@ class LocalCommunicator : public HostCommunicator {
     return std::make_unique<LocalCommunicator>(std::move(seat.hub), seat.rank);
   }
 
-  bool test() override {
-    check_alive();
-    if (hub_->idle(rank())) return true;
-    check_alive();
-    return false;
-  }
-
   void synchronize(Stream&, Deadline deadline) override {
     check_alive();
     if (!hub_->wait(rank(), deadline)) check_alive();
@@ -37,6 +30,12 @@ class LocalCommunicator : public HostCommunicator {
 
  protected:
   void start(Operation operation) override { hub_->start(rank(), std::move(operation)); }
+  int64_t outstanding() override {
+    check_alive();
+    const int64_t left = hub_->outstanding(rank());
+    if (left > 0) check_alive();
+    return left;
+  }
   void die(std::string_view reason, ExitCode code) noexcept override { hub_->die(reason, code); }
 
  private:

@@ -155,7 +155,7 @@ void MpiCommunicator::start_exchange(Pending& pending) {
     }
 }
 
-bool MpiCommunicator::test() {
+int64_t MpiCommunicator::outstanding() {
   check_alive();
   while (!pending_.empty()) {
     bool done = false;
@@ -164,10 +164,10 @@ bool MpiCommunicator::test() {
     } catch (const CommError& error) {
       fail_pending(pending_.front().operation, error);
     }
-    if (!done) return false;
+    if (!done) break;
     pending_.pop_front();
   }
-  return true;
+  return static_cast<int64_t>(pending_.size());
 }
 
 /// Asks for some rather than for all, so that an error shows even where another transfer never completes.

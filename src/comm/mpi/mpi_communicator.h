@@ -21,11 +21,11 @@ class MpiCommunicator : public HostCommunicator {
 
   std::string_view backend() const override { return "mpi"; }
   std::unique_ptr<Communicator> split(int color, int key) override;
-  bool test() override;
   void synchronize(Stream&, Deadline deadline) override;
 
  protected:
   void start(Operation operation) override;
+  int64_t outstanding() override;
 
  private:
   struct Pending {

@@ -17,7 +17,7 @@ namespace {
 /// are all in use, and 256 KiB has most of the gain while a piece of work stays well below 100 us.
 constexpr int64_t kDefaultChunkBytes = 256 << 10;
 
-/// What one call of test() or start may move: 100 us at the 5 GB/s at which a core copies from memory.
+/// What one call of poll() or start may move: 100 us at the 5 GB/s at which a core copies from memory.
 constexpr int64_t kBytesPerCall = 512 << 10;
 
 /// Where every rank has a core, its peers are likely to come within microseconds, and a system call costs as
@@ -86,10 +86,11 @@ void SharedCommunicator::start(Operation operation) {
   progress();
 }
 
-bool SharedCommunicator::test() {
+int64_t SharedCommunicator::outstanding() {
   notice_death();
   check_alive();
-  return progress() == Progress::complete;
+  progress();
+  return static_cast<int64_t>(pending_.size());
 }
 
 void SharedCommunicator::synchronize(Stream&, Deadline deadline) {

@@ -11,8 +11,8 @@
 namespace lockstep {
 
 /// Ranks on one host, through memory that they share; one operation at a time, in the order in which they
-/// were started. All work is done by the calling thread, within start, test() and synchronize(); a call of
-/// test() moves about half a MiB at most. The memory is the group's (see SharedLayout): 1 MiB a rank, and up
+/// were started. All work is done by the calling thread, within start, poll() and synchronize(); a call of
+/// poll() moves about half a MiB at most. The memory is the group's (see SharedLayout): 1 MiB a rank, and up
 /// to 1 MiB more for each that sends in exchanges, whatever the size of messages.
 class SharedCommunicator : public HostCommunicator {
  public:
@@ -28,11 +28,11 @@ class SharedCommunicator : public HostCommunicator {
   std::string_view backend() const override { return "shared memory"; }
   bool sums_along_tree() const override { return true; }
   std::unique_ptr<Communicator> split(int color, int key) override;
-  bool test() override;
   void synchronize(Stream&, Deadline deadline) override;
 
  protected:
   void start(Operation operation) override;
+  int64_t outstanding() override;
   void die(std::string_view reason, ExitCode code) noexcept override;
 
  private:

@@ -16,14 +16,14 @@ class SoloCommunicator : public HostCommunicator {
     if (color < 0) return nullptr;
     return std::make_unique<SoloCommunicator>(name() + "/" + std::to_string(color));
   }
-  bool test() override {
-    check_alive();
-    return true;
-  }
   void synchronize(Stream&, Deadline) override { check_alive(); }
 
  protected:
   void start(Operation) override {}
+  int64_t outstanding() override {
+    check_alive();
+    return 0;
+  }
 };
 
 }  // namespace
