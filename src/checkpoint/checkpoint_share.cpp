@@ -19,7 +19,7 @@ std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::erro
 
 std::vector<TensorChunks> hashes_of(std::span<const NamedTensor> tensors) {
   std::vector<TensorChunks> hashes;
-  for (const auto& tensor : tensors) hashes.push_back(chunks_of(tensor));
+  for (const auto& tensor : tensors) hashes.push_back(hashed_chunks_of(tensor));
   return hashes;
 }
 

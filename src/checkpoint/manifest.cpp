@@ -89,7 +89,7 @@ FileRecord record_from(const Json& json) {
     record.tensors.push_back({tensor.at("name").get<std::string>(),
                               dtype_from_name(tensor.at("dtype").get_ref<const std::string&>()),
                               Shape(std::move(dims))});
-    if (!tensor.contains("first")) continue;
+    if (!tensor.contains("first") && !tensor.contains("count")) continue;
     TensorRecord& sliced = record.tensors.back();
     sliced.slice = {count_from(tensor.at("first")), count_from(tensor.at("count"))};
     if (sliced.slice.first > sliced.shape.count() || sliced.slice.count > sliced.shape.count() - sliced.slice.first)

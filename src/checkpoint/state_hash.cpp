@@ -23,7 +23,7 @@ std::vector<uint64_t> chunk_hashes(const void* data, DType dtype, int64_t count)
   return hashes;
 }
 
-TensorChunks chunks_of(const NamedTensor& tensor) {
+TensorChunks hashed_chunks_of(const NamedTensor& tensor) {
   ensure(tensor.slice.first % kHashChunkElements == 0, "a part of a tensor begins on a chunk's border");
   return {tensor.name, tensor.slice.first / kHashChunkElements, chunk_hashes(tensor.data, tensor.dtype, tensor.count())};
 }

@@ -27,7 +27,7 @@ struct TensorChunks {
   bool operator==(const TensorChunks&) const = default;
 };
 /// REQUIRES: the tensor begins on a chunk's border.
-TensorChunks chunks_of(const NamedTensor& tensor);
+TensorChunks hashed_chunks_of(const NamedTensor& tensor);
 /// (name, hash) of every tensor, whose chunks may be in several parts, in any order. Throws InternalError where some are
 /// missing between others or are there twice.
 std::vector<std::pair<std::string, uint64_t>> fold_parts(std::vector<TensorChunks> parts);

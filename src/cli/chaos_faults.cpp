@@ -105,12 +105,13 @@ std::string_view name_of(ChaosKind kind) {
 
 std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const RunConfig& config) {
   const bool unwatched = config.trainer.nonfinite == NonFinitePolicy::ignore;
+  const bool uncompared = config.parallel.layout.shard != ShardedState::none;
   std::vector<ChaosKind> kinds;
   std::vector<std::string> names;
   for (const auto kind : kKinds) names.emplace_back(name_of(kind));
   if (trim(list).empty()) {
     for (const auto kind : kKinds)
-      if (kind != ChaosKind::nan || !unwatched) kinds.push_back(kind);
+      if ((kind != ChaosKind::nan || !unwatched) && (kind != ChaosKind::flip || !uncompared)) kinds.push_back(kind);
     return kinds;
   }
   for (const auto& name : split(list, ',')) {
@@ -125,12 +126,15 @@ std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const RunConfi
       throw ConfigError(
           "--kinds: with trainer.nonfinite: IGNORE nobody looks for a NaN; leave nan out, or --set "
           "trainer.nonfinite=STOP");
+    if (kinds.back() == ChaosKind::flip && uncompared)
+      throw ConfigError("--kinds: with shard=optimizer a flipped bit is not noticed, since every step's parameters come from one "
+                        "owner each; leave flip out");
   }
   return kinds;
 }
 
 std::string to_text(const ChaosFault& fault) {
-  return fault.failpoint ? to_text(*fault.failpoint) : fmt::format("preempt behind step {}", fault.step);
+  return fault.failpoint ? to_text(*fault.failpoint) : fmt::format("preempt after step {}", fault.step);
 }
 
 ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, uint32_t run) {
@@ -182,7 +186,7 @@ std::vector<int> expected_codes(const ChaosFault& fault, const RunConfig& config
     case ChaosKind::enospc:
       return codes_of_failed_save(ExitCode::disk);
     case ChaosKind::preempt:
-      // 0: the request came behind the last step.
+      // 0: the request came after the last step.
       return {code(ExitCode::terminated), 0};
   }
   return {};

@@ -221,7 +221,7 @@ std::string Verification::table() const {
   return text +
          fmt::format(
              "identical in {} runs: loss and gradient norm of every step, all parameters and optimizer "
-             "state behind it, and evaluations\n",
+             "state after it, and evaluations\n",
              runs_.size());
 }
 

@@ -99,6 +99,13 @@ void check_division(const schema::RunConfig& config, const Document& document) {
                     fmt::format("{} has an order of sums of its own, which REPRODUCIBLE rules out; use "
                                 "SHARED_MEMORY or TREE, leave it out, or use parallel.reduction: FAST",
                                 schema::Parallel::Algorithm_Name(algorithm)));
+  const bool adds_whole = algorithm == schema::Parallel::LIBRARY || algorithm == schema::Parallel::SHARED_MEMORY ||
+                          (algorithm == schema::Parallel::TREE && !reproducible);
+  if (parallel.shard() == schema::Parallel::OPTIMIZER && adds_whole)
+    document.refuse("parallel.algorithm",
+                    fmt::format("{} adds whole gradients on every worker, and with shard: OPTIMIZER each needs the sum of its own "
+                                "part; leave it out",
+                                schema::Parallel::Algorithm_Name(algorithm)));
 }
 
 void check_optimizer(const schema::RunConfig& config, const Document& document) {

@@ -38,20 +38,8 @@ Channel add_channel(Program& program, const std::string& name, Transport transpo
   return {program.add_lane(name, LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
 }
 
-/// Sums onto shards are programs of lockstep's own: a library's sum is whole, or cut into equal blocks.
-void require_own_sums(const DataParallelPlan& plan) {
-  const auto algorithm = plan.parallel.algorithm;
-  const bool by_library = algorithm == AllReduceAlgorithm::library ||
-                          (algorithm == AllReduceAlgorithm::tree && plan.parallel.reduction == Reduction::fast);
-  if (plan.placement.shards_optimizer() && plan.division.workers > 1 && by_library)
-    throw ConfigError(fmt::format("parallel.algorithm is {}, by which a library adds whole gradients, but with shard=optimizer each "
-                                  "worker needs the sum of its own part; leave the field out",
-                                  algorithm == AllReduceAlgorithm::tree ? "TREE" : "LIBRARY"));
-}
-
 /// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and cannot be.
 bool reduces_in_shared_memory(const DataParallelPlan& plan) {
-  require_own_sums(plan);
   const auto algorithm = plan.parallel.algorithm;
   if (plan.device == DeviceKind::cuda) {
     if (algorithm == AllReduceAlgorithm::shared_memory)
@@ -210,7 +198,7 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
       writer.load(copy, micro_batch, step.leaf);
       for (int s = 0; s < segments; ++s)
         writer.forward(compute, s, micro_batch, step.leaf, step.leaf - leaves.begin, m > 0);
-      // The loss is complete: agree on it behind the last backward pass.
+      // The loss is complete: agree on it after the last backward pass.
       if (last_leaf && leaf_complete) writer.agree(agree.lane, agree.group, division.workers, most_leaves(division));
       for (int s = segments - 1; s >= 0; --s) {
         writer.backward(compute, s, micro_batch, step.leaf, step.slot, m > 0);

@@ -38,7 +38,7 @@ class Writer {
     return sync_.program.add_buffer(fmt::format("receive.{}.{}", sync_.segment, what), Space::arena, Category::workspace,
                                     std::max(size_of(spans), int64_t{1}));
   }
-  /// The same bytes, one behind the other.
+  /// The same bytes, one after the other.
   static Spans packed(const Spans& spans) {
     Spans result;
     int64_t at = 0;

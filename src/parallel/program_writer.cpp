@@ -53,7 +53,7 @@ ProgramWriter::ProgramWriter(std::string name, const Graph& graph, const Partiti
         const ByteSpan updated = placement.updated_by(s, worker), owned = placement.owned(entry.parameter, worker);
         place.owned_begin = owned.begin;
         place.owned_end = owned.end;
-        // A slot behind the other, each as large as what the worker updates of the segment.
+        // One slot after the other, each as large as what the worker updates of the segment.
         for (int slot = 0; slot < state_slots && !owned.empty(); ++slot)
           place.states.push_back({states_[static_cast<size_t>(s)], slot * updated.size() + entry.offset_bytes - updated.begin});
         place.narrow_buffer = narrow_parameters_[static_cast<size_t>(s)];
@@ -240,7 +240,7 @@ void ProgramWriter::norm(int lane, const std::function<void(ByteRange)>& write_s
       norm.operands.push_back({.role = Role::gradients, .index = s, .access = Access::read,
                                .range = {gradient_buffer(s, 0), updated.begin, updated.size()}, .position = updated.begin});
   const int sums = program.add_buffer("norm.chunks", Space::scalars, Category::staging,
-                                      chunks_of(graph_).count * static_cast<int64_t>(sizeof(double)));
+                                      norm_chunks_of(graph_).count * static_cast<int64_t>(sizeof(double)));
   norm.operands.push_back({Role::chunks, 0, Access::write, program.whole(sums), -1, DType::float64});
   if (write_sum) {
     program.instructions.push_back(std::move(norm));

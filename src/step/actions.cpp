@@ -398,7 +398,7 @@ class ActionMaker {
   /// With gradients it writes their chunks' sums, and zero for all other chunks: those of several ranks are then added. With
   /// a verdict to write it folds all sums.
   Action norm(const Instruction& instruction) {
-    const NormChunks chunks = chunks_of(context_.graph);
+    const NormChunks chunks = norm_chunks_of(context_.graph);
     const Operand* sums = required_operand(instruction, Role::chunks);
     ensure(sums->range.size_bytes == chunks.count * static_cast<int64_t>(sizeof(double)), "a norm has one sum for each chunk of the model");
     NormCall call{.pieces = norm_pieces(instruction, chunks), .weight_chunks = chunks.weights, .chunks = chunks.count,

@@ -272,6 +272,9 @@ void Mathematics::norm_or_finite(const Place& at) {
     if (!reads(operand.access)) continue;
     const auto pieces = read(at, operand);
     if (operand.role != Role::gradients) {
+      for (const Piece& piece : pieces)
+        if (const auto& node = expressions_.node(piece.expression); node.kind == Expressions::Kind::facts && node.iteration != at.iteration)
+          fail(at, "stale", fmt::format("its {} is of an earlier step", lockstep::name_of(operand.role)));
       merge_facts(pieces, seen, merged);
       continue;
     }

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-NormChunks chunks_of(const Graph& graph) {
+NormChunks norm_chunks_of(const Graph& graph) {
   NormChunks chunks;
   chunks.first.resize(graph.parameters.size());
   for (const ParameterRole role : {ParameterRole::weight, ParameterRole::statistic}) {

@@ -15,6 +15,6 @@ struct NormChunks {
   int64_t count = 0;           ///< of all
 };
 
-NormChunks chunks_of(const Graph& graph);
+NormChunks norm_chunks_of(const Graph& graph);
 
 }  // namespace lockstep

@@ -31,7 +31,7 @@ ProgramTraffic traffic_of(const Program& program) {
     const Group& group = program.groups[static_cast<size_t>(instruction.group)];
     const auto ranks = static_cast<int64_t>(group.members.size());
     for (const auto& operand : instruction.operands)
-      if (group.shared_memory && operand.role == Role::data)
+      if (group.transport == Transport::shared_memory && operand.role == Role::data)
         traffic.shared_memory_bytes += ranks > 1 ? operand.range.size_bytes : 0;
       else
         traffic.sent_bytes += sent_bytes(instruction.kind, operand, ranks);

@@ -16,9 +16,12 @@ std::string state_name(const CompiledRun& compiled, int parameter, int slot) {
 
 std::vector<TensorChunks> hashes_of(const Worker& worker, const std::vector<NamedTensor>& tensors) {
   std::vector<TensorChunks> hashes;
-  for (const auto& tensor : tensors) hashes.push_back(chunks_of(shown(worker, tensor)));
+  for (const auto& tensor : tensors) hashes.push_back(hashed_chunks_of(shown(worker, tensor)));
   return hashes;
 }
+
+// Whoever owns a part of a tensor hashes that part's chunks alone.
+static_assert(kHashChunkElements % kNormChunk == 0 && kNormChunk % kHashChunkElements == 0);
 
 /// COLLECTIVE: every rank's parts together.
 std::vector<TensorChunks> gather(Communicator& world, const std::vector<TensorChunks>& own) {

@@ -55,7 +55,7 @@ int64_t first_nonfinite(const NamedTensor& tensor) {
 void require_finite(const NamedTensor& tensor, int64_t step) {
   const int64_t element = first_nonfinite(tensor);
   if (element < 0) return;
-  throw Error(fmt::format("the state behind step {} is not saved: element {} of {} is {}; go on from an "
+  throw Error(fmt::format("the state after step {} is not saved: element {} of {} is {}; go on from an "
                           "earlier checkpoint with a "
                           "lower optimizer.learning_rate",
                           step, tensor.slice.first + element, tensor.name, static_cast<const float*>(tensor.data)[element]),
@@ -272,20 +272,20 @@ std::string RunCheckpoints::first_ranks_choice(Communicator& world,
 
 RestoredState RunCheckpoints::load_on_all(Communicator& world, const std::string& path) {
   agree_on_outcome(world, failure_of([&] { load(path); }), patience());
+  // Under one name, hosts that share no folder may hold different checkpoints.
+  read_on();
+  agree_on_fields(world,
+                  {{"step of checkpoint " + path, std::to_string(restored_.step), ExitCode::data},
+                   {"run of checkpoint " + path, run_id_, ExitCode::data},
+                   {"state of checkpoint " + path, to_hex(saved_state_hash_), ExitCode::data},
+                   {"progress of checkpoint " + path, to_text(restored_.progress), ExitCode::data}},
+                  patience());
   read_on();
   const uint64_t state_hash = state_hash_of(worker_, world);
   agree_on_outcome(world, failure_of([&] {
                      if (state_hash != saved_state_hash_) throw_other_hash(path);
                    }),
                    patience());
-  // Under one name, hosts that share no folder may hold different checkpoints.
-  read_on();
-  agree_on_fields(world,
-                  {{"step of checkpoint " + path, std::to_string(restored_.step), ExitCode::data},
-                   {"run of checkpoint " + path, run_id_, ExitCode::data},
-                   {"state of checkpoint " + path, to_hex(state_hash), ExitCode::data},
-                   {"progress of checkpoint " + path, to_text(restored_.progress), ExitCode::data}},
-                  patience());
   return restored_;
 }
 

@@ -82,6 +82,7 @@ void Session::make_worker() {
     return config;
   }, device, {{"--out", options_.output_directory.empty() ? "not given" : "given"},
       {"--stop-after", std::to_string(options_.stop_after)},
+      {"--trace", options_.trace_directory.empty() ? "not given" : "given"},
       {"--failpoint", options_.failpoints.empty() ? "not given" : join(options_.failpoints, " ")}}, worker_options);
   watched_.emplace(world_, *worker_);
   const std::string& out = options_.output_directory;

@@ -287,6 +287,9 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
   world.startup().end(StartupPart::agreement);
   worker->connect(communicator);
   const auto& config = worker->compiled().config();
+  if (world.rank() == 0 && world.size() > 1 && worker->compiled().placement().shards_optimizer() && config.trainer.check_every_steps > 0)
+    log_warning("with shard=optimizer comparing the workers' parameters (trainer.check_every_steps) notices no bit that flips in one "
+                "worker's memory: every step's parameters come from one owner each");
   if (world.rank() == 0)
     for (const auto& warning : placement_warnings(world.placement(),
                                                   config.parallel.intra_op_threads + config.data.prefetch_threads))

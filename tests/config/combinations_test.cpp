@@ -88,6 +88,9 @@ const std::vector<Nonsense> kNonsense = {
     {{"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=RING"},
      "parallel.algorithm: RING has an order of sums of its own, which REPRODUCIBLE rules out; use "
      "SHARED_MEMORY or TREE"},
+    {{"parallel.shard=OPTIMIZER", "parallel.algorithm=SHARED_MEMORY"},
+     "parallel.algorithm: SHARED_MEMORY adds whole gradients on every worker"},
+    {{"parallel.shard=OPTIMIZER", "parallel.algorithm=TREE"}, "parallel.algorithm: TREE adds whole gradients on every worker"},
     {{"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=LIBRARY"},
      "parallel.algorithm: LIBRARY has an order of sums of its own"},
     {{"checkpoint.every_steps=-1"}, "checkpoint.every_steps: expected"},

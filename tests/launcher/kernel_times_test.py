@@ -150,7 +150,8 @@ class Sources(unittest.TestCase):
                 "softmax_cross_entropy": {kernel_times.CROSS_ENTROPY}, "embedding": {kernel_times.EMBEDDINGS},
                 "token_order": {kernel_times.EMBEDDINGS}, "position_embedding": {kernel_times.EMBEDDINGS},
                 "column_sum": {kernel_times.COLUMN_SUMS},
-                "step_kernels": {kernel_times.OPTIMIZER, kernel_times.NORM, kernel_times.CASTS, kernel_times.TIED_ADD}}
+                "step_kernels": {kernel_times.OPTIMIZER, kernel_times.NORM, kernel_times.CASTS, kernel_times.TIED_ADD,
+                                 kernel_times.ELSEWHERE}}
 
     def kernels_of_sources(self):
         """{name: source}."""
