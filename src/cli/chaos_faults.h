@@ -31,7 +31,7 @@ struct ChaosFault {
   int64_t step = 1;                    ///< preempt: is requested once so many steps are complete
   std::optional<Failpoint> failpoint;  ///< all others
 };
-/// "kill@1,37,backward", "preempt behind step 37".
+/// "kill@1,37,backward", "preempt after step 37".
 std::string to_text(const ChaosFault& fault);
 
 /// Rank, step and phase, from (seed, run) alone.

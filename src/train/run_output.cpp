@@ -133,7 +133,7 @@ void RunOutput::open(int64_t first_step) {
       for (const auto& row : read_metrics((directory / kMetricsFile).string()))
         evaluated_then_ = evaluated_then_ || (row.step() == first_step && row.has("eval_loss"));
     if (const auto& dropped = metrics_->dropped(); dropped.later + dropped.damaged > 0)
-      log_warning(fmt::format("{}: dropped {} lines of steps behind step {} and {} damaged ones", kMetricsFile,
+      log_warning(fmt::format("{}: dropped {} lines of steps after step {} and {} damaged ones", kMetricsFile,
                           dropped.later, first_step, dropped.damaged));
   }
   progress_.emplace(ProgressOptions{.total = worker_.total_steps(),

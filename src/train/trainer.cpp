@@ -284,7 +284,7 @@ void Trainer::evaluate() {
   if (events_.on_evaluation) events_.on_evaluation(record);
   step_began_ = Clock::now();
   if (!std::isfinite(record.loss) && config_.trainer.nonfinite != NonFinitePolicy::ignore)
-    throw CollectiveError(fmt::format("the evaluation loss behind step {} is {}: the model has diverged; lower "
+    throw CollectiveError(fmt::format("the evaluation loss after step {} is {}: the model has diverged; lower "
                                       "optimizer.learning_rate, add warm-up or set trainer.clip_norm", step_, record.loss),
                           ExitCode::internal);
 }
