@@ -42,10 +42,12 @@ class CheckedCommunicator : public Communicator {
     return submit({OperationKind::all_gather, data, block_bytes}, stream);
   }
   Ticket broadcast(void* data, int64_t size_bytes, int root, Stream& stream) final {
-    return submit({.kind = OperationKind::broadcast, .data = data, .count = size_bytes, .root = root}, stream);
+    return submit({.kind = OperationKind::broadcast, .data = data, .count = size_bytes, .root = root},
+                  stream);
   }
   Ticket exchange(std::span<const Transfer> transfers, Stream& stream) final {
-    return submit({.kind = OperationKind::exchange, .transfers = {transfers.begin(), transfers.end()}}, stream);
+    return submit({.kind = OperationKind::exchange, .transfers = {transfers.begin(), transfers.end()}},
+                  stream);
   }
   Ticket barrier(Stream& stream) final { return submit({OperationKind::barrier}, stream); }
   bool poll(Ticket operation) final {
@@ -63,8 +65,8 @@ class CheckedCommunicator : public Communicator {
 
   /// REQUIRES: the communicator is alive, and the operation valid.
   virtual void enqueue(Operation operation, Stream& stream) = 0;
-  /// Makes progress without blocking; how many of the operations given to enqueue() are not complete: the last ones.
-  /// Throws CommError where the communicator is dead.
+  /// Makes progress without blocking; how many of the operations given to enqueue() are not complete: the
+  /// last ones. Throws CommError where the communicator is dead.
   virtual int64_t outstanding() = 0;
   /// Whether reductions take bfloat16 and float16 too.
   virtual bool reduces_halves() const { return false; }
@@ -85,7 +87,7 @@ class CheckedCommunicator : public Communicator {
 
   std::string name_;
   int rank_, size_;
-  int64_t started_ = 0;  // operations; the last one's number
+  int64_t started_ = 0;           // operations; the last one's number
   std::shared_ptr<Death> death_;  // shared by the ranks of the local backend
 };
 

@@ -26,8 +26,8 @@ struct Transfer {
   int64_t size_bytes;  ///< both sides state the same size, or a CommError results where the backend can tell
 };
 
-/// Names one operation of a communicator: they are numbered from 1 on, in the order in which they are started.
-/// 0 stands for none, which is complete.
+/// Names one operation of a communicator: they are numbered from 1 on, in the order in which they are
+/// started. 0 stands for none, which is complete.
 struct Ticket {
   int64_t number = 0;
   bool operator==(const Ticket&) const = default;
@@ -35,14 +35,14 @@ struct Ticket {
 
 /// A group of processes (or threads) that exchange data in one agreed order.
 ///
-/// Every operation only *starts*: it returns at once, with a ticket, and is complete when poll() of the ticket or test()
-/// returns true, or synchronize() returns. Operations of one communicator complete in the order in which they were started:
-/// whoever wants to know which of several peers has come first has a communicator with each of them.
-/// Buffers belong to the operation until then.
+/// Every operation only *starts*: it returns at once, with a ticket, and is complete when poll() of the
+/// ticket or test() returns true, or synchronize() returns. Operations of one communicator complete in the
+/// order in which they were started: whoever wants to know which of several peers has come first has a
+/// communicator with each of them. Buffers belong to the operation until then.
 ///
-/// On host memory, operations never touch `stream`. Where follows_stream(), buffers are memory of a device, and an
-/// operation is work of `stream`: it sees what the stream and the communicator held before it, and what the stream is
-/// given afterwards sees its result. A stream outlives the operations on it.
+/// On host memory, operations never touch `stream`. Where follows_stream(), buffers are memory of a device,
+/// and an operation is work of `stream`: it sees what the stream and the communicator held before it, and
+/// what the stream is given afterwards sees its result. A stream outlives the operations on it.
 ///
 /// COLLECTIVE: all ranks call the same operations with matching sizes in the same order. Counts may be 0.
 /// Thread-safety: one thread at a time per communicator, except abort(), which any thread may call; different
@@ -86,8 +86,8 @@ class Communicator {
   /// host for streams. Any thread.
   virtual void check_health() {}
 
-  /// Makes progress without blocking; true when this operation is complete, and so all that were started before it.
-  /// REQUIRES: the ticket is of this communicator, or kEverything.
+  /// Makes progress without blocking; true when this operation is complete, and so all that were started
+  /// before it. REQUIRES: the ticket is of this communicator, or kEverything.
   virtual bool poll(Ticket operation) = 0;
   /// Likewise for all that was started so far.
   bool test() { return poll(kEverything); }

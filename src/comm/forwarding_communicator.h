@@ -27,7 +27,9 @@ class ForwardingCommunicator : public Communicator {
   Ticket broadcast(void* data, int64_t size_bytes, int root, Stream& stream) override {
     return inner_->broadcast(data, size_bytes, root, stream);
   }
-  Ticket exchange(std::span<const Transfer> transfers, Stream& stream) override { return inner_->exchange(transfers, stream); }
+  Ticket exchange(std::span<const Transfer> transfers, Stream& stream) override {
+    return inner_->exchange(transfers, stream);
+  }
   Ticket barrier(Stream& stream) override { return inner_->barrier(stream); }
   bool follows_stream() const override { return inner_->follows_stream(); }
   void check_health() override { inner_->check_health(); }

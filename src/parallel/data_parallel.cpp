@@ -174,8 +174,8 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
   const int copy = program.add_lane("copy", LaneKind::copy);
   const int compute = program.add_lane("compute", LaneKind::compute);
   const Channel agree = add_channel(program, "agree", plain_transport(plan));
-  const Channel reduce =
-      add_channel(program, "reduce", reduces_in_shared_memory(plan) ? Transport::shared_memory : plain_transport(plan));
+  const Channel reduce = add_channel(
+      program, "reduce", reduces_in_shared_memory(plan) ? Transport::shared_memory : plain_transport(plan));
   Synchronizer synchronizer(plan, writer, reduce, rank);
   const int update = plan.update_as_it_lands ? program.add_lane("update", LaneKind::compute) : compute;
 

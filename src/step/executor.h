@@ -26,7 +26,8 @@ struct ExecutorOptions {
   /// own; at least RunAhead::kParts. A driver takes about a thousand kernels before launches block in it. Even if each call
   /// is done in 3 us, the host may be held up for 300 us before the device has nothing to do.
   int most_ahead = 128;
-  /// Called on the thread that runs it before each instruction starts, with its StepInputs::iteration; may be empty.
+  /// Called on the thread that runs it before each instruction starts, with its StepInputs::iteration; may be
+  /// empty.
   std::function<void(uint64_t iteration, int instruction)> before;
   /// Where lanes are streams: told once of an iteration's error, before communicators are aborted, from which a library may
   /// never return; may be empty.
@@ -46,21 +47,20 @@ Activity activity_of(DeadlineClass deadline);
 /// What errors add to an instruction of an earlier iteration than the one that the caller is in.
 std::string left_over_text(const Program& program);
 
-/// Runs a program, iteration by iteration. It knows instructions, lanes and dependencies, and nothing of the strategy
-/// that wrote them. Errors carry the instruction, its tensor's segment, micro-batch and rank; after one, nothing is left
-/// to finish.
+/// Runs a program, iteration by iteration. It knows instructions, lanes and dependencies, and nothing of the
+/// strategy that wrote them. Errors carry the instruction, its tensor's segment, micro-batch and rank; after
+/// one, nothing is left to finish.
 ///
-/// Iterations overlap. run() returns as soon as the iteration's report is complete (report_instructions()). What is left
-/// of it goes on as dependencies and lanes allow, on one thread within the next call only, but is complete before the
-/// iteration after the next one begins.
-/// Thread-safety: one thread.
+/// Iterations overlap. run() returns as soon as the iteration's report is complete (report_instructions()).
+/// What is left of it goes on as dependencies and lanes allow, on one thread within the next call only, but
+/// is complete before the iteration after the next one begins. Thread-safety: one thread.
 class Executor {
  public:
   virtual ~Executor() = default;
   /// COLLECTIVE if the program communicates. Runs the next iteration up to its report.
   virtual void run(const StepInputs& inputs) = 0;
-  /// COLLECTIVE if the program communicates. Completes everything: before anybody else uses the program's memory or its
-  /// communicators, and before the executor is destroyed.
+  /// COLLECTIVE if the program communicates. Completes everything: before anybody else uses the program's
+  /// memory or its communicators, and before the executor is destroyed.
   virtual void finish() = 0;
   /// Of the last iteration of which they are known: after finish(), of the last one.
   virtual IterationTimes last_times() const = 0;

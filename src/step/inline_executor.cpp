@@ -39,7 +39,7 @@ class InlineExecutor : public Executor {
     // How long a communication waited while nobody looked at it says nothing about its peers.
     for (auto& lane : lanes_) lane.started = Clock::now();
     const auto place = static_cast<size_t>(begun_ % 2);
-    drive([&] { return left_[place] == 0; });   // of the iteration before the last
+    drive([&] { return left_[place] == 0; });  // of the iteration before the last
     inputs_[place] = inputs;
     left_[place] = static_cast<int64_t>(program_.instructions.size());
     reports_left_ = reports_each_;
@@ -52,10 +52,12 @@ class InlineExecutor : public Executor {
   void finish() override {
     if (left_[0] + left_[1] == 0) return;
     Progress* const progress = options_.progress;
-    const Progress::Entry before = progress == nullptr ? Progress::Entry{} : progress->at(Progress::kMainSlot);
+    const Progress::Entry before =
+        progress == nullptr ? Progress::Entry{} : progress->at(Progress::kMainSlot);
     for (auto& lane : lanes_) lane.started = Clock::now();
     drive([&] { return left_[0] + left_[1] == 0; });
-    if (progress != nullptr) progress->enter(Progress::kMainSlot, before.activity, before.program, before.instruction);
+    if (progress != nullptr)
+      progress->enter(Progress::kMainSlot, before.activity, before.program, before.instruction);
   }
 
   IterationTimes last_times() const override { return times_; }
@@ -66,8 +68,8 @@ class InlineExecutor : public Executor {
     int64_t position = 0;            // instructions complete, over all iterations
     bool in_flight = false;
     bool is_comm = false;
-    Ticket ticket;                   // of what is in flight
-    Clock::time_point started;       // that, or the run() or finish() in which it is waited for
+    Ticket ticket;              // of what is in flight
+    Clock::time_point started;  // that, or the run() or finish() in which it is waited for
     int current() const { return instructions[static_cast<size_t>(position) % instructions.size()]; }
     int64_t iteration() const { return position / static_cast<int64_t>(instructions.size()); }
     int64_t end(int64_t iterations) const { return iterations * static_cast<int64_t>(instructions.size()); }
@@ -117,7 +119,8 @@ class InlineExecutor : public Executor {
   /// Whether what the lane's current instruction depends on is complete.
   bool ready(const LaneState& lane) const {
     for (const auto& dependency : program_.instructions[static_cast<size_t>(lane.current())].after)
-      if (done_[static_cast<size_t>(dependency.instruction)] + dependency.distance <= lane.iteration()) return false;
+      if (done_[static_cast<size_t>(dependency.instruction)] + dependency.distance <= lane.iteration())
+        return false;
     return true;
   }
 
@@ -135,7 +138,8 @@ class InlineExecutor : public Executor {
   LaneState* next_local() {
     LaneState* best = nullptr;
     for (auto& lane : lanes_)
-      if (!lane.is_comm && !finished(lane) && (best == nullptr || precedes(lane, *best)) && ready(lane)) best = &lane;
+      if (!lane.is_comm && !finished(lane) && (best == nullptr || precedes(lane, *best)) && ready(lane))
+        best = &lane;
     return best;
   }
 
@@ -171,7 +175,8 @@ class InlineExecutor : public Executor {
       lane.started = Clock::now();
     }
     bool complete_now = true;
-    if (action.communicator != nullptr) guarded(lane, [&] { complete_now = action.communicator->poll(lane.ticket); });
+    if (action.communicator != nullptr)
+      guarded(lane, [&] { complete_now = action.communicator->poll(lane.ticket); });
     if (!complete_now) return false;
     if (action.finish) action.finish(*stream_);
     complete(lane);
@@ -221,10 +226,12 @@ class InlineExecutor : public Executor {
       in_flight = true;
       const auto waited = Clock::now() - lane.started;
       if (options_.communication_timeout && waited > *options_.communication_timeout)
-        throw CommError(fmt::format("rank {} has waited {:.1f} s for its peers in {}; look at the other ranks' messages for "
-                                    "the one that stopped", program_.rank,
-                                    std::chrono::duration<double>(waited).count(), where(lane)),
-                        ExitCode::hang);
+        throw CommError(
+            fmt::format(
+                "rank {} has waited {:.1f} s for its peers in {}; look at the other ranks' messages for "
+                "the one that stopped",
+                program_.rank, std::chrono::duration<double>(waited).count(), where(lane)),
+            ExitCode::hang);
     }
     ensure(in_flight, "a program came to a stand with nothing under way");
   }
@@ -245,15 +252,16 @@ class InlineExecutor : public Executor {
   std::unique_ptr<Stream> stream_;
   std::vector<Action> actions_;
   std::vector<LaneState> lanes_;
-  std::vector<int64_t> done_;      // by instruction: in so many iterations
+  std::vector<int64_t> done_;  // by instruction: in so many iterations
   std::vector<int> issue_order_;
-  std::vector<bool> reports_;      // by instruction
-  int64_t reports_each_ = 0;       // of an iteration
+  std::vector<bool> reports_;  // by instruction
+  int64_t reports_each_ = 0;   // of an iteration
   // Two iterations at most are under way: the last, and what is left of the one before.
-  int64_t begun_ = 0, issued_ = 0, completed_ = 0;   // iterations; communications and instructions over all of them
-  int64_t reports_left_ = 0;                         // of the last iteration
-  std::array<int64_t, 2> left_{};                    // instructions not complete, by the iteration's parity
-  std::array<StepInputs, 2> inputs_;                 // likewise
+  int64_t begun_ = 0, issued_ = 0,
+          completed_ = 0;             // iterations; communications and instructions over all of them
+  int64_t reports_left_ = 0;          // of the last iteration
+  std::array<int64_t, 2> left_{};     // instructions not complete, by the iteration's parity
+  std::array<StepInputs, 2> inputs_;  // likewise
   bool running_ = false, advancing_ = false;
   IterationTimes times_;
 };
@@ -274,7 +282,9 @@ Activity activity_of(DeadlineClass deadline) {
   return Activity::idle;
 }
 
-std::string left_over_text(const Program& program) { return fmt::format(", left from the {} before", program.name); }
+std::string left_over_text(const Program& program) {
+  return fmt::format(", left from the {} before", program.name);
+}
 
 std::unique_ptr<Executor> make_inline_executor(const Program& program, const ExecutionContext& context,
                                                const ExecutorOptions& options, const KernelObserver* observer) {

@@ -49,8 +49,8 @@ struct Lane {
   bool operator==(const Lane&) const = default;
 };
 
-/// What a group's bytes travel through: messages between hosts' memory, memory that all members share (they are on
-/// one host), or memory of devices, by operations that follow a stream.
+/// What a group's bytes travel through: messages between hosts' memory, memory that all members share (they
+/// are on one host), or memory of devices, by operations that follow a stream.
 enum class Transport { host, shared_memory, device };
 inline constexpr int kTransportCount = 3;
 std::string_view name_of(Transport transport);
@@ -60,7 +60,8 @@ std::string_view name_of(Transport transport);
 struct Group {
   std::string name;
   std::vector<int> members;
-  Transport transport = Transport::host;  ///< what the program counts on; whoever makes communicators obeys it
+  Transport transport =
+      Transport::host;  ///< what the program counts on; whoever makes communicators obeys it
   bool operator==(const Group&) const = default;
 };
 
@@ -208,7 +209,8 @@ struct Program {
   ByteRange whole(int buffer) const { return {buffer, 0, buffers[static_cast<size_t>(buffer)].size_bytes}; }
 };
 
-/// The instructions after which an iteration's report is known: those that write a verdict. All, if none does.
+/// The instructions after which an iteration's report is known: those that write a verdict. All, if none
+/// does.
 std::vector<int> report_instructions(const Program& program);
 
 /// "step instruction 17 (all_reduce, lane reduce, segment 3, micro-batch 1)": how every error names an

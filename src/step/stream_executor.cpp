@@ -20,21 +20,22 @@ namespace {
 /// Stands for "no deadline of its own".
 constexpr std::chrono::hours kForever{24 * 365};
 
-/// Issues the whole iteration at once: for each instruction, its stream waits for the events of what it depends on,
-/// does the work and records an event.
+/// Issues the whole iteration at once: for each instruction, its stream waits for the events of what it
+/// depends on, does the work and records an event.
 ///
-/// Where the host shares the device's memory (the asynchronous CPU device), the work runs on the lane's thread, which waits
-/// for communication itself, and what is left of an iteration goes on by itself. Elsewhere an iteration is complete when
-/// run() returns, and an instruction is work that is enqueued: kernels, copies, collectives that follow the
-/// stream, and two words of progress, which the device writes when it gets there. The host issues only as far ahead of the
-/// device as the driver takes without blocking (RunAhead), and looks after communicators wherever it waits for the device.
+/// Where the host shares the device's memory (the asynchronous CPU device), the work runs on the lane's
+/// thread, which waits for communication itself, and what is left of an iteration goes on by itself.
+/// Elsewhere an iteration is complete when run() returns, and an instruction is work that is enqueued:
+/// kernels, copies, collectives that follow the stream, and two words of progress, which the device writes
+/// when it gets there. The host issues only as far ahead of the device as the driver takes without blocking
+/// (RunAhead), and looks after communicators wherever it waits for the device.
 ///
-/// The first lane that fails aborts the program's communicators, so that no other lane waits for peers that will not
-/// come; what those lanes then throw follows from it, and only the first error leaves.
+/// The first lane that fails aborts the program's communicators, so that no other lane waits for peers that
+/// will not come; what those lanes then throw follows from it, and only the first error leaves.
 class StreamExecutor : public Executor {
  public:
-  StreamExecutor(const Program& program, const ExecutionContext& context, const ExecutorOptions& options, Device& device,
-                 const KernelObserver* observer)
+  StreamExecutor(const Program& program, const ExecutionContext& context, const ExecutorOptions& options,
+                 Device& device, const KernelObserver* observer)
       : program_(program),
         options_(options),
         enqueues_(!device.shares_host_memory()),
@@ -69,7 +70,8 @@ class StreamExecutor : public Executor {
 
   ~StreamExecutor() override {
     // An error elsewhere has ended the run: no lane is to wait for peers that will not come.
-    if (communication_is_under_way()) abort_all(communicators_, "the program was left in the middle of an iteration");
+    if (communication_is_under_way())
+      abort_all(communicators_, "the program was left in the middle of an iteration");
     // Streams go first: their queues refer to events and actions.
     streams_.clear();
   }
@@ -79,7 +81,7 @@ class StreamExecutor : public Executor {
     report_main(Activity::idle);
     attempt([&] {
       parity_ = static_cast<int>(begun_ % 2);
-      complete(parity_);   // the iteration before the last
+      complete(parity_);  // the iteration before the last
       inputs_[parity_] = inputs;
       if (options_.progress != nullptr)
         for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
@@ -106,12 +108,14 @@ class StreamExecutor : public Executor {
   void finish() override {
     if (!left_[0] && !left_[1]) return;
     Progress* const progress = options_.progress;
-    const Progress::Entry before = progress == nullptr ? Progress::Entry{} : progress->at(Progress::kMainSlot);
+    const Progress::Entry before =
+        progress == nullptr ? Progress::Entry{} : progress->at(Progress::kMainSlot);
     report_main(Activity::idle);
     attempt([&] {
       for (const int place : {1 - parity_, parity_}) complete(place);
     });
-    if (progress != nullptr) progress->enter(Progress::kMainSlot, before.activity, before.program, before.instruction);
+    if (progress != nullptr)
+      progress->enter(Progress::kMainSlot, before.activity, before.program, before.instruction);
   }
 
   IterationTimes last_times() const override { return times_; }
@@ -130,7 +134,8 @@ class StreamExecutor : public Executor {
 
   /// One that may be waited for: an iteration begins when the report of the one before is complete.
   bool is_communication(const Dependency& dependency) const {
-    const bool over = dependency.distance > 0 && std::find(reports_.begin(), reports_.end(), dependency.instruction) != reports_.end();
+    const bool over = dependency.distance > 0 &&
+                      std::find(reports_.begin(), reports_.end(), dependency.instruction) != reports_.end();
     return lane_kind(dependency.instruction) == LaneKind::comm && !over;
   }
 
@@ -142,7 +147,7 @@ class StreamExecutor : public Executor {
       if (const auto first = first_error()) std::rethrow_exception(first);
       return work();
     } catch (const std::exception& failure) {
-      error = with_place(std::current_exception(), under_way());   // before the abort, which ends it
+      error = with_place(std::current_exception(), under_way());  // before the abort, which ends it
       // A lane that fails tells by itself.
       if (!first_error()) {
         if (options_.failed) options_.failed(error);
@@ -181,13 +186,16 @@ class StreamExecutor : public Executor {
   bool is_complete(int place) const {
     return std::all_of(last_of_lanes_.begin(), last_of_lanes_.end(),
                        [&](int last) { return events_[place][static_cast<size_t>(last)]->ready(); }) &&
-           std::all_of(ends_[place].begin(), ends_[place].end(), [](const auto& end) { return end->ready(); });
+           std::all_of(ends_[place].begin(), ends_[place].end(),
+                       [](const auto& end) { return end->ready(); });
   }
 
   bool communication_is_under_way() const {
     for (const int place : {0, 1})
       for (const int last : last_of_lanes_)
-        if (left_[static_cast<size_t>(place)] && lane_kind(last) == LaneKind::comm && !events_[place][static_cast<size_t>(last)]->ready()) return true;
+        if (left_[static_cast<size_t>(place)] && lane_kind(last) == LaneKind::comm &&
+            !events_[place][static_cast<size_t>(last)]->ready())
+          return true;
     return false;
   }
 
@@ -203,7 +211,8 @@ class StreamExecutor : public Executor {
         if ((for_communication || !alone) &&
             std::any_of(after.begin(), after.end(), [&](const Dependency& d) { return is_communication(d) == for_communication; }))
           for (auto& stands : stands_)
-            stands.push_back({static_cast<int>(i), for_communication, device.create_event(true), device.create_event(true)});
+            stands.push_back({static_cast<int>(i), for_communication, device.create_event(true),
+                              device.create_event(true)});
     }
     if (alone) return;
     for (auto& ends : ends_)
@@ -212,10 +221,14 @@ class StreamExecutor : public Executor {
 
   double exposed_communication(int place) const {
     std::vector<Stand> stands;
-    const auto at = [&](const Event& event) { return event.milliseconds_since(*stands_[place].front().begin); };
-    for (const auto& stand : stands_[place]) stands.push_back({at(*stand.begin), at(*stand.end), stand.for_communication});
+    const auto at = [&](const Event& event) {
+      return event.milliseconds_since(*stands_[place].front().begin);
+    };
+    for (const auto& stand : stands_[place])
+      stands.push_back({at(*stand.begin), at(*stand.end), stand.for_communication});
     if (!stands.empty())
-      for (const auto& end : ends_[place]) stands.push_back({at(*end), std::numeric_limits<double>::infinity(), false});
+      for (const auto& end : ends_[place])
+        stands.push_back({at(*end), std::numeric_limits<double>::infinity(), false});
     return exposed_communication_ms(stands, static_cast<int>(compute_lanes_.size()));
   }
 
@@ -229,8 +242,8 @@ class StreamExecutor : public Executor {
       auto& stream = *streams_[static_cast<size_t>(instruction.lane)];
       // Communication last, so that nothing else is waited for with it.
       for (const bool for_communication : {false, true}) {
-        const bool timed =
-            stand != stands_[parity_].end() && stand->instruction == static_cast<int>(i) && stand->for_communication == for_communication;
+        const bool timed = stand != stands_[parity_].end() && stand->instruction == static_cast<int>(i) &&
+                           stand->for_communication == for_communication;
         if (timed) stream.record(*stand->begin);
         for (const auto& dependency : instruction.after)
           if (is_communication(dependency) == for_communication)
@@ -271,8 +284,10 @@ class StreamExecutor : public Executor {
         hold(of, event);
         report_issuing(index);
       };
-      if (action.communicator != nullptr) action.communicate(stream, inputs);
-      else action.start(stream, inputs, [&] { ahead.given(wait); });
+      if (action.communicator != nullptr)
+        action.communicate(stream, inputs);
+      else
+        action.start(stream, inputs, [&] { ahead.given(wait); });
       if (action.finish) action.finish(stream);
     } catch (const Error& error) {
       throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, describe(program_, index)), error.code());
@@ -391,8 +406,10 @@ class StreamExecutor : public Executor {
       if (action.finish) action.finish(*immediate_);
       report(Activity::idle);
     } catch (const Error& error) {
-      const Error named(fmt::format("{} (rank {}, {}{})", error.what(), program_.rank, describe(program_, index),
-                                    iteration == running_ ? "" : left_over_text(program_)), error.code());
+      const Error named(
+          fmt::format("{} (rank {}, {}{})", error.what(), program_.rank, describe(program_, index),
+                      iteration == running_ ? "" : left_over_text(program_)),
+          error.code());
       abandon(std::make_exception_ptr(named), named.what());
       throw named;
     } catch (const std::exception& error) {

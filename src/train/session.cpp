@@ -67,9 +67,11 @@ class Session {
 void Session::make_worker() {
   WorkerOptions worker_options;
   if (!options_.failpoints.empty())
-    worker_options.before_instruction = [this](const Worker& worker, const Program& program, uint64_t iteration, int instruction) {
+    worker_options.before_instruction = [this](const Worker& worker, const Program& program,
+                                               uint64_t iteration, int instruction) {
       // Of a step, the end may run when the next one has begun.
-      const int64_t step = program.name == "step" ? static_cast<int64_t>(iteration) + 1 : trainer_->next_step();
+      const int64_t step =
+          program.name == "step" ? static_cast<int64_t>(iteration) + 1 : trainer_->next_step();
       if (failpoints_) failpoints_->before_instruction(program, instruction, step, worker.memory());
     };
   DeviceRequest device = options_.device;

@@ -201,7 +201,8 @@ void Worker::connect_groups(Communicator& world, const Program& program, Executi
   for (const auto& group : program.groups) {
     const bool member = std::find(group.members.begin(), group.members.end(), options_.rank) != group.members.end();
     // Those of GPUs take memory and time, and programs run one after the other: groups of one name share one.
-    if (const auto made = gpu_channels_.find(group.name); group.transport == Transport::device && made != gpu_channels_.end()) {
+    if (const auto made = gpu_channels_.find(group.name);
+        group.transport == Transport::device && made != gpu_channels_.end()) {
       context.communicators.push_back(made->second);
       continue;
     }

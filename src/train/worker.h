@@ -100,10 +100,11 @@ class Worker {
   /// What all ranks must have in common.
   std::vector<AgreementField> agreement_fields() const;
 
-  /// One optimizer step, up to its report: afterwards verdict() holds what was agreed. Its last updates, and the sending of
-  /// what they changed, may go on into the next step (Executor).
+  /// One optimizer step, up to its report: afterwards verdict() holds what was agreed. Its last updates, and
+  /// the sending of what they changed, may go on into the next step (Executor).
   void run_step(const StepInputs& inputs) { step_executor_->run(inputs); }
-  /// COLLECTIVE. Completes the last step. Whatever below runs another program or touches parameters does so by itself.
+  /// COLLECTIVE. Completes the last step. Whatever below runs another program or touches parameters does so
+  /// by itself.
   void finish_step() const;
   IterationTimes step_times() const { return step_executor_->last_times(); }
   /// The same with a check of every kernel's results; used to locate what is not finite. Nothing is updated.
@@ -135,11 +136,12 @@ class Worker {
   int64_t peak_host_bytes() const;
 
   Device& device() const { return *device_; }
-  /// Where a parameter lies, in the device's memory: to be touched after finish_step(); and the part of its optimizer state that this worker holds, which is
-  /// that of the bytes that it owns (ParameterPlace).
+  /// Where a parameter lies, in the device's memory: to be touched after finish_step(); and the part of its
+  /// optimizer state that this worker holds, which is that of the bytes that it owns (ParameterPlace).
   float* parameter_data(int parameter) const;
   float* state_data(int parameter, int slot) const;
-  /// For the host to read and write them, one at a time. Between steps only. COLLECTIVE after a step, which it completes.
+  /// For the host to read and write them, one at a time. Between steps only. COLLECTIVE after a step, which
+  /// it completes.
   HostWindow& window() const;
 
  private:

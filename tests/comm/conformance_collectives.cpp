@@ -198,7 +198,9 @@ void operations_are_polled_one_by_one(Communicator& world) {
   HostStream stream;
   const auto control = world.split(0, world.rank());
   int32_t sums[] = {1, 10};
-  const auto add = [&](int which) { return world.all_reduce(&sums[which], 1, DType::int32, ReduceOp::sum, stream); };
+  const auto add = [&](int which) {
+    return world.all_reduce(&sums[which], 1, DType::int32, ReduceOp::sum, stream);
+  };
   const Ticket first = add(0);
   EXPECT_TRUE(world.poll({}));
   Ticket second;
@@ -206,7 +208,8 @@ void operations_are_polled_one_by_one(Communicator& world) {
     second = add(1);
     for (const Deadline deadline = patience(); !world.poll(first);) ASSERT_LT(Clock::now(), deadline);
     EXPECT_EQ(sums[0], world.size());
-    for (int poll = 0; poll < 100 && world.size() > 1; ++poll) EXPECT_FALSE(world.poll(second) || world.test());
+    for (int poll = 0; poll < 100 && world.size() > 1; ++poll)
+      EXPECT_FALSE(world.poll(second) || world.test());
     EXPECT_TRUE(world.poll(first));
   } else {
     world.synchronize(stream, patience());

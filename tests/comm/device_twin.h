@@ -61,7 +61,8 @@ class DeviceTwin : public Communicator {
   }
   Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream&) override {
     std::lock_guard lock(device_->mutex);
-    return last_ = inner_->reduce_scatter(twin(data, count * size_of(dtype) * size()), count, dtype, op, *stream_);
+    return last_ = inner_->reduce_scatter(twin(data, count * size_of(dtype) * size()), count, dtype, op,
+                                          *stream_);
   }
   Ticket all_gather(void* data, int64_t block_bytes, Stream&) override {
     std::lock_guard lock(device_->mutex);
@@ -118,7 +119,8 @@ class DeviceTwin : public Communicator {
     if (host == nullptr || size_bytes <= 0) return host;
     ensure(device_->used_bytes + size_bytes <= TwinDevice::kBytes,
            "the suite's buffers fit the twin's memory");
-    twins_.push_back({host, device_->memory.data() + device_->used_bytes, size_bytes, changes, last_.number + 1});
+    twins_.push_back(
+        {host, device_->memory.data() + device_->used_bytes, size_bytes, changes, last_.number + 1});
     device_->used_bytes += (size_bytes + 255) / 256 * 256;
     ++device_->uses;
     device_->device->copy_now(twins_.back().device, host, size_bytes);

@@ -259,7 +259,8 @@ TEST(Mutation, AnotherTransportOnOneRankAloneIsStructure) {
           for (size_t g = 0; g < programs[r].groups.size(); ++g)
             for (int other = 1; other < kTransportCount; ++other) {
               mutants.push_back(
-                  {fmt::format("rank {}: another transport of group {}", r, programs[r].groups[g].name), programs});
+                  {fmt::format("rank {}: another transport of group {}", r, programs[r].groups[g].name),
+                   programs});
               auto& transport = mutants.back().programs[r].groups[g].transport;
               transport = static_cast<Transport>((static_cast<int>(transport) + other) % kTransportCount);
             }

@@ -128,8 +128,9 @@ TEST(ProgramText, NamesTheLineOfAnError) {
               testing::AllOf(testing::HasSubstr("line 7"), testing::HasSubstr("expected a number")));
   EXPECT_THAT(error_of(replaced(good, "send:half@0~float16", "send:half@0~float17")),
               testing::HasSubstr("line 11"));
-  EXPECT_THAT(error_of(replaced(good, "1 0 shared_memory", "1 0 shared_memry")),
-              testing::AllOf(testing::HasSubstr("line 5"), testing::HasSubstr("did you mean 'shared_memory'")));
+  EXPECT_THAT(
+      error_of(replaced(good, "1 0 shared_memory", "1 0 shared_memry")),
+      testing::AllOf(testing::HasSubstr("line 5"), testing::HasSubstr("did you mean 'shared_memory'")));
   EXPECT_THAT(error_of("lane main compute\n"), testing::HasSubstr("line 1"));
 }
 

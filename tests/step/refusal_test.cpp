@@ -329,7 +329,8 @@ TEST(Groups, AreListedAlikeOnAllRanks) {
   programs = load_golden("dp3_ordered");
   programs[2].groups[1].transport = Transport::device;
   EXPECT_EQ(findings(programs),
-            "structure: rank 2: the transport of group 'reducers' is 'device' here and 'shared_memory' on rank 0\n");
+            "structure: rank 2: the transport of group 'reducers' is 'device' here and 'shared_memory' on "
+            "rank 0\n");
 }
 
 TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {

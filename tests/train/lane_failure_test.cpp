@@ -177,7 +177,8 @@ TEST(Executors, AnErrorInWhatIsLeftOfAStepSaysSo) {
         if (next_step) executor.run({.iteration = 1});
         executor.finish();
       });
-      EXPECT_THAT(failure.message, AllOf(StartsWith("the optimizer is torn (rank 0, step instruction"), HasSubstr("(update, lane")));
+      EXPECT_THAT(failure.message, AllOf(StartsWith("the optimizer is torn (rank 0, step instruction"),
+                                         HasSubstr("(update, lane")));
       EXPECT_EQ(failure.code, ExitCode::data);
       // On lanes it may be thrown while the next step runs or before.
       EXPECT_THAT(failure.message, HasSubstr(", left from the step before)"));

@@ -105,7 +105,8 @@ const Instruction& ModelledLink::instruction(size_t rank, int node) const {
 }
 
 std::string ModelledLink::describe_node(size_t rank, int node) const {
-  return fmt::format("{} of iteration {}", describe(programs_[rank], node % count_of(rank)), node / count_of(rank));
+  return fmt::format("{} of iteration {}", describe(programs_[rank], node % count_of(rank)),
+                     node / count_of(rank));
 }
 
 std::unique_ptr<Communicator> ModelledLink::attach(int group, std::unique_ptr<Communicator> inner) {
@@ -116,8 +117,8 @@ void ModelledLink::begin_iteration(int rank) {
   std::lock_guard lock(mutex_);
   Rank& own = ranks_[static_cast<size_t>(rank)];
   if (!may_begin(static_cast<size_t>(rank), static_cast<int>(own.begun.size()), own.started))
-    complain(fmt::format("rank {}: iteration {} began before the report of the one before it was complete", rank,
-                         own.begun.size()));
+    complain(fmt::format("rank {}: iteration {} began before the report of the one before it was complete",
+                         rank, own.begun.size()));
   own.begun.push_back(clock_);
   changed_.notify_all();
 }
@@ -130,7 +131,8 @@ void ModelledLink::started(int rank, int64_t iteration, int instruction) {
   const int node = static_cast<int>(iteration) * count_of(r) + instruction;
   const auto index = static_cast<size_t>(node);
   if (own.started[index] || !may_start(r, node, own.started))
-    complain(fmt::format("rank {}: {} started before what it depends on was complete", rank, describe_node(r, node)));
+    complain(fmt::format("rank {}: {} started before what it depends on was complete", rank,
+                         describe_node(r, node)));
   own.started[index] = true;
   own.times[index] = clock_;
   changed_.notify_all();
@@ -151,11 +153,14 @@ bool ModelledLink::may_begin(size_t rank, int iteration, const std::vector<bool>
   const auto complete = [&](int node) { return started[static_cast<size_t>(node)] && is_done(rank, node); };
   const int last = (iteration - 1) * count_of(rank);
   if (iteration == 0) return true;
-  return std::all_of(reports_[rank].begin(), reports_[rank].end(), [&](int report) { return complete(last + report); });
+  return std::all_of(reports_[rank].begin(), reports_[rank].end(),
+                     [&](int report) { return complete(last + report); });
 }
 
 bool ModelledLink::may_start(size_t rank, int node, const std::vector<bool>& started) const {
-  const auto complete = [&](int other) { return started[static_cast<size_t>(other)] && is_done(rank, other); };
+  const auto complete = [&](int other) {
+    return started[static_cast<size_t>(other)] && is_done(rank, other);
+  };
   const Instruction& own = instruction(rank, node);
   const int count = count_of(rank), iteration = node / count;
   if (!may_begin(rank, iteration, started)) return false;
@@ -179,7 +184,8 @@ bool ModelledLink::may_start(size_t rank, int node, const std::vector<bool>& sta
 ModelledLink::Allowed ModelledLink::allowed(size_t rank) const {
   // Program order is one of the allowed ones, so one pass finds all.
   Allowed all{0, std::vector<bool>(ranks_[rank].started.size())};
-  for (size_t i = 0; i < all.started.size(); ++i) all.started[i] = may_start(rank, static_cast<int>(i), all.started);
+  for (size_t i = 0; i < all.started.size(); ++i)
+    all.started[i] = may_start(rank, static_cast<int>(i), all.started);
   while (all.begun < static_cast<size_t>(iterations_) &&
          may_begin(rank, static_cast<int>(all.begun), all.started))
     ++all.begun;
@@ -190,16 +196,20 @@ bool ModelledLink::await_all_that_may_run(std::unique_lock<std::mutex>& lock) {
   for (size_t rank = 0; rank < ranks_.size() && !given_up_; ++rank) {
     const Allowed wanted = allowed(rank);
     const Rank& own = ranks_[rank];
-    const auto there = [&] { return (own.started == wanted.started && own.begun.size() == wanted.begun) || given_up_; };
+    const auto there = [&] {
+      return (own.started == wanted.started && own.begun.size() == wanted.begun) || given_up_;
+    };
     if (changed_.wait_for(lock, kPatience, there)) continue;
     for (size_t i = 0; i < wanted.started.size(); ++i)
       if (own.started[i] != wanted.started[i]) {
-        complain(fmt::format("rank {}: {} should {} at tick {}", rank, describe_node(rank, static_cast<int>(i)),
+        complain(fmt::format("rank {}: {} should {} at tick {}", rank,
+                             describe_node(rank, static_cast<int>(i)),
                              wanted.started[i] ? "have started" : "not run yet", clock_));
         break;
       }
     if (!given_up_)
-      complain(fmt::format("rank {}: iteration {} should have begun at tick {}", rank, own.begun.size(), clock_));
+      complain(
+          fmt::format("rank {}: iteration {} should have begun at tick {}", rank, own.begun.size(), clock_));
   }
   return !given_up_;
 }
@@ -243,7 +253,8 @@ void ModelledLink::carry() {
     changed_.notify_all();
   }
   for (size_t rank = 0; rank < ranks_.size() && !given_up_; ++rank)
-    if (const auto& started = ranks_[rank].started; std::find(started.begin(), started.end(), false) != started.end())
+    if (const auto& started = ranks_[rank].started;
+        std::find(started.begin(), started.end(), false) != started.end())
       complain(fmt::format("rank {} stands, with nothing on the link", rank));
 }
 

@@ -23,8 +23,8 @@ struct LinkSpeed {
 /// A link whose time is counted, not measured. Communications that ranks start are held until the link has
 /// carried them: `latency` ticks after they begin, plus a tick for every `bytes_per_tick`, one after the
 /// other. The clock stands still while anything else can go on: it moves to the next arrival once every rank
-/// has started all that the program's partial order allows without it, in the last iteration and in what is left of the
-/// one before. So what overlaps what is a matter of order alone, the same in every run.
+/// has started all that the program's partial order allows without it, in the last iteration and in what is
+/// left of the one before. So what overlaps what is a matter of order alone, the same in every run.
 ///
 /// REQUIRES: operation n of a group on one rank meets operation n on all others, as in data-parallel
 /// programs.
@@ -41,8 +41,8 @@ class ModelledLink {
   /// To be called by each rank before it runs its next iteration, at once when it has run the one before.
   void begin_iteration(int rank);
 
-  /// Carries everything; on a thread of its own. Ends early, with everybody released, where the ranks do not do what the
-  /// partial order allows.
+  /// Carries everything; on a thread of its own. Ends early, with everybody released, where the ranks do not
+  /// do what the partial order allows.
   void carry();
 
   /// What went wrong, or "".

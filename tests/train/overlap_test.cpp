@@ -74,7 +74,8 @@ Outcome run_over_link(const Arrangement& layout, Lanes lanes, const LinkSpeed& s
     if (believed) believed(programs.back());
   }
   Outcome outcome{programs[0], {}, {}, {}};
-  ModelledLink link(std::move(programs), static_cast<int>(kIterations), speed, lanes == Lanes::inline_executor);
+  ModelledLink link(std::move(programs), static_cast<int>(kIterations), speed,
+                    lanes == Lanes::inline_executor);
   std::thread carrier([&] { link.carry(); });
   std::string error;
   try {
@@ -84,10 +85,9 @@ Outcome run_over_link(const Arrangement& layout, Lanes lanes, const LinkSpeed& s
         ProgramRank self(config, rank, batches, world, layout.shared_memory,
                          [&](int group, auto inner) { return link.attach(group, std::move(inner)); });
         const auto device = make_async_cpu_device(streams);
-        const auto executor =
-            make_executor(self, lanes, *device, {.before = [&, rank](uint64_t k, int i) {
-                            link.started(rank, static_cast<int64_t>(k), i);
-                          }});
+        const auto executor = make_executor(self, lanes, *device, {.before = [&, rank](uint64_t k, int i) {
+                                              link.started(rank, static_cast<int64_t>(k), i);
+                                            }});
         for (uint64_t k = 0; k < kIterations; ++k) {
           link.begin_iteration(rank);
           executor->run({.constants = {.step = k, .learning_rate = 0.125}, .iteration = k});
@@ -147,8 +147,8 @@ TEST(Overlap, BucketsAreUpdatedAsTheyLand) {
   }
 }
 
-// The report is complete with the norm, at which the next step begins. The updates follow at once; each parameter is on its
-// way for 10 ticks and one for every 100 bytes, unless its owner is the other worker.
+// The report is complete with the norm, at which the next step begins. The updates follow at once; each
+// parameter is on its way for 10 ticks and one for every 100 bytes, unless its owner is the other worker.
 //
 //     tick      0                                ...
 //     compute   U1 U2 U3 | F0          F1       F2       F3 ...
@@ -157,15 +157,17 @@ TEST(Overlap, AForwardPassWaitsForItsOwnParametersAlone) {
   for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
     for (const char* nonfinite : {"trainer.nonfinite=LOCATE", "trainer.nonfinite=IGNORE"})
       for (const Lanes lanes : kBoth) {
-        const Outcome outcome = run_over_link({2, false, {kSharded, reduction, nonfinite, "trainer.micro_batch=6"}}, lanes,
-                                              {.latency = 10, .bytes_per_tick = 100});
+        const Outcome outcome =
+            run_over_link({2, false, {kSharded, reduction, nonfinite, "trainer.micro_batch=6"}}, lanes,
+                          {.latency = 10, .bytes_per_tick = 100});
         EXPECT_EQ(outcome.complaint, "");
         EXPECT_EQ(outcome.times_of(InstructionKind::load)[0], 0);
         const std::vector<int64_t> forwards = outcome.times_of(InstructionKind::forward);
         // The first segment has no parameters.
         ASSERT_GE(forwards.size(), 4u);
         EXPECT_EQ(forwards[0], 0);
-        for (int s = 1; s < 4; ++s) EXPECT_GE(forwards[static_cast<size_t>(s)], forwards[static_cast<size_t>(s) - 1] + 10) << s;
+        for (int s = 1; s < 4; ++s)
+          EXPECT_GE(forwards[static_cast<size_t>(s)], forwards[static_cast<size_t>(s) - 1] + 10) << s;
       }
 }
 
@@ -198,7 +200,7 @@ TEST(Overlap, NoComputationBeforeTheUpdatesWaitsForTheLink) {
       const Outcome outcome = run_over_link(layout, lanes, {.latency = 1000, .bytes_per_tick = 1});
       EXPECT_EQ(outcome.complaint, "") << testing::PrintToString(layout.overrides);
       EXPECT_EQ(outcome.times_of(InstructionKind::load)[0], 0);
-      if (layout.overrides[0] != kSharded) {   // whose parameters are on the link then
+      if (layout.overrides[0] != kSharded) {  // whose parameters are on the link then
         EXPECT_THAT(outcome.times_of(InstructionKind::load), Each(0));
         EXPECT_THAT(outcome.times_of(InstructionKind::forward), Each(0));
         EXPECT_THAT(outcome.times_of(InstructionKind::backward), Each(0));
@@ -346,7 +348,8 @@ TEST(Overlap, OnLanesAStepBeginsWhileParametersOfTheOneBeforeAreStillToBeSent) {
                                                       if (iteration == 0 && i == gather) begun.wait();
                                                     }},
                                                *device);
-    for (uint64_t k = 0; k < 3; ++k) executor->run({.constants = {.step = k, .learning_rate = 0.125}, .iteration = k});
+    for (uint64_t k = 0; k < 3; ++k)
+      executor->run({.constants = {.step = k, .learning_rate = 0.125}, .iteration = k});
     executor->finish();
   });
 }
@@ -378,7 +381,8 @@ TEST(Overlap, NoMoreThanTwoIterationsAreUnderWay) {
                                                       if (i != last) return;
                                                       // Not before the next step has begun.
                                                       const uint64_t wanted = std::min(iteration + 2, kSteps);
-                                                      const Deadline deadline = deadline_in(std::chrono::seconds(60));
+                                                      const Deadline deadline =
+                                                          deadline_in(std::chrono::seconds(60));
                                                       while (loaded < wanted && Clock::now() < deadline)
                                                         std::this_thread::yield();
                                                       EXPECT_GE(loaded, wanted);
