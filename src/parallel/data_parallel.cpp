@@ -175,6 +175,8 @@ void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, Synchron
 
 }  // namespace
 
+void require_sums_exist(const DataParallelPlan& plan) { reduces_in_shared_memory(plan); }
+
 Program compile_step(const DataParallelPlan& plan, int rank) {
   ProgramWriter writer = begin(plan, "step", rank, plan.training);
   auto& program = writer.program;

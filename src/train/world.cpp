@@ -286,7 +286,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
   agree_on_fields(communicator, fields, kAgreementTimeout);
   world.startup().end(StartupPart::agreement);
   worker->connect(communicator);
-  const auto& config = worker->compiled().config();
+  const auto& config = worker->config();
   if (world.rank() == 0)
     for (const auto& warning : placement_warnings(world.placement(),
                                                   config.parallel.intra_op_threads + config.data.prefetch_threads))

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "lockstep/error.h"
+#include "train/compile_options.h"
 #include "train/modelled_link.h"
 #include "train/program_rank.h"
 #include "train/thread_ranks.h"
@@ -64,7 +65,8 @@ Outcome run_over_link(const Arrangement& layout, Lanes lanes, const LinkSpeed& s
                       const AsyncCpuOptions& streams = {},
                       const std::function<void(Program&)>& believed = {}) {
   const RunConfig config = parse_run_config(kConfig, "test", layout.overrides);
-  const CompiledRun compiled(config, layout.ranks, layout.shared_memory);
+  const CompiledRun compiled =
+      compile_run(config, {.world_size = layout.ranks, .shared_memory = layout.shared_memory});
   std::vector<Program> programs;
   for (int rank = 0; rank < layout.ranks; ++rank) {
     programs.push_back(compiled.compile(rank).step);

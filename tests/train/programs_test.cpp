@@ -7,6 +7,7 @@
 
 #include "lockstep/error.h"
 #include "step/checker.h"
+#include "train/compile_options.h"
 #include "train/worker.h"
 
 namespace lockstep {
@@ -22,7 +23,7 @@ parallel { reduction: REPRODUCIBLE bucket_bytes: 1024 }
 )";
 
 CompiledRun compile(int workers, const std::vector<std::string>& overrides = {}) {
-  return CompiledRun(parse_run_config(kConfig, "test", overrides), workers);
+  return compile_run(parse_run_config(kConfig, "test", overrides), {.world_size = workers});
 }
 
 TEST(DataParallelPrograms, AreProvenInReproducibleMode) {
@@ -43,7 +44,7 @@ TEST(DataParallelPrograms, AreProvenInFastMode) {
 }
 
 CompiledRun compile_for_one_host(int workers, const std::vector<std::string>& overrides) {
-  return CompiledRun(parse_run_config(kConfig, "test", overrides), workers, /*shared_memory=*/true);
+  return compile_run(parse_run_config(kConfig, "test", overrides), {.world_size = workers, .shared_memory = true});
 }
 
 int count_of(const Program& program, InstructionKind kind) {
