@@ -7,7 +7,6 @@
 
 #include "base/hash.h"
 #include "lockstep/error.h"
-#include "parallel/gradient_sync.h"
 #include "step/checker.h"
 
 namespace lockstep {
@@ -109,7 +108,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       PlacementOptions{.workers = facts.world_size,
                        .state_slots = options.state_slots,
                        .shard_optimizer = parallel.layout.shard == ShardedState::optimizer,
-                       .reversed = parallel.reduction == Reduction::reproducible && folds_by_halving(division)});
+                       .reversed = parallel.reduction == Reduction::reproducible && division.folds_by_halving});
   plan_ = std::make_unique<DataParallelPlan>(DataParallelPlan{
       .graph = graph_,
       .partition = partition_,

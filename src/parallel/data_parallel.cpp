@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
 #include <vector>
 
 #include "lockstep/error.h"
@@ -32,9 +31,7 @@ struct Channel {
   int group;
 };
 Channel add_channel(Program& program, const std::string& name) {
-  Group group{name, std::vector<int>(static_cast<size_t>(program.world_size))};
-  std::iota(group.members.begin(), group.members.end(), 0);
-  program.groups.push_back(std::move(group));
+  program.groups.push_back({name, Members::run(0, program.world_size)});
   return {program.add_lane(name, LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
 }
 
@@ -67,19 +64,13 @@ bool reduces_in_shared_memory(const DataParallelPlan& plan) {
   return plan.shared_memory && (algorithm == AllReduceAlgorithm::automatic || algorithm == AllReduceAlgorithm::shared_memory);
 }
 
-bool follows_tree(const BatchDivision& division) {
-  std::vector<TreeNode> ranges;
-  for (int worker = 0; worker < division.workers; ++worker) ranges.push_back(division.leaves_of(worker));
-  return follows_tree(division.leaves, ranges);
-}
-
 /// How the gradients of one step meet, bucket by bucket, and what is left to do after them.
 class Synchronizer {
  public:
   Synchronizer(const DataParallelPlan& plan, ProgramWriter& writer, Channel channel, int worker)
       : plan_(plan), writer_(writer), channel_(channel), worker_(worker), shared_memory_(reduces_in_shared_memory(plan)),
         tree_(plan.parallel.reduction == Reduction::reproducible),
-        halves_(tree_ && folds_by_halving(plan.division)) {}
+        halves_(tree_ && plan.division.folds_by_halving) {}
 
   /// Sums of a bucket: whole, or this worker's shard of it.
   void sum(int segment, int results) {
@@ -88,7 +79,7 @@ class Synchronizer {
     const int64_t size_bytes = plan_.partition.buckets[static_cast<size_t>(segment)].size_bytes;
     BucketSync sync = bucket(segment, slots);
     sync.shards = sharded ? gradient_shards(segment) : equal_shards(size_bytes, plan_.division.workers, tree_ ? 0 : 1, halves_);
-    if (!sharded && shared_memory_ && (!tree_ || follows_tree(plan_.division)))
+    if (!sharded && shared_memory_ && (!tree_ || plan_.division.follows_tree))
       return tree_ ? write_ordered_all_reduce(sync) : write_library_all_reduce(sync);
     if (!sharded && !tree_ && (plan_.device == DeviceKind::cuda || plan_.parallel.algorithm == AllReduceAlgorithm::library))
       return write_library_all_reduce(sync);

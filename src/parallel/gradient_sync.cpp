@@ -239,19 +239,13 @@ void write_ring_all_gather(const BucketSync& sync, int buffer) {
   }
 }
 
-bool folds_by_halving(const BatchDivision& division) {
-  std::vector<TreeNode> ranges;
-  for (int worker = 0; worker < division.workers; ++worker) ranges.push_back(division.leaves_of(worker));
-  return folds_by_halving(division.leaves, ranges);
-}
-
 bool sums_whole(const BucketSync& sync, const BatchDivision& division) {
-  return folds_by_halving(division) && Writer(sync).bucket_bytes() <= kExchangeWholeBytes;
+  return division.folds_by_halving && Writer(sync).bucket_bytes() <= kExchangeWholeBytes;
 }
 
 void write_tree_reduce_scatter(const BucketSync& sync, const BatchDivision& division) {
   if (sync.workers == 1) return;
-  if (folds_by_halving(division)) {
+  if (division.folds_by_halving) {
     write_halving(sync);
   } else {
     write_owner_fold(sync, division);
@@ -260,7 +254,7 @@ void write_tree_reduce_scatter(const BucketSync& sync, const BatchDivision& divi
 
 void write_tree_all_gather(const BucketSync& sync, const BatchDivision& division, int buffer) {
   if (sync.workers == 1) return;
-  if (folds_by_halving(division)) {
+  if (division.folds_by_halving) {
     write_doubling(sync, buffer);
   } else {
     write_gather_from_all(sync, buffer);

@@ -37,7 +37,7 @@ struct BucketSync {
 /// FAST: the library's all-reduce of slot 0.
 void write_library_all_reduce(const BucketSync& sync);
 
-/// REPRODUCIBLE, where follows_tree(): an all-reduce that adds along the tree over the workers, which then is the tree
+/// REPRODUCIBLE, where BatchDivision::follows_tree: an all-reduce that adds along the tree over the workers, which then is the tree
 /// over the leaves. Its channel must sum so (Communicator::sums_along_tree).
 void write_ordered_all_reduce(const BucketSync& sync);
 
@@ -51,9 +51,9 @@ void write_ring_reduce_scatter(const BucketSync& sync);
 /// REPRODUCIBLE: the canonical tree over the leaves. Workers whose ranges are sibling nodes fold it by recursive
 /// halving, neighbours first; small buckets are exchanged whole instead (half the rounds with the gathering, the same
 /// sums), and then every worker has all of the sum. Otherwise every worker sends its nodes of each shard to its owner,
-/// who folds the tree. REQUIRES: shards lie at reversed positions where folds_by_halving.
+/// who folds the tree. REQUIRES: shards lie at reversed positions where
+/// BatchDivision::folds_by_halving.
 void write_tree_reduce_scatter(const BucketSync& sync, const BatchDivision& division);
-bool folds_by_halving(const BatchDivision& division);
 /// Whether write_tree_reduce_scatter leaves the whole sum with every worker.
 bool sums_whole(const BucketSync& sync, const BatchDivision& division);
 

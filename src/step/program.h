@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/tensor.h"
+#include "step/members.h"
 
 namespace lockstep {
 
@@ -53,7 +54,7 @@ struct Lane {
 /// group.
 struct Group {
   std::string name;
-  std::vector<int> members;
+  Members members;
   bool shared_memory = false;  ///< the program counts on a channel through memory that the members share
   bool operator==(const Group&) const = default;
 };

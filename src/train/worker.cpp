@@ -104,7 +104,7 @@ ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t
 void Worker::connect_groups(Communicator& world, const Program& program, ExecutionContext& context) {
   // A channel for each group, made in one order on all ranks: every rank's program lists the same groups.
   for (const auto& group : program.groups) {
-    const bool member = std::find(group.members.begin(), group.members.end(), options_.rank) != group.members.end();
+    const bool member = group.members.contains(options_.rank);
     // Those of GPUs take memory and time, and programs run one after the other: groups of one name share one.
     if (const auto made = gpu_channels_.find(group.name); made != gpu_channels_.end()) {
       context.communicators.push_back(made->second);
