@@ -83,6 +83,7 @@ class Synchronizer {
       return tree_ ? write_ordered_all_reduce(sync) : write_library_all_reduce(sync);
     if (!sharded && !tree_ && (plan_.device == DeviceKind::cuda || plan_.parallel.algorithm == AllReduceAlgorithm::library))
       return write_library_all_reduce(sync);
+    if (tree_ && !sharded && plan_.division.follows_tree && !halves_) return write_tree_all_reduce(sync);
     if (tree_) {
       write_tree_reduce_scatter(sync, plan_.division);
       if (!sharded && !sums_whole(sync, plan_.division)) write_tree_all_gather(sync, plan_.division, slots[0]);

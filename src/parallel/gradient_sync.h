@@ -32,6 +32,7 @@ struct BucketSync {
   int segment;
   std::span<const int> slots; ///< gradient buffers: slot i holds the worker's i-th tree node (FAST: one)
   Shards shards;
+  int first = 0;              ///< rank in the group of worker 0: of workers that first sum among themselves
 };
 
 /// FAST: the library's all-reduce of slot 0.
@@ -62,5 +63,18 @@ bool sums_whole(const BucketSync& sync, const BatchDivision& division);
 void write_ring_all_gather(const BucketSync& sync, int buffer);
 /// Doubling where the tree is folded by halving; otherwise everybody sends to everybody.
 void write_tree_all_gather(const BucketSync& sync, const BatchDivision& division, int buffer);
+
+/// REPRODUCIBLE, where BatchDivision::follows_tree, for any number of workers: the canonical tree over them in at most
+/// 4 log2(n) rounds, and then every worker has all of the sum. The tree splits the workers into blocks of powers of two,
+/// the largest first; drawn for 7 workers, each with a leaf:
+///
+///     blocks            0 1 2 3 | 4 5 | 6
+///     each by halving   every worker has a part of its block's sum: a quarter, a half, all
+///     from the right    6 -> 4 5: (l4+l5)+l6; then 4 5 -> 0 1 2 3: ((l0+l1)+(l2+l3)) + ((l4+l5)+l6)
+///     to the right      0 1 2 3 -> 4 5, and then 4 5 -> 6: the sum's parts go back the way they came
+///     each by doubling
+///
+/// Brings shards of its own: those of the bucket's `sync` are not asked for.
+void write_tree_all_reduce(const BucketSync& sync);
 
 }  // namespace lockstep
