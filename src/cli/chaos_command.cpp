@@ -17,6 +17,7 @@
 #include "cli/job.h"
 #include "cli/workplace.h"
 #include "lockstep/error.h"
+#include "train/compile_options.h"
 #include "train/worker.h"
 
 namespace lockstep {
@@ -57,7 +58,7 @@ class Chaos {
  private:
   /// As the job does it, whose workers are all on this host.
   CompiledRun compiled() const {
-    return CompiledRun(config_, layout_.world_size(), /*shared_memory=*/true, device_);
+    return compile_run(config_, {.world_size = layout_.world_size(), .shared_memory = true, .device = device_});
   }
   RunConfig load() const;
   Layout chosen_layout() const;

@@ -11,7 +11,7 @@
 #include "cli/rank_table.h"
 #include "lockstep/error.h"
 #include "parallel/layout.h"
-#include "train/worker.h"
+#include "train/compile_options.h"
 #include "train/worker_memory.h"
 
 namespace lockstep {
@@ -56,7 +56,7 @@ std::string program_summary(const Program& program) {
                      program.instructions.size(), communicating, program.lanes.size());
 }
 
-std::string text_of(const InspectArguments& arguments, const CompiledRun& run,
+std::string text_of(const InspectArguments& arguments, const RunConfig& config, const CompiledRun& run,
                     const CompiledRun::RankPrograms& programs) {
   if (!arguments.program.empty()) return to_text(program_named(programs, arguments.program));
   const bool all = !arguments.graph && !arguments.memory;
@@ -67,7 +67,7 @@ std::string text_of(const InspectArguments& arguments, const CompiledRun& run,
   if (all || arguments.memory)
     text += fmt::format("memory of rank {} of {}, on {}\n{}\n", arguments.rank, run.layout().world_size(),
                         run.device() == DeviceKind::cuda ? "GPUs" : "CPUs",
-                        describe(plan_worker_memory(run, programs)));
+                        describe(plan_worker_memory(run, programs, config.data)));
   if (all) {
     for (const char* name : {"step", "evaluate", "boundary"})
       text += program_summary(program_named(programs, name)) + "\n";
@@ -93,7 +93,7 @@ Json json_of(const HostMemory& memory) {
           {"total", memory.total_bytes()}};
 }
 
-Json json_of(const CompiledRun& run, const InspectArguments& arguments,
+Json json_of(const InspectArguments& arguments, const RunConfig& config, const CompiledRun& run,
              const CompiledRun::RankPrograms& programs) {
   const auto& division = run.division();
   Json json;
@@ -112,14 +112,14 @@ Json json_of(const CompiledRun& run, const InspectArguments& arguments,
   json["segments"] = run.partition().segments.size();
   for (const auto& bucket : run.partition().buckets) json["bucket_bytes"].push_back(bucket.size_bytes);
   json["ranks"] = json_of(rank_shares(run));
-  const WorkerMemory memory = plan_worker_memory(run, programs);
+  const WorkerMemory memory = plan_worker_memory(run, programs, config.data);
   json["memory_bytes"] = json_of(memory.device);
   json["host_memory_bytes"] = json_of(memory.host);
   for (const char* name : {"step", "evaluate", "boundary"})
     json["instructions"][name] = program_named(programs, name).instructions.size();
   if (!arguments.program.empty()) json["program"] = to_text(program_named(programs, arguments.program));
   json["program_hash"] = to_hex(run.program_hash());
-  json["math_hash"] = to_hex(run.config().math_hash);
+  json["math_hash"] = to_hex(config.math_hash);
   json["proven"] = true;
   return json;
 }
@@ -141,12 +141,13 @@ int inspect(const InspectArguments& arguments) {
   if (arguments.several_hosts && config.parallel.algorithm == AllReduceAlgorithm::shared_memory)
     throw ConfigError("--several-hosts: they share no memory, but parallel.algorithm is SHARED_MEMORY; leave one of them out");
   // Kernels of GPUs are made without one: what they need is planned anywhere.
-  const CompiledRun run(config, processes, /*shared_memory=*/processes > 1 && !arguments.several_hosts,
-                        arguments.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu);
+  const CompiledRun run = compile_run(config, {.world_size = processes,
+                                               .shared_memory = processes > 1 && !arguments.several_hosts,
+                                               .device = arguments.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu});
   run.check();
   const auto programs = run.compile(arguments.rank);
-  write_result(arguments.output.json ? json_of(run, arguments, programs).dump() + "\n"
-                                     : text_of(arguments, run, programs));
+  write_result(arguments.output.json ? json_of(arguments, config, run, programs).dump() + "\n"
+                                     : text_of(arguments, config, run, programs));
   return static_cast<int>(ExitCode::done);
 }
 

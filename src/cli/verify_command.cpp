@@ -12,8 +12,8 @@
 #include "cli/workplace.h"
 #include "lockstep/error.h"
 #include "parallel/layout.h"
+#include "train/compile_options.h"
 #include "train/trace.h"
-#include "train/worker.h"
 
 namespace lockstep {
 namespace {
@@ -133,7 +133,8 @@ void Verification::check(const Layout& layout) const {
                     text, to_string(with_one_replica(layout))));
   check_can_start_jobs("verify", layout.world_size());
   try {
-    CompiledRun(load(layout), layout.world_size(), /*shared_memory=*/layout.world_size() > 1).check();
+    const int processes = layout.world_size();
+    compile_run(load(layout), {.world_size = processes, .shared_memory = processes > 1}).check();
   } catch (const ConfigError& error) {
     const std::string message = error.what(), place = fmt::format("layout '{}': ", text);
     throw ConfigError(message.starts_with(place) ? message : place + message);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "lockstep/error.h"
 
@@ -56,6 +57,10 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
     while (division.leaf_samples % division.micro_batch != 0) --division.micro_batch;
   }
   division.micro_batches_per_leaf = static_cast<int>(division.leaf_samples / division.micro_batch);
+  std::vector<TreeNode> ranges;
+  for (int worker = 0; worker < workers; ++worker) ranges.push_back(division.leaves_of(worker));
+  division.folds_by_halving = folds_by_halving(division.leaves, ranges);
+  division.follows_tree = follows_tree(division.leaves, ranges);
   return division;
 }
 

@@ -17,6 +17,8 @@ struct BatchDivision {
   int64_t micro_batch = 0;         ///< samples
   int micro_batches_per_leaf = 1;
   int workers = 1;
+  bool folds_by_halving = false;   ///< the workers' leaves; see canonical_tree.h. Told once, since it takes a look at all
+  bool follows_tree = false;       ///< likewise
 
   /// Leaves of a worker: consecutive, larger shares first.
   TreeNode leaves_of(int worker) const;

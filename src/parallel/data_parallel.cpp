@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
 #include <vector>
 
 #include "lockstep/error.h"
@@ -32,9 +31,7 @@ struct Channel {
   int group;
 };
 Channel add_channel(Program& program, const std::string& name, Transport transport) {
-  Group group{name, std::vector<int>(static_cast<size_t>(program.world_size)), transport};
-  std::iota(group.members.begin(), group.members.end(), 0);
-  program.groups.push_back(std::move(group));
+  program.groups.push_back({name, Members::run(0, program.world_size), transport});
   return {program.add_lane(name, LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
 }
 
@@ -60,19 +57,13 @@ Transport plain_transport(const DataParallelPlan& plan) {
   return plan.device == DeviceKind::cuda ? Transport::device : Transport::host;
 }
 
-bool follows_tree(const BatchDivision& division) {
-  std::vector<TreeNode> ranges;
-  for (int worker = 0; worker < division.workers; ++worker) ranges.push_back(division.leaves_of(worker));
-  return follows_tree(division.leaves, ranges);
-}
-
 /// How the gradients of one step meet, bucket by bucket, and what is left to do after them.
 class Synchronizer {
  public:
   Synchronizer(const DataParallelPlan& plan, ProgramWriter& writer, Channel channel, int worker)
       : plan_(plan), writer_(writer), channel_(channel), worker_(worker), shared_memory_(reduces_in_shared_memory(plan)),
         tree_(plan.parallel.reduction == Reduction::reproducible),
-        halves_(tree_ && folds_by_halving(plan.division)) {}
+        halves_(tree_ && plan.division.folds_by_halving) {}
 
   /// Sums of a bucket: whole, or this worker's shard of it.
   void sum(int segment, int results) {
@@ -81,10 +72,11 @@ class Synchronizer {
     const int64_t size_bytes = plan_.partition.buckets[static_cast<size_t>(segment)].size_bytes;
     BucketSync sync = bucket(segment, slots);
     sync.shards = sharded ? gradient_shards(segment) : equal_shards(size_bytes, plan_.division.workers, tree_ ? 0 : 1, halves_);
-    if (!sharded && shared_memory_ && (!tree_ || follows_tree(plan_.division)))
+    if (!sharded && shared_memory_ && (!tree_ || plan_.division.follows_tree))
       return tree_ ? write_ordered_all_reduce(sync) : write_library_all_reduce(sync);
     if (!sharded && !tree_ && (plan_.device == DeviceKind::cuda || plan_.parallel.algorithm == AllReduceAlgorithm::library))
       return write_library_all_reduce(sync);
+    if (tree_ && !sharded && plan_.division.follows_tree && !halves_) return write_tree_all_reduce(sync);
     if (tree_) {
       write_tree_reduce_scatter(sync, plan_.division);
       if (!sharded && !sums_whole(sync, plan_.division)) write_tree_all_gather(sync, plan_.division, slots[0]);
@@ -167,6 +159,8 @@ void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, Synchron
 }
 
 }  // namespace
+
+void require_sums_exist(const DataParallelPlan& plan) { reduces_in_shared_memory(plan); }
 
 Program compile_step(const DataParallelPlan& plan, int rank) {
   ProgramWriter writer = begin(plan, "step", rank, plan.training);

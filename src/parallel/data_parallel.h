@@ -26,6 +26,9 @@ struct DataParallelPlan {
   bool update_as_it_lands = false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
 };
 
+/// Throws ConfigError if gradients cannot meet as the plan asks for; so would compile_step.
+void require_sums_exist(const DataParallelPlan& plan);
+
 /// The loop body of one optimizer step of one worker. Drawn for 2 workers with one leaf of two micro-batches each, and
 /// three segments (F forward, B backward, A agree, R reduction of a bucket, N norm, U update). Where parameters are read
 /// in a narrower type, compute begins with a cast of each segment's:

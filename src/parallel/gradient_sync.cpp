@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "lockstep/error.h"
@@ -89,7 +90,7 @@ class Writer {
   void transfer(Role role, Access access, int peer, int buffer, const Spans& spans) {
     for (const auto& span : spans) {
       const int index = static_cast<int>(exchange_.operands.size());
-      exchange_.operands.push_back({role, index, access, {buffer, span.begin, span.size()}, peer});
+      exchange_.operands.push_back({role, index, access, {buffer, span.begin, span.size()}, sync_.first + peer});
     }
   }
 
@@ -105,10 +106,10 @@ Spans shards_alike(const BucketSync& sync, int worker, int distance) {
   return sync.shards.parts(first, first + alike);
 }
 
-void write_halving(const BucketSync& sync) {
+/// `whole`: of all bytes in every round.
+void write_halving(const BucketSync& sync, bool whole) {
   Writer writer(sync);
   const int grad = sync.slots[0], me = sync.worker;
-  const bool whole = writer.bucket_bytes() <= kExchangeWholeBytes;
   const Spans all{{0, writer.bucket_bytes()}};
   for (int distance = 1; distance < sync.workers; distance *= 2) {
     const int peer = me ^ distance;
@@ -189,6 +190,99 @@ void write_owner_fold(const BucketSync& sync, const BatchDivision& division) {
   ensure(root == first_own, "the folded tree must end in the owner's slot 0");
 }
 
+/// Workers of the tree over all of them that fold by halving: a perfect tree of their own.
+struct Block {
+  int first, size;
+};
+
+/// As the canonical tree splits: a block, and what is left of it to the right.
+std::vector<Block> blocks_of(int workers) {
+  std::vector<Block> blocks;
+  for (int first = 0; first < workers; first += blocks.back().size)
+    blocks.push_back({first, static_cast<int>(std::bit_floor(static_cast<unsigned>(workers - first)))});
+  return blocks;
+}
+
+/// A tree over workers whose number is no power of two, block by block.
+class BlockTree {
+ public:
+  explicit BlockTree(const BucketSync& sync)
+      : sync_(sync),
+        writer_(sync),
+        blocks_(blocks_of(sync.workers)),
+        shards_(equal_shards(writer_.bucket_bytes(), blocks_.front().size, 0, true)) {
+    while (blocks_[own_].first + blocks_[own_].size <= sync.worker) ++own_;
+  }
+
+  /// Afterwards every worker of the first block has its part of the whole sum.
+  void sum() {
+    const BucketSync own = within_block();
+    write_halving(own, false);
+    if (own_ + 1 < blocks_.size()) add_from_right();
+    if (own_ > 0) exchange_with(own_ - 1, Direction::send);
+  }
+  /// Afterwards every worker has all of it.
+  void gather() {
+    if (own_ > 0) exchange_with(own_ - 1, Direction::receive);
+    if (own_ + 1 < blocks_.size()) exchange_with(own_ + 1, Direction::send);
+    write_doubling(within_block(), sync_.slots[0]);
+  }
+
+ private:
+  enum class Direction { send, receive };
+
+  BucketSync within_block() const {
+    const Block block = blocks_[own_];
+    BucketSync own = sync_;
+    own.first = block.first;
+    own.worker = sync_.worker - block.first;
+    own.workers = block.size;
+    own.shards = {.position = [size = block.size](int worker) { return reversed_bits(worker, size); },
+                  .parts = [this, each = blocks_.front().size / block.size](int first, int last) {
+                    return shards_.parts(first * each, last * each);
+                  }};
+    return own;
+  }
+  /// What a worker of a block holds of its block's sum.
+  Spans part_of(size_t block, int local) const {
+    const int size = blocks_[block].size, each = blocks_.front().size / size;
+    const int position = reversed_bits(local, size);
+    return shards_.parts(position * each, (position + 1) * each);
+  }
+  /// A worker of the smaller of two blocks holds what several of the larger one do: those whose numbers end with the
+  /// same bits as its own. Calls visit(worker, the bytes that both hold).
+  template <class Visit>
+  void for_each_partner(size_t block, Visit&& visit) const {
+    const int local = sync_.worker - blocks_[own_].first, size = blocks_[block].size, own_size = blocks_[own_].size;
+    for (int other = local % size; other < size; other += std::min(own_size, size))
+      visit(blocks_[block].first + other, size > own_size ? part_of(block, other) : part_of(own_, local));
+  }
+  void exchange_with(size_t block, Direction direction) {
+    writer_.begin_exchange();
+    for_each_partner(block, [&](int worker, const Spans& part) {
+      if (direction == Direction::send)
+        writer_.send(worker, sync_.slots[0], part);
+      else
+        writer_.receive(worker, sync_.slots[0], part);
+    });
+    writer_.end_exchange();
+  }
+  void add_from_right() {
+    const Spans mine = part_of(own_, sync_.worker - blocks_[own_].first), packed = Writer::packed(mine);
+    const int received = writer_.receive_buffer("right", mine);
+    writer_.begin_exchange();
+    for_each_partner(own_ + 1, [&](int worker, const Spans&) { writer_.receive(worker, received, packed); });
+    writer_.end_exchange();
+    writer_.add(sync_.slots[0], mine, received, packed);
+  }
+
+  const BucketSync& sync_;
+  Writer writer_;
+  std::vector<Block> blocks_;
+  Shards shards_;
+  size_t own_ = 0;  // block
+};
+
 void write_all_reduce(const BucketSync& sync, bool ordered) {
   if (sync.workers == 1) return;
   Instruction reduce = Writer(sync).instruction(InstructionKind::all_reduce);
@@ -239,28 +333,29 @@ void write_ring_all_gather(const BucketSync& sync, int buffer) {
   }
 }
 
-bool folds_by_halving(const BatchDivision& division) {
-  std::vector<TreeNode> ranges;
-  for (int worker = 0; worker < division.workers; ++worker) ranges.push_back(division.leaves_of(worker));
-  return folds_by_halving(division.leaves, ranges);
-}
-
 bool sums_whole(const BucketSync& sync, const BatchDivision& division) {
-  return folds_by_halving(division) && Writer(sync).bucket_bytes() <= kExchangeWholeBytes;
+  return division.folds_by_halving && Writer(sync).bucket_bytes() <= kExchangeWholeBytes;
 }
 
 void write_tree_reduce_scatter(const BucketSync& sync, const BatchDivision& division) {
   if (sync.workers == 1) return;
-  if (folds_by_halving(division)) {
-    write_halving(sync);
+  if (division.folds_by_halving) {
+    write_halving(sync, sums_whole(sync, division));
   } else {
     write_owner_fold(sync, division);
   }
 }
 
+void write_tree_all_reduce(const BucketSync& sync) {
+  if (sync.workers == 1) return;
+  BlockTree tree(sync);
+  tree.sum();
+  tree.gather();
+}
+
 void write_tree_all_gather(const BucketSync& sync, const BatchDivision& division, int buffer) {
   if (sync.workers == 1) return;
-  if (folds_by_halving(division)) {
+  if (division.folds_by_halving) {
     write_doubling(sync, buffer);
   } else {
     write_gather_from_all(sync, buffer);

@@ -32,12 +32,13 @@ struct BucketSync {
   int segment;
   std::span<const int> slots; ///< gradient buffers: slot i holds the worker's i-th tree node (FAST: one)
   Shards shards;
+  int first = 0;              ///< rank in the group of worker 0: of workers that first sum among themselves
 };
 
 /// FAST: the library's all-reduce of slot 0.
 void write_library_all_reduce(const BucketSync& sync);
 
-/// REPRODUCIBLE, where follows_tree(): an all-reduce that adds along the tree over the workers, which then is the tree
+/// REPRODUCIBLE, where BatchDivision::follows_tree: an all-reduce that adds along the tree over the workers, which then is the tree
 /// over the leaves. Its channel must sum so (Communicator::sums_along_tree).
 void write_ordered_all_reduce(const BucketSync& sync);
 
@@ -51,9 +52,9 @@ void write_ring_reduce_scatter(const BucketSync& sync);
 /// REPRODUCIBLE: the canonical tree over the leaves. Workers whose ranges are sibling nodes fold it by recursive
 /// halving, neighbours first; small buckets are exchanged whole instead (half the rounds with the gathering, the same
 /// sums), and then every worker has all of the sum. Otherwise every worker sends its nodes of each shard to its owner,
-/// who folds the tree. REQUIRES: shards lie at reversed positions where folds_by_halving.
+/// who folds the tree. REQUIRES: shards lie at reversed positions where
+/// BatchDivision::folds_by_halving.
 void write_tree_reduce_scatter(const BucketSync& sync, const BatchDivision& division);
-bool folds_by_halving(const BatchDivision& division);
 /// Whether write_tree_reduce_scatter leaves the whole sum with every worker.
 bool sums_whole(const BucketSync& sync, const BatchDivision& division);
 
@@ -62,5 +63,18 @@ bool sums_whole(const BucketSync& sync, const BatchDivision& division);
 void write_ring_all_gather(const BucketSync& sync, int buffer);
 /// Doubling where the tree is folded by halving; otherwise everybody sends to everybody.
 void write_tree_all_gather(const BucketSync& sync, const BatchDivision& division, int buffer);
+
+/// REPRODUCIBLE, where BatchDivision::follows_tree, for any number of workers: the canonical tree over them in at most
+/// 4 log2(n) rounds, and then every worker has all of the sum. The tree splits the workers into blocks of powers of two,
+/// the largest first; drawn for 7 workers, each with a leaf:
+///
+///     blocks            0 1 2 3 | 4 5 | 6
+///     each by halving   every worker has a part of its block's sum: a quarter, a half, all
+///     from the right    6 -> 4 5: (l4+l5)+l6; then 4 5 -> 0 1 2 3: ((l0+l1)+(l2+l3)) + ((l4+l5)+l6)
+///     to the right      0 1 2 3 -> 4 5, and then 4 5 -> 6: the sum's parts go back the way they came
+///     each by doubling
+///
+/// Brings shards of its own: those of the bucket's `sync` are not asked for.
+void write_tree_all_reduce(const BucketSync& sync);
 
 }  // namespace lockstep

@@ -203,6 +203,7 @@ class Walk {
   }
 
   void wake_servers_and_workers() {
+    if (!world_.has_servers()) return;
     for (int rank = 0; rank < world_.size(); ++rank)
       if (!finished(rank) && state(rank).posted && is_with_server(standing_at(rank).kind))
         runnable_.push_back(rank);

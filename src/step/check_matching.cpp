@@ -51,7 +51,8 @@ class Matching {
     if (is_collective(i.kind)) {
       check_channel_of_order(rank, index);
       auto& of_group = collectives_[group];
-      for (int member : world_.members(rank, i)) of_group.try_emplace(member);
+      if (of_group.empty())
+        for (int member : world_.members(rank, i)) of_group.try_emplace(member);
       of_group[rank].push_back(index);
     } else if (i.kind == InstructionKind::exchange) {
       for (const Operand& operand : i.operands) {

@@ -53,9 +53,7 @@ class ProgramStructure {
 
   void check_groups() {
     for (const Group& group : program_.groups) {
-      const std::set<int> distinct(group.members.begin(), group.members.end());
-      if (group.members.empty() || distinct.size() != group.members.size() || *distinct.begin() < 0 ||
-          *distinct.rbegin() >= world_size_)
+      if (!group.members.are_distinct_below(world_size_))
         fail(-1, fmt::format("group '{}' must list different ranks below {}", group.name, world_size_));
     }
   }
@@ -165,7 +163,7 @@ class ProgramStructure {
       return false;
     }
     const Group& group = program_.groups[static_cast<size_t>(i.group)];
-    if (std::find(group.members.begin(), group.members.end(), rank_) == group.members.end()) {
+    if (!group.members.contains(rank_)) {
       fail(index, fmt::format("rank {} is not a member of group '{}'", rank_, group.name));
       return false;
     }
@@ -380,7 +378,7 @@ void check_same_groups(const Program& first, const Program& own, int rank, Findi
     if (a.members != b.members)
       findings.add(kStructure, rank, -1,
                    fmt::format("group '{}' has members {} here and {} on rank 0", a.name,
-                               fmt::join(a.members, " "), fmt::join(b.members, " ")));
+                               to_text(a.members), to_text(b.members)));
     if (a.transport != b.transport)
       findings.add(kStructure, rank, -1,
                    fmt::format("the transport of group '{}' is '{}' here and '{}' on rank 0", a.name,

@@ -30,17 +30,15 @@ World::World(std::span<const Program> programs) : programs_(programs) {
     for (const Group& group : program.groups)
       own.push_back(ids.emplace(group.name, static_cast<int>(ids.size())).first->second);
     int first = std::numeric_limits<int>::max();
-    for (const Instruction& instruction : program.instructions)
+    for (const Instruction& instruction : program.instructions) {
       if (instruction.leaf >= 0) first = std::min(first, instruction.leaf);
+      has_servers_ = has_servers_ || instruction.kind == InstructionKind::serve ||
+                     instruction.kind == InstructionKind::push || instruction.kind == InstructionKind::pull;
+    }
     first_leaf_.push_back(first);
   }
   collect_parameters();
   mark_trained();
-}
-
-int World::rank_in_group(int rank, const Instruction& instruction) const {
-  const auto& ranks = members(rank, instruction);
-  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
 int World::find_serve(int server, int group, int segment, int shard) const {

@@ -50,14 +50,16 @@ class World {
   int leaves() const { return programs_[0].virtual_replicas; }
   int micro_batches_per_leaf() const { return programs_[0].micro_batches_per_leaf; }
 
-  const std::vector<int>& members(int rank, const Instruction& instruction) const {
+  const Members& members(int rank, const Instruction& instruction) const {
     return program(rank).groups[static_cast<size_t>(instruction.group)].members;
   }
   /// A number for the instruction's group that is the same on all of its ranks.
   int group_id(int rank, const Instruction& instruction) const {
     return group_ids_[static_cast<size_t>(rank)][static_cast<size_t>(instruction.group)];
   }
-  int rank_in_group(int rank, const Instruction& instruction) const;
+  int rank_in_group(int rank, const Instruction& instruction) const {
+    return members(rank, instruction).index_of(rank);
+  }
   /// World rank of an operand's peer.
   int peer_of(int rank, const Instruction& instruction, const Operand& operand) const {
     return members(rank, instruction)[static_cast<size_t>(operand.peer)];
@@ -73,6 +75,7 @@ class World {
   const std::vector<ModelParameter>& parameters() const { return parameters_; }
   /// Some rank computes gradients of parameters, or updates them, or pushes.
   bool trains() const { return trains_; }
+  bool has_servers() const { return has_servers_; }  ///< some rank has a `serve`, `push` or `pull`
   /// By place in program(rank).parameters: the index into parameters().
   int parameter_of_place(int rank, size_t place) const { return places_[static_cast<size_t>(rank)][place]; }
 
@@ -92,7 +95,7 @@ class World {
   std::vector<std::vector<int>> group_ids_, places_;  ///< by rank
   std::vector<int> first_leaf_;                       ///< by rank
   std::vector<ModelParameter> parameters_;
-  bool trains_ = false;
+  bool trains_ = false, has_servers_ = false;
   std::map<int, std::vector<BucketUse>> buckets_;
 };
 

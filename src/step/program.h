@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/tensor.h"
+#include "step/members.h"
 
 namespace lockstep {
 
@@ -59,7 +60,7 @@ std::string_view name_of(Transport transport);
 /// group.
 struct Group {
   std::string name;
-  std::vector<int> members;
+  Members members;
   Transport transport =
       Transport::host;  ///< what the program counts on; whoever makes communicators obeys it
   bool operator==(const Group&) const = default;

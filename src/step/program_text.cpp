@@ -17,6 +17,8 @@ bool is_bare(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '/' || c == '-';
 }
 
+constexpr int kMostRanks = 1 << 24;  ///< of a run in a text: more than any job has, and far from what an int holds
+
 /// Names of ordinary characters stand bare, others in quotes with \" and \\.
 std::string quoted(const std::string& name) {
   bool bare = !name.empty();
@@ -55,7 +57,7 @@ class Writer {
         program_.micro_batches_per_leaf);
     for (const Lane& lane : program_.lanes) put("lane {} {}\n", quoted(lane.name), name_of(lane.kind));
     for (const Group& group : program_.groups)
-      put("group {} {}{}\n", quoted(group.name), fmt::join(group.members, " "),
+      put("group {} {}{}\n", quoted(group.name), to_text(group.members),
           group.transport == Transport::host ? "" : fmt::format(" {}", name_of(group.transport)));
     for (const ProgramBuffer& buffer : program_.buffers) {
       put("buffer {} space={} category={} size={}", quoted(buffer.name), name_of(buffer.space),
@@ -254,11 +256,7 @@ class Reader {
       const std::string name = new_name(line, program(line).lanes, "lane");
       program(line).add_lane(name, line.one_of<LaneKind>(4, "kind of lane"));
     } else if (what == "group") {
-      Group group{new_name(line, program(line).groups, "group"), {}};
-      while (line.at_number()) {
-        group.members.push_back(line.number());
-        line.skip_blanks();
-      }
+      Group group{new_name(line, program(line).groups, "group"), read_members(line)};
       if (!line.at_end()) group.transport = line.one_of<Transport>(kTransportCount, "transport");
       program(line).groups.push_back(std::move(group));
     } else if (what == "buffer") {
@@ -419,6 +417,26 @@ class Reader {
           "unknown field '{}'{}", key,
           did_you_mean(key, {"segment", "micro_batch", "leaf", "group", "root", "bound", "deadline"})));
     }
+  }
+
+  /// "0 2 5", "0..1023" or "0..1022/2".
+  static Members read_members(Line& line) {
+    std::vector<int> list;
+    while (line.at_number()) {
+      const int first = line.number();
+      if (list.empty() && line.accept('.')) {
+        line.expect('.');
+        const auto last = line.number<int64_t>();
+        const int stride = line.accept('/') ? line.number() : 1;
+        line.skip_blanks();
+        if (first < 0 || last < first || last > kMostRanks || stride < 1 || (last - first) % stride != 0)
+          line.fail(fmt::format("expected FIRST..LAST or FIRST..LAST/STRIDE with ranks up to {}", kMostRanks));
+        return Members::run(first, static_cast<int>((last - first) / stride) + 1, stride);
+      }
+      list.push_back(first);
+      line.skip_blanks();
+    }
+    return list;
   }
 
   static void read_operand(Line& line, const Program& p, Instruction& i, const std::string& role,

@@ -9,9 +9,9 @@
 namespace lockstep {
 namespace {
 
-std::string state_name(const CompiledRun& compiled, int parameter, int slot) {
+std::string state_name(const CompiledRun& compiled, const OptimizerOptions& optimizer, int parameter, int slot) {
   return compiled.graph().parameters[static_cast<size_t>(parameter)].name + "." +
-         std::string(state_slot_name(compiled.config().optimizer, slot));
+         std::string(state_slot_name(optimizer, slot));
 }
 
 std::vector<TensorChunks> hashes_of(const Worker& worker, const std::vector<NamedTensor>& tensors) {
@@ -62,30 +62,30 @@ std::vector<NamedTensor> parameter_tensors(const Worker& worker) {
 
 std::vector<NamedTensor> optimizer_tensors(const Worker& worker) {
   std::vector<NamedTensor> tensors;
-  const auto& optimizer = worker.compiled().config().optimizer;
+  const auto& optimizer = worker.config().optimizer;
   const auto& parameters = worker.compiled().graph().parameters;
   const auto& places = worker.programs().step.parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
     if (parameters[p].spec.role != ParameterRole::weight || places[p].owned_begin == places[p].owned_end) continue;
     const Slice slice = elements_of({places[p].owned_begin, places[p].owned_end}, parameters[p].spec.shape);
     for (int slot = 0; slot < state_slots(optimizer); ++slot)
-      tensors.push_back({state_name(worker.compiled(), static_cast<int>(p), slot), DType::float32, parameters[p].spec.shape,
+      tensors.push_back({state_name(worker.compiled(), optimizer, static_cast<int>(p), slot), DType::float32, parameters[p].spec.shape,
                          worker.state_data(static_cast<int>(p), slot), slice});
   }
   return tensors;
 }
 
-std::vector<TensorRecord> optimizer_records(const CompiledRun& compiled) {
+std::vector<TensorRecord> optimizer_records(const CompiledRun& compiled, const OptimizerOptions& optimizer) {
   std::vector<TensorRecord> records;
   const auto& parameters = compiled.graph().parameters;
   for (size_t p = 0; p < parameters.size(); ++p)
-    for (int slot = 0; slot < state_slots(compiled.config().optimizer); ++slot)
+    for (int slot = 0; slot < compiled.state_slot_count(); ++slot)
       if (parameters[p].spec.role == ParameterRole::weight)
-        records.push_back({state_name(compiled, static_cast<int>(p), slot), DType::float32, parameters[p].spec.shape});
+        records.push_back({state_name(compiled, optimizer, static_cast<int>(p), slot), DType::float32, parameters[p].spec.shape});
   return records;
 }
 
-CheckpointShare checkpoint_share(const CompiledRun& compiled, int rank, std::byte* snapshot) {
+CheckpointShare checkpoint_share(const CompiledRun& compiled, const OptimizerOptions& optimizer, int rank, std::byte* snapshot) {
   const auto& shares = compiled.checkpoint_shares();
   CheckpointShare share;
   for (const auto& part : shares[static_cast<size_t>(rank)]) {
@@ -94,7 +94,7 @@ CheckpointShare checkpoint_share(const CompiledRun& compiled, int rank, std::byt
     if (part.slot < 0)
       share.parameters.push_back({parameter.name, DType::float32, parameter.spec.shape, snapshot, slice});
     else
-      share.state.push_back({state_name(compiled, part.parameter, part.slot), DType::float32, parameter.spec.shape, snapshot, slice});
+      share.state.push_back({state_name(compiled, optimizer, part.parameter, part.slot), DType::float32, parameter.spec.shape, snapshot, slice});
     snapshot += part.bytes.size();
   }
   share.model = shard_of(shares, rank, [](const SavedPart& part) { return part.slot < 0; });

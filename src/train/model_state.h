@@ -18,13 +18,14 @@ std::vector<NamedTensor> parameter_tensors(const Worker& worker);
 /// Optimizer state by name: "<parameter>.<slot>", for weights only; of each what this worker holds.
 std::vector<NamedTensor> optimizer_tensors(const Worker& worker);
 /// Of all optimizer state, wherever it lies, as checkpoints record it.
-std::vector<TensorRecord> optimizer_records(const CompiledRun& compiled);
+std::vector<TensorRecord> optimizer_records(const CompiledRun& compiled, const OptimizerOptions& optimizer);
 
 /// The tensor with what it holds for the host to read (Worker::window), until the next one is shown.
 NamedTensor shown(const Worker& worker, NamedTensor tensor);
 
 /// What `rank` saves of a checkpoint: its tensors lie at `snapshot`, one behind the other (CompiledRun::checkpoint_shares).
-CheckpointShare checkpoint_share(const CompiledRun& compiled, int rank, std::byte* snapshot);
+CheckpointShare checkpoint_share(const CompiledRun& compiled, const OptimizerOptions& optimizer, int rank,
+                                 std::byte* snapshot);
 
 uint64_t parameters_hash_of(const Worker& worker);
 /// Parameters and optimizer state. COLLECTIVE where the workers hold different parts of the latter.

@@ -101,7 +101,7 @@ RunCheckpoints::RunCheckpoints(Worker& worker, RunCheckpointsOptions options)
       files_(*options_.files, options_.progress, Progress::kMainSlot),
       directory_(options_.output_directory.empty() ? "" : options_.output_directory + "/checkpoints"),
       run_id_(new_run_id()) {
-  const auto& config = worker.compiled().config();
+  const auto& config = worker.config();
   if (options_.mailbox != nullptr && config.checkpoint.background)
     saver_ = std::make_unique<CheckpointSaver>(
         CheckpointSaverOptions{.directory = directory_,
@@ -159,7 +159,7 @@ void RunCheckpoints::settle() {
 }
 
 void RunCheckpoints::require_finite_snapshot(int64_t step) const {
-  if (worker_.compiled().config().trainer.nonfinite == NonFinitePolicy::ignore) return;
+  if (worker_.config().trainer.nonfinite == NonFinitePolicy::ignore) return;
   const CheckpointShare share = own_share();
   for (const auto* tensors : {&share.parameters, &share.state})
     for (const auto& tensor : *tensors) require_finite(tensor, step);
@@ -177,7 +177,7 @@ void RunCheckpoints::begin(int64_t step) {
 }
 
 CheckpointShare RunCheckpoints::own_share() const {
-  return checkpoint_share(worker_.compiled(), worker_.rank(), worker_.snapshot());
+  return checkpoint_share(worker_.compiled(), worker_.config().optimizer, worker_.rank(), worker_.snapshot());
 }
 
 SaveOutcome RunCheckpoints::save_in_foreground(Communicator& world, const CheckpointShare& share,
@@ -189,12 +189,12 @@ SaveOutcome RunCheckpoints::save_in_foreground(Communicator& world, const Checkp
   SaveOutcome outcome;
   if (world.rank() == 0)
     outcome =
-        conclude_save(writer, std::move(manifest), reports, worker_.compiled().config().checkpoint.keep);
+        conclude_save(writer, std::move(manifest), reports, worker_.config().checkpoint.keep);
   return save_outcome_from_text(gather_texts(world, to_text(outcome), patience())[0]);
 }
 
 Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& progress) const {
-  const auto& config = worker_.compiled().config();
+  const auto& config = worker_.config();
   Manifest manifest;
   manifest.run_id = run_id_;
   manifest.step = step;
@@ -217,7 +217,7 @@ Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& pro
 }
 
 std::chrono::milliseconds RunCheckpoints::patience() const {
-  return worker_.compiled().config().watchdog.storage_deadline;
+  return worker_.config().watchdog.storage_deadline;
 }
 
 void RunCheckpoints::read_on() const { enter_phase(options_.progress, Phase::restore); }
@@ -290,7 +290,7 @@ RestoredState RunCheckpoints::load_on_all(Communicator& world, const std::string
 }
 
 void RunCheckpoints::check_configuration(const Manifest& manifest) const {
-  const auto& config = worker_.compiled().config();
+  const auto& config = worker_.config();
   auto differences = compare_math(manifest.math_fields, config.math_fields);
   if (manifest.dataset_identity != worker_.train_data().identity())
     differences.push_back(fmt::format("training data: {} in the checkpoint, {} now",
@@ -318,7 +318,7 @@ void RunCheckpoints::load(const std::string& path) {
   check_configuration(manifest);
   const auto parameters = parameter_tensors(worker_), state = optimizer_tensors(worker_);
   checkpoint.require_exactly(FileKind::model, records_of(parameters));
-  checkpoint.require_exactly(FileKind::optimizer, optimizer_records(worker_.compiled()));
+  checkpoint.require_exactly(FileKind::optimizer, optimizer_records(worker_.compiled(), worker_.config().optimizer));
   load_tensors(worker_, checkpoint, FileKind::model, parameters, before_read);
   load_tensors(worker_, checkpoint, FileKind::optimizer, state, before_read);
   read_on();

@@ -100,7 +100,7 @@ std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& dir
 
 void RunOutput::show_start() {
   const auto& compiled = worker_.compiled();
-  const auto& config = compiled.config();
+  const auto& config = worker_.config();
   const int workers = compiled.layout().workers();
   std::string text = fmt::format("{} worker{}, layout {}, {} reduction; model of {} parameters\n", workers,
                                  workers == 1 ? "" : "s", layout_,
@@ -117,12 +117,12 @@ void RunOutput::show_start() {
                         static_cast<double>(worker_.train_data().size());
   text += fmt::format("{} steps, {:.2f} epochs\n", worker_.total_steps(), epochs);
   text += fmt::format("memory of each worker ({}):\n{}", worker_.device().description(),
-                      describe(plan_worker_memory(worker_.compiled(), worker_.programs())));
+                      describe(plan_worker_memory(worker_.compiled(), worker_.programs(), config.data)));
   message(text);
 }
 
 void RunOutput::open(int64_t first_step) {
-  const auto& config = worker_.compiled().config();
+  const auto& config = worker_.config();
   if (!options_.directory.empty()) {
     const fs::path directory(options_.directory);
     if (first_step == 0) set_aside(directory / kMetricsFile);
@@ -152,7 +152,7 @@ void RunOutput::message(const std::string& text) {
 }
 
 void RunOutput::step(const StepRecord& record) {
-  const auto& config = worker_.compiled().config();
+  const auto& config = worker_.config();
   if (metrics_ &&
       (record.step % config.metrics.log_every_steps == 0 || record.step == worker_.total_steps() || record.skipped || record.spike)) {
     const double samples = static_cast<double>(config.trainer.global_batch);

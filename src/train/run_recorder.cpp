@@ -84,8 +84,8 @@ RunReport RunRecorder::report(Communicator& world, const TrainingOutcome& outcom
   report.process_memory_bytes = static_cast<int64_t>(most[4]);
   report.params_hash = parameters_hash_of(worker_);
   report.state_hash = state_hash_of(worker_, world);
-  report.math_hash = compiled.config().math_hash;
-  report.config_hash = compiled.config().config_hash;
+  report.math_hash = worker_.config().math_hash;
+  report.config_hash = worker_.config().config_hash;
   report.world_size = world.size();
   report.layout = to_string(compiled.layout());
   return report;

@@ -120,7 +120,7 @@ TrainerEvents Session::events() {
 
 void Session::make_trainer() {
   if (failpoints_) failing_files_ = failpoints_->wrap(posix_file_system());
-  const bool watched = worker_->compiled().config().watchdog.enabled;
+  const bool watched = worker_->config().watchdog.enabled;
   trainer_.emplace(*worker_, world_.communicator(), events(),
                    TrainerRunOptions{.output_directory = options_.output_directory,
                                      .stop_requested = options_.stop_requested,

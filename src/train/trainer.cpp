@@ -35,7 +35,7 @@ Trainer::Trainer(Worker& worker, Communicator& world, TrainerEvents events, Trai
       world_(world),
       events_(std::move(events)),
       options_(std::move(options)),
-      config_(worker.compiled().config()),
+      config_(worker.config()),
       checkpoints_(worker, {.output_directory = options_.output_directory,
                             .mailbox = options_.mailbox,
                             .progress = options_.progress,

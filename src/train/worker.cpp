@@ -9,52 +9,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "lockstep/error.h"
-#include "parallel/gradient_sync.h"
+#include "train/compile_options.h"
 #include "train/fingerprint.h"
 #include "train/worker_memory.h"
 
 namespace lockstep {
-namespace {
-
-ModelCode::Options code_options(const RunConfig& config, const BatchDivision& division, const Graph& graph, DeviceKind device, bool training) {
-  return {.device = device,
-          .micro_batch = division.micro_batch,
-          .training = training,
-          .intra_op_threads = config.parallel.intra_op_threads,
-          .loss_weight = 1.0 / (static_cast<double>(division.global_batch) * static_cast<double>(graph.loss_positions())),
-          .tf32 = config.precision.compute == ComputeType::tf32,
-          .fuse_gelu = config.precision.fused_gelu};
-}
-
-/// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.
-MemoryPlan finish_program(Program& program) {
-  derive_dependencies(program);
-  return plan_memory(program);
-}
-
-/// Each takes up to 24 microseconds and 2 KiB to compile, place and prove (docs/results.md): half a minute
-/// and 2 GiB for a step of so many. Progress tells instructions apart up to 2^24.
-constexpr int64_t kMostInstructions = 1'000'000;
-/// With how many bits kernels count the elements of a tensor: oneDNN's, and those of GPUs.
-int element_bits(DeviceKind device) { return device == DeviceKind::cuda ? 32 : 31; }
-
-void check_extent(const Graph& graph, const Partition& partition, const BatchDivision& division, DeviceKind device) {
-  const int64_t each = 2 * static_cast<int64_t>(partition.segments.size()) + 1;   // load, forwards, backwards
-  const int64_t micro_batches = int64_t{division.leaves_of(0).size()} * division.micro_batches_per_leaf;
-  if (micro_batches > kMostInstructions / each)
-    throw ConfigError(fmt::format("a step of {} micro-batches per worker over {} segments takes more than {} instructions; raise "
-                                  "trainer.micro_batch from {} or use more workers, for at most {} micro-batches each",
-                                  micro_batches, partition.segments.size(), kMostInstructions, division.micro_batch,
-                                  kMostInstructions / each));
-  const int64_t most = (int64_t{1} << element_bits(device)) - 1;
-  for (const auto& value : graph.values)
-    if (const int64_t count = value.spec.shape.count(); count > 0 && division.micro_batch > most / count)
-      throw ConfigError(fmt::format("'{}' has {} elements in a sample, so a micro-batch of {} samples has more than 2^{}; set "
-                                    "trainer.micro_batch to {} or less, or make the model smaller",
-                                    value.name, count, division.micro_batch, element_bits(device), most / count));
-}
-
-}  // namespace
 
 int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples) {
   if (trainer.steps > 0) return trainer.steps;
@@ -64,67 +23,14 @@ int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples) {
   return std::max(int64_t{1}, static_cast<int64_t>(std::abs(steps - whole) <= 1e-9 * whole ? whole : std::ceil(steps)));
 }
 
-CompiledRun::CompiledRun(const RunConfig& config, int world_size, bool shared_memory, DeviceKind device)
-    : config_(config), graph_(make_graph(config.model, config.precision.storage())), partition_(make_partition(graph_, config.parallel.bucket_bytes)) {
-  config_.parallel.layout = resolve(config.parallel.layout, world_size);
-  require_available(config_.parallel.layout);
-  const BatchDivision division = divide_batch(config.trainer.global_batch, config.trainer.micro_batch,
-                                              resolved_virtual_replicas(config.trainer), config.parallel.reduction, world_size);
-  check_extent(graph_, partition_, division, device);
-  training_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, device, true));
-  evaluation_ = std::make_unique<ModelCode>(graph_, partition_, code_options(config, division, graph_, device, false));
-  const int slots = state_slots(config.optimizer);
-  placement_ = std::make_unique<Placement>(
-      graph_, partition_,
-      PlacementOptions{.workers = world_size, .state_slots = slots, .shard_optimizer = config_.parallel.layout.shard == ShardedState::optimizer,
-                       .reversed = config.parallel.reduction == Reduction::reproducible && folds_by_halving(division)});
-  plan_ = std::make_unique<DataParallelPlan>(DataParallelPlan{
-      .graph = graph_, .partition = partition_, .training = *training_, .evaluation = *evaluation_, .division = division,
-      .parallel = config.parallel, .placement = *placement_, .shares = placement_->shares(), .state_slots = slots,
-      .shared_memory = shared_memory, .device = device, .skip_nonfinite = config.trainer.nonfinite != NonFinitePolicy::ignore,
-      .update_as_it_lands = config.trainer.clip_norm == 0 && config.trainer.nonfinite == NonFinitePolicy::ignore});
-  program_hash_ = hash_combine(hash_of(graph_), static_cast<uint64_t>(world_size));
-  for (int rank = 0; rank < world_size; ++rank) {
-    for (const Program& program : {compile_step(*plan_, rank), compile_evaluation(*plan_, rank), compile_boundary(*plan_, rank)})
-      program_hash_ = hash_combine(program_hash_, hash_of(program));
-  }
-}
-
-void CompiledRun::prepare(Device& device) {
-  training_->prepare(device);
-  evaluation_->prepare(device);
-}
-
-CompiledRun::RankPrograms CompiledRun::compile(int rank) const {
-  RankPrograms programs{.step = compile_step(*plan_, rank),
-                        .evaluate = compile_evaluation(*plan_, rank),
-                        .boundary = compile_boundary(*plan_, rank),
-                        .step_plan = {}, .evaluate_plan = {}, .boundary_plan = {}};
-  programs.step_plan = finish_program(programs.step);
-  programs.evaluate_plan = finish_program(programs.evaluate);
-  programs.boundary_plan = finish_program(programs.boundary);
-  return programs;
-}
-
-void CompiledRun::check() const {
-  std::vector<Program> step, evaluate, boundary;
-  for (int rank = 0; rank < plan_->division.workers; ++rank) {
-    auto programs = compile(rank);
-    step.push_back(std::move(programs.step));
-    evaluate.push_back(std::move(programs.evaluate));
-    boundary.push_back(std::move(programs.boundary));
-  }
-  ensure_checked(step);
-  ensure_checked(evaluate);
-  ensure_checked(boundary);
-}
-
-Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_(options) {
+Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_(options), config_(config) {
   omp_set_num_threads(config.parallel.intra_op_threads);
   spent_on(StartupPart::other);
-  compiled_ = std::make_unique<CompiledRun>(config, options.world_size, options.shared_memory, options.device);
+  compiled_ = std::make_unique<CompiledRun>(
+      compile_options(config),
+      CompileFacts{.world_size = options.world_size, .shared_memory = options.shared_memory, .device = options.device});
   programs_ = compiled_->compile(options.rank);
-  // One proof serves all: the ranks agree on the hash of what rank 0 has proven.
+  // One proof serves all: the ranks agree on everything that programs are compiled from.
   if (options.rank == 0) compiled_->check();
   spent_on(StartupPart::programs);
   data_ = open_datasets(config.data);
@@ -180,14 +86,13 @@ void Worker::spent_on(StartupPart part) {
 }
 
 ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches) {
-  const auto& config = compiled_->config();
   const auto& division = compiled_->division();
   return {.graph = compiled_->graph(),
           .code = code,
           .memory = *memory_,
           .device = *device_,
-          .optimizer = config.optimizer,
-          .clip_norm = config.trainer.clip_norm,
+          .optimizer = config_.optimizer,
+          .clip_norm = config_.trainer.clip_norm,
           .static_count = static_cast<double>(division.global_batch) * static_cast<double>(compiled_->graph().loss_positions()),
           .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.micro_batches_per_leaf),
           .first_samples = std::move(first_samples),
@@ -199,7 +104,7 @@ ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t
 void Worker::connect_groups(Communicator& world, const Program& program, ExecutionContext& context) {
   // A channel for each group, made in one order on all ranks: every rank's program lists the same groups.
   for (const auto& group : program.groups) {
-    const bool member = std::find(group.members.begin(), group.members.end(), options_.rank) != group.members.end();
+    const bool member = group.members.contains(options_.rank);
     // Those of GPUs take memory and time, and programs run one after the other: groups of one name share one.
     if (const auto made = gpu_channels_.find(group.name);
         group.transport == Transport::device && made != gpu_channels_.end()) {
@@ -210,7 +115,7 @@ void Worker::connect_groups(Communicator& world, const Program& program, Executi
     Communicator* channel = communicators_.back().get();
     if (group.transport == Transport::device) {
       if (member) {
-        const auto algorithm = compiled_->config().parallel.algorithm;
+        const auto algorithm = config_.parallel.algorithm;
         const GpuCommunicatorOptions options{.algorithm = algorithm == AllReduceAlgorithm::ring   ? GpuAlgorithm::ring
                                                           : algorithm == AllReduceAlgorithm::tree ? GpuAlgorithm::tree
                                                                                                   : GpuAlgorithm::automatic};
@@ -266,14 +171,13 @@ std::unique_ptr<Executor> Worker::make_executor(int program_number, const Execut
 }
 
 std::vector<AgreementField> Worker::agreement_fields() const {
-  const auto& config = compiled_->config();
   std::vector<AgreementField> fields;
   fields.push_back({"lockstep binary", binary_identity(), ExitCode::usage});
-  fields.push_back({"arithmetic", arithmetic_fingerprint(*device_, config.parallel.intra_op_threads), ExitCode::usage});
+  fields.push_back({"arithmetic", arithmetic_fingerprint(*device_, config_.parallel.intra_op_threads), ExitCode::usage});
   if (options_.device == DeviceKind::cuda && options_.world_size > 1)
     fields.push_back({"communication library", gpu_communication_library(), ExitCode::usage});
-  for (const auto& [name, value] : config.math_fields) fields.push_back({"config " + name, value, ExitCode::usage});
-  fields.push_back({"config", to_hex(config.config_hash), ExitCode::usage});
+  for (const auto& [name, value] : config_.math_fields) fields.push_back({"config " + name, value, ExitCode::usage});
+  fields.push_back({"config", to_hex(config_.config_hash), ExitCode::usage});
   fields.push_back({"training data", to_hex(data_.train->identity()), ExitCode::data});
   if (data_.eval) fields.push_back({"evaluation data", to_hex(data_.eval->identity()), ExitCode::data});
   fields.push_back({"programs", to_hex(compiled_->program_hash()), ExitCode::usage});

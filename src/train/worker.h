@@ -7,14 +7,12 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "compile/compiled_run.h"
 #include "config/run_config.h"
 #include "data/dataset.h"
 #include "device/host_window.h"
 #include "observe/startup_times.h"
-#include "parallel/data_parallel.h"
-#include "step/checker.h"
 #include "step/executor.h"
-#include "step/memory_plan.h"
 #include "train/agreement.h"
 #include "train/batches.h"
 
@@ -42,49 +40,6 @@ struct WorkerOptions {
   std::function<void(const std::exception_ptr& error)> failed;
   /// Called before each instruction, with its StepInputs::iteration; may be empty.
   std::function<void(const Worker&, const Program&, uint64_t iteration, int instruction)> before_instruction;
-};
-
-/// The programs of a run and what they were compiled from: pure functions of config and world size, without data,
-/// devices or communication. What `lockstep inspect` shows and what every rank executes its part of.
-class CompiledRun {
- public:
-  CompiledRun(const RunConfig& config, int world_size, bool shared_memory = false, DeviceKind device = DeviceKind::cpu);
-  CompiledRun(const CompiledRun&) = delete;   // programs refer to the graph and code inside
-
-  /// Programs of one rank, with placed buffers.
-  struct RankPrograms {
-    Program step, evaluate, boundary;
-    MemoryPlan step_plan, evaluate_plan, boundary_plan;
-  };
-  RankPrograms compile(int rank) const;
-  /// Proves all ranks' programs; throws InternalError with what is wrong.
-  void check() const;
-  /// Over all ranks' programs, the graph and the division: equal on all ranks that run the same job.
-  uint64_t program_hash() const { return program_hash_; }
-
-  const RunConfig& config() const { return config_; }
-  const Layout& layout() const { return config_.parallel.layout; }  ///< resolved
-  const Graph& graph() const { return graph_; }
-  const Partition& partition() const { return partition_; }
-  const BatchDivision& division() const { return plan_->division; }
-  DeviceKind device() const { return plan_->device; }
-  /// Makes what kernels need of a device. Once, before they run; nothing else needs it.
-  void prepare(Device& device);
-  const ModelCode& training_code() const { return *training_; }
-  const ModelCode& evaluation_code() const { return *evaluation_; }
-  int state_slot_count() const { return plan_->state_slots; }
-  const Placement& placement() const { return *placement_; }
-  /// By worker, what it saves of a checkpoint.
-  const std::vector<std::vector<SavedPart>>& checkpoint_shares() const { return plan_->shares; }
-
- private:
-  RunConfig config_;
-  Graph graph_;
-  Partition partition_;
-  std::unique_ptr<ModelCode> training_, evaluation_;
-  std::unique_ptr<Placement> placement_;
-  std::unique_ptr<DataParallelPlan> plan_;
-  uint64_t program_hash_ = 0;
 };
 
 /// One rank's parts, ready to run: memory, data, communicators, executors. Owns them all.
@@ -120,6 +75,7 @@ class Worker {
 
   Verdict verdict() const { return verdict_of(programs_.step); }
   int rank() const { return options_.rank; }
+  const RunConfig& config() const { return config_; }  ///< its layout as stated; compiled().layout() is resolved
   const CompiledRun& compiled() const { return *compiled_; }
   const CompiledRun::RankPrograms& programs() const { return programs_; }
   /// By its number (kStepProgram...); null for any other.
@@ -154,6 +110,7 @@ class Worker {
   void spent_on(StartupPart part);
 
   WorkerOptions options_;
+  RunConfig config_;
   std::unique_ptr<CompiledRun> compiled_;
   CompiledRun::RankPrograms programs_;
   int64_t total_steps_ = 0;

@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-WorkerMemory plan_worker_memory(const CompiledRun& run, const CompiledRun::RankPrograms& programs) {
+WorkerMemory plan_worker_memory(const CompiledRun& run, const CompiledRun::RankPrograms& programs,
+                                const DataOptions& data) {
   const MemoryPlan plans[] = {programs.step_plan, programs.evaluate_plan, programs.boundary_plan};
   WorkerMemory memory{.device = combine_plans(plans), .host = {}};
   MemoryPlan& device = memory.device;
@@ -27,7 +28,6 @@ WorkerMemory plan_worker_memory(const CompiledRun& run, const CompiledRun::RankP
   // The step twice: once more for its replay, which looks for values that are not finite.
   for (const Program* program : {&programs.step, &programs.step, &programs.evaluate, &programs.boundary})
     host.staging_bytes += staging_bytes(*program, run.graph(), micro_batch, run.device());
-  const auto& data = run.config().data;
   host.read_ahead_bytes =
       2 * read_ahead_bytes(run.graph(), micro_batch, data.prefetch_threads, data.prefetch_depth);
   return memory;

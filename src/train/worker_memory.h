@@ -26,7 +26,8 @@ struct WorkerMemory {
 };
 
 /// Of the rank whose programs these are, on the kind of device that they were compiled for.
-WorkerMemory plan_worker_memory(const CompiledRun& run, const CompiledRun::RankPrograms& programs);
+WorkerMemory plan_worker_memory(const CompiledRun& run, const CompiledRun::RankPrograms& programs,
+                                const DataOptions& data);
 
 /// The table printed at start.
 std::string describe(const WorkerMemory& memory);

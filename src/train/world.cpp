@@ -286,7 +286,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
   agree_on_fields(communicator, fields, kAgreementTimeout);
   world.startup().end(StartupPart::agreement);
   worker->connect(communicator);
-  const auto& config = worker->compiled().config();
+  const auto& config = worker->config();
   if (world.rank() == 0 && world.size() > 1 && worker->compiled().placement().shards_optimizer() && config.trainer.check_every_steps > 0)
     log_warning("with shard=optimizer comparing the workers' parameters (trainer.check_every_steps) notices no bit that flips in one "
                 "worker's memory: every step's parameters come from one owner each");

@@ -160,7 +160,7 @@ TEST(Metrics, StandInTheOrderOfLeavesOverRanks) {
   auto programs = load_golden("dp2_tree");
   for (Program& program : programs)
     for (Group& group : program.groups)
-      if (group.name == "world") std::swap(group.members[0], group.members[1]);
+      if (group.name == "world") group.members = {1, 0};
   EXPECT_THAT(findings(programs), HasSubstr("its metrics of leaf 0 stand behind those of leaf 3"));
 }
 
@@ -324,7 +324,7 @@ TEST(Groups, AreListedAlikeOnAllRanks) {
   EXPECT_EQ(findings(programs),
             "structure: rank 1: it has 3 groups and rank 0 has 2; every rank must list all groups\n");
   programs = load_golden("dp2_tree");
-  std::swap(programs[1].groups[0].members[0], programs[1].groups[0].members[1]);
+  programs[1].groups[0].members = {1, 0};
   EXPECT_EQ(findings(programs), "structure: rank 1: group 'world' has members 1 0 here and 0 1 on rank 0\n");
   programs = load_golden("dp3_ordered");
   programs[2].groups[1].transport = Transport::device;

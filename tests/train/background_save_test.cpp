@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "data/test_files.h"
+#include "train/compile_options.h"
 #include "train/gated_file_system.h"
 #include "train/model_state.h"
 #include "train/thread_ranks.h"
@@ -377,7 +378,8 @@ TEST(RunCheckpoints, CarryWhatTheTrainingIsBesidesItsTensors) {
 }
 
 TEST(BoundaryPrograms, SaveEveryTensorOnceAndKeepItsCopyFromOtherPrograms) {
-  const CompiledRun run(parse_run_config(kConfig, "test", {}), 4);
+  const RunConfig config = parse_run_config(kConfig, "test", {});
+  const CompiledRun run = compile_run(config, {.world_size = 4});
   std::map<std::pair<Role, int64_t>, int> reads;  // by place, the same on all replicas
   int64_t read_bytes = 0, owned_bytes = 0;
   for (int rank = 0; rank < 4; ++rank) {

@@ -5,6 +5,7 @@
 #include <bitset>
 
 #include "step/checker.h"
+#include "train/compile_options.h"
 #include "train/worker.h"
 
 namespace lockstep {
@@ -70,8 +71,8 @@ std::vector<Case> cases() {
 using Programs = std::vector<Program>;
 
 std::vector<Programs> compiled(const Case& one) {
-  const CompiledRun run(parse_run_config(std::string(kTrainer) + one.model, "test", one.overrides),
-                        one.workers, one.shared_memory);
+  const CompiledRun run = compile_run(parse_run_config(std::string(kTrainer) + one.model, "test", one.overrides),
+                                      {.world_size = one.workers, .shared_memory = one.shared_memory});
   std::vector<Programs> by_name(3);
   for (int rank = 0; rank < one.workers; ++rank) {
     auto programs = run.compile(rank);

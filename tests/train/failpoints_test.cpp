@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "data/test_files.h"
 #include "lockstep/error.h"
+#include "train/compile_options.h"
 #include "train/worker.h"
 
 namespace lockstep {
@@ -99,7 +100,7 @@ class LogVariable {
 /// Rank 0 of two: its programs and their memory.
 struct Rank {
   explicit Rank(const std::string& bucket_bytes = "1048576")
-      : run(parse_run_config(R"(
+      : run(compile_run(parse_run_config(R"(
 model { mlp { image: [4, 4, 1] hidden: [8] classes: 3 } }
 data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
 trainer { steps: 5 global_batch: 8 virtual_replicas: 2 }
@@ -107,7 +108,7 @@ optimizer { learning_rate: 0.1 sgd {} }
 parallel { reduction: REPRODUCIBLE algorithm: TREE }
 )",
                              "test", {"parallel.bucket_bytes=" + bucket_bytes}),
-            2),
+                        {.world_size = 2})),
         programs(run.compile(0)),
         device(make_cpu_device()),
         memory(*device, std::array{programs.step_plan, programs.evaluate_plan, programs.boundary_plan}) {}

@@ -9,6 +9,7 @@
 
 #include "data/test_files.h"
 #include "lockstep/error.h"
+#include "train/compile_options.h"
 #include "train/thread_ranks.h"
 #include "train/worker_memory.h"
 
@@ -142,8 +143,9 @@ TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
 TEST(GpuTrainingOnce, TheHostsMemoryIsPlannedBesideTheDevices) {
   NEEDS_GPUS(1);
   const auto planned = [](const char* type) {
-    const CompiledRun run(config_of(kModels[0], {std::string("precision.compute=") + type}), 1, false, DeviceKind::cuda);
-    return plan_worker_memory(run, run.compile(0));
+    const RunConfig config = config_of(kModels[0], {std::string("precision.compute=") + type});
+    const CompiledRun run = compile_run(config, {.device = DeviceKind::cuda});
+    return plan_worker_memory(run, run.compile(0), config.data);
   };
   const WorkerMemory plan = planned("FLOAT32");
   // 36 x 17 + 17 + 17 x 13 + 13 + 13 x 5 + 5 = 933 parameters of 4 bytes, two moments of each; rounded up to 256.
@@ -203,13 +205,13 @@ TEST(GpuTrainingOnce, SumsAreAskedForByNameWhereTheyExist) {
 TEST(GpuTrainingOnce, TensorsMayHaveAsManyElementsAs32BitsCount) {
   const auto compile = [](int micro_batch, DeviceKind device) {
     const std::string batch = std::to_string(micro_batch);
-    CompiledRun(parse_run_config("format_version: 1 trainer { steps: 1 virtual_replicas: 1 global_batch: " + batch +
+    compile_run(parse_run_config("format_version: 1 trainer { steps: 1 virtual_replicas: 1 global_batch: " + batch +
                                      " micro_batch: " + batch +
                                      " } optimizer { learning_rate: 0.1 sgd {} } precision { compute: BFLOAT16 }"
                                      " model { gpt { vocabulary: 50304 context: 1024 layers: 1 heads: 1 width: 32 } }"
                                      " data { synthetic { samples: 100 eval_samples: 1 classes: 50304 } }",
                                  "test", {}),
-                1, false, device);
+                {.device = device});
   };
   EXPECT_NO_THROW(compile(83, DeviceKind::cuda));
   EXPECT_THROW(compile(84, DeviceKind::cuda), ConfigError);

@@ -48,6 +48,17 @@ TEST(Layouts, SevenLeavesDivideAmongAnyNumberOfWorkers) {
   for (const int ranks : {2, 3, 5, 7}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
 }
 
+TEST(Layouts, WorkersWhoseNumberIsNoPowerOfTwoFoldTheTreeInBlocksToTheSameBits) {
+  for (const char* model : {kMlp, kLenet}) {
+    const RunConfig config = config_of(model, {"trainer.virtual_replicas=12", "trainer.global_batch=24", "trainer.micro_batch=1"});
+    const Trace one = train_on_threads(config, 1);
+    for (const int ranks : {3, 6, 12}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
+    const TraceOptions lanes{.asynchronous = AsyncCpuOptions{.jitter_seed = 5, .max_jitter_us = 200}, .shared_memory = false,
+                             .output_directory = {}};
+    EXPECT_EQ(train_on_threads(config, 3, lanes), one);
+  }
+}
+
 TEST(Layouts, SumsInSharedMemoryHaveTheSameBits) {
   const RunConfig config = config_of(kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"});
   const Trace one = train_on_threads(config, 1);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "step/checker.h"
+#include "train/compile_options.h"
 #include "train/worker.h"
 
 namespace lockstep {
@@ -28,7 +29,7 @@ parallel { reduction: REPRODUCIBLE bucket_bytes: 2048 }
 using Programs = std::vector<Program>;
 
 Programs step_programs(const std::vector<std::string>& overrides = {}) {
-  const CompiledRun run(parse_run_config(kConfig, "test", overrides), 2);
+  const CompiledRun run = compile_run(parse_run_config(kConfig, "test", overrides), {.world_size = 2});
   return {run.compile(0).step, run.compile(1).step};
 }
 
@@ -51,7 +52,7 @@ std::string findings_of(const Programs& programs) {
 }
 
 TEST(NarrowPrograms, CastParametersOnceBeforeAnythingReadsThem) {
-  const CompiledRun run(parse_run_config(kConfig, "test", {}), 2);
+  const CompiledRun run = compile_run(parse_run_config(kConfig, "test", {}), {.world_size = 2});
   const auto programs = run.compile(0);
   for (const Program* program : {&programs.step, &programs.evaluate}) {
     const auto casts = casts_of(*program);

@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "data/test_files.h"
 #include "tensor/convert.h"
+#include "train/compile_options.h"
 #include "train/initialize.h"
 #include "train/model_state.h"
 #include "train/thread_ranks.h"
@@ -91,7 +92,7 @@ TEST_P(NarrowTraining, FollowsFloat32AndIsNotIt) {
 }
 
 TEST_P(NarrowTraining, ProgramsAreProven) {
-  for (const int workers : {1, 2, 3, 4}) EXPECT_NO_THROW(CompiledRun(config(), workers).check()) << workers;
+  for (const int workers : {1, 2, 3, 4}) EXPECT_NO_THROW(compile_run(config(), {.world_size = workers}).check()) << workers;
 }
 
 TEST(Precision, Tf32IsFloat32OnCpus) {
@@ -108,8 +109,9 @@ TEST(Precision, UpdatingBucketsAsTheyLandChangesNoBit) {
 
 TEST(Precision, TwoByteStorageTakesHalfOfTheActivationsAndAddsACopyOfTheWeights) {
   const auto bytes = [](const char* compute, Category category) {
-    const CompiledRun run(config_of(kLenet, {std::string("precision.compute=") + compute}), 1);
-    return plan_worker_memory(run, run.compile(0)).device.category_bytes[static_cast<size_t>(category)];
+    const RunConfig config = config_of(kLenet, {std::string("precision.compute=") + compute});
+    const CompiledRun run = compile_run(config, {});
+    return plan_worker_memory(run, run.compile(0), config.data).device.category_bytes[static_cast<size_t>(category)];
   };
   const auto ratio = [&](Category category) {
     return static_cast<double>(bytes("BFLOAT16", category)) / static_cast<double>(bytes("FLOAT32", category));

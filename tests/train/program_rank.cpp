@@ -2,18 +2,20 @@
 
 #include <cstring>
 
+#include "train/compile_options.h"
+
 namespace lockstep {
 namespace {
 
-ExecutionContext context_of(const CompiledRun& run, int rank, const ProgramMemory& memory,
+ExecutionContext context_of(const RunConfig& config, const CompiledRun& run, int rank, const ProgramMemory& memory,
                             BatchSource& batches) {
   const auto& division = run.division();
   ExecutionContext context{.graph = run.graph(),
                            .code = run.training_code(),
                            .memory = memory,
                            .device = memory.device(),
-                           .optimizer = run.config().optimizer};
-  context.clip_norm = run.config().trainer.clip_norm;
+                           .optimizer = config.optimizer};
+  context.clip_norm = config.trainer.clip_norm;
   context.static_count = static_cast<double>(division.global_batch);
   for (int m = 0; m < division.micro_batches_of(rank); ++m)
     context.first_samples.push_back(division.first_sample(rank, m));
@@ -41,11 +43,11 @@ void NumberedBatches::load(uint64_t iteration, int64_t position, std::span<const
 
 ProgramRank::ProgramRank(const RunConfig& config, int rank, BatchSource& batches, Communicator& world,
                          bool shared_memory, const Wrap& wrap)
-    : run(config, world.size(), shared_memory),
+    : run(compile_run(config, {.world_size = world.size(), .shared_memory = shared_memory})),
       programs(run.compile(rank)),
       device(make_cpu_device()),
       memory(*device, std::span(&programs.step_plan, 1)),
-      context(context_of(run, rank, memory, batches)) {
+      context(context_of(config, run, rank, memory, batches)) {
   for (size_t group = 0; group < programs.step.groups.size(); ++group) {
     auto channel = world.split(0, rank);
     channels.push_back(wrap ? wrap(static_cast<int>(group), std::move(channel)) : std::move(channel));

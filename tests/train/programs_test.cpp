@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <tuple>
 
 #include "lockstep/error.h"
 #include "step/checker.h"
+#include "train/compile_options.h"
 #include "train/worker.h"
 
 namespace lockstep {
@@ -22,7 +24,7 @@ parallel { reduction: REPRODUCIBLE bucket_bytes: 1024 }
 )";
 
 CompiledRun compile(int workers, const std::vector<std::string>& overrides = {}) {
-  return CompiledRun(parse_run_config(kConfig, "test", overrides), workers);
+  return compile_run(parse_run_config(kConfig, "test", overrides), {.world_size = workers});
 }
 
 TEST(DataParallelPrograms, AreProvenInReproducibleMode) {
@@ -43,7 +45,7 @@ TEST(DataParallelPrograms, AreProvenInFastMode) {
 }
 
 CompiledRun compile_for_one_host(int workers, const std::vector<std::string>& overrides) {
-  return CompiledRun(parse_run_config(kConfig, "test", overrides), workers, /*shared_memory=*/true);
+  return compile_run(parse_run_config(kConfig, "test", overrides), {.world_size = workers, .shared_memory = true});
 }
 
 int count_of(const Program& program, InstructionKind kind) {
@@ -118,6 +120,35 @@ TEST(DataParallelPrograms, ReductionsStartInTheMiddleOfTheBackwardPass) {
   for (const auto& dependency : step.instructions[static_cast<size_t>(first_reduction)].after) {
     if (dependency.distance == 0) {
       EXPECT_LT(dependency.instruction, first_reduction);
+    }
+  }
+}
+
+int64_t bytes_sent(const Program& program) {
+  int64_t bytes = 0;
+  for (const auto& instruction : program.instructions)
+    for (const auto& operand : instruction.operands)
+      if (operand.role == Role::send) bytes += operand.range.size_bytes;
+  return bytes;
+}
+
+/// Trees over numbers of workers that are no powers of two, where each worker's leaves are a node and the trees over
+/// workers and over leaves split alike.
+TEST(DataParallelPrograms, FoldTreesOfAnyNumberOfWorkersInLogarithmicallyManyRounds) {
+  for (const auto& [workers, leaves] : {std::pair(3, 3), {3, 12}, {5, 5}, {6, 24}, {7, 7}, {11, 22}, {23, 23}, {48, 192}, {63, 63}}) {
+    const std::string batch = std::to_string(leaves);
+    const auto run = compile(workers, {"trainer.virtual_replicas=" + batch, "trainer.global_batch=" + batch, "parallel.bucket_bytes=100000000"});
+    ASSERT_TRUE(run.division().follows_tree && !run.division().folds_by_halving) << workers << " workers, " << leaves << " leaves";
+    EXPECT_NO_THROW(run.check()) << workers << " workers, " << leaves << " leaves";
+    const auto buckets = static_cast<int>(std::ranges::count_if(run.partition().buckets, [](const auto& bucket) { return bucket.size_bytes > 0; }));
+    const int rounds = static_cast<int>(std::bit_width(static_cast<unsigned>(workers)));
+    int64_t bytes = 0;
+    for (const auto& bucket : run.partition().buckets) bytes += bucket.size_bytes;
+    for (int rank = 0; rank < workers; ++rank) {
+      const Program step = run.compile(rank).step;
+      EXPECT_LE(count_of(step, InstructionKind::exchange), 4 * rounds * buckets) << "rank " << rank << " of " << workers;
+      // Halving and doubling send less than twice a bucket; what passes between two blocks is at most all of it, each way.
+      EXPECT_LE(bytes_sent(step), 4 * bytes) << "rank " << rank << " of " << workers;
     }
   }
 }

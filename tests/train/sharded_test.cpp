@@ -7,6 +7,7 @@
 #include <map>
 
 #include "checkpoint/checkpoint.h"
+#include "train/compile_options.h"
 #include "train/model_state.h"
 #include "train/thread_ranks.h"
 
@@ -106,16 +107,16 @@ int64_t bytes_of(const CompiledRun& run, int rank, Category category) {
 
 TEST(ShardedOptimizers, HoldTheirPartOfTheState) {
   const RunConfig config = config_of(kMlp);
-  const int64_t all = bytes_of(CompiledRun(config, 1), 0, Category::optimizer_state);
+  const int64_t all = bytes_of(compile_run(config, {.world_size = 1}), 0, Category::optimizer_state);
   constexpr int64_t kSlots = 2, kChunk = 4 * kNormChunk;
   for (const int ranks : {2, 3, 4}) {
-    const CompiledRun run(sharded(config), ranks);
+    const CompiledRun run = compile_run(sharded(config), {.world_size = ranks});
     int64_t together = 0;
     for (int rank = 0; rank < ranks; ++rank) {
       const int64_t own = bytes_of(run, rank, Category::optimizer_state);
       together += own;
       EXPECT_NEAR(static_cast<double>(own), static_cast<double>(all) / ranks, kSlots * kChunk) << rank << " of " << ranks;
-      EXPECT_EQ(bytes_of(run, rank, Category::parameters), bytes_of(CompiledRun(config, 1), 0, Category::parameters));
+      EXPECT_EQ(bytes_of(run, rank, Category::parameters), bytes_of(compile_run(config, {.world_size = 1}), 0, Category::parameters));
     }
     EXPECT_NEAR(static_cast<double>(together), static_cast<double>(all), 256.0 * ranks * 10) << "rounded to 256 bytes a buffer";
   }
@@ -125,7 +126,8 @@ TEST(ShardedOptimizers, AreProven) {
   for (const char* model : {kMlp, kLenet, kGpt})
     for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
       for (const int ranks : {1, 2, 3, 4})
-        for (const bool shared_memory : {false, true}) CompiledRun(sharded(config_of(model, {reduction})), ranks, shared_memory).check();
+        for (const bool shared_memory : {false, true}) 
+          compile_run(sharded(config_of(model, {reduction})), {.world_size = ranks, .shared_memory = shared_memory}).check();
 }
 
 int64_t bytes_sent(const CompiledRun& run, int rank) {
@@ -141,7 +143,7 @@ TEST(ShardedOptimizers, SendAsManyBytesAsSumsOfAllGradients) {
   for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
     for (const int ranks : {2, 4}) {
       const RunConfig config = config_of(kMlp, {reduction, "parallel.bucket_bytes=100000000"});
-      const CompiledRun whole(config, ranks), cut(sharded(config), ranks);
+      const CompiledRun whole = compile_run(config, {.world_size = ranks}), cut = compile_run(sharded(config), {.world_size = ranks});
       int64_t sent_whole = 0, sent_cut = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         sent_whole += bytes_sent(whole, rank);

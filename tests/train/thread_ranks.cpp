@@ -33,7 +33,7 @@ Trace train_on_threads(const RunConfig& config, int ranks, const TraceOptions& o
     }
     const int64_t allocated = worker.device().memory_use().allocations;
     EXPECT_LE(allocated, kSpaceCount) << "a device allocates one buffer per space and nothing later";
-    const WorkerMemory plan = plan_worker_memory(worker.compiled(), worker.programs());
+    const WorkerMemory plan = plan_worker_memory(worker.compiled(), worker.programs(), worker.config().data);
     EXPECT_EQ(worker.device().memory_use().peak_bytes, plan.device.total_bytes);
     EXPECT_EQ(worker.device().memory_use(MemoryKind::host).peak_bytes, plan.host.pinned_bytes());
     EXPECT_LE(worker.peak_host_bytes(), plan.host.total_bytes());

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "train/batches.h"
+#include "train/compile_options.h"
 
 namespace lockstep {
 namespace {
@@ -23,8 +24,9 @@ RunConfig config_of(const std::vector<std::string>& overrides) {
 }
 
 HostMemory planned(const std::vector<std::string>& overrides) {
-  const CompiledRun run(config_of(overrides), 1);
-  return plan_worker_memory(run, run.compile(0)).host;
+  const RunConfig config = config_of(overrides);
+  const CompiledRun run = compile_run(config, {});
+  return plan_worker_memory(run, run.compile(0), config.data).host;
 }
 
 TEST(WorkerMemory, OnCpusTheHostAddsWhatIsReadAhead) {
@@ -36,9 +38,10 @@ TEST(WorkerMemory, OnCpusTheHostAddsWhatIsReadAhead) {
 }
 
 TEST(WorkerMemory, OfTheDeviceIsThatOfAllItsPrograms) {
-  const CompiledRun run(config_of({}), 1);
+  const RunConfig config = config_of({});
+  const CompiledRun run = compile_run(config, {});
   const auto programs = run.compile(0);
-  const MemoryPlan device = plan_worker_memory(run, programs).device;
+  const MemoryPlan device = plan_worker_memory(run, programs, config.data).device;
   EXPECT_GE(device.total_bytes, programs.step_plan.total_bytes);
   // 16 x 8 + 8 + 8 x 5 + 5 = 181 parameters of 4 bytes with two moments, rounded up to 256: what a checkpoint
   // is written from.
@@ -56,7 +59,7 @@ TEST(WorkerMemory, NothingIsReadAheadWithoutThreads) {
 TEST(WorkerMemory, PrefetchingComesToHoldWhatIsPlanned) {
   for (const char* type : {"FLOAT32", "BFLOAT16"}) {
     const RunConfig config = config_of({std::string("precision.compute=") + type});
-    const CompiledRun run(config, 1);
+    const CompiledRun run = compile_run(config, {});
     const DatasetPair data = open_datasets(config.data);
     PrefetchedBatches batches(*data.train, run.graph(), SampleOrder(1, data.train->size(), true), 8,
                               {0, 2, 4, 6}, 2, config.data.prefetch_threads, config.data.prefetch_depth);

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "compile/compiled_run.h"
+#include "config/run_config.h"
+
+namespace lockstep {
+
+/// What of a config decides the programs.
+CompileOptions compile_options(const RunConfig& config);
+
+/// REQUIRES: as the constructor of CompiledRun.
+inline CompiledRun compile_run(const RunConfig& config, const CompileFacts& facts) {
+  return CompiledRun(compile_options(config), facts);
+}
+
+}  // namespace lockstep
