@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "train/worker.h"
+#include "compile/compiled_run.h"
 
 namespace lockstep {
 

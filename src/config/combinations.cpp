@@ -101,7 +101,7 @@ void check_division(const schema::RunConfig& config, const Document& document) {
                                 schema::Parallel::Algorithm_Name(algorithm)));
   const bool adds_whole = algorithm == schema::Parallel::LIBRARY || algorithm == schema::Parallel::SHARED_MEMORY ||
                           (algorithm == schema::Parallel::TREE && !reproducible);
-  if (parallel.shard() == schema::Parallel::OPTIMIZER && adds_whole)
+  if (parallel.shard() == schema::Shard::OPTIMIZER && adds_whole)
     document.refuse("parallel.algorithm",
                     fmt::format("{} adds whole gradients on every worker, and with shard: OPTIMIZER each needs the sum of its own "
                                 "part; leave it out",
