@@ -12,13 +12,14 @@
 namespace lockstep {
 namespace {
 
-ModelCode::Options code_options(const CompileOptions& options, const BatchDivision& division, const Graph& graph,
-                                DeviceKind device, bool training) {
+ModelCode::Options code_options(const CompileOptions& options, const BatchDivision& division,
+                                const Graph& graph, DeviceKind device, bool training) {
   return {.device = device,
           .micro_batch = division.micro_batch,
           .training = training,
           .intra_op_threads = options.parallel.intra_op_threads,
-          .loss_weight = 1.0 / (static_cast<double>(division.global_batch) * static_cast<double>(graph.loss_positions())),
+          .loss_weight = 1.0 / (static_cast<double>(division.global_batch) *
+                                static_cast<double>(graph.loss_positions())),
           .tf32 = options.tf32,
           .fuse_gelu = options.fused_gelu};
 }
@@ -35,14 +36,16 @@ constexpr int64_t kMostInstructions = 1'000'000;
 /// With how many bits kernels count the elements of a tensor: oneDNN's, and those of GPUs.
 int element_bits(DeviceKind device) { return device == DeviceKind::cuda ? 32 : 31; }
 
-void check_extent(const Graph& graph, const Partition& partition, const BatchDivision& division, DeviceKind device) {
+void check_extent(const Graph& graph, const Partition& partition, const BatchDivision& division,
+                  DeviceKind device) {
   const int64_t each = 2 * static_cast<int64_t>(partition.segments.size()) + 1;  // load, forwards, backwards
   const int64_t micro_batches = int64_t{division.leaves_of(0).size()} * division.micro_batches_per_leaf;
   if (micro_batches > kMostInstructions / each)
     throw ConfigError(fmt::format(
         "a step of {} micro-batches per worker over {} segments takes more than {} instructions; raise "
         "trainer.micro_batch from {} or use more workers, for at most {} micro-batches each",
-        micro_batches, partition.segments.size(), kMostInstructions, division.micro_batch, kMostInstructions / each));
+        micro_batches, partition.segments.size(), kMostInstructions, division.micro_batch,
+        kMostInstructions / each));
   const int64_t most = (int64_t{1} << element_bits(device)) - 1;
   for (const auto& value : graph.values)
     if (const int64_t count = value.spec.shape.count(); count > 0 && division.micro_batch > most / count)
@@ -60,7 +63,8 @@ uint64_t hash_all(uint64_t hash, std::initializer_list<int64_t> values) {
 /// How the model is cut. The rest of a partition follows from the graph and this.
 uint64_t hash_of(const Partition& partition) {
   uint64_t hash = 0;
-  for (const auto& segment : partition.segments) hash = hash_all(hash, {segment.first_node, segment.last_node});
+  for (const auto& segment : partition.segments)
+    hash = hash_all(hash, {segment.first_node, segment.last_node});
   for (const auto& bucket : partition.buckets) {
     hash = hash_all(hash, {bucket.size_bytes, bucket.owned_bytes});
     for (const auto& entry : bucket.entries)
@@ -69,7 +73,8 @@ uint64_t hash_of(const Partition& partition) {
   return hash;
 }
 
-/// What kernels need is told by libraries, which may ask the processor: it is a fact of the rank, and so is hashed.
+/// What kernels need is told by libraries, which may ask the processor: it is a fact of the rank, and so is
+/// hashed.
 uint64_t hash_of(const ModelCode& code, const Partition& partition) {
   uint64_t hash = 0;
   for (int s = 0; s < static_cast<int>(partition.segments.size()); ++s) {
@@ -79,50 +84,55 @@ uint64_t hash_of(const ModelCode& code, const Partition& partition) {
   return hash;
 }
 
-/// The division follows from the batch, its limits and the workers; the placement from the partition, the division and
-/// these options.
+/// The division follows from the batch, its limits and the workers; the placement from the partition, the
+/// division and these options.
 uint64_t hash_of(const DataParallelPlan& plan) {
   const auto& division = plan.division;
   const auto& parallel = plan.parallel;
   uint64_t hash = hash64(to_string(parallel.layout));
   hash = hash_all(hash, {division.global_batch, division.leaves, division.leaf_samples, division.micro_batch,
                          division.micro_batches_per_leaf, division.workers});
-  return hash_all(hash, {static_cast<int>(parallel.reduction), static_cast<int>(parallel.algorithm), plan.state_slots,
-                         plan.shared_memory, static_cast<int>(plan.device), plan.skip_nonfinite, plan.update_as_it_lands});
+  return hash_all(hash, {static_cast<int>(parallel.reduction), static_cast<int>(parallel.algorithm),
+                         plan.state_slots, plan.shared_memory, static_cast<int>(plan.device),
+                         plan.skip_nonfinite, plan.update_as_it_lands});
 }
 
 }  // namespace
 
 CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& facts)
-    : graph_(make_graph(options.model, options.storage)), partition_(make_partition(graph_, options.parallel.bucket_bytes)) {
+    : graph_(make_graph(options.model, options.storage)),
+      partition_(make_partition(graph_, options.parallel.bucket_bytes)) {
   ParallelOptions parallel = options.parallel;
   parallel.layout = resolve(parallel.layout, facts.world_size);
   require_available(parallel.layout);
-  const BatchDivision division = divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
-                                              parallel.reduction, facts.world_size);
+  const BatchDivision division = divide_batch(options.global_batch, options.micro_batch,
+                                              options.virtual_replicas, parallel.reduction, facts.world_size);
   check_extent(graph_, partition_, division, facts.device);
-  training_ = std::make_unique<ModelCode>(graph_, partition_, code_options(options, division, graph_, facts.device, true));
-  evaluation_ = std::make_unique<ModelCode>(graph_, partition_, code_options(options, division, graph_, facts.device, false));
+  training_ = std::make_unique<ModelCode>(graph_, partition_,
+                                          code_options(options, division, graph_, facts.device, true));
+  evaluation_ = std::make_unique<ModelCode>(graph_, partition_,
+                                            code_options(options, division, graph_, facts.device, false));
   placement_ = std::make_unique<Placement>(
       graph_, partition_,
-      PlacementOptions{.workers = facts.world_size,
+      PlacementOptions{
+          .workers = facts.world_size,
+          .state_slots = options.state_slots,
+          .shard_optimizer = parallel.layout.shard == ShardedState::optimizer,
+          .reversed = parallel.reduction == Reduction::reproducible && division.folds_by_halving});
+  plan_ = std::make_unique<DataParallelPlan>(
+      DataParallelPlan{.graph = graph_,
+                       .partition = partition_,
+                       .training = *training_,
+                       .evaluation = *evaluation_,
+                       .division = division,
+                       .parallel = parallel,
+                       .placement = *placement_,
+                       .shares = placement_->shares(),
                        .state_slots = options.state_slots,
-                       .shard_optimizer = parallel.layout.shard == ShardedState::optimizer,
-                       .reversed = parallel.reduction == Reduction::reproducible && division.folds_by_halving});
-  plan_ = std::make_unique<DataParallelPlan>(DataParallelPlan{
-      .graph = graph_,
-      .partition = partition_,
-      .training = *training_,
-      .evaluation = *evaluation_,
-      .division = division,
-      .parallel = parallel,
-      .placement = *placement_,
-      .shares = placement_->shares(),
-      .state_slots = options.state_slots,
-      .shared_memory = facts.shared_memory,
-      .device = facts.device,
-      .skip_nonfinite = options.skips_nonfinite,
-      .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
+                       .shared_memory = facts.shared_memory,
+                       .device = facts.device,
+                       .skip_nonfinite = options.skips_nonfinite,
+                       .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
   require_sums_exist(*plan_);
   for (const uint64_t part : {hash_of(graph_), hash_of(partition_), hash_of(*training_, partition_),
                               hash_of(*evaluation_, partition_), hash_of(*plan_)})
@@ -138,7 +148,9 @@ CompiledRun::RankPrograms CompiledRun::compile(int rank) const {
   RankPrograms programs{.step = compile_step(*plan_, rank),
                         .evaluate = compile_evaluation(*plan_, rank),
                         .boundary = compile_boundary(*plan_, rank),
-                        .step_plan = {}, .evaluate_plan = {}, .boundary_plan = {}};
+                        .step_plan = {},
+                        .evaluate_plan = {},
+                        .boundary_plan = {}};
   programs.step_plan = finish_program(programs.step);
   programs.evaluate_plan = finish_program(programs.evaluate);
   programs.boundary_plan = finish_program(programs.boundary);

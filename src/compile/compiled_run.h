@@ -25,7 +25,7 @@ struct CompileOptions {
   int64_t micro_batch = 0;   ///< upper bound of samples; 0: the whole leaf
   int virtual_replicas = 1;  ///< leaves of the gradient tree under REPRODUCIBLE
   ParallelOptions parallel;
-  int state_slots = 0;          ///< of the optimizer
+  int state_slots = 0;  ///< of the optimizer
   bool clips_gradients = false;
   bool skips_nonfinite = true;  ///< updates write nothing if the loss or gradients are not finite
 };
@@ -33,13 +33,13 @@ struct CompileOptions {
 /// What they depend on beside the config: the processes of the job, and what these share and compute on.
 struct CompileFacts {
   int world_size = 1;
-  bool shared_memory = false;  ///< all workers share a host's memory: the programs may count on it
+  bool shared_memory = false;           ///< all workers share a host's memory: the programs may count on it
   DeviceKind device = DeviceKind::cpu;  ///< cpu or cuda
 };
 
-/// The programs of a run and what they are compiled from: pure functions of options and facts, without data, devices,
-/// communication or a trainer. What `lockstep inspect` shows and what every rank executes its part of. A rank compiles
-/// its own programs; one of them proves those of all.
+/// The programs of a run and what they are compiled from: pure functions of options and facts, without data,
+/// devices, communication or a trainer. What `lockstep inspect` shows and what every rank executes its part
+/// of. A rank compiles its own programs; one of them proves those of all.
 class CompiledRun {
  public:
   /// Throws ConfigError if they do not fit together.
@@ -54,8 +54,8 @@ class CompiledRun {
   RankPrograms compile(int rank) const;
   /// Proves all ranks' programs; throws InternalError with what is wrong.
   void check() const;
-  /// Of everything that compile() is a function of but the rank: equal on all ranks of a job exactly if each of them would
-  /// compile the same programs for all ranks (given equal binaries).
+  /// Of everything that compile() is a function of but the rank: equal on all ranks of a job exactly if each
+  /// of them would compile the same programs for all ranks (given equal binaries).
   uint64_t program_hash() const { return program_hash_; }
 
   const Layout& layout() const { return plan_->parallel.layout; }  ///< resolved

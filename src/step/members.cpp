@@ -59,9 +59,11 @@ std::string to_text(const Members& members) {
   const size_t size = members.size();
   const int stride = size > 1 ? members[1] - members[0] : 1;
   // What is kept as a run equals the run of its ends.
-  if (size <= kLongestList || stride < 1 || members != Members::run(members[0], static_cast<int>(size), stride))
+  if (size <= kLongestList || stride < 1 ||
+      members != Members::run(members[0], static_cast<int>(size), stride))
     return fmt::format("{}", fmt::join(members.list(), " "));
-  return fmt::format("{}..{}{}", members[0], members[size - 1], stride == 1 ? "" : fmt::format("/{}", stride));
+  return fmt::format("{}..{}{}", members[0], members[size - 1],
+                     stride == 1 ? "" : fmt::format("/{}", stride));
 }
 
 }  // namespace lockstep

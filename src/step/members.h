@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// World ranks in the order of their ranks within a group. A run of ranks at equal distances, such as "all", takes a few
-/// bytes whatever its length, so that the programs of n ranks do not hold n times n numbers.
+/// World ranks in the order of their ranks within a group. A run of ranks at equal distances, such as "all",
+/// takes a few bytes whatever its length, so that the programs of n ranks do not hold n times n numbers.
 class Members {
  public:
   Members() = default;
@@ -19,7 +19,9 @@ class Members {
 
   size_t size() const { return is_run() ? static_cast<size_t>(count_) : list_.size(); }
   bool empty() const { return size() == 0; }
-  int operator[](size_t index) const { return is_run() ? first_ + static_cast<int>(index) * stride_ : list_[index]; }
+  int operator[](size_t index) const {
+    return is_run() ? first_ + static_cast<int>(index) * stride_ : list_[index];
+  }
   /// The rank's place in the group, or -1.
   int index_of(int rank) const;
   bool contains(int rank) const { return index_of(rank) >= 0; }

@@ -8,7 +8,7 @@ namespace lockstep {
 /// What of a config decides the programs.
 CompileOptions compile_options(const RunConfig& config);
 
-/// REQUIRES: as the constructor of CompiledRun.
+/// The programs of a config. Throws ConfigError if its layout does not fit the facts.
 inline CompiledRun compile_run(const RunConfig& config, const CompileFacts& facts) {
   return CompiledRun(compile_options(config), facts);
 }

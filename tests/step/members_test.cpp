@@ -38,7 +38,8 @@ TEST(Members, KnowThePlaceOfEachRank) {
   for (int round = 0; round < 500; ++round) {
     std::vector<int> list;
     const int stride = static_cast<int>(random() % 3) + 1;
-    for (int rank = static_cast<int>(random() % 4); list.size() < 1 + random() % 6; rank += stride) list.push_back(rank);
+    for (int rank = static_cast<int>(random() % 4); list.size() < 1 + random() % 6; rank += stride)
+      list.push_back(rank);
     if (random() % 2 == 0) std::swap(list[0], list[random() % list.size()]);
     const Members members(list);
     ASSERT_EQ(members.size(), list.size());
@@ -67,7 +68,8 @@ TEST(Members, AreWrittenAsRunsWhereTheseAreLong) {
   EXPECT_EQ(to_text(Members::run(4, 1024, 2)), "4..2050/2");
   EXPECT_EQ(to_text(Members({8, 7, 6, 5, 4, 3, 2, 1, 0})), "8 7 6 5 4 3 2 1 0");
   EXPECT_EQ(to_text(Members({0, 1, 2, 3, 4, 5, 6, 7, 9})), "0 1 2 3 4 5 6 7 9");
-  for (const char* text : {"0..8", "4..2050/2", "8 7 6 5 4 3 2 1 0", "3 1", ""}) EXPECT_EQ(parsed(text), text);
+  for (const char* text : {"0..8", "4..2050/2", "8 7 6 5 4 3 2 1 0", "3 1", ""})
+    EXPECT_EQ(parsed(text), text);
   EXPECT_EQ(parsed("1..4"), "1 2 3 4");
 }
 
