@@ -18,7 +18,7 @@ constexpr int kIterations = 2;
 /// there also happens before it in every other order that lanes and dependencies allow.
 class DataOrder {
  public:
-  DataOrder(const World& world, int rank, Findings& findings)
+  DataOrder(const ProgramWorld& world, int rank, Findings& findings)
       : world_(world),
         program_(world.program(rank)),
         rank_(rank),
@@ -104,7 +104,7 @@ class DataOrder {
         [&](int64_t, int64_t) { fail("before anything has written it"); });
   }
 
-  const World& world_;
+  const ProgramWorld& world_;
   const Program& program_;
   int rank_, count_;
   Findings& findings_;
@@ -115,7 +115,7 @@ class DataOrder {
 
 }  // namespace
 
-void check_data(const World& world, int rank, Findings& findings) {
+void check_data(const ProgramWorld& world, int rank, Findings& findings) {
   if (!world.program(rank).instructions.empty()) DataOrder(world, rank, findings).check();
 }
 

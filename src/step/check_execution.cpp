@@ -20,7 +20,7 @@ constexpr int kIterations = 2;
 /// on each rank loses nothing.) Where nobody can go on, the ranks that wait for each other are reported.
 class Walk {
  public:
-  Walk(const World& world, Findings& findings)
+  Walk(const ProgramWorld& world, Findings& findings)
       : world_(world),
         findings_(findings),
         mathematics_(world, findings),
@@ -264,7 +264,7 @@ class Walk {
     return found;
   }
 
-  const World& world_;
+  const ProgramWorld& world_;
   Findings& findings_;
   Mathematics mathematics_;
   std::vector<State> ranks_;
@@ -276,6 +276,6 @@ class Walk {
 
 }  // namespace
 
-void check_execution(const World& world, Findings& findings) { Walk(world, findings).run(); }
+void check_execution(const ProgramWorld& world, Findings& findings) { Walk(world, findings).run(); }
 
 }  // namespace lockstep

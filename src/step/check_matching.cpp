@@ -19,7 +19,7 @@ bool is_collective(InstructionKind kind) {
 /// iteration is enough: where it matches, all do.
 class Matching {
  public:
-  Matching(const World& world, Findings& findings) : world_(world), findings_(findings) {}
+  Matching(const ProgramWorld& world, Findings& findings) : world_(world), findings_(findings) {}
 
   void check() {
     for (int rank = 0; rank < world_.size(); ++rank)
@@ -184,7 +184,7 @@ class Matching {
     }
   }
 
-  const World& world_;
+  const ProgramWorld& world_;
   Findings& findings_;
   std::map<Channel, Ends> channels_;
   std::map<int, std::map<int, std::vector<int>>> collectives_;  // group, rank -> instructions
@@ -194,6 +194,6 @@ class Matching {
 
 }  // namespace
 
-void check_matching(const World& world, Findings& findings) { Matching(world, findings).check(); }
+void check_matching(const ProgramWorld& world, Findings& findings) { Matching(world, findings).check(); }
 
 }  // namespace lockstep

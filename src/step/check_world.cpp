@@ -23,7 +23,7 @@ std::string describe(const Program& program, const ByteRange& range) {
   return fmt::format("{}[{}+{}]", buffer.name, range.offset, range.size_bytes);
 }
 
-World::World(std::span<const Program> programs) : programs_(programs) {
+ProgramWorld::ProgramWorld(std::span<const Program> programs) : programs_(programs) {
   std::map<std::string, int> ids;
   for (const Program& program : programs) {
     auto& own = group_ids_.emplace_back();
@@ -41,7 +41,7 @@ World::World(std::span<const Program> programs) : programs_(programs) {
   mark_trained();
 }
 
-int World::find_serve(int server, int group, int segment, int shard) const {
+int ProgramWorld::find_serve(int server, int group, int segment, int shard) const {
   const Program& of_server = program(server);
   for (size_t s = 0; s < of_server.instructions.size(); ++s) {
     const Instruction& i = of_server.instructions[s];
@@ -52,13 +52,13 @@ int World::find_serve(int server, int group, int segment, int shard) const {
   return -1;
 }
 
-const std::vector<World::BucketUse>& World::bucket(int segment) const {
+const std::vector<ProgramWorld::BucketUse>& ProgramWorld::bucket(int segment) const {
   static const std::vector<BucketUse> kNone;
   const auto found = buckets_.find(segment);
   return found == buckets_.end() ? kNone : found->second;
 }
 
-void World::collect_parameters() {
+void ProgramWorld::collect_parameters() {
   std::map<std::string, int> ids;
   for (const Program& program : programs_) {
     auto& own = places_.emplace_back();
@@ -79,7 +79,7 @@ void World::collect_parameters() {
               [](const BucketUse& a, const BucketUse& b) { return a.begin < b.begin; });
 }
 
-void World::mark_trained() {
+void ProgramWorld::mark_trained() {
   for (size_t rank = 0; rank < programs_.size(); ++rank) {
     const Program& program = programs_[rank];
     for (const Instruction& instruction : program.instructions) {

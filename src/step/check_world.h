@@ -37,9 +37,9 @@ struct ModelParameter {
 };
 
 /// All ranks' programs with what they refer to in common resolved. REQUIRES: their structure is sound.
-class World {
+class ProgramWorld {
  public:
-  explicit World(std::span<const Program> programs);
+  explicit ProgramWorld(std::span<const Program> programs);
 
   const Program& program(int rank) const { return programs_[static_cast<size_t>(rank)]; }
   const Instruction& instruction(int rank, int index) const {
@@ -104,9 +104,9 @@ std::string describe(const Program& program, const ByteRange& range);
 
 /// Each appends what it finds. The later ones rely on a sound structure; `simulate` on sound matching.
 void check_structure(std::span<const Program> programs, Findings& findings);
-void check_matching(const World& world, Findings& findings);
-void check_data(const World& world, int rank, Findings& findings);
+void check_matching(const ProgramWorld& world, Findings& findings);
+void check_data(const ProgramWorld& world, int rank, Findings& findings);
 /// Deadlock and mathematics, in one walk through all programs.
-void check_execution(const World& world, Findings& findings);
+void check_execution(const ProgramWorld& world, Findings& findings);
 
 }  // namespace lockstep

@@ -27,7 +27,7 @@ std::vector<CheckFinding> check_programs(std::span<const Program> programs, cons
   Findings findings(programs, options.max_findings);
   check_structure(programs, findings);
   if (!findings.empty()) return findings.take();
-  const World world(programs);
+  const ProgramWorld world(programs);
   check_matching(world, findings);
   const bool matched = findings.empty();
   for (int rank = 0; rank < world.size(); ++rank) check_data(world, rank, findings);

@@ -23,7 +23,7 @@ int64_t extent_of(const Operand& operand) { return operand.range.size_bytes * 4 
 
 }  // namespace
 
-Mathematics::Mathematics(const World& world, Findings& findings)
+Mathematics::Mathematics(const ProgramWorld& world, Findings& findings)
     : world_(world), findings_(findings), expressions_(world.leaves(), world.micro_batches_per_leaf()) {
   for (int rank = 0; rank < world.size(); ++rank) memories_.emplace_back(world.program(rank));
   enter_initial_contents();
@@ -255,7 +255,7 @@ void Mathematics::check_parameters(const Place& at, const Operand& operand) {
 void Mathematics::check_use_of_parameters(const Place& at) {
   const Instruction& i = instruction(at);
   std::set<int> used;
-  for (const World::BucketUse& use : world_.bucket(i.segment)) used.insert(use.parameter);
+  for (const ProgramWorld::BucketUse& use : world_.bucket(i.segment)) used.insert(use.parameter);
   std::vector<Coverage> read_here;
   for (const Operand& operand : i.operands) {
     if (operand.role != Role::parameters) continue;
@@ -326,7 +326,7 @@ void Mathematics::write_gradients(const Place& at, const Operand& operand) {
     }
   };
   int64_t done = 0;
-  for (const World::BucketUse& use : world_.bucket(i.segment)) {
+  for (const ProgramWorld::BucketUse& use : world_.bucket(i.segment)) {
     contribute(done, use.begin, kPaddingParameter - i.segment, 0, std::max(done, begin));
     contribute(use.begin, use.end, use.parameter, use.use, std::max(begin - use.begin, int64_t{0}));
     done = use.end;

@@ -19,7 +19,7 @@ namespace lockstep {
 /// computes, one walk is enough.
 class Mathematics {
  public:
-  Mathematics(const World& world, Findings& findings);
+  Mathematics(const ProgramWorld& world, Findings& findings);
 
   /// An instruction of a rank in an iteration.
   struct Place {
@@ -121,7 +121,7 @@ class Mathematics {
   std::vector<HeldPart> copies_in(int rank, const ByteRange& range, DType dtype) const;
   std::string name_of(const Piece& piece) const;
 
-  const World& world_;
+  const ProgramWorld& world_;
   Findings& findings_;
   Expressions expressions_;
   std::vector<SymbolicMemory> memories_;  ///< by rank
