@@ -110,6 +110,18 @@ TEST_P(GpuTraining, SkipsWhatOverflowsOnAnyNumberOfGpus) {
   for (const int ranks : {2, 3}) EXPECT_EQ(train_on_gpu(config, ranks), one) << ranks << " GPUs";
 }
 
+TEST_P(GpuTraining, ShardsOfTheOptimizerHaveTheSameBitsOnAnyNumberOfGpus) {
+  NEEDS_GPUS(3);
+  for (const char* type : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"}) {
+    const Trace one = train_on_gpu(config_of(GetParam(), {type}), 1);
+    for (const int ranks : {2, 3})
+      EXPECT_EQ(train_on_gpu(config_of(GetParam(), {type, "parallel.shard=OPTIMIZER"}), ranks), one) << ranks << " GPUs, " << type;
+  }
+  // FAST sums go around a ring of exchanges: a library's are not cut on borders of chunks.
+  const std::vector<std::string> fast{"parallel.reduction=FAST", "parallel.shard=OPTIMIZER"};
+  expect_close(train_on_gpu(config_of(GetParam(), fast), 2), train_on_threads(config_of(GetParam(), {"parallel.reduction=FAST"}), 1), 1e-3);
+}
+
 TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
   NEEDS_GPUS(2);
   const RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});
