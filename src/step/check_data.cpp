@@ -37,7 +37,7 @@ class DataOrder {
         history_.conflicts(operand, [&](int earlier, int64_t begin, int64_t end) {
           if (!order_.before(earlier, node)) report_race(earlier, node, operand, end - begin);
         });
-        if (reads(operand.access)) check_defined(node, instruction, what_is_read(instruction, operand));
+        if (reads(operand.access)) check_defined(node, what_is_read(instruction, operand));
       }
       for (const Operand& operand : instruction.operands) history_.record(operand, node);
     }
@@ -76,7 +76,7 @@ class DataOrder {
     return operand;
   }
 
-  void check_defined(int node, const Instruction& instruction, const Operand& operand) {
+  void check_defined(int node, const Operand& operand) {
     const auto fail = [&](const std::string& what) {
       if (reported_.insert({node % count_, static_cast<int>(operand.role), -1 - operand.range.buffer}).second)
         findings_.add(kData, rank_, node % count_,
