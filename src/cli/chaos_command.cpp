@@ -108,6 +108,8 @@ Chaos::Chaos(const ChaosArguments& arguments)
   config_ = load();
   layout_ = chosen_layout();
   kinds_ = parse_chaos_kinds(arguments.kinds, config_);
+  if (arguments.kinds.empty() && config_.parallel.layout.shard != ShardedState::none)
+    log_info("leaves out flip: with shard=optimizer a flipped bit is not noticed");
   const DeviceRequest request = arguments.device.request();
   const auto choice = choose_device(request, request.wish == DeviceWish::cpu ? GpuProbe{} : probe_gpus(), 0,
                                     layout_.world_size());

@@ -321,7 +321,7 @@ class ActionMaker {
   }
 
   Action all_reduce(const Instruction& instruction) {
-    const Operand* data = find(instruction, Role::data, 0);
+    const Operand* data = required_operand(instruction, Role::data);
     void* at_data = at(*data);
     const DType dtype = data->dtype;
     const int64_t count = data->range.size_bytes / size_of(dtype);
@@ -336,7 +336,7 @@ class ActionMaker {
   }
 
   Action reduce_scatter(const Instruction& instruction) {
-    const Operand* data = find(instruction, Role::data, 0);
+    const Operand* data = required_operand(instruction, Role::data);
     void* at_data = at(*data);
     const DType dtype = data->dtype;
     Communicator* comm = communicator(instruction);
@@ -348,7 +348,7 @@ class ActionMaker {
   }
 
   Action all_gather(const Instruction& instruction) {
-    const Operand* data = find(instruction, Role::data, 0);
+    const Operand* data = required_operand(instruction, Role::data);
     void* at_data = at(*data);
     Communicator* comm = communicator(instruction);
     const int64_t block_bytes = data->range.size_bytes / comm->size();
@@ -357,7 +357,7 @@ class ActionMaker {
   }
 
   Action broadcast(const Instruction& instruction) {
-    const Operand* data = find(instruction, Role::data, 0);
+    const Operand* data = required_operand(instruction, Role::data);
     void* at_data = at(*data);
     const int64_t size_bytes = data->range.size_bytes;
     Communicator* comm = communicator(instruction);

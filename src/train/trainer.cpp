@@ -94,7 +94,7 @@ TrainingOutcome Trainer::run() {
     hear_of_checkpoints(config_.checkpoint.on_failure);
     train_one_step();
     if (evaluation_due()) evaluate();
-    if (config_.checkpoint.every_steps > 0 && step_ % config_.checkpoint.every_steps == 0 && step_ < total) save_checkpoint();
+    if (checkpoint_due()) save_checkpoint();
   }
   worker_.finish_step();
   if (worker_.has_eval_data() && config_.trainer.eval_at_end && step_ == total) evaluate();
@@ -112,6 +112,11 @@ TrainingOutcome Trainer::run() {
 bool Trainer::evaluation_due() const {
   const int64_t every = config_.trainer.eval_every_steps;
   return worker_.has_eval_data() && every > 0 && step_ % every == 0 && step_ < worker_.total_steps();
+}
+
+bool Trainer::checkpoint_due() const {
+  const int64_t every = config_.checkpoint.every_steps;
+  return every > 0 && step_ % every == 0 && step_ < worker_.total_steps();
 }
 
 StepInputs Trainer::inputs_of(int64_t step) const {
@@ -159,6 +164,8 @@ void Trainer::train_one_step() {
   if (record.spike && world_.rank() == 0) log_warning(record.spike->message);
   stop_ = verdict.stop_requested > 0;
   outcome_.train_loss = verdict.mean_loss();
+  // What is left of a step counts with the next one; without a next one, with its own.
+  if (stop_ || evaluation_due() || checkpoint_due() || step_ == worker_.total_steps()) worker_.finish_step();
   tell_step(inputs, verdict, std::move(record));
 }
 

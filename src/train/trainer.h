@@ -109,6 +109,7 @@ class Trainer {
   void require_equal_replicas();
   [[noreturn]] void report_divergence();
   bool evaluation_due() const;
+  bool checkpoint_due() const;
   void evaluate();
   void save_checkpoint();
   /// Tells of the saves that have ended since it was last asked. Failures are remembered, or warned of.

@@ -353,7 +353,8 @@ TEST(Train, AnErrorOfOneRankAloneEndsTheOthers) {
   write_file(config / "file", std::string("x"));
   const std::vector<std::string> train = {"train", config.path(), "--quiet", "--set",
                                           "trainer.steps=100000000"};
-  const Ran ran = mpirun({{1, train}, {1, train + std::vector<std::string>{"--trace", config / "file"}}});
+  const auto traced = [&](const std::string& folder) { return train + std::vector<std::string>{"--trace", folder}; };
+  const Ran ran = mpirun({{1, traced(config / "traces")}, {1, traced(config / "file")}});
   EXPECT_EQ(ran.code, 74);
   EXPECT_THAT(ran.err, HasSubstr("lockstep: error: cannot write " + (config / "file/trace-1.jsonl")));
 }
