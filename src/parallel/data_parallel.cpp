@@ -90,11 +90,10 @@ class Synchronizer {
   void gather_parameters(int segment) {
     if (!plan_.placement.shards_optimizer() || plan_.division.workers == 1 || writer_.parameter_buffer(segment) < 0) return;
     BucketSync sync = bucket(segment, {});
-    sync.shards = {.position = [this](int worker) { return plan_.placement.position_of(worker); },
-                   .parts = [this, segment](int first, int last) {
-                     const ByteSpan span = plan_.placement.updated(segment, first, last);
-                     return span.empty() ? std::vector<ByteSpan>{} : std::vector<ByteSpan>{span};
-                   }};
+    sync.shards = placed([this, segment](int first, int last) {
+      const ByteSpan span = plan_.placement.updated(segment, first, last);
+      return span.empty() ? std::vector<ByteSpan>{} : std::vector<ByteSpan>{span};
+    });
     if (tree_) {
       write_tree_all_gather(sync, plan_.division, writer_.parameter_buffer(segment));
     } else {
@@ -127,8 +126,11 @@ class Synchronizer {
             .workers = plan_.division.workers, .segment = segment, .slots = slots, .shards = {}};
   }
   Shards gradient_shards(int segment) const {
-    return {.position = [this](int worker) { return plan_.placement.position_of(worker); },
-            .parts = [this, segment](int first, int last) { return plan_.placement.gradients(segment, first, last); }};
+    return placed([this, segment](int first, int last) { return plan_.placement.gradients(segment, first, last); });
+  }
+  /// Shards where the placement has them.
+  Shards placed(std::function<std::vector<ByteSpan>(int first, int last)> parts) const {
+    return {.position = [this](int worker) { return plan_.placement.position_of(worker); }, .parts = std::move(parts)};
   }
 
   const DataParallelPlan& plan_;

@@ -23,12 +23,6 @@ int64_t size_of(const Spans& spans) {
   return size;
 }
 
-int reversed_bits(int worker, int workers) {
-  int position = 0;
-  for (int bit = 1; bit < workers; bit *= 2) position = 2 * position + ((worker & bit) != 0 ? 1 : 0);
-  return position;
-}
-
 class Writer {
  public:
   explicit Writer(const BucketSync& sync) : sync_(sync) {}

@@ -14,6 +14,12 @@ ByteSpan intersection(const ByteSpan& a, const ByteSpan& b) {
   return begin < end ? ByteSpan{begin, end} : ByteSpan{};
 }
 
+int reversed_bits(int worker, int workers) {
+  int position = 0;
+  for (int bit = 1; bit < workers; bit *= 2) position = 2 * position + ((worker & bit) != 0 ? 1 : 0);
+  return position;
+}
+
 int64_t size_bytes_of(const std::vector<SavedPart>& share) {
   int64_t bytes = 0;
   for (const auto& part : share) bytes += part.bytes.size();
@@ -70,10 +76,7 @@ Placement::Placement(const Graph& graph, const Partition& partition, const Place
 }
 
 int Placement::position_of(int worker) const {
-  if (!options_.reversed) return worker;
-  int position = 0;
-  for (int bit = 1; bit < options_.workers; bit *= 2) position = 2 * position + ((worker & bit) != 0 ? 1 : 0);
-  return position;
+  return options_.reversed ? reversed_bits(worker, options_.workers) : worker;
 }
 
 ByteSpan Placement::updated(int segment, int first, int last) const {

@@ -17,6 +17,10 @@ struct ByteSpan {
 };
 ByteSpan intersection(const ByteSpan& a, const ByteSpan& b);
 
+/// The worker's number with its bits in reverse. Sums by halving, neighbours first, and shards must agree on it: those
+/// who have the same low bits then lie next to each other. REQUIRES: `workers` is a power of two.
+int reversed_bits(int worker, int workers);
+
 /// What a checkpoint holds of one rank: bytes of a parameter, or of a slot of its optimizer state.
 struct SavedPart {
   int parameter = 0;

@@ -483,7 +483,7 @@ class ActionMaker {
     }};
   }
 
-  /// Copies what it reads, one operand behind the other, so that training may go on while the copy is saved; then asks
+  /// Copies what it reads, one operand after the other, so that training may go on while the copy is saved; then asks
   /// whoever saves it whether all is well.
   Action snapshot(const Instruction& instruction) {
     struct Piece {

@@ -23,7 +23,7 @@ std::vector<TensorRecord> optimizer_records(const CompiledRun& compiled, const O
 /// The tensor with what it holds for the host to read (Worker::window), until the next one is shown.
 NamedTensor shown(const Worker& worker, NamedTensor tensor);
 
-/// What `rank` saves of a checkpoint: its tensors lie at `snapshot`, one behind the other (CompiledRun::checkpoint_shares).
+/// What `rank` saves of a checkpoint: its tensors lie at `snapshot`, one after the other (CompiledRun::checkpoint_shares).
 CheckpointShare checkpoint_share(const CompiledRun& compiled, const OptimizerOptions& optimizer, int rank,
                                  std::byte* snapshot);
 
