@@ -2,7 +2,7 @@
 # Installs what is missing, builds, and runs the tests. Safe to repeat.
 #
 #   scripts/test.sh                                        # all tests, release
-#   scripts/test.sh --preset asan --tests '^step_.*_test$' # some, and only what they need is built
+#   scripts/test.sh --preset asan --tests '^(program|proof)_test$' # some, and only what they need is built
 #
 # --preset NAME   release, debug, asan or tsan (CMakePresets.json)
 # --tests REGEX   only tests whose names match, as ctest -R

@@ -9,7 +9,7 @@
 #include "cli/commands.h"
 #include "comm/communicator.h"
 #include "lockstep/error.h"
-#include "train/world.h"
+#include "train/start/world.h"
 
 namespace lockstep {
 namespace {

@@ -17,8 +17,8 @@
 #include "cli/job.h"
 #include "cli/workplace.h"
 #include "lockstep/error.h"
-#include "train/compile_options.h"
-#include "train/worker.h"
+#include "train/worker/compile_options.h"
+#include "train/worker/worker.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/run_config.h"
-#include "train/failpoint.h"
+#include "train/faults/failpoint.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "lockstep/error.h"
-#include "parallel/layout.h"
+#include "layout/layout.h"
 
 namespace lockstep {
 namespace {

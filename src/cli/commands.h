@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "config/run_config.h"
-#include "train/device_choice.h"
+#include "train/start/device_choice.h"
 
 namespace lockstep {
 

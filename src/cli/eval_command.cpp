@@ -7,12 +7,12 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "observe/json_text.h"
-#include "train/model_state.h"
-#include "train/position.h"
-#include "train/run_recorder.h"
-#include "train/stop_request.h"
-#include "train/trainer.h"
-#include "train/world.h"
+#include "train/worker/model_state.h"
+#include "train/faults/position.h"
+#include "train/loop/run_recorder.h"
+#include "train/loop/stop_request.h"
+#include "train/loop/trainer.h"
+#include "train/start/world.h"
 
 namespace lockstep {
 namespace {

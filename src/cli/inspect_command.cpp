@@ -10,9 +10,9 @@
 #include "cli/commands.h"
 #include "cli/rank_table.h"
 #include "lockstep/error.h"
-#include "parallel/layout.h"
-#include "train/compile_options.h"
-#include "train/worker_memory.h"
+#include "layout/layout.h"
+#include "train/worker/compile_options.h"
+#include "train/worker/worker_memory.h"
 
 namespace lockstep {
 namespace {

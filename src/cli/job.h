@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lockstep/error.h"
-#include "parallel/layout.h"
+#include "layout/layout.h"
 
 namespace lockstep {
 

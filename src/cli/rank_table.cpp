@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "step/program_traffic.h"
+#include "program/program_traffic.h"
 
 namespace lockstep {
 namespace {

@@ -5,10 +5,10 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "lockstep/error.h"
-#include "train/failpoint.h"
-#include "train/session.h"
-#include "train/stop_request.h"
-#include "train/world.h"
+#include "train/faults/failpoint.h"
+#include "train/start/session.h"
+#include "train/loop/stop_request.h"
+#include "train/start/world.h"
 
 namespace lockstep {
 namespace {

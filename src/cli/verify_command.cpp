@@ -11,9 +11,9 @@
 #include "cli/job.h"
 #include "cli/workplace.h"
 #include "lockstep/error.h"
-#include "parallel/layout.h"
-#include "train/compile_options.h"
-#include "train/trace.h"
+#include "layout/layout.h"
+#include "train/worker/compile_options.h"
+#include "train/loop/trace.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 #include "lockstep/error.h"
-#include "step/checker.h"
+#include "proof/checker.h"
 
 namespace lockstep {
 namespace {

@@ -6,12 +6,12 @@
 
 #include "model/graph.h"
 #include "model/partition.h"
-#include "parallel/batch_division.h"
+#include "layout/batch_division.h"
 #include "parallel/data_parallel.h"
 #include "parallel/options.h"
-#include "parallel/placement.h"
-#include "step/memory_plan.h"
-#include "step/segment_code.h"
+#include "layout/placement.h"
+#include "program/memory/memory_plan.h"
+#include "program/segment_code.h"
 
 namespace lockstep {
 

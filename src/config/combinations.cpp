@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "config/schema.h"
 #include "lockstep/error.h"
-#include "parallel/batch_division.h"
+#include "layout/batch_division.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "config/schema.h"
 #include "lockstep/error.h"
-#include "parallel/batch_division.h"
+#include "layout/batch_division.h"
 
 namespace lockstep {
 namespace {

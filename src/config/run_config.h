@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "checkpoint/options.h"
-#include "comm/control/options.h"
+#include "control/options.h"
 #include "data/options.h"
 #include "lockstep/model.h"
 #include "observe/options.h"

@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "parallel/batch_division.h"
+#include "layout/batch_division.h"
 #include "parallel/options.h"
-#include "parallel/placement.h"
+#include "layout/placement.h"
 #include "parallel/program_writer.h"
 
 namespace lockstep {

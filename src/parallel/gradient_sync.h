@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "parallel/batch_division.h"
-#include "parallel/placement.h"
-#include "step/program.h"
+#include "layout/batch_division.h"
+#include "layout/placement.h"
+#include "program/program.h"
 
 namespace lockstep {
 

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "parallel/layout.h"
-#include "step/program.h"
+#include "layout/layout.h"
+#include "program/program.h"
 
 namespace lockstep {
 

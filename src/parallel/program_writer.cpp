@@ -6,8 +6,8 @@
 #include <cstddef>
 
 #include "lockstep/error.h"
-#include "step/norm_chunks.h"
-#include "step/step_scalars.h"
+#include "layout/norm_chunks.h"
+#include "program/step_scalars.h"
 
 namespace lockstep {
 

@@ -8,9 +8,9 @@
 
 #include "model/graph.h"
 #include "model/partition.h"
-#include "parallel/placement.h"
-#include "step/program.h"
-#include "step/segment_code.h"
+#include "layout/placement.h"
+#include "program/program.h"
+#include "program/segment_code.h"
 
 namespace lockstep {
 

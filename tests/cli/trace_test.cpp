@@ -1,4 +1,4 @@
-#include "train/trace.h"
+#include "train/loop/trace.h"
 
 #include "lockstep/error.h"
 #include "program.h"

@@ -7,8 +7,8 @@
 
 #include "model/presets.h"
 #include "parallel/data_parallel.h"
-#include "step/checker.h"
-#include "step/memory_plan.h"
+#include "proof/checker.h"
+#include "program/memory/memory_plan.h"
 
 namespace lockstep {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "train/worker_memory.h"
+#include "train/worker/worker_memory.h"
 
 namespace lockstep {
 

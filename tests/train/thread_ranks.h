@@ -11,8 +11,8 @@
 
 #include "comm/communicator.h"
 #include "config/run_config.h"
-#include "train/trainer.h"
-#include "train/worker.h"
+#include "train/loop/trainer.h"
+#include "train/worker/worker.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "step/step_kernels.h"
+#include "run/step_kernels.h"
 
 #include "bench.h"
 

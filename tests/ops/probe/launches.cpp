@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "prices.h"
-#include "step/step_kernels.h"
+#include "run/step_kernels.h"
 
 namespace lockstep {
 

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "control/control_protocol.h"
+#include "control/descriptor.h"
+
+namespace lockstep {
+
+/// One authenticated connection: frames in, frames out, never blocking. What is received is bounded by one
+/// frame and one read; a peer that sends what is no frame is disconnected. Thread-safety: one thread.
+class Connection {
+ public:
+  Connection() = default;  ///< closed
+  explicit Connection(Descriptor socket) : socket_(std::move(socket)) {}
+
+  bool open() const { return socket_.valid(); }
+  int descriptor() const { return socket_.get(); }
+  /// Why it is closed: "its connection closed".
+  const std::string& reason() const { return reason_; }
+
+  /// Reads what is there, within bounds; true where anything was.
+  bool receive();
+  /// The next whole frame of what was received. After the last one, a connection that has ended is closed.
+  std::optional<Frame> next();
+
+  void send(FrameType type, std::string_view payload);
+  void flush();  ///< writes what the system takes
+  size_t unsent_bytes() const { return out_.size() - sent_; }
+  void shut_down();  ///< nothing more will be sent
+  void close(std::string_view reason);
+
+ private:
+  Descriptor socket_;
+  std::string in_, out_;
+  size_t taken_ = 0;   // of in_
+  size_t sent_ = 0;    // of out_
+  std::string ended_;  // why nothing more will come; frames that came before still count
+  std::string reason_ = "it never connected";
+};
+
+/// Small messages leave at once; closed on exec.
+void set_up_stream_socket(int socket);
+
+}  // namespace lockstep

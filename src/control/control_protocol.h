@@ -1,0 +1,82 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "control/rank_state.h"
+
+namespace lockstep {
+
+// What travels on a control connection. First a hello of fixed size, answered by a welcome frame; then frames
+// both ways: a header of eight bytes (payload bytes as 4 bytes, type, three zeros), then the payload. Numbers
+// are little-endian. Decoders accept any bytes and give nothing where they are not what the encoder writes.
+
+using Secret = std::array<uint8_t, 32>;
+
+/// What a job's ranks know and nobody else: `hello` proves a rank to rank 0, `answer` rank 0 to a rank.
+struct JobToken {
+  Secret hello{}, answer{};
+};
+
+JobToken draw_token();  ///< from the system's generator; throws CommError where it has none
+/// Takes equally long wherever the two differ.
+bool same_secret(const Secret& a, const Secret& b);
+
+struct Hello {
+  Secret token{};
+  int rank = 0;
+  int64_t pid = 0;
+};
+inline constexpr size_t kHelloBytes = 56;
+std::array<char, kHelloBytes> encode_hello(const Hello& hello);
+/// Nothing where magic or version differ. The token is not checked.
+std::optional<Hello> decode_hello(std::span<const char, kHelloBytes> bytes);
+/// Whether a hello may begin with these: so that most of what is none is known by its first bytes.
+bool may_begin_hello(std::string_view bytes);
+
+enum class FrameType : uint8_t { welcome = 1, heartbeat, ask, mail, abort, verdict, farewell, answer };
+
+struct Frame {
+  FrameType type;
+  std::string payload;
+};
+
+inline constexpr size_t kFrameHeaderBytes = 8;
+inline constexpr size_t kLargestMail = 1 << 20;
+inline constexpr size_t kLargestTopic = 255;
+inline constexpr size_t kLargestPayload = kLargestMail + 512;
+
+std::string encode_frame(FrameType type, std::string_view payload);
+struct FrameHeader {
+  FrameType type;
+  size_t payload_bytes;
+};
+std::optional<FrameHeader> decode_frame_header(std::span<const char, kFrameHeaderBytes> bytes);
+
+std::string encode_secret(const Secret& secret);
+std::optional<Secret> decode_secret(std::string_view payload);
+
+std::string encode_heartbeat(const Heartbeat& heartbeat);
+std::optional<Heartbeat> decode_heartbeat(std::string_view payload);
+
+struct Mail {
+  std::string topic, text;
+};
+std::string encode_mail(std::string_view topic, std::string_view text);
+std::optional<Mail> decode_mail(std::string_view payload);
+
+struct AbortNote {
+  int code = 0;
+  std::string reason;
+};
+std::string encode_abort(const AbortNote& note);
+std::optional<AbortNote> decode_abort(std::string_view payload);
+
+std::string encode_verdict(const JobVerdict& verdict);  ///< all but `printed`
+std::optional<JobVerdict> decode_verdict(std::string_view payload);
+
+}  // namespace lockstep

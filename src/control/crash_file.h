@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "control/rank_state.h"
+
+namespace lockstep {
+
+/// What one rank leaves behind when the job fails.
+struct CrashRecord {
+  int rank = 0;
+  RankIdentity who;
+  JobVerdict verdict;
+  Heartbeat own;  ///< where this rank was
+};
+
+/// `utc`: "2025-01-31T12:00:00Z".
+std::string crash_text(const CrashRecord& record, const std::string& utc);
+
+/// Writes `rank-00003.txt` into `directory`, which is made if absent. What fails is ignored: the job is
+/// ending already.
+void write_crash_file(const std::string& directory, const CrashRecord& record) noexcept;
+
+}  // namespace lockstep

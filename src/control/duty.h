@@ -1,0 +1,133 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "control/control_protocol.h"
+#include "control/options.h"
+#include "control/rank_state.h"
+#include "control/roll_call.h"
+#include "control/timings.h"
+
+namespace lockstep {
+
+/// What a rank's watchdog makes of what it sees: a state machine without threads, sockets or clocks.
+/// Everything is told to it with the time at which it happened; it answers with notes to other ranks and, at
+/// last, with a verdict. Thread-safety: one thread.
+class Duty {
+ public:
+  struct Note {
+    int to;
+    FrameType type;
+    std::string payload;
+    bool operator==(const Note&) const = default;
+  };
+
+  virtual ~Duty() = default;
+
+  void alive(int from, Clock::time_point now) { roll_.alive(from, now); }
+  void observe(const Heartbeat& own, Clock::time_point now) { roll_.told(rank_, own, now); }
+  /// This process was held up for `lost`, and could hear nobody.
+  void forgive(Clock::duration lost) { roll_.forgive(lost); }
+  /// A frame that is neither welcome nor mail; false where it makes no sense.
+  virtual bool heard(int from, const Frame& frame, Clock::time_point now) = 0;
+  virtual void closed(int from, std::string_view reason, Clock::time_point now) = 0;
+  /// This rank has failed.
+  virtual void fail(const AbortNote& note, Clock::time_point now) = 0;
+  /// The launcher wants this process to end. Only the first call counts.
+  void terminate(Clock::time_point now) {
+    if (!terminated_at_) terminated_at_ = now;
+  }
+  /// This rank's work is done.
+  virtual void leave() = 0;
+  /// Whether all work is done, as far as this rank knows.
+  virtual bool leaving() const { return leaving_; }
+
+  /// Why and how the job ends, once that is known. What this is told while the verdict is carried out changes
+  /// nothing more: it is not asked again.
+  virtual std::optional<JobVerdict> decide(const WatchdogOptions& options, Clock::time_point now) = 0;
+
+  std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
+  /// Whether the others want to know at once what this rank does.
+  bool take_heartbeat_request() { return std::exchange(heartbeat_requested_, false); }
+  /// Whether rank 0 has beaten, which is when the others answer: heartbeats that arrive together wake rank 0
+  /// once.
+  bool take_beat() { return std::exchange(root_beat_, false); }
+  /// Whether decide() waits for fractions of a second only.
+  virtual bool urgent() const { return terminated_at_.has_value(); }
+
+ protected:
+  Duty(int rank, std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now)
+      : rank_(rank), size_(static_cast<int>(ranks.size())), timings_(timings), roll_(std::move(ranks), now) {}
+
+  int rank_, size_;
+  ControlTimings timings_;
+  RollCall roll_;
+  std::vector<Note> notes_;
+  bool heartbeat_requested_ = false;
+  bool root_beat_ = false;
+  bool leaving_ = false;
+  std::optional<Clock::time_point> terminated_at_;
+};
+
+/// Rank 0 judges all ranks, prints, and tells everybody the verdict.
+class RootDuty : public Duty {
+ public:
+  RootDuty(std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now);
+
+  bool heard(int from, const Frame& frame, Clock::time_point now) override;
+  void closed(int from, std::string_view reason, Clock::time_point now) override;
+  void fail(const AbortNote& note, Clock::time_point now) override { failed(0, note, now); }
+  void leave() override;
+  std::optional<JobVerdict> decide(const WatchdogOptions& options, Clock::time_point now) override;
+  bool urgent() const override { return Duty::urgent() || asked_at_ || failure_; }
+
+ private:
+  struct Failure {
+    int rank;
+    AbortNote note;
+    Clock::time_point at;
+  };
+
+  void failed(int rank, const AbortNote& note, Clock::time_point now);
+  bool fresh_enough(Clock::time_point now);
+  JobVerdict announce(JobVerdict verdict);
+
+  std::optional<Failure> failure_;             // the first one
+  std::optional<JobVerdict> condemned_;           // what others found of this rank while it could not know
+  std::vector<bool> aborted_;                  // by rank: its connection may close
+  std::optional<int> ended_by_launcher_;       // a rank that said so
+  std::optional<Clock::time_point> asked_at_;  // the others, for what they do now, when a loss was seen
+  std::vector<bool> answered_;                 // by rank. A heartbeat may have been on its way for long
+};
+
+/// Every other rank carries out rank 0's verdict, and judges rank 0 alone.
+class PeerDuty : public Duty {
+ public:
+  PeerDuty(int rank, std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now);
+
+  bool heard(int from, const Frame& frame, Clock::time_point now) override;
+  void closed(int from, std::string_view reason, Clock::time_point now) override;
+  void fail(const AbortNote& note, Clock::time_point now) override;
+  void leave() override;
+  bool leaving() const override { return leaving_ || root_left_; }
+  std::optional<JobVerdict> decide(const WatchdogOptions& options, Clock::time_point now) override;
+
+ private:
+  std::optional<JobVerdict> received_;
+  std::optional<AbortNote> failure_;
+  bool prints_;  // where rank 0 cannot
+  bool root_left_ = false;
+  bool root_gone_ = false;
+  bool told_termination_ = false;
+};
+
+/// Whether `rank` prints a report on rank 0: the lowest other rank on rank 0's host and the lowest one
+/// elsewhere do, since either host may be the one that is cut off.
+bool prints_instead_of_root(int rank, const std::vector<RankIdentity>& ranks);
+
+}  // namespace lockstep

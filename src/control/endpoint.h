@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/addresses.h"
+#include "control/descriptor.h"
+
+namespace lockstep {
+
+/// Where rank 0 can be reached.
+struct Endpoint {
+  HostAddress address;
+  uint16_t port = 0;
+};
+
+std::string endpoint_text(const Endpoint& endpoint);  ///< "10.0.0.1:4321", "[fe00::1]:4321"
+std::string endpoints_text(const std::vector<Endpoint>& endpoints);
+
+struct Listener {
+  Descriptor socket;
+  Endpoint endpoint;
+};
+/// Listens at `port` (0: any free one) of `address`; nothing, with the reason in `error`, where that is
+/// impossible.
+std::optional<Listener> listen_at(const HostAddress& address, int port, std::string& error);
+
+/// A connection that is being made: `socket` becomes writable when it is, or has failed. Invalid where it
+/// failed at once.
+Descriptor begin_connecting(const Endpoint& endpoint, std::string& error);
+
+}  // namespace lockstep

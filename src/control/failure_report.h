@@ -1,0 +1,36 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "control/judge.h"
+#include "control/options.h"
+#include "control/rank_state.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+
+// What a failing job says, as pure functions of what is known.
+
+ExitCode exit_code_of(Fault fault);  ///< REQUIRES: not failed, whose code is the failing rank's own
+
+/// "lockstep: the job ends with exit code 200 (lost: rank 2 on b)\n": read by launchers.
+std::string last_line(int code, Fault fault, int rank, const std::string& host);
+
+/// Who is to blame and what all ranks did: "lockstep: error: ..." and lines below it, fewer than forty for
+/// any number of ranks, since ranks in identical situations share a line where there are many. The last line
+/// is last_line().
+std::string failure_report(const Finding& finding, std::span<const RankState> states,
+                           const WatchdogOptions& options);
+
+/// "rank 2 of 4 on host b (pid 123) failed: ...", for crash files: the rank itself has printed its reason.
+std::string abort_report(int rank, std::span<const RankState> states, int code, const std::string& reason);
+
+/// "0, 2-4, 9". REQUIRES: ascending.
+std::string ranks_text(const std::vector<int>& ranks);
+
+/// "after step 1234, waits 0.3 s in step instruction 4 (...)".
+std::string situation_text(const Heartbeat& heartbeat);
+
+}  // namespace lockstep

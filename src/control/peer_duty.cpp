@@ -1,0 +1,92 @@
+#include "control/duty.h"
+#include "control/failure_report.h"
+#include "control/judge.h"
+
+namespace lockstep {
+
+bool prints_instead_of_root(int rank, const std::vector<RankIdentity>& ranks) {
+  const auto beside_root = [&](int r) { return ranks[static_cast<size_t>(r)].host == ranks[0].host; };
+  for (int lower = 1; lower < rank; ++lower)
+    if (beside_root(lower) == beside_root(rank)) return false;
+  return rank != 0;
+}
+
+PeerDuty::PeerDuty(int rank, std::vector<RankIdentity> ranks, const ControlTimings& timings,
+                   Clock::time_point now)
+    : Duty(rank, ranks, timings, now), prints_(prints_instead_of_root(rank, ranks)) {}
+
+bool PeerDuty::heard(int from, const Frame& frame, Clock::time_point now) {
+  switch (frame.type) {
+    case FrameType::heartbeat: {
+      const auto heartbeat = decode_heartbeat(frame.payload);
+      if (heartbeat) roll_.told(from, *heartbeat, now);
+      root_beat_ = heartbeat.has_value();
+      return heartbeat.has_value();
+    }
+    case FrameType::ask:
+      heartbeat_requested_ = true;
+      return true;
+    case FrameType::verdict: {
+      auto verdict = decode_verdict(frame.payload);
+      const bool sensible = verdict && verdict->rank >= 0 && verdict->rank < size_;
+      // What another rank found of rank 0, passed on by rank 0 itself.
+      if (sensible && prints_ && verdict->rank == 0 &&
+          (verdict->fault == Fault::silent || verdict->fault == Fault::lost))
+        verdict->printed = verdict->report;
+      if (sensible && !received_) received_ = std::move(verdict);
+      return sensible;
+    }
+    case FrameType::farewell:
+      root_left_ = true;
+      roll_.left(0);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void PeerDuty::closed(int from, std::string_view reason, Clock::time_point now) {
+  root_gone_ = true;
+  if (!leaving_) roll_.closed(from, reason, now);
+}
+
+void PeerDuty::fail(const AbortNote& note, Clock::time_point) {
+  failure_ = note;
+  notes_.push_back({0, FrameType::abort, encode_abort(note)});
+}
+
+void PeerDuty::leave() {
+  leaving_ = true;
+  notes_.push_back({0, FrameType::farewell, ""});
+}
+
+std::optional<JobVerdict> PeerDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
+  if (received_) return received_;
+  const auto& states = roll_.states(now);
+  if (!leaving_) {
+    if (const auto finding = find_absent(std::span(states).first(1), options)) {
+      const std::string report = failure_report(*finding, states, options);
+      const JobVerdict verdict{finding->fault, 0, static_cast<int>(exit_code_of(finding->fault)), report,
+                            prints_ ? report : ""};
+      // A rank 0 that was stopped would otherwise wake up and take this rank for lost.
+      notes_.push_back({0, FrameType::verdict, encode_verdict(verdict)});
+      return verdict;
+    }
+  }
+  // Nobody is left who would answer.
+  if (failure_ && root_gone_)
+    return JobVerdict{
+        Fault::failed, rank_, failure_->code, abort_report(rank_, states, failure_->code, failure_->reason),
+        last_line(failure_->code, Fault::failed, rank_, states[static_cast<size_t>(rank_)].who.host)};
+  if (terminated_at_ && now - *terminated_at_ >= timings_.verdict) {
+    const int code = static_cast<int>(ExitCode::terminated);
+    if (!told_termination_)
+      notes_.push_back({0, FrameType::abort, encode_abort({code, "was told to end (SIGTERM)"})});
+    told_termination_ = true;
+    if (root_gone_ || now - *terminated_at_ >= timings_.verdict + timings_.fresh)
+      return JobVerdict{Fault::terminated, rank_, code, "was told to end (SIGTERM)\n", ""};
+  }
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+
+#include "base/clock.h"
+#include "control/progress.h"
+#include "control/rank_state.h"
+
+namespace lockstep {
+
+/// How long each slot of a Progress has stood still, found out by looking again and again. Thread-safety: one
+/// thread.
+class ProgressObserver {
+ public:
+  ProgressObserver(const Progress& progress, Clock::time_point now);
+
+  void look(Clock::time_point now);
+  /// This process was held up for `lost`: so long its slots had no chance to get on.
+  void forgive(Clock::duration lost);
+  Heartbeat heartbeat(const std::function<std::string(const Progress::Entry&)>& describe,
+                      Clock::time_point now) const;
+
+ private:
+  struct Seen {
+    Progress::Entry entry;
+    Clock::time_point since;
+  };
+
+  const Progress& progress_;
+  std::array<Seen, Progress::kSlots> seen_;
+};
+
+}  // namespace lockstep

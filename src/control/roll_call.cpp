@@ -1,0 +1,48 @@
+#include "control/roll_call.h"
+
+namespace lockstep {
+namespace {
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+RollCall::RollCall(std::vector<RankIdentity> ranks, Clock::time_point now)
+    : states_(ranks.size()), times_(ranks.size(), {now, now}) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) states_[rank].who = std::move(ranks[rank]);
+}
+
+void RollCall::alive(int rank, Clock::time_point now) { times_[static_cast<size_t>(rank)].heard = now; }
+
+void RollCall::told(int rank, const Heartbeat& heartbeat, Clock::time_point now) {
+  auto& state = states_[static_cast<size_t>(rank)];
+  state.told = true;
+  state.last = heartbeat;
+  times_[static_cast<size_t>(rank)].heard = now;
+}
+
+void RollCall::left(int rank) { states_[static_cast<size_t>(rank)].left = true; }
+
+void RollCall::closed(int rank, std::string_view reason, Clock::time_point now) {
+  auto& state = states_[static_cast<size_t>(rank)];
+  if (state.left || state.lost) return;
+  state.lost = true;
+  state.lost_reason = reason;
+  times_[static_cast<size_t>(rank)].lost = now;
+}
+
+void RollCall::forgive(Clock::duration lost) {
+  for (auto& times : times_) times.heard += lost;
+}
+
+const std::vector<RankState>& RollCall::states(Clock::time_point now) {
+  for (size_t rank = 0; rank < states_.size(); ++rank) {
+    states_[rank].heard_seconds = seconds_between(times_[rank].heard, now);
+    states_[rank].lost_seconds = states_[rank].lost ? seconds_between(times_[rank].lost, now) : 0;
+  }
+  return states_;
+}
+
+}  // namespace lockstep

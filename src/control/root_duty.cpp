@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+
+#include "control/duty.h"
+#include "control/failure_report.h"
+#include "control/judge.h"
+
+namespace lockstep {
+namespace {
+
+/// A rank that says so probably met what another rank's end has caused.
+bool is_consequence(int code) {
+  return code == static_cast<int>(ExitCode::peer_lost) || code == static_cast<int>(ExitCode::hang);
+}
+
+constexpr int kTerminated = static_cast<int>(ExitCode::terminated);
+
+}  // namespace
+
+RootDuty::RootDuty(std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now)
+    : Duty(0, ranks, timings, now), aborted_(ranks.size(), false), answered_(ranks.size(), false) {}
+
+bool RootDuty::heard(int from, const Frame& frame, Clock::time_point now) {
+  if (frame.type == FrameType::heartbeat || frame.type == FrameType::answer) {
+    const auto heartbeat = decode_heartbeat(frame.payload);
+    if (frame.type == FrameType::answer) answered_[static_cast<size_t>(from)] = true;
+    if (heartbeat) roll_.told(from, *heartbeat, now);
+    return heartbeat.has_value();
+  }
+  if (frame.type == FrameType::abort) {
+    const auto note = decode_abort(frame.payload);
+    if (!note) return false;
+    aborted_[static_cast<size_t>(from)] = true;
+    if (note->code == kTerminated) {
+      if (!ended_by_launcher_) ended_by_launcher_ = from;
+    } else {
+      failed(from, *note, now);
+    }
+    return true;
+  }
+  if (frame.type == FrameType::farewell) {
+    roll_.left(from);
+    return true;
+  }
+  if (frame.type == FrameType::verdict) {
+    auto verdict = decode_verdict(frame.payload);
+    const bool sensible =
+        verdict && verdict->rank == 0 && (verdict->fault == Fault::silent || verdict->fault == Fault::lost);
+    if (sensible && !condemned_) condemned_ = std::move(verdict);
+    return sensible;
+  }
+  return false;
+}
+
+void RootDuty::closed(int from, std::string_view reason, Clock::time_point now) {
+  if (!aborted_[static_cast<size_t>(from)]) roll_.closed(from, reason, now);
+}
+
+void RootDuty::failed(int rank, const AbortNote& note, Clock::time_point now) {
+  if (!failure_) failure_ = {rank, note, now};
+}
+
+void RootDuty::leave() {
+  leaving_ = true;
+  for (int rank = 1; rank < size_; ++rank) notes_.push_back({rank, FrameType::farewell, ""});
+}
+
+bool RootDuty::fresh_enough(Clock::time_point now) {
+  const auto& states = roll_.states(now);
+  if (!asked_at_) {
+    asked_at_ = now;
+    for (int rank = 1; rank < size_; ++rank)
+      if (!states[static_cast<size_t>(rank)].lost && !states[static_cast<size_t>(rank)].left)
+        notes_.push_back({rank, FrameType::ask, ""});
+    // This rank's own line shall be as fresh.
+    heartbeat_requested_ = true;
+    return false;
+  }
+  if (now - *asked_at_ >= timings_.fresh) return true;
+  for (int rank = 1; rank < size_; ++rank) {
+    const auto& state = states[static_cast<size_t>(rank)];
+    if (!state.lost && !state.left && !aborted_[static_cast<size_t>(rank)] &&
+        !answered_[static_cast<size_t>(rank)])
+      return false;
+  }
+  return true;
+}
+
+JobVerdict RootDuty::announce(JobVerdict verdict) {
+  for (int rank = 1; rank < size_; ++rank)
+    notes_.push_back({rank, FrameType::verdict, encode_verdict(verdict)});
+  return verdict;
+}
+
+std::optional<JobVerdict> RootDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
+  // It was stopped, and the others have left: their closed connections are no losses. They print it.
+  if (condemned_) return announce(*condemned_);
+  const auto& states = roll_.states(now);
+  const auto failed_verdict = [&] {
+    const auto& [rank, note, at] = *failure_;
+    return announce({Fault::failed, rank, note.code, abort_report(rank, states, note.code, note.reason),
+                     last_line(note.code, Fault::failed, rank, states[static_cast<size_t>(rank)].who.host)});
+  };
+  if (failure_ && !is_consequence(failure_->note.code) && !asked_at_) return failed_verdict();
+
+  const auto finding = leaving_ ? std::nullopt : judge(states, options);
+  if (finding && finding->fault == Fault::lost && !fresh_enough(now)) return {};
+  if (!finding && failure_ && now - failure_->at >= timings_.fresh) return failed_verdict();
+  if (finding) {
+    const std::string report = failure_report(*finding, states, options);
+    return announce(
+        {finding->fault, finding->rank, static_cast<int>(exit_code_of(finding->fault)), report, report});
+  }
+  if (ended_by_launcher_ || (terminated_at_ && now - *terminated_at_ >= timings_.verdict)) {
+    const std::string text =
+        "lockstep: was told to end (SIGTERM); nothing was saved; use SIGUSR1 or lockstep-run to stop with a "
+        "checkpoint\n";
+    return announce({Fault::terminated, ended_by_launcher_.value_or(0), kTerminated, text, text});
+  }
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "layout/canonical_tree.h"
+
+namespace lockstep {
+
+/// How a global batch is divided: into leaves (virtual replicas), each into micro-batches of one size. A pure function
+/// of the config and, under FAST, of the number of workers.
+struct BatchDivision {
+  int64_t global_batch = 0;
+  int leaves = 1;                  ///< REPRODUCIBLE: virtual_replicas; FAST: one per worker
+  int64_t leaf_samples = 0;
+  int64_t micro_batch = 0;         ///< samples
+  int micro_batches_per_leaf = 1;
+  int workers = 1;
+  bool folds_by_halving = false;   ///< the workers' leaves; see canonical_tree.h. Told once, since it takes a look at all
+  bool follows_tree = false;       ///< likewise
+
+  /// Leaves of a worker: consecutive, larger shares first.
+  TreeNode leaves_of(int worker) const;
+  int micro_batches_of(int worker) const { return leaves_of(worker).size() * micro_batches_per_leaf; }
+  /// Place in the global batch of the first sample of a worker's micro-batch (numbered over all its leaves).
+  int64_t first_sample(int worker, int micro_batch) const;
+};
+
+/// Throws ConfigError with the nearest values that work where the batch cannot be divided.
+BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas, Reduction reduction,
+                           int workers);
+
+/// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples": printed at start.
+std::string describe(const BatchDivision& division);
+
+}  // namespace lockstep

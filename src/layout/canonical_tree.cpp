@@ -1,0 +1,84 @@
+#include "layout/canonical_tree.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "lockstep/error.h"
+
+namespace lockstep {
+
+int TreeNode::split() const {
+  return begin + static_cast<int>(std::bit_floor(static_cast<unsigned>(size() - 1)));
+}
+
+std::vector<TreeNode> nodes_within(int leaves, int begin, int end) {
+  std::vector<TreeNode> found;
+  const std::function<void(TreeNode)> descend = [&](TreeNode node) {
+    if (node.end <= begin || node.begin >= end) return;
+    if (node.begin >= begin && node.end <= end) {
+      found.push_back(node);
+      return;
+    }
+    descend(node.left());
+    descend(node.right());
+  };
+  if (leaves > 0) descend({0, leaves});
+  return found;
+}
+
+FoldPlan plan_fold(int leaves, int begin, int end) {
+  FoldPlan plan;
+  plan.results = nodes_within(leaves, begin, end);
+  const std::function<void(TreeNode, int)> evaluate = [&](TreeNode node, int slot) {
+    plan.slots = std::max(plan.slots, slot + 1);
+    if (node.is_leaf()) {
+      plan.steps.push_back({FoldStep::Kind::leaf, node.begin, slot});
+      return;
+    }
+    evaluate(node.left(), slot);
+    evaluate(node.right(), slot + 1);
+    plan.steps.push_back({FoldStep::Kind::add, -1, slot});
+  };
+  for (size_t i = 0; i < plan.results.size(); ++i) evaluate(plan.results[i], static_cast<int>(i));
+  return plan;
+}
+
+bool folds_by_halving(int leaves, const std::vector<TreeNode>& ranges) {
+  if (!std::has_single_bit(ranges.size())) return false;
+  std::vector<TreeNode> nodes = ranges;
+  for (const auto& range : ranges)
+    if (nodes_within(leaves, range.begin, range.end) != std::vector<TreeNode>{range}) return false;
+  while (nodes.size() > 1) {
+    std::vector<TreeNode> parents;
+    for (size_t i = 0; i < nodes.size(); i += 2) {
+      const TreeNode parent{nodes[i].begin, nodes[i + 1].end};
+      if (parent.left() != nodes[i] || nodes_within(leaves, parent.begin, parent.end) != std::vector<TreeNode>{parent})
+        return false;
+      parents.push_back(parent);
+    }
+    nodes = std::move(parents);
+  }
+  return true;
+}
+
+bool follows_tree(int leaves, const std::vector<TreeNode>& ranges) {
+  const std::function<bool(TreeNode, TreeNode)> follows = [&](TreeNode workers, TreeNode node) -> bool {
+    if (workers.is_leaf()) return ranges[static_cast<size_t>(workers.begin)] == node;
+    return !node.is_leaf() && follows(workers.left(), node.left()) && follows(workers.right(), node.right());
+  };
+  return !ranges.empty() && follows({0, static_cast<int>(ranges.size())}, {0, leaves});
+}
+
+int fold_parts(int leaves, const std::vector<TreeNode>& parts, const std::function<int(int, int)>& combine) {
+  const std::function<int(TreeNode)> evaluate = [&](TreeNode node) -> int {
+    const auto part = std::find(parts.begin(), parts.end(), node);
+    if (part != parts.end()) return static_cast<int>(part - parts.begin());
+    ensure(!node.is_leaf(), "the parts of a gradient tree must cover it");
+    const int left = evaluate(node.left());
+    const int right = evaluate(node.right());
+    return combine(left, right);
+  };
+  return evaluate({0, leaves});
+}
+
+}  // namespace lockstep

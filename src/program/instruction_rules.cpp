@@ -1,0 +1,137 @@
+#include "program/instruction_rules.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr unsigned bit(Access access) { return 1u << static_cast<unsigned>(access); }
+constexpr unsigned bit(LaneKind lane) { return 1u << static_cast<unsigned>(lane); }
+
+constexpr unsigned R = bit(Access::read), W = bit(Access::write), RW = bit(Access::read_write);
+constexpr unsigned kCompute = bit(LaneKind::compute), kCopy = bit(LaneKind::copy),
+                   kComm = bit(LaneKind::comm), kServer = bit(LaneKind::server);
+constexpr int kAny = 1 << 20;
+
+constexpr RoleRule kLoad[] = {{Role::batch, W, 0, kAny}, {Role::constants, W, 0, 1}};
+constexpr RoleRule kForward[] = {{Role::input, R, 0, kAny},    {Role::parameters, R, 0, kAny},
+                                 {Role::constants, R, 0, 1},   {Role::output, W, 0, kAny},
+                                 {Role::stash, W, 0, kAny},    {Role::metrics, W | RW, 0, 1},
+                                 {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kRecompute[] = {{Role::input, R, 0, kAny},  {Role::parameters, R, 0, kAny},
+                                   {Role::constants, R, 0, 1}, {Role::output, W, 0, kAny},
+                                   {Role::stash, W, 0, kAny},  {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kBackward[] = {{Role::input, R, 0, kAny},          {Role::output, R, 0, kAny},
+                                  {Role::stash, R, 0, kAny},          {Role::parameters, R, 0, kAny},
+                                  {Role::constants, R, 0, 1},         {Role::output_gradient, R, 0, kAny},
+                                  {Role::input_gradient, W, 0, kAny}, {Role::gradients, W | RW, 0, kAny},
+                                  {Role::temporary, W, 0, kAny}};
+// What happens between the two halves is in a stash: gradients inside the segment.
+constexpr RoleRule kBackwardInput[] = {
+    {Role::input, R, 0, kAny},          {Role::output, R, 0, kAny},
+    {Role::stash, R | W | RW, 0, kAny}, {Role::parameters, R, 0, kAny},
+    {Role::constants, R, 0, 1},         {Role::output_gradient, R, 0, kAny},
+    {Role::input_gradient, W, 0, kAny}, {Role::gradients, W | RW, 0, kAny},
+    {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kBackwardWeight[] = {
+    {Role::input, R, 0, kAny},          {Role::output, R, 0, kAny},   {Role::stash, R, 0, kAny},
+    {Role::parameters, R, 0, kAny},     {Role::constants, R, 0, 1},   {Role::output_gradient, R, 0, kAny},
+    {Role::gradients, W | RW, 1, kAny}, {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kAdd[] = {{Role::destination, RW, 1, 1}, {Role::source, R, 1, 1}};
+constexpr RoleRule kCast[] = {{Role::destination, W, 1, 1}, {Role::source, R, 1, 1}};
+constexpr RoleRule kExchange[] = {{Role::send, R, 0, kAny}, {Role::receive, W, 0, kAny}};
+constexpr RoleRule kInPlace[] = {{Role::data, RW, 1, 1}};
+constexpr RoleRule kBroadcast[] = {{Role::data, R | W, 1, 1}};
+constexpr RoleRule kPush[] = {{Role::gradients, R, 1, 1}, {Role::metrics, R, 0, 1}};
+constexpr RoleRule kPull[] = {{Role::parameters, W, 1, 1}};
+constexpr RoleRule kNorm[] = {{Role::gradients, R, 0, kAny},
+                              {Role::chunks, R | W | RW, 0, kAny},
+                              {Role::verdict, R | W | RW, 0, kAny},
+                              {Role::constants, R, 0, 1},
+                              {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kFinite[] = {{Role::gradients, R, 1, kAny}, {Role::verdict, W | RW, 1, 1}};
+constexpr RoleRule kAgree[] = {{Role::metrics, R, 0, kAny},
+                               {Role::source, R, 0, kAny},
+                               {Role::constants, R, 0, 1},
+                               {Role::data, W | RW, 0, 1},
+                               {Role::verdict, W | RW, 1, 1}};
+constexpr RoleRule kUpdate[] = {{Role::gradients, R, 1, 1},   {Role::parameters, RW, 1, 1},
+                                {Role::state, RW, 0, 1},      {Role::constants, R, 1, 1},
+                                {Role::verdict, R, 0, kAny},  {Role::predicate, R, 0, 1},
+                                {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kSnapshot[] = {{Role::parameters, R, 0, kAny},
+                                  {Role::state, R, 0, kAny},
+                                  {Role::constants, R, 0, 1},
+                                  {Role::destination, W, 0, kAny},
+                                  {Role::metrics, W, 0, 1}};
+constexpr RoleRule kServe[] = {{Role::parameters, RW, 1, 1},    {Role::state, RW, 0, kAny},
+                               {Role::gradients, W, 1, kAny},   {Role::metrics, W, 0, kAny},
+                               {Role::constants, R | RW, 0, 1}, {Role::temporary, W, 0, kAny}};
+
+/// kind, lanes, needs segment, needs micro-batch, whole elements, operands. By InstructionKind.
+constexpr std::array<InstructionRule, 21> kRules = {{
+    {InstructionKind::load, kCopy | kCompute, false, false, false, kLoad},
+    {InstructionKind::forward, kCompute, true, true, false, kForward},
+    {InstructionKind::backward, kCompute, true, true, false, kBackward},
+    {InstructionKind::backward_input, kCompute, true, true, false, kBackwardInput},
+    {InstructionKind::backward_weight, kCompute, true, true, false, kBackwardWeight},
+    {InstructionKind::recompute, kCompute, true, true, false, kRecompute},
+    {InstructionKind::add, kCompute | kCopy | kComm, false, false, true, kAdd},
+    {InstructionKind::cast, kCompute | kCopy | kComm, false, false, true, kCast},
+    {InstructionKind::exchange, kComm, false, false, false, kExchange},
+    {InstructionKind::all_reduce, kComm, false, false, true, kInPlace},
+    {InstructionKind::reduce_scatter, kComm, false, false, true, kInPlace},
+    {InstructionKind::all_gather, kComm, false, false, false, kInPlace},
+    {InstructionKind::broadcast, kComm, false, false, false, kBroadcast},
+    {InstructionKind::push, kComm, false, false, true, kPush},
+    {InstructionKind::pull, kComm, true, false, true, kPull},
+    {InstructionKind::norm, kCompute, false, false, false, kNorm},
+    {InstructionKind::finite, kCompute, false, false, true, kFinite},
+    {InstructionKind::agree, kComm, false, false, false, kAgree},
+    {InstructionKind::update, kCompute, false, false, true, kUpdate},
+    {InstructionKind::snapshot, kCopy | kCompute, false, false, false, kSnapshot},
+    {InstructionKind::serve, kServer, true, false, false, kServe},
+}};
+
+}  // namespace
+
+std::string_view name_of(Access access) {
+  return access == Access::read ? "read" : access == Access::write ? "written" : "read and written";
+}
+
+bool is_backward(InstructionKind kind) {
+  return kind == InstructionKind::backward || kind == InstructionKind::backward_input ||
+         kind == InstructionKind::backward_weight;
+}
+
+std::string RoleRule::access_text() const {
+  std::vector<std::string> allowed;
+  for (const Access access : {Access::read, Access::write, Access::read_write})
+    if (allows(access)) allowed.emplace_back(name_of(access));
+  return join(allowed, " or ");
+}
+
+std::string RoleRule::count_text() const {
+  if (least == most) return fmt::format("{}", least);
+  return most == kAny ? fmt::format("at least {}", least) : fmt::format("{} to {}", least, most);
+}
+
+const RoleRule* InstructionRule::find(Role role) const {
+  for (const RoleRule& one : roles)
+    if (one.role == role) return &one;
+  return nullptr;
+}
+
+std::string InstructionRule::roles_text() const {
+  std::vector<std::string> names;
+  for (const RoleRule& one : roles) names.emplace_back(name_of(one.role));
+  return join(names, ", ");
+}
+
+const InstructionRule& rule_of(InstructionKind kind) { return kRules[static_cast<size_t>(kind)]; }
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+#include "program/program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/hash.h"
+
+namespace lockstep {
+
+std::string_view name_of(InstructionKind kind) {
+  static constexpr std::array<std::string_view, 21> kNames = {
+      "load", "forward",  "backward",   "backward_input", "backward_weight", "recompute", "add",
+      "cast", "exchange", "all_reduce", "reduce_scatter", "all_gather",      "broadcast", "push",
+      "pull", "norm",     "finite",     "agree",          "update",          "snapshot",  "serve"};
+  static_assert(kNames.size() == static_cast<size_t>(InstructionKind::serve) + 1);
+  return kNames[static_cast<size_t>(kind)];
+}
+
+bool communicates(InstructionKind kind) {
+  switch (kind) {
+    case InstructionKind::exchange:
+    case InstructionKind::all_reduce:
+    case InstructionKind::reduce_scatter:
+    case InstructionKind::all_gather:
+    case InstructionKind::broadcast:
+    case InstructionKind::push:
+    case InstructionKind::pull:
+    case InstructionKind::agree:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string_view name_of(LaneKind kind) {
+  static constexpr std::array<std::string_view, 4> kNames = {"compute", "copy", "comm", "server"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string_view name_of(Transport transport) {
+  static constexpr std::array<std::string_view, kTransportCount> kNames = {"host", "shared_memory", "device"};
+  return kNames[static_cast<size_t>(transport)];
+}
+
+std::string_view name_of(Space space) {
+  static constexpr std::array<std::string_view, kSpaceCount> kNames = {"arena",   "parameters", "gradients", "optimizer",
+                                                                     "staging", "scalars",    "host"};
+  return kNames[static_cast<size_t>(space)];
+}
+
+std::string_view name_of(Category category) {
+  static constexpr std::array<std::string_view, 6> kNames = {"parameters",  "gradients", "optimizer_state",
+                                                             "activations", "workspace", "staging"};
+  return kNames[static_cast<size_t>(category)];
+}
+
+std::string_view name_of(Role role) {
+  static constexpr std::array<std::string_view, 20> kNames = {
+      "batch",          "constants",  "input",     "output", "stash",   "temporary", "output_gradient",
+      "input_gradient", "parameters", "gradients", "state",  "metrics", "source",    "destination",
+      "data",           "send",       "receive",   "chunks", "verdict", "predicate"};
+  static_assert(kNames.size() == static_cast<size_t>(Role::predicate) + 1);
+  return kNames[static_cast<size_t>(role)];
+}
+
+int Program::add_lane(std::string lane_name, LaneKind kind) {
+  lanes.push_back({std::move(lane_name), kind});
+  return static_cast<int>(lanes.size()) - 1;
+}
+
+int Program::add_buffer(std::string buffer_name, Space space, Category category, int64_t size_bytes) {
+  buffers.push_back({std::move(buffer_name), space, category, size_bytes, -1});
+  return static_cast<int>(buffers.size()) - 1;
+}
+
+std::string describe(const Program& program, int instruction) {
+  std::string text = fmt::format("{} instruction {}", program.name, instruction);
+  if (instruction < 0 || instruction >= static_cast<int>(program.instructions.size())) return text;
+  const Instruction& i = program.instructions[static_cast<size_t>(instruction)];
+  text += fmt::format(" ({}", name_of(i.kind));
+  if (i.lane >= 0 && i.lane < static_cast<int>(program.lanes.size()))
+    text += fmt::format(", lane {}", program.lanes[static_cast<size_t>(i.lane)].name);
+  if (i.segment >= 0) text += fmt::format(", segment {}", i.segment);
+  if (i.micro_batch >= 0) text += fmt::format(", micro-batch {}", i.micro_batch);
+  if (i.leaf >= 0) text += fmt::format(", leaf {}", i.leaf);
+  return text + ")";
+}
+
+std::vector<int> report_instructions(const Program& program) {
+  std::vector<int> reports, all;
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const auto& operands = program.instructions[i].operands;
+    all.push_back(static_cast<int>(i));
+    if (std::any_of(operands.begin(), operands.end(),
+                    [](const Operand& o) { return o.role == Role::verdict && o.access != Access::read; }))
+      reports.push_back(static_cast<int>(i));
+  }
+  return reports.empty() ? all : reports;
+}
+
+uint64_t hash_of(const Program& program) {
+  Program anonymous = program;
+  anonymous.rank = 0;
+  return hash64(to_text(anonymous));
+}
+
+}  // namespace lockstep

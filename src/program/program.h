@@ -1,0 +1,237 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/tensor.h"
+#include "layout/canonical_tree.h"
+#include "program/members.h"
+
+namespace lockstep {
+
+/// A step program is the list of everything one rank does in one iteration of a loop. It is data: compilers
+/// in parallel/ write it, the memory plan places its buffers, the checker proves things about it, executors
+/// run it, and errors quote it. Executors and checkers know nothing of the strategy that wrote it.
+/// docs/step-program.md is the reference of the instruction set: operands of every kind, and what the checker
+/// proves.
+
+enum class InstructionKind {
+  load,             ///< next micro-batch (and the step's constants) into buffers
+  forward,          ///< a segment, for one micro-batch
+  backward,         ///< both halves of a segment's backward, op by op (gradients inside it live one op long)
+  backward_input,   ///< only the gradients of inputs (joint ops do everything here)
+  backward_weight,  ///< only the gradients of parameters
+  recompute,        ///< forward again, to restore what backward needs
+  add,       ///< destination = destination + source (a node of the gradient tree, a fan-out, a tied weight)
+  cast,      ///< destination = source in another element type
+  exchange,  ///< a group of sends and receives that start together
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  push,      ///< gradients (and metrics) to a server's `serve`; without operands: this worker leaves
+  pull,      ///< parameters from a server's `serve`
+  norm,      ///< sums of squares by chunks of 65,536 elements
+  finite,    ///< flag: are all elements finite?
+  agree,     ///< a few scalars of all ranks: loss, counts, stop request, state hash
+  update,    ///< optimizer on a range of parameters
+  snapshot,  ///< parameters and state to the checkpoint writer
+  serve,     ///< reactive: applies pushes as they arrive and answers pulls, until all workers have left
+};
+std::string_view name_of(InstructionKind kind);
+bool communicates(InstructionKind kind);  ///< exchange ... pull, agree
+
+enum class LaneKind { compute, copy, comm, server };
+std::string_view name_of(LaneKind kind);
+struct Lane {
+  std::string name;
+  LaneKind kind;
+  bool operator==(const Lane&) const = default;
+};
+
+/// What a group's bytes travel through: messages between hosts' memory, memory that all members share (they
+/// are on one host), or memory of devices, by operations that follow a stream.
+enum class Transport { host, shared_memory, device };
+inline constexpr int kTransportCount = 3;
+std::string_view name_of(Transport transport);
+
+/// A group of ranks with a channel of its own. Members are world ranks; the index is the rank within the
+/// group.
+struct Group {
+  std::string name;
+  Members members;
+  Transport transport =
+      Transport::host;  ///< what the program counts on; whoever makes communicators obeys it
+  bool operator==(const Group&) const = default;
+};
+
+/// Where bytes live, and what they count as in the memory table.
+enum class Space { arena, parameters, gradients, optimizer, staging, scalars, host };
+inline constexpr int kSpaceCount = 7;
+enum class Category { parameters, gradients, optimizer_state, activations, workspace, staging };
+std::string_view name_of(Space space);
+std::string_view name_of(Category category);
+
+/// What a program's memory is made of. Buffers in `arena` may share bytes once placed, and nothing in them
+/// outlives the iteration; `host` is memory of the host, where the device has one of its own; buffers of other spaces have bytes of their own and keep their contents between
+/// iterations. Before the first iteration only buffers that hold parameters (ParameterPlace), and those in
+/// `optimizer`, have contents.
+struct ProgramBuffer {
+  std::string name;
+  Space space = Space::arena;
+  Category category = Category::activations;
+  int64_t size_bytes = 0;
+  int64_t offset = -1;  ///< within its space; -1 before the memory plan
+  bool operator==(const ProgramBuffer&) const = default;
+};
+
+struct ByteRange {
+  int buffer = -1;
+  int64_t offset = 0;  ///< within the buffer
+  int64_t size_bytes = 0;
+  bool operator==(const ByteRange&) const = default;
+};
+
+enum class Access { read, write, read_write };
+
+/// What an operand is to its instruction. `index` tells several of one role apart (third input, receive from
+/// peer 2).
+enum class Role {
+  batch,      ///< load: one model input
+  constants,  ///< StepConstants
+  input,
+  output,     ///< activations into and out of a segment
+  stash,      ///< what backward needs from forward, besides inputs and outputs
+  temporary,  ///< scratch of this instruction alone; contents never survive it
+  output_gradient,
+  input_gradient,
+  parameters,
+  gradients,
+  state,
+  metrics,  ///< loss sums of a leaf
+  source,
+  destination,  ///< add, cast
+  data,         ///< collectives in place
+  send,
+  receive,    ///< exchange; `peer` says with whom
+  chunks,     ///< partial sums of squares
+  verdict,    ///< loss, counts, norm, finite flag, as agreed
+  predicate,  ///< update: a flag on the device; nothing is written where it is false
+};
+std::string_view name_of(Role role);
+
+struct Operand {
+  Role role;
+  int index = 0;
+  Access access = Access::read;
+  ByteRange range;
+  int peer = -1;  ///< send, receive, and all operands of push, pull, serve: rank within the group
+  DType dtype = DType::float32;  ///< of the elements; decides sums, casts and what arrives where
+  int64_t position = 0;  ///< gradients of a backward or a norm: the range's first byte within the bucket of its
+                         ///< segment, counted in float32 bytes, for operands that cover a part of it
+  bool operator==(const Operand&) const = default;
+};
+
+/// `distance` 0: the instruction of the same iteration; 1: of the one before. Order within a lane needs no
+/// dependency.
+struct Dependency {
+  int instruction;
+  int distance = 0;
+  bool operator==(const Dependency&) const = default;
+};
+
+enum class DeadlineClass { compute, communication, input, storage };
+
+struct Instruction {
+  InstructionKind kind = InstructionKind::load;
+  int lane = 0;
+  int segment = -1;         ///< forward, backward..., update: whose parameters
+  int micro_batch = -1;     ///< within the step, over all leaves of this rank, from 0
+  int leaf = -1;            ///< virtual replica (world-wide number), where the gradient goes to
+  bool accumulate = false;  ///< backward: add to the leaf; forward of a loss: add to the leaf's metrics
+  bool ordered = false;     ///< all_reduce: the sum is the canonical tree over the group's ranks
+  int group = -1;           ///< communicating instructions
+  int root = -1;            ///< broadcast: rank within the group
+  int bound = -1;  ///< serve: pushes that a worker may be ahead of the slowest when it pulls; -1: any
+  std::vector<Operand> operands;
+  std::vector<Dependency> after;
+  DeadlineClass deadline = DeadlineClass::compute;
+  bool operator==(const Instruction&) const = default;
+};
+
+/// Where a rank's memory holds a parameter, its optimizer state and each of its gradients. Whatever walks over
+/// parameters (first values, updates, norms, hashes, snapshots, checkpoints, the checker) reads what the rank holds
+/// from here. A rank that holds a part of a parameter says where the whole would lie, so that an `offset` may be
+/// negative and the end may lie after the buffer's: the bytes between are those that it holds.
+struct ParameterPlace {
+  std::string name;
+  int buffer = -1;  ///< in space parameters; -1 where this rank does not hold it
+  int64_t offset = 0;
+  int64_t size_bytes = 0;  ///< of the whole, in float32
+  struct Use {
+    int segment;
+    int64_t bucket_offset;  ///< bytes from the start of the segment's bucket
+    bool operator==(const Use&) const = default;
+  };
+  std::vector<Use> uses;  ///< in graph order
+  int narrow_buffer = -1;  ///< of its copy in a narrower type, which a `cast` makes; -1: there is none
+  int64_t narrow_offset = 0;
+  struct State {
+    int buffer;  ///< in space optimizer
+    int64_t offset;
+    bool operator==(const State&) const = default;
+  };
+  std::vector<State> states;  ///< by slot; none where this rank holds none
+  int64_t owned_begin = 0, owned_end = 0;  ///< bytes of it that this rank updates
+  bool operator==(const ParameterPlace&) const = default;
+};
+
+struct Program {
+  std::string name;  ///< "step", "evaluate", "boundary"
+  int rank = 0;
+  int world_size = 1;
+  Reduction reduction = Reduction::fast;
+  int virtual_replicas = 1;  ///< leaves of the gradient tree, over all ranks
+  int micro_batches_per_leaf = 1;
+  std::vector<Lane> lanes;
+  std::vector<Group> groups;
+  std::vector<ProgramBuffer> buffers;
+  std::vector<ParameterPlace> parameters;
+  std::vector<Instruction>
+      instructions;  ///< program order: a sequential execution in it is correct on one rank
+
+  int add_lane(std::string name, LaneKind kind);
+  int add_buffer(std::string name, Space space, Category category, int64_t size_bytes);
+  bool operator==(const Program&) const = default;
+  /// The whole of a buffer.
+  ByteRange whole(int buffer) const { return {buffer, 0, buffers[static_cast<size_t>(buffer)].size_bytes}; }
+};
+
+/// The instructions after which an iteration's report is known: those that write a verdict. All, if none
+/// does.
+std::vector<int> report_instructions(const Program& program);
+
+/// "step instruction 17 (all_reduce, lane reduce, segment 3, micro-batch 1)": how every error names an
+/// instruction.
+std::string describe(const Program& program, int instruction);
+
+/// Writes and reads the golden text (docs/step-program.md): program_from_text(to_text(p)) == p. Names of
+/// lanes, groups and buffers must be unique within the program. Reading throws ConfigError with the line
+/// number.
+std::string to_text(const Program& program);
+Program program_from_text(std::string_view text);
+/// Several programs, one after the other.
+std::vector<Program> programs_from_text(std::string_view text);
+
+/// Equal on two ranks that run the same list, apart from their own rank number.
+uint64_t hash_of(const Program& program);
+
+/// Adds the dependencies that sequential execution in program order implies: for any two instructions on
+/// different lanes whose ranges overlap, one of them writing, within the iteration and from one to the next.
+/// Those that lanes and other dependencies imply are left out, so that lists stay short. Ranges are compared
+/// where they are placed, and within their buffer before the memory plan.
+void derive_dependencies(Program& program);
+
+}  // namespace lockstep

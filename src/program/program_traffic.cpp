@@ -1,0 +1,42 @@
+#include "program/program_traffic.h"
+
+namespace lockstep {
+namespace {
+
+/// Bytes that a rank sends for one operand of a communication of `ranks`.
+int64_t sent_bytes(InstructionKind kind, const Operand& operand, int64_t ranks) {
+  const int64_t bytes = operand.range.size_bytes;
+  if (operand.role == Role::send) return bytes;
+  if (operand.role != Role::data) return 0;
+  const int64_t others_share = bytes * (ranks - 1) / ranks;
+  switch (kind) {
+    case InstructionKind::all_reduce:
+      return 2 * others_share;
+    case InstructionKind::reduce_scatter:
+    case InstructionKind::all_gather:
+    case InstructionKind::broadcast:
+    case InstructionKind::agree:
+      return others_share;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+ProgramTraffic traffic_of(const Program& program) {
+  ProgramTraffic traffic;
+  for (const auto& instruction : program.instructions) {
+    if (!communicates(instruction.kind) || instruction.group < 0) continue;
+    const Group& group = program.groups[static_cast<size_t>(instruction.group)];
+    const auto ranks = static_cast<int64_t>(group.members.size());
+    for (const auto& operand : instruction.operands)
+      if (group.transport == Transport::shared_memory && operand.role == Role::data)
+        traffic.shared_memory_bytes += ranks > 1 ? operand.range.size_bytes : 0;
+      else
+        traffic.sent_bytes += sent_bytes(instruction.kind, operand, ranks);
+  }
+  return traffic;
+}
+
+}  // namespace lockstep

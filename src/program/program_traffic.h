@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "program/program.h"
+
+namespace lockstep {
+
+/// What a rank sends in one iteration of a program, in theory. Sends of exchanges count as they stand. A
+/// collective of n ranks on N bytes counts as its best algorithm sends from each of them: 2(n-1)/n N for an
+/// all-reduce, (n-1)/n N for a reduce-scatter, an all-gather, an agreement and (on the average over ranks) a
+/// broadcast. Headers, acknowledgements and what a library does otherwise come on top. Sums in memory that
+/// ranks share send nothing.
+struct ProgramTraffic {
+  int64_t sent_bytes = 0;
+  int64_t shared_memory_bytes = 0;  ///< of data that collectives add up in memory that their group shares
+};
+
+/// REQUIRES: a program without push, pull and serve, whose bytes depend on the order of arrival.
+ProgramTraffic traffic_of(const Program& program);
+
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "program/access_history.h"
+#include "proof/check_world.h"
+#include "program/happens_before.h"
+
+namespace lockstep {
+namespace {
+
+constexpr auto kData = CheckFinding::Property::data;
+constexpr int kIterations = 2;
+
+/// Walks one rank's program in program order, twice over, and asks for every access whether what it follows
+/// there also happens before it in every other order that lanes and dependencies allow.
+class DataOrder {
+ public:
+  DataOrder(const ProgramWorld& world, int rank, Findings& findings)
+      : world_(world),
+        program_(world.program(rank)),
+        rank_(rank),
+        count_(static_cast<int>(program_.instructions.size())),
+        findings_(findings),
+        order_(program_, kIterations),
+        history_(program_) {
+    order_.visit_all();
+  }
+
+  void check() {
+    enter_initial_contents();
+    for (int node = 0; node < kIterations * count_; ++node) {
+      const Instruction& instruction = program_.instructions[static_cast<size_t>(node % count_)];
+      for (const Operand& operand : instruction.operands) {
+        history_.conflicts(operand, [&](int earlier, int64_t begin, int64_t end) {
+          if (!order_.before(earlier, node)) report_race(earlier, node, operand, end - begin);
+        });
+        if (reads(operand.access)) check_defined(node, what_is_read(instruction, operand));
+      }
+      for (const Operand& operand : instruction.operands) history_.record(operand, node);
+    }
+  }
+
+ private:
+  void enter_initial_contents() {
+    std::set<int> initial;
+    for (const ParameterPlace& place : program_.parameters)
+      if (place.buffer >= 0) initial.insert(place.buffer);
+    for (size_t b = 0; b < program_.buffers.size(); ++b)
+      if (program_.buffers[b].space == Space::optimizer) initial.insert(static_cast<int>(b));
+    for (int buffer : initial) {
+      const Region where = region_of(program_, program_.whole(buffer));
+      history_.region(where).assign(where.begin, where.end, {-1, buffer, true, {}});
+    }
+  }
+
+  void report_race(int earlier, int node, const Operand& operand, int64_t size_bytes) {
+    const int a = earlier % count_, b = node % count_, distance = node / count_ - earlier / count_;
+    if (!reported_.insert({a, b, distance}).second) return;
+    findings_.add(
+        kData, rank_, b,
+        fmt::format("it {} {} bytes of {} with nothing that orders it behind {}{}, which uses them too; it "
+                    "must depend on it, at distance {}",
+                    operand.access == Access::read ? "reads" : "writes", size_bytes,
+                    describe(program_, operand.range), describe(program_, a),
+                    distance == 1 ? " of the iteration before" : "", distance));
+  }
+
+  /// An all-gather reads its own block and writes the others.
+  Operand what_is_read(const Instruction& instruction, Operand operand) const {
+    if (instruction.kind != InstructionKind::all_gather) return operand;
+    operand.range.size_bytes /= static_cast<int64_t>(world_.members(rank_, instruction).size());
+    operand.range.offset += operand.range.size_bytes * world_.rank_in_group(rank_, instruction);
+    return operand;
+  }
+
+  void check_defined(int node, const Operand& operand) {
+    const auto fail = [&](const std::string& what) {
+      if (reported_.insert({node % count_, static_cast<int>(operand.role), -1 - operand.range.buffer}).second)
+        findings_.add(kData, rank_, node % count_,
+                      fmt::format("it reads {} ({}) {}", describe(program_, operand.range),
+                                  name_of(operand.role), what));
+    };
+    const Region where = region_of(program_, operand.range);
+    const bool in_arena = program_.buffers[static_cast<size_t>(operand.range.buffer)].space == Space::arena;
+    history_.region(where).visit_all(
+        where.begin, where.end,
+        [&](int64_t begin, int64_t end, AccessHistory::Bytes& bytes) {
+          if (!bytes.defined) {
+            fail(bytes.writer < 0 ? "before anything has written it"
+                                  : fmt::format("after {} used {} bytes of it as scratch",
+                                                describe(program_, bytes.writer % count_), end - begin));
+          } else if (bytes.writer_buffer != operand.range.buffer) {
+            fail(fmt::format("but {} has overwritten {} bytes of it as {}",
+                             describe(program_, bytes.writer % count_), end - begin,
+                             program_.buffers[static_cast<size_t>(bytes.writer_buffer)].name));
+          } else if (in_arena && bytes.writer / count_ != node / count_) {
+            fail(
+                "which was last written in the iteration before; nothing in the arena outlives an iteration");
+          }
+        },
+        [&](int64_t, int64_t) { fail("before anything has written it"); });
+  }
+
+  const ProgramWorld& world_;
+  const Program& program_;
+  int rank_, count_;
+  Findings& findings_;
+  HappensBefore order_;
+  AccessHistory history_;
+  std::set<std::tuple<int, int, int>> reported_;
+};
+
+}  // namespace
+
+void check_data(const ProgramWorld& world, int rank, Findings& findings) {
+  if (!world.program(rank).instructions.empty()) DataOrder(world, rank, findings).check();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,199 @@
+#include <fmt/format.h>
+
+#include <map>
+#include <tuple>
+
+#include "proof/check_world.h"
+
+namespace lockstep {
+namespace {
+
+constexpr auto kMatching = CheckFinding::Property::matching;
+
+bool is_collective(InstructionKind kind) {
+  return communicates(kind) && kind != InstructionKind::exchange && kind != InstructionKind::push &&
+         kind != InstructionKind::pull;
+}
+
+/// Compares what the ranks of every group do with each other, instruction by instruction, in issue order. One
+/// iteration is enough: where it matches, all do.
+class Matching {
+ public:
+  Matching(const ProgramWorld& world, Findings& findings) : world_(world), findings_(findings) {}
+
+  void check() {
+    for (int rank = 0; rank < world_.size(); ++rank)
+      for (int i = 0; i < static_cast<int>(world_.program(rank).instructions.size()); ++i) collect(rank, i);
+    for (const auto& [channel, ends] : channels_) check_channel(channel, ends);
+    for (const auto& [group, ranks] : collectives_) check_collectives(ranks);
+    for (const auto& message : server_messages_) check_message(message);
+    check_clocks();
+  }
+
+ private:
+  struct End {
+    int instruction;
+    const Operand* operand;
+  };
+  using Channel = std::tuple<int, int, int>;  // group, source, destination
+  struct Ends {
+    std::vector<End> sends, receives;
+  };
+  struct Message {
+    int rank, instruction;
+    const Operand* operand;
+  };
+
+  void collect(int rank, int index) {
+    const Instruction& i = world_.instruction(rank, index);
+    if (!communicates(i.kind)) return;
+    const int group = world_.group_id(rank, i);
+    if (is_collective(i.kind)) {
+      check_channel_of_order(rank, index);
+      auto& of_group = collectives_[group];
+      if (of_group.empty())
+        for (int member : world_.members(rank, i)) of_group.try_emplace(member);
+      of_group[rank].push_back(index);
+    } else if (i.kind == InstructionKind::exchange) {
+      for (const Operand& operand : i.operands) {
+        const int peer = world_.peer_of(rank, i, operand);
+        if (operand.role == Role::send)
+          channels_[{group, rank, peer}].sends.push_back({index, &operand});
+        else
+          channels_[{group, peer, rank}].receives.push_back({index, &operand});
+      }
+    } else {
+      for (const Operand& operand : i.operands) server_messages_.push_back({rank, index, &operand});
+    }
+  }
+
+  void check_channel_of_order(int rank, int index) {
+    const Instruction& i = world_.instruction(rank, index);
+    const Group& channel = world_.program(rank).groups[static_cast<size_t>(i.group)];
+    if (i.ordered && channel.transport != Transport::shared_memory)
+      findings_.add(kMatching, rank, index,
+                    fmt::format("it is ordered, and the transport of group '{}' is '{}'; only shared_memory sums in "
+                                "that order",
+                                channel.name, name_of(channel.transport)));
+  }
+
+  void check_channel(const Channel& channel, const Ends& ends) {
+    const auto [group, source, destination] = channel;
+    const size_t both = std::min(ends.sends.size(), ends.receives.size());
+    for (size_t m = 0; m < both; ++m) {
+      const Operand &send = *ends.sends[m].operand, &receive = *ends.receives[m].operand;
+      if (send.range.size_bytes == receive.range.size_bytes && send.dtype == receive.dtype) continue;
+      return findings_.add(
+          kMatching, source, ends.sends[m].instruction,
+          fmt::format(
+              "its message {} to rank {} is {} bytes of {} ({}); {} there expects {} bytes of {} ({})", m,
+              destination, send.range.size_bytes, name_of(send.dtype),
+              describe(world_.program(source), send.range),
+              describe(world_.program(destination), ends.receives[m].instruction), receive.range.size_bytes,
+              name_of(receive.dtype), describe(world_.program(destination), receive.range)));
+    }
+    if (ends.sends.size() > both) {
+      findings_.add(kMatching, source, ends.sends[both].instruction,
+                    fmt::format("rank {} never receives its message to it: {} sends, {} receives",
+                                destination, ends.sends.size(), ends.receives.size()));
+    } else if (ends.receives.size() > both) {
+      findings_.add(kMatching, destination, ends.receives[both].instruction,
+                    fmt::format("rank {} never sends the message expected from it: {} receives, {} sends",
+                                source, ends.receives.size(), ends.sends.size()));
+    }
+  }
+
+  /// What has to be equal on all ranks of a collective.
+  std::string signature(int rank, int index) const {
+    const Instruction& i = world_.instruction(rank, index);
+    std::string text(name_of(i.kind));
+    if (i.ordered) text = "ordered " + text;
+    if (i.root >= 0) text += fmt::format(" from root {}", i.root);
+    for (const Operand& operand : i.operands)
+      if (operand.role == Role::data || operand.role == Role::verdict)
+        text += fmt::format(", {} bytes of {} ({})", operand.range.size_bytes, name_of(operand.dtype),
+                            name_of(operand.role));
+    return text;
+  }
+
+  void check_collectives(const std::map<int, std::vector<int>>& ranks) {
+    const auto& [first_rank, first] = *ranks.begin();
+    for (const auto& [rank, own] : ranks) {
+      const size_t both = std::min(own.size(), first.size());
+      size_t c = 0;
+      while (c < both && signature(rank, own[c]) == signature(first_rank, first[c])) ++c;
+      if (c < both) {
+        findings_.add(kMatching, rank, own[c],
+                      fmt::format("collective {} of its group is here {}, and on rank {} {} ({})", c,
+                                  signature(rank, own[c]), first_rank, signature(first_rank, first[c]),
+                                  describe(world_.program(first_rank), first[c])));
+      } else if (own.size() != first.size()) {
+        const bool extra_here = own.size() > first.size();
+        findings_.add(
+            kMatching, extra_here ? rank : first_rank, extra_here ? own[both] : first[both],
+            fmt::format("rank {} has no such collective: {} against {}", extra_here ? first_rank : rank,
+                        std::min(own.size(), first.size()), std::max(own.size(), first.size())));
+      }
+    }
+  }
+
+  void check_message(const Message& message) {
+    const Instruction& i = world_.instruction(message.rank, message.instruction);
+    const Operand& operand = *message.operand;
+    const int server = world_.peer_of(message.rank, i, operand);
+    const int serve = world_.find_serve(server, world_.group_id(message.rank, i), i.segment, operand.index);
+    if (serve < 0)
+      return findings_.add(
+          kMatching, message.rank, message.instruction,
+          fmt::format("rank {} has no serve of segment {}, shard {}", server, i.segment, operand.index));
+    const bool pushes = i.kind == InstructionKind::push;
+    const int own_number = world_.rank_in_group(message.rank, i);
+    for (const Operand& other : world_.instruction(server, serve).operands) {
+      if (other.role != operand.role || (pushes && other.peer != own_number)) continue;
+      if (other.range.size_bytes != operand.range.size_bytes || other.dtype != operand.dtype)
+        findings_.add(
+            kMatching, message.rank, message.instruction,
+            fmt::format("it moves {} bytes of {}; rank {}, {}, has {} of {}", operand.range.size_bytes,
+                        name_of(operand.dtype), server, describe(world_.program(server), serve),
+                        other.range.size_bytes, name_of(other.dtype)));
+      if (pushes) ++pushes_[{server, serve, operand.role, message.rank}];
+      return;
+    }
+    findings_.add(kMatching, message.rank, message.instruction,
+                  fmt::format("rank {}, {}, takes nothing from rank {}", server,
+                              describe(world_.program(server), serve), message.rank));
+  }
+
+  /// What a serve expects of a worker comes once per iteration: a push is one tick of the worker's clock.
+  void check_clocks() {
+    for (int server = 0; server < world_.size(); ++server) {
+      const Program& program = world_.program(server);
+      for (int s = 0; s < static_cast<int>(program.instructions.size()); ++s) {
+        const Instruction& serve = world_.instruction(server, s);
+        if (serve.kind != InstructionKind::serve) continue;
+        for (const Operand& operand : serve.operands) {
+          if (operand.role != Role::gradients && operand.role != Role::metrics) continue;
+          const int worker = world_.peer_of(server, serve, operand);
+          const int count = pushes_[{server, s, operand.role, worker}];
+          if (count != 1)
+            findings_.add(kMatching, server, s,
+                          fmt::format("rank {} pushes {} to it {} times per iteration; expected once", worker,
+                                      name_of(operand.role), count));
+        }
+      }
+    }
+  }
+
+  const ProgramWorld& world_;
+  Findings& findings_;
+  std::map<Channel, Ends> channels_;
+  std::map<int, std::map<int, std::vector<int>>> collectives_;  // group, rank -> instructions
+  std::vector<Message> server_messages_;
+  std::map<std::tuple<int, int, Role, int>, int> pushes_;  // (server, serve, what, worker) -> count
+};
+
+}  // namespace
+
+void check_matching(const ProgramWorld& world, Findings& findings) { Matching(world, findings).check(); }
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proof/checker.h"
+#include "program/program.h"
+
+namespace lockstep {
+
+/// Collects findings up to a limit; every message begins with rank and instruction.
+class Findings {
+ public:
+  using Property = CheckFinding::Property;
+
+  Findings(std::span<const Program> programs, int limit)
+      : programs_(programs), limit_(static_cast<size_t>(limit)) {}
+
+  void add(Property property, int rank, int instruction, const std::string& what);
+  bool empty() const { return list_.empty(); }
+  std::vector<CheckFinding> take() { return std::move(list_); }
+
+ private:
+  std::span<const Program> programs_;
+  size_t limit_;
+  std::vector<CheckFinding> list_;
+};
+
+/// A parameter of the model, as all ranks' programs describe it.
+struct ModelParameter {
+  std::string name;
+  int64_t size_bytes = 0;
+  std::vector<ParameterPlace::Use> uses;
+  bool trained = false;  ///< some rank updates or pushes it
+};
+
+/// All ranks' programs with what they refer to in common resolved. REQUIRES: their structure is sound.
+class ProgramWorld {
+ public:
+  explicit ProgramWorld(std::span<const Program> programs);
+
+  const Program& program(int rank) const { return programs_[static_cast<size_t>(rank)]; }
+  const Instruction& instruction(int rank, int index) const {
+    return program(rank).instructions[static_cast<size_t>(index)];
+  }
+  int size() const { return static_cast<int>(programs_.size()); }
+  Reduction reduction() const { return programs_[0].reduction; }
+  int leaves() const { return programs_[0].virtual_replicas; }
+  int micro_batches_per_leaf() const { return programs_[0].micro_batches_per_leaf; }
+
+  const Members& members(int rank, const Instruction& instruction) const {
+    return program(rank).groups[static_cast<size_t>(instruction.group)].members;
+  }
+  /// A number for the instruction's group that is the same on all of its ranks.
+  int group_id(int rank, const Instruction& instruction) const {
+    return group_ids_[static_cast<size_t>(rank)][static_cast<size_t>(instruction.group)];
+  }
+  int rank_in_group(int rank, const Instruction& instruction) const {
+    return members(rank, instruction).index_of(rank);
+  }
+  /// World rank of an operand's peer.
+  int peer_of(int rank, const Instruction& instruction, const Operand& operand) const {
+    return members(rank, instruction)[static_cast<size_t>(operand.peer)];
+  }
+  /// The instruction of rank `server` that owns shard `shard` of a segment, or -1.
+  int find_serve(int server, int group_id, int segment, int shard) const;
+  /// The micro-batch's place within its leaf, from 0: numbers of a rank begin at its lowest leaf.
+  int micro_batch_in_leaf(int rank, const Instruction& instruction) const {
+    return instruction.micro_batch -
+           (instruction.leaf - first_leaf_[static_cast<size_t>(rank)]) * micro_batches_per_leaf();
+  }
+
+  const std::vector<ModelParameter>& parameters() const { return parameters_; }
+  /// Some rank computes gradients of parameters, or updates them, or pushes.
+  bool trains() const { return trains_; }
+  bool has_servers() const { return has_servers_; }  ///< some rank has a `serve`, `push` or `pull`
+  /// By place in program(rank).parameters: the index into parameters().
+  int parameter_of_place(int rank, size_t place) const { return places_[static_cast<size_t>(rank)][place]; }
+
+  /// A use of a parameter within a segment's bucket.
+  struct BucketUse {
+    int64_t begin, end;  ///< bytes of the bucket
+    int parameter, use;
+  };
+  /// In ascending order; empty for a segment without parameters.
+  const std::vector<BucketUse>& bucket(int segment) const;
+
+ private:
+  void collect_parameters();
+  void mark_trained();
+
+  std::span<const Program> programs_;
+  std::vector<std::vector<int>> group_ids_, places_;  ///< by rank
+  std::vector<int> first_leaf_;                       ///< by rank
+  std::vector<ModelParameter> parameters_;
+  bool trains_ = false, has_servers_ = false;
+  std::map<int, std::vector<BucketUse>> buckets_;
+};
+
+/// "grad.1.slot0[256+128]", or the name alone for the whole buffer.
+std::string describe(const Program& program, const ByteRange& range);
+
+/// Each appends what it finds. The later ones rely on a sound structure; `simulate` on sound matching.
+void check_structure(std::span<const Program> programs, Findings& findings);
+void check_matching(const ProgramWorld& world, Findings& findings);
+void check_data(const ProgramWorld& world, int rank, Findings& findings);
+/// Deadlock and mathematics, in one walk through all programs.
+void check_execution(const ProgramWorld& world, Findings& findings);
+
+}  // namespace lockstep

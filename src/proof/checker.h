@@ -1,0 +1,34 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+
+namespace lockstep {
+
+struct CheckFinding {
+  enum class Property { structure, matching, deadlock, data, mathematics } property;
+  int rank = -1;
+  int instruction = -1;  ///< -1 where no single one is to blame
+  std::string message;   ///< names instruction, rank, tensor or range, and what would be right
+};
+
+std::string_view name_of(CheckFinding::Property property);
+
+struct CheckOptions {
+  int max_findings = 20;
+};
+
+/// Proves, without communication, what docs/step-program.md lists: matching, freedom from deadlock with zero
+/// buffering, ordering of every conflicting access, no read before a write, and that what reaches each
+/// `update` is the canonical tree (REPRODUCIBLE) or each leaf exactly once (FAST). Unrolls two iterations.
+/// `programs` holds the programs of all ranks, by rank. Empty result: proven.
+std::vector<CheckFinding> check_programs(std::span<const Program> programs, const CheckOptions& options = {});
+
+/// Throws InternalError with all findings, if any.
+void ensure_checked(std::span<const Program> programs);
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+#include "proof/symbolic_memory.h"
+
+#include "program/regions.h"
+
+namespace lockstep {
+
+SymbolicMemory::SymbolicMemory(const Program& program)
+    : program_(program), regions_(static_cast<size_t>(region_count(program))) {}
+
+std::vector<Piece> SymbolicMemory::read(const ByteRange& range) {
+  const Region where = region_of(program_, range);
+  std::vector<Piece> pieces;
+  const auto append = [&](const Piece& next) {
+    if (!pieces.empty()) {
+      Piece& last = pieces.back();
+      if (last.expression == next.expression && last.parameter == next.parameter &&
+          last.dtype == next.dtype && last.position_at(next.begin) == next.position) {
+        last.end = next.end;
+        return;
+      }
+    }
+    pieces.push_back(next);
+  };
+  regions_[static_cast<size_t>(where.index)].visit_all(
+      where.begin, where.end,
+      [&](int64_t begin, int64_t end, Value& value) {
+        append({begin - where.begin, end - where.begin, value.expression, value.parameter,
+                begin * 4 / size_of(value.dtype) + value.shift, value.dtype});
+      },
+      [&](int64_t begin, int64_t end) { append({.begin = begin - where.begin, .end = end - where.begin}); });
+  return pieces;
+}
+
+void SymbolicMemory::write(const ByteRange& range, const std::vector<Piece>& pieces) {
+  const Region where = region_of(program_, range);
+  auto& region = regions_[static_cast<size_t>(where.index)];
+  for (const Piece& piece : pieces) {
+    const int64_t begin = where.begin + piece.begin;
+    region.assign(begin, where.begin + piece.end,
+                  Value{piece.expression, piece.parameter, piece.dtype,
+                        piece.position - begin * 4 / size_of(piece.dtype)});
+  }
+}
+
+void SymbolicMemory::write(const ByteRange& range, int expression, DType dtype) {
+  write(range, {{0, range.size_bytes, expression, Piece::kNoParameter, 0, dtype}});
+}
+
+}  // namespace lockstep

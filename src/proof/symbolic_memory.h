@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "proof/expressions.h"
+#include "program/program.h"
+#include "program/range_map.h"
+
+namespace lockstep {
+
+/// A stretch of bytes that stand for consecutive bytes of one thing, in elements of `dtype`. Positions are
+/// counted as if elements had four bytes, whatever their width here, so that they survive casts: they are
+/// bytes of a float32 parameter, or of an activation.
+struct Piece {
+  int64_t begin = 0, end = 0;  ///< within the range it was read from, or will be written to
+  int expression = Expressions::kNothing;
+  int parameter = kNoParameter;
+  int64_t position = 0;          ///< of its first byte
+  DType dtype = DType::float32;  ///< as whoever wrote them made them
+
+  static constexpr int kNoParameter = -1;
+  int64_t position_at(int64_t byte) const { return position + (byte - begin) * 4 / size_of(dtype); }
+};
+
+/// One rank's memory, holding expressions.
+class SymbolicMemory {
+ public:
+  explicit SymbolicMemory(const Program& program);
+
+  /// Covers the range without gaps, in ascending order; neighbours that continue each other are one piece.
+  std::vector<Piece> read(const ByteRange& range);
+  void write(const ByteRange& range, const std::vector<Piece>& pieces);
+  /// The whole range becomes one piece that begins at position 0.
+  void write(const ByteRange& range, int expression, DType dtype);
+
+ private:
+  struct Value {
+    int expression, parameter;
+    DType dtype;
+    int64_t shift;  ///< position = address * 4 / size_of(dtype) + shift, so that splitting changes nothing
+  };
+  const Program& program_;
+  std::vector<RangeMap<Value>> regions_;
+};
+
+/// Cuts several lists of pieces over ranges of equal size at each other's borders and calls
+/// visit(begin, end, one piece of each).
+template <class Visit>
+void align(const std::vector<std::vector<Piece>>& lists, Visit&& visit) {
+  std::vector<size_t> at(lists.size(), 0);
+  std::vector<Piece> current(lists.size());
+  int64_t begin = 0;
+  while (!lists.empty() && at[0] < lists[0].size()) {
+    int64_t end = lists[0][at[0]].end;
+    for (size_t l = 1; l < lists.size(); ++l) end = std::min(end, lists[l][at[l]].end);
+    for (size_t l = 0; l < lists.size(); ++l) {
+      const Piece& piece = lists[l][at[l]];
+      current[l] = piece;
+      current[l].position = piece.position_at(begin);
+      current[l].begin = begin;
+      current[l].end = end;
+      if (piece.end == end) ++at[l];
+    }
+    visit(begin, end, current);
+    begin = end;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+#include "run/step_kernels.h"
+
+#include <algorithm>
+
+#include "run/cpu/vector_sums.h"
+#include "tensor/convert.h"
+
+namespace lockstep {
+namespace {
+
+void add_into(void* destination, const void* source, DType dtype, int64_t count) {
+  if (dtype == DType::float32) return lockstep::add_into(static_cast<float*>(destination), static_cast<const float*>(source), count);
+  constexpr int64_t kBlock = 1024;
+  float sum[kBlock], other[kBlock];
+  const int64_t width = size_of(dtype);
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t size = std::min(kBlock, count - begin);
+    auto* const to = static_cast<std::byte*>(destination) + begin * width;
+    convert(sum, DType::float32, to, dtype, size);
+    convert(other, DType::float32, static_cast<const std::byte*>(source) + begin * width, dtype, size);
+    lockstep::add_into(sum, other, size);
+    convert(to, dtype, sum, DType::float32, size);
+  }
+}
+
+class CpuStepKernels : public StepKernels {
+ public:
+  void add(void* destination, const void* source, DType dtype, int64_t count, Stream& stream) override {
+    stream.launch([=] { add_into(destination, source, dtype, count); });
+  }
+
+  void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count, Stream& stream) override {
+    stream.launch([=] { convert(to, to_type, from, from_type, count); });
+  }
+
+  void agree(const AgreementCall& call, Stream& stream) override {
+    stream.launch([&call] { fold_agreement(call.records, call.block_bytes, call.ranks, *call.verdict); });
+  }
+
+  void sum_squares(const NormCall& call, Stream& stream) override {
+    stream.launch([&call] {
+      for (const auto& piece : call.pieces)
+        for (int64_t begin = 0, chunk = piece.first_chunk; begin < piece.count; begin += kNormChunk, ++chunk)
+          call.sums[chunk] = piece.data == nullptr ? 0 : lockstep::sum_of_squares(piece.data + begin, std::min(kNormChunk, piece.count - begin));
+    });
+  }
+
+  void conclude_norm(const NormCall& call, Stream& stream) override {
+    stream.launch([&call] {
+      double weights = 0, statistics = 0;
+      for (int64_t chunk = 0; chunk < call.chunks; ++chunk) (chunk < call.weight_chunks ? weights : statistics) += call.sums[chunk];
+      lockstep::conclude_norm(weights, statistics, call.static_count, call.clip_norm, *call.constants, *call.verdict);
+    });
+  }
+
+  void update(const UpdateCall& call, Stream& stream) override {
+    if (call.predicated && call.verdict->finite == 0) return;
+    for (const auto& piece : call.pieces) {
+      if (piece.is_statistic) {
+        update_statistic(call.parameters + piece.offset, call.gradients + piece.offset, piece.count, piece.momentum,
+                         call.statistic_scale, stream);
+        continue;
+      }
+      UpdateArguments arguments{.parameters = call.parameters + piece.offset, .gradients = call.gradients + piece.offset,
+                                .count = piece.count, .decay = piece.decay,
+                                .gradient_scale = update_scale(*call.verdict, *call.constants, call.static_count, call.whole_step)};
+      for (int slot = 0; slot < state_slots(call.optimizer); ++slot) arguments.state[slot] = call.state[slot] + piece.offset;
+      lockstep::update(call.optimizer, arguments, *call.constants, stream);
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<StepKernels> make_cpu_step_kernels() { return std::make_unique<CpuStepKernels>(); }
+
+std::unique_ptr<StepKernels> make_step_kernels(DeviceKind device) {
+  return device == DeviceKind::cuda ? make_gpu_step_kernels() : make_cpu_step_kernels();
+}
+
+}  // namespace lockstep

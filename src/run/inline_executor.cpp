@@ -1,0 +1,294 @@
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "lockstep/error.h"
+#include "run/executor.h"
+
+namespace lockstep {
+namespace {
+
+class InlineExecutor : public Executor {
+ public:
+  InlineExecutor(const Program& program, const ExecutionContext& context, const ExecutorOptions& options,
+                 const KernelObserver* observer)
+      : program_(program),
+        options_(options),
+        device_(make_cpu_device()),
+        stream_(device_->create_stream("inline")),
+        actions_(make_actions(program, context, observer)),
+        lanes_(program.lanes.size()),
+        done_(program.instructions.size()),
+        reports_(program.instructions.size()) {
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      const auto& instruction = program.instructions[i];
+      lanes_[static_cast<size_t>(instruction.lane)].instructions.push_back(static_cast<int>(i));
+      if (communicates(instruction.kind)) issue_order_.push_back(static_cast<int>(i));
+    }
+    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+      lanes_[lane].is_comm = program.lanes[lane].kind == LaneKind::comm;
+    }
+    for (const int i : report_instructions(program)) reports_[static_cast<size_t>(i)] = true, ++reports_each_;
+  }
+
+  void run(const StepInputs& inputs) override {
+    times_.exposed_communication_ms = 0;
+    // How long a communication waited while nobody looked at it says nothing about its peers.
+    for (auto& lane : lanes_) lane.started = Clock::now();
+    const auto place = static_cast<size_t>(begun_ % 2);
+    drive([&] { return left_[place] == 0; });  // of the iteration before the last
+    inputs_[place] = inputs;
+    left_[place] = static_cast<int64_t>(program_.instructions.size());
+    reports_left_ = reports_each_;
+    ++begun_;
+    running_ = true;
+    drive([&] { return reports_left_ == 0; });
+    running_ = false;
+  }
+
+  void finish() override {
+    if (left_[0] + left_[1] == 0) return;
+    Progress* const progress = options_.progress;
+    const Progress::Entry before =
+        progress == nullptr ? Progress::Entry{} : progress->at(Progress::kMainSlot);
+    for (auto& lane : lanes_) lane.started = Clock::now();
+    drive([&] { return left_[0] + left_[1] == 0; });
+    if (progress != nullptr)
+      progress->enter(Progress::kMainSlot, before.activity, before.program, before.instruction);
+  }
+
+  IterationTimes last_times() const override { return times_; }
+
+ private:
+  struct LaneState {
+    std::vector<int> instructions;   // in program order
+    int64_t position = 0;            // instructions complete, over all iterations
+    bool in_flight = false;
+    bool is_comm = false;
+    Ticket ticket;              // of what is in flight
+    Clock::time_point started;  // that, or the run() or finish() in which it is waited for
+    int current() const { return instructions[static_cast<size_t>(position) % instructions.size()]; }
+    int64_t iteration() const { return position / static_cast<int64_t>(instructions.size()); }
+    int64_t end(int64_t iterations) const { return iterations * static_cast<int64_t>(instructions.size()); }
+  };
+
+  bool finished(const LaneState& lane) const { return lane.position == lane.end(begun_); }
+  /// Earlier in program order, iteration after iteration.
+  static bool precedes(const LaneState& a, const LaneState& b) {
+    return std::pair(a.iteration(), a.current()) < std::pair(b.iteration(), b.current());
+  }
+  const StepInputs& inputs_of(int64_t iteration) const { return inputs_[static_cast<size_t>(iteration % 2)]; }
+
+  /// Runs what can be run until `enough` says so.
+  void drive(const std::function<bool()>& enough) {
+    const std::function<void()> between = [this] { advance_communication(); };
+    try {
+      while (!enough()) {
+        advance_communication();
+        if (enough()) return;
+        if (LaneState* lane = next_local()) {
+          const int next = lane->current();
+          report(activity_of(program_.instructions[static_cast<size_t>(next)].deadline), next);
+          guarded(*lane, [&] {
+            if (options_.before) options_.before(inputs_of(lane->iteration()).iteration, next);
+            actions_[static_cast<size_t>(next)].start(*stream_, inputs_of(lane->iteration()), between);
+          });
+          complete(*lane);
+        } else {
+          wait_for_communication();
+        }
+      }
+    } catch (...) {
+      forget();
+      throw;
+    }
+  }
+
+  /// After an error nothing is left to do.
+  void forget() {
+    for (auto& lane : lanes_) lane.position = lane.end(begun_), lane.in_flight = false;
+    std::fill(done_.begin(), done_.end(), begun_);
+    issued_ = begun_ * static_cast<int64_t>(issue_order_.size());
+    left_ = {};
+    running_ = advancing_ = false;
+  }
+
+  /// Whether what the lane's current instruction depends on is complete.
+  bool ready(const LaneState& lane) const {
+    for (const auto& dependency : program_.instructions[static_cast<size_t>(lane.current())].after)
+      if (done_[static_cast<size_t>(dependency.instruction)] + dependency.distance <= lane.iteration())
+        return false;
+    return true;
+  }
+
+  void complete(LaneState& lane) {
+    const auto index = static_cast<size_t>(lane.current());
+    if (reports_[index] && lane.iteration() + 1 == begun_) --reports_left_;
+    --left_[static_cast<size_t>(lane.iteration() % 2)];
+    ++done_[index];
+    ++completed_;
+    lane.in_flight = false;
+    ++lane.position;
+  }
+
+  /// The compute or copy lane whose current instruction is the earliest that may run now, or null.
+  LaneState* next_local() {
+    LaneState* best = nullptr;
+    for (auto& lane : lanes_)
+      if (!lane.is_comm && !finished(lane) && (best == nullptr || precedes(lane, *best)) && ready(lane))
+        best = &lane;
+    return best;
+  }
+
+  /// Takes every communication lane as far as it goes without waiting.
+  void advance_communication() {
+    if (advancing_) return;
+    advancing_ = true;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (auto& lane : lanes_)
+        while (lane.is_comm && !finished(lane) && advance(lane)) moved = true;
+    }
+    advancing_ = false;
+  }
+
+  /// Moves the lane's current instruction one state on; false where it has to wait.
+  bool advance(LaneState& lane) {
+    const int index = lane.current();
+    auto& action = actions_[static_cast<size_t>(index)];
+    if (!lane.in_flight) {
+      if (!ready(lane)) return false;
+      if (action.communicator != nullptr) {
+        if (issue_order_[static_cast<size_t>(issued_) % issue_order_.size()] != index) return false;
+        ++issued_;
+      }
+      const StepInputs& inputs = inputs_of(lane.iteration());
+      guarded(lane, [&] {
+        if (options_.before) options_.before(inputs.iteration, index);
+        if (action.communicator == nullptr) return action.start(*stream_, inputs, [] {});
+        lane.ticket = action.communicate(*stream_, inputs);
+      });
+      lane.in_flight = true;
+      lane.started = Clock::now();
+    }
+    bool complete_now = true;
+    if (action.communicator != nullptr)
+      guarded(lane, [&] { complete_now = action.communicator->poll(lane.ticket); });
+    if (!complete_now) return false;
+    if (action.finish) action.finish(*stream_);
+    complete(lane);
+    return true;
+  }
+
+  void wait_for_communication() {
+    const auto begin = Clock::now();
+    const int64_t before = completed_;
+    report(Activity::waiting, waited_for());
+    while (completed_ == before && next_local() == nullptr) {
+      advance_communication();
+      if (completed_ != before) break;
+      ensure_in_time();
+      sched_yield();
+    }
+    *times_.exposed_communication_ms += milliseconds_between(begin, Clock::now());
+  }
+
+  void report(Activity activity, int instruction) const {
+    if (options_.progress != nullptr)
+      options_.progress->enter(Progress::kMainSlot, activity, options_.program_number, instruction);
+  }
+
+  /// The first of the communications under way, in program order; without any, what comes next in some lane.
+  int waited_for() const {
+    const LaneState* first = nullptr;
+    for (const auto& lane : lanes_) {
+      if (finished(lane)) continue;
+      if (first == nullptr || (lane.in_flight && !first->in_flight) ||
+          (lane.in_flight == first->in_flight && precedes(lane, *first)))
+        first = &lane;
+    }
+    return first == nullptr ? 0 : first->current();
+  }
+
+  /// For errors: an instruction, and whether it is of the iteration that run() began last.
+  std::string where(const LaneState& lane) const {
+    return describe(program_, lane.current()) +
+           (running_ && lane.iteration() + 1 == begun_ ? "" : left_over_text(program_));
+  }
+
+  void ensure_in_time() const {
+    bool in_flight = false;
+    for (const auto& lane : lanes_) {
+      if (!lane.in_flight) continue;
+      in_flight = true;
+      const auto waited = Clock::now() - lane.started;
+      if (options_.communication_timeout && waited > *options_.communication_timeout)
+        throw CommError(
+            fmt::format(
+                "rank {} has waited {:.1f} s for its peers in {}; look at the other ranks' messages for "
+                "the one that stopped",
+                program_.rank, std::chrono::duration<double>(waited).count(), where(lane)),
+            ExitCode::hang);
+    }
+    ensure(in_flight, "a program came to a stand with nothing under way");
+  }
+
+  /// Runs `work`; an error leaves with the instruction's name added, its exit code kept.
+  template <class Work>
+  void guarded(const LaneState& lane, Work&& work) const {
+    try {
+      work();
+    } catch (const Error& error) {
+      throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, where(lane)), error.code());
+    }
+  }
+
+  const Program& program_;
+  ExecutorOptions options_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<Action> actions_;
+  std::vector<LaneState> lanes_;
+  std::vector<int64_t> done_;  // by instruction: in so many iterations
+  std::vector<int> issue_order_;
+  std::vector<bool> reports_;  // by instruction
+  int64_t reports_each_ = 0;   // of an iteration
+  // Two iterations at most are under way: the last, and what is left of the one before.
+  int64_t begun_ = 0, issued_ = 0,
+          completed_ = 0;             // iterations; communications and instructions over all of them
+  int64_t reports_left_ = 0;          // of the last iteration
+  std::array<int64_t, 2> left_{};     // instructions not complete, by the iteration's parity
+  std::array<StepInputs, 2> inputs_;  // likewise
+  bool running_ = false, advancing_ = false;
+  IterationTimes times_;
+};
+
+}  // namespace
+
+Activity activity_of(DeadlineClass deadline) {
+  switch (deadline) {
+    case DeadlineClass::compute:
+      return Activity::compute;
+    case DeadlineClass::input:
+      return Activity::input;
+    case DeadlineClass::storage:
+      return Activity::storage;
+    case DeadlineClass::communication:
+      return Activity::waiting;
+  }
+  return Activity::idle;
+}
+
+std::string left_over_text(const Program& program) {
+  return fmt::format(", left from the {} before", program.name);
+}
+
+std::unique_ptr<Executor> make_inline_executor(const Program& program, const ExecutionContext& context,
+                                               const ExecutorOptions& options, const KernelObserver* observer) {
+  return std::make_unique<InlineExecutor>(program, context, options, observer);
+}
+
+}  // namespace lockstep

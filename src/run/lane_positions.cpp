@@ -1,0 +1,59 @@
+#include "run/lane_positions.h"
+
+#include <algorithm>
+
+#include "run/executor.h"
+
+namespace lockstep {
+
+LanePositions::LanePositions(const Program& program, Progress& progress, int program_number)
+    : program_(program), progress_(progress), program_number_(program_number), lanes_(program.lanes.size()) {
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    auto& lane = lanes_[static_cast<size_t>(program.instructions[i].lane)].instructions;
+    places_.push_back(lane.size());
+    lane.push_back(static_cast<int>(i));
+  }
+}
+
+void LanePositions::begin() {
+  for (auto& lane : lanes_) lane.done = 0;
+}
+
+void LanePositions::look(int issued, const std::function<bool(int instruction)>& done) {
+  for (auto& lane : lanes_)
+    while (lane.done < lane.instructions.size() && lane.instructions[lane.done] < issued &&
+           done(lane.instructions[lane.done]))
+      ++lane.done;
+  for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+    const auto& [instructions, reached] = lanes_[lane];
+    const int next = reached < instructions.size() ? instructions[reached] : issued + 1;
+    const bool works = next <= issued && starts(next);
+    const auto& instruction = program_.instructions[works ? static_cast<size_t>(next) : 0];
+    enter(lane, works ? activity_of(instruction.deadline) : Activity::idle, works ? next : 0);
+  }
+}
+
+void LanePositions::hush() {
+  for (size_t lane = 0; lane < lanes_.size(); ++lane) enter(lane, Activity::idle, 0);
+}
+
+bool LanePositions::starts(int instruction) const {
+  const auto& after = program_.instructions[static_cast<size_t>(instruction)].after;
+  // An iteration begins when the one before is complete.
+  return std::all_of(after.begin(), after.end(), [&](const Dependency& dependency) {
+    const auto i = static_cast<size_t>(dependency.instruction);
+    return dependency.distance > 0 ||
+           places_[i] < lanes_[static_cast<size_t>(program_.instructions[i].lane)].done;
+  });
+}
+
+/// Only what is new: to the watchdog, an entry that is written again is one that got on.
+void LanePositions::enter(size_t lane, Activity activity, int instruction) {
+  const int slot = Progress::lane_slot(static_cast<int>(lane));
+  const auto before = progress_.at(slot);
+  if (before.activity == activity && (activity == Activity::idle || before.instruction == instruction))
+    return;
+  progress_.enter(slot, activity, program_number_, instruction);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "control/progress.h"
+#include "program/program.h"
+
+namespace lockstep {
+
+/// Tells where a device is in a program by the events behind its instructions, if it cannot write that by
+/// itself (Device::share_host_memory). The lanes' slots of `progress` speak only between look() and hush():
+/// while the host does something else, nobody looks at the device, and an entry that stands still would be
+/// taken for a device that does. Program order is the order of issue. Not thread-safe.
+class LanePositions {
+ public:
+  LanePositions(const Program& program, Progress& progress, int program_number);
+
+  /// A new iteration: nothing was issued.
+  void begin();
+  /// The first `issued` instructions were issued completely, the next one perhaps in part. `done`: whether
+  /// one of them is done; not asked again once it is.
+  void look(int issued, const std::function<bool(int instruction)>& done);
+  /// No lane says anything.
+  void hush();
+
+ private:
+  struct Lane {
+    std::vector<int> instructions;  // in program order
+    size_t done = 0;                // so many of them
+  };
+
+  bool starts(int instruction) const;  ///< everything that it depends on is done
+  void enter(size_t lane, Activity activity, int instruction);
+
+  const Program& program_;
+  Progress& progress_;
+  int program_number_;
+  std::vector<Lane> lanes_;
+  std::vector<size_t> places_;  // by instruction: in its lane
+};
+
+}  // namespace lockstep

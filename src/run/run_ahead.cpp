@@ -1,0 +1,24 @@
+#include "run/run_ahead.h"
+
+#include "lockstep/error.h"
+
+namespace lockstep {
+
+RunAhead::RunAhead(Device& device, Stream& stream, int most)
+    : stream_(stream), pieces_per_part_(most / kParts) {
+  ensure(most >= kParts, "the host must be allowed to be ahead of its device");
+  for (auto& end : ends_) end = device.create_event();
+}
+
+void RunAhead::begin() { pieces_ = parts_ = 0; }
+
+void RunAhead::given(const Wait& wait) {
+  if (++pieces_ < pieces_per_part_) return;
+  pieces_ = 0;
+  stream_.record(*ends_[static_cast<size_t>(parts_ % kParts)]);
+  ++parts_;
+  // Room for one part more: all but the last parts are done.
+  if (parts_ >= kParts) wait(stream_, *ends_[static_cast<size_t>(parts_ % kParts)]);
+}
+
+}  // namespace lockstep

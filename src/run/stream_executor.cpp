@@ -1,0 +1,467 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include "lockstep/error.h"
+#include "run/executor.h"
+#include "run/exposed_time.h"
+#include "run/lane_positions.h"
+#include "run/run_ahead.h"
+
+namespace lockstep {
+namespace {
+
+/// Stands for "no deadline of its own".
+constexpr std::chrono::hours kForever{24 * 365};
+
+/// Issues the whole iteration at once: for each instruction, its stream waits for the events of what it
+/// depends on, does the work and records an event.
+///
+/// Where the host shares the device's memory (the asynchronous CPU device), the work runs on the lane's
+/// thread, which waits for communication itself, and what is left of an iteration goes on by itself.
+/// Elsewhere an iteration is complete when run() returns, and an instruction is work that is enqueued:
+/// kernels, copies, collectives that follow the stream, and two words of progress, which the device writes
+/// when it gets there. The host issues only as far ahead of the device as the driver takes without blocking
+/// (RunAhead), and looks after communicators wherever it waits for the device.
+///
+/// The first lane that fails aborts the program's communicators, so that no other lane waits for peers that
+/// will not come; what those lanes then throw follows from it, and only the first error leaves.
+class StreamExecutor : public Executor {
+ public:
+  StreamExecutor(const Program& program, const ExecutionContext& context, const ExecutorOptions& options,
+                 Device& device, const KernelObserver* observer)
+      : program_(program),
+        options_(options),
+        enqueues_(!device.shares_host_memory()),
+        immediate_device_(make_cpu_device()),
+        immediate_(immediate_device_->create_stream("lane")),
+        actions_(make_actions(program, context, observer)),
+        communicators_(context.communicators),
+        reports_(report_instructions(program)) {
+    ensure(program.lanes.size() < static_cast<size_t>(Progress::kWriterSlot), "a program has as many lanes as progress has slots");
+    // What other ranks wait for goes first: communication, and the sums between its parts.
+    for (const auto& lane : program.lanes)
+      streams_.push_back(lane.kind == LaneKind::comm ? device.create_urgent_stream(lane.name) : device.create_stream(lane.name));
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      for (auto& set : events_) set.push_back(device.create_event());
+      rests_after_.push_back(rests_after(i));
+    }
+    for (size_t lane = 0; lane < program.lanes.size(); ++lane)
+      for (size_t i = program.instructions.size(); i-- > 0;)
+        if (program.instructions[i].lane == static_cast<int>(lane)) {
+          last_of_lanes_.push_back(static_cast<int>(i));
+          break;
+        }
+    create_stands(device);
+    if (!enqueues_) return;
+    for (const auto& stream : streams_) ahead_.emplace_back(device, *stream, options.most_ahead);
+    if (options.progress != nullptr && !options.device_tells)
+      positions_ = std::make_unique<LanePositions>(program, *options.progress, options.program_number);
+    for (const auto& action : actions_)
+      ensure(action.communicator == nullptr || action.communicator->size() == 1 || action.communicator->follows_stream(),
+             "memory of a device is communicated by a communicator that follows its streams");
+  }
+
+  ~StreamExecutor() override {
+    // An error elsewhere has ended the run: no lane is to wait for peers that will not come.
+    if (communication_is_under_way())
+      abort_all(communicators_, "the program was left in the middle of an iteration");
+    // Streams go first: their queues refer to events and actions.
+    streams_.clear();
+  }
+
+  void run(const StepInputs& inputs) override {
+    // The lanes tell where they are; this thread only issues.
+    report_main(Activity::idle);
+    attempt([&] {
+      parity_ = static_cast<int>(begun_ % 2);
+      complete(parity_);  // the iteration before the last
+      inputs_[parity_] = inputs;
+      if (options_.progress != nullptr)
+        for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
+          words_[lane] = options_.progress->word(Progress::lane_slot(static_cast<int>(lane)));
+      for (auto& ahead : ahead_) ahead.begin();
+      if (positions_) positions_->begin();
+      issued_ = 0;
+      left_[static_cast<size_t>(parity_)] = true;
+      running_ = begun_;
+      issue(begun_++);
+      if (enqueues_) {
+        await();
+        complete(parity_);
+      } else {
+        for (const int report : reports_) events_[parity_][static_cast<size_t>(report)]->synchronize();
+      }
+      running_ = kNone;
+      for (const int place : {1 - parity_, parity_})
+        if (left_[static_cast<size_t>(place)] && is_complete(place)) complete(place);
+    });
+    if (positions_) positions_->hush();
+  }
+
+  void finish() override {
+    if (!left_[0] && !left_[1]) return;
+    Progress* const progress = options_.progress;
+    const Progress::Entry before =
+        progress == nullptr ? Progress::Entry{} : progress->at(Progress::kMainSlot);
+    report_main(Activity::idle);
+    attempt([&] {
+      for (const int place : {1 - parity_, parity_}) complete(place);
+    });
+    if (progress != nullptr)
+      progress->enter(Progress::kMainSlot, before.activity, before.program, before.instruction);
+  }
+
+  IterationTimes last_times() const override { return times_; }
+
+ private:
+  /// Around the events that an instruction of a compute lane waits for: those of communication, or the others before them.
+  struct TimedStand {
+    int instruction;
+    bool for_communication;
+    std::unique_ptr<Event> begin, end;
+  };
+
+  LaneKind lane_kind(int instruction) const {
+    return program_.lanes[static_cast<size_t>(program_.instructions[static_cast<size_t>(instruction)].lane)].kind;
+  }
+
+  /// One that may be waited for: an iteration begins when the report of the one before is complete.
+  bool is_communication(const Dependency& dependency) const {
+    const bool over = dependency.distance > 0 &&
+                      std::find(reports_.begin(), reports_.end(), dependency.instruction) != reports_.end();
+    return lane_kind(dependency.instruction) == LaneKind::comm && !over;
+  }
+
+  /// What throws leaves nothing under way: every lane is idle when the first error leaves.
+  template <class Work>
+  void attempt(Work&& work) {
+    std::exception_ptr error;
+    try {
+      if (const auto first = first_error()) std::rethrow_exception(first);
+      return work();
+    } catch (const std::exception& failure) {
+      error = with_place(std::current_exception(), under_way());  // before the abort, which ends it
+      // A lane that fails tells by itself.
+      if (!first_error()) {
+        if (options_.failed) options_.failed(error);
+        // What is under way would wait for peers that will not come, and memory be freed under it.
+        abort_all(communicators_, failure.what());
+      }
+    }
+    for (auto& stream : streams_) {
+      try {
+        stream->synchronize();
+      } catch (...) {
+        // It follows from the error that is known.
+      }
+    }
+    if (positions_) positions_->hush();
+    left_ = {};
+    running_ = kNone;
+    if (const auto first = first_error()) error = first;
+    std::rethrow_exception(error);
+  }
+
+  std::exception_ptr first_error() {
+    std::lock_guard lock(mutex_);
+    return first_error_;
+  }
+
+  /// Waits for all of the last iteration of this parity; throws what failed in it.
+  void complete(int place) {
+    if (!left_[static_cast<size_t>(place)]) return;
+    for (const int last : last_of_lanes_) events_[place][static_cast<size_t>(last)]->synchronize();
+    for (const auto& end : ends_[place]) end->synchronize();
+    left_[static_cast<size_t>(place)] = false;
+    times_.exposed_communication_ms = exposed_communication(place);
+  }
+
+  bool is_complete(int place) const {
+    return std::all_of(last_of_lanes_.begin(), last_of_lanes_.end(),
+                       [&](int last) { return events_[place][static_cast<size_t>(last)]->ready(); }) &&
+           std::all_of(ends_[place].begin(), ends_[place].end(),
+                       [](const auto& end) { return end->ready(); });
+  }
+
+  bool communication_is_under_way() const {
+    for (const int place : {0, 1})
+      for (const int last : last_of_lanes_)
+        if (left_[static_cast<size_t>(place)] && lane_kind(last) == LaneKind::comm &&
+            !events_[place][static_cast<size_t>(last)]->ready())
+          return true;
+    return false;
+  }
+
+  /// Where there is one compute lane, it alone tells what is exposed. Of several, one may work while another waits.
+  void create_stands(Device& device) {
+    for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
+      if (program_.lanes[lane].kind == LaneKind::compute) compute_lanes_.push_back(lane);
+    const bool alone = compute_lanes_.size() == 1;
+    for (size_t i = 0; i < program_.instructions.size(); ++i) {
+      const auto& after = program_.instructions[i].after;
+      if (lane_kind(static_cast<int>(i)) != LaneKind::compute) continue;
+      for (const bool for_communication : {false, true})
+        if ((for_communication || !alone) &&
+            std::any_of(after.begin(), after.end(), [&](const Dependency& d) { return is_communication(d) == for_communication; }))
+          for (auto& stands : stands_)
+            stands.push_back({static_cast<int>(i), for_communication, device.create_event(true),
+                              device.create_event(true)});
+    }
+    if (alone) return;
+    for (auto& ends : ends_)
+      for (size_t lane = 0; lane < compute_lanes_.size(); ++lane) ends.push_back(device.create_event(true));
+  }
+
+  double exposed_communication(int place) const {
+    std::vector<Stand> stands;
+    const auto at = [&](const Event& event) {
+      return event.milliseconds_since(*stands_[place].front().begin);
+    };
+    for (const auto& stand : stands_[place])
+      stands.push_back({at(*stand.begin), at(*stand.end), stand.for_communication});
+    if (!stands.empty())
+      for (const auto& end : ends_[place])
+        stands.push_back({at(*end), std::numeric_limits<double>::infinity(), false});
+    return exposed_communication_ms(stands, static_cast<int>(compute_lanes_.size()));
+  }
+
+  void issue(int64_t iteration) {
+    const StepInputs& inputs = inputs_[parity_];
+    const auto& events = events_[parity_];
+    const auto& events_before = events_[1 - parity_];
+    auto stand = stands_[parity_].begin();
+    for (size_t i = 0; i < program_.instructions.size(); ++i) {
+      const auto& instruction = program_.instructions[i];
+      auto& stream = *streams_[static_cast<size_t>(instruction.lane)];
+      // Communication last, so that nothing else is waited for with it.
+      for (const bool for_communication : {false, true}) {
+        const bool timed = stand != stands_[parity_].end() && stand->instruction == static_cast<int>(i) &&
+                           stand->for_communication == for_communication;
+        if (timed) stream.record(*stand->begin);
+        for (const auto& dependency : instruction.after)
+          if (is_communication(dependency) == for_communication)
+            stream.wait(*(dependency.distance == 0 ? events : events_before)[static_cast<size_t>(dependency.instruction)]);
+        if (timed) stream.record(*(stand++)->end);
+      }
+      if (enqueues_) {
+        enqueue(static_cast<int>(i), stream, inputs);
+      } else {
+        stream.launch([this, i, iteration, &inputs] { execute(static_cast<int>(i), iteration, inputs); });
+      }
+      stream.record(*events[i]);
+      ++issued_;
+      if (enqueues_) ahead_[static_cast<size_t>(instruction.lane)].given([&](Stream& of, const Event& event) { hold(of, event); });
+    }
+    const auto& ends = ends_[parity_];
+    for (size_t i = 0; i < ends.size(); ++i) streams_[compute_lanes_[i]]->record(*ends[i]);
+  }
+
+  void enqueue(int index, Stream& stream, const StepInputs& inputs) {
+    auto& action = actions_[static_cast<size_t>(index)];
+    const auto& instruction = program_.instructions[static_cast<size_t>(index)];
+    const auto report = [&](Activity activity) {
+      if (options_.progress == nullptr || !options_.device_tells) return;
+      uint64_t& word = words_[static_cast<size_t>(instruction.lane)];
+      word = Progress::encode(word, activity, options_.program_number, index);
+      stream.write_word(options_.progress->word(Progress::lane_slot(instruction.lane)), word);
+    };
+    report_issuing(index);
+    report(activity_of(instruction.deadline));
+    try {
+      if (options_.before) {
+        for (auto& each : streams_) each->synchronize();   // it may look at what was made so far, and change it
+        options_.before(inputs.iteration, index);
+      }
+      auto& ahead = ahead_[static_cast<size_t>(instruction.lane)];
+      const RunAhead::Wait wait = [&](Stream& of, const Event& event) {
+        hold(of, event);
+        report_issuing(index);
+      };
+      if (action.communicator != nullptr)
+        action.communicate(stream, inputs);
+      else
+        action.start(stream, inputs, [&] { ahead.given(wait); });
+      if (action.finish) action.finish(stream);
+    } catch (const Error& error) {
+      throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, describe(program_, index)), error.code());
+    }
+    if (rests_after_[static_cast<size_t>(index)]) report(Activity::idle);
+  }
+
+  /// The host may be held up too: by data, by a disk, in the driver. It does not wait for other ranks.
+  void report_issuing(int index) {
+    const DeadlineClass deadline = program_.instructions[static_cast<size_t>(index)].deadline;
+    report_main(deadline == DeadlineClass::communication ? Activity::compute : activity_of(deadline), index);
+  }
+
+  /// Whether the lane may have to wait for another one behind an instruction.
+  bool rests_after(size_t index) const {
+    for (size_t next = index + 1; next < program_.instructions.size(); ++next)
+      if (program_.instructions[next].lane == program_.instructions[index].lane) return !program_.instructions[next].after.empty();
+    return true;
+  }
+
+  Deadline communication_deadline() const { return deadline_in(options_.communication_timeout.value_or(kForever)); }
+
+  /// Until the device has done everything.
+  void await() {
+    const Deadline deadline = communication_deadline();
+    for (auto& stream : streams_) wait_for(*stream, deadline, [&] { return stream->idle(); });
+  }
+
+  /// Before more is issued.
+  void hold(Stream& stream, const Event& event) {
+    // Some devices get on only while they are asked whether they are idle.
+    wait_for(stream, communication_deadline(), [&] { return event.ready() || stream.idle(); });
+    if (positions_) positions_->hush();
+  }
+
+  /// Waits for the device, while its lanes tell where it is, and looks after communicators meanwhile.
+  void wait_for(const Stream& stream, Deadline deadline, const std::function<bool()>& done) {
+    report_main(Activity::idle);
+    bool lanes_tell = true;
+    while (!done()) {
+      look_at_lanes();
+      // The device has something to do, and no lane says what: it has not got there, or will not.
+      if (options_.progress != nullptr && lanes_tell != any_lane_tells()) {
+        lanes_tell = !lanes_tell;
+        report_main(lanes_tell ? Activity::idle : Activity::compute, std::min(issued_, static_cast<int>(program_.instructions.size()) - 1));
+      }
+      for (Communicator* communicator : communicators_)
+        if (communicator != nullptr) communicator->check_health();
+      if (Clock::now() > deadline)
+        throw CommError(fmt::format("rank {} has waited {:.1f} s for lane {} of its {} program; look at the other ranks' messages for "
+                                    "the one that stopped", program_.rank,
+                                    std::chrono::duration<double>(*options_.communication_timeout).count(), stream.name(), program_.name),
+                        ExitCode::hang);
+      std::this_thread::yield();
+    }
+    report_main(Activity::idle);
+  }
+
+  /// If the device does not tell.
+  void look_at_lanes() {
+    if (positions_)
+      positions_->look(issued_, [this](int instruction) { return events_[parity_][static_cast<size_t>(instruction)]->ready(); });
+  }
+
+  bool any_lane_tells() const {
+    for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
+      if (options_.progress->at(Progress::lane_slot(static_cast<int>(lane))).activity != Activity::idle) return true;
+    return false;
+  }
+
+  /// Where the device is, as far as it tells.
+  std::string under_way() {
+    std::string where;
+    try {
+      look_at_lanes();
+    } catch (const std::exception&) {
+      // Of a device that has failed nothing is to be learnt; its error is told already.
+    }
+    if (enqueues_ && options_.progress != nullptr)
+      for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
+        if (const auto entry = options_.progress->at(Progress::lane_slot(static_cast<int>(lane))); entry.activity != Activity::idle)
+          where += fmt::format("{}{}", where.empty() ? "" : "; ", describe(program_, entry.instruction));
+    return where;
+  }
+
+  std::exception_ptr with_place(const std::exception_ptr& error, const std::string& where) const {
+    if (where.empty()) return error;
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& known) {
+      return std::make_exception_ptr(Error(fmt::format("{} (rank {}; under way: {})", known.what(), program_.rank, where), known.code()));
+    } catch (...) {
+      return error;
+    }
+  }
+
+  void report_main(Activity activity, int instruction = 0) {
+    if (options_.progress != nullptr) options_.progress->enter(Progress::kMainSlot, activity, options_.program_number, instruction);
+  }
+
+  void execute(int index, int64_t iteration, const StepInputs& inputs) {
+    auto& action = actions_[static_cast<size_t>(index)];
+    const auto& instruction = program_.instructions[static_cast<size_t>(index)];
+    const auto report = [&](Activity activity) {
+      if (options_.progress != nullptr) options_.progress->enter(Progress::lane_slot(instruction.lane), activity, options_.program_number, index);
+    };
+    report(activity_of(instruction.deadline));
+    try {
+      if (options_.before) options_.before(inputs.iteration, index);
+      if (action.communicator == nullptr) {
+        action.start(*immediate_, inputs, [] {});
+      } else {
+        action.communicate(*immediate_, inputs);
+        action.communicator->synchronize(*immediate_, communication_deadline());
+      }
+      if (action.finish) action.finish(*immediate_);
+      report(Activity::idle);
+    } catch (const Error& error) {
+      const Error named(
+          fmt::format("{} (rank {}, {}{})", error.what(), program_.rank, describe(program_, index),
+                      iteration == running_ ? "" : left_over_text(program_)),
+          error.code());
+      abandon(std::make_exception_ptr(named), named.what());
+      throw named;
+    } catch (const std::exception& error) {
+      abandon(std::current_exception(), error.what());
+      throw;
+    }
+  }
+
+  void abandon(const std::exception_ptr& error, const char* reason) {
+    std::lock_guard lock(mutex_);
+    if (first_error_) return;
+    first_error_ = error;
+    if (options_.failed) options_.failed(error);
+    abort_all(communicators_, reason);
+  }
+
+  const Program& program_;
+  ExecutorOptions options_;
+  bool enqueues_;
+  std::unique_ptr<Device> immediate_device_;
+  std::unique_ptr<Stream> immediate_;
+  std::vector<Action> actions_;
+  std::vector<Communicator*> communicators_;
+  std::mutex mutex_;                   // guards first_error_
+  std::exception_ptr first_error_;
+  std::vector<std::unique_ptr<Event>> events_[2];   // by parity of the iteration
+  std::vector<size_t> compute_lanes_;
+  std::vector<TimedStand> stands_[2];               // by parity of the iteration and instruction
+  std::vector<std::unique_ptr<Event>> ends_[2];     // by parity, of each of several compute lanes
+  std::vector<bool> rests_after_;                   // by instruction
+  IterationTimes times_;
+  std::array<uint64_t, Progress::kSlots> words_{};  // by lane: what was last enqueued to be written
+  std::unique_ptr<LanePositions> positions_;        // null if the device tells by itself, or nobody wants to know
+  StepInputs inputs_[2];                            // by parity
+  std::array<bool, 2> left_{};                      // by parity: something may be left of it
+  std::vector<int> reports_;                        // instructions
+  std::vector<int> last_of_lanes_;                  // of each lane that has any, its last instruction
+  static constexpr int64_t kNone = -1;
+  std::atomic<int64_t> running_{kNone};             // the iteration that run() is in
+  int64_t begun_ = 0;                               // iterations
+  int parity_ = 0;                                  // of the last one
+  int issued_ = 0;                                  // instructions of this iteration, with their events
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<RunAhead> ahead_;                     // by lane, where work is enqueued
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_stream_executor(const Program& program, const ExecutionContext& context,
+                                               const ExecutorOptions& options, Device& device,
+                                               const KernelObserver* observer) {
+  return std::make_unique<StreamExecutor>(program, context, options, device, observer);
+}
+
+}  // namespace lockstep

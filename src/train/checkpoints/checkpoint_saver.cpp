@@ -1,0 +1,157 @@
+#include "train/checkpoints/checkpoint_saver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "base/thread.h"
+#include "train/worker/worker.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kReports = "checkpoint.report";
+constexpr const char* kOutcomes = "checkpoint.outcome";
+constexpr size_t kMostBytes = 512 << 10;  // of a message; a mailbox takes twice as much
+
+}  // namespace
+
+CheckpointSaver::CheckpointSaver(const CheckpointSaverOptions& options)
+    : options_(options), files_(*options.files, options.progress, Progress::kWriterSlot) {}
+
+CheckpointSaver::~CheckpointSaver() {
+  if (!settled()) join_writer();
+}
+
+void CheckpointSaver::start(CheckpointShare share, Manifest manifest) {
+  ensure(settled(), "a save begins when the one before it has ended");
+  ++number_;
+  pieces_.clear();
+  done_.store(false, std::memory_order_relaxed);
+  thread_ = start_thread_without_signals(
+      "checkpoint", [this, share = std::move(share), manifest = std::move(manifest)]() mutable {
+        save(share, std::move(manifest));
+        done_.store(true, std::memory_order_release);
+      });
+}
+
+std::optional<SaveOutcome> CheckpointSaver::poll() {
+  if (settled() || !done_.load(std::memory_order_acquire)) return std::nullopt;
+  return settle();
+}
+
+std::optional<SaveOutcome> CheckpointSaver::settle() {
+  if (settled()) return std::nullopt;
+  join_writer();
+  return std::move(outcome_);
+}
+
+/// While the training thread waits for this one, it stands still, and only this one's slot says that the rank
+/// gets on. So that slot goes when the training thread's has changed, and not before: otherwise a rank whose
+/// long save has just ended would look as if it had been waiting for all that time.
+void CheckpointSaver::join_writer() {
+  thread_.join();
+  if (options_.progress == nullptr) return;
+  const auto now = options_.progress->at(Progress::kMainSlot);
+  options_.progress->enter(Progress::kMainSlot, now.activity, now.program, now.instruction);
+  enter(Activity::idle);
+}
+
+void CheckpointSaver::enter(Activity activity) {
+  if (options_.progress != nullptr) options_.progress->enter(Progress::kWriterSlot, activity, kSaving, 0);
+}
+
+void CheckpointSaver::save(const CheckpointShare& share, Manifest manifest) {
+  const int64_t step = manifest.step;
+  try {
+    CheckpointWriter writer(options_.directory, step, files_);
+    ShareReport report = write_share(writer, share);
+    outcome_ = options_.mailbox->rank() == 0
+                   ? collect_and_commit(writer, std::move(manifest), std::move(report))
+                   : report_and_wait(step, report);
+  } catch (const std::exception& error) {
+    outcome_ = {.step = step, .path = "", .error = error.what(), .code = ExitCode::internal};
+  }
+  try {
+    for (int rank = 1; rank < options_.mailbox->size() && options_.mailbox->rank() == 0; ++rank)
+      send(rank, kOutcomes, to_text(outcome_));
+  } catch (const std::exception&) {
+    // Who hears nothing ends by its patience.
+  }
+  enter(Activity::waiting);  // for the training thread
+}
+
+SaveOutcome CheckpointSaver::collect_and_commit(CheckpointWriter& writer, Manifest manifest,
+                                                ShareReport own) {
+  std::vector<std::optional<ShareReport>> found(static_cast<size_t>(options_.mailbox->size()));
+  found[0] = std::move(own);
+  const auto deadline = deadline_in(options_.patience);
+  for (size_t missing = found.size() - 1; missing > 0; --missing) {
+    const auto message = receive(kReports, deadline);
+    if (!message) break;
+    found.at(static_cast<size_t>(message->from)) = share_report_from_text(message->text);
+  }
+  std::vector<ShareReport> reports;
+  std::vector<std::string> silent;
+  for (size_t rank = 0; rank < found.size(); ++rank) {
+    if (!found[rank])
+      silent.push_back(std::to_string(rank));
+    else
+      reports.push_back(std::move(*found[rank]));
+  }
+  // Who has not reported may still be writing: its folder is left to the next save.
+  if (!silent.empty())
+    return {
+        .step = manifest.step,
+        .path = "",
+        .error = fmt::format("rank{} {} did not finish writing within {:g} s", silent.size() == 1 ? "" : "s",
+                             join(silent, ", "), static_cast<double>(options_.patience.count()) / 1000),
+        .code = ExitCode::disk};
+  return conclude_save(writer, std::move(manifest), reports, options_.keep);
+}
+
+SaveOutcome CheckpointSaver::report_and_wait(int64_t step, const ShareReport& own) {
+  send(0, kReports, to_text(own));
+  if (const auto message = receive(kOutcomes, deadline_in(2 * options_.patience)))
+    return save_outcome_from_text(message->text);
+  return {.step = step,
+          .path = "",
+          .error = fmt::format("rank 0 has not told within {:g} s how it went",
+                               static_cast<double>(2 * options_.patience.count()) / 1000),
+          .code = ExitCode::disk};
+}
+
+/// In pieces "number more text", so that reports on any number of tensors fit a mailbox.
+void CheckpointSaver::send(int to, const char* topic, const std::string& text) {
+  size_t begin = 0;
+  do {
+    const size_t size = std::min(kMostBytes, text.size() - begin);
+    const bool more = begin + size < text.size();
+    options_.mailbox->send(to, topic,
+                           fmt::format("{} {} {}", number_, more ? 1 : 0, text.substr(begin, size)));
+    begin += size;
+  } while (begin < text.size());
+}
+
+std::optional<Mailbox::Message> CheckpointSaver::receive(const char* topic, Deadline deadline) {
+  enter(Activity::waiting);
+  while (auto message = options_.mailbox->receive(topic, deadline)) {
+    const auto& text = message->text;
+    const size_t first = text.find(' '), second = text.find(' ', first + 1);
+    ensure(second != std::string::npos, "messages of savers begin with two numbers");
+    int64_t number = 0;
+    std::from_chars(text.data(), text.data() + first, number);
+    if (number != number_) continue;  // of a save that ended without it
+    auto& whole = pieces_[message->from];
+    whole += text.substr(second + 1);
+    if (text[first + 1] == '1') continue;
+    return Mailbox::Message{message->from, std::exchange(whole, "")};
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "checkpoint/checkpoint_share.h"
+#include "checkpoint/file_system.h"
+#include "control/mailbox.h"
+#include "control/progress.h"
+#include "train/checkpoints/reported_file_system.h"
+
+namespace lockstep {
+
+struct CheckpointSaverOptions {
+  std::string directory;         ///< of checkpoints
+  int keep = 0;                  ///< 0: all
+  Mailbox* mailbox = nullptr;    ///< outlives the saver
+  FileSystem* files = nullptr;   ///< outlives the saver
+  Progress* progress = nullptr;  ///< may be null
+  /// How long rank 0 waits for the others' reports, and then at most for the disk. Others wait twice as long
+  /// for it.
+  std::chrono::milliseconds patience{600000};
+};
+
+/// One rank's thread in the background that writes its share of a checkpoint while training goes on. Rank 0
+/// collects the reports of all, commits, and tells everybody how it went:
+///
+///     rank 0   training    snapshot, begin()  |        | training goes on ...
+///              background                     |agreed: | writes | collects     commits | tells
+///     rank 1   training    snapshot           |start() | training goes on ...
+///              background                     |        | writes   reports              | hears
+///
+/// begin() comes before the agreement, start() behind it, so that nobody writes into a folder that is not
+/// made yet. Every rank's save ends, if not by the outcome then by its patience. At most one save is under
+/// way. Thread-safety: used by one thread.
+class CheckpointSaver {
+ public:
+  explicit CheckpointSaver(const CheckpointSaverOptions& options);
+  ~CheckpointSaver();  ///< waits for the save under way
+  CheckpointSaver(const CheckpointSaver&) = delete;
+
+  /// Starts this rank's part. All ranks do so for the same saves, in one order. `share` borrows memory that
+  /// stays as it is until the save is settled; `manifest` counts on rank 0, without files and hashes.
+  /// REQUIRES: settled().
+  void start(CheckpointShare share, Manifest manifest);
+  bool settled() const { return !thread_.joinable(); }
+  /// How the save ended, once it has; nothing before, and where none is under way.
+  std::optional<SaveOutcome> poll();
+  /// Waits for the save under way; how it ended, or nothing where there is none.
+  std::optional<SaveOutcome> settle();
+
+ private:
+  void save(const CheckpointShare& share, Manifest manifest);
+  SaveOutcome collect_and_commit(CheckpointWriter& writer, Manifest manifest, ShareReport own);
+  SaveOutcome report_and_wait(int64_t step, const ShareReport& own);
+  void send(int to, const char* topic, const std::string& text);
+  /// A whole text of this save, from anyone; nothing where none has come by `deadline`.
+  std::optional<Mailbox::Message> receive(const char* topic, Deadline deadline);
+  void join_writer();
+  void enter(Activity activity);
+
+  CheckpointSaverOptions options_;
+  ReportedFileSystem files_;
+  int64_t number_ = 0;  // of the save, the same on all ranks: tells its messages from those of earlier ones
+  std::map<int, std::string> pieces_;  // of texts that are not whole yet, by sender
+  SaveOutcome outcome_;                // the thread's until done_
+  std::atomic<bool> done_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep

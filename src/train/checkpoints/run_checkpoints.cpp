@@ -1,0 +1,336 @@
+#include "train/checkpoints/run_checkpoints.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint_writer.h"
+#include "lockstep/error.h"
+#include "train/worker/fingerprint.h"
+#include "train/worker/model_state.h"
+#include "train/faults/position.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<TensorRecord> records_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<TensorRecord> records;
+  for (const auto& tensor : tensors) records.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
+  return records;
+}
+
+/// Into the worker's own memory, which NamedTensor borrows as constant for writers and hashes.
+void load_tensors(const Worker& worker, const Checkpoint& checkpoint, FileKind kind, const std::vector<NamedTensor>& tensors,
+                  const BeforeRead& before_read) {
+  for (const auto& tensor : tensors)
+    worker.window().write(const_cast<void*>(tensor.data), tensor.size_bytes(), [&](void* to) {
+      checkpoint.load(kind, std::vector<TensorDestination>{{tensor.name, tensor.dtype, tensor.shape, to, tensor.slice}}, before_read);
+    });
+}
+
+/// Where the first element that is not finite lies, or -1. By blocks, so that compilers vectorise the search.
+int64_t first_nonfinite(const NamedTensor& tensor) {
+  constexpr int64_t kBlock = 4096;
+  constexpr uint32_t kExponent = 0x7f800000;
+  const auto* bits = static_cast<const uint32_t*>(tensor.data);
+  const int64_t count = tensor.count();
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, count);
+    uint32_t found = 0;
+    for (int64_t i = begin; i < end; ++i) found |= (bits[i] & kExponent) == kExponent ? 1u : 0u;
+    for (int64_t i = begin; found != 0 && i < end; ++i)
+      if ((bits[i] & kExponent) == kExponent) return i;
+  }
+  return -1;
+}
+
+/// What a step wrote from finite gradients may still have overflowed. Such a state is never saved over a good
+/// one.
+void require_finite(const NamedTensor& tensor, int64_t step) {
+  const int64_t element = first_nonfinite(tensor);
+  if (element < 0) return;
+  throw Error(fmt::format("the state after step {} is not saved: element {} of {} is {}; go on from an "
+                          "earlier checkpoint with a "
+                          "lower optimizer.learning_rate",
+                          step, tensor.slice.first + element, tensor.name, static_cast<const float*>(tensor.data)[element]),
+              ExitCode::internal);
+}
+
+/// What headers, index and manifest take beside the tensors, roughly: the check for space is no promise
+/// anyway.
+int64_t size_bytes_of_text(int64_t tensors) { return 65536 + 512 * tensors; }
+
+/// What `action` throws; null where it throws nothing.
+template <class Action>
+std::exception_ptr failure_of(Action&& action) {
+  try {
+    action();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+[[noreturn]] void throw_other_hash(const std::string& path) {
+  throw CheckpointError(fmt::format("checkpoint {}: what was loaded has another hash than what was saved", path));
+}
+
+std::string new_run_id() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  return to_hex(hash_combine(static_cast<uint64_t>(now), static_cast<uint64_t>(::getpid())));
+}
+
+/// All of it: what ranks must have alike to go on together.
+std::string to_text(const TrainingProgress& progress) {
+  return fmt::format("{} skipped steps, {} of them overflows, loss scale {} for {} steps{}", progress.skipped_steps,
+                     progress.overflowed_steps, progress.loss_scaling.scale, progress.loss_scaling.good_steps,
+                     progress.pending_evaluation ? ", an evaluation put off" : "");
+}
+
+}  // namespace
+
+RunCheckpoints::RunCheckpoints(Worker& worker, RunCheckpointsOptions options)
+    : worker_(worker),
+      options_(std::move(options)),
+      files_(*options_.files, options_.progress, Progress::kMainSlot),
+      directory_(options_.output_directory.empty() ? "" : options_.output_directory + "/checkpoints"),
+      run_id_(new_run_id()) {
+  const auto& config = worker.config();
+  if (options_.mailbox != nullptr && config.checkpoint.background)
+    saver_ = std::make_unique<CheckpointSaver>(
+        CheckpointSaverOptions{.directory = directory_,
+                               .keep = config.checkpoint.keep,
+                               .mailbox = options_.mailbox,
+                               .files = options_.files,
+                               .progress = options_.progress,
+                               .patience = config.watchdog.storage_deadline});
+}
+
+void RunCheckpoints::save(Communicator& world, int64_t step, const TrainingProgress& progress) {
+  settle();
+  std::exception_ptr not_finite, not_begun;
+  const bool ready = worker_.run_boundary([&] {
+    not_finite = failure_of([&] { require_finite_snapshot(step); });
+    if (!not_finite) not_begun = failure_of([&] { begin(step); });
+    return !not_finite && !not_begun;
+  });
+  if (!ready) {
+    if (world.rank() == 0) CheckpointWriter(directory_, step, files_).abandon();
+    agree_on_outcome(world, not_finite, patience());
+    // Whatever it is, it counts as it would if it came later, while the checkpoint is written.
+    try {
+      agree_on_outcome(world, not_begun, patience());
+    } catch (const CollectiveError& error) {
+      outcomes_.push_back({.step = step, .path = "", .error = error.what(), .code = error.code()});
+    }
+    return;
+  }
+  Manifest manifest;
+  if (world.rank() == 0) manifest = make_manifest(step, progress);
+  manifest.step = step;
+  if (saver_) {
+    saver_->start(own_share(), std::move(manifest));
+  } else {
+    outcomes_.push_back(save_in_foreground(world, own_share(), std::move(manifest)));
+    enter_phase(options_.progress, Phase::between_steps);
+  }
+}
+
+std::optional<SaveOutcome> RunCheckpoints::poll() {
+  if (saver_)
+    if (auto outcome = saver_->poll()) outcomes_.push_back(std::move(*outcome));
+  if (outcomes_.empty()) return std::nullopt;
+  auto outcome = std::move(outcomes_.front());
+  outcomes_.pop_front();
+  return outcome;
+}
+
+void RunCheckpoints::settle() {
+  if (!saver_ || saver_->settled()) return;
+  enter_phase(options_.progress, Phase::settle);
+  outcomes_.push_back(*saver_->settle());
+  enter_phase(options_.progress, Phase::between_steps);
+}
+
+void RunCheckpoints::require_finite_snapshot(int64_t step) const {
+  if (worker_.config().trainer.nonfinite == NonFinitePolicy::ignore) return;
+  const CheckpointShare share = own_share();
+  for (const auto* tensors : {&share.parameters, &share.state})
+    for (const auto& tensor : *tensors) require_finite(tensor, step);
+}
+
+void RunCheckpoints::begin(int64_t step) {
+  if (worker_.rank() != 0) return;
+  if (options_.before_write) options_.before_write(step);
+  int64_t bytes = 0, tensors = 0;
+  for (const auto& each : worker_.compiled().checkpoint_shares()) {
+    bytes += size_bytes_of(each);
+    tensors += static_cast<int64_t>(each.size());
+  }
+  CheckpointWriter(directory_, step, *options_.files).begin(bytes + size_bytes_of_text(tensors));
+}
+
+CheckpointShare RunCheckpoints::own_share() const {
+  return checkpoint_share(worker_.compiled(), worker_.config().optimizer, worker_.rank(), worker_.snapshot());
+}
+
+SaveOutcome RunCheckpoints::save_in_foreground(Communicator& world, const CheckpointShare& share,
+                                               Manifest manifest) {
+  CheckpointWriter writer(directory_, manifest.step, files_);
+  std::vector<ShareReport> reports;
+  for (const auto& text : gather_texts(world, to_text(write_share(writer, share)), patience()))
+    reports.push_back(share_report_from_text(text));
+  SaveOutcome outcome;
+  if (world.rank() == 0)
+    outcome =
+        conclude_save(writer, std::move(manifest), reports, worker_.config().checkpoint.keep);
+  return save_outcome_from_text(gather_texts(world, to_text(outcome), patience())[0]);
+}
+
+Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& progress) const {
+  const auto& config = worker_.config();
+  Manifest manifest;
+  manifest.run_id = run_id_;
+  manifest.step = step;
+  manifest.data_position = step * config.trainer.global_batch;
+  manifest.total_steps = worker_.total_steps();
+  manifest.total_epochs = config.trainer.steps > 0 ? 0 : config.trainer.epochs;
+  manifest.seed = config.trainer.seed;
+  manifest.math_hash = config.math_hash;
+  manifest.config_hash = config.config_hash;
+  manifest.layout = to_string(worker_.compiled().layout());
+  manifest.math_fields = config.math_fields;
+  manifest.dataset_identity = worker_.train_data().identity();
+  manifest.arithmetic_fingerprint = arithmetic_fingerprint(worker_.device(), config.parallel.intra_op_threads);
+  manifest.pending_evaluation = progress.pending_evaluation;
+  manifest.skipped_steps = progress.skipped_steps;
+  manifest.overflowed_steps = progress.overflowed_steps;
+  manifest.loss_scale = progress.loss_scaling.scale;
+  manifest.loss_scale_steps = progress.loss_scaling.good_steps;
+  return manifest;
+}
+
+std::chrono::milliseconds RunCheckpoints::patience() const {
+  return worker_.config().watchdog.storage_deadline;
+}
+
+void RunCheckpoints::read_on() const { enter_phase(options_.progress, Phase::restore); }
+
+void RunCheckpoints::tell(const std::string& message) const {
+  if (options_.on_message) options_.on_message(message);
+}
+
+std::optional<std::string> RunCheckpoints::newest_below(const std::string& directory) const {
+  const auto checkpoint = load_latest_valid(
+      directory,
+      [&](const std::string& path, const std::string& reason) {
+        log_warning(fmt::format("refused checkpoint {}: {}", path, reason));
+      },
+      [this] { read_on(); });
+  if (checkpoint) return checkpoint->path();
+  if (find_checkpoints(directory).empty()) return std::nullopt;
+  throw CheckpointError(fmt::format(
+      "none of the checkpoints in {} can be used; to start anew choose another --out", directory));
+}
+
+std::optional<RestoredState> RunCheckpoints::restore_newest(Communicator& world) {
+  const std::string path = first_ranks_choice(world, [&] { return newest_below(directory_).value_or(""); });
+  if (path.empty()) return std::nullopt;
+  return load_on_all(world, path);
+}
+
+RestoredState RunCheckpoints::restore(Communicator& world, const std::string& path) {
+  return load_on_all(world, first_ranks_choice(world, [&] {
+                       namespace fs = std::filesystem;
+                       if (!fs::exists(path))
+                         throw CheckpointError(fmt::format("there is no checkpoint {}", path));
+                       if (step_of_folder_name(fs::path(path).lexically_normal().filename().string()))
+                         return path;
+                       const auto newest =
+                           newest_below(fs::exists(path + "/checkpoints") ? path + "/checkpoints" : path);
+                       if (!newest)
+                         throw CheckpointError(fmt::format("{} is no checkpoint and holds none", path));
+                       return *newest;
+                     }));
+}
+
+std::string RunCheckpoints::first_ranks_choice(Communicator& world,
+                                               const std::function<std::string()>& choose) {
+  std::string choice;
+  const auto failure = failure_of([&] {
+    if (world.rank() == 0) choice = choose();
+  });
+  agree_on_outcome(world, failure, patience());
+  return gather_texts(world, choice, patience())[0];
+}
+
+RestoredState RunCheckpoints::load_on_all(Communicator& world, const std::string& path) {
+  agree_on_outcome(world, failure_of([&] { load(path); }), patience());
+  // Under one name, hosts that share no folder may hold different checkpoints.
+  read_on();
+  agree_on_fields(world,
+                  {{"step of checkpoint " + path, std::to_string(restored_.step), ExitCode::data},
+                   {"run of checkpoint " + path, run_id_, ExitCode::data},
+                   {"state of checkpoint " + path, to_hex(saved_state_hash_), ExitCode::data},
+                   {"progress of checkpoint " + path, to_text(restored_.progress), ExitCode::data}},
+                  patience());
+  read_on();
+  const uint64_t state_hash = state_hash_of(worker_, world);
+  agree_on_outcome(world, failure_of([&] {
+                     if (state_hash != saved_state_hash_) throw_other_hash(path);
+                   }),
+                   patience());
+  return restored_;
+}
+
+void RunCheckpoints::check_configuration(const Manifest& manifest) const {
+  const auto& config = worker_.config();
+  auto differences = compare_math(manifest.math_fields, config.math_fields);
+  if (manifest.dataset_identity != worker_.train_data().identity())
+    differences.push_back(fmt::format("training data: {} in the checkpoint, {} now",
+                                      to_hex(manifest.dataset_identity),
+                                      to_hex(worker_.train_data().identity())));
+  if (!differences.empty() && !config.checkpoint.allow_config_change)
+    throw ConfigError(
+        fmt::format("the checkpoint was made by another configuration:\n  {}\nRestore these, or pass "
+                    "--allow-config-change to go on with the new ones.",
+                    join(differences, "\n  ")));
+  for (const auto& difference : differences) tell("goes on with a changed configuration: " + difference);
+  const std::string fingerprint = arithmetic_fingerprint(worker_.device(), config.parallel.intra_op_threads);
+  if (fingerprint != manifest.arithmetic_fingerprint)
+    tell(
+        fmt::format("the checkpoint was made with other arithmetic, so bits may differ from an uninterrupted "
+                    "run: it had '{}', "
+                    "this is '{}'",
+                    manifest.arithmetic_fingerprint, fingerprint));
+}
+
+void RunCheckpoints::load(const std::string& path) {
+  const auto before_read = [this] { read_on(); };
+  const Checkpoint checkpoint(path, before_read);
+  const Manifest& manifest = checkpoint.manifest();
+  check_configuration(manifest);
+  const auto parameters = parameter_tensors(worker_), state = optimizer_tensors(worker_);
+  checkpoint.require_exactly(FileKind::model, records_of(parameters));
+  checkpoint.require_exactly(FileKind::optimizer, optimizer_records(worker_.compiled(), worker_.config().optimizer));
+  load_tensors(worker_, checkpoint, FileKind::model, parameters, before_read);
+  load_tensors(worker_, checkpoint, FileKind::optimizer, state, before_read);
+  read_on();
+  if (parameters_hash_of(worker_) != manifest.params_hash) throw_other_hash(path);
+  saved_state_hash_ = manifest.state_hash;
+  run_id_ = manifest.run_id;
+  restored_ = {.step = manifest.step,
+               .path = path,
+               .progress = {.pending_evaluation = manifest.pending_evaluation,
+                            .skipped_steps = manifest.skipped_steps,
+                            .overflowed_steps = manifest.overflowed_steps,
+                            .loss_scaling = {manifest.loss_scale, manifest.loss_scale_steps}}};
+}
+
+}  // namespace lockstep

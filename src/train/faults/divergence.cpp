@@ -1,0 +1,180 @@
+#include "train/faults/divergence.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <map>
+
+#include "base/hash.h"
+#include "base/host_name.h"
+#include "base/text.h"
+#include "train/start/agreement.h"
+#include "train/worker/model_state.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::minutes kPatience{5};
+
+/// COLLECTIVE: every rank's values, by rank.
+template <class Value>
+std::vector<std::vector<Value>> gather(Communicator& world, const std::vector<Value>& own) {
+  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(Value));
+  std::vector<std::vector<Value>> all;
+  for (const auto& text : gather_texts(world, bytes, kPatience)) {
+    all.emplace_back(text.size() / sizeof(Value));
+    std::memcpy(all.back().data(), text.data(), text.size());
+  }
+  return all;
+}
+
+/// Who holds what.
+struct Parties {
+  std::vector<int> suspects;  ///< ranks that do not hold what most hold; without a majority, all of them
+  int reference = 0;          ///< the lowest rank of the majority; without one, rank 0
+  bool majority = false;
+};
+
+Parties find_parties(const std::vector<std::vector<uint64_t>>& hashes) {
+  std::map<std::vector<uint64_t>, std::vector<int>> holders;
+  for (size_t rank = 0; rank < hashes.size(); ++rank) holders[hashes[rank]].push_back(static_cast<int>(rank));
+  Parties parties;
+  for (const auto& [held, ranks] : holders)
+    if (2 * ranks.size() > hashes.size()) parties.majority = true, parties.reference = ranks.front();
+  for (int rank = 0; rank < static_cast<int>(hashes.size()); ++rank)
+    if (!parties.majority ||
+        hashes[static_cast<size_t>(rank)] != hashes[static_cast<size_t>(parties.reference)])
+      parties.suspects.push_back(rank);
+  return parties;
+}
+
+/// "ranks 2 (host a) and 5 (host b)"; of many, the first ones.
+std::string name_ranks(const std::vector<int>& ranks, const std::vector<std::string>& hosts) {
+  constexpr size_t kMostNamed = 8;
+  std::vector<std::string> names;
+  for (const int rank : ranks) {
+    if (names.size() == kMostNamed) break;
+    names.push_back(fmt::format("{} (host {})", rank, hosts[static_cast<size_t>(rank)]));
+  }
+  std::string last;
+  if (ranks.size() > kMostNamed) {
+    last = fmt::format(" and {} more", ranks.size() - kMostNamed);
+  } else if (names.size() > 1) {
+    last = " and " + names.back();
+    names.pop_back();
+  }
+  return fmt::format("rank{} {}{}", ranks.size() == 1 ? "" : "s", join(names, ", "), last);
+}
+
+struct DifferingElement {
+  int64_t index = -1;  ///< -1: none any more
+  float reference = 0, suspect = 0;
+};
+
+/// COLLECTIVE: the first element of `tensor` that differs between two ranks. Hashes of ever smaller parts are
+/// compared, so that a tensor of any size takes a few small messages.
+DifferingElement find_element(Communicator& world, const NamedTensor& tensor, int reference, int suspect) {
+  constexpr int64_t kParts = 256;
+  const auto* values = static_cast<const float*>(tensor.data);
+  int64_t begin = 0, end = tensor.shape.count();
+  while (end - begin > kParts) {
+    const int64_t each = (end - begin + kParts - 1) / kParts;
+    std::vector<uint64_t> own;
+    for (int64_t at = begin; at < end; at += each)
+      own.push_back(hash64(values + at, static_cast<size_t>(std::min(each, end - at)) * sizeof(float)));
+    const auto all = gather(world, own);
+    const auto& expected = all[static_cast<size_t>(reference)];
+    const auto part =
+        std::mismatch(expected.begin(), expected.end(), all[static_cast<size_t>(suspect)].begin()).first;
+    if (part == expected.end()) return {};
+    begin += (part - expected.begin()) * each;
+    end = std::min(begin + each, end);
+  }
+  std::vector<uint32_t> bits(static_cast<size_t>(end - begin));
+  std::memcpy(bits.data(), values + begin, bits.size() * sizeof(uint32_t));
+  const auto all = gather(world, bits);
+  const auto& expected = all[static_cast<size_t>(reference)];
+  const auto [ours, theirs] =
+      std::mismatch(expected.begin(), expected.end(), all[static_cast<size_t>(suspect)].begin());
+  if (ours == expected.end()) return {};
+  return {begin + (ours - expected.begin()), std::bit_cast<float>(*ours), std::bit_cast<float>(*theirs)};
+}
+
+std::string describe(const DifferingElement& element, const NamedTensor& tensor, int suspect,
+                     const std::string& others) {
+  if (element.index < 0)
+    return fmt::format("first: {} on rank {}; the update since then has written over it", tensor.name,
+                       suspect);
+  const auto one = std::bit_cast<uint32_t>(element.suspect),
+             other = std::bit_cast<uint32_t>(element.reference);
+  const uint32_t flipped = one ^ other;
+  return fmt::format("first: {}, element {}: {} (0x{:08x}) on rank {}, {} (0x{:08x}) on {}; {}", tensor.name,
+                     element.index, element.suspect, one, suspect, element.reference, other, others,
+                     std::has_single_bit(flipped) ? fmt::format("bit {} differs", std::countr_zero(flipped))
+                                                  : fmt::format("{} bits differ", std::popcount(flipped)));
+}
+
+}  // namespace
+
+ReplicaComparison::ReplicaComparison(const Worker& worker) : worker_(worker), tensors_(parameter_tensors(worker)) {
+  // What one worker alone holds has nothing to be compared with.
+  if (!worker.compiled().placement().shards_optimizer())
+    for (auto& tensor : optimizer_tensors(worker)) tensors_.push_back(std::move(tensor));
+  for (const auto& tensor : tensors_)
+    ensure(tensor.dtype == DType::float32, "the replicas' state is compared as float32");
+  hashes_.resize(tensors_.size());
+}
+
+uint64_t ReplicaComparison::hash() {
+  uint64_t hash = tensors_.size();
+  for (size_t t = 0; t < tensors_.size(); ++t) {
+    hashes_[t] = hash64(shown(worker_, tensors_[t]).data, static_cast<size_t>(tensors_[t].size_bytes()));
+    hash = hash_combine(hash, hashes_[t]);
+  }
+  return std::max<uint64_t>(hash, 1);
+}
+
+bool ReplicaComparison::all_equal(Communicator& world) {
+  const auto all = gather<uint64_t>(world, {hash()});
+  return std::all_of(all.begin(), all.end(), [&](const auto& other) { return other == all[0]; });
+}
+
+std::string ReplicaComparison::locate(Communicator& world) const {
+  const auto hosts = gather_texts(world, host_name(), kPatience);
+  const auto hashes = gather(world, hashes_);
+  const Parties parties = find_parties(hashes);
+  const auto hash_of = [&](int rank, size_t tensor) { return hashes[static_cast<size_t>(rank)][tensor]; };
+  size_t first = tensors_.size(), differing = 0;
+  int suspect = -1;
+  for (size_t t = 0; t < tensors_.size(); ++t)
+    for (int rank = 0; rank < world.size(); ++rank) {
+      if (hash_of(rank, t) == hash_of(parties.reference, t)) continue;
+      if (differing++ == 0) first = t, suspect = rank;
+      break;
+    }
+  if (suspect < 0) return "";
+
+  const std::string how_many = fmt::format("{} of {} tensors", differing, tensors_.size());
+  std::string text;
+  if (parties.majority) {
+    const size_t others = hashes.size() - parties.suspects.size();
+    text = fmt::format("{} {} other bits than the other {} in {}", name_ranks(parties.suspects, hosts),
+                       parties.suspects.size() == 1 ? "holds" : "hold", others, how_many);
+  } else {
+    text = fmt::format("{} differ in {}; {} may be the damaged one, since no state is held by most",
+                       name_ranks(parties.suspects, hosts), how_many,
+                       parties.suspects.size() == 2 ? "either" : "each");
+  }
+  const auto element = find_element(world, shown(worker_, tensors_[first]), parties.reference, suspect);
+  text += "\n  " + describe(element, tensors_[first], suspect,
+                            parties.majority ? "the others" : fmt::format("rank {}", parties.reference));
+  return text + fmt::format("\nThe memory or a processor of {} is suspect: test {}, or leave {} out.",
+                            parties.suspects.size() == 1 ? "this rank's host" : "these ranks' hosts",
+                            parties.suspects.size() == 1 ? "it" : "them",
+                            parties.suspects.size() == 1 ? "it" : "them");
+}
+
+}  // namespace lockstep

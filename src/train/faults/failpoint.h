@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+
+namespace lockstep {
+
+/// What a run does to itself. kill, stop: that signal to its own process. hang: the thread goes no further,
+/// while the process lives. nan, flip: wrong numbers. enospc, eio: a file operation of the checkpoint fails.
+enum class FaultKind { kill, stop, hang, delay, nan, flip, enospc, eio, error };
+std::string_view name_of(FaultKind kind);
+
+/// Where in a step it does it. instruction: before the first instruction of a kind. write: at an operation of
+/// whoever writes the step's checkpoint.
+enum class FaultPlace { start, begin, instruction, evaluate, save, write };
+
+/// One fault of `--failpoint KIND@RANK,STEP[,PHASE]`: what happens, on which rank, in which optimizer step
+/// (counted from 1, the step being made; evaluate, save and write: the steps complete), and where in it.
+struct Failpoint {
+  FaultKind kind = FaultKind::kill;
+  int rank = 0;
+  int64_t step = 1;  ///< 0 for `start` alone
+  FaultPlace place = FaultPlace::begin;
+  InstructionKind instruction = InstructionKind::load;  ///< where place is instruction
+  int operation = 1;                                    ///< write: counted from 1
+  int64_t delay_ms = 0;                                 ///< delay
+  bool operator==(const Failpoint&) const = default;
+};
+
+/// Throws ConfigError, saying what was expected, what was probably meant, and an example.
+Failpoint parse_failpoint(const std::string& text);
+/// Reads back as the same; one text for each failpoint, however it was written.
+std::string to_text(const Failpoint& failpoint);
+
+/// "begin", "load", ..., "write:K": for help texts.
+std::vector<std::string> phase_names();
+
+}  // namespace lockstep

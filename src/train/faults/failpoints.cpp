@@ -1,0 +1,253 @@
+#include "train/faults/failpoints.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/text.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+/// Failpoints that this run, or one before it, has seen act.
+std::set<std::string> read_log(const std::string& path) {
+  std::set<std::string> texts;
+  if (path.empty() || ::access(path.c_str(), F_OK) != 0) return texts;
+  for (const auto& line : split(read_text_file(path), '\n'))
+    if (const auto words = split(line, ' '); words.size() > 1) texts.insert(words[1]);
+  return texts;
+}
+
+/// By one write of its own, so that it is there whatever happens next, and lines of several ranks stay whole.
+void write_log(const std::string& path, const std::string& text) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  const bool written =
+      file >= 0 && ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const int error = errno;
+  if (file >= 0) ::close(file);
+  if (!written)
+    throw IoError(fmt::format("cannot write {} (LOCKSTEP_FAILPOINT_LOG): {}", path, std::strerror(error)));
+}
+
+int64_t wall_clock_microseconds() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+[[noreturn]] void sleep_for_ever() {
+  for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+bool overlap(const ByteRange& a, const ByteRange& b) {
+  return a.buffer == b.buffer && a.offset < b.offset + b.size_bytes && b.offset < a.offset + a.size_bytes;
+}
+
+/// Where a NaN goes: into `range`, before `instruction`, which reads it.
+struct Target {
+  int instruction;
+  ByteRange range;
+};
+
+/// What the first instruction of `producer`'s kind with a result in `role` wrote, where it is read first.
+std::optional<Target> find_target(const Program& program, InstructionKind producer, Role role,
+                                  InstructionKind reader_kind, bool any_reader) {
+  const auto& instructions = program.instructions;
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    if (instructions[i].kind != producer) continue;
+    for (const auto& written : instructions[i].operands) {
+      if (written.role != role || written.access == Access::read) continue;
+      for (size_t j = i + 1; j < instructions.size(); ++j)
+        for (const auto& read : instructions[j].operands)
+          if ((any_reader || instructions[j].kind == reader_kind) && read.access != Access::write &&
+              overlap(written.range, read.range))
+            return Target{static_cast<int>(j), written.range};
+    }
+  }
+  return std::nullopt;
+}
+
+/// forward: an activation between two segments, or the loss where the model is a single one. backward: a
+/// gradient.
+std::optional<Target> nan_target(const Program& program, const Failpoint& failpoint) {
+  const bool forward =
+      failpoint.place == FaultPlace::instruction && failpoint.instruction == InstructionKind::forward;
+  if (!forward) return find_target(program, InstructionKind::backward, Role::gradients, {}, true);
+  const auto activation =
+      find_target(program, InstructionKind::forward, Role::output, InstructionKind::forward, false);
+  return activation
+             ? activation
+             : find_target(program, InstructionKind::forward, Role::metrics, InstructionKind::agree, false);
+}
+
+void write_nan(Device& device, std::byte* at, bool is_double) {
+  const double wide = std::numeric_limits<double>::quiet_NaN();
+  const float narrow = std::numeric_limits<float>::quiet_NaN();
+  is_double ? device.copy_now(at, &wide, sizeof wide) : device.copy_now(at, &narrow, sizeof narrow);
+}
+
+/// The highest bit of the fraction, which changes a value by a quarter to a half; 0 becomes 2.
+void flip_bit(Device& device, std::byte* at) {
+  uint32_t bits = 0;
+  device.copy_now(&bits, at, sizeof bits);
+  bits ^= (bits << 1) == 0 ? uint32_t{1} << 30 : uint32_t{1} << 22;
+  device.copy_now(at, &bits, sizeof bits);
+}
+
+/// Whether the instruction is where `failpoint` waits.
+bool meant(const Failpoint& failpoint, const Program& program, int instruction) {
+  switch (failpoint.place) {
+    case FaultPlace::begin:
+      return program.name == "step";
+    case FaultPlace::instruction:
+      return program.name == "step" &&
+             program.instructions[static_cast<size_t>(instruction)].kind == failpoint.instruction;
+    case FaultPlace::evaluate:
+      return program.name == "evaluate";
+    case FaultPlace::save:
+      return program.name == "boundary";
+    case FaultPlace::start:
+    case FaultPlace::write:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::unique_ptr<Failpoints> Failpoints::parse(const std::vector<std::string>& texts, int rank,
+                                              int world_size) {
+  std::vector<Failpoint> own;
+  std::set<std::string> seen;
+  for (const auto& text : texts) {
+    const Failpoint failpoint = parse_failpoint(text);
+    if (failpoint.rank >= world_size)
+      throw ConfigError(fmt::format("--failpoint {}: there is no rank {}; the job has ranks 0 to {}", text,
+                                    failpoint.rank, world_size - 1));
+    if (!seen.insert(to_text(failpoint)).second)
+      throw ConfigError(fmt::format("--failpoint {}: given twice", text));
+    if (failpoint.rank == rank) own.push_back(failpoint);
+  }
+  if (own.empty()) return nullptr;
+  return std::unique_ptr<Failpoints>(new Failpoints(std::move(own)));
+}
+
+Failpoints::Failpoints(std::vector<Failpoint> failpoints) {
+  if (const char* path = std::getenv("LOCKSTEP_FAILPOINT_LOG")) log_path_ = path;
+  const auto done = read_log(log_path_);
+  for (const auto& failpoint : failpoints)
+    if (!done.contains(to_text(failpoint))) armed_.push_back({failpoint});
+}
+
+void Failpoints::check(const Program& step) const {
+  std::vector<std::string> kinds;
+  for (const auto& instruction : step.instructions)
+    if (const std::string name(name_of(instruction.kind));
+        std::find(kinds.begin(), kinds.end(), name) == kinds.end())
+      kinds.push_back(name);
+  for (const auto& armed : armed_) {
+    const Failpoint& failpoint = armed.failpoint;
+    if (failpoint.place == FaultPlace::instruction &&
+        std::find(kinds.begin(), kinds.end(), name_of(failpoint.instruction)) == kinds.end())
+      throw ConfigError(fmt::format("--failpoint {}: this job's steps have no instruction '{}'; they have {}",
+                                    to_text(failpoint), name_of(failpoint.instruction), join(kinds, ", ")));
+    ensure(failpoint.kind != FaultKind::nan || nan_target(step, failpoint),
+           "every step has gradients that something reads");
+  }
+}
+
+bool Failpoints::claim(Armed& armed, const std::string& where) {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(armed.fired, true)) return false;
+  if (!log_path_.empty())
+    write_log(log_path_,
+              fmt::format("{} {} {}\n", wall_clock_microseconds(), to_text(armed.failpoint), where));
+  return true;
+}
+
+void Failpoints::act(const Failpoint& failpoint, const std::string& where) const {
+  switch (failpoint.kind) {
+    case FaultKind::kill:
+      ::kill(::getpid(), SIGKILL);
+      sleep_for_ever();  // until it arrives
+    case FaultKind::stop:
+      ::kill(::getpid(), SIGSTOP);
+      return;
+    case FaultKind::hang:
+      sleep_for_ever();
+    case FaultKind::delay:
+      std::this_thread::sleep_for(std::chrono::milliseconds(failpoint.delay_ms));
+      return;
+    case FaultKind::error:
+      throw Error(fmt::format("failpoint {}, {}", to_text(failpoint), where));
+    case FaultKind::nan:
+    case FaultKind::flip:
+    case FaultKind::enospc:
+    case FaultKind::eio:
+      return;
+  }
+}
+
+void Failpoints::at_start() {
+  for (auto& armed : armed_)
+    if (armed.failpoint.place == FaultPlace::start && claim(armed, "at the start"))
+      act(armed.failpoint, "at the start");
+}
+
+void Failpoints::before_instruction(const Program& program, int instruction, int64_t step,
+                                    const ProgramMemory& memory) {
+  for (auto& armed : armed_) {
+    const Failpoint& failpoint = armed.failpoint;
+    if (failpoint.step != step) continue;
+    if (failpoint.kind == FaultKind::nan) {
+      if (program.name == "step") spoil(armed, program, instruction, memory);
+      continue;
+    }
+    if (!meant(failpoint, program, instruction)) continue;
+    const std::string where = fmt::format("step {}, before {}", step, describe(program, instruction));
+    if (!claim(armed, where)) continue;
+    if (failpoint.kind == FaultKind::flip) {
+      const auto& place = program.parameters.at(0);
+      flip_bit(memory.device(), memory.at(program, {place.buffer, place.offset, place.size_bytes}));
+    }
+    act(failpoint, where);
+  }
+}
+
+/// In every pass through its step: the replay that searches for the first NaN shall meet it again.
+void Failpoints::spoil(Armed& armed, const Program& program, int instruction, const ProgramMemory& memory) {
+  const auto target = nan_target(program, armed.failpoint);
+  if (!target || target->instruction != instruction) return;
+  claim(armed, fmt::format("step {}, before {}", armed.failpoint.step, describe(program, instruction)));
+  const Space space = program.buffers[static_cast<size_t>(target->range.buffer)].space;
+  write_nan(memory.device(), memory.at(program, target->range), /*is_double=*/space == Space::scalars);
+}
+
+const Failpoint* Failpoints::at_operation(int64_t step, int operation, const std::string& path) {
+  for (auto& armed : armed_) {
+    const Failpoint& failpoint = armed.failpoint;
+    if (failpoint.place != FaultPlace::write || failpoint.step != step || failpoint.operation != operation)
+      continue;
+    const std::string where =
+        fmt::format("checkpoint of step {}, before operation {} on {}", step, operation, path);
+    if (!claim(armed, where)) continue;
+    if (failpoint.kind == FaultKind::enospc || failpoint.kind == FaultKind::eio) return &failpoint;
+    act(failpoint, where);
+  }
+  return nullptr;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,179 @@
+#include "train/faults/nonfinite.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "tensor/convert.h"
+
+namespace lockstep {
+namespace {
+
+/// REQUIRES: the tensor is of float32 or narrower.
+float element_of(const Tensor& tensor, int64_t index) {
+  float value = 0;
+  convert(&value, DType::float32, tensor.as<const std::byte>() + index * size_of(tensor.dtype), tensor.dtype, 1);
+  return value;
+}
+
+/// Values for the host to look at: a device's memory itself, or a copy of it.
+class HostView {
+ public:
+  HostView(Device& device, const Tensor& tensor) : tensor_(tensor) {
+    if (tensor.data == nullptr || device.shares_host_memory()) return;
+    copy_.resize(static_cast<size_t>(tensor.size_bytes()));
+    device.copy_now(copy_.data(), tensor.data, tensor.size_bytes());
+    tensor_.data = copy_.data();
+  }
+  const Tensor& tensor() const { return tensor_; }
+
+ private:
+  std::vector<std::byte> copy_;
+  Tensor tensor_;
+};
+
+/// Index of the first element that is not finite, or -1.
+int64_t first_nonfinite(const Tensor& tensor) {
+  if (tensor.data == nullptr || (tensor.dtype != DType::float32 && !is_narrow(tensor.dtype))) return -1;
+  constexpr int64_t kBlock = 1024;
+  float values[kBlock];
+  const int64_t count = tensor.count();
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t size = std::min(kBlock, count - begin);
+    convert(values, DType::float32, tensor.as<const std::byte>() + begin * size_of(tensor.dtype), tensor.dtype, size);
+    for (int64_t i = 0; i < size; ++i)
+      if (!std::isfinite(values[i])) return begin + i;
+  }
+  return -1;
+}
+
+std::string describe_finding(const Worker& worker, const KernelObservation& observation, const Node& node, const char* verb,
+                             const std::string& tensor, int64_t element, float value) {
+  const auto& program = worker.programs().step;
+  const auto& instruction = program.instructions[static_cast<size_t>(observation.instruction)];
+  const char* phase = observation.call.phase == KernelPhase::forward ? "forward" : "backward";
+  return fmt::format("{} of layer {} ({}) {} {} in {}, element {}, micro-batch {} of rank {} ({})", phase, node.name,
+                     name_of(node.op), verb, std::isnan(value) ? "NaN" : "infinity", tensor, element, instruction.micro_batch,
+                     program.rank, describe(program, observation.instruction));
+}
+
+/// Places of `values`, the earliest of the graph first: a kernel that did the work of several nodes is blamed on the first.
+std::vector<size_t> in_graph_order(const std::vector<int>& values) {
+  std::vector<size_t> places(values.size());
+  std::iota(places.begin(), places.end(), size_t{0});
+  std::sort(places.begin(), places.end(), [&](size_t a, size_t b) { return values[a] < values[b]; });
+  return places;
+}
+
+/// What forward reads and no kernel has made, with a name: model inputs, and parameters' narrow copies. Both were finite in
+/// float32, but may be too large for their type.
+std::vector<std::pair<Tensor, std::string>> narrow_sources(const Graph& graph, const KernelCall& call) {
+  const auto& node = graph.nodes[static_cast<size_t>(call.node)];
+  std::vector<std::pair<Tensor, std::string>> sources;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const int root = graph.values[static_cast<size_t>(node.inputs[i])].storage;
+    const auto& value = graph.values[static_cast<size_t>(root)];
+    if (value.producer < 0 && is_narrow(value.spec.dtype))
+      sources.emplace_back(call.inputs[i], fmt::format("model input {} as {}", value.name, name_of(value.spec.dtype)));
+  }
+  for (size_t p = 0; p < call.parameters.size(); ++p)
+    if (is_narrow(call.parameters[p].dtype))
+      sources.emplace_back(call.parameters[p], fmt::format("parameter {} as {}", graph.parameters[static_cast<size_t>(node.parameters[p])].name,
+                                                           name_of(call.parameters[p].dtype)));
+  return sources;
+}
+
+/// What a kernel call read and wrote, in the order in which it is worth naming.
+std::optional<std::string> examine(const Worker& worker, const KernelObservation& observation) {
+  const auto& call = observation.call;
+  const auto& graph = worker.compiled().graph();
+  const auto& node = graph.nodes[static_cast<size_t>(call.node)];
+  const auto look = [&](const Tensor& tensor, const Node& of, const std::string& name,
+                        const char* verb = "made") -> std::optional<std::string> {
+    const HostView view(worker.device(), tensor);
+    const int64_t element = first_nonfinite(view.tensor());
+    if (element < 0) return std::nullopt;
+    return describe_finding(worker, observation, of, verb, name, element, element_of(view.tensor(), element));
+  };
+  if (call.phase == KernelPhase::forward) {
+    for (const auto& [tensor, name] : narrow_sources(graph, call))
+      if (auto found = look(tensor, node, name, "read")) return found;
+    for (const size_t o : in_graph_order(call.output_values)) {
+      const auto& value = graph.values[static_cast<size_t>(call.output_values[o])];
+      if (auto found = look(call.outputs[o], graph.nodes[static_cast<size_t>(value.producer)], "its output " + value.name)) return found;
+    }
+    for (size_t a = 0; a < call.auxiliary.size(); ++a)
+      if (auto found = look(call.auxiliary[a], node, "its " + node.signature.auxiliary[a].name)) return found;
+    if (call.metrics == nullptr) return std::nullopt;
+    double metrics[kMetricCount];
+    worker.device().copy_now(metrics, call.metrics, sizeof metrics);
+    if (!std::isfinite(metrics[kLossSum]))
+      return describe_finding(worker, observation, node, "made", "the loss", 0, static_cast<float>(metrics[kLossSum]));
+    return std::nullopt;
+  }
+  for (size_t i = 0; i < call.input_gradients.size(); ++i) {
+    const auto& value = graph.values[static_cast<size_t>(call.gradient_values[i])];
+    if (auto found = look(call.input_gradients[i], node, "the gradient of " + value.name)) return found;
+  }
+  for (size_t p = 0; p < call.parameter_gradients.size(); ++p)
+    if (auto found = look(call.parameter_gradients[p], node,
+                          "the gradient of parameter " + graph.parameters[static_cast<size_t>(node.parameters[p])].name))
+      return found;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string to_text(const NonFiniteFinding& finding) {
+  return fmt::format("{} {} {}", finding.instruction, finding.call, finding.message);
+}
+
+NonFiniteFinding finding_from_text(const std::string& text) {
+  NonFiniteFinding finding;
+  const size_t first = text.find(' '), second = text.find(' ', first + 1);
+  finding.instruction = std::stoi(text.substr(0, first));
+  finding.call = std::stoi(text.substr(first + 1, second - first - 1));
+  finding.message = text.substr(second + 1);
+  return finding;
+}
+
+std::string earliest_message(const std::vector<NonFiniteFinding>& by_rank) {
+  const NonFiniteFinding* earliest = nullptr;
+  for (const auto& finding : by_rank)
+    if (!finding.message.empty() && (earliest == nullptr || std::pair(finding.instruction, finding.call) <
+                                                                std::pair(earliest->instruction, earliest->call)))
+      earliest = &finding;
+  return earliest == nullptr ? "" : earliest->message;
+}
+
+std::string locate_nonfinite(Worker& worker, Communicator& world, const StepInputs& inputs) {
+  NonFiniteFinding finding;
+  worker.finish_step();
+  const auto& graph = worker.compiled().graph();
+  for (size_t p = 0; p < graph.parameters.size() && finding.message.empty(); ++p) {
+    const auto& parameter = graph.parameters[p];
+    const HostView values(worker.device(), {worker.parameter_data(static_cast<int>(p)), parameter.spec.shape});
+    if (const int64_t element = first_nonfinite(values.tensor()); element >= 0)
+      finding.message = fmt::format("parameter {} is not finite before the step on rank {}, element {}: the step before this one "
+                                    "overflowed", parameter.name, world.rank(), element);
+  }
+  int instruction = -1, call = 0;
+  worker.replay_step(inputs, [&](const KernelObservation& observation) {
+    call = observation.instruction == instruction ? call + 1 : 0;
+    instruction = observation.instruction;
+    if (finding.message.empty())
+      if (const auto found = examine(worker, observation)) finding = {instruction, call, *found};
+  });
+  std::vector<NonFiniteFinding> findings;
+  for (const auto& text : gather_texts(world, to_text(finding), std::chrono::minutes(5))) findings.push_back(finding_from_text(text));
+  const std::string message = earliest_message(findings);
+  return !message.empty() ? message
+                          : "every kernel's result was finite in the replay: the sum of finite gradients overflowed, or the "
+                            "hardware erred";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+#include "train/faults/watched_communicator.h"
+
+#include "train/faults/position.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::hours kForever{24 * 365};
+
+/// Says for as long as it lives that the training thread waits.
+class Waiting {
+ public:
+  explicit Waiting(Progress& progress) : progress_(progress), before_(progress.at(Progress::kMainSlot)) {
+    enter_phase(&progress, Phase::meet);
+  }
+  ~Waiting() { progress_.enter(Progress::kMainSlot, before_.activity, before_.program, before_.instruction); }
+  Waiting(const Waiting&) = delete;
+
+ private:
+  Progress& progress_;
+  Progress::Entry before_;
+};
+
+}  // namespace
+
+void WatchedCommunicator::synchronize(Stream& stream, Deadline deadline) {
+  const Waiting waiting(progress_);
+  inner_->synchronize(stream, watched_ ? deadline_in(kForever) : deadline);
+}
+
+}  // namespace lockstep

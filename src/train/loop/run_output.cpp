@@ -1,0 +1,204 @@
+#include "train/loop/run_output.h"
+
+#include <fmt/format.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "lockstep/error.h"
+#include "train/loop/run_recorder.h"
+#include "train/worker/worker_memory.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMetricsFile = "metrics.jsonl";
+constexpr const char* kConfigFile = "config.effective.textproto";
+constexpr const char* kCheckpointFolder = "checkpoints";
+
+void write_file(const fs::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text << std::flush;
+  if (!file) throw IoError(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+}
+
+bool holds_something(const fs::path& path) {
+  std::error_code unknown;  // a folder that cannot be read is reported where it is opened
+  return fs::is_directory(path, unknown) ? !fs::is_empty(path, unknown) : fs::exists(path, unknown);
+}
+
+/// A line where it is not float32 that is computed in.
+std::string describe(const PrecisionOptions& precision, DeviceKind device) {
+  switch (precision.compute) {
+    case ComputeType::float32:
+      return "";
+    case ComputeType::tf32:
+      return device == DeviceKind::cuda ? "products round their factors to TF32; all is stored as float32\n"
+                                        : "precision.compute TF32 is FLOAT32 on CPUs\n";
+    default:
+      return fmt::format("activations and weights are stored as {}; parameters, their gradients and sums are float32\n",
+                         name_of(precision.storage()));
+  }
+}
+
+/// Metrics whose checkpoints are gone are somebody's, still: they get another name.
+void set_aside(const fs::path& path) {
+  if (!holds_something(path)) return;
+  fs::path aside;
+  for (int number = 1; aside.empty() || fs::exists(aside); ++number) aside = path.string() + fmt::format(".{}", number);
+  fs::rename(path, aside);
+  log_warning(fmt::format("{} is of a run without a usable checkpoint; it is now {}", path.string(), aside.filename().string()));
+}
+
+}  // namespace
+
+RunOutput::RunOutput(const RunOutputOptions& options, Worker& worker)
+    : options_(options), worker_(worker), layout_(to_string(worker.compiled().layout())) {}
+
+RunOutput::~RunOutput() {
+  if (progress_) set_before_log({});
+}
+
+DirectoryLock::DirectoryLock(const std::string& directory, FileSystem& files) {
+  files.make_directory(directory);
+  // The folder itself is locked, so that no file is left behind.
+  descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0) throw IoError(fmt::format("cannot open the folder {}: {}", directory, std::strerror(errno)));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;   // some file systems have no locks
+  ::close(descriptor_);
+  throw ConfigError(fmt::format("--out {}: another run is writing there; wait for it or name another folder", directory));
+}
+
+DirectoryLock::~DirectoryLock() { ::close(descriptor_); }
+
+std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& directory, const RunConfig& config) {
+  if (directory.empty()) return nullptr;
+  std::error_code unknown;
+  if (fs::exists(directory, unknown) && !fs::is_directory(directory, unknown))
+    throw ConfigError(fmt::format("--out {}: is a file; name a folder", directory));
+  auto lock = std::make_unique<DirectoryLock>(directory);
+  if (config.checkpoint.resume == ResumePolicy::automatic) return lock;
+  for (const char* name : {kMetricsFile, kCheckpointFolder})
+    if (holds_something(fs::path(directory) / name))
+      throw ConfigError(
+          fmt::format("--out {} holds a run already ({}). Go on with it by --resume auto, name another "
+                      "folder, or remove this one",
+                      directory, name));
+  return lock;
+}
+
+void RunOutput::show_start() {
+  const auto& compiled = worker_.compiled();
+  const auto& config = worker_.config();
+  const int workers = compiled.layout().workers();
+  std::string text = fmt::format("{} worker{}, layout {}, {} reduction; model of {} parameters\n", workers,
+                                 workers == 1 ? "" : "s", layout_,
+                                 config.parallel.reduction == Reduction::fast ? "FAST" : "REPRODUCIBLE",
+                                 compiled.graph().parameter_count());
+  text += describe(compiled.division()) + "\n" + describe(config.precision, worker_.device().kind());
+  if (config.parallel.reduction == Reduction::fast && config.trainer.virtual_replicas > 1)
+    text += "trainer.virtual_replicas is unused under FAST\n";
+  text += fmt::format("training data: {}\n", worker_.train_data().description());
+  if (worker_.has_eval_data())
+    text += fmt::format("evaluation data: {}\n", worker_.eval_data().description());
+  const double epochs = static_cast<double>(worker_.total_steps()) *
+                        static_cast<double>(config.trainer.global_batch) /
+                        static_cast<double>(worker_.train_data().size());
+  text += fmt::format("{} steps, {:.2f} epochs\n", worker_.total_steps(), epochs);
+  text += fmt::format("memory of each worker ({}):\n{}", worker_.device().description(),
+                      describe(plan_worker_memory(worker_.compiled(), worker_.programs(), config.data)));
+  message(text);
+}
+
+void RunOutput::open(int64_t first_step) {
+  const auto& config = worker_.config();
+  if (!options_.directory.empty()) {
+    const fs::path directory(options_.directory);
+    if (first_step == 0) set_aside(directory / kMetricsFile);
+    write_file(directory / kConfigFile, config.effective_text);
+    if (config.checkpoint.resume != ResumePolicy::never) resumed_at_ = first_step;
+    metrics_ = std::make_unique<MetricsWriter>((directory / kMetricsFile).string(), resumed_at_);
+    if (resumed_at_)
+      for (const auto& row : read_metrics((directory / kMetricsFile).string()))
+        evaluated_then_ = evaluated_then_ || (row.step() == first_step && row.has("eval_loss"));
+    if (const auto& dropped = metrics_->dropped(); dropped.later + dropped.damaged > 0)
+      log_warning(fmt::format("{}: dropped {} lines of steps after step {} and {} damaged ones", kMetricsFile,
+                          dropped.later, first_step, dropped.damaged));
+  }
+  progress_.emplace(ProgressOptions{.total = worker_.total_steps(),
+                                    .first = first_step,
+                                    .enabled = !options_.quiet && config.metrics.progress});
+  set_before_log([this] { progress_->clear(); });
+}
+
+void RunOutput::message(const std::string& text) {
+  if (options_.quiet) return;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    log_info(std::string_view(text).substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+void RunOutput::step(const StepRecord& record) {
+  const auto& config = worker_.config();
+  if (metrics_ &&
+      (record.step % config.metrics.log_every_steps == 0 || record.step == worker_.total_steps() || record.skipped || record.spike)) {
+    const double samples = static_cast<double>(config.trainer.global_batch);
+    std::vector<NamedMetric> metrics = {{"loss", record.loss},
+                                        {"learning_rate", record.learning_rate},
+                                        {"grad_norm", record.gradient_norm},
+                                        {"step_ms", record.step_ms},
+                                        {"exposed_comm_ms", record.exposed_communication_ms},
+                                        {"data_wait_ms", record.data_wait_ms}};
+    if (record.step_ms > 0) metrics.emplace_back("samples_per_second", samples / record.step_ms * 1000);
+    if (is_classifier(worker_.compiled().graph()) && record.count > 0)
+      metrics.emplace_back("accuracy", record.correct / record.count);
+    if (record.skipped) metrics.emplace_back("skipped", 1);
+    if (record.loss_scale) metrics.emplace_back("loss_scale", *record.loss_scale);
+    if (record.spike && record.spike->loss_z) metrics.emplace_back("loss_z", *record.spike->loss_z);
+    if (record.spike && record.spike->norm_z) metrics.emplace_back("grad_norm_z", *record.spike->norm_z);
+    metrics.emplace_back("layout", layout_);
+    metrics_->write(record.step, metrics);
+  }
+  progress_->update(record.step, fmt::format("loss {:.4f}", record.loss));
+}
+
+void RunOutput::evaluation(const EvaluationRecord& record) {
+  const bool classifier = is_classifier(worker_.compiled().graph());
+  // What was evaluated before the run was stopped was written then.
+  if (metrics_ && !(record.step == resumed_at_ && evaluated_then_)) {
+    std::vector<NamedMetric> metrics = {{"eval_loss", record.loss}, {"eval_ms", record.milliseconds}};
+    if (classifier) metrics.emplace_back("eval_accuracy", record.accuracy);
+    metrics.emplace_back("layout", layout_);
+    metrics_->write(record.step, metrics);
+  }
+  message(fmt::format("step {}: evaluation loss {:.4f}{}", record.step, record.loss,
+                      classifier ? fmt::format(", accuracy {:.2f} %", 100 * record.accuracy) : ""));
+}
+
+void RunOutput::before_checkpoint() {
+  if (metrics_) metrics_->sync();
+}
+
+void RunOutput::checkpoint(int64_t, const std::string& path) {
+  message(fmt::format("saved {}", path));
+}
+
+void RunOutput::finish() {
+  if (progress_) progress_->finish();
+  if (metrics_) metrics_->finish();
+}
+
+}  // namespace lockstep

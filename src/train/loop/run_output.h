@@ -1,0 +1,71 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "checkpoint/file_system.h"
+#include "observe/metrics_writer.h"
+#include "observe/progress.h"
+#include "train/loop/trainer.h"
+
+namespace lockstep {
+
+struct RunOutputOptions {
+  std::string directory;  ///< of the run; empty: no files
+  bool quiet = false;     ///< nothing for people but warnings and errors
+};
+
+/// A lock on a folder, as long as this lives and this process does. Move-only by unique_ptr.
+class DirectoryLock {
+ public:
+  /// Throws ConfigError where another process holds it, IoError where the folder cannot be made or locked.
+  /// A folder that it makes is durable: checkpoints below it shall survive a power failure.
+  explicit DirectoryLock(const std::string& directory, FileSystem& files = posix_file_system());
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// What rank 0 shows on stderr and writes into the run's folder while it trains: the progress line, messages,
+/// metrics.jsonl and config.effective.textproto.
+class RunOutput {
+ public:
+  /// `worker` must outlive it.
+  RunOutput(const RunOutputOptions& options, Worker& worker);
+  ~RunOutput();
+  RunOutput(const RunOutput&) = delete;
+  RunOutput& operator=(const RunOutput&) = delete;
+
+  /// Makes the run's folder and keeps other processes out of it until the result is destroyed. Throws ConfigError where
+  /// another process writes there, or where the folder holds a run that this one, by its config, does not go on with:
+  /// nothing that is there is ever replaced. Nothing for an empty name.
+  static std::unique_ptr<DirectoryLock> claim_directory(const std::string& directory, const RunConfig& config);
+  /// What this run is: workers, batch, data, memory.
+  void show_start();
+  /// Makes the folder and its files, and draws the progress line from `first_step` on. Throws IoError.
+  void open(int64_t first_step);
+
+  void message(const std::string& text);
+  void step(const StepRecord& record);
+  void evaluation(const EvaluationRecord& record);
+  /// Makes metrics durable: a checkpoint never outlives those that led to it. Throws IoError.
+  void before_checkpoint();
+  void checkpoint(int64_t step, const std::string& path);
+  /// Ends the progress line and makes sure that all metrics are on the disk.
+  void finish();
+
+ private:
+  RunOutputOptions options_;
+  Worker& worker_;
+  std::string layout_;  // for people and metrics
+  std::optional<ProgressLine> progress_;
+  std::unique_ptr<MetricsWriter> metrics_;
+  std::optional<int64_t> resumed_at_;
+  bool evaluated_then_ = false;   // metrics hold an evaluation of that step
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+
+#include "comm/communicator.h"
+#include "observe/run_report.h"
+#include "observe/startup_times.h"
+#include "observe/step_times.h"
+#include "train/loop/trainer.h"
+
+namespace lockstep {
+
+/// Collects, on every rank, what a run's report says about its steps.
+class RunRecorder {
+ public:
+  /// Both must outlive the recorder.
+  RunRecorder(Worker& worker, const StartupTimes& startup) : worker_(worker), startup_(startup) {}
+
+  void add(const StepRecord& record);
+  /// COLLECTIVE: waits and memory are those of the rank where they are largest.
+  RunReport report(Communicator& world, const TrainingOutcome& outcome) const;
+
+ private:
+  Worker& worker_;
+  const StartupTimes& startup_;
+  StepTimes times_;
+  double exposed_communication_ms_ = 0, data_wait_ms_ = 0;  // sums
+};
+
+/// Whether a sample has one label, so that the share of right answers is what people call accuracy.
+bool is_classifier(const Graph& graph);
+/// Tokens of a sample, where the model predicts each of them; nothing for other models.
+std::optional<int64_t> tokens_per_sample(const Graph& graph);
+
+}  // namespace lockstep

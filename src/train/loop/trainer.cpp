@@ -1,0 +1,347 @@
+#include "train/loop/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "lockstep/error.h"
+#include "train/worker/initialize.h"
+#include "train/faults/nonfinite.h"
+#include "train/faults/position.h"
+
+namespace lockstep {
+namespace {
+
+/// With ranks that have just made the same step.
+constexpr std::chrono::minutes kPatience{5};
+
+/// Every rank computes these from the reduced gradients by itself. NaNs of any bits are the same NaN.
+uint64_t hash_of_norm(const Verdict& verdict) {
+  const double values[] = {verdict.finite, std::isfinite(verdict.gradient_norm) ? verdict.gradient_norm : 0.0};
+  return hash64(values, sizeof values);
+}
+
+}  // namespace
+
+Trainer::Trainer(Worker& worker, Communicator& world, TrainerEvents events, TrainerRunOptions options)
+    : worker_(worker),
+      world_(world),
+      events_(std::move(events)),
+      options_(std::move(options)),
+      config_(worker.config()),
+      checkpoints_(worker, {.output_directory = options_.output_directory,
+                            .mailbox = options_.mailbox,
+                            .progress = options_.progress,
+                            .files = options_.files,
+                            .before_write = events_.before_checkpoint,
+                            .on_message = events_.on_message}),
+      replicas_(worker),
+      spikes_(config_.trainer.spike_threshold) {
+  if (config_.precision.scales_loss()) loss_scaler_.emplace(config_.precision.loss_scaling);
+}
+
+void Trainer::prepare() {
+  const auto& graph = worker_.compiled().graph();
+  for (size_t p = 0; p < graph.parameters.size(); ++p)
+    worker_.window().write(worker_.parameter_data(static_cast<int>(p)), worker_.programs().step.parameters[p].size_bytes,
+                           [&](void* values) {
+                             initialize_parameter(graph.parameters[p], config_.trainer.seed, static_cast<float*>(values),
+                                                  options_.drawing_threads);
+                           });
+  if (config_.checkpoint.resume != ResumePolicy::never) {
+    enter_phase(options_.progress, Phase::restore);
+    resume();
+    enter_phase(options_.progress, Phase::prepare);
+  }
+  if (options_.progress != nullptr) options_.progress->set_step(step_);
+  outcome_.first_step = step_;
+  saved_step_ = step_ > 0 ? step_ : -1;
+  if (step_ < worker_.total_steps()) worker_.start_reading(static_cast<uint64_t>(step_));
+}
+
+void Trainer::resume() {
+  std::optional<RestoredState> restored;
+  if (config_.checkpoint.resume == ResumePolicy::path) {
+    restored = checkpoints_.restore(world_, config_.checkpoint.resume_path);
+  } else if (!options_.output_directory.empty()) {
+    restored = checkpoints_.restore_newest(world_);
+  }
+  // A run that began from another's checkpoint, and was lost before its own first one.
+  if (!restored && !config_.checkpoint.resume_path.empty())
+    restored = checkpoints_.restore(world_, config_.checkpoint.resume_path);
+  if (!restored) return;
+  step_ = restored->step;
+  pending_evaluation_ = restored->progress.pending_evaluation;
+  skipped_steps_ = restored->progress.skipped_steps;
+  overflowed_steps_ = restored->progress.overflowed_steps;
+  if (const auto& scaling = restored->progress.loss_scaling; loss_scaler_ && scaling.scale > 0) loss_scaler_->restore(scaling);
+  if (events_.on_message) events_.on_message(fmt::format("resumed after step {} from {}", step_, restored->path));
+}
+
+TrainingOutcome Trainer::run() {
+  const int64_t total = worker_.total_steps();
+  step_began_ = Clock::now();
+  // Of the step at which the run was stopped.
+  if (pending_evaluation_ && step_ < total) evaluate();
+  while (step_ < total && !stop_) {
+    hear_of_checkpoints(config_.checkpoint.on_failure);
+    train_one_step();
+    if (evaluation_due()) evaluate();
+    if (checkpoint_due()) save_checkpoint();
+  }
+  worker_.finish_step();
+  if (worker_.has_eval_data() && config_.trainer.eval_at_end && step_ == total) evaluate();
+  outcome_.stopped = step_ < total || pending_evaluation_;
+  require_equal_replicas();
+  if (!options_.output_directory.empty()) settle_checkpoints();
+  outcome_.steps = step_;
+  outcome_.skipped_steps = skipped_steps_;
+  if (loss_scaler_) outcome_.loss_scale = loss_scaler_->scale();
+  outcome_.epochs = static_cast<double>(step_) * static_cast<double>(config_.trainer.global_batch) /
+                    static_cast<double>(worker_.train_data().size());
+  return outcome_;
+}
+
+bool Trainer::evaluation_due() const {
+  const int64_t every = config_.trainer.eval_every_steps;
+  return worker_.has_eval_data() && every > 0 && step_ % every == 0 && step_ < worker_.total_steps();
+}
+
+bool Trainer::checkpoint_due() const {
+  const int64_t every = config_.checkpoint.every_steps;
+  return every > 0 && step_ % every == 0 && step_ < worker_.total_steps();
+}
+
+StepInputs Trainer::inputs_of(int64_t step) const {
+  StepInputs inputs;
+  inputs.iteration = static_cast<uint64_t>(step);
+  inputs.constants.step = static_cast<uint64_t>(step);
+  inputs.constants.seed = config_.trainer.seed;
+  inputs.constants.learning_rate = learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
+  if (loss_scaler_) inputs.constants.loss_scale = loss_scaler_->scale();
+  // Moments know nothing of steps that were skipped.
+  const auto updates = static_cast<double>(step + 1 - skipped_steps_);
+  inputs.constants.beta1_power = std::pow(config_.optimizer.beta1, updates);
+  inputs.constants.beta2_power = std::pow(config_.optimizer.beta2, updates);
+  const bool stops = save_failure_ != nullptr || (options_.stop_requested && options_.stop_requested()) ||
+                     (options_.stop_after > 0 && step + 1 >= options_.stop_after);
+  inputs.stop_requested = stops ? 1 : 0;
+  return inputs;
+}
+
+void Trainer::train_one_step() {
+  StepInputs inputs = inputs_of(step_);
+  const bool compared = comparison_is_due();
+  if (compares_replicas()) inputs.state_hash = agreement_hash(compared);
+  const double waited_before = worker_.data_wait_ms();
+  worker_.run_step(inputs);
+  enter_phase(options_.progress, Phase::between_steps);
+  // A copy: what is not finite makes the step run again.
+  const Verdict verdict = worker_.verdict();
+  if (verdict.replicas_differ != 0) report_divergence();
+  if (compared) equal_step_ = step_;
+  norm_hash_ = hash_of_norm(verdict);
+  last_norm_ = verdict.gradient_norm;
+  StepRecord record{.data_wait_ms = worker_.data_wait_ms() - waited_before};
+  record.skipped = verdict.finite == 0 && config_.trainer.nonfinite != NonFinitePolicy::ignore;
+  if (loss_scaler_) record.loss_scale = inputs.constants.loss_scale;
+  if (record.skipped) {
+    if (!lowered_loss_scale(verdict)) handle_nonfinite(inputs, verdict);
+  } else if (loss_scaler_) {
+    loss_scaler_->step_was_finite();
+  }
+  ++step_;
+  if (options_.progress != nullptr) options_.progress->set_step(step_);
+  record.spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
+  suspicious_ = record.spike.has_value();
+  if (record.spike && world_.rank() == 0) log_warning(record.spike->message);
+  stop_ = verdict.stop_requested > 0;
+  outcome_.train_loss = verdict.mean_loss();
+  // What is left of a step counts with the next one; without a next one, with its own.
+  if (stop_ || evaluation_due() || checkpoint_due() || step_ == worker_.total_steps()) worker_.finish_step();
+  tell_step(inputs, verdict, std::move(record));
+}
+
+void Trainer::tell_step(const StepInputs& inputs, const Verdict& verdict, StepRecord record) {
+  const auto complete = Clock::now();
+  record.step = step_;
+  record.loss = verdict.mean_loss();
+  record.learning_rate = inputs.constants.learning_rate;
+  record.gradient_norm = verdict.gradient_norm;
+  record.correct = verdict.correct;
+  record.count = verdict.count;
+  record.step_ms = milliseconds_between(std::exchange(step_began_, complete), complete);
+  record.exposed_communication_ms = worker_.step_times().exposed_communication_ms.value_or(0);
+  if (events_.on_step) events_.on_step(record);
+}
+
+bool Trainer::comparison_is_due() const {
+  // What a flipped bit does to a loss often shows before the next check is due.
+  return compares_replicas() && equal_step_ != step_ &&
+         (equal_step_ < 0 || suspicious_ || step_ % config_.trainer.check_every_steps == 0);
+}
+
+uint64_t Trainer::agreement_hash(bool with_replica) {
+  if (with_replica) hashed_step_ = step_;
+  return std::max<uint64_t>(1, hash_combine(norm_hash_, with_replica ? replicas_.hash() : 0));
+}
+
+void Trainer::require_equal_replicas() {
+  if (!compares_replicas() || equal_step_ == step_) return;
+  hashed_step_ = step_;
+  if (!replicas_.all_equal(world_)) report_divergence();
+  equal_step_ = step_;
+}
+
+void Trainer::require_equal_norms() {
+  if (!compares_replicas()) return;
+  StepInputs again = inputs_of(step_);
+  again.state_hash = agreement_hash(true);
+  worker_.replay_step(again, {});
+  if (worker_.verdict().replicas_differ != 0) report_divergence();
+  equal_step_ = step_;
+}
+
+void Trainer::report_divergence() {
+  enter_phase(options_.progress, Phase::locate);
+  worker_.finish_step();
+  std::string message = step_ == 0 ? "the replicas differ before the first step" : fmt::format("the replicas differ after step {}", step_);
+  if (equal_step_ >= 0) message += fmt::format("; they were equal after step {}", equal_step_);
+  // What was hashed before the update tells more, but only where all did so.
+  const auto hashed = gather_texts(world_, hashed_step_ == step_ ? "1" : "0", kPatience);
+  if (std::any_of(hashed.begin(), hashed.end(), [](const auto& one) { return one == "0"; })) replicas_.hash();
+  std::string what = replicas_.locate(world_);
+  if (what.empty()) {
+    const auto norms = gather_texts(world_, exact(last_norm_), kPatience);
+    what = fmt::format("their tensors are equal by now, but not the norms of the last reduced gradients: {}, by rank\nThe memory "
+                       "or a processor of one of their hosts is suspect.", join(norms, ", "));
+  }
+  const char* advice = saved_step_ >= 0 ? "\nGo on from the last checkpoint, which was compared before it was written: --resume auto."
+                                        : "\nThere is no checkpoint yet: start anew, without that host.";
+  throw CollectiveError(fmt::format("{}\n  {}{}", message, what, advice), ExitCode::internal);
+}
+
+bool Trainer::lowered_loss_scale(const Verdict& verdict) {
+  // The scale is applied behind the loss: it cannot have made that infinite.
+  if (!loss_scaler_ || !std::isfinite(verdict.loss_sum) || !loss_scaler_->step_overflowed()) return false;
+  ++skipped_steps_;
+  ++overflowed_steps_;
+  return true;
+}
+
+std::string Trainer::advice(const Verdict& verdict) const {
+  if (loss_scaler_ && std::isfinite(verdict.loss_sum))
+    return "Gradients overflow at the lowest scale of the loss, precision.loss_scaling.minimum: lower that, or set "
+           "precision.compute: BFLOAT16.";
+  return "Lower optimizer.learning_rate, add warm-up or set trainer.clip_norm; check the data near this step.";
+}
+
+void Trainer::handle_nonfinite(const StepInputs& inputs, const Verdict& verdict) {
+  worker_.finish_step();
+  // The damage of one rank's memory is no fault of the model's.
+  require_equal_norms();
+  if (config_.trainer.nonfinite == NonFinitePolicy::skip) return skip_step(verdict);
+  enter_phase(options_.progress, Phase::locate);
+  std::string message = fmt::format("step {}: loss {} and gradient norm {} are not both finite{}; parameters are as before this step",
+                                    step_ + 1, verdict.mean_loss(), verdict.gradient_norm,
+                                    loss_scaler_ ? fmt::format(" at a loss scale of {}", loss_scaler_->scale()) : "");
+  if (config_.trainer.nonfinite == NonFinitePolicy::locate)
+    message += "\n  first: " + locate_nonfinite(worker_, world_, inputs);
+  throw CollectiveError(message + "\n" + advice(verdict), ExitCode::internal);
+}
+
+void Trainer::skip_step(const Verdict& verdict) {
+  ++skipped_steps_;
+  // Those that only lowered the scale of the loss are no sign of trouble.
+  const int64_t counted = skipped_steps_ - overflowed_steps_;
+  const std::string what = fmt::format("step {}: loss {} and gradient norm {} are not both finite", step_ + 1,
+                                       exact(verdict.mean_loss()), exact(verdict.gradient_norm));
+  if (counted >= config_.trainer.nonfinite_limit)
+    throw CollectiveError(fmt::format("{}; it is skipped step {}, and trainer.nonfinite_limit is {}\n{} trainer.nonfinite: LOCATE names "
+                                      "the layer where it begins.",
+                                      what, counted, config_.trainer.nonfinite_limit, advice(verdict)),
+                          ExitCode::internal);
+  // The first three, then at powers of two.
+  if (world_.rank() == 0 && (counted <= 3 || std::has_single_bit(static_cast<uint64_t>(counted))))
+    log_warning(fmt::format("{}; the step is skipped ({} so far)", what, counted));
+}
+
+void Trainer::evaluate() {
+  const auto begin = Clock::now();
+  // Whoever asked to stop waits for the checkpoint, not for the evaluation: that is made up for when the run goes on.
+  Verdict verdict;
+  verdict.stop_requested = stop_ ? 1 : 0;
+  if (!stop_) verdict = worker_.evaluate(options_.stop_requested);
+  pending_evaluation_ = verdict.stop_requested > 0;
+  stop_ = pending_evaluation_;
+  enter_phase(options_.progress, Phase::between_steps);
+  if (pending_evaluation_) return;
+  EvaluationRecord record{.step = step_,
+                          .loss = verdict.mean_loss(),
+                          .accuracy = verdict.count > 0 ? verdict.correct / verdict.count : 0,
+                          .milliseconds = milliseconds_between(begin, Clock::now())};
+  outcome_.evaluation = record;
+  if (events_.on_evaluation) events_.on_evaluation(record);
+  step_began_ = Clock::now();
+  if (!std::isfinite(record.loss) && config_.trainer.nonfinite != NonFinitePolicy::ignore)
+    throw CollectiveError(fmt::format("the evaluation loss after step {} is {}: the model has diverged; lower "
+                                      "optimizer.learning_rate, add warm-up or set trainer.clip_norm", step_, record.loss),
+                          ExitCode::internal);
+}
+
+void Trainer::save_checkpoint() {
+  if (options_.output_directory.empty() || saved_step_ == step_) return;
+  require_equal_replicas();
+  checkpoints_.save(world_, step_,
+                    {.pending_evaluation = pending_evaluation_,
+                     .skipped_steps = skipped_steps_,
+                     .overflowed_steps = overflowed_steps_,
+                     .loss_scaling = loss_scaler_ ? loss_scaler_->state() : LossScalingState{}});
+  saved_step_ = step_;
+  step_began_ = Clock::now();
+}
+
+void Trainer::hear_of_checkpoints(SaveFailurePolicy on_failure) {
+  while (const auto outcome = checkpoints_.poll()) {
+    const bool saved = !outcome->path.empty();
+    if (saved && events_.on_checkpoint) events_.on_checkpoint(outcome->step, outcome->path);
+    if (!saved && saved_step_ == outcome->step) saved_step_ = -1;
+    if (outcome->error.empty()) continue;
+    const std::string message = saved ? outcome->error
+                                      : fmt::format("the checkpoint of step {} is not written: {}", outcome->step, outcome->error);
+    if (!saved && on_failure == SaveFailurePolicy::stop) {
+      save_failure_ = std::make_exception_ptr(Error(message, outcome->code));
+    } else if (world_.rank() == 0) {
+      log_warning(message);
+    }
+  }
+}
+
+void Trainer::settle_checkpoints() {
+  checkpoints_.settle();
+  hear_of_checkpoints(config_.checkpoint.on_failure);
+  const auto patience = config_.watchdog.storage_deadline;
+  if (config_.checkpoint.at_end || outcome_.stopped) {
+    // What one rank takes for saved, another may have given up waiting for.
+    const auto saved = gather_texts(world_, std::to_string(saved_step_), patience);
+    if (std::any_of(saved.begin(), saved.end(), [&](const auto& step) { return step != saved[0]; })) saved_step_ = -1;
+    save_checkpoint();
+    checkpoints_.settle();
+    hear_of_checkpoints(SaveFailurePolicy::stop);
+  }
+  agree_on_outcome(world_, save_failure_, patience);
+}
+
+std::optional<EvaluationRecord> Trainer::evaluate_only() {
+  evaluate();
+  return pending_evaluation_ ? std::nullopt : outcome_.evaluation;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,146 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "observe/spike_detector.h"
+#include "train/faults/divergence.h"
+#include "train/checkpoints/run_checkpoints.h"
+#include "train/worker/worker.h"
+
+namespace lockstep {
+
+/// What is known about a step once it is complete.
+struct StepRecord {
+  int64_t step = 0;                ///< steps complete, counted from 1
+  double loss = 0;                 ///< mean over the global batch
+  double learning_rate = 0;
+  double gradient_norm = 0;        ///< before clipping
+  double correct = 0, count = 0;   ///< of the global batch
+  double step_ms = 0;              ///< since the step before, reports included, evaluation and checkpoints not
+  double exposed_communication_ms = 0;
+  double data_wait_ms = 0;         ///< of this step, on this rank
+  bool skipped = false;            ///< not finite, and so not applied
+  std::optional<double> loss_scale;   ///< of this step, where losses are scaled
+  std::optional<Spike> spike;      ///< where loss or norm stand out
+};
+
+struct EvaluationRecord {
+  int64_t step = 0;
+  double loss = 0;
+  double accuracy = 0;             ///< share of positions where the largest logit is right; classifiers only
+  double milliseconds = 0;
+};
+
+/// What the loop tells whoever watches. All may be empty; called on every rank.
+struct TrainerEvents {
+  std::function<void(const StepRecord&)> on_step;
+  std::function<void(const EvaluationRecord&)> on_evaluation;
+  /// On rank 0, before anything of a checkpoint is written: makes durable what must not be older. What it throws makes
+  /// the save fail.
+  std::function<void(int64_t step)> before_checkpoint;
+  std::function<void(int64_t step, const std::string& path)> on_checkpoint;   ///< once it is complete
+  std::function<void(const std::string& message)> on_message;     ///< for people; rank 0 alone
+};
+
+struct TrainerRunOptions {
+  std::string output_directory;    ///< empty: nothing is saved
+  /// Asked once per step, and per batch of an evaluation; ranks stop when any of them says so.
+  std::function<bool()> stop_requested;
+  int64_t stop_after = 0;                 ///< steps; 0: none. The same on all ranks
+  Progress* progress = nullptr;           ///< told of steps and phases; may be null
+  Mailbox* mailbox = nullptr;             ///< by which checkpoints are written in the background; null: in the foreground
+  FileSystem* files = &posix_file_system();   ///< where checkpoints are written
+  int drawing_threads = 1;                ///< that draw the first parameters; their bits do not depend on it
+};
+
+struct TrainingOutcome {
+  int64_t first_step = 0;          ///< 0, or where a checkpoint was resumed
+  int64_t steps = 0;               ///< complete, from the beginning of the training
+  int64_t skipped_steps = 0;       ///< of these, not applied since they were not finite
+  std::optional<double> loss_scale;   ///< at the end, where losses are scaled
+  double epochs = 0;
+  double train_loss = 0;           ///< of the last step
+  std::optional<EvaluationRecord> evaluation;   ///< the last one
+  bool stopped = false;            ///< by request, before the end
+};
+
+/// The loop: step after step, evaluation and checkpoints when they are due. It owns the loop alone; everything that
+/// computes or communicates is the worker's.
+class Trainer {
+ public:
+  /// `world`: for locating non-finite values and resuming; must outlive the trainer, as must `worker`.
+  Trainer(Worker& worker, Communicator& world, TrainerEvents events, TrainerRunOptions options);
+
+  /// COLLECTIVE: initial parameters, or those of a checkpoint as the config's resume policy says.
+  void prepare();
+  /// COLLECTIVE: trains to the end, or to an agreed stop. REQUIRES: prepare().
+  TrainingOutcome run();
+  /// COLLECTIVE: the evaluation set with the parameters as they are; nothing where a stop was requested before its end.
+  /// REQUIRES: prepare().
+  std::optional<EvaluationRecord> evaluate_only();
+  int64_t next_step() const { return step_; }
+
+ private:
+  StepInputs inputs_of(int64_t step) const;
+  void train_one_step();
+  /// Counts the step where the policy says so; otherwise throws.
+  void handle_nonfinite(const StepInputs& inputs, const Verdict& verdict);
+  /// Where scaling the loss made the gradients overflow: lowers the scale and counts the step. All ranks agree on what it
+  /// looks at; one that saw something else is found by the next step's agreement on norms.
+  bool lowered_loss_scale(const Verdict& verdict);
+  void tell_step(const StepInputs& inputs, const Verdict& verdict, StepRecord record);
+  /// COLLECTIVE where all ranks saw what this one saw: the step again, without an update, to find out whether they did.
+  /// A rank that is alone with it meets the others in their next step, whose communication is the same.
+  void require_equal_norms();
+  void skip_step(const Verdict& verdict);
+  /// What to do about a step that is not finite.
+  std::string advice(const Verdict& verdict) const;
+  bool compares_replicas() const { return world_.size() > 1 && config_.trainer.check_every_steps > 0; }
+  bool comparison_is_due() const;
+  /// What the ranks compare in a step's agreement: the last norm, and this replica where that is due.
+  uint64_t agreement_hash(bool with_replica);
+  /// COLLECTIVE: compares now what the steps so far have left, unless that is done already.
+  void require_equal_replicas();
+  [[noreturn]] void report_divergence();
+  bool evaluation_due() const;
+  bool checkpoint_due() const;
+  void evaluate();
+  void save_checkpoint();
+  /// Tells of the saves that have ended since it was last asked. Failures are remembered, or warned of.
+  void hear_of_checkpoints(SaveFailurePolicy on_failure);
+  /// COLLECTIVE: saves the end where the config or a stop wants it, and throws where that, or a save before it, failed.
+  void settle_checkpoints();
+  void resume();
+
+  Worker& worker_;
+  Communicator& world_;
+  TrainerEvents events_;
+  TrainerRunOptions options_;
+  const RunConfig& config_;
+  RunCheckpoints checkpoints_;
+  ReplicaComparison replicas_;
+  SpikeDetector spikes_;
+  int64_t step_ = 0;               ///< steps complete
+  int64_t saved_step_ = -1;        ///< last step whose save began and is not known to have failed
+  std::exception_ptr save_failure_;   ///< ends the run, once all ranks agree on the step
+  int64_t skipped_steps_ = 0;      ///< of all steps so far, those before a resume included
+  int64_t overflowed_steps_ = 0;   ///< of these, those that lowered the loss scale, if it is scaled now or not
+  std::optional<LossScaler> loss_scaler_;   ///< nothing where losses are not scaled
+  int64_t equal_step_ = -1;        ///< last step behind which the replicas were found equal
+  int64_t hashed_step_ = -1;       ///< last step behind which this rank hashed its replica
+  double last_norm_ = 0;
+  uint64_t norm_hash_ = 0;         ///< of what this rank computed from the last step's reduced gradients
+  bool suspicious_ = false;        ///< the last step's loss or norm stands out
+  Clock::time_point step_began_;
+  TrainingOutcome outcome_;
+  bool stop_ = false;
+  bool pending_evaluation_ = false;   ///< due, but interrupted
+};
+
+}  // namespace lockstep

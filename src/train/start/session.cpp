@@ -1,0 +1,187 @@
+#include "train/start/session.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "train/start/agreement.h"
+#include "train/faults/failpoints.h"
+#include "train/faults/position.h"
+#include "train/loop/run_output.h"
+#include "train/loop/run_recorder.h"
+#include "train/start/shared_directory.h"
+#include "train/loop/trace.h"
+
+namespace lockstep {
+namespace {
+
+/// Where `action` throws on any rank, all ranks throw alike.
+void on_all_ranks(World& world, const std::function<void()>& action) {
+  std::exception_ptr failure;
+  try {
+    action();
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  agree_on_outcome(world.communicator(), failure, std::chrono::minutes(5));
+}
+
+void on_first_rank(World& world, const std::function<void()>& action) {
+  on_all_ranks(world, [&] {
+    if (world.rank() == 0) action();
+  });
+}
+
+/// One training of this rank, and everything that belongs to it.
+class Session {
+ public:
+  Session(World& world, const SessionOptions& options) : world_(world), options_(options), first_(world.rank() == 0) {}
+
+  SessionResult run();
+  void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
+
+ private:
+  void make_worker();
+  TrainerEvents events();
+  void make_trainer();
+  void prepare();
+
+  World& world_;
+  const SessionOptions& options_;
+  bool first_;
+  std::unique_ptr<DirectoryLock> lock_;
+  std::unique_ptr<Failpoints> failpoints_;
+  std::unique_ptr<FileSystem> failing_files_;
+  std::unique_ptr<Worker> worker_;
+  std::optional<WatchedWorker> watched_;
+  std::optional<RunOutput> output_;
+  std::optional<RunRecorder> recorder_;
+  std::optional<TraceWriter> trace_;
+  std::optional<Trainer> trainer_;
+};
+
+void Session::make_worker() {
+  WorkerOptions worker_options;
+  if (!options_.failpoints.empty())
+    worker_options.before_instruction = [this](const Worker& worker, const Program& program,
+                                               uint64_t iteration, int instruction) {
+      // Of a step, the end may run when the next one has begun.
+      const int64_t step =
+          program.name == "step" ? static_cast<int64_t>(iteration) + 1 : trainer_->next_step();
+      if (failpoints_) failpoints_->before_instruction(program, instruction, step, worker.memory());
+    };
+  DeviceRequest device = options_.device;
+  if (!options_.quiet) device.say = log_info;
+  worker_ = start_worker(world_, [this] {
+    RunConfig config = options_.load_config();
+    failpoints_ = Failpoints::parse(options_.failpoints, world_.rank(), world_.size());
+    // Only rank 0 writes there, and on other hosts the folder may be another one.
+    if (first_) lock_ = RunOutput::claim_directory(options_.output_directory, config);
+    return config;
+  }, device, {{"--out", options_.output_directory.empty() ? "not given" : "given"},
+      {"--stop-after", std::to_string(options_.stop_after)},
+      {"--trace", options_.trace_directory.empty() ? "not given" : "given"},
+      {"--failpoint", options_.failpoints.empty() ? "not given" : join(options_.failpoints, " ")}}, worker_options);
+  watched_.emplace(world_, *worker_);
+  const std::string& out = options_.output_directory;
+  world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
+  // Containers of one host may have folders of their own.
+  if (!out.empty() && world_.size() > 1) check_shared_directory(world_.communicator(), out, world_.host());
+}
+
+TrainerEvents Session::events() {
+  TrainerEvents events;
+  events.on_step = [this](const StepRecord& record) {
+    world_.startup().end(StartupPart::first_step);
+    recorder_->add(record);
+    if (trace_) trace_->add(record, *worker_, world_.communicator());
+    if (first_) output_->step(record);
+    if (options_.on_step) options_.on_step(record);
+  };
+  events.on_evaluation = [this](const EvaluationRecord& record) {
+    // That of the step at which the run was stopped comes before the first step.
+    world_.startup().end(StartupPart::other);
+    if (trace_) trace_->add(record);
+    if (first_) output_->evaluation(record);
+  };
+  events.before_checkpoint = [this](int64_t) { output_->before_checkpoint(); };
+  events.on_checkpoint = [this](int64_t step, const std::string& path) {
+    if (first_) output_->checkpoint(step, path);
+  };
+  events.on_message = [this](const std::string& text) {
+    if (first_) output_->message(text);
+  };
+  return events;
+}
+
+void Session::make_trainer() {
+  if (failpoints_) failing_files_ = failpoints_->wrap(posix_file_system());
+  const bool watched = worker_->config().watchdog.enabled;
+  trainer_.emplace(*worker_, world_.communicator(), events(),
+                   TrainerRunOptions{.output_directory = options_.output_directory,
+                                     .stop_requested = options_.stop_requested,
+                                     .stop_after = options_.stop_after,
+                                     .progress = watched ? &world_.control().progress() : nullptr,
+                                     .mailbox = &world_.control().mailbox(),
+                                     .files = failing_files_ ? failing_files_.get() : &posix_file_system(),
+                                     .drawing_threads = idle_threads(world_.placement())});
+}
+
+void Session::prepare() {
+  if (first_) output_->show_start();
+  if (!options_.failpoints.empty())
+    on_all_ranks(world_, [this] {
+      if (failpoints_) failpoints_->check(worker_->programs().step);
+    });
+  world_.startup().end(StartupPart::other);
+  trainer_->prepare();
+  world_.startup().end(StartupPart::parameters);
+  if (options_.stop_after > 0 && trainer_->next_step() >= options_.stop_after)
+    throw CollectiveError(
+        fmt::format("--stop-after {}: the run has {} steps already", options_.stop_after, trainer_->next_step()), ExitCode::usage);
+  on_first_rank(world_, [this] { output_->open(trainer_->next_step()); });
+  if (!options_.trace_directory.empty()) trace_.emplace(options_.trace_directory, world_.rank());
+  if (failpoints_) failpoints_->at_start();
+}
+
+SessionResult Session::run() {
+  make_worker();
+  enter(Phase::prepare);
+  output_.emplace(RunOutputOptions{.directory = options_.output_directory, .quiet = options_.quiet}, *worker_);
+  recorder_.emplace(*worker_, world_.startup());
+  make_trainer();
+  prepare();
+  world_.startup().end(StartupPart::other);
+  const TrainingOutcome outcome = trainer_->run();
+  enter(Phase::report);
+  if (first_) output_->finish();
+  return {.report = recorder_->report(world_.communicator(), outcome), .stopped = outcome.stopped};
+}
+
+}  // namespace
+
+SessionResult train_session(World& world, const SessionOptions& options) {
+  Session session(world, options);
+  SessionResult result;
+  try {
+    result = session.run();
+  } catch (const CollectiveError&) {
+    // All ranks unwind alike, and wait for the save that is under way.
+    session.enter(Phase::settle);
+    throw;
+  } catch (const std::exception& error) {
+    // What is unwound here would wait for a disk while the others wait for this rank.
+    if (world.size() > 1) world.fail(error);
+    session.enter(Phase::settle);
+    throw;
+  }
+  // From here on the time is the caller's.
+  session.enter(Phase::outside);
+  return result;
+}
+
+}  // namespace lockstep

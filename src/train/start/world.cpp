@@ -1,0 +1,315 @@
+#include "train/start/world.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <condition_variable>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "base/host_name.h"
+#include "base/log.h"
+#include "comm/gather_texts.h"
+#include "train/start/agreement.h"
+#include "train/faults/crash_handler.h"
+#include "train/start/launch_facts.h"
+#include "train/faults/position.h"
+#include "train/loop/stop_request.h"
+
+namespace lockstep {
+namespace {
+
+/// Ranks reach an agreement when each has opened its data; a rank that is not there after this time is not
+/// coming.
+constexpr std::chrono::seconds kAgreementTimeout{300};
+
+constexpr std::chrono::seconds kStartTimeout{300};
+
+Meeting meeting_of(Communicator& world) {
+  return {.rank = world.rank(), .size = world.size(), .exchange = [&world](const std::string& own, std::chrono::milliseconds timeout) {
+            return gather_texts(world, own, timeout);
+          }};
+}
+
+/// Once all work is done, the others are as good as here.
+constexpr std::chrono::seconds kFinishTimeout{60};
+
+std::string variable_or_empty(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+int control_port() {
+  const std::string text = variable_or_empty("LOCKSTEP_CONTROL_PORT");
+  if (text.empty()) return 0;
+  int port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc{} || end != text.data() + text.size() || port < 1 || port > 65535)
+    throw ConfigError(fmt::format("LOCKSTEP_CONTROL_PORT is '{}'; expected a port from 1 to 65535, or nothing for any free one", text));
+  return port;
+}
+
+/// Ends the process where MPI does not start: a rank that never comes would keep the others waiting in a call without a
+/// deadline.
+class StartTimer {
+ public:
+  StartTimer()
+      : thread_([this] {
+          std::unique_lock lock(mutex_);
+          if (changed_.wait_for(lock, kStartTimeout, [this] { return started_; })) return;
+          report_error(CommError(fmt::format("MPI has not connected this process with the others within {} s: look for the one "
+                                             "that did not start, on a host that hangs or by a program that is not lockstep",
+                                             kStartTimeout.count())));
+          ::_exit(static_cast<int>(ExitCode::hang));
+        }) {}
+  ~StartTimer() {
+    {
+      std::lock_guard lock(mutex_);
+      started_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool started_ = false;
+  std::thread thread_;
+};
+
+/// Takes back what was done to signals: a program that embeds lockstep has handlers of its own.
+class SignalScope {
+ public:
+  SignalScope() {
+    for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], nullptr, &before_[i]);
+  }
+  ~SignalScope() {
+    for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+  }
+
+ private:
+  static constexpr std::array kSignals{SIGUSR1, SIGTERM, SIGINT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+  std::array<struct sigaction, kSignals.size()> before_;
+};
+
+/// Whether the ranks can share memory; where they cannot, a container's /dev/shm is usually too small, and rank 0 says so.
+bool can_share_memory(World& world) {
+  if (world.size() == 1 || !world.one_host()) return false;
+  try {
+    make_shared_memory_communicator(world.communicator());
+    return true;
+  } catch (const CommError& error) {
+    if (world.rank() == 0) log_warning(fmt::format("gradients go through MPI, not through shared memory: {}", error.what()));
+    return false;
+  }
+}
+
+}  // namespace
+
+World::World() : startup_(process_start()), host_(host_name()) {
+  if (started_by_mpi_launcher()) {
+    const StartTimer timer;
+    environment_ = make_mpi_environment();
+    communicator_ = environment_->world();
+  } else {
+    communicator_ = make_solo_communicator();
+  }
+  rank_ = communicator_->rank();
+  size_ = communicator_->size();
+  // Rank 0 speaks for the job; the others say who they are.
+  if (rank_ > 0) set_log_rank(rank_, size_);
+  set_crash_rank(rank_);
+}
+
+World::~World() = default;
+
+void World::start() {
+  check_launcher(launch_facts(size_, 1));
+  hosts_ = hosts_of_ranks(*communicator_, host_);
+  const int port = control_port();
+  try {
+    control_ = start_control_plane(meeting_of(*communicator_), {.host = host_,
+                                                    .interface = variable_or_empty("LOCKSTEP_CONTROL_INTERFACE"),
+                                                    .port = port,
+                                                    .termination_requested = termination_requested,
+                                                    .end_process = {}});
+  } catch (const CommError& error) {
+    // These two reach all ranks alike; anything else is this rank's own, which it has to tell by itself.
+    if (error.code() != ExitCode::usage && error.code() != ExitCode::unavailable) throw;
+    throw CollectiveError(error.what(), error.code());
+  }
+  control_->set_describer([](const Progress::Entry& entry) { return describe_position(entry, nullptr); });
+  enter_phase(&control_->progress(), Phase::outside);
+  auto watched = std::make_unique<WatchedCommunicator>(std::move(communicator_), control_->progress());
+  watched_ = watched.get();
+  communicator_ = std::move(watched);
+  startup_.end(StartupPart::launch);
+}
+
+void World::watch(const WatchdogOptions& options) {
+  control_->configure(options);
+  watched_->set_watched(options.enabled);
+}
+
+bool World::one_host() const {
+  return std::ranges::all_of(hosts_, [this](int host) { return host == hosts_.front(); });
+}
+
+LaunchFacts World::placement() const {
+  return launch_facts(size_, static_cast<int>(std::ranges::count(hosts_, hosts_[static_cast<size_t>(rank_)])));
+}
+
+void World::finish() {
+  const auto device = make_cpu_device();
+  const auto stream = device->create_stream("finish");
+  communicator_->barrier(*stream);
+  communicator_->synchronize(*stream, deadline_in(kFinishTimeout));
+  communicator_.reset();
+  // MPI_Finalize is nothing that could be given a deadline: from here on the watchdog counts.
+  if (control_) control_->leave();
+  if (environment_) environment_->finish();
+  control_.reset();
+}
+
+ExitCode World::tell_failure(const std::exception& error) noexcept {
+  if (!told_failure_) {
+    told_failure_ = report_error(error);
+    if (control_) control_->abort(*told_failure_, error.what());
+  }
+  return *told_failure_;
+}
+
+void World::fail(const std::exception& error) noexcept {
+  const ExitCode code = tell_failure(error);
+  if (!control_ && environment_) environment_->abort_job(static_cast<int>(code));
+  std::_Exit(static_cast<int>(code));
+}
+
+ExitCode report_error(const std::exception& error) {
+  const bool no_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  const std::string text = fmt::format("lockstep: error: {}\n", no_memory ? "the host has no memory left; use a smaller model or "
+                                                                             "micro_batch, or more hosts" : error.what());
+  // One write, so that the lines of several ranks stay whole.
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+  const auto* own = dynamic_cast<const Error*>(&error);
+  if (no_memory) return ExitCode::unavailable;
+  return own ? own->code() : ExitCode::internal;
+}
+
+int run_in_world(const std::function<int(World&)>& body) {
+  const SignalScope signals;
+  install_crash_handler();
+  // Before MPI starts, which takes a while: a stop request that comes then must not end the process.
+  install_stop_request(/*alone=*/!started_by_mpi_launcher());
+  std::unique_ptr<World> world;
+  try {
+    world = std::make_unique<World>();
+    std::optional<CollectiveError> collective;
+    int code = 0;
+    try {
+      world->start();
+      code = body(*world);
+    } catch (const CollectiveError& error) {
+      collective = error;
+      code = static_cast<int>(world->rank() == 0 ? report_error(error) : error.code());
+    }
+    try {
+      world->finish();
+    } catch (const Error& error) {
+      // The others did not come: what should have been an error of all ranks was one of this rank alone.
+      if (collective && world->rank() > 0) world->fail(*collective);
+      world->fail(error);
+    }
+    return code;
+  } catch (const std::exception& error) {
+    if (world) world->fail(error);
+    return static_cast<int>(report_error(error));
+  }
+}
+
+std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig()>& load_config, const DeviceRequest& device,
+                                     const std::vector<AgreementField>& options, const WorkerOptions& worker_options) {
+  // A process may train several times; the others begin here.
+  if (world.startup().complete()) world.startup() = StartupTimes(Clock::now());
+  Communicator& communicator = world.communicator();
+  Progress* progress = &world.control().progress();
+  enter_phase(progress, Phase::prepare);
+  const bool shared_memory = can_share_memory(world);
+  world.startup().end(StartupPart::communicators);
+  // What fails on any rank fails on all.
+  const auto on_all_ranks = [&](const std::function<void()>& action) {
+    std::exception_ptr failure;
+    try {
+      action();
+    } catch (const std::exception&) {
+      failure = std::current_exception();
+    }
+    agree_on_outcome(communicator, failure, kAgreementTimeout);
+  };
+  RunConfig loaded;
+  on_all_ranks([&] {
+    loaded = load_config();
+    world.watch(loaded.watchdog);
+    if (loaded.parallel.algorithm == AllReduceAlgorithm::shared_memory && !shared_memory && world.size() > 1)
+      throw ConfigError("parallel.algorithm is SHARED_MEMORY, but these workers cannot share memory; leave it out");
+  });
+  world.startup().end(StartupPart::config);
+  const DeviceChoice choice = agree_on_device(communicator, device, probe_gpus, world.hosts(), world.host(),
+                                              loaded.parallel.reduction != Reduction::fast);
+  world.startup().end(StartupPart::device);
+  std::unique_ptr<Worker> worker;
+  on_all_ranks([&] {
+    WorkerOptions own = worker_options;
+    own.rank = world.rank();
+    own.world_size = world.size();
+    own.shared_memory = shared_memory;
+    own.device = choice.kind;
+    own.gpu_ordinal = choice.ordinal;
+    if (loaded.watchdog.enabled) own.progress = progress;
+    // One process alone has nobody to tell, and whoever called it may go on behind an error.
+    if (world.size() > 1)
+      own.failed = [&world](const std::exception_ptr& error) {
+        try {
+          std::rethrow_exception(error);
+        } catch (const std::exception& failure) {
+          world.tell_failure(failure);
+        }
+      };
+    own.startup = &world.startup();
+    worker = std::make_unique<Worker>(loaded, own);
+  });
+  auto fields = worker->agreement_fields();
+  fields.insert(fields.end(), options.begin(), options.end());
+  agree_on_fields(communicator, fields, kAgreementTimeout);
+  world.startup().end(StartupPart::agreement);
+  worker->connect(communicator);
+  const auto& config = worker->config();
+  if (world.rank() == 0 && world.size() > 1 && worker->compiled().placement().shards_optimizer() && config.trainer.check_every_steps > 0)
+    log_warning("with shard=optimizer comparing the workers' parameters (trainer.check_every_steps) notices no bit that flips in one "
+                "worker's memory: every step's parameters come from one owner each");
+  if (world.rank() == 0)
+    for (const auto& warning : launch_warnings(world.placement(),
+                                                  config.parallel.intra_op_threads + config.data.prefetch_threads))
+      log_warning(warning);
+  return worker;
+}
+
+WatchedWorker::WatchedWorker(World& world, const Worker& worker) : world_(world) {
+  world_.control().set_describer([&worker](const Progress::Entry& entry) { return describe_position(entry, &worker); });
+}
+
+WatchedWorker::~WatchedWorker() {
+  world_.control().set_describer([](const Progress::Entry& entry) { return describe_position(entry, nullptr); });
+}
+
+}  // namespace lockstep

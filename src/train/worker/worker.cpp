@@ -1,0 +1,277 @@
+#include "train/worker/worker.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "lockstep/error.h"
+#include "train/worker/compile_options.h"
+#include "train/worker/fingerprint.h"
+#include "train/worker/worker_memory.h"
+
+namespace lockstep {
+
+int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples) {
+  if (trainer.steps > 0) return trainer.steps;
+  const double steps = trainer.epochs * static_cast<double>(train_samples) / static_cast<double>(trainer.global_batch);
+  // Epochs such as 8.3 are not exact: a product that misses a whole number by rounding alone is that number.
+  const double whole = std::round(steps);
+  return std::max(int64_t{1}, static_cast<int64_t>(std::abs(steps - whole) <= 1e-9 * whole ? whole : std::ceil(steps)));
+}
+
+Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_(options), config_(config) {
+  omp_set_num_threads(config.parallel.intra_op_threads);
+  spent_on(StartupPart::other);
+  compiled_ = std::make_unique<CompiledRun>(
+      compile_options(config),
+      CompileFacts{.world_size = options.world_size, .shared_memory = options.shared_memory, .device = options.device});
+  programs_ = compiled_->compile(options.rank);
+  // One proof serves all: the ranks agree on everything that programs are compiled from.
+  if (options.rank == 0) compiled_->check();
+  spent_on(StartupPart::programs);
+  data_ = open_datasets(config.data);
+  check_data_fits_model(*data_.train, compiled_->graph());
+  total_steps_ = lockstep::total_steps(config.trainer, data_.train->size());
+
+  const auto& division = compiled_->division();
+  std::vector<int64_t> train_positions, eval_positions;
+  for (int m = 0; m < division.micro_batches_of(options.rank); ++m)
+    train_positions.push_back(division.first_sample(options.rank, m));
+  const TreeNode leaves = division.leaves_of(options.rank);
+  for (int leaf = leaves.begin; leaf < leaves.end; ++leaf) eval_positions.push_back(leaf * division.micro_batch);
+  train_batches_ = std::make_unique<PrefetchedBatches>(
+      *data_.train, compiled_->graph(), SampleOrder(config.trainer.seed, data_.train->size(), config.data.shuffle),
+      division.global_batch, train_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
+  if (data_.eval)
+    eval_batches_ = std::make_unique<PrefetchedBatches>(
+        *data_.eval, compiled_->graph(), SampleOrder::once(data_.eval->size()), division.leaves * division.micro_batch,
+        eval_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
+  spent_on(StartupPart::data);
+
+  device_ = options.device == DeviceKind::cuda ? make_cuda_device(options.gpu_ordinal)
+            : options.asynchronous             ? make_async_cpu_device(*options.asynchronous)
+                                               : make_cpu_device();
+  share_progress();
+  spent_on(StartupPart::device);
+  compiled_->prepare(*device_);
+  spent_on(StartupPart::kernels);
+  const MemoryPlan plans[] = {programs_.step_plan, programs_.evaluate_plan, programs_.boundary_plan};
+  memory_ = std::make_unique<ProgramMemory>(*device_, plans);
+  window_ = std::make_unique<HostWindow>(*device_, largest_tensor_bytes(programs_.step));
+  spent_on(StartupPart::memory);
+  step_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->training_code(), train_positions, train_batches_.get()));
+  evaluate_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), eval_positions, eval_batches_.get()));
+  boundary_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), {}, nullptr));
+  boundary_context_->snapshot = [this] { return prepare_save_(); };
+}
+
+Worker::~Worker() = default;
+
+void Worker::share_progress() {
+  if (options_.progress == nullptr) return;
+  const std::string problem = device_->share_host_memory(options_.progress, sizeof *options_.progress);
+  device_tells_ = problem.empty();
+  if (!device_tells_)
+    log_warning(fmt::format("{} cannot write to the host's memory how far it is ({}); training goes on without, and if a rank gets "
+                            "stuck on its GPU, the report says where only as far as the host saw it",
+                            device_->description(), problem));
+}
+
+void Worker::spent_on(StartupPart part) {
+  if (options_.startup != nullptr) options_.startup->end(part);
+}
+
+ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches) {
+  const auto& division = compiled_->division();
+  return {.graph = compiled_->graph(),
+          .code = code,
+          .memory = *memory_,
+          .device = *device_,
+          .optimizer = config_.optimizer,
+          .clip_norm = config_.trainer.clip_norm,
+          .static_count = static_cast<double>(division.global_batch) * static_cast<double>(compiled_->graph().loss_positions()),
+          .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.micro_batches_per_leaf),
+          .first_samples = std::move(first_samples),
+          .batches = batches,
+          .snapshot = {},
+          .communicators = {}};
+}
+
+void Worker::connect_groups(Communicator& world, const Program& program, ExecutionContext& context) {
+  // A channel for each group, made in one order on all ranks: every rank's program lists the same groups.
+  for (const auto& group : program.groups) {
+    const bool member = group.members.contains(options_.rank);
+    // Those of GPUs take memory and time, and programs run one after the other: groups of one name share one.
+    if (const auto made = gpu_channels_.find(group.name);
+        group.transport == Transport::device && made != gpu_channels_.end()) {
+      context.communicators.push_back(made->second);
+      continue;
+    }
+    communicators_.push_back(world.split(member ? 0 : -1, options_.rank));
+    Communicator* channel = communicators_.back().get();
+    if (group.transport == Transport::device) {
+      if (member) {
+        const auto algorithm = config_.parallel.algorithm;
+        const GpuCommunicatorOptions options{.algorithm = algorithm == AllReduceAlgorithm::ring   ? GpuAlgorithm::ring
+                                                          : algorithm == AllReduceAlgorithm::tree ? GpuAlgorithm::tree
+                                                                                                  : GpuAlgorithm::automatic};
+        channels_.push_back(channel->size() > 1 ? make_gpu_communicator(*channel, *device_, options) : make_solo_communicator());
+        channel = channels_.back().get();
+      }
+      gpu_channels_[group.name] = channel;
+    } else if (member && group.transport == Transport::shared_memory && !channel->sums_along_tree()) {
+      // Threads of one process need no other memory than theirs.
+      channels_.push_back(make_shared_memory_communicator(*channel));
+      channel = channels_.back().get();
+    }
+    context.communicators.push_back(channel);
+  }
+}
+
+void Worker::connect(Communicator& world) {
+  connect_groups(world, programs_.step, *step_context_);
+  connect_groups(world, programs_.evaluate, *evaluate_context_);
+  connect_groups(world, programs_.boundary, *boundary_context_);
+  spent_on(StartupPart::communicators);
+  step_executor_ = make_executor(kStepProgram, *step_context_);
+  replay_executor_ = make_executor(kReplayProgram, *step_context_, &observer_);
+  if (data_.eval) evaluate_executor_ = make_executor(kEvaluateProgram, *evaluate_context_);
+  boundary_executor_ = make_executor(kBoundaryProgram, *boundary_context_);
+}
+
+const Program* Worker::program_of(int number) const {
+  switch (number) {
+    case kStepProgram:
+    case kReplayProgram:
+      return &programs_.step;
+    case kEvaluateProgram:
+      return &programs_.evaluate;
+    case kBoundaryProgram:
+      return &programs_.boundary;
+    default:
+      return nullptr;
+  }
+}
+
+std::unique_ptr<Executor> Worker::make_executor(int program_number, const ExecutionContext& context,
+                                                const KernelObserver* observer) {
+  const Program& program = *program_of(program_number);
+  ExecutorOptions options{.progress = options_.progress, .program_number = program_number, .device_tells = device_tells_, .failed = options_.failed};
+  if (options_.progress != nullptr) options.communication_timeout.reset();
+  if (options_.before_instruction)
+    options.before = [this, &program](uint64_t iteration, int instruction) {
+      options_.before_instruction(*this, program, iteration, instruction);
+    };
+  return options_.asynchronous || options_.device == DeviceKind::cuda ? make_stream_executor(program, context, options, *device_, observer)
+                               : make_inline_executor(program, context, options, observer);
+}
+
+std::vector<AgreementField> Worker::agreement_fields() const {
+  std::vector<AgreementField> fields;
+  fields.push_back({"lockstep binary", binary_identity(), ExitCode::usage});
+  fields.push_back({"arithmetic", arithmetic_fingerprint(*device_, config_.parallel.intra_op_threads), ExitCode::usage});
+  if (options_.device == DeviceKind::cuda && options_.world_size > 1)
+    fields.push_back({"communication library", gpu_communication_library(), ExitCode::usage});
+  for (const auto& [name, value] : config_.math_fields) fields.push_back({"config " + name, value, ExitCode::usage});
+  fields.push_back({"config", to_hex(config_.config_hash), ExitCode::usage});
+  fields.push_back({"training data", to_hex(data_.train->identity()), ExitCode::data});
+  if (data_.eval) fields.push_back({"evaluation data", to_hex(data_.eval->identity()), ExitCode::data});
+  fields.push_back({"programs", to_hex(compiled_->program_hash()), ExitCode::usage});
+  return fields;
+}
+
+void Worker::finish_step() const {
+  if (step_executor_) step_executor_->finish();
+}
+
+HostWindow& Worker::window() const {
+  finish_step();
+  return *window_;
+}
+
+// All programs share memory and communicators: one is complete before another begins.
+
+void Worker::replay_step(StepInputs inputs, const KernelObserver& observer) {
+  finish_step();
+  observer_ = observer;
+  inputs.suppress_updates = true;
+  replay_executor_->run(inputs);
+  replay_executor_->finish();
+  observer_ = {};
+}
+
+Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {
+  const auto& division = compiled_->division();
+  const int64_t samples_each = division.leaves * division.micro_batch;
+  const int64_t iterations = (data_.eval->size() + samples_each - 1) / samples_each;
+  finish_step();
+  eval_batches_->start(0);
+  Verdict total;
+  StepInputs inputs;
+  for (int64_t i = 0; i < iterations; ++i) {
+    inputs.iteration = static_cast<uint64_t>(i);
+    inputs.stop_requested = stop_requested && stop_requested() ? 1 : 0;
+    evaluate_executor_->run(inputs);
+    const Verdict part = verdict_of(programs_.evaluate);
+    total.stop_requested = part.stop_requested;
+    if (part.stop_requested > 0) break;
+    total.loss_sum += part.loss_sum;
+    total.count += part.count;
+    total.correct += part.correct;
+  }
+  evaluate_executor_->finish();
+  return total;
+}
+
+bool Worker::run_boundary(const std::function<bool()>& prepare) {
+  finish_step();
+  prepare_save_ = prepare;
+  boundary_executor_->run({});
+  boundary_executor_->finish();
+  prepare_save_ = {};
+  return verdict_of(programs_.boundary).loss_sum == 0;
+}
+
+std::byte* Worker::snapshot() const {
+  for (const auto& instruction : programs_.boundary.instructions)
+    for (const auto& operand : instruction.operands)
+      if (instruction.kind == InstructionKind::snapshot && operand.role == Role::destination)
+        return memory_->at(programs_.boundary, operand.range);
+  return nullptr;   // an empty share
+}
+
+Verdict Worker::verdict_of(const Program& program) const {
+  for (const auto& instruction : program.instructions)
+    if (instruction.kind == InstructionKind::agree)
+      for (const auto& operand : instruction.operands)
+        if (operand.role == Role::verdict) {
+          Verdict verdict;
+          device_->copy_now(&verdict, memory_->at(program, operand.range), sizeof verdict);
+          return verdict;
+        }
+  throw InternalError(fmt::format("the {} program agrees on nothing", program.name));
+}
+
+int64_t Worker::peak_host_bytes() const {
+  return device_->memory_use(MemoryKind::host).peak_bytes + train_batches_->held_bytes() + (eval_batches_ ? eval_batches_->held_bytes() : 0);
+}
+
+float* Worker::parameter_data(int parameter) const {
+  const auto& place = programs_.step.parameters[static_cast<size_t>(parameter)];
+  return reinterpret_cast<float*>(memory_->at(programs_.step, {place.buffer, place.offset, place.size_bytes}));
+}
+
+float* Worker::state_data(int parameter, int slot) const {
+  const auto& place = programs_.step.parameters[static_cast<size_t>(parameter)];
+  if (static_cast<size_t>(slot) >= place.states.size())
+    throw InternalError(fmt::format("this worker holds no optimizer state {} of parameter {}", slot, place.name));
+  const auto& state = place.states[static_cast<size_t>(slot)];
+  return reinterpret_cast<float*>(
+      memory_->at(programs_.step, {state.buffer, state.offset + place.owned_begin, place.owned_end - place.owned_begin}));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "compile/compiled_run.h"
+#include "config/run_config.h"
+#include "data/dataset.h"
+#include "device/host_window.h"
+#include "observe/startup_times.h"
+#include "run/executor.h"
+#include "train/start/agreement.h"
+#include "train/worker/batches.h"
+
+namespace lockstep {
+
+/// How Progress knows what a rank executes (train/position.h).
+inline constexpr int kNoProgram = 0, kStepProgram = 1, kEvaluateProgram = 2, kBoundaryProgram = 3, kReplayProgram = 4,
+                     kSaving = 5;
+
+class Worker;
+
+/// What a rank needs to know before programs are written: everything else follows from the config.
+struct WorkerOptions {
+  int rank = 0;
+  int world_size = 1;
+  bool shared_memory = false;   ///< all workers share a host's memory: the programs may count on it
+  DeviceKind device = DeviceKind::cpu;   ///< cpu or cuda
+  int gpu_ordinal = 0;
+  /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise, on CPUs, all of
+  /// them on the calling thread.
+  std::optional<AsyncCpuOptions> asynchronous;
+  StartupTimes* startup = nullptr;   ///< which is told what takes how long; may be null
+  Progress* progress = nullptr;   ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
+  /// See ExecutorOptions::failed; may be empty.
+  std::function<void(const std::exception_ptr& error)> failed;
+  /// Called before each instruction, with its StepInputs::iteration; may be empty.
+  std::function<void(const Worker&, const Program&, uint64_t iteration, int instruction)> before_instruction;
+};
+
+/// One rank's parts, ready to run: memory, data, communicators, executors. Owns them all.
+/// The constructor does what needs no other rank; connect() is COLLECTIVE.
+class Worker {
+ public:
+  Worker(const RunConfig& config, const WorkerOptions& options);
+  ~Worker();
+  Worker(const Worker&) = delete;
+
+  /// COLLECTIVE: makes the groups' communicators and the executors.
+  void connect(Communicator& world);
+  /// What all ranks must have in common.
+  std::vector<AgreementField> agreement_fields() const;
+
+  /// One optimizer step, up to its report: afterwards verdict() holds what was agreed. Its last updates, and
+  /// the sending of what they changed, may go on into the next step (Executor).
+  void run_step(const StepInputs& inputs) { step_executor_->run(inputs); }
+  /// COLLECTIVE. Completes the last step. Whatever below runs another program or touches parameters does so
+  /// by itself.
+  void finish_step() const;
+  IterationTimes step_times() const { return step_executor_->last_times(); }
+  /// The same with a check of every kernel's results; used to locate what is not finite. Nothing is updated.
+  void replay_step(StepInputs inputs, const KernelObserver& observer);
+  /// The whole evaluation set; returns the sums over it. Ends behind the iteration in which any rank's
+  /// `stop_requested` (may be empty) says so; the result says it too.
+  Verdict evaluate(const std::function<bool()>& stop_requested = {});
+  /// The boundary program: copies this rank's share of a checkpoint to snapshot(), then calls `prepare`; true where that
+  /// is so on all ranks. COLLECTIVE.
+  bool run_boundary(const std::function<bool()>& prepare);
+  /// The copy, part behind part as in checkpoint_shares(). Nothing but run_boundary() writes there.
+  std::byte* snapshot() const;
+
+  Verdict verdict() const { return verdict_of(programs_.step); }
+  int rank() const { return options_.rank; }
+  const RunConfig& config() const { return config_; }  ///< its layout as stated; compiled().layout() is resolved
+  const CompiledRun& compiled() const { return *compiled_; }
+  const CompiledRun::RankPrograms& programs() const { return programs_; }
+  /// By its number (kStepProgram...); null for any other.
+  const Program* program_of(int number) const;
+  const ProgramMemory& memory() const { return *memory_; }
+  const Dataset& train_data() const { return *data_.train; }
+  const Dataset& eval_data() const { return *data_.eval; }
+  bool has_eval_data() const { return data_.eval != nullptr; }
+  int64_t total_steps() const { return total_steps_; }
+  /// Where batches of the training data begin to be read ahead.
+  void start_reading(uint64_t step) { train_batches_->start(step); }
+  double data_wait_ms() const { return train_batches_->data_wait_ms(); }
+  /// Most that was taken of the host's memory: what the device was given of it, and batches read ahead.
+  int64_t peak_host_bytes() const;
+
+  Device& device() const { return *device_; }
+  /// Where a parameter lies, in the device's memory: to be touched after finish_step(); and the part of its
+  /// optimizer state that this worker holds, which is that of the bytes that it owns (ParameterPlace).
+  float* parameter_data(int parameter) const;
+  float* state_data(int parameter, int slot) const;
+  /// For the host to read and write them, one at a time. Between steps only. COLLECTIVE after a step, which
+  /// it completes.
+  HostWindow& window() const;
+
+ private:
+  Verdict verdict_of(const Program& program) const;
+  std::unique_ptr<Executor> make_executor(int program_number, const ExecutionContext& context,
+                                          const KernelObserver* observer = nullptr);
+  ExecutionContext make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches);
+  void connect_groups(Communicator& world, const Program& program, ExecutionContext& context);
+  void share_progress();
+  void spent_on(StartupPart part);
+
+  WorkerOptions options_;
+  RunConfig config_;
+  std::unique_ptr<CompiledRun> compiled_;
+  CompiledRun::RankPrograms programs_;
+  int64_t total_steps_ = 0;
+  DatasetPair data_;
+  std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;
+  std::unique_ptr<Device> device_;
+  bool device_tells_ = true;   // to options_.progress, where its lanes are
+  std::unique_ptr<ProgramMemory> memory_;
+  std::unique_ptr<HostWindow> window_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;   // by program and group
+  std::vector<std::unique_ptr<Communicator>> channels_;        // through shared memory or of GPUs, each over one of those
+  std::map<std::string, Communicator*> gpu_channels_;          // by the group's name; null where this rank is no member
+  std::unique_ptr<ExecutionContext> step_context_, evaluate_context_, boundary_context_;
+  std::function<bool()> prepare_save_;
+  KernelObserver observer_;
+  std::unique_ptr<Executor> step_executor_, evaluate_executor_, boundary_executor_, replay_executor_;
+};
+
+/// Optimizer steps of a run: as stated, or ceil(epochs * samples / global_batch).
+int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples);
+
+}  // namespace lockstep

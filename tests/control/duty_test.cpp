@@ -1,0 +1,417 @@
+#include <gmock/gmock.h>
+
+#include <functional>
+
+#include "control/duty.h"
+#include "control/watchdog.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const Clock::time_point kStart{seconds(1000)};
+Clock::time_point at(int ms) { return kStart + milliseconds(ms); }
+
+std::vector<RankIdentity> ranks(int size) {
+  std::vector<RankIdentity> all;
+  for (int rank = 0; rank < size; ++rank) all.push_back({rank < 2 ? "a" : "b", 100 + rank});
+  return all;
+}
+
+Frame heartbeat(int64_t step, Activity activity = Activity::compute, double seconds = 0.1) {
+  return {FrameType::heartbeat, encode_heartbeat({step, {{0, activity, seconds, "a place"}}})};
+}
+Frame answer(int64_t step) { return {FrameType::answer, heartbeat(step).payload}; }
+Frame abort_frame(int code, const std::string& reason = "reason") {
+  return {FrameType::abort, encode_abort({code, reason})};
+}
+
+std::string text(const std::optional<JobVerdict>& verdict) {
+  if (!verdict) return "none";
+  const char* names[] = {"lost", "silent", "stuck", "deadlock", "failed", "terminated"};
+  return std::string(names[static_cast<int>(verdict->fault)]) + " " + std::to_string(verdict->rank) +
+         " code " + std::to_string(verdict->code);
+}
+
+std::vector<std::pair<int, FrameType>> notes_of(Duty& duty) {
+  std::vector<std::pair<int, FrameType>> notes;
+  for (const auto& note : duty.take_notes()) notes.emplace_back(note.to, note.type);
+  return notes;
+}
+using Notes = std::vector<std::pair<int, FrameType>>;
+
+class Root : public testing::Test {
+ protected:
+  void all_beat(int64_t step, int ms) {
+    duty.observe({step, {}}, at(ms));
+    for (int rank = 1; rank < 4; ++rank) duty.heard(rank, heartbeat(step), at(ms));
+  }
+  std::string decide(int ms) {
+    verdict = duty.decide(options, at(ms));
+    return text(verdict);
+  }
+
+  WatchdogOptions options;
+  RootDuty duty{ranks(4), ControlTimings{}, kStart};
+  std::optional<JobVerdict> verdict;
+};
+
+TEST_F(Root, AsksTheOthersBeforeItReportsALoss) {
+  all_beat(10, 0);
+  duty.closed(2, "its connection closed", at(400));
+  EXPECT_EQ(decide(400), "none");
+  EXPECT_EQ(notes_of(duty), (Notes{{1, FrameType::ask}, {3, FrameType::ask}}));
+  EXPECT_TRUE(duty.urgent());
+  EXPECT_TRUE(duty.take_heartbeat_request());  // its own
+  duty.heard(1, answer(11), at(410));
+  duty.heard(3, heartbeat(11), at(410));  // was on its way already
+  EXPECT_EQ(decide(410), "none");
+  duty.heard(3, answer(12), at(420));
+  EXPECT_EQ(decide(420), "lost 2 code 200");
+  // The step that rank 3 has completed is the newest one: the lost rank took part in the next.
+  EXPECT_THAT(verdict->printed,
+              HasSubstr("rank 2 of 4 on host b (pid 102) was lost in step 13: its connection closed"));
+  EXPECT_EQ(verdict->printed, verdict->report);
+  EXPECT_EQ(notes_of(duty),
+            (Notes{{1, FrameType::verdict}, {2, FrameType::verdict}, {3, FrameType::verdict}}));
+}
+
+TEST_F(Root, WaitsForFreshHeartbeatsOnlySoLong) {
+  all_beat(10, 0);
+  duty.closed(2, "its connection closed", at(400));
+  EXPECT_EQ(decide(400), "none");
+  EXPECT_EQ(decide(699), "none");
+  EXPECT_EQ(decide(700), "lost 2 code 200");
+}
+
+TEST_F(Root, WaitsForNobodyElseWhereAllOthersAreLost) {
+  all_beat(10, 0);
+  for (int rank = 1; rank < 4; ++rank) duty.closed(rank, "its connection closed", at(400 + rank));
+  EXPECT_EQ(decide(410), "none");  // but for its own state
+  EXPECT_EQ(decide(411), "lost 1 code 200");
+}
+
+TEST_F(Root, AFarewellMakesAClosedConnectionHarmless) {
+  all_beat(10, 0);
+  duty.heard(2, {FrameType::farewell, ""}, at(100));
+  duty.closed(2, "its connection closed", at(110));
+  all_beat(10, 200);
+  EXPECT_EQ(decide(200), "none");
+}
+
+TEST_F(Root, NobodyIsLostOnceRankZeroHasLeft) {
+  duty.leave();
+  EXPECT_EQ(notes_of(duty),
+            (Notes{{1, FrameType::farewell}, {2, FrameType::farewell}, {3, FrameType::farewell}}));
+  duty.closed(2, "its connection closed", at(100));
+  EXPECT_EQ(decide(60000), "none");
+  EXPECT_TRUE(duty.leaving());
+}
+
+TEST_F(Root, AnyBytesAreASignOfLife) {
+  for (int ms = 0; ms <= 30000; ms += 1000) {
+    duty.observe({1, {}}, at(ms));
+    for (int rank = 1; rank < 4; ++rank) duty.alive(rank, at(ms));
+    EXPECT_EQ(decide(ms), "none");
+  }
+}
+
+TEST_F(Root, NamesASilentRank) {
+  for (int ms = 0; ms <= 15000; ms += 500) {
+    duty.observe({1, {}}, at(ms));
+    for (const int rank : {1, 3}) duty.heard(rank, heartbeat(1), at(ms));
+    EXPECT_EQ(decide(ms), "none") << ms;
+  }
+  duty.observe({1, {}}, at(15001));
+  EXPECT_EQ(decide(15001), "silent 2 code 201");
+}
+
+TEST_F(Root, TimeThatItWasHeldUpIsNoSilenceOfOthers) {
+  all_beat(1, 0);
+  duty.observe({1, {}}, at(20000));
+  duty.forgive(seconds(20));  // this process was stopped
+  EXPECT_EQ(decide(20000), "none");
+  // What was silence before still is.
+  for (const int rank : {1, 3}) duty.heard(rank, heartbeat(1), at(34000));
+  duty.observe({1, {}}, at(34000));
+  EXPECT_EQ(decide(35000), "none");
+  EXPECT_EQ(decide(35001), "silent 2 code 201");
+}
+
+/// Rank 0 does not run for the last 1.3 of every 4 seconds.
+class HeldUpRoot : public Root {
+ protected:
+  /// The time at which it reaches a verdict, where rank 2 says `slots(seconds since the start)`; -1: not
+  /// within two minutes.
+  int verdict_at(const std::function<std::optional<SlotState>(double)>& rank_two, SlotState others) {
+    for (int ms = 0; ms < 120000; ms += 100) {
+      if (ms % 4000 > 2700) continue;
+      if (ms % 4000 == 0 && ms > 0) duty.forgive(milliseconds(1300));
+      others.seconds = 0.001 * (ms - 1300 * (ms / 4000));
+      duty.observe({1, {others}}, at(ms));
+      others.seconds = 0.001 * ms;
+      for (const int rank : {1, 3})
+        duty.heard(rank, {FrameType::heartbeat, encode_heartbeat({1, {others}})}, at(ms));
+      if (const auto slot = rank_two(0.001 * ms))
+        duty.heard(2, {FrameType::heartbeat, encode_heartbeat({1, {*slot}})}, at(ms));
+      if (decide(ms) != "none") return ms;
+    }
+    return -1;
+  }
+};
+
+TEST_F(HeldUpRoot, FindsASilentRank) {
+  // 15 s of its own running time: five rounds of 2.7 s and 1.5 s.
+  EXPECT_EQ(verdict_at([](double) { return std::nullopt; }, {0, Activity::idle, 0, ""}), 5 * 4000 + 1600);
+  EXPECT_EQ(text(verdict), "silent 2 code 201");
+}
+
+TEST_F(HeldUpRoot, FindsAStuckRankAsSoonAsItSaysSo) {
+  options.compute_deadline = seconds(5);
+  const auto stuck = [](double time) { return SlotState{0, Activity::compute, time, "a place"}; };
+  EXPECT_EQ(verdict_at(stuck, {0, Activity::waiting, 0, "a place"}), 5100);
+  EXPECT_EQ(text(verdict), "stuck 2 code 201");
+}
+
+TEST_F(HeldUpRoot, FindsADeadlock) {
+  options.communication_deadline = seconds(10);
+  const auto waits = [](double time) { return SlotState{0, Activity::waiting, time, "a place"}; };
+  // The last that has waited for 10 s is rank 0 itself: three rounds of 2.7 s and 1.9 s.
+  EXPECT_EQ(verdict_at(waits, waits(0)), 3 * 4000 + 2000);
+  EXPECT_THAT(text(verdict), StartsWith("deadlock"));
+}
+
+TEST_F(Root, ARankThatFailedEndsTheJobAtOnceWithItsCode) {
+  all_beat(10, 0);
+  duty.heard(3, abort_frame(65, "a shard is damaged"), at(100));
+  EXPECT_EQ(decide(100), "failed 3 code 65");
+  EXPECT_EQ(verdict->printed, "lockstep: the job ends with exit code 65 (failed: rank 3 on b)\n");
+  EXPECT_THAT(verdict->report, HasSubstr("a shard is damaged"));
+}
+
+TEST_F(Root, ItsOwnFailureEndsTheJob) {
+  duty.fail({74, "no space"}, at(100));
+  EXPECT_EQ(decide(100), "failed 0 code 74");
+  EXPECT_EQ(notes_of(duty).size(), 3U);
+}
+
+TEST_F(Root, TheFirstFailureCounts) {
+  duty.heard(3, abort_frame(65), at(100));
+  duty.heard(1, abort_frame(70), at(101));
+  EXPECT_EQ(decide(102), "failed 3 code 65");
+}
+
+TEST_F(Root, ALostPeerIsTheCauseOfWhatOthersSayOfLostPeers) {
+  all_beat(10, 0);
+  duty.heard(1, abort_frame(200, "rank 2 does not answer"), at(100));
+  EXPECT_EQ(decide(100), "none");
+  duty.closed(1, "its connection closed", at(110));  // rank 1 has ended, as it said
+  duty.closed(2, "its connection closed", at(150));
+  EXPECT_EQ(decide(150), "none");
+  duty.heard(3, answer(10), at(160));
+  EXPECT_EQ(decide(160), "lost 2 code 200");
+}
+
+TEST_F(Root, AFailureThatNothingElseExplainsIsReportedAfterAMoment) {
+  all_beat(10, 0);
+  duty.heard(1, abort_frame(201), at(100));
+  EXPECT_EQ(decide(399), "none");
+  EXPECT_EQ(decide(400), "failed 1 code 201");
+}
+
+TEST_F(Root, WaitsForALossWhenItIsToldToEnd) {
+  all_beat(10, 0);
+  duty.terminate(at(100));
+  EXPECT_EQ(decide(100), "none");
+  duty.terminate(at(300));
+  EXPECT_EQ(decide(599), "none");
+  EXPECT_EQ(decide(600), "terminated 0 code 143");
+  EXPECT_EQ(verdict->printed,
+            "lockstep: was told to end (SIGTERM); nothing was saved; use SIGUSR1 or lockstep-run to stop "
+            "with a checkpoint\n");
+  EXPECT_EQ(notes_of(duty).size(), 3U);  // so that nobody takes it for lost
+}
+
+TEST_F(Root, ALossExplainsWhyItWasToldToEnd) {
+  all_beat(10, 0);
+  duty.terminate(at(100));
+  duty.closed(2, "its connection closed", at(450));
+  EXPECT_EQ(decide(450), "none");
+  EXPECT_EQ(decide(749), "none");
+  EXPECT_EQ(decide(750), "lost 2 code 200");
+}
+
+TEST_F(Root, ARankThatWasToldToEndIsNotLost) {
+  all_beat(10, 0);
+  duty.heard(2, abort_frame(143), at(100));
+  duty.closed(2, "its connection closed", at(101));
+  EXPECT_EQ(decide(101), "terminated 2 code 143");
+}
+
+TEST_F(Root, RefusesWhatMakesNoSense) {
+  EXPECT_FALSE(duty.heard(1, {FrameType::heartbeat, "x"}, at(0)));
+  EXPECT_FALSE(duty.heard(1, {FrameType::abort, ""}, at(0)));
+  EXPECT_FALSE(duty.heard(1, {FrameType::verdict, encode_verdict({})}, at(0)));
+  EXPECT_FALSE(duty.heard(1, {FrameType::ask, ""}, at(0)));
+}
+
+class Peer : public testing::Test {
+ protected:
+  std::string decide(int ms) {
+    verdict = duty.decide(options, at(ms));
+    return text(verdict);
+  }
+
+  WatchdogOptions options;
+  PeerDuty duty{2, ranks(4), ControlTimings{}, kStart};  // the lowest rank that is not on rank 0's host
+  std::optional<JobVerdict> verdict;
+};
+
+TEST_F(Peer, CarriesOutRankZerosVerdictInSilence) {
+  EXPECT_TRUE(duty.heard(
+      0, {FrameType::verdict, encode_verdict({Fault::lost, 3, 200, "rank 3 was lost", "x"})}, at(10)));
+  duty.closed(0, "its connection closed", at(11));
+  EXPECT_EQ(decide(11), "lost 3 code 200");
+  EXPECT_EQ(verdict->report, "rank 3 was lost");
+  EXPECT_EQ(verdict->printed, "");
+}
+
+TEST_F(Peer, ReportsThatRankZeroIsLost) {
+  duty.heard(0, heartbeat(7, Activity::waiting), at(0));
+  duty.observe({7, {}}, at(0));
+  duty.closed(0, "its connection closed", at(100));
+  EXPECT_EQ(decide(100), "lost 0 code 200");
+  EXPECT_THAT(verdict->printed,
+              StartsWith("lockstep: error: rank 0 of 4 on host a (pid 100) was lost in step 8"));
+}
+
+TEST_F(Peer, ReportsThatRankZeroIsSilent) {
+  duty.heard(0, heartbeat(7), at(0));
+  EXPECT_EQ(decide(15000), "none");
+  EXPECT_EQ(decide(15001), "silent 0 code 201");
+}
+
+TEST_F(Peer, TellsRankZeroWhatItFoundOfIt) {
+  decide(16000);
+  ASSERT_EQ(text(verdict), "silent 0 code 201");
+  const auto notes = duty.take_notes();
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0].to, 0);
+  EXPECT_EQ(notes[0].type, FrameType::verdict);
+  // Which wakes up, leaves with the same verdict, and leaves the printing to the others.
+  RootDuty root{ranks(4), ControlTimings{}, kStart};
+  EXPECT_TRUE(root.heard(2, {FrameType::verdict, notes[0].payload}, at(17000)));
+  root.closed(2, "its connection closed", at(17000));
+  const auto own = root.decide(options, at(17000));
+  EXPECT_EQ(text(own), "silent 0 code 201");
+  EXPECT_EQ(own->printed, "");
+  // Whoever prints for rank 0 may hear of it only now.
+  for (const auto& note : root.take_notes()) {
+    PeerDuty peer{note.to, ranks(4), ControlTimings{}, kStart};
+    peer.heard(0, {note.type, note.payload}, at(17000));
+    const auto heard = peer.decide(options, at(17000));
+    EXPECT_EQ(text(heard), "silent 0 code 201");
+    EXPECT_EQ(heard->printed, note.to == 3 ? "" : own->report) << note.to;
+  }
+}
+
+TEST_F(Peer, TimeThatItWasHeldUpIsNoSilenceOfRankZero) {
+  duty.forgive(seconds(20));
+  EXPECT_EQ(decide(35000), "none");
+  EXPECT_EQ(decide(35001), "silent 0 code 201");
+}
+
+TEST_F(Peer, NeverJudgesTheOthersNorItself) {
+  options.compute_deadline = seconds(1);
+  duty.heard(0, heartbeat(7, Activity::compute, 100), at(9000));
+  duty.observe({7, {{0, Activity::compute, 100, "x"}}}, at(9000));
+  EXPECT_EQ(decide(16000), "none");
+}
+
+TEST_F(Peer, AnswersWhenItIsAsked) {
+  EXPECT_FALSE(duty.take_heartbeat_request());
+  EXPECT_TRUE(duty.heard(0, {FrameType::ask, ""}, at(1)));
+  EXPECT_TRUE(duty.take_heartbeat_request());
+  EXPECT_FALSE(duty.take_heartbeat_request());
+}
+
+TEST_F(Peer, BeatsWithRankZero) {
+  EXPECT_FALSE(duty.take_beat());
+  duty.heard(0, heartbeat(7), at(1));
+  EXPECT_TRUE(duty.take_beat());
+  EXPECT_FALSE(duty.take_beat());
+}
+
+TEST_F(Peer, TellsRankZeroThatItFailsAndWaitsForTheVerdict) {
+  duty.fail({65, "a shard is damaged"}, at(10));
+  EXPECT_EQ(duty.take_notes(),
+            (std::vector<Duty::Note>{{0, FrameType::abort, encode_abort({65, "a shard is damaged"})}}));
+  EXPECT_EQ(decide(10), "none");
+}
+
+TEST_F(Peer, NobodyIsLostAfterAFarewellOfEitherSide) {
+  duty.leave();
+  EXPECT_EQ(notes_of(duty), (Notes{{0, FrameType::farewell}}));
+  duty.closed(0, "its connection closed", at(100));
+  EXPECT_EQ(decide(60000), "none");
+  EXPECT_TRUE(duty.leaving());
+
+  PeerDuty other(1, ranks(4), ControlTimings{}, kStart);
+  other.heard(0, {FrameType::farewell, ""}, at(10));
+  other.closed(0, "its connection closed", at(20));
+  EXPECT_EQ(text(other.decide(options, at(60000))), "none");
+  EXPECT_TRUE(other.leaving());  // rank 0 knew that all have come so far
+}
+
+TEST_F(Peer, FailsAloneOnceRankZeroHasLeft) {
+  duty.heard(0, {FrameType::farewell, ""}, at(10));
+  duty.closed(0, "its connection closed", at(20));
+  duty.fail({74, "no space"}, at(30));
+  EXPECT_EQ(decide(30), "failed 2 code 74");
+  EXPECT_EQ(verdict->printed, "lockstep: the job ends with exit code 74 (failed: rank 2 on b)\n");
+}
+
+TEST_F(Peer, WaitsForAVerdictWhenItIsToldToEnd) {
+  duty.terminate(at(100));
+  EXPECT_EQ(decide(599), "none");
+  EXPECT_TRUE(duty.take_notes().empty());
+  EXPECT_EQ(decide(600), "none");
+  EXPECT_EQ(notes_of(duty), (Notes{{0, FrameType::abort}}));
+  EXPECT_EQ(decide(899), "none");
+  EXPECT_TRUE(duty.take_notes().empty());
+  EXPECT_EQ(decide(900), "terminated 2 code 143");
+  EXPECT_EQ(verdict->printed, "");
+}
+
+TEST_F(Peer, RefusesWhatMakesNoSense) {
+  EXPECT_FALSE(duty.heard(0, {FrameType::verdict, encode_verdict({Fault::lost, 4, 200, "", ""})}, at(0)));
+  EXPECT_FALSE(duty.heard(0, {FrameType::verdict, "x"}, at(0)));
+  EXPECT_FALSE(duty.heard(0, {FrameType::abort, encode_abort({})}, at(0)));
+  EXPECT_EQ(decide(0), "none");
+}
+
+TEST(ControlDuty, OneRankOnEachSideSpeaksForRankZero) {
+  const std::vector<RankIdentity> all{{"a", 0}, {"b", 1}, {"a", 2}, {"a", 3}, {"c", 4}, {"b", 5}};
+  std::vector<bool> prints;
+  for (int rank = 0; rank < 6; ++rank) prints.push_back(prints_instead_of_root(rank, all));
+  EXPECT_EQ(prints, (std::vector<bool>{false, true, true, false, false, false}));
+}
+
+TEST(ControlDuty, ALoopThatCameRoundLateWasHeldUp) {
+  WatchdogOptions options;  // silent after 15 s: a second is tolerated
+  EXPECT_EQ(held_up(milliseconds(100), milliseconds(1100), options), milliseconds(0));
+  EXPECT_EQ(held_up(milliseconds(100), milliseconds(1101), options), milliseconds(1001));
+  options.silent_after = milliseconds(2000);
+  EXPECT_EQ(held_up(milliseconds(100), milliseconds(600), options), milliseconds(0));
+  EXPECT_EQ(held_up(milliseconds(100), milliseconds(601), options), milliseconds(501));
+  options.silent_after = milliseconds(100);
+  EXPECT_EQ(held_up(milliseconds(10), milliseconds(110), options), milliseconds(0));
+  EXPECT_EQ(held_up(milliseconds(10), milliseconds(111), options), milliseconds(101));
+}
+
+}  // namespace
+}  // namespace lockstep

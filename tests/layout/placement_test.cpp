@@ -1,0 +1,202 @@
+#include "layout/placement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "program/step_scalars.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr int64_t kChunk = kNormChunk, kChunkBytes = 4 * kNormChunk;
+
+Parameter parameter(int64_t count, ParameterRole role = ParameterRole::weight) {
+  Parameter parameter;
+  parameter.spec.shape = Shape{count};
+  parameter.spec.role = role;
+  return parameter;
+}
+
+/// A model whose segments have these parameters, each at the next multiple of 64 bytes.
+struct Model {
+  Graph graph;
+  Partition partition;
+
+  explicit Model(const std::vector<std::vector<Parameter>>& segments) {
+    for (const auto& parameters : segments) {
+      Bucket bucket;
+      for (const auto& parameter : parameters) {
+        const auto number = static_cast<int>(graph.parameters.size());
+        graph.parameters.push_back(parameter);
+        bucket.entries.push_back({number, 0, bucket.owned_bytes, parameter.spec.shape.count()});
+        bucket.owned_bytes += (4 * parameter.spec.shape.count() + kBucketAlignment - 1) / kBucketAlignment * kBucketAlignment;
+      }
+      bucket.size_bytes = bucket.owned_bytes;
+      partition.segments.emplace_back();
+      partition.buckets.push_back(std::move(bucket));
+    }
+  }
+  /// Segment `segment` uses a parameter that another one owns.
+  void tie(int parameter, size_t segment) {
+    Bucket& bucket = partition.buckets[segment];
+    const int64_t count = graph.parameters[static_cast<size_t>(parameter)].spec.shape.count();
+    bucket.entries.push_back({parameter, 1, bucket.size_bytes, count});
+    bucket.size_bytes += 4 * count;
+  }
+  Placement place(const PlacementOptions& options) const { return {graph, partition, options}; }
+};
+
+std::vector<ByteSpan> shards(const Placement& placement, int segment) {
+  std::vector<ByteSpan> spans;
+  for (int position = 0; position < placement.workers(); ++position) spans.push_back(placement.updated(segment, position, position + 1));
+  return spans;
+}
+
+TEST(Placement, WithoutShardsEveryoneUpdatesEverything) {
+  const Model model({{parameter(5), parameter(3)}, {parameter(7)}});
+  const Placement placement = model.place({.workers = 2});
+  for (const int worker : {0, 1}) {
+    EXPECT_EQ(placement.updated_by(0, worker), (ByteSpan{0, 128}));
+    EXPECT_EQ(placement.owned(1, worker), (ByteSpan{0, 12}));
+  }
+}
+
+TEST(Placement, ShardsEndOnBordersOfChunks) {
+  // Chunks of 65536, 65536 and 10 elements, then one of 100.
+  const Model model({{parameter(2 * kChunk + 10), parameter(100)}});
+  const Placement placement = model.place({.workers = 2, .shard_optimizer = true});
+  EXPECT_THAT(shards(placement, 0), ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 2 * kChunkBytes + 64 + 448}));
+  EXPECT_EQ(placement.owned(0, 0), (ByteSpan{0, kChunkBytes}));
+  EXPECT_EQ(placement.owned(0, 1), (ByteSpan{kChunkBytes, 2 * kChunkBytes + 40}));
+  EXPECT_EQ(placement.owned(1, 0), ByteSpan{});
+  EXPECT_EQ(placement.owned(1, 1), (ByteSpan{0, 400}));
+}
+
+TEST(Placement, WhoHasGotLessGetsMoreOfTheNextSegment) {
+  const Model model({{parameter(10)}, {parameter(10)}, {parameter(10)}, {parameter(4 * kChunk)}, {parameter(kChunk)}, {parameter(2 * kChunk)}});
+  const Placement placement = model.place({.workers = 3, .shard_optimizer = true});
+  std::vector<std::vector<int64_t>> sizes;
+  for (int segment = 0; segment < 6; ++segment) {
+    sizes.emplace_back();
+    for (const ByteSpan& span : shards(placement, segment)) sizes.back().push_back(span.size());
+  }
+  // The middle one first: its share of one chunk ends nearest to the chunk's end.
+  EXPECT_THAT(sizes, ElementsAre(ElementsAre(0, 64, 0), ElementsAre(64, 0, 0), ElementsAre(0, 0, 64),
+                                 ElementsAre(kChunkBytes, 2 * kChunkBytes, kChunkBytes), ElementsAre(kChunkBytes, 0, 0),
+                                 ElementsAre(0, kChunkBytes, kChunkBytes)));
+}
+
+TEST(Placement, ShardsCoverEverySegmentOnceAndAreEven) {
+  std::vector<std::vector<Parameter>> segments;
+  int64_t total = 0;
+  for (int s = 0; s < 23; ++s) {
+    segments.emplace_back();
+    for (int p = 0; p <= s % 4; ++p) {
+      segments.back().push_back(parameter(1 + (s * 31 + p * 7) % 5 * kChunk + s));
+      total += 4 * segments.back().back().spec.shape.count();
+    }
+  }
+  const Model model(segments);
+  for (const int workers : {1, 2, 3, 4, 5, 7, 8, 16, 100}) {
+    for (const bool reversed : {false, true}) {
+      if (reversed && (workers & (workers - 1)) != 0) continue;
+      const Placement placement = model.place({.workers = workers, .shard_optimizer = true, .reversed = reversed});
+      for (int s = 0; s < static_cast<int>(segments.size()); ++s) {
+        int64_t at = 0;
+        for (const ByteSpan& span : shards(placement, s)) {
+          EXPECT_EQ(span.begin, at) << workers;
+          at = span.end;
+        }
+        EXPECT_EQ(at, model.partition.buckets[static_cast<size_t>(s)].owned_bytes);
+      }
+      std::vector<int64_t> owned(static_cast<size_t>(workers));
+      for (int p = 0; p < static_cast<int>(model.graph.parameters.size()); ++p) {
+        int64_t together = 0;
+        for (int worker = 0; worker < workers; ++worker) {
+          const ByteSpan span = placement.owned(p, worker);
+          together += span.size();
+          owned[static_cast<size_t>(worker)] += span.size();
+          EXPECT_EQ(span.begin % kChunkBytes, 0);
+        }
+        EXPECT_EQ(together, 4 * model.graph.parameters[static_cast<size_t>(p)].spec.shape.count());
+      }
+      for (const int64_t bytes : owned)
+        EXPECT_NEAR(static_cast<double>(bytes), static_cast<double>(total) / workers, 1.5 * kChunkBytes) << workers << " workers";
+    }
+  }
+}
+
+TEST(Placement, PositionsAreReversedForHalving) {
+  const Model model({{parameter(8 * kChunk)}});
+  const Placement placement = model.place({.workers = 8, .shard_optimizer = true, .reversed = true});
+  std::vector<int> positions;
+  for (int worker = 0; worker < 8; ++worker) positions.push_back(placement.position_of(worker));
+  EXPECT_THAT(positions, ElementsAre(0, 4, 2, 6, 1, 5, 3, 7));
+  EXPECT_EQ(placement.updated_by(0, 1), (ByteSpan{4 * kChunkBytes, 5 * kChunkBytes}));
+}
+
+TEST(Placement, GradientsOfTiedParametersGoWhereTheyAreUpdated) {
+  Model model({{parameter(2 * kChunk)}, {parameter(kChunk)}});
+  model.tie(0, 1);
+  const Placement placement = model.place({.workers = 2, .shard_optimizer = true});
+  EXPECT_THAT(placement.gradients(0, 1, 2), ElementsAre(ByteSpan{kChunkBytes, 2 * kChunkBytes}));
+  // Segment 1: its own chunk at first, which worker 0 updates, then those of the tied use.
+  EXPECT_THAT(placement.gradients(1, 0, 1), ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 2 * kChunkBytes}));
+  EXPECT_THAT(placement.gradients(1, 1, 2), ElementsAre(ByteSpan{2 * kChunkBytes, 3 * kChunkBytes}));
+  EXPECT_THAT(placement.gradients(1, 0, 2), ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 3 * kChunkBytes}));
+}
+
+std::vector<std::vector<SavedPart>> shares_of(const std::vector<Parameter>& parameters, int slots, int workers, bool sharded = false) {
+  const Model model({parameters});
+  return model.place({.workers = workers, .state_slots = slots, .shard_optimizer = sharded}).shares();
+}
+SavedPart whole(int parameter, int slot, int64_t size_bytes) { return {parameter, slot, {0, size_bytes}}; }
+
+TEST(CheckpointShares, OneWorkerSavesEverythingParametersFirst) {
+  EXPECT_THAT(shares_of({parameter(3), parameter(2, ParameterRole::statistic), parameter(1)}, 2, 1),
+              ElementsAre(ElementsAre(whole(0, -1, 12), whole(1, -1, 8), whole(2, -1, 4), whole(0, 0, 12), whole(0, 1, 12),
+                                      whole(2, 0, 4), whole(2, 1, 4))));
+}
+
+TEST(CheckpointShares, LargestFirstToWhoeverHasLeast) {
+  // Bytes with one slot of state: 40, 8, 80, 24, 48. 80 to worker 0, 48 to worker 1, 40 to worker 1 (88), 24 to worker 0
+  // (104), 8 to worker 1 (96).
+  const auto shares = shares_of({parameter(5), parameter(1), parameter(10), parameter(3), parameter(6)}, 1, 2);
+  EXPECT_THAT(shares, ElementsAre(ElementsAre(whole(2, -1, 40), whole(3, -1, 12), whole(2, 0, 40), whole(3, 0, 12)),
+                                  ElementsAre(whole(0, -1, 20), whole(1, -1, 4), whole(4, -1, 24), whole(0, 0, 20), whole(1, 0, 4),
+                                              whole(4, 0, 24))));
+  EXPECT_EQ(size_bytes_of(shares[0]), 104);
+  EXPECT_EQ(size_bytes_of(shares[1]), 96);
+}
+
+TEST(CheckpointShares, AmongEqualsOrderDecides) {
+  EXPECT_THAT(shares_of({parameter(2), parameter(2), parameter(2)}, 0, 2),
+              ElementsAre(ElementsAre(whole(0, -1, 8), whole(2, -1, 8)), ElementsAre(whole(1, -1, 8))));
+}
+
+TEST(CheckpointShares, StatisticsWeighWithoutState) {
+  // With two slots: 24 for the weight, 16 for the statistic, 12 for the small weight.
+  EXPECT_THAT(shares_of({parameter(4, ParameterRole::statistic), parameter(2), parameter(1)}, 2, 2),
+              ElementsAre(ElementsAre(whole(1, -1, 8), whole(1, 0, 8), whole(1, 1, 8)),
+                          ElementsAre(whole(0, -1, 16), whole(2, -1, 4), whole(2, 0, 4), whole(2, 1, 4))));
+}
+
+TEST(CheckpointShares, WorkersWithoutTensorsSaveNothing) {
+  EXPECT_THAT(shares_of({parameter(1)}, 0, 3), ElementsAre(ElementsAre(whole(0, -1, 4)), IsEmpty(), IsEmpty()));
+}
+
+TEST(CheckpointShares, ShardedStateIsSavedByWhoeverHoldsIt) {
+  EXPECT_THAT(shares_of({parameter(kChunk + 5), parameter(3)}, 1, 2, true),
+              ElementsAre(ElementsAre(whole(0, -1, kChunkBytes + 20), SavedPart{0, 0, {0, kChunkBytes}}),
+                          ElementsAre(whole(1, -1, 12), SavedPart{0, 0, {kChunkBytes, kChunkBytes + 20}}, whole(1, 0, 12))));
+  EXPECT_THAT(shares_of({parameter(kChunk + 5)}, 0, 2, true), ElementsAre(ElementsAre(whole(0, -1, kChunkBytes + 20)), IsEmpty()));
+}
+
+}  // namespace
+}  // namespace lockstep

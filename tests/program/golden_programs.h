@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proof/checker.h"
+#include "program/program.h"
+
+namespace lockstep {
+
+/// The names of tests/step/goldens/*.program, sorted.
+std::vector<std::string> golden_names();
+/// The programs of all ranks in one of them.
+std::vector<Program> load_golden(const std::string& name);
+std::string golden_text(const std::string& name);
+
+/// "property: message" per line, or "" where there are no findings.
+std::string text_of(const std::vector<CheckFinding>& findings);
+bool has(const std::vector<CheckFinding>& findings, CheckFinding::Property property);
+
+}  // namespace lockstep

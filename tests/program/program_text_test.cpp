@@ -1,0 +1,178 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/error.h"
+#include "program/golden_programs.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kText =
+    "program step rank=1 world_size=2 reduction=reproducible virtual_replicas=4 micro_batches_per_leaf=2\n"
+    "lane main compute\n"
+    "lane \"to rank 0\" comm\n"
+    "group pair 0 1\n"
+    "group near 1 0 shared_memory\n"
+    "buffer grad space=gradients category=gradients size=256 offset=64\n"
+    "buffer half space=arena category=workspace size=128\n"
+    "parameter \"block 0/w\" offset=-64 size=256 uses 3+0 5+512\n"
+    "parameter b buffer=grad offset=128 size=64 narrow=half narrow_offset=32 uses 3+256\n"
+    "0 backward @main segment=3 micro_batch=2 leaf=3 accumulate reads input.4:half updates "
+    "gradients.3:grad^64 after 1'\n"
+    "1 exchange @\"to rank 0\" group=pair deadline=communication reads send:half@0~float16 writes "
+    "receive.1:grad[0+128]@0"
+    " after 0 1'\n"
+    "2 all_reduce @\"to rank 0\" ordered group=near updates data:grad\n";
+
+/// The text above, put together by hand.
+Program built_by_hand() {
+  Program p;
+  p.name = "step";
+  p.rank = 1;
+  p.world_size = 2;
+  p.reduction = Reduction::reproducible;
+  p.virtual_replicas = 4;
+  p.micro_batches_per_leaf = 2;
+  p.add_lane("main", LaneKind::compute);
+  p.add_lane("to rank 0", LaneKind::comm);
+  p.groups.push_back({"pair", {0, 1}});
+  p.groups.push_back({"near", {1, 0}, Transport::shared_memory});
+  const int grad = p.add_buffer("grad", Space::gradients, Category::gradients, 256);
+  p.buffers.back().offset = 64;
+  const int half = p.add_buffer("half", Space::arena, Category::workspace, 128);
+  p.parameters.push_back({"block 0/w", -1, -64, 256, {{3, 0}, {5, 512}}});
+  p.parameters.push_back({"b", grad, 128, 64, {{3, 256}}, half, 32});
+  Instruction backward;
+  backward.kind = InstructionKind::backward;
+  backward.segment = 3;
+  backward.micro_batch = 2;
+  backward.leaf = 3;
+  backward.accumulate = true;
+  backward.operands.push_back({Role::input, 4, Access::read, p.whole(half)});
+  backward.operands.push_back(
+      {Role::gradients, 3, Access::read_write, p.whole(grad), -1, DType::float32, 64});
+  backward.after = {{1, 1}};
+  Instruction exchange;
+  exchange.kind = InstructionKind::exchange;
+  exchange.lane = 1;
+  exchange.group = 0;
+  exchange.deadline = DeadlineClass::communication;
+  exchange.operands.push_back({Role::send, 0, Access::read, p.whole(half), 0, DType::float16});
+  exchange.operands.push_back({Role::receive, 1, Access::write, {grad, 0, 128}, 0});
+  exchange.after = {{0, 0}, {1, 1}};
+  Instruction reduce;
+  reduce.kind = InstructionKind::all_reduce;
+  reduce.lane = 1;
+  reduce.ordered = true;
+  reduce.group = 1;
+  reduce.operands.push_back({Role::data, 0, Access::read_write, p.whole(grad)});
+  p.instructions = {backward, exchange, reduce};
+  return p;
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    program_from_text(text);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(ProgramText, ReadsEveryField) { EXPECT_TRUE(program_from_text(kText) == built_by_hand()); }
+
+TEST(ProgramText, WritesWhatItReads) { EXPECT_EQ(to_text(built_by_hand()), kText); }
+
+TEST(ProgramText, SkipsBlankLinesAndComments) {
+  EXPECT_TRUE(program_from_text("# what it is\n\n" +
+                                replaced(kText, "group pair 0 1\n", "group pair 0 1  # both\n\n")) ==
+              built_by_hand());
+}
+
+TEST(ProgramText, ReadsSeveralPrograms) {
+  const std::string one = to_text(built_by_hand());
+  EXPECT_EQ(programs_from_text(one + one).size(), 2u);
+  EXPECT_THAT(error_of(one + one), testing::HasSubstr("expected one program, found 2"));
+}
+
+TEST(ProgramText, QuotesNames) {
+  Program p = built_by_hand();
+  p.buffers[1].name = "a \"b\"\\[c]@d\nlast";
+  EXPECT_TRUE(program_from_text(to_text(p)) == p);
+}
+
+TEST(ProgramText, RefusesToWriteTwoBuffersOfOneName) {
+  Program p = built_by_hand();
+  p.buffers[1].name = "grad";
+  EXPECT_THROW(to_text(p), InternalError);
+}
+
+TEST(ProgramText, NamesTheLineOfAnError) {
+  const std::string good = to_text(built_by_hand());
+  EXPECT_THAT(error_of(replaced(good, "input.4:half", "input.4:halt")),
+              testing::AllOf(testing::HasSubstr("line 10"),
+                             testing::HasSubstr("no buffer is named 'halt' (did you mean 'half'?)")));
+  EXPECT_THAT(error_of(replaced(good, "0 backward", "0 bakward")),
+              testing::AllOf(testing::HasSubstr("line 10"), testing::HasSubstr("did you mean 'backward'")));
+  EXPECT_THAT(error_of(replaced(good, "1 exchange", "2 exchange")),
+              testing::AllOf(testing::HasSubstr("line 11"), testing::HasSubstr("this is instruction 1")));
+  EXPECT_THAT(error_of(replaced(good, "segment=3", "segmnt=3")),
+              testing::HasSubstr("did you mean 'segment'"));
+  EXPECT_THAT(error_of(replaced(good, "size=128", "size=big")),
+              testing::AllOf(testing::HasSubstr("line 7"), testing::HasSubstr("expected a number")));
+  EXPECT_THAT(error_of(replaced(good, "send:half@0~float16", "send:half@0~float17")),
+              testing::HasSubstr("line 11"));
+  EXPECT_THAT(
+      error_of(replaced(good, "1 0 shared_memory", "1 0 shared_memry")),
+      testing::AllOf(testing::HasSubstr("line 5"), testing::HasSubstr("did you mean 'shared_memory'")));
+  EXPECT_THAT(error_of("lane main compute\n"), testing::HasSubstr("line 1"));
+}
+
+TEST(ProgramText, NamesWhatIsWrongWithStateAndOwnership) {
+  const std::string good = replaced(to_text(built_by_hand()), "narrow_offset=32", "narrow_offset=32 state=half@-8 state=half@24 owns=16+32");
+  const Program read = program_from_text(good);
+  EXPECT_EQ(read.parameters[1].states, (std::vector<ParameterPlace::State>{{1, -8}, {1, 24}}));
+  EXPECT_EQ(read.parameters[1].owned_begin, 16);
+  EXPECT_EQ(read.parameters[1].owned_end, 48);
+  EXPECT_EQ(to_text(read), good);
+  const auto refused = [&](const std::string& from, const std::string& to) { return error_of(replaced(good, from, to)); };
+  for (const auto& [from, to] : {std::pair{"state=half@-8", "state=half"}, {"state=half@-8", "state=half@"}, {"state=half@-8", "state=half+8"},
+                                 {"state=half@-8", "state=@8"}, {"state=half@-8", "state=half@many"}, {"owns=16+32", "owns=16"},
+                                 {"owns=16+32", "owns=16+"}, {"owns=16+32", "owns=+32"}, {"owns=16+32", "owns=16-32"},
+                                 {"owns=16+32", "owns=16+half"}})
+    EXPECT_THAT(refused(from, to), testing::HasSubstr("line 9")) << to;
+  EXPECT_THAT(refused("state=half@-8", "state=halt@-8"), testing::HasSubstr("no buffer is named 'halt'"));
+  EXPECT_THAT(refused("owns=16+32", "own=16+32"), testing::HasSubstr("unknown field 'own'; expected buffer, offset, size"));
+}
+
+TEST(ProgramText, RefusesASecondBufferOfOneName) {
+  EXPECT_THAT(error_of(replaced(to_text(built_by_hand()), "buffer half", "buffer grad")),
+              testing::HasSubstr("a second buffer named 'grad'"));
+}
+
+TEST(ProgramHash, IgnoresTheRankAndNothingElse) {
+  const Program p = built_by_hand();
+  Program other = p;
+  other.rank = 0;
+  EXPECT_EQ(hash_of(other), hash_of(p));
+  other.instructions[1].operands[1].range.size_bytes = 64;
+  EXPECT_NE(hash_of(other), hash_of(p));
+  other = p;
+  other.instructions[0].after[0].distance = 0;
+  EXPECT_NE(hash_of(other), hash_of(p));
+}
+
+TEST(ProgramDescription, NamesInstructionLaneSegmentAndMicroBatch) {
+  EXPECT_EQ(describe(built_by_hand(), 0),
+            "step instruction 0 (backward, lane main, segment 3, micro-batch 2, leaf 3)");
+  EXPECT_EQ(describe(built_by_hand(), 1), "step instruction 1 (exchange, lane to rank 0)");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+#include "program/program_traffic.h"
+
+#include <gtest/gtest.h>
+
+#include "program/golden_programs.h"
+
+namespace lockstep {
+namespace {
+
+int64_t sent(const std::string& golden, size_t rank) {
+  return traffic_of(load_golden(golden)[rank]).sent_bytes;
+}
+
+TEST(ProgramTraffic, CountsSendsOfExchangesAsTheyStand) {
+  // Halves of buckets of 128, 64 and 128 bytes, twice, and its record of an agreement to one other rank.
+  EXPECT_EQ(sent("dp2_tree", 0), 128 + 64 + 128 + 80);
+  EXPECT_EQ(sent("dp2_tree", 1), 128 + 64 + 128 + 80);
+}
+
+TEST(ProgramTraffic, CountsCollectivesAsTheirBestAlgorithmsSend) {
+  // Two ranks: an all-reduce sends its bytes once over; buckets of 128, 128 and 64 bytes.
+  EXPECT_EQ(sent("dp2_fast", 0), 128 + 128 + 64 + 48);
+  // Half of each bucket scattered, half of each parameter buffer gathered, and sums of 40 bytes.
+  EXPECT_EQ(sent("dp2_sharded", 0), 4 * 262144 + 40 + 48);
+  // A worker sends its gradients to the server; broadcasts are shared among three; an agreement on 3 records
+  // of 48 bytes.
+  EXPECT_EQ(sent("ps_sync", 0), 128 + 64 + 2 * 128 / 3 + 2 * 64 / 3 + 2 * 48);
+}
+
+TEST(ProgramTraffic, CountsSumsInSharedMemoryApart) {
+  const ProgramTraffic traffic = traffic_of(load_golden("dp3_ordered")[1]);
+  EXPECT_EQ(traffic.shared_memory_bytes, 128 + 64 + 128);
+  EXPECT_EQ(traffic.sent_bytes, 2 * 80) << "the agreement alone";
+}
+
+TEST(ProgramTraffic, IsNothingAlone) { EXPECT_EQ(sent("dp1_tree", 0), 0); }
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,429 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "program/golden_programs.h"
+#include "program/memory/memory_plan.h"
+#include "proof/mutations.h"
+
+namespace lockstep {
+namespace {
+
+using Property = CheckFinding::Property;
+
+/// Applies a way of breaking programs to every golden and demands that every result is refused, for one of
+/// the given reasons. `least` is a bound on how many mutants there must be: a test that breaks nothing proves
+/// nothing.
+void expect_all_caught(const std::function<std::vector<Mutant>(const Programs&)>& mutate,
+                       const std::vector<Property>& reasons, int least,
+                       const std::function<bool(const Mutant&)>& is_harmless = {}) {
+  int count = 0;
+  for (const std::string& golden : golden_names()) {
+    for (const Mutant& mutant : mutate(load_golden(golden))) {
+      if (is_harmless && is_harmless(mutant)) continue;
+      ++count;
+      const auto findings = check_programs(mutant.programs);
+      bool caught = false;
+      for (Property reason : reasons) caught = caught || has(findings, reason);
+      EXPECT_TRUE(caught) << golden << ", " << mutant.what << "\nfound:\n" << text_of(findings);
+    }
+  }
+  EXPECT_GE(count, least);
+}
+
+/// There is nobody to disagree with.
+bool is_alone(const Mutant& mutant) { return mutant.programs.size() == 1; }
+
+bool is_backward(const Instruction& i) {
+  return i.kind == InstructionKind::backward || i.kind == InstructionKind::backward_input ||
+         i.kind == InstructionKind::backward_weight;
+}
+
+TEST(Mutation, RemovingAnyDependencyThatMattersIsADataFinding) {
+  expect_all_caught(without_a_dependency, {Property::data}, 150);
+}
+
+TEST(Mutation, RemovingAnyDependencyThatMattersIsADataFindingWhenPlaced) {
+  expect_all_caught(
+      [](Programs programs) {
+        for (Program& program : programs) plan_memory(program);
+        return without_a_dependency(programs);
+      },
+      {Property::data}, 150);
+}
+
+TEST(Mutation, DroppingAnyInstructionIsCaught) {
+  // That a worker says good-bye to its server before a checkpoint is between two programs, which are checked
+  // apart.
+  expect_all_caught(
+      without_an_instruction, {Property::matching, Property::deadlock, Property::data, Property::mathematics},
+      250, [](const Mutant& m) { return m.what.find("boundary instruction 0 (push") != std::string::npos; });
+}
+
+TEST(Mutation, DroppingAnAddIsMathematics) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        auto mutants = without_an_instruction(programs);
+        std::erase_if(mutants, [](const Mutant& m) { return m.what.find("(add,") == std::string::npos; });
+        return mutants;
+      },
+      {Property::mathematics}, 16);
+}
+
+TEST(Mutation, RepeatingAnAddIsMathematics) {
+  expect_all_caught([](const Programs& p) { return with_a_repeated(p, InstructionKind::add); },
+                    {Property::mathematics}, 16);
+}
+
+TEST(Mutation, RepeatingAnUpdateIsMathematics) {
+  expect_all_caught([](const Programs& p) { return with_a_repeated(p, InstructionKind::update); },
+                    {Property::mathematics}, 20);
+}
+
+TEST(Mutation, RepeatingAnAccumulatingBackwardIsMathematics) {
+  expect_all_caught(
+      [](const Programs& p) {
+        auto mutants = with_a_repeated(p, InstructionKind::backward);
+        std::erase_if(mutants, [](const Mutant& m) {
+          for (const Program& program : m.programs)
+            for (size_t i = 0; i + 1 < program.instructions.size(); ++i)
+              if (program.instructions[i].operands == program.instructions[i + 1].operands &&
+                  program.instructions[i].kind == InstructionKind::backward)
+                return !program.instructions[i].accumulate;
+          return true;
+        });
+        return mutants;
+      },
+      {Property::mathematics}, 15);
+}
+
+TEST(Mutation, RepeatingAReductionIsCaught) {
+  for (InstructionKind kind :
+       {InstructionKind::all_reduce, InstructionKind::reduce_scatter, InstructionKind::exchange,
+        InstructionKind::broadcast, InstructionKind::agree, InstructionKind::push})
+    expect_all_caught([kind](const Programs& p) { return with_a_repeated(p, kind); }, {Property::matching}, 4,
+                      [](const Mutant& m) {
+                        return is_alone(m) ||
+                               m.what.find("boundary instruction 0 (push") != std::string::npos;
+                      });
+}
+
+TEST(Mutation, SwappingTwoCommunicationsIsCaught) {
+  expect_all_caught(
+      with_swapped_communications,
+      {Property::matching, Property::deadlock, Property::data, Property::mathematics, Property::structure},
+      70);
+}
+
+TEST(Mutation, ChangingTheSizeOfATransferIsAMatchingFinding) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each_operand(
+            programs, "16 bytes shorter", [](const Program&, const Instruction& i, Operand& o) {
+              if (!communicates(i.kind) || o.role == Role::metrics || o.role == Role::source) return false;
+              o.range.size_bytes -= 16;
+              return true;
+            });
+      },
+      {Property::matching}, 120, is_alone);
+}
+
+TEST(Mutation, ChangingTheTypeOfATransferIsAMatchingFinding) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each_operand(
+            programs, "in bfloat16", [](const Program&, const Instruction& i, Operand& o) {
+              if (!communicates(i.kind) || o.role == Role::metrics || o.role == Role::source) return false;
+              o.dtype = DType::bfloat16;
+              return true;
+            });
+      },
+      {Property::matching}, 120, is_alone);
+}
+
+/// Of as many bytes, and of fewer and more: sums of them are other sums, whoever agrees on them.
+constexpr DType kOtherTypes[] = {DType::int32, DType::bfloat16, DType::float64};
+
+TEST(Mutation, ChangingTheTypeOfASumOnAllRanksTogetherIsMathematics) {
+  for (const DType dtype : kOtherTypes)
+    for (const InstructionKind kind : {InstructionKind::all_reduce, InstructionKind::reduce_scatter})
+      expect_all_caught(
+          [&](const Programs& programs) {
+            return with_each_collective(programs, kind, fmt::format("in {}", name_of(dtype)),
+                                        [dtype](Instruction& i) {
+                                          bool changed = false;
+                                          for (Operand& o : i.operands) changed |= std::exchange(o.dtype, dtype) != dtype;
+                                          return changed;
+                                        });
+          },
+          {Property::mathematics}, kind == InstructionKind::all_reduce ? 6 : 2, is_alone);
+}
+
+TEST(Mutation, ChangingTheTypeOfWhatIsComputedWithIsMathematics) {
+  for (const DType dtype : kOtherTypes)
+    for (const InstructionKind kind :
+         {InstructionKind::add, InstructionKind::norm, InstructionKind::finite, InstructionKind::update})
+      expect_all_caught(
+          [&](const Programs& programs) {
+            return with_each(programs, fmt::format("in {}", name_of(dtype)),
+                             [&](const Program&, Instruction& i) {
+                               if (i.kind != kind) return false;
+                               bool changed = false;
+                               for (Operand& o : i.operands) {
+                                 if (o.role != Role::destination && o.role != Role::source &&
+                                     o.role != Role::gradients && o.role != Role::parameters)
+                                   continue;
+                                 o.dtype = dtype;
+                                 changed = true;
+                               }
+                               return changed;
+                             });
+          },
+          {Property::mathematics}, kind == InstructionKind::finite ? 2 : 10);
+}
+
+TEST(Mutation, ChangingAPeerIsCaught) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each_operand(
+            programs, "with another peer", [](const Program& p, const Instruction& i, Operand& o) {
+              if (o.peer < 0) return false;
+              o.peer = (o.peer + 1) % static_cast<int>(p.groups[static_cast<size_t>(i.group)].members.size());
+              return true;
+            });
+      },
+      {Property::structure, Property::matching}, 60);
+}
+
+TEST(Mutation, ChangingARootIsCaught) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "another root", [](const Program&, Instruction& i) {
+          if (i.root < 0) return false;
+          i.root = (i.root + 1) % 3;
+          return true;
+        });
+      },
+      {Property::structure, Property::matching}, 6);
+}
+
+TEST(Mutation, StatingAnOrderOfSumsOnOneRankAloneIsAMatchingFinding) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "order turned over", [](const Program&, Instruction& i) {
+          i.ordered = !i.ordered;
+          return i.kind == InstructionKind::all_reduce;
+        });
+      },
+      {Property::matching}, 15, is_alone);
+}
+
+TEST(Mutation, LeavingTheOrderOfSumsToTheLibraryIsMathematics) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each_collective(programs, InstructionKind::all_reduce, "in the library's order",
+                                    [](Instruction& i) { return std::exchange(i.ordered, false); });
+      },
+      {Property::mathematics}, 3);
+}
+
+TEST(Mutation, AnOrderWithoutSharedMemoryIsAMatchingFinding) {
+  Programs programs = load_golden("dp3_ordered");
+  for (Program& program : programs)
+    for (Group& group : program.groups) group.transport = Transport::host;
+  EXPECT_THAT(
+      text_of(check_programs(programs)),
+      testing::HasSubstr("matching: rank 0, step instruction 14 (all_reduce, lane reduce, segment 2): "
+                         "it is ordered, and the transport of group 'reducers' is 'host'"));
+}
+
+TEST(Mutation, AnOrderOfAnythingButASumIsStructure) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "ordered", [](const Program&, Instruction& i) {
+          i.ordered = true;
+          return i.kind != InstructionKind::all_reduce;
+        });
+      },
+      {Property::structure}, 250);
+}
+
+TEST(Mutation, AnotherTransportOnOneRankAloneIsStructure) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        std::vector<Mutant> mutants;
+        for (size_t r = 0; r < programs.size(); ++r)
+          for (size_t g = 0; g < programs[r].groups.size(); ++g)
+            for (int other = 1; other < kTransportCount; ++other) {
+              mutants.push_back(
+                  {fmt::format("rank {}: another transport of group {}", r, programs[r].groups[g].name),
+                   programs});
+              auto& transport = mutants.back().programs[r].groups[g].transport;
+              transport = static_cast<Transport>((static_cast<int>(transport) + other) % kTransportCount);
+            }
+        return mutants;
+      },
+      {Property::structure}, 40, is_alone);
+}
+
+TEST(Mutation, ChangingALeafIsMathematics) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "another leaf", [](const Program& p, Instruction& i) {
+          if (!is_backward(i) || p.virtual_replicas == 1) return false;
+          i.leaf = (i.leaf + 1) % p.virtual_replicas;
+          return true;
+        });
+      },
+      {Property::mathematics}, 30);
+}
+
+TEST(Mutation, ChangingAMicroBatchIsMathematics) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "another micro-batch", [](const Program&, Instruction& i) {
+          if (!is_backward(i) && i.kind != InstructionKind::forward) return false;
+          i.micro_batch += 1;
+          return true;
+        });
+      },
+      {Property::mathematics}, 90);
+}
+
+TEST(Mutation, AccumulatingWhereALeafBeginsOrOverwritingWhereItGoesOnIsCaught) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "accumulate turned over", [](const Program&, Instruction& i) {
+          if (!is_backward(i) && i.kind != InstructionKind::forward) return false;
+          bool changed = false;
+          for (Operand& o : i.operands)
+            if (o.role == Role::gradients || o.role == Role::metrics) {
+              o.access = i.accumulate ? Access::write : Access::read_write;
+              changed = true;
+            }
+          i.accumulate = !i.accumulate;
+          return changed;
+        });
+      },
+      {Property::mathematics, Property::data}, 70);
+}
+
+TEST(Mutation, AnAccumulateFlagThatItsOperandContradictsIsStructure) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "flag turned over", [](const Program&, Instruction& i) {
+          i.accumulate = !i.accumulate;
+          return is_backward(i);
+        });
+      },
+      {Property::structure}, 50);
+}
+
+TEST(Mutation, ShiftingARangeIsCaught) {
+  expect_all_caught(with_a_shifted_range,
+                    {Property::structure, Property::matching, Property::data, Property::mathematics}, 400);
+}
+
+/// Programs that neither update nor save look at nobody's ownership or state.
+bool uses_state(const Mutant& mutant) {
+  for (const Program& program : mutant.programs)
+    for (const Instruction& i : program.instructions)
+      if (i.kind == InstructionKind::update) return true;
+  return false;
+}
+
+TEST(Mutation, OwningOtherBytesThanThoseUpdatedIsCaught) {
+  expect_all_caught(with_another_owned_range, {Property::structure, Property::mathematics}, 100,
+                    [](const Mutant& mutant) { return !uses_state(mutant); });
+}
+
+TEST(Mutation, StateInAnotherPlaceIsCaught) {
+  expect_all_caught(with_another_state_place, {Property::structure, Property::mathematics}, 100,
+                    [](const Mutant& mutant) { return !uses_state(mutant); });
+}
+
+TEST(Mutation, ShiftingTheSumsOfSquaresWithinABucketIsCaught) {
+  for (const int64_t shift : {-262144, -4, 4, 262144})
+    expect_all_caught(
+        [shift](const Programs& programs) {
+          return with_each_operand(programs, fmt::format("{} bytes on", shift), [shift](const Program&, const Instruction& i, Operand& o) {
+            o.position += shift;
+            return i.kind == InstructionKind::norm && o.role == Role::gradients;
+          });
+        },
+        {Property::structure, Property::mathematics}, 20);
+}
+
+TEST(Mutation, SharingTheBytesOfALiveBufferIsCaught) {
+  expect_all_caught(with_a_shared_live_buffer, {Property::structure, Property::data}, 200);
+}
+
+TEST(Mutation, ReadingBeforeAnythingIsWrittenIsADataFinding) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        std::vector<Mutant> mutants;
+        for (size_t r = 0; r < programs.size(); ++r)
+          for (size_t b = 0; b < programs[r].buffers.size(); ++b) {
+            // All that write the buffer write another one instead.
+            Mutant mutant{fmt::format("rank {}: {} is never written", r, programs[r].buffers[b].name),
+                          programs};
+            Program& program = mutant.programs[r];
+            const ProgramBuffer& old = programs[r].buffers[b];
+            const int elsewhere = program.add_buffer("elsewhere", old.space, old.category, old.size_bytes);
+            bool written = false, read = false;
+            for (Instruction& i : program.instructions)
+              for (Operand& o : i.operands) {
+                if (o.range.buffer != static_cast<int>(b)) continue;
+                const bool only_writes = o.access == Access::write && o.role != Role::temporary;
+                written = written || only_writes;
+                read = read || (o.access == Access::read && i.kind != InstructionKind::serve);
+                if (only_writes) o.range.buffer = elsewhere;
+              }
+            bool initial = old.space == Space::optimizer;
+            for (const ParameterPlace& place : programs[r].parameters)
+              initial = initial || place.buffer == static_cast<int>(b);
+            derive_dependencies(program);
+            if (written && read && !initial) mutants.push_back(std::move(mutant));
+          }
+        return mutants;
+      },
+      {Property::data}, 100);
+}
+
+TEST(Mutation, SendingBeforeReceivingOnBothSidesIsADeadlock) {
+  expect_all_caught(with_sends_before_receives, {Property::deadlock}, 4);
+}
+
+TEST(Mutation, DependingOnALaterInstructionIsStructure) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "waits for itself", [](const Program& p, Instruction& i) {
+          i.after.push_back({static_cast<int>(p.instructions.size()) - 1, 0});
+          return true;
+        });
+      },
+      {Property::structure}, 250);
+}
+
+TEST(Mutation, RunningOnAnotherKindOfLaneIsStructure) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "on another lane", [](const Program& p, Instruction& i) {
+          const bool on_comm = p.lanes[static_cast<size_t>(i.lane)].kind == LaneKind::comm;
+          if (i.kind == InstructionKind::add || i.kind == InstructionKind::cast) return false;
+          for (size_t lane = 0; lane < p.lanes.size(); ++lane)
+            if ((p.lanes[lane].kind == LaneKind::comm) != on_comm) {
+              i.lane = static_cast<int>(lane);
+              return true;
+            }
+          return false;
+        });
+      },
+      {Property::structure}, 250);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,291 @@
+#include "proof/mutations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "program/happens_before.h"
+#include "program/memory/memory_plan.h"
+
+namespace lockstep {
+namespace {
+
+std::string at(const Program& program, size_t index) {
+  return fmt::format("rank {}, {}", program.rank, describe(program, static_cast<int>(index)));
+}
+
+bool is_implied(const Program& program, size_t index, const Dependency& dependency) {
+  HappensBefore order(program, 2);
+  order.visit_all();
+  const int n = static_cast<int>(program.instructions.size());
+  return order.before((1 - dependency.distance) * n + dependency.instruction, n + static_cast<int>(index));
+}
+
+/// Renumbers dependencies after instruction `removed` has gone; those on it are replaced by its own.
+void erase_instruction(Program& program, int removed) {
+  const auto gone = program.instructions[static_cast<size_t>(removed)].after;
+  program.instructions.erase(program.instructions.begin() + removed);
+  for (Instruction& instruction : program.instructions) {
+    std::vector<Dependency> after;
+    for (const Dependency& d : instruction.after) {
+      if (d.instruction != removed) {
+        after.push_back(d);
+        continue;
+      }
+      for (const Dependency& inherited : gone)
+        if (inherited.instruction != removed && d.distance + inherited.distance <= 1)
+          after.push_back({inherited.instruction, d.distance + inherited.distance});
+    }
+    for (Dependency& d : after) d.instruction -= d.instruction > removed ? 1 : 0;
+    instruction.after = std::move(after);
+  }
+}
+
+/// Puts a copy of `extra` behind instruction `index`.
+void insert_behind(Program& program, int index, Instruction extra) {
+  for (Instruction& instruction : program.instructions)
+    for (Dependency& d : instruction.after)
+      if (d.instruction > index) ++d.instruction;
+  extra.after.clear();
+  program.instructions.insert(program.instructions.begin() + index + 1, std::move(extra));
+}
+
+void derive_anew(Program& program) {
+  for (Instruction& instruction : program.instructions) instruction.after.clear();
+  derive_dependencies(program);
+}
+
+}  // namespace
+
+std::vector<Mutant> without_a_dependency(const Programs& programs) {
+  std::vector<Mutant> mutants;
+  for (size_t r = 0; r < programs.size(); ++r)
+    for (size_t i = 0; i < programs[r].instructions.size(); ++i)
+      for (size_t d = 0; d < programs[r].instructions[i].after.size(); ++d) {
+        Mutant mutant{"", programs};
+        auto& after = mutant.programs[r].instructions[i].after;
+        const Dependency removed = after[d];
+        after.erase(after.begin() + static_cast<std::ptrdiff_t>(d));
+        if (is_implied(mutant.programs[r], i, removed)) continue;
+        mutant.what = fmt::format("{} without its dependency on {} at distance {}", at(programs[r], i),
+                                  removed.instruction, removed.distance);
+        mutants.push_back(std::move(mutant));
+      }
+  return mutants;
+}
+
+std::vector<Mutant> without_an_instruction(const Programs& programs) {
+  std::vector<Mutant> mutants;
+  for (size_t r = 0; r < programs.size(); ++r)
+    for (size_t i = 0; i < programs[r].instructions.size(); ++i) {
+      mutants.push_back({"without " + at(programs[r], i), programs});
+      erase_instruction(mutants.back().programs[r], static_cast<int>(i));
+      derive_anew(mutants.back().programs[r]);
+    }
+  return mutants;
+}
+
+std::vector<Mutant> with_a_repeated(const Programs& programs, InstructionKind kind) {
+  std::vector<Mutant> mutants;
+  for (size_t r = 0; r < programs.size(); ++r)
+    for (size_t i = 0; i < programs[r].instructions.size(); ++i) {
+      if (programs[r].instructions[i].kind != kind) continue;
+      mutants.push_back({"twice " + at(programs[r], i), programs});
+      insert_behind(mutants.back().programs[r], static_cast<int>(i), programs[r].instructions[i]);
+      derive_anew(mutants.back().programs[r]);
+    }
+  return mutants;
+}
+
+std::vector<Mutant> with_swapped_communications(const Programs& programs) {
+  std::vector<Mutant> mutants;
+  for (size_t r = 0; r < programs.size(); ++r) {
+    int previous = -1;
+    for (size_t i = 0; i < programs[r].instructions.size(); ++i) {
+      const Instruction& second = programs[r].instructions[i];
+      if (!communicates(second.kind)) continue;
+      if (previous >= 0) {
+        const Instruction& first = programs[r].instructions[static_cast<size_t>(previous)];
+        // Reads of different servers' parameters may come in any order.
+        if (first.kind != InstructionKind::pull || second.kind != InstructionKind::pull) {
+          Mutant mutant{fmt::format("{} and {} swapped", at(programs[r], static_cast<size_t>(previous)),
+                                    at(programs[r], i)),
+                        programs};
+          auto& list = mutant.programs[r].instructions;
+          std::swap(list[static_cast<size_t>(previous)], list[i]);
+          derive_anew(mutant.programs[r]);
+          mutants.push_back(std::move(mutant));
+        }
+      }
+      previous = static_cast<int>(i);
+    }
+  }
+  return mutants;
+}
+
+std::vector<Mutant> with_a_shifted_range(const Programs& programs) {
+  return with_each_operand(
+      programs, "begins 16 bytes later", [](const Program&, const Instruction& i, Operand& o) {
+        static constexpr Role kDecisive[] = {
+            Role::batch,           Role::input,          Role::output,     Role::stash,
+            Role::output_gradient, Role::input_gradient, Role::gradients,  Role::send,
+            Role::receive,         Role::source,         Role::destination};
+        const bool decisive =
+            std::find(std::begin(kDecisive), std::end(kDecisive), o.role) != std::end(kDecisive) ||
+            (o.role == Role::data && i.kind != InstructionKind::agree) ||
+            (o.role == Role::parameters && i.kind == InstructionKind::update);
+        // Every replica looks for overflow in the same sums: what one leaves out, another has seen.
+        if (i.kind == InstructionKind::finite) return false;
+        if (!decisive || o.range.size_bytes < 32) return false;
+        o.range.offset += 16;
+        o.range.size_bytes -= 16;
+        return true;
+      });
+}
+
+std::vector<Mutant> with_another_owned_range(const Programs& programs) {
+  struct Change {
+    const char* what;
+    int64_t begin, end;  ///< added
+  };
+  std::vector<Mutant> mutants;
+  for (size_t r = 0; r < programs.size(); ++r)
+    for (size_t p = 0; p < programs[r].parameters.size(); ++p) {
+      const ParameterPlace& place = programs[r].parameters[p];
+      const int64_t size = place.owned_end - place.owned_begin;
+      if (size == 0) continue;
+      for (const Change& change : {Change{"begins 4 bytes later", 4, 0}, Change{"begins 4 bytes earlier", -4, 0},
+                                   Change{"ends 4 bytes later", 0, 4}, Change{"ends 4 bytes earlier", 0, -4},
+                                   Change{"lies 4 bytes later", 4, 4}, Change{"lies 4 bytes earlier", -4, -4},
+                                   Change{"is empty", 0, -size}}) {
+        mutants.push_back({fmt::format("rank {}: what it owns of '{}' {}", r, place.name, change.what), programs});
+        ParameterPlace& changed = mutants.back().programs[r].parameters[p];
+        changed.owned_begin += change.begin;
+        changed.owned_end += change.end;
+      }
+    }
+  return mutants;
+}
+
+std::vector<Mutant> with_another_state_place(const Programs& programs) {
+  std::vector<Mutant> mutants;
+  const auto add = [&](size_t r, const std::string& what, const std::function<void(std::vector<ParameterPlace>&)>& change) {
+    mutants.push_back({fmt::format("rank {}: {}", r, what), programs});
+    change(mutants.back().programs[r].parameters);
+  };
+  for (size_t r = 0; r < programs.size(); ++r) {
+    const auto& places = programs[r].parameters;
+    for (size_t p = 0; p < places.size(); ++p) {
+      const auto& name = places[p].name;
+      for (size_t slot = 0; slot < places[p].states.size(); ++slot)
+        for (const int64_t shift : {-4, 4})
+          add(r, fmt::format("state {} of '{}' lies {} bytes on", slot, name, shift),
+              [=](auto& changed) { changed[p].states[slot].offset += shift; });
+      if (places[p].states.size() == 2)
+        add(r, fmt::format("the slots of '{}' exchanged", name),
+            [=](auto& changed) { std::swap(changed[p].states[0], changed[p].states[1]); });
+      if (!places[p].states.empty()) add(r, fmt::format("'{}' without state", name), [=](auto& changed) { changed[p].states.clear(); });
+      for (size_t other = p + 1; other < places.size(); ++other)
+        if (places[p].states != places[other].states)
+          add(r, fmt::format("the state of '{}' and '{}' exchanged", name, places[other].name),
+              [=](auto& changed) { std::swap(changed[p].states, changed[other].states); });
+    }
+  }
+  return mutants;
+}
+
+std::vector<Mutant> with_a_shared_live_buffer(const Programs& programs) {
+  std::vector<Mutant> mutants;
+  Programs placed = programs;
+  for (Program& program : placed) plan_memory(program);
+  for (size_t r = 0; r < placed.size(); ++r) {
+    const Program& program = placed[r];
+    std::vector<std::pair<size_t, size_t>> lifetime(program.buffers.size(), {program.instructions.size(), 0});
+    for (size_t i = 0; i < program.instructions.size(); ++i)
+      for (const Operand& operand : program.instructions[i].operands) {
+        auto& [first, last] = lifetime[static_cast<size_t>(operand.range.buffer)];
+        first = std::min(first, i);
+        last = i;
+      }
+    for (size_t a = 0; a < program.buffers.size(); ++a)
+      for (size_t b = 0; b < program.buffers.size(); ++b) {
+        if (a == b || program.buffers[a].space != Space::arena || program.buffers[b].space != Space::arena)
+          continue;
+        if (lifetime[a].first > lifetime[b].second || lifetime[b].first > lifetime[a].second) continue;
+        mutants.push_back({fmt::format("rank {}: {} moved onto {}", program.rank, program.buffers[a].name,
+                                       program.buffers[b].name),
+                           placed});
+        mutants.back().programs[r].buffers[a].offset = program.buffers[b].offset;
+      }
+  }
+  return mutants;
+}
+
+std::vector<Mutant> with_sends_before_receives(const Programs& programs) {
+  Mutant mutant{"all exchanges send before they receive", programs};
+  int split = 0;
+  for (Program& program : mutant.programs) {
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      Instruction& sends = program.instructions[i];
+      if (sends.kind != InstructionKind::exchange) continue;
+      Instruction receives = sends;
+      std::erase_if(receives.operands, [](const Operand& o) { return o.role == Role::send; });
+      if (receives.operands.empty() || receives.operands.size() == sends.operands.size()) continue;
+      std::erase_if(sends.operands, [](const Operand& o) { return o.role == Role::receive; });
+      insert_behind(program, static_cast<int>(i), receives);
+      ++split;
+      ++i;
+    }
+    derive_anew(program);
+  }
+  if (split == 0) return {};
+  return {mutant};
+}
+
+std::vector<Mutant> with_each(const Programs& programs, const std::string& what,
+                              const std::function<bool(const Program&, Instruction&)>& change) {
+  std::vector<Mutant> mutants;
+  for (size_t r = 0; r < programs.size(); ++r)
+    for (size_t i = 0; i < programs[r].instructions.size(); ++i) {
+      Mutant mutant{what + ": " + at(programs[r], i), programs};
+      if (change(programs[r], mutant.programs[r].instructions[i])) mutants.push_back(std::move(mutant));
+    }
+  return mutants;
+}
+
+std::vector<Mutant> with_each_collective(const Programs& programs, InstructionKind kind,
+                                         const std::string& what,
+                                         const std::function<bool(Instruction&)>& change) {
+  std::vector<Mutant> mutants;
+  const auto is_one = [kind](const Instruction& i) { return i.kind == kind; };
+  const auto& first = programs[0].instructions;
+  for (int number = 0; number < std::count_if(first.begin(), first.end(), is_one); ++number) {
+    Mutant mutant{fmt::format("{} {} of all ranks {}", name_of(kind), number, what), programs};
+    bool changed = false;
+    for (Program& program : mutant.programs) {
+      int left = number;
+      for (Instruction& i : program.instructions)
+        if (is_one(i) && left-- == 0) changed = change(i) || changed;
+    }
+    if (changed) mutants.push_back(std::move(mutant));
+  }
+  return mutants;
+}
+
+std::vector<Mutant> with_each_operand(
+    const Programs& programs, const std::string& what,
+    const std::function<bool(const Program&, const Instruction&, Operand&)>& change) {
+  std::vector<Mutant> mutants;
+  for (size_t r = 0; r < programs.size(); ++r)
+    for (size_t i = 0; i < programs[r].instructions.size(); ++i)
+      for (size_t o = 0; o < programs[r].instructions[i].operands.size(); ++o) {
+        const Operand& operand = programs[r].instructions[i].operands[o];
+        Mutant mutant{fmt::format("{} of {} {}", name_of(operand.role), at(programs[r], i), what), programs};
+        Instruction& changed = mutant.programs[r].instructions[i];
+        if (change(programs[r], programs[r].instructions[i], changed.operands[o]))
+          mutants.push_back(std::move(mutant));
+      }
+  return mutants;
+}
+
+}  // namespace lockstep

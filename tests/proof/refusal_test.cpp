@@ -1,0 +1,357 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "program/golden_programs.h"
+#include "proof/mutations.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string findings(const Programs& programs) { return text_of(check_programs(programs)); }
+
+/// A golden with every `from` in the text of rank `rank`'s program replaced by `to`.
+Programs edited(const std::string& golden, size_t rank, const std::string& from, const std::string& to) {
+  auto programs = load_golden(golden);
+  std::string text = to_text(programs[rank]);
+  size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  for (; at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
+  programs[rank] = program_from_text(text);
+  return programs;
+}
+
+void derive_anew(Programs& programs) {
+  for (Program& program : programs) {
+    for (Instruction& i : program.instructions) i.after.clear();
+    derive_dependencies(program);
+  }
+}
+
+void erase_role(Instruction& i, Role role) {
+  std::erase_if(i.operands, [&](const Operand& o) { return o.role == role; });
+}
+
+/// Breaks a golden by changing every instruction that `change` picks, and returns what the checker finds.
+std::string findings_after(const std::string& golden,
+                           const std::function<void(Program&, Instruction&)>& change) {
+  auto programs = load_golden(golden);
+  for (Program& program : programs)
+    for (Instruction& i : program.instructions) change(program, i);
+  derive_anew(programs);
+  return findings(programs);
+}
+
+TEST(Obedience, OfOneRankAloneIsRefused) {
+  EXPECT_THAT(findings(edited("dp2_fp16", 1, " predicate:verdict[48+8]", "")),
+              AllOf(HasSubstr("it obeys verdict.0 (bytes 0+64 of an agreement on a flag); rank "),
+                    HasSubstr("predicate.0 (bytes 48+8 of an agreement on a flag)"),
+                    HasSubstr("all updates of a step must obey the same")));
+}
+
+TEST(Obedience, OfNobodyIsRefusedWhereAFlagIsComputed) {
+  EXPECT_THAT(findings_after("dp2_fp16",
+                             [](Program&, Instruction& i) {
+                               if (i.kind == InstructionKind::update) erase_role(i, Role::predicate);
+                             }),
+              HasSubstr("it does not obey the flag of rank 0, step instruction 11 (finite"));
+}
+
+TEST(Obedience, MayBeToTheScaleOfANormAlone) {
+  EXPECT_EQ(findings_after("dp2_tree",
+                           [](Program&, Instruction& i) {
+                             if (i.kind == InstructionKind::update) erase_role(i, Role::predicate);
+                           }),
+            "");
+}
+
+TEST(Obedience, OfHalfTheUpdatesIsRefused) {
+  for (const Role role : {Role::predicate, Role::verdict})
+    EXPECT_THAT(findings_after("dp2_tree",
+                               [&](Program&, Instruction& i) {
+                                 if (i.kind == InstructionKind::update && i.segment == 0) erase_role(i, role);
+                               }),
+                HasSubstr("all updates of a step must obey the same"));
+}
+
+TEST(Obedience, ToAnotherWordOfTheVerdictIsRefused) {
+  EXPECT_THAT(findings(edited("dp2_tree", 1, "predicate:verdict[48+8]", "predicate:verdict[40+8]")),
+              AllOf(HasSubstr("predicate.0 (bytes 8+8 of a norm's verdict)"),
+                    HasSubstr("predicate.0 (bytes 16+8 of a norm's verdict)")));
+}
+
+TEST(Obedience, ToAVerdictThatCountedNothingIsRefused) {
+  EXPECT_THAT(findings_after("dp2_fast",
+                             [](Program&, Instruction& i) {
+                               if (i.kind == InstructionKind::agree) erase_role(i, Role::metrics);
+                             }),
+              HasSubstr("its verdict should have counted the metrics of every leaf; it has seen none"));
+}
+
+TEST(Updates, MayNotAllBeMissing) {
+  for (const std::string& golden : golden_names()) {
+    auto programs = load_golden(golden);
+    size_t removed = 0;
+    for (Program& program : programs)
+      removed += std::erase_if(program.instructions,
+                               [](const Instruction& i) { return i.kind == InstructionKind::update; });
+    if (removed == 0) continue;
+    derive_anew(programs);
+    EXPECT_THAT(findings(programs), HasSubstr("the step should update every parameter")) << golden;
+  }
+}
+
+TEST(Updates, NeedTheConstants) {
+  EXPECT_THAT(findings_after("dp1_tree",
+                             [](Program&, Instruction& i) {
+                               if (i.kind == InstructionKind::update) erase_role(i, Role::constants);
+                             }),
+              HasSubstr("structure: rank 0, step instruction 9 (update, lane compute, segment 0): it has 0 "
+                        "operands constants; expected 1"));
+}
+
+TEST(Updates, NameOneSegmentInAllTheirOperands) {
+  EXPECT_THAT(findings(edited("dp2_tree", 0, "gradients.1:grad.1.slot0 verdict:verdict[0+32] verdict.1",
+                              "gradients.0:grad.1.slot0 verdict:verdict[0+32] verdict.1")),
+              HasSubstr("its operand gradients has index 0; expected 1, the segment that it updates"));
+  for (const char* role : {"parameters", "state"})
+    EXPECT_THAT(findings(edited("dp1_tree", 0, fmt::format("{}:{}.0", role, role[0] == 'p' ? "param" : role),
+                                fmt::format("{}.3:{}.0", role, role[0] == 'p' ? "param" : role))),
+                HasSubstr(fmt::format("its operand {} has index 3; expected 0", role)));
+}
+
+TEST(Operands, OfOneRoleHaveDifferentIndices) {
+  EXPECT_THAT(findings(edited("dp1_tree", 0, "input.1:labels.0", "input:labels.0")),
+              HasSubstr("(forward, lane compute, segment 0, micro-batch 0, leaf 0): it has two operands "
+                        "input.0; their indices must differ"));
+  // To different peers one index may be used twice, to one peer not.
+  EXPECT_EQ(findings(edited("ps_sync", 2, "receive.1:grad.0.w1@1", "receive:grad.0.w1@1")), "");
+  auto programs = load_golden("pp2_1f1b");
+  for (Instruction& i : programs[0].instructions)
+    if (i.kind == InstructionKind::exchange && i.operands.size() == 1) i.operands.push_back(i.operands[0]);
+  EXPECT_THAT(findings(programs), HasSubstr("it has two operands send.0@1; their indices must differ"));
+}
+
+TEST(Metrics, StandInTheOrderOfLeaves) {
+  const auto swap_slots = [](Program&, Instruction& i) {
+    for (Operand& o : i.operands)
+      if (i.kind == InstructionKind::forward && o.role == Role::metrics) o.range.offset = 32 - o.range.offset;
+  };
+  EXPECT_THAT(findings_after("dp2_tree", swap_slots),
+              HasSubstr("mathematics: rank 0, step instruction 11 (agree, lane agree): its metrics of leaf 0 "
+                        "stand behind those of leaf 1"));
+  EXPECT_THAT(findings_after("dp1_tree", swap_slots), HasSubstr("leaf 0 stand behind those of leaf 1"));
+  // Nobody promises an order in FAST: sums differ by rounding there anyway.
+  EXPECT_EQ(findings_after("dp2_tree",
+                           [&](Program& p, Instruction& i) {
+                             p.reduction = Reduction::fast;
+                             swap_slots(p, i);
+                           }),
+            "");
+}
+
+TEST(Metrics, StandInTheOrderOfLeavesOverRanks) {
+  auto programs = load_golden("dp2_tree");
+  for (Program& program : programs)
+    for (Group& group : program.groups)
+      if (group.name == "world") group.members = {1, 0};
+  EXPECT_THAT(findings(programs), HasSubstr("its metrics of leaf 0 stand behind those of leaf 3"));
+}
+
+TEST(Parameters, OfAnotherSegmentAreRefused) {
+  EXPECT_THAT(findings(edited("dp2_tree", 0, "parameters:param.1 constants", "parameters:param.0 constants")),
+              AllOf(HasSubstr("segment 1 uses no parameter in param.0"),
+                    HasSubstr("segment 1 uses 'fc.weight', and its operands lack it from byte 0")));
+}
+
+TEST(Parameters, ThatAreMissingOrCutOffAreRefused) {
+  using Kind = InstructionKind;
+  for (const std::string& golden : golden_names())
+    for (const Kind kind : {Kind::forward, Kind::backward, Kind::backward_input, Kind::recompute}) {
+      int count = 0;
+      const auto without = [&](Program&, Instruction& i) {
+        if (i.kind != kind) return;
+        ++count;
+        erase_role(i, Role::parameters);
+      };
+      const auto half = [&](Program&, Instruction& i) {
+        for (Operand& o : i.operands)
+          if (i.kind == kind && o.role == Role::parameters) o.range.size_bytes /= 2;
+      };
+      const std::string missing = findings_after(golden, without), cut = findings_after(golden, half);
+      if (count == 0) continue;
+      EXPECT_THAT(missing, HasSubstr("and its operands lack it from byte 0")) << golden;
+      EXPECT_THAT(cut, HasSubstr("and its operands lack it from byte ")) << golden;
+    }
+}
+
+TEST(Activations, AreReadWhole) {
+  for (const std::string& golden : golden_names())
+    for (const Role role : {Role::input, Role::stash, Role::output_gradient}) {
+      int count = 0;
+      const auto shorter = [&](int64_t divisor) {
+        return [&, divisor](Program&, Instruction& i) {
+          if (communicates(i.kind)) return;
+          for (Operand& o : i.operands)
+            if (o.role == role && o.access == Access::read) {
+              ++count;
+              o.range.size_bytes = divisor == 0 ? 0 : o.range.size_bytes / divisor;
+            }
+        };
+      };
+      const std::string half = findings_after(golden, shorter(2)), none = findings_after(golden, shorter(0));
+      if (count == 0) continue;
+      EXPECT_THAT(half, HasSubstr("bytes; expected all")) << golden << ", " << name_of(role);
+      EXPECT_THAT(none, HasSubstr(fmt::format("it reads nothing of its {}", name_of(role)))) << golden;
+    }
+}
+
+TEST(Gradients, ThatAllRanksLeaveOutAlikeAreMissed) {
+  int goldens = 0;
+  for (const std::string& golden : golden_names()) {
+    int count = 0;
+    const std::string found = findings_after(golden, [&](Program&, Instruction& i) {
+      count += static_cast<int>(std::count_if(i.operands.begin(), i.operands.end(), [](const Operand& o) {
+        return o.role == Role::output_gradient;
+      }));
+      erase_role(i, Role::output_gradient);
+    });
+    if (count == 0) continue;
+    ++goldens;
+    EXPECT_THAT(found, AllOf(HasSubstr("has no loss, so its backward needs the gradient of an output"),
+                             HasSubstr("no backward uses the gradient that it computes for an input")))
+        << golden;
+  }
+  EXPECT_GE(goldens, 8);
+}
+
+/// x goes into segment 1 and past it into segment 2: its gradient is the sum of two.
+constexpr const char* kFanOut = R"(
+program step rank=0 world_size=1 reduction=fast virtual_replicas=1 micro_batches_per_leaf=1
+lane compute compute
+buffer param.0 space=parameters category=parameters size=64
+buffer grad.0 space=gradients category=gradients size=64
+buffer constants space=scalars category=staging size=64
+buffer batch space=staging category=staging size=64
+buffer metrics space=scalars category=staging size=32
+buffer x space=arena category=activations size=64
+buffer y space=arena category=activations size=64
+buffer dx.1 space=arena category=activations size=64
+buffer dx.2 space=arena category=activations size=64
+buffer dy space=arena category=activations size=64
+parameter w buffer=param.0 offset=0 size=64 owns=0+64 uses 0+0
+0 load @compute micro_batch=0 leaf=0 writes batch:batch constants:constants
+1 forward @compute segment=0 micro_batch=0 leaf=0 reads input:batch parameters:param.0 writes output:x
+2 forward @compute segment=1 micro_batch=0 leaf=0 reads input:x writes output:y
+3 forward @compute segment=2 micro_batch=0 leaf=0 reads input:y input.1:x writes metrics:metrics
+4 backward @compute segment=2 micro_batch=0 leaf=0 reads input:y input.1:x writes input_gradient:dy input_gradient.1:dx.2
+5 backward @compute segment=1 micro_batch=0 leaf=0 reads input:x output_gradient:dy writes input_gradient:dx.1
+6 add @compute updates destination:dx.1 reads source:dx.2
+7 backward @compute segment=0 micro_batch=0 leaf=0 reads input:batch parameters:param.0 output_gradient:dx.1 writes gradients:grad.0
+8 update @compute segment=0 reads gradients:grad.0 constants:constants updates parameters:param.0
+)";
+
+TEST(Gradients, OfEveryUseOfAnActivationGoOn) {
+  const Program whole = program_from_text(kFanOut);
+  EXPECT_EQ(findings({whole}), "");
+  Program broken = whole;
+  broken.instructions.erase(broken.instructions.begin() + 6);
+  EXPECT_THAT(findings({broken}),
+              HasSubstr("step instruction 4 (backward, lane compute, segment 2, micro-batch "
+                        "0, leaf 0): no backward uses the gradient that it computes for an "
+                        "input (dx.2)"));
+}
+
+TEST(Activations, AreReadInTheTypeInWhichTheyWereWritten) {
+  EXPECT_THAT(findings(edited("dp2_fp16", 0, "reads input:act.0~float16", "reads input:act.0")),
+              HasSubstr("and is output 0 of segment 0 of leaf 0, micro-batch 0 within it in elements "
+                        "of float16, read as float32"));
+}
+
+TEST(Activations, AreAsManyForEveryMicroBatch) {
+  auto programs = load_golden("pp2_1f1b");
+  Instruction& forward = programs[1].instructions[6];
+  ASSERT_EQ(forward.kind, InstructionKind::forward);
+  std::erase_if(forward.operands, [](const Operand& o) { return o.role == Role::input && o.index == 1; });
+  EXPECT_THAT(
+      findings(programs),
+      HasSubstr("segment 2, micro-batch 1, leaf 0): it reads 1 operands input; other micro-batches or "
+                "ranks read 2"));
+}
+
+TEST(OrderedSums, AddAlongTheTreeOverTheGroupAndNoOther) {
+  // The tree over the workers (1 0 2) is (w1+w0)+w2, which is the same sum; over (0 2 1) it is another.
+  const auto with_members = [](const std::vector<int>& members) {
+    auto programs = load_golden("dp3_ordered");
+    for (Program& program : programs) program.groups[1].members = members;
+    return findings(programs);
+  };
+  EXPECT_EQ(with_members({1, 0, 2}), "");
+  EXPECT_THAT(with_members({0, 2, 1}),
+              HasSubstr("the gradient of 'fc.weight' should be ((l0+l1)+(l2+l3))+l4, and what arrives is "
+                        "((l0+l1)+l4)+(l2+l3)"));
+}
+
+TEST(OrderedSums, AreWhatReproducibleProgramsNeed) {
+  const auto unordered = [](Program&, Instruction& i) { i.ordered = false; };
+  EXPECT_THAT(findings_after("dp3_ordered", unordered),
+              HasSubstr("the gradient of 'fc.weight' should be ((l0+l1)+(l2+l3))+l4, and what arrives is "
+                        "sum(l0+l1,l2+l3,l4)"));
+  EXPECT_EQ(findings_after("dp3_ordered",
+                           [&](Program& p, Instruction& i) {
+                             p.reduction = Reduction::fast;
+                             unordered(p, i);
+                           }),
+            "");
+}
+
+TEST(Groups, AreListedAlikeOnAllRanks) {
+  auto programs = load_golden("dp2_tree");
+  std::swap(programs[1].groups[0], programs[1].groups[1]);
+  for (Instruction& i : programs[1].instructions)
+    if (i.group >= 0) i.group = 1 - i.group;
+  EXPECT_EQ(findings(programs),
+            "structure: rank 1: group 0 is 'reducers', and 'world' on rank 0; all ranks "
+            "must list the same groups in the same order\n");
+  programs = load_golden("dp2_tree");
+  programs[1].groups.push_back({"alone", {1}});
+  EXPECT_EQ(findings(programs),
+            "structure: rank 1: it has 3 groups and rank 0 has 2; every rank must list all groups\n");
+  programs = load_golden("dp2_tree");
+  programs[1].groups[0].members = {1, 0};
+  EXPECT_EQ(findings(programs), "structure: rank 1: group 'world' has members 1 0 here and 0 1 on rank 0\n");
+  programs = load_golden("dp3_ordered");
+  programs[2].groups[1].transport = Transport::device;
+  EXPECT_EQ(findings(programs),
+            "structure: rank 2: the transport of group 'reducers' is 'device' here and 'shared_memory' on "
+            "rank 0\n");
+}
+
+TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {
+  const auto refused = [](const std::string& from, const std::string& to) {
+    return findings(edited("dp1_tree", 0, from, to));
+  };
+  EXPECT_THAT(refused("metrics:metrics[32+32]", "metrics:metrics[9223372036854775807+32]"),
+              HasSubstr("operand metrics takes bytes 9223372036854775807+32 of 'metrics', which has 64"));
+  EXPECT_THAT(refused("metrics:metrics[32+32]", "metrics:metrics[32+9223372036854775807]"),
+              HasSubstr("operand metrics takes bytes 32+9223372036854775807 of 'metrics', which has 64"));
+  EXPECT_THAT(refused("metrics:metrics[32+32]", "metrics:metrics[-9223372036854775808+32]"),
+              HasSubstr("takes bytes -9223372036854775808+32 of 'metrics', which has 64"));
+  EXPECT_THAT(refused("gradients:grad.0.slot1 temporary", "gradients:grad.0.slot1^9223372036854775807 temporary"),
+              HasSubstr("operand gradients stands at position 9223372036854775807; expected 0 to "));
+  EXPECT_THAT(refused("category=gradients size=128", "category=gradients size=9223372036854775807"),
+              HasSubstr("buffer 'grad.0.slot0' has 9223372036854775807 bytes"));
+  EXPECT_THAT(refused("offset=96 size=32", "offset=9223372036854775807 size=32"),
+              HasSubstr("parameter 'fc.bias' has an offset, size or place in a bucket beyond "));
+  EXPECT_THAT(refused("uses 0+96", "uses 0+9223372036854775807"),
+              HasSubstr("parameter 'fc.bias' has an offset, size or place in a bucket beyond "));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+#include "run/lane_positions.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+/// Two lanes: 0 load, 1 forward after it on compute; 2 a sum on reduce after 1; 3 an update on compute
+/// after 2.
+Program program() {
+  Program program;
+  const int compute = program.add_lane("compute", LaneKind::compute),
+            reduce = program.add_lane("reduce", LaneKind::comm);
+  program.instructions = {
+      {.kind = InstructionKind::load, .lane = compute, .after = {{3, 1}}, .deadline = DeadlineClass::input},
+      {.kind = InstructionKind::forward, .lane = compute},
+      {.kind = InstructionKind::all_reduce,
+       .lane = reduce,
+       .after = {{1}},
+       .deadline = DeadlineClass::communication},
+      {.kind = InstructionKind::update, .lane = compute, .after = {{2}}}};
+  return program;
+}
+
+class LanePositionsTest : public ::testing::Test {
+ protected:
+  void look(int issued) {
+    positions_.look(issued, [this](int i) { return done_.contains(i); });
+  }
+  /// What the two lanes say: an instruction, with a w if it waits for peers, or "-".
+  std::string told() const {
+    std::string text;
+    for (const int lane : {0, 1}) {
+      const auto entry = progress_.at(Progress::lane_slot(lane));
+      text += lane == 0 ? "" : " ";
+      text += entry.activity == Activity::idle ? "-" : std::to_string(entry.instruction);
+      if (entry.activity == Activity::waiting) text += "w";
+    }
+    return text;
+  }
+
+  Program program_ = program();
+  Progress progress_;
+  LanePositions positions_{program_, progress_, 1};
+  std::set<int> done_;
+};
+
+TEST_F(LanePositionsTest, FollowsWhatIsDoneThroughDependencies) {
+  positions_.begin();
+  look(4);
+  EXPECT_EQ(told(), "0 -");
+  done_ = {0};
+  look(4);
+  EXPECT_EQ(told(), "1 -");
+  done_ = {0, 1};
+  look(4);
+  EXPECT_EQ(told(), "- 2w") << "the update depends on the sum: nobody may blame this lane";
+  done_ = {0, 1, 2};
+  look(4);
+  EXPECT_EQ(told(), "3 -");
+  done_ = {0, 1, 2, 3};
+  look(4);
+  EXPECT_EQ(told(), "- -");
+}
+
+TEST_F(LanePositionsTest, WhatIsNotIssuedIsNeitherDoneNorUnderWay) {
+  done_ = {0, 1, 2, 3};  // events of two iterations ago
+  positions_.begin();
+  look(1);
+  EXPECT_EQ(told(), "1 -") << "of which a part may be issued";
+  done_ = {0};
+  look(2);
+  EXPECT_EQ(told(), "1 -");
+  done_ = {0, 1};
+  look(2);
+  EXPECT_EQ(told(), "- 2w");
+}
+
+TEST_F(LanePositionsTest, AnEntryThatStandsIsNotWrittenAgain) {
+  positions_.begin();
+  look(4);
+  const auto before = progress_.at(Progress::lane_slot(0));
+  look(4);
+  EXPECT_EQ(progress_.at(Progress::lane_slot(0)), before) << "the watchdog would never find it stuck";
+  positions_.hush();
+  EXPECT_EQ(told(), "- -");
+  positions_.begin();
+  look(4);
+  EXPECT_EQ(told(), "0 -");
+  EXPECT_NE(progress_.at(Progress::lane_slot(0)), before) << "another iteration";
+}
+
+}  // namespace
+}  // namespace lockstep

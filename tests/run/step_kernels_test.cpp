@@ -1,0 +1,224 @@
+#include "run/step_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/half.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+/// Memory of a device with what a test put there.
+class Memory {
+ public:
+  explicit Memory(DeviceKind kind)
+      : device_(kind == DeviceKind::cuda ? make_cuda_device(0) : make_cpu_device()),
+        stream_(device_->create_stream("compute")),
+        kernels_(make_step_kernels(kind)) {}
+
+  template <class T>
+  T* put(const std::vector<T>& values, int64_t skip = 0) {
+    buffers_.push_back(device_->allocate(static_cast<int64_t>(values.size() * sizeof(T)) + skip));
+    std::byte* at = buffers_.back().data() + skip;
+    device_->copy_now(at, values.data(), static_cast<int64_t>(values.size() * sizeof(T)));
+    return reinterpret_cast<T*>(at);
+  }
+  template <class T>
+  std::vector<T> get(const T* at, size_t count) {
+    stream_->synchronize();
+    std::vector<T> values(count);
+    device_->copy_now(values.data(), at, static_cast<int64_t>(count * sizeof(T)));
+    return values;
+  }
+  StepKernels& kernels() { return *kernels_; }
+  Stream& stream() { return *stream_; }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::vector<Buffer> buffers_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<StepKernels> kernels_;
+};
+
+std::vector<float> numbers(size_t count, int seed) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(static_cast<int>((i * 7919 + static_cast<size_t>(seed) * 104729) % 2001) - 1000) / 1000.0f;
+  return values;
+}
+
+class StepKernelsTest : public ::testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == DeviceKind::cuda && probe_gpus().devices.empty()) GTEST_SKIP() << probe_gpus().problem << ": ONLY_SKIPPED_TESTS";
+  }
+};
+
+TEST_P(StepKernelsTest, AddsAnywhere) {
+  for (const int64_t skip : {0, 4, 8}) {
+    Memory memory(GetParam());
+    const auto a = numbers(1031, 1), b = numbers(1031, 2);
+    float* to = memory.put(a, skip);
+    memory.kernels().add(to, memory.put(b), DType::float32, 1031, memory.stream());
+    const auto sum = memory.get(to, a.size());
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(sum[i], a[i] + b[i]) << i << ", " << skip << " bytes from an aligned place";
+  }
+}
+
+TEST_P(StepKernelsTest, CastsRoundToNearest) {
+  Memory memory(GetParam());
+  const auto values = numbers(517, 3);
+  auto* narrow = memory.put(std::vector<bfloat16>(values.size()));
+  auto* half = memory.put(std::vector<float16>(values.size()));
+  auto* wide = memory.put(std::vector<float>(values.size()));
+  const float* from = memory.put(values);
+  const auto count = static_cast<int64_t>(values.size());
+  memory.kernels().cast(narrow, DType::bfloat16, from, DType::float32, count, memory.stream());
+  memory.kernels().cast(half, DType::float16, from, DType::float32, count, memory.stream());
+  memory.kernels().cast(wide, DType::float32, narrow, DType::bfloat16, count, memory.stream());
+  const auto narrowed = memory.get(narrow, values.size());
+  const auto halved = memory.get(half, values.size());
+  const auto widened = memory.get(wide, values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(narrowed[i].bits, bfloat16(values[i]).bits) << i;
+    ASSERT_EQ(halved[i].bits, float16(values[i]).bits) << i;
+    ASSERT_EQ(widened[i], static_cast<float>(bfloat16(values[i]))) << i;
+  }
+}
+
+TEST_P(StepKernelsTest, AgreesOnSumsInLeafOrderAndOnRequests) {
+  Memory memory(GetParam());
+  constexpr int64_t kBlock = 16 + 2 * 32;
+  std::vector<std::byte> records(3 * kBlock);
+  const double leaves[3][2][kMetricCount] = {{{1, 2, 1, 0}, {0.5, 2, 0, 0}}, {{0.25, 1, 1, 0}, {}}, {{4, 3, 2, 0}, {8, 1, 1, 0}}};
+  const AgreeRecord heads[3] = {{0, 2, 77}, {1, 1, 77}, {0, 2, 78}};
+  for (int rank = 0; rank < 3; ++rank) {
+    std::memcpy(records.data() + rank * kBlock, &heads[rank], 16);
+    std::memcpy(records.data() + rank * kBlock + 16, leaves[rank], 64);
+  }
+  Verdict before;
+  before.gradient_norm = 3;
+  Verdict* verdict = memory.put(std::vector<Verdict>{before});
+  const AgreementCall call{.records = memory.put(records), .block_bytes = kBlock, .ranks = 3, .verdict = verdict};
+  memory.kernels().agree(call, memory.stream());
+  const Verdict agreed = memory.get(verdict, 1)[0];
+  EXPECT_EQ(agreed.loss_sum, 13.75);
+  EXPECT_EQ(agreed.count, 9);
+  EXPECT_EQ(agreed.correct, 5);
+  EXPECT_EQ(agreed.stop_requested, 1);
+  EXPECT_EQ(agreed.replicas_differ, 1);
+  EXPECT_EQ(agreed.gradient_norm, 3) << "that part is another instruction's";
+}
+
+Verdict norm_of(DeviceKind kind, const std::vector<std::vector<float>>& weights, const std::vector<float>& statistic, double clip) {
+  Memory memory(kind);
+  Verdict verdict;
+  verdict.count = 8;
+  StepConstants constants;
+  constants.loss_scale = 4;
+  NormCall call{.verdict = memory.put(std::vector<Verdict>{verdict}), .constants = memory.put(std::vector<StepConstants>{constants}),
+                .static_count = 16, .clip_norm = clip};
+  const auto add = [&](const std::vector<float>& values) {
+    call.pieces.push_back({memory.put(values), static_cast<int64_t>(values.size()), call.chunks});
+    call.chunks += (static_cast<int64_t>(values.size()) + kNormChunk - 1) / kNormChunk;
+  };
+  for (const auto& values : weights) add(values);
+  call.weight_chunks = call.chunks;
+  if (!statistic.empty()) add(statistic);
+  call.sums = memory.put(std::vector<double>(static_cast<size_t>(call.chunks)));
+  memory.kernels().sum_squares(call, memory.stream());
+  memory.kernels().conclude_norm(call, memory.stream());
+  return memory.get(call.verdict, 1)[0];
+}
+
+TEST_P(StepKernelsTest, NormIsOfAllWeightsAndClips) {
+  const Verdict verdict = norm_of(GetParam(), {{3, 0, 0}, {0, 4}}, {100}, 1.25);
+  EXPECT_EQ(verdict.gradient_norm, 5 * 2.0 / 4) << "twice as many terms as counted, and a loss times 4";
+  EXPECT_NEAR(verdict.gradient_scale, 0.5, 1e-6);
+  EXPECT_EQ(verdict.finite, 1);
+}
+
+TEST_P(StepKernelsTest, NormOfManyPiecesAndChunks) {
+  std::vector<std::vector<float>> weights;
+  double sum = 0;
+  for (int piece = 0; piece < 70; ++piece) {
+    weights.push_back(numbers(piece == 5 ? 140001 : 3 + static_cast<size_t>(piece), piece));
+    for (const float value : weights.back()) sum += double{value} * value;
+  }
+  const Verdict verdict = norm_of(GetParam(), weights, numbers(9, 1), 0);
+  EXPECT_NEAR(verdict.gradient_norm, std::sqrt(sum) / 2, 1e-9 * std::sqrt(sum));
+  EXPECT_EQ(verdict.gradient_scale, 1);
+}
+
+TEST_P(StepKernelsTest, WhatIsNotFiniteIsFoundInWeightsAndStatistics) {
+  const float bad[] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
+  for (const float value : bad) {
+    EXPECT_EQ(norm_of(GetParam(), {numbers(5, 1), {0, value, 0}}, {1}, 0).finite, 0);
+    EXPECT_EQ(norm_of(GetParam(), {numbers(5, 1)}, {1, value}, 0).finite, 0);
+  }
+}
+
+struct Updated {
+  std::vector<float> parameters, first, second;
+  bool operator==(const Updated&) const = default;
+};
+
+Updated update_on(DeviceKind kind, const OptimizerOptions& optimizer, double finite = 1) {
+  Memory memory(kind);
+  // More pieces than one launch takes, of odd sizes, at multiples of 64 bytes; every ninth is a statistic.
+  UpdateCall call{.optimizer = optimizer, .whole_step = true, .predicated = true, .static_count = 16, .statistic_scale = 0.25};
+  int64_t end = 0;
+  for (int piece = 0; piece < 70; ++piece) {
+    const int64_t count = piece == 3 ? 9001 : 1 + piece * 3;
+    call.pieces.push_back({end, count, piece % 2 == 0, piece % 9 == 8, 0.1f});
+    end += (count + 15) / 16 * 16;
+  }
+  const auto size = static_cast<size_t>(end);
+  Verdict verdict;
+  verdict.count = 8;
+  verdict.gradient_scale = 0.5;
+  verdict.finite = finite;
+  StepConstants constants;
+  constants.learning_rate = 0.01;
+  constants.loss_scale = 2;
+  constants.beta1_power = 0.9;
+  constants.beta2_power = 0.999;
+  call.parameters = memory.put(numbers(size, 1));
+  call.gradients = memory.put(numbers(size, 2));
+  auto square = numbers(size, 4);
+  for (auto& value : square) value = std::fabs(value);
+  call.state[0] = memory.put(numbers(size, 3));
+  call.state[1] = memory.put(square);
+  call.verdict = memory.put(std::vector<Verdict>{verdict});
+  call.constants = memory.put(std::vector<StepConstants>{constants});
+  memory.kernels().update(call, memory.stream());
+  return {memory.get(call.parameters, size), memory.get(call.state[0], size), memory.get(call.state[1], size)};
+}
+
+TEST_P(StepKernelsTest, UpdatesLikeTheCpuToTheBit) {
+  OptimizerOptions sgd{.kind = OptimizerKind::sgd, .weight_decay = 0.1}, momentum = sgd, nesterov = sgd;
+  momentum.momentum = 0.9;
+  nesterov.momentum = 0.9;
+  nesterov.nesterov = true;
+  const OptimizerOptions adam{.kind = OptimizerKind::adam, .weight_decay = 0.1}, adamw{.kind = OptimizerKind::adamw, .weight_decay = 0.1};
+  for (const auto& optimizer : {sgd, momentum, nesterov, adam, adamw}) {
+    const Updated updated = update_on(GetParam(), optimizer);
+    EXPECT_NE(updated.parameters, numbers(updated.parameters.size(), 1));
+    EXPECT_EQ(updated, update_on(DeviceKind::cpu, optimizer));
+  }
+}
+
+TEST_P(StepKernelsTest, NothingIsWrittenWhereTheVerdictIsNotFinite) {
+  const Updated updated = update_on(GetParam(), {.kind = OptimizerKind::adamw}, 0);
+  EXPECT_EQ(updated.parameters, numbers(updated.parameters.size(), 1));
+  EXPECT_EQ(updated.first, numbers(updated.first.size(), 3));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, StepKernelsTest, ::testing::Values(DeviceKind::cpu));
+INSTANTIATE_TEST_SUITE_P(Gpu, StepKernelsTest, ::testing::Values(DeviceKind::cuda));
+
+}  // namespace
+}  // namespace lockstep

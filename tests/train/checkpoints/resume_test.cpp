@@ -1,0 +1,136 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "data/test_files.h"
+#include "train/worker/model_state.h"
+#include "train/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr const char* kConfig = R"(
+format_version: 1
+model { lenet { image: 16 image: 16 image: 1 classes: 4 dropout: 0.2 batch_norm: true } }
+data { synthetic { samples: 40 eval_samples: 8 classes: 4 shape: 16 shape: 16 shape: 1 } }
+trainer { steps: 10 global_batch: 12 virtual_replicas: 4 seed: 7 clip_norm: 1 }
+optimizer { learning_rate: 0.01 adamw {} weight_decay: 0.1 schedule { warmup_steps: 2 cosine {} } }
+parallel { reduction: REPRODUCIBLE bucket_bytes: 8192 }
+checkpoint { every_steps: 3 resume_automatic: true }
+)";
+
+class Resume : public testing::Test {
+ protected:
+  struct Result {
+    uint64_t state_hash = 0;
+    TrainingOutcome outcome;
+    std::string error;
+  };
+
+  /// Trains on `ranks` threads, stopping after `stop_after` steps of this run (0: to the end).
+  Result train(int ranks, int stop_after = 0, const std::vector<std::string>& overrides = {}) const {
+    const RunConfig config = parse_run_config(kConfig, "test", overrides);
+    std::vector<Result> results(static_cast<size_t>(ranks));
+    const auto mailboxes = make_local_mailboxes(ranks);
+    run_ranks(ranks, [&](int rank, Communicator& world) {
+      auto& result = results[static_cast<size_t>(rank)];
+      Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
+      worker.connect(world);
+      TrainerEvents events;
+      int asked = 0;
+      TrainerRunOptions options{.output_directory = directory_, .stop_requested = {}};
+      options.mailbox = mailboxes[static_cast<size_t>(rank)].get();
+      options.stop_requested = [&] { return stop_after > 0 && rank == ranks - 1 && ++asked == stop_after; };
+      try {
+        Trainer trainer(worker, world, events, options);
+        trainer.prepare();
+        result.outcome = trainer.run();
+      } catch (const CollectiveError& error) {
+        result.error = error.what();
+      }
+      result.state_hash = state_hash_of(worker, world);
+    });
+    for (const auto& result : results) EXPECT_EQ(result.state_hash, results[0].state_hash);
+    return results[0];
+  }
+
+  void damage(const std::string& file) const {
+    std::fstream stream(directory_ + "/checkpoints/" + file, std::ios::in | std::ios::out | std::ios::binary);
+    ASSERT_TRUE(stream) << file;
+    stream.seekp(-1, std::ios::end);
+    stream.put('~');
+  }
+
+  const test::TemporaryDirectory folder_;
+  std::string directory_ = folder_ / "run";
+};
+
+TEST_F(Resume, OnAnotherNumberOfWorkersEndsWithTheSameBits) {
+  const Result whole = train(1);
+  ASSERT_EQ(whole.outcome.steps, 10);
+  for (const int stop : {1, 4, 7}) {
+    std::filesystem::remove_all(directory_);
+    const Result first = train(2, stop);
+    EXPECT_TRUE(first.outcome.stopped);
+    EXPECT_EQ(first.outcome.steps, stop);
+    const Result second = train(3);
+    EXPECT_EQ(second.outcome.first_step, stop);
+    EXPECT_EQ(second.outcome.steps, 10);
+    EXPECT_EQ(second.state_hash, whole.state_hash) << "stopped after " << stop;
+    EXPECT_EQ(second.outcome.train_loss, whole.outcome.train_loss);
+  }
+}
+
+TEST_F(Resume, OfACompleteRunTrainsNoFurther) {
+  const Result whole = train(2);
+  const Result again = train(1);
+  EXPECT_EQ(again.outcome.first_step, 10);
+  EXPECT_EQ(again.state_hash, whole.state_hash);
+}
+
+TEST_F(Resume, DamagedCheckpointIsRefusedByNameAndTheOneBeforeUsed) {
+  const Result whole = train(1);
+  damage("step-00000010/model-00001-of-00001.safetensors");
+  testing::internal::CaptureStderr();
+  const Result second = train(2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), AllOf(HasSubstr("warning: refused"), HasSubstr("step-00000010")));
+  EXPECT_EQ(second.outcome.first_step, 9);
+  EXPECT_EQ(second.state_hash, whole.state_hash);
+}
+
+TEST_F(Resume, WithNothingLeftToUseSaysSoAndChangesNothing) {
+  train(1);
+  for (const char* step : {"06", "09", "10"}) damage(std::string("step-000000") + step + "/manifest.json");
+  const Result second = train(2);
+  EXPECT_THAT(second.error, HasSubstr("none of the checkpoints"));
+}
+
+TEST_F(Resume, UnderAnotherConfigurationIsRefusedNamingTheField) {
+  train(1, 4);
+  const Result refused = train(2, 0, {"trainer.seed=8"});
+  EXPECT_THAT(refused.error, AllOf(HasSubstr("trainer.seed"), HasSubstr("7"), HasSubstr("8"), HasSubstr("allow")));
+  const Result allowed = train(2, 0, {"trainer.seed=8", "checkpoint.allow_config_change=true"});
+  EXPECT_EQ(allowed.outcome.steps, 10);
+  EXPECT_EQ(allowed.error, "");
+}
+
+TEST_F(Resume, KeepsAsManyCheckpointsAsAsked) {
+  train(1, 0, {"checkpoint.keep=2", "checkpoint.every_steps=2"});
+  const auto found = find_checkpoints(directory_ + "/checkpoints");
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].step, 10);
+  EXPECT_EQ(found[1].step, 8);
+}
+
+TEST_F(Resume, FromAPathThatHoldsNothingNamesIt) {
+  const Result result = train(2, 0, {"checkpoint.resume_path='/nonexistent/run'"});
+  EXPECT_THAT(result.error, HasSubstr("/nonexistent/run"));
+}
+
+}  // namespace
+}  // namespace lockstep

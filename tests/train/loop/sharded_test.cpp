@@ -1,0 +1,215 @@
+// Optimizers whose state is divided among the workers train to the same bits as those of which every worker has all.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "checkpoint/checkpoint.h"
+#include "train/worker/compile_options.h"
+#include "train/worker/model_state.h"
+#include "train/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+// Models of several chunks of 65,536 elements, as far as that is what is cut; batch norm, dropout, tied weights, clipping,
+// accumulation.
+constexpr const char* kCommon = R"(
+format_version: 1
+trainer { steps: 5 global_batch: 12 virtual_replicas: 4 micro_batch: 1 seed: 7 clip_norm: 0.5 eval_every_steps: 3 }
+optimizer { learning_rate: 0.01 adamw {} weight_decay: 0.1 }
+parallel { reduction: REPRODUCIBLE bucket_bytes: 400000 }
+)";
+const char* kMlp = R"(
+model { mlp { image: 16 image: 16 image: 1 hidden: 300 hidden: 270 classes: 5 dropout: 0.3 } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 5 shape: 16 shape: 16 shape: 1 } }
+)";
+const char* kLenet = R"(
+model { lenet { image: 16 image: 16 image: 1 classes: 4 dropout: 0.2 batch_norm: true } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 4 shape: 16 shape: 16 shape: 1 } }
+)";
+const char* kGpt = R"(
+model { gpt { vocabulary: 1100 context: 8 layers: 1 heads: 2 width: 64 dropout: 0.1 tied_head: true } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 1100 context: 8 } }
+)";
+
+RunConfig config_of(const char* model, std::vector<std::string> overrides = {}) {
+  return parse_run_config(std::string(kCommon) + model, "test", overrides);
+}
+RunConfig sharded(RunConfig config) {
+  config.parallel.layout.shard = ShardedState::optimizer;
+  return config;
+}
+
+struct Case {
+  const char* name;
+  const char* model;
+  std::vector<std::string> overrides;
+};
+
+class ShardedOptimizer : public testing::TestWithParam<Case> {};
+
+TEST_P(ShardedOptimizer, TrainsToTheSameBits) {
+  const RunConfig config = config_of(GetParam().model, GetParam().overrides);
+  const Trace one = train_on_threads(config, 1);
+  for (const int ranks : {1, 2, 3, 4}) EXPECT_EQ(train_on_threads(sharded(config), ranks), one) << ranks << " workers";
+}
+
+const std::string kSgd = "optimizer.sgd={momentum: 0.9}";
+INSTANTIATE_TEST_SUITE_P(
+    All, ShardedOptimizer,
+    testing::Values(Case{"mlp", kMlp, {}}, Case{"mlp_sgd", kMlp, {kSgd}}, Case{"mlp_adam", kMlp, {"optimizer.adam={}"}},
+                    Case{"mlp_without_state", kMlp, {"optimizer.sgd={}"}},
+                    Case{"mlp_bfloat16", kMlp, {"precision.compute=BFLOAT16"}},
+                    Case{"mlp_float16", kMlp, {"precision.compute=FLOAT16"}},
+                    Case{"mlp_as_it_lands", kMlp, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}},
+                    Case{"mlp_small_buckets", kMlp, {"parallel.bucket_bytes=1"}}, Case{"lenet", kLenet, {}},
+                    Case{"lenet_sgd", kLenet, {kSgd}}, Case{"gpt", kGpt, {}}, Case{"gpt_bfloat16", kGpt, {"precision.compute=BFLOAT16"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ShardedOptimizers, TrainInSharedMemoryToTheSameBits) {
+  const RunConfig config = config_of(kMlp);
+  const Trace one = train_on_threads(config, 1);
+  for (const int ranks : {2, 3})
+    EXPECT_EQ(train_on_threads(sharded(config), ranks, {.asynchronous = {}, .shared_memory = true, .output_directory = {}}), one) << ranks;
+}
+
+TEST(ShardedOptimizers, OfLanesThatRunAtOnceGiveTheSameBits) {
+  const RunConfig config = config_of(kGpt);
+  const Trace one = train_on_threads(config, 1);
+  for (const uint64_t seed : {1, 2})
+    for (const int ranks : {2, 3})
+      EXPECT_EQ(train_on_threads(sharded(config), ranks, {.asynchronous = AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200},
+                                                          .output_directory = {}}), one) << ranks;
+}
+
+TEST(ShardedOptimizers, InFastModeAreCloseToReproducible) {
+  const Trace exact = train_on_threads(config_of(kMlp, {"data.shuffle=false"}), 1);
+  for (const int ranks : {1, 2, 3, 4}) {
+    const Trace fast = train_on_threads(sharded(config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"})), ranks);
+    ASSERT_EQ(fast.losses.size(), exact.losses.size());
+    for (size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(fast.losses[i], exact.losses[i], 1e-4) << ranks;
+  }
+}
+
+TEST(ShardedOptimizers, OverflowsSkipTheSameSteps) {
+  const RunConfig config = config_of(kMlp, {"precision.compute=FLOAT16", "precision.loss_scaling={initial_scale: 1099511627776 maximum: 1099511627776}"});
+  const Trace one = train_on_threads(config, 1);
+  EXPECT_FALSE(std::isfinite(one.norms.front())) << "no step has overflowed";
+  for (const int ranks : {2, 3}) EXPECT_EQ(train_on_threads(sharded(config), ranks), one) << ranks;
+}
+
+int64_t bytes_of(const CompiledRun& run, int rank, Category category) {
+  return run.compile(rank).step_plan.category_bytes[static_cast<size_t>(category)];
+}
+
+TEST(ShardedOptimizers, HoldTheirPartOfTheState) {
+  const RunConfig config = config_of(kMlp);
+  const int64_t all = bytes_of(compile_run(config, {.world_size = 1}), 0, Category::optimizer_state);
+  constexpr int64_t kSlots = 2, kChunk = 4 * kNormChunk;
+  for (const int ranks : {2, 3, 4}) {
+    const CompiledRun run = compile_run(sharded(config), {.world_size = ranks});
+    int64_t together = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const int64_t own = bytes_of(run, rank, Category::optimizer_state);
+      together += own;
+      EXPECT_NEAR(static_cast<double>(own), static_cast<double>(all) / ranks, kSlots * kChunk) << rank << " of " << ranks;
+      EXPECT_EQ(bytes_of(run, rank, Category::parameters), bytes_of(compile_run(config, {.world_size = 1}), 0, Category::parameters));
+    }
+    EXPECT_NEAR(static_cast<double>(together), static_cast<double>(all), 256.0 * ranks * 10) << "rounded to 256 bytes a buffer";
+  }
+}
+
+TEST(ShardedOptimizers, AreProven) {
+  for (const char* model : {kMlp, kLenet, kGpt})
+    for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
+      for (const int ranks : {1, 2, 3, 4})
+        for (const bool shared_memory : {false, true}) 
+          compile_run(sharded(config_of(model, {reduction})), {.world_size = ranks, .shared_memory = shared_memory}).check();
+}
+
+int64_t bytes_sent(const CompiledRun& run, int rank) {
+  int64_t bytes = 0;
+  const Program step = run.compile(rank).step;
+  for (const auto& instruction : step.instructions)
+    for (const auto& operand : instruction.operands)
+      if (operand.role == Role::send) bytes += operand.range.size_bytes;
+  return bytes;
+}
+
+TEST(ShardedOptimizers, SendAsManyBytesAsSumsOfAllGradients) {
+  for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
+    for (const int ranks : {2, 4}) {
+      const RunConfig config = config_of(kMlp, {reduction, "parallel.bucket_bytes=100000000"});
+      const CompiledRun whole = compile_run(config, {.world_size = ranks}), cut = compile_run(sharded(config), {.world_size = ranks});
+      int64_t sent_whole = 0, sent_cut = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        sent_whole += bytes_sent(whole, rank);
+        sent_cut += bytes_sent(cut, rank);
+      }
+      EXPECT_EQ(sent_cut, sent_whole) << reduction << ", " << ranks << " workers";
+    }
+}
+
+/// Trains `ranks` workers until `steps`, in a folder that may hold checkpoints; the trace of what was trained here.
+Trace train_until(RunConfig config, int ranks, int64_t steps, const std::string& folder) {
+  config.checkpoint.every_steps = 2;
+  config.checkpoint.background = false;
+  config.checkpoint.resume = ResumePolicy::automatic;
+  std::vector<Trace> traces(static_cast<size_t>(ranks));
+  run_ranks(ranks, [&](int rank, Communicator& world) {
+    Trace& trace = traces[static_cast<size_t>(rank)];
+    Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
+    worker.connect(world);
+    TrainerEvents events;
+    events.on_step = [&](const StepRecord& record) { trace.losses.push_back(record.loss); };
+    Trainer trainer(worker, world, events, {.output_directory = folder, .stop_requested = {}, .stop_after = steps});
+    trainer.prepare();
+    trainer.run();
+    trace.norms.push_back(std::bit_cast<double>(state_hash_of(worker, world)));
+  });
+  return traces[0];
+}
+
+TEST(ShardedOptimizers, ResumeFromWholeStateAndBackOnAnyNumberOfWorkers) {
+  const RunConfig config = config_of(kGpt);
+  const auto folder_of = [](const std::string& name) {
+    const auto folder = std::filesystem::path(testing::TempDir()) / ("sharded-" + name);
+    std::filesystem::remove_all(folder);
+    return folder.string();
+  };
+  const Trace one = train_until(config, 1, 0, folder_of("one"));
+  struct Half {
+    bool cut;
+    int ranks;
+  };
+  int number = 0;
+  for (const auto& [first, second] : {std::pair{Half{true, 2}, Half{false, 3}}, std::pair{Half{false, 2}, Half{true, 4}},
+                                      std::pair{Half{true, 3}, Half{true, 2}}, std::pair{Half{true, 4}, Half{false, 1}}}) {
+    const std::string folder = folder_of(std::to_string(number++));
+    train_until(first.cut ? sharded(config) : config, first.ranks, 2, folder);
+    const Trace rest = train_until(second.cut ? sharded(config) : config, second.ranks, 0, folder);
+    ASSERT_EQ(rest.losses.size(), 3u);
+    EXPECT_TRUE(std::equal(rest.losses.begin(), rest.losses.end(), one.losses.begin() + 2)) << number;
+    EXPECT_EQ(std::bit_cast<uint64_t>(rest.norms[0]), std::bit_cast<uint64_t>(one.norms[0])) << number;
+  }
+}
+
+TEST(ShardedOptimizers, SaveModelsThatAreWhole) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "sharded-save";
+  std::filesystem::remove_all(folder);
+  train_until(sharded(config_of(kMlp)), 4, 2, folder.string());
+  const Checkpoint checkpoint(folder.string() + "/checkpoints/step-00000002");
+  int slices = 0;
+  for (const auto& file : checkpoint.manifest().files)
+    for (const auto& tensor : file.tensors) {
+      EXPECT_TRUE(file.kind == FileKind::optimizer || tensor.slice.is_whole()) << tensor.name;
+      slices += tensor.slice.is_whole() ? 0 : 1;
+    }
+  EXPECT_GT(slices, 0) << "no state was cut";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include "train/loop/stop_request.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+
+namespace lockstep {
+namespace {
+
+// Each in a process of its own: signal handlers and what they remember belong to the process.
+[[noreturn]] void exit_code_after(int signal, bool alone) {
+  install_stop_request(alone);
+  if (stop_requested()) std::_Exit(99);
+  std::raise(signal);
+  std::_Exit(stop_requested() ? static_cast<int>(stop_exit_code()) : 98);
+}
+
+TEST(StopRequestDeathTest, EachSignalHasItsExitCode) {
+  EXPECT_EXIT(exit_code_after(SIGUSR1, false), testing::ExitedWithCode(143), "");
+  EXPECT_EXIT(exit_code_after(SIGUSR1, true), testing::ExitedWithCode(143), "");
+  EXPECT_EXIT(exit_code_after(SIGTERM, true), testing::ExitedWithCode(143), "");
+  EXPECT_EXIT(exit_code_after(SIGINT, true), testing::ExitedWithCode(130), "");
+}
+
+TEST(StopRequestDeathTest, RanksOfAJobTakeTheLaunchersSignalForNoRequest) {
+  EXPECT_EXIT(exit_code_after(SIGTERM, false), testing::ExitedWithCode(98), "");
+  EXPECT_EXIT(
+      {
+        install_stop_request(false);
+        const bool before = termination_requested();
+        std::raise(SIGTERM);
+        std::_Exit(!before && termination_requested() && !stop_requested() ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(exit_code_after(SIGINT, false), testing::KilledBySignal(SIGINT), "");
+}
+
+TEST(StopRequestDeathTest, ASecondSignalEndsTheProcessAtOnce) {
+  EXPECT_EXIT(
+      {
+        install_stop_request(true);
+        std::raise(SIGINT);
+        std::raise(SIGTERM);
+        std::_Exit(0);
+      },
+      testing::ExitedWithCode(130), "");
+}
+
+TEST(StopRequestDeathTest, ASignalThatArrivesTwiceByTwoWaysIsOneRequest) {
+  EXPECT_EXIT(
+      {
+        install_stop_request(false);
+        std::raise(SIGUSR1);
+        std::raise(SIGUSR1);
+        std::_Exit(stop_requested() ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace lockstep

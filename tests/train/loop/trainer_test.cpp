@@ -1,0 +1,195 @@
+#include "train/loop/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "data/test_files.h"
+#include "train/worker/model_state.h"
+#include "train/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kConfig = R"(
+format_version: 1
+model { mlp { image: 4 image: 4 image: 1 hidden: 8 classes: 3 } }
+data { synthetic { samples: 40 eval_samples: 24 classes: 3 shape: 4 shape: 4 shape: 1 } }
+trainer { steps: 12 global_batch: 8 virtual_replicas: 4 eval_every_steps: 5 }
+optimizer { learning_rate: 0.01 adam {} }
+parallel { reduction: REPRODUCIBLE }
+checkpoint { resume_automatic: true }
+)";
+
+/// Called before each instruction of a training on threads.
+using Before = std::function<void(int rank, int64_t step, const Worker&, const Program&, int instruction)>;
+
+struct Ended {
+  TrainingOutcome outcome;
+  std::vector<int64_t> evaluated;
+  uint64_t state_hash = 0;
+  std::string error;
+};
+
+class TrainerOnThreads : public testing::Test {
+ protected:
+  /// `adjust` and `before` are told the rank. Checks that all ranks end alike; which step each was in when a difference was
+  /// found is its own.
+  Ended train(const std::vector<std::string>& overrides, const std::function<void(TrainerRunOptions&, int rank)>& adjust = {},
+            const Before& before = {}, int ranks = 2) const {
+    const RunConfig config = parse_run_config(kConfig, "test", overrides);
+    std::vector<Ended> runs(static_cast<size_t>(ranks));
+    const auto mailboxes = make_local_mailboxes(ranks);
+    run_ranks(ranks, [&](int rank, Communicator& world) {
+      Ended& run = runs[static_cast<size_t>(rank)];
+      Trainer* trainer = nullptr;
+      WorkerOptions worker_options{.rank = rank, .world_size = ranks, .asynchronous = {}};
+      if (before)
+        worker_options.before_instruction = [&](const Worker& worker, const Program& program, uint64_t iteration, int instruction) {
+          const bool trains = program.name == "step";
+          before(rank, trains ? static_cast<int64_t>(iteration) + 1 : trainer->next_step() + 1, worker, program, instruction);
+        };
+      Worker worker(config, worker_options);
+      worker.connect(world);
+      TrainerEvents events;
+      events.on_evaluation = [&](const EvaluationRecord& record) { run.evaluated.push_back(record.step); };
+      TrainerRunOptions options;
+      options.output_directory = directory_;
+      options.mailbox = mailboxes[static_cast<size_t>(rank)].get();
+      if (adjust) adjust(options, rank);
+      Trainer own(worker, world, std::move(events), options);
+      trainer = &own;
+      try {
+        own.prepare();
+        run.outcome = own.run();
+      } catch (const CollectiveError& error) {
+        run.error = error.what();
+      }
+      run.state_hash = state_hash_of(worker, world);
+    });
+    for (const auto& run : runs) {
+      EXPECT_EQ(run.error.empty(), runs[0].error.empty()) << run.error << runs[0].error;
+      EXPECT_EQ(run.outcome.steps, runs[0].outcome.steps);
+      EXPECT_EQ(run.evaluated, runs[0].evaluated);
+    }
+    return runs[0];
+  }
+
+  const test::TemporaryDirectory folder_;
+  std::string directory_ = folder_ / "run";
+};
+
+/// The gradients that reach the first instruction of `kind`, on one rank.
+float* first_gradient(const Worker& worker, const Program& program, int instruction) {
+  for (const auto& operand : program.instructions[static_cast<size_t>(instruction)].operands)
+    if (operand.role == Role::gradients) return reinterpret_cast<float*>(worker.memory().at(program, operand.range));
+  return nullptr;
+}
+
+TEST_F(TrainerOnThreads, StopsAfterTheStepThatWasAskedForAlsoWhereAnEvaluationLiesBefore) {
+  const auto after_six = [](TrainerRunOptions& options, int) { options.stop_after = 6; };
+  const Ended first = train({}, after_six);
+  EXPECT_EQ(first.outcome.steps, 6);
+  EXPECT_TRUE(first.outcome.stopped);
+  EXPECT_THAT(first.evaluated, ElementsAre(5));
+  const Ended second = train({});
+  EXPECT_EQ(second.outcome.steps, 12);
+  EXPECT_THAT(second.evaluated, ElementsAre(10, 12));
+}
+
+TEST_F(TrainerOnThreads, AStopWithinAnEvaluationLosesNoStepAndTheEvaluationIsMadeUpFor) {
+  // 24 samples take 3 iterations of 8; rank 1 asks in the second.
+  int asked = 0;
+  const Ended first = train({}, [&](TrainerRunOptions& options, int rank) {
+    if (rank == 1) options.stop_requested = [&asked] { return ++asked == 5 + 2; };   // five steps come before
+  });
+  EXPECT_EQ(first.outcome.steps, 5);
+  EXPECT_TRUE(first.outcome.stopped);
+  EXPECT_THAT(first.evaluated, IsEmpty());
+  const Ended second = train({});
+  EXPECT_EQ(second.outcome.first_step, 5);
+  EXPECT_THAT(second.evaluated, ElementsAre(5, 10, 12));
+}
+
+TEST_F(TrainerOnThreads, AStopInTheLastEvaluationIsAStop) {
+  int asked = 0;
+  const Ended first = train({"trainer.eval_every_steps=0"}, [&](TrainerRunOptions& options, int rank) {
+    if (rank == 0) options.stop_requested = [&asked] { return ++asked == 12 + 1; };
+  });
+  EXPECT_EQ(first.outcome.steps, 12);
+  EXPECT_TRUE(first.outcome.stopped);
+  EXPECT_THAT(first.evaluated, IsEmpty());
+  const Ended second = train({"trainer.eval_every_steps=0"});
+  EXPECT_FALSE(second.outcome.stopped);
+  EXPECT_THAT(second.evaluated, ElementsAre(12));
+}
+
+TEST_F(TrainerOnThreads, SkippedStepsCountOnWhenTheRunIsResumed) {
+  const auto nan_at = [](int64_t bad) {
+    return [bad](int, int64_t step, const Worker& worker, const Program& program, int instruction) {
+      if (program.name == "step" && step == bad && program.instructions[static_cast<size_t>(instruction)].kind == InstructionKind::norm)
+        *first_gradient(worker, program, instruction) = std::numeric_limits<float>::quiet_NaN();
+    };
+  };
+  const auto stop_at_six = [](TrainerRunOptions& options, int) { options.stop_after = 6; };
+  const Ended first = train({"trainer.nonfinite=SKIP", "trainer.nonfinite_limit=2"}, stop_at_six, nan_at(3));
+  EXPECT_EQ(first.error, "");
+  EXPECT_EQ(first.outcome.skipped_steps, 1);
+  const Ended second = train({"trainer.nonfinite=SKIP", "trainer.nonfinite_limit=2"}, {}, nan_at(9));
+  EXPECT_THAT(second.error, AllOf(HasSubstr("step 9"), HasSubstr("skipped step 2"), HasSubstr("nonfinite_limit is 2")));
+}
+
+TEST_F(TrainerOnThreads, ASkippedFirstStepLeavesAdamAsIfItHadNeverBeen) {
+  // With constant gradients of one sign, Adam's first update is the learning rate itself, whichever step it is made in.
+  const auto nan_first = [](int, int64_t step, const Worker& worker, const Program& program, int instruction) {
+    if (program.name == "step" && step <= 3 && program.instructions[static_cast<size_t>(instruction)].kind == InstructionKind::norm)
+      *first_gradient(worker, program, instruction) = std::numeric_limits<float>::quiet_NaN();
+  };
+  float largest = 0;
+  const auto measure = [&](int rank, int64_t step, const Worker& worker, const Program& program, int instruction) {
+    nan_first(rank, step, worker, program, instruction);
+    static thread_local std::vector<float> before;
+    if (program.name != "step" || rank != 0 || instruction != 0) return;
+    const float* weights = worker.parameter_data(0);
+    const int64_t count = worker.compiled().graph().parameters[0].spec.shape.count();
+    if (step == 4) before.assign(weights, weights + count);
+    if (step == 5)
+      for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(weights[i] - before[static_cast<size_t>(i)]));
+  };
+  const Ended run = train({"trainer.nonfinite=SKIP", "trainer.steps=5", "trainer.eval_every_steps=0"}, {}, measure);
+  EXPECT_EQ(run.error, "");
+  EXPECT_EQ(run.outcome.skipped_steps, 3);
+  EXPECT_NEAR(largest, 0.01, 1e-5);
+}
+
+TEST_F(TrainerOnThreads, AGradientThatIsNotFiniteOnOneRankAloneIsADivergenceThatAllReport) {
+  const auto damage = [](int rank, int64_t step, const Worker& worker, const Program& program, int instruction) {
+    if (rank == 1 && step == 4 && program.name == "step" &&
+        program.instructions[static_cast<size_t>(instruction)].kind == InstructionKind::norm)
+      *first_gradient(worker, program, instruction) = std::numeric_limits<float>::infinity();
+  };
+  for (const char* policy : {"trainer.nonfinite=LOCATE", "trainer.nonfinite=SKIP", "trainer.nonfinite=STOP"}) {
+    const Ended run = train({policy}, {}, damage);
+    EXPECT_THAT(run.error, AllOf(HasSubstr("the replicas differ after step 4"), HasSubstr("fc1.weight"))) << policy;
+  }
+}
+
+TEST_F(TrainerOnThreads, AGradientThatDiffersOnOneRankIsFoundInTheNextStep) {
+  const auto damage = [](int rank, int64_t step, const Worker& worker, const Program& program, int instruction) {
+    if (rank == 2 && step == 4 && program.name == "step" &&
+        program.instructions[static_cast<size_t>(instruction)].kind == InstructionKind::norm)
+      *first_gradient(worker, program, instruction) += 1;
+  };
+  const Ended run = train({"trainer.check_every_steps=1000"}, {}, damage, 3);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("the replicas differ after step 4"), HasSubstr("rank 2 (host ")));
+}
+
+}  // namespace
+}  // namespace lockstep

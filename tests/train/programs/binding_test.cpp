@@ -1,0 +1,112 @@
+// What an executor would run wrongly without a word is refused when its program is bound, before anything
+// runs.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/error.h"
+#include "program/golden_programs.h"
+#include "train/programs/golden_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+/// The first rank's program of a golden, its text changed from one thing to another at the first place.
+Program changed(const std::string& golden, const std::string& from, const std::string& to) {
+  std::string text = golden_text(golden);
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return programs_from_text(text.replace(at, from.size(), to))[0];
+}
+
+void expect_refused(const std::string& golden, const std::string& from, const std::string& to,
+                    const std::string& message) {
+  try {
+    bind(*model_of_golden(golden), changed(golden, from, to));
+    ADD_FAILURE() << "nothing was thrown: " << to;
+  } catch (const InternalError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(message));
+  }
+}
+
+TEST(Binding, AcceptsGoldensAsTheyStand) {
+  for (const char* golden : {"dp2_fast", "dp2_sharded", "pp2_1f1b", "ps_sync"})
+    for (const Program& program : load_golden(golden))
+      EXPECT_NO_THROW(bind(*model_of_golden(golden), program)) << golden;
+}
+
+TEST(Binding, RefusesAKindThatNoExecutorRuns) {
+  expect_refused("dp2_fast", "6 backward @compute", "6 backward_weight @compute",
+                 "step instruction 6 (backward_weight, lane compute, segment 0, micro-batch 0, leaf 0) "
+                 "cannot be run: no executor can "
+                 "backward_weight yet");
+}
+
+TEST(Binding, RefusesActivationsOfAnotherSize) {
+  expect_refused("dp2_fast", "output.2:act.0.mb0", "output.2:act.0.mb0[0+128]",
+                 "step instruction 1 (forward, lane compute, segment 0, micro-batch 0, leaf 0) has an "
+                 "operand 'output 2' of 128 bytes of "
+                 "float32; the model's has 256 of float32");
+  expect_refused("dp2_fast", "reads input.4:act.1.mb0", "reads input.4:act.1.mb0~int32",
+                 "operand 'input 4' of 256 bytes of int32; the model's has 256 of float32");
+  expect_refused("dp2_fast", "output_gradient.4:dact.1.mb0", "output_gradient.4:dact.1.mb0[0+64]",
+                 "'output_gradient 4' of 64 bytes");
+}
+
+TEST(Binding, RefusesABatchOfAnotherSize) {
+  expect_refused("dp2_fast", "batch.1:labels.0~int32", "batch.1:labels.0[0+32]~int32",
+                 "'batch 1' of 32 bytes of int32; the model's has 64");
+}
+
+TEST(Binding, RefusesActivationsThatNoOperandHolds) {
+  expect_refused("dp2_fast", "writes output.2:act.0.mb0", "writes output.3:act.0.mb0",
+                 "step instruction 1 (forward, lane compute, segment 0, micro-batch 0, leaf 0) has no "
+                 "operand 'output 2'");
+}
+
+TEST(Binding, RefusesScratchThatIsTooSmall) {
+  expect_refused("dp2_fast", "stash:stash.2.mb0", "stash:stash.2.mb0[0+64]",
+                 "has 64 bytes of 'stash' and needs 320");
+  expect_refused("dp2_fast", "temporary:tmp.mb0", "temporary:tmp.mb0[0+64]",
+                 "has 64 bytes of 'temporary' and needs ");
+  expect_refused("dp2_fast", "metrics:metrics", "metrics:metrics[0+16]",
+                 "has 16 bytes of 'metrics' and needs 32");
+}
+
+TEST(Binding, RefusesASegmentThatTheModelLacks) {
+  expect_refused("dp2_fast", "1 forward @compute segment=0", "1 forward @compute segment=7",
+                 "the model has 3 segments");
+}
+
+TEST(Binding, RefusesParametersThatNoOperandHolds) {
+  expect_refused("dp2_fast", "reads input:x.0~int32 parameters:param.0",
+                 "reads input:x.0~int32 parameters:param.0[0+64]",
+                 "has no operand 'parameters' of float32 with bytes 0+128 of param.0");
+}
+
+TEST(Binding, RefusesGradientsInANarrowerType) {
+  expect_refused("dp2_fast", "gradients:grad.2", "gradients:grad.2~float16",
+                 "has no operand of float32 for the gradient at bytes 0+64");
+}
+
+TEST(Binding, RefusesSumsOfUnlikeThings) {
+  expect_refused("dp2_tree", "source:receive.2", "source:receive.2~int32",
+                 "adds 64 bytes of int32 to 64 of float32");
+  expect_refused("dp2_tree", "source:receive.2", "source:receive.2[0+32]",
+                 "adds 32 bytes of float32 to 64 of float32");
+}
+
+TEST(Binding, RefusesStateThatDoesNotBelongToItsUpdate) {
+  expect_refused("dp2_sharded", "state.1:state.1", "state.1:state.1[0+262144]",
+                 "has 262144 bytes of state for 262144 of parameters");
+}
+
+TEST(Binding, RefusesPartsOfANormThatCutAChunk) {
+  expect_refused("dp2_sharded", "gradients:grad.0[0+262144]", "gradients:grad.0[0+262080]",
+                 "parts begin and end on borders of 65536 elements");
+}
+
+}  // namespace
+}  // namespace lockstep

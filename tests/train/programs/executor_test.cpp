@@ -1,0 +1,174 @@
+#include "run/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "comm/forwarding_communicator.h"
+#include "lockstep/error.h"
+#include "program/memory/memory_plan.h"
+#include "train/programs/program_rank.h"
+#include "train/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kConfig = R"(
+format_version: 1
+model { mlp { image: 4 image: 4 image: 1 hidden: 8 classes: 3 } }
+data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
+trainer { steps: 5 global_batch: 8 virtual_replicas: 4 }
+optimizer { learning_rate: 0.1 sgd {} }
+parallel { reduction: REPRODUCIBLE }
+)";
+
+RunConfig config() { return parse_run_config(kConfig, "test", {}); }
+
+class BrokenBatches : public BatchSource {
+ public:
+  void load(uint64_t, int64_t, std::span<const Tensor>) override { throw DataError("images.gz is cut short"); }
+};
+
+class EmptyBatches : public BatchSource {
+ public:
+  void load(uint64_t, int64_t, std::span<const Tensor>) override {}
+};
+
+TEST(InlineExecutor, ASilentPeerEndsTheStepNamingWhatWaits) {
+  std::string message;
+  ExitCode code = ExitCode::done;
+  run_ranks(2, [&](int rank, Communicator& world) {
+    EmptyBatches batches;
+    ProgramRank self(config(), rank, batches, world);
+    if (rank == 1) return;   // never steps
+    auto executor = make_inline_executor(self.programs.step, self.context, {.communication_timeout = std::chrono::milliseconds(100)});
+    try {
+      executor->run({});
+    } catch (const Error& error) {
+      message = error.what();
+      code = error.code();
+    }
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr("rank 0 has waited"), HasSubstr("step instruction"), HasSubstr("lane agree")));
+  EXPECT_EQ(code, ExitCode::hang);
+}
+
+TEST(InlineExecutor, ErrorsCarryTheInstructionAndKeepTheirExitCode) {
+  run_ranks(1, [&](int, Communicator& world) {
+    BrokenBatches batches;
+    ProgramRank self(config(), 0, batches, world);
+    auto executor = make_inline_executor(self.programs.step, self.context, {});
+    try {
+      executor->run({});
+      FAIL() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("images.gz is cut short"), HasSubstr("rank 0"), HasSubstr("(load"), HasSubstr("micro-batch 0")));
+      EXPECT_EQ(error.code(), ExitCode::data);
+    }
+  });
+}
+
+TEST(InlineExecutor, RunsManyIterationsWithoutAllocatingOnTheDevice) {
+  run_ranks(2, [&](int rank, Communicator& world) {
+    EmptyBatches batches;
+    ProgramRank self(config(), rank, batches, world);
+    auto executor = make_inline_executor(self.programs.step, self.context, {});
+    const int64_t before = self.device->memory_use().allocations;
+    for (int i = 0; i < 20; ++i) executor->run({});
+    executor->finish();
+    EXPECT_EQ(self.device->memory_use().allocations, before);
+    EXPECT_EQ(self.device->memory_use().peak_bytes, self.programs.step_plan.total_bytes);
+  });
+}
+
+/// Runs a hand-written program on threads. `fill` sets up each rank's buffers by index, `read` looks at them afterwards.
+void run_by_hand(const std::vector<std::string>& texts, const std::function<void(int rank, const std::vector<float*>&)>& fill,
+                 const std::function<void(int rank, const std::vector<float*>&)>& read, bool streams) {
+  run_ranks(static_cast<int>(texts.size()), [&](int rank, Communicator& world) {
+    EmptyBatches batches;
+    ProgramRank self(config(), 0, batches, *make_solo_communicator());   // for what every context holds
+    Program program = program_from_text(texts[static_cast<size_t>(rank)]);
+    const MemoryPlan plan = plan_memory(program);
+    const auto device = make_cpu_device();
+    const ProgramMemory memory(*device, std::span(&plan, 1));
+    ExecutionContext context{.graph = self.run.graph(), .code = self.run.training_code(),
+                             .memory = memory, .device = *device, .optimizer = {}};
+    std::vector<std::unique_ptr<Communicator>> channels;
+    for (size_t group = 0; group < program.groups.size(); ++group) {
+      channels.push_back(world.split(0, rank));
+      context.communicators.push_back(channels.back().get());
+    }
+    std::vector<float*> buffers;
+    for (size_t b = 0; b < program.buffers.size(); ++b)
+      buffers.push_back(reinterpret_cast<float*>(memory.at(program, program.whole(static_cast<int>(b)))));
+    fill(rank, buffers);
+    const auto lanes = make_async_cpu_device({});
+    const auto executor = streams ? make_stream_executor(program, context, {}, *lanes) : make_inline_executor(program, context, {});
+    executor->run({});
+    executor->finish();
+    read(rank, buffers);
+  });
+}
+
+TEST(Executors, ScatterGatherAndBroadcast) {
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < 3; ++rank)
+    texts.push_back("program step rank=" + std::to_string(rank) + " world_size=3 reduction=fast virtual_replicas=3 micro_batches_per_leaf=1\n"
+                    "lane comm comm\n"
+                    "group all 0 1 2\n"
+                    "buffer sums space=gradients category=gradients size=24\n"
+                    "buffer news space=parameters category=parameters size=8\n"
+                    "0 reduce_scatter @comm group=all updates data:sums\n"
+                    "1 all_gather @comm group=all updates data:sums\n"
+                    "2 broadcast @comm group=all root=1 " + (rank == 1 ? "reads" : "writes") + " data:news\n");
+  for (const bool streams : {false, true})
+    run_by_hand(texts,
+                [](int rank, const std::vector<float*>& buffers) {
+                  for (int i = 0; i < 6; ++i) buffers[0][i] = static_cast<float>(10 * rank + i);
+                  buffers[1][0] = static_cast<float>(rank);
+                  buffers[1][1] = 0.5f;
+                },
+                [](int, const std::vector<float*>& buffers) {
+                  EXPECT_THAT(std::vector<float>(buffers[0], buffers[0] + 6), ElementsAre(30, 33, 36, 39, 42, 45));
+                  EXPECT_THAT(std::vector<float>(buffers[1], buffers[1] + 2), ElementsAre(1, 0.5f));
+                },
+                streams);
+}
+
+/// A backend whose sums have an order of their own.
+class Unordered : public ForwardingCommunicator {
+ public:
+  explicit Unordered(std::unique_ptr<Communicator> inner) : ForwardingCommunicator(std::move(inner)) {}
+  std::string_view backend() const override { return "unordered"; }
+  bool sums_along_tree() const override { return false; }
+};
+
+TEST(Executors, AnOrderedSumNeedsACommunicatorThatAddsAlongTheTree) {
+  run_ranks(2, [&](int rank, Communicator& world) {
+    EmptyBatches batches;
+    const auto unordered = [](int, std::unique_ptr<Communicator> inner) { return std::make_unique<Unordered>(std::move(inner)); };
+    ProgramRank good(config(), rank, batches, world, /*shared_memory=*/true);
+    EXPECT_NO_THROW(make_inline_executor(good.programs.step, good.context, {}));
+    ProgramRank bad(config(), rank, batches, world, /*shared_memory=*/true, unordered);
+    try {
+      make_inline_executor(bad.programs.step, bad.context, {});
+      FAIL() << "nothing was thrown";
+    } catch (const InternalError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("(all_reduce, lane reduce"), HasSubstr("(unordered) adds in an order of its own")));
+    }
+  });
+  // Alone there is nothing to add.
+  run_ranks(1, [&](int, Communicator& world) {
+    EmptyBatches batches;
+    ProgramRank alone(config(), 0, batches, world, true);
+    EXPECT_NO_THROW(make_inline_executor(alone.programs.step, alone.context, {}));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,190 @@
+#include "train/programs/golden_ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "parallel/data_parallel.h"
+
+namespace lockstep {
+namespace {
+
+/// The first input is drawn from 8 numbers, the label from 2 classes: every model has as many.
+class Batches : public BatchSource {
+ public:
+  void load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) override {
+    for (size_t f = 0; f < fields.size(); ++f) {
+      const int64_t count = fields[f].shape.count(), each = count / fields[f].shape[0];
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t number = static_cast<int64_t>(iteration) * 1009 + position * each + i;
+        const auto whole = static_cast<int32_t>(number * 7919 % 101 % (f == 0 ? 8 : 2));
+        const float real = static_cast<float>(number * 31 % 17) / 17.0f;
+        auto* to = static_cast<std::byte*>(fields[f].data) + 4 * i;
+        if (fields[f].dtype == DType::int32)
+          std::memcpy(to, &whole, 4);
+        else
+          std::memcpy(to, &real, 4);
+      }
+    }
+  }
+};
+
+bool trains(const Program& program) { return program.name == "step"; }
+
+/// One rank's program with all that running it takes.
+struct Rank {
+  Rank(const GoldenModel& m, Program p, Device& d)
+      : model(m),
+        program(std::move(p)),
+        plan(plan_memory(program)),
+        device(d),
+        memory(d, std::span(&plan, 1)),
+        code(m.code(trains(program))),
+        context{.graph = m.graph, .code = *code, .memory = memory, .device = d, .optimizer = m.optimizer} {
+    code->prepare(d);
+    context.clip_norm = m.clip_norm;
+    context.static_count = static_cast<double>(m.division.global_batch * m.graph.loss_positions());
+    context.batches = &batches;
+    // A program says itself which leaves its micro-batches belong to.
+    for (const auto& instruction : program.instructions) {
+      if (instruction.kind != InstructionKind::load || instruction.micro_batch < 0) continue;
+      const int in_leaf = instruction.micro_batch % program.micro_batches_per_leaf;
+      context.first_samples.push_back(instruction.leaf * m.division.leaf_samples +
+                                      in_leaf * m.division.micro_batch);
+    }
+    for (size_t b = 0; b < program.buffers.size(); ++b)
+      std::memset(memory.at(program, program.whole(static_cast<int>(b))), 0,
+                  static_cast<size_t>(program.buffers[b].size_bytes));
+    for (const auto& place : program.parameters)
+      for (int64_t i = 0; place.buffer >= 0 && i < place.size_bytes / 4; ++i)
+        parameter(place)[i] =
+            static_cast<float>((i * 5 + static_cast<int64_t>(place.name.size())) % 7 - 3) / 16.0f;
+  }
+
+  void connect(Communicator& world) {
+    for (size_t group = 0; group < program.groups.size(); ++group) {
+      channels.push_back(world.split(0, program.rank));
+      context.communicators.push_back(channels.back().get());
+    }
+  }
+
+  float* parameter(const ParameterPlace& place) const {
+    return reinterpret_cast<float*>(memory.at(program, {place.buffer, place.offset, place.size_bytes}));
+  }
+
+  const Verdict* verdict() const {
+    for (size_t b = 0; b < program.buffers.size(); ++b)
+      if (program.buffers[b].name == "verdict")
+        return reinterpret_cast<const Verdict*>(memory.at(program, program.whole(static_cast<int>(b))));
+    return nullptr;
+  }
+
+  bool knows_norm() const {
+    return std::ranges::any_of(program.instructions,
+                               [](const auto& i) { return i.kind == InstructionKind::norm; });
+  }
+
+  GoldenOutcome run(const GoldenRun& options) {
+    const ExecutorOptions patience{.communication_timeout = std::chrono::seconds(30)};
+    const auto executor = options.asynchronous ? make_stream_executor(program, context, patience, device)
+                                               : make_inline_executor(program, context, patience);
+    EXPECT_EQ(device.memory_use(MemoryKind::host).peak_bytes,
+              staging_bytes(program, model.graph, model.division.micro_batch, device.kind()));
+    GoldenOutcome outcome;
+    for (int k = 0; k < options.iterations; ++k) {
+      StepInputs inputs{.constants = {}, .iteration = static_cast<uint64_t>(k)};
+      inputs.constants.step = inputs.iteration;
+      inputs.constants.learning_rate = model.optimizer.learning_rate;
+      inputs.constants.beta1_power = std::pow(model.optimizer.beta1, k + 1);
+      inputs.constants.beta2_power = std::pow(model.optimizer.beta2, k + 1);
+      executor->run(inputs);
+      outcome.losses.push_back(verdict()->loss_sum);
+      outcome.counts.push_back(verdict()->count);
+      if (knows_norm()) outcome.norms.push_back(verdict()->gradient_norm);
+    }
+    executor->finish();
+    for (const auto& place : program.parameters)
+      if (place.buffer >= 0)
+        outcome.parameters[place.name] = {parameter(place), parameter(place) + place.size_bytes / 4};
+    if (options.look) options.look(program.rank, program, memory);
+    return outcome;
+  }
+
+  const GoldenModel& model;
+  Program program;
+  MemoryPlan plan;
+  Device& device;
+  ProgramMemory memory;
+  std::unique_ptr<ModelCode> code;
+  Batches batches;
+  std::vector<std::unique_ptr<Communicator>> channels;
+  ExecutionContext context;
+};
+
+/// What one rank knows joins what others know; where both know something, it is the same.
+void merge(GoldenOutcome& all, const GoldenOutcome& one, int rank) {
+  EXPECT_EQ(one.losses, all.losses) << "rank " << rank;
+  EXPECT_EQ(one.counts, all.counts) << "rank " << rank;
+  if (all.norms.empty()) all.norms = one.norms;
+  EXPECT_TRUE(one.norms.empty() || one.norms == all.norms) << "rank " << rank;
+  for (const auto& [name, values] : one.parameters)
+    EXPECT_TRUE(all.parameters.try_emplace(name, values).first->second == values)
+        << name << ", rank " << rank;
+}
+
+std::unique_ptr<Device> make_device(const GoldenRun& run) {
+  return run.asynchronous ? make_async_cpu_device(*run.asynchronous) : make_cpu_device();
+}
+
+Program compiled_for_one(const GoldenModel& model, Program (*compile)(const DataParallelPlan&, int)) {
+  BatchDivision division = model.division;
+  division.workers = 1;
+  const auto training = model.code(true), evaluation = model.code(false);
+  const int slots = state_slots(model.optimizer);
+  const Placement placement(model.graph, model.partition, {.workers = 1, .state_slots = slots});
+  DataParallelPlan plan{.graph = model.graph,
+                        .partition = model.partition,
+                        .training = *training,
+                        .evaluation = *evaluation,
+                        .division = division,
+                        .parallel = {.layout = {}, .reduction = Reduction::reproducible},
+                        .placement = placement,
+                        .shares = placement.shares(),
+                        .state_slots = slots};
+  Program program = compile(plan, 0);
+  derive_dependencies(program);
+  return program;
+}
+
+}  // namespace
+
+GoldenOutcome execute(const GoldenModel& model, std::vector<Program> programs, const GoldenRun& run) {
+  const int ranks = static_cast<int>(programs.size());
+  std::vector<GoldenOutcome> outcomes(programs.size());
+  run_ranks(ranks, [&](int rank, Communicator& world) {
+    const auto device = make_device(run);
+    Rank self(model, std::move(programs[static_cast<size_t>(rank)]), *device);
+    self.context.snapshot = [&run, rank] { return run.saves(rank); };
+    self.connect(world);
+    outcomes[static_cast<size_t>(rank)] = self.run(run);
+  });
+  GoldenOutcome all = outcomes[0];
+  for (int rank = 1; rank < ranks; ++rank) merge(all, outcomes[static_cast<size_t>(rank)], rank);
+  return all;
+}
+
+void bind(const GoldenModel& model, Program program) {
+  const auto device = make_cpu_device();
+  const auto communicators = make_local_communicators(program.world_size);
+  Rank self(model, std::move(program), *device);
+  // Binding talks to nobody: any communicator of the right size will do.
+  self.context.communicators.assign(self.program.groups.size(),
+                                    communicators[static_cast<size_t>(self.program.rank)].get());
+  make_actions(self.program, self.context, nullptr);
+}
+
+Program one_rank_step(const GoldenModel& model) { return compiled_for_one(model, compile_step); }
+Program one_rank_evaluation(const GoldenModel& model) { return compiled_for_one(model, compile_evaluation); }
+
+}  // namespace lockstep

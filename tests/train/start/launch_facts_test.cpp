@@ -1,0 +1,95 @@
+#include "train/start/launch_facts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "lockstep/error.h"
+#include "train/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+LaunchFacts facts(std::map<std::string, std::string> variables, int world_size = 1, int allowed = 8, int cores = 8,
+                     int ranks_on_host = 1) {
+  return {.variable =
+              [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
+            const auto found = variables.find(name);
+            return found == variables.end() ? std::nullopt : std::optional(found->second);
+          },
+          .world_size = world_size,
+          .allowed_cores = allowed,
+          .host_cores = cores,
+          .ranks_on_host = ranks_on_host};
+}
+
+std::string refusal(const LaunchFacts& facts) {
+  try {
+    check_launcher(facts);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Launcher, EveryProcessBeingRankZeroIsRecognised) {
+  EXPECT_THAT(refusal(facts({{"OMPI_COMM_WORLD_SIZE", "4"}})), HasSubstr("started 4 processes"));
+  EXPECT_THAT(refusal(facts({{"PMI_SIZE", "2"}})), HasSubstr("with the mpirun of the Open MPI"));
+  EXPECT_THAT(refusal(facts({{"SLURM_STEP_NUM_TASKS", "8"}})), HasSubstr("srun --mpi=pmix"));
+  EXPECT_THAT(refusal(facts({{"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "x"}})), HasSubstr("mpirun -n 2"));
+}
+
+TEST(Launcher, AGoodStartIsLeftAlone) {
+  EXPECT_EQ(refusal(facts({})), "");
+  EXPECT_EQ(refusal(facts({{"OMPI_COMM_WORLD_SIZE", "4"}}, 4)), "");
+  EXPECT_EQ(refusal(facts({{"SLURM_STEP_NUM_TASKS", "8"}}, 8)), "");
+  EXPECT_EQ(refusal(facts({{"SLURM_NTASKS", "8"}})), "") << "a batch script that starts one process";
+  EXPECT_EQ(refusal(facts({{"WORLD_SIZE", "2"}})), "") << "somebody's own variable";
+}
+
+TEST(Placement, WarnsOfBindingWhereCoresLieIdle) {
+  EXPECT_THAT(launch_warnings(facts({}, 2, 1, 8, 2), 2), ElementsAre(HasSubstr("bound to 1 of 8 cores, but has 2 busy threads")));
+  EXPECT_THAT(launch_warnings(facts({}, 8, 1, 8, 8), 2), IsEmpty()) << "every core has its rank";
+  EXPECT_THAT(launch_warnings(facts({}, 2, 8, 8, 2), 2), IsEmpty());
+}
+
+TEST(Placement, WarnsOfMoreRanksThanCores) {
+  EXPECT_THAT(launch_warnings(facts({}, 4, 2, 2, 4), 1),
+              ElementsAre(HasSubstr("4 ranks share 2 cores"), HasSubstr("mpi_yield_when_idle=1")));
+  EXPECT_THAT(launch_warnings(facts({{"OMPI_MCA_mpi_yield_when_idle", "1"}}, 4, 2, 2, 4), 1),
+              ElementsAre(HasSubstr("4 ranks share 2 cores")));
+}
+
+TEST(Placement, HostsAreNumberedInTheOrderOfRanks) {
+  run_ranks(4, [](int rank, Communicator& world) {
+    const char* names[] = {"b", "a", "b", "c"};
+    EXPECT_THAT(hosts_of_ranks(world, names[rank]), ElementsAre(0, 1, 0, 2));
+  });
+}
+
+TEST(Placement, IdleThreadsAreARanksShareOfTheCores) {
+  EXPECT_EQ(idle_threads(facts({}, 1, 8, 8, 1)), 8);
+  EXPECT_EQ(idle_threads(facts({}, 2, 8, 8, 2)), 4) << "both ranks may run on all cores";
+  EXPECT_EQ(idle_threads(facts({}, 8, 1, 8, 8)), 1) << "each is bound to its own core";
+  EXPECT_EQ(idle_threads(facts({}, 4, 16, 64, 4)), 16) << "each is bound to a quarter";
+  EXPECT_EQ(idle_threads(facts({}, 3, 8, 8, 3)), 2) << "rounded down";
+  EXPECT_EQ(idle_threads(facts({}, 4, 2, 2, 4)), 1) << "more ranks than cores";
+}
+
+TEST(Placement, IdleThreadsKeepToTheControlGroupsQuota) {
+  auto limited = facts({}, 2, 64, 64, 2);
+  limited.quota_cores = 6;
+  EXPECT_EQ(idle_threads(limited), 3);
+  limited.quota_cores = 1;
+  EXPECT_EQ(idle_threads(limited), 1);
+  limited.quota_cores = 1000;
+  EXPECT_EQ(idle_threads(limited), 32);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,192 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <tuple>
+
+#include "lockstep/error.h"
+#include "proof/checker.h"
+#include "train/worker/compile_options.h"
+#include "train/worker/worker.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kConfig = R"(
+format_version: 1
+model { gpt { vocabulary: 11 context: 6 layers: 2 heads: 2 width: 8 } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 11 context: 6 } }
+trainer { steps: 6 global_batch: 24 virtual_replicas: 6 micro_batch: 2 seed: 7 clip_norm: 0.5 }
+optimizer { learning_rate: 0.01 adamw {} }
+parallel { reduction: REPRODUCIBLE bucket_bytes: 1024 }
+)";
+
+CompiledRun compile(int workers, const std::vector<std::string>& overrides = {}) {
+  return compile_run(parse_run_config(kConfig, "test", overrides), {.world_size = workers});
+}
+
+TEST(DataParallelPrograms, AreProvenInReproducibleMode) {
+  for (const int workers : {1, 2, 3, 4, 5, 6}) EXPECT_NO_THROW(compile(workers).check()) << workers << " workers";
+  for (const int leaves : {1, 2, 3, 8, 12, 24})
+    for (const int workers : {1, 2, 3, 4, 8})
+      if (workers <= leaves) {
+        EXPECT_NO_THROW(compile(workers, {"trainer.virtual_replicas=" + std::to_string(leaves)}).check())
+            << workers << " workers, " << leaves << " leaves";
+      }
+}
+
+TEST(DataParallelPrograms, AreProvenInFastMode) {
+  for (const char* algorithm : {"LIBRARY", "RING"})
+    for (const int workers : {1, 2, 3, 4, 6, 8, 12})
+      EXPECT_NO_THROW(compile(workers, {"parallel.reduction=FAST", std::string("parallel.algorithm=") + algorithm}).check())
+          << algorithm << ", " << workers << " workers";
+}
+
+CompiledRun compile_for_one_host(int workers, const std::vector<std::string>& overrides) {
+  return compile_run(parse_run_config(kConfig, "test", overrides), {.world_size = workers, .shared_memory = true});
+}
+
+int count_of(const Program& program, InstructionKind kind) {
+  return static_cast<int>(std::count_if(program.instructions.begin(), program.instructions.end(),
+                                        [&](const Instruction& i) { return i.kind == kind; }));
+}
+
+TEST(DataParallelPrograms, AddInSharedMemoryWhereTheWorkersFollowTheTree) {
+  // By leaves: the numbers of workers whose tree is the one over the leaves. 6 over 4 workers: ((01)(23))(45).
+  const std::map<int, std::vector<int>> follow{{8, {2, 4, 8}}, {6, {3, 4, 6}}, {5, {3, 5}}, {3, {2, 3}}, {2, {2}}};
+  for (const auto& [leaves, numbers] : follow)
+    for (int workers = 1; workers <= leaves; ++workers) {
+      const auto run = compile_for_one_host(workers, {"trainer.virtual_replicas=" + std::to_string(leaves), "trainer.global_batch=120"});
+      EXPECT_NO_THROW(run.check()) << workers << " workers, " << leaves << " leaves";
+      const Program step = run.compile(0).step;
+      const bool follows = std::find(numbers.begin(), numbers.end(), workers) != numbers.end();
+      EXPECT_EQ(count_of(step, InstructionKind::all_reduce) > 0, follows) << workers << " workers, " << leaves << " leaves";
+      EXPECT_EQ(count_of(step, InstructionKind::exchange) > 0, workers > 1 && !follows) << workers << " workers, " << leaves << " leaves";
+      for (const auto& instruction : step.instructions)
+        EXPECT_EQ(instruction.ordered, instruction.kind == InstructionKind::all_reduce);
+      for (const auto& group : step.groups) EXPECT_EQ(group.transport == Transport::shared_memory, group.name == "reduce");
+    }
+}
+
+TEST(DataParallelPrograms, ReduceByTheAlgorithmThatIsAskedFor) {
+  const auto reductions = [](const std::string& reduction, const std::string& algorithm) {
+    const auto run = compile_for_one_host(2, {"parallel.reduction=" + reduction, "parallel.algorithm=" + algorithm});
+    run.check();
+    const Program step = run.compile(0).step;
+    return std::tuple(count_of(step, InstructionKind::all_reduce) > 0, count_of(step, InstructionKind::exchange) > 0,
+                      step.groups[1].transport == Transport::shared_memory);
+  };
+  using Answer = std::tuple<bool, bool, bool>;   // all-reduces, exchanges, wants shared memory
+  EXPECT_EQ(reductions("FAST", "AUTOMATIC"), Answer(true, false, true));
+  EXPECT_EQ(reductions("FAST", "SHARED_MEMORY"), Answer(true, false, true));
+  EXPECT_EQ(reductions("FAST", "LIBRARY"), Answer(true, false, false));
+  EXPECT_EQ(reductions("FAST", "RING"), Answer(false, true, false));
+  EXPECT_EQ(reductions("REPRODUCIBLE", "TREE"), Answer(false, true, false));
+  EXPECT_EQ(reductions("REPRODUCIBLE", "SHARED_MEMORY"), Answer(false, true, true));   // 3 and 3 of 6 leaves: no nodes
+}
+
+TEST(DataParallelPrograms, RefuseSharedMemoryWhereThereIsNone) {
+  EXPECT_THROW(compile(2, {"parallel.algorithm=SHARED_MEMORY"}), ConfigError);
+  EXPECT_NO_THROW(compile(1, {"parallel.algorithm=SHARED_MEMORY"}).check());
+  EXPECT_NO_THROW(compile_for_one_host(2, {"parallel.algorithm=SHARED_MEMORY"}).check());
+}
+
+TEST(DataParallelPrograms, AreProvenWhenBucketsAreUpdatedAsTheyLand) {
+  const std::vector<std::string> overrides{"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"};
+  for (const int workers : {1, 2, 3}) {
+    EXPECT_NO_THROW(compile(workers, overrides).check()) << workers;
+    EXPECT_NO_THROW(compile_for_one_host(workers, overrides).check()) << workers;
+  }
+}
+
+TEST(DataParallelPrograms, ReductionsStartInTheMiddleOfTheBackwardPass) {
+  const auto run = compile(2);
+  const Program step = run.compile(0).step;
+  int first_reduction = -1, last_backward = -1, backwards_behind = 0;
+  for (size_t i = 0; i < step.instructions.size(); ++i) {
+    const auto& instruction = step.instructions[i];
+    if (instruction.kind == InstructionKind::exchange && first_reduction < 0) first_reduction = static_cast<int>(i);
+    if (instruction.kind == InstructionKind::backward) {
+      last_backward = static_cast<int>(i);
+      if (first_reduction >= 0) ++backwards_behind;
+    }
+  }
+  ASSERT_GE(first_reduction, 0);
+  EXPECT_GT(last_backward, first_reduction);
+  EXPECT_GE(backwards_behind, 2);
+  // The first reduction waits for nothing behind the backward that completes its bucket.
+  for (const auto& dependency : step.instructions[static_cast<size_t>(first_reduction)].after) {
+    if (dependency.distance == 0) {
+      EXPECT_LT(dependency.instruction, first_reduction);
+    }
+  }
+}
+
+int64_t bytes_sent(const Program& program) {
+  int64_t bytes = 0;
+  for (const auto& instruction : program.instructions)
+    for (const auto& operand : instruction.operands)
+      if (operand.role == Role::send) bytes += operand.range.size_bytes;
+  return bytes;
+}
+
+/// Trees over numbers of workers that are no powers of two, where each worker's leaves are a node and the trees over
+/// workers and over leaves split alike.
+TEST(DataParallelPrograms, FoldTreesOfAnyNumberOfWorkersInLogarithmicallyManyRounds) {
+  for (const auto& [workers, leaves] : {std::pair(3, 3), {3, 12}, {5, 5}, {6, 24}, {7, 7}, {11, 22}, {23, 23}, {48, 192}, {63, 63}}) {
+    const std::string batch = std::to_string(leaves);
+    const auto run = compile(workers, {"trainer.virtual_replicas=" + batch, "trainer.global_batch=" + batch, "parallel.bucket_bytes=100000000"});
+    ASSERT_TRUE(run.division().follows_tree && !run.division().folds_by_halving) << workers << " workers, " << leaves << " leaves";
+    EXPECT_NO_THROW(run.check()) << workers << " workers, " << leaves << " leaves";
+    const auto buckets = static_cast<int>(std::ranges::count_if(run.partition().buckets, [](const auto& bucket) { return bucket.size_bytes > 0; }));
+    const int rounds = static_cast<int>(std::bit_width(static_cast<unsigned>(workers)));
+    int64_t bytes = 0;
+    for (const auto& bucket : run.partition().buckets) bytes += bucket.size_bytes;
+    for (int rank = 0; rank < workers; ++rank) {
+      const Program step = run.compile(rank).step;
+      EXPECT_LE(count_of(step, InstructionKind::exchange), 4 * rounds * buckets) << "rank " << rank << " of " << workers;
+      // Halving and doubling send less than twice a bucket; what passes between two blocks is at most all of it, each way.
+      EXPECT_LE(bytes_sent(step), 4 * bytes) << "rank " << rank << " of " << workers;
+    }
+  }
+}
+
+TEST(DataParallelPrograms, AreTheSameWhereverTheyAreCompiled) {
+  EXPECT_EQ(compile(3).program_hash(), compile(3).program_hash());
+  EXPECT_NE(compile(3).program_hash(), compile(2).program_hash());
+  EXPECT_NE(compile(3).program_hash(), compile(3, {"parallel.bucket_bytes=2048"}).program_hash());
+  const auto run = compile(3);
+  EXPECT_EQ(hash_of(run.compile(1).step), hash_of(run.compile(1).step));
+}
+
+TEST(DataParallelPrograms, MayBeOfThousandsOfMicroBatchesButNotOfMillions) {
+  const auto of_micro_batches = [](int64_t count) {
+    return compile(1, {"parallel.reduction=FAST", "trainer.micro_batch=1",
+                       "trainer.global_batch=" + std::to_string(count)});
+  };
+  const Program step = of_micro_batches(4096).compile(0).step;
+  EXPECT_EQ(count_of(step, InstructionKind::load), 4096);
+  EXPECT_GT(step.instructions.size(), 20'000u);
+  EXPECT_THROW(of_micro_batches(int64_t{1} << 20), ConfigError);
+}
+
+TEST(DataParallelPrograms, TextRoundTrip) {
+  const Program step = compile(2).compile(1).step;
+  EXPECT_EQ(program_from_text(to_text(step)), step);
+}
+
+TEST(DataParallelPrograms, ParametersLieAtTheSamePlacesInAllProgramsOfARank) {
+  const auto programs = compile(2).compile(0);
+  for (const Program* other : {&programs.evaluate, &programs.boundary})
+    for (size_t p = 0; p < programs.step.parameters.size(); ++p) {
+      const auto& a = programs.step.parameters[p];
+      const auto& b = other->parameters[p];
+      EXPECT_EQ(programs.step.buffers[static_cast<size_t>(a.buffer)].offset + a.offset,
+                other->buffers[static_cast<size_t>(b.buffer)].offset + b.offset) << a.name << " in " << other->name;
+    }
+}
+
+}  // namespace
+}  // namespace lockstep
