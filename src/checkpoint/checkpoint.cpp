@@ -16,7 +16,7 @@
 #include "checkpoint/layout.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -242,4 +242,4 @@ std::optional<Checkpoint> load_latest_valid(
   return {};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

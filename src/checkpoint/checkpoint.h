@@ -13,7 +13,7 @@
 #include "checkpoint/named_tensor.h"
 #include "checkpoint/safetensors.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 /// "step-00000042" for 42, and back; nothing for any other name.
 std::string checkpoint_folder_name(int64_t step);
@@ -88,4 +88,4 @@ std::optional<Checkpoint> load_latest_valid(
     const std::function<void(const std::string& path, const std::string& reason)>& on_refused,
     const BeforeRead& before_read = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -5,7 +5,7 @@
 #include "checkpoint/state_hash.h"
 #include "checkpoint/strict_json.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 using Json = nlohmann::json;
@@ -138,4 +138,4 @@ SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, std::span
   return outcome;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

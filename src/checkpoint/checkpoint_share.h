@@ -12,7 +12,7 @@
 #include "checkpoint/state_hash.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 // A checkpoint that several ranks write: each its share of the tensors, with a report to rank 0, which
 // commits when it has the reports of all.
@@ -59,4 +59,4 @@ SaveOutcome save_outcome_from_text(std::string_view text);
 SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, std::span<const ShareReport> reports,
                           int keep) noexcept;
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -13,7 +13,7 @@
 #include "checkpoint/safetensors.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -196,4 +196,4 @@ void CheckpointWriter::prune(int keep) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -10,7 +10,7 @@
 #include "checkpoint/safetensors.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 /// A checkpoint is complete and visible, but nobody knows whether it would survive a power failure.
 struct NotDurableError : Error {
@@ -62,4 +62,4 @@ class CheckpointWriter {
   std::string final_path_, temporary_path_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

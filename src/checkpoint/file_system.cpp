@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -131,4 +131,4 @@ bool path_exists(const std::string& path) {
   return fs::exists(path, error);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 /// A file being written. Destroying it without close() leaves whatever reached the disk.
 class WritableFile {
@@ -46,4 +46,4 @@ FileSystem& posix_file_system();
 std::vector<std::string> list_directory(const std::string& path);
 bool path_exists(const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

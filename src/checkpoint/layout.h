@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 // Names within a folder of checkpoints, shared by those who write and those who find.
 inline constexpr std::string_view kManifestName = "manifest.json";
@@ -11,4 +11,4 @@ inline constexpr std::string_view kTemporarySuffix = ".tmp";  ///< never looked 
 inline constexpr std::string_view kPreviousSuffix =
     ".previous";  ///< complete, being replaced by one of the same step
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -11,7 +11,7 @@
 #include "checkpoint/strict_json.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 using Json = nlohmann::json;
@@ -230,4 +230,4 @@ std::vector<std::string> compare_math(const MathFields& saved, const MathFields&
   return differences;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -10,7 +10,7 @@
 #include "checkpoint/file_digest.h"
 #include "checkpoint/named_tensor.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 /// What a file of a checkpoint holds: parameters and statistics, optimizer state ("<parameter>.<slot>"), or
 /// the index by which other programs find the parameters.
@@ -69,4 +69,4 @@ FileRecord file_record_from_text(std::string_view text);
 /// What differs, one line each: "trainer.seed: 1 in the checkpoint, 2 now"; empty where all is equal.
 std::vector<std::string> compare_math(const MathFields& saved, const MathFields& current);
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -5,7 +5,7 @@
 
 #include "lockstep/tensor.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 /// Elements of a flattened tensor that one rank or one file holds.
 struct Slice {
@@ -46,4 +46,4 @@ struct TensorDestination {
   Slice slice = {};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

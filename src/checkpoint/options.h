@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 /// What a checkpoint that cannot be written does to the run.
 enum class SaveFailurePolicy { stop, go_on };
@@ -22,4 +22,4 @@ struct CheckpointOptions {
   bool operator==(const CheckpointOptions&) const = default;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -14,7 +14,7 @@
 #include "checkpoint/strict_json.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 constexpr int64_t kMostHeaderBytes = 100'000'000;
@@ -227,4 +227,4 @@ void SafetensorsFile::read_slice(const Entry& entry, int64_t first, int64_t coun
   read_at(descriptor_, path_, data_offset_ + entry.begin + first * element, destination, count * element);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -12,7 +12,7 @@
 #include "checkpoint/file_system.h"
 #include "checkpoint/named_tensor.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 // The safetensors format: a 64-bit little-endian header length, a JSON header, then the tensors' bytes
 // without gaps:
@@ -80,4 +80,4 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

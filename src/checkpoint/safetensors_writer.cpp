@@ -8,7 +8,7 @@
 #include "checkpoint/safetensors.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors data are little-endian");
@@ -84,4 +84,4 @@ WrittenFile write_safetensors(FileSystem& files, const std::string& path,
   return written;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

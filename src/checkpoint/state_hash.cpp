@@ -10,7 +10,7 @@
 #include "checkpoint/strict_json.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 std::vector<uint64_t> chunk_hashes(const void* data, DType dtype, int64_t count) {
   const auto* bytes = static_cast<const std::byte*>(data);
@@ -90,4 +90,4 @@ uint64_t parameters_hash(std::span<const NamedTensor> tensors) {
   return fold_tensors(std::move(hashes));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

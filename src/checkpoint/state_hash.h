@@ -9,7 +9,7 @@
 
 #include "checkpoint/named_tensor.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 // The hash that two runs with equal bits share, whatever their layout: each chunk of 65,536 elements has a
 // hash, a tensor folds those of its chunks in order, a model folds its tensors by ascending name. So whoever
@@ -44,4 +44,4 @@ uint64_t tensor_hash(const NamedTensor& tensor);
 /// fold_tensors over all of them. Shapes do not enter: tensors of equal names and bits have equal hashes.
 uint64_t parameters_hash(std::span<const NamedTensor> tensors);
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

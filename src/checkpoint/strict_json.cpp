@@ -7,7 +7,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 constexpr int kDeepest = 8;
@@ -35,4 +35,4 @@ nlohmann::json parse_strict_json(std::string_view text, const std::string& name)
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

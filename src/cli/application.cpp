@@ -11,7 +11,7 @@
 #include "lockstep/error.h"
 #include "train/start/world.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr AddCommand kCommands[] = {add_train_command,   add_eval_command,   add_verify_command,   add_chaos_command,
@@ -99,7 +99,7 @@ CommandAction understand(const std::vector<std::string>& arguments) {
 
 /// Whether other ranks may be waiting in the start of a training that this one's arguments do not lead to.
 bool peers_may_wait(const std::vector<std::string>& arguments) {
-  return started_by_mpi_launcher() && !arguments.empty() &&
+  return comm::started_by_mpi_launcher() && !arguments.empty() &&
          (arguments[0] == "train" || arguments[0] == "eval");
 }
 
@@ -110,19 +110,19 @@ int run_command_line(const std::vector<std::string>& arguments) {
   try {
     action = understand(arguments);
   } catch (const std::exception& error) {
-    if (!peers_may_wait(arguments)) return static_cast<int>(report_error(error));
+    if (!peers_may_wait(arguments)) return static_cast<int>(train::report_error(error));
     const auto failure = std::current_exception();
-    return run_in_world([&](World& world) {
+    return train::run_in_world([&](train::World& world) {
       // As the others start, so that all find out in the same agreement.
-      start_worker(world, [&]() -> RunConfig { std::rethrow_exception(failure); });
+      train::start_worker(world, [&]() -> config::RunConfig { std::rethrow_exception(failure); });
       return static_cast<int>(ExitCode::usage);
     });
   }
   try {
     return action();
   } catch (const std::exception& error) {
-    return static_cast<int>(report_error(error));
+    return static_cast<int>(train::report_error(error));
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -20,7 +20,7 @@
 #include "train/worker/compile_options.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -57,11 +57,11 @@ class Chaos {
 
  private:
   /// As the job does it, whose workers are all on this host.
-  CompiledRun compiled() const {
-    return compile_run(config_, {.world_size = layout_.world_size(), .shared_memory = true, .device = device_});
+  compile::CompiledRun compiled() const {
+    return train::compile_run(config_, {.world_size = layout_.world_size(), .shared_memory = true, .device = device_});
   }
-  RunConfig load() const;
-  Layout chosen_layout() const;
+  config::RunConfig load() const;
+  layout::Layout chosen_layout() const;
   ChaosJob job(const std::string& name) const;
   void take_reference();
   void adapt_config();
@@ -77,9 +77,9 @@ class Chaos {
   bool learn_from_refusal(const ChaosFault& fault, const StartOutcome& outcome);
 
   const ChaosArguments& arguments_;
-  RunConfig config_;
-  Layout layout_;
-  DeviceKind device_ = DeviceKind::cpu;
+  config::RunConfig config_;
+  layout::Layout layout_;
+  device::DeviceKind device_ = device::DeviceKind::cpu;
   std::vector<ChaosKind> kinds_;
   std::vector<std::string> overrides_;
   std::optional<Workplace> workplace_;
@@ -87,18 +87,18 @@ class Chaos {
   ChaosSpace space_;
 };
 
-RunConfig Chaos::load() const {
-  return load_run_config(arguments_.config.path, overrides_, arguments_.config.layout);
+config::RunConfig Chaos::load() const {
+  return config::load_run_config(arguments_.config.path, overrides_, arguments_.config.layout);
 }
 
 /// As many processes as --workers or the layout says, or else two.
-Layout Chaos::chosen_layout() const {
-  const Layout& stated = config_.parallel.layout;
+layout::Layout Chaos::chosen_layout() const {
+  const layout::Layout& stated = config_.parallel.layout;
   const int processes = arguments_.processes.value_or(stated.dp > 0 ? stated.world_size() : kFewestProcesses);
-  const Layout layout = resolve(stated, processes);
+  const layout::Layout layout = layout::resolve(stated, processes);
   if (processes < kFewestProcesses)
     throw ConfigError(fmt::format(
-        "layout '{}': is one process, which mpirun has nothing to do for; use 'dp=2'", to_string(layout)));
+        "layout '{}': is one process, which mpirun has nothing to do for; use 'dp=2'", layout::to_string(layout)));
   return layout;
 }
 
@@ -108,10 +108,10 @@ Chaos::Chaos(const ChaosArguments& arguments)
   config_ = load();
   layout_ = chosen_layout();
   kinds_ = parse_chaos_kinds(arguments.kinds, config_);
-  if (arguments.kinds.empty() && config_.parallel.layout.shard != ShardedState::none)
+  if (arguments.kinds.empty() && config_.parallel.layout.shard != layout::ShardedState::none)
     log_info("leaves out flip: with shard=optimizer a flipped bit is not noticed");
-  const DeviceRequest request = arguments.device.request();
-  const auto choice = choose_device(request, request.wish == DeviceWish::cpu ? GpuProbe{} : probe_gpus(), 0,
+  const train::DeviceRequest request = arguments.device.request();
+  const auto choice = train::choose_device(request, request.wish == train::DeviceWish::cpu ? device::GpuProbe{} : device::probe_gpus(), 0,
                                     layout_.world_size());
   device_ = choice.kind;
   if (!choice.reason.empty()) log_info(choice.reason);
@@ -125,7 +125,7 @@ ChaosJob Chaos::job(const std::string& name) const {
   TrainingCommand training{.config = arguments_.config.path,
                            .assignments = overrides_,
                            .layout = layout_,
-                           .device = std::string(name_of(device_)),
+                           .device = std::string(device::name_of(device_)),
                            .allow_shared_gpu = arguments_.device.allow_shared_gpu};
   training.assignments.push_back("metrics.progress=false");
   ChaosJob job{.processes = layout_.world_size(),
@@ -214,7 +214,7 @@ void Chaos::describe_space() {
                                      [](const auto& value) { return value.first.ends_with(" eval_loss"); });
   if (evaluates)
     space_.evaluated_steps = every(config_.trainer.eval_every_steps, config_.trainer.eval_at_end);
-  const Program step = compiled().compile(0).step;
+  const program::Program step = compiled().compile(0).step;
   for (const auto& instruction : step.instructions)
     if (std::find(space_.instructions.begin(), space_.instructions.end(), instruction.kind) ==
         space_.instructions.end())
@@ -223,7 +223,7 @@ void Chaos::describe_space() {
 
 bool Chaos::learn_from_refusal(const ChaosFault& fault, const StartOutcome& outcome) {
   if (outcome.code != static_cast<int>(ExitCode::usage) || !fault.failpoint ||
-      fault.failpoint->place != FaultPlace::instruction)
+      fault.failpoint->place != train::FaultPlace::instruction)
     return false;
   return std::erase(space_.instructions, fault.failpoint->instruction) > 0;
 }
@@ -237,7 +237,7 @@ ChaosResult Chaos::disturb(int run, ChaosKind kind) {
     result.fault = draw_fault(space_, kind, arguments_.seed, static_cast<uint32_t>(run));
     options = {};
     if (result.fault.failpoint)
-      options.more = {"--failpoint", to_text(*result.fault.failpoint)};
+      options.more = {"--failpoint", train::to_text(*result.fault.failpoint)};
     else
       options.preempt_at = result.fault.step;
     std::error_code ignored;
@@ -391,4 +391,4 @@ void add_chaos_command(CLI::App& program, CommandAction& selected) {
   command.callback([&selected, arguments] { selected = [arguments] { return chaos(*arguments); }; });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr std::array kKinds = {ChaosKind::kill,   ChaosKind::stop,  ChaosKind::hang,
@@ -36,24 +36,24 @@ class Draw {
   uint32_t next_ = 0;
 };
 
-FaultKind failpoint_kind(ChaosKind kind) {
+train::FaultKind failpoint_kind(ChaosKind kind) {
   switch (kind) {
     case ChaosKind::kill:
-      return FaultKind::kill;
+      return train::FaultKind::kill;
     case ChaosKind::stop:
-      return FaultKind::stop;
+      return train::FaultKind::stop;
     case ChaosKind::hang:
-      return FaultKind::hang;
+      return train::FaultKind::hang;
     case ChaosKind::delay:
-      return FaultKind::delay;
+      return train::FaultKind::delay;
     case ChaosKind::nan:
-      return FaultKind::nan;
+      return train::FaultKind::nan;
     case ChaosKind::flip:
-      return FaultKind::flip;
+      return train::FaultKind::flip;
     case ChaosKind::enospc:
-      return FaultKind::enospc;
+      return train::FaultKind::enospc;
     case ChaosKind::error:
-      return FaultKind::error;
+      return train::FaultKind::error;
     case ChaosKind::preempt:
       break;
   }
@@ -68,44 +68,44 @@ constexpr int64_t kMostOperations = 12;
 constexpr double kBesideSteps = 0.2;
 
 /// Draws where `failpoint` strikes, and in which step.
-void draw_place(const ChaosSpace& space, Draw& draw, Failpoint& failpoint) {
-  const bool fails_files = failpoint.kind == FaultKind::enospc;
-  std::vector<FaultPlace> beside;
-  if (!space.saved_steps.empty()) beside.push_back(FaultPlace::write);
-  if (!fails_files && !space.saved_steps.empty()) beside.push_back(FaultPlace::save);
-  if (!fails_files && !space.evaluated_steps.empty()) beside.push_back(FaultPlace::evaluate);
+void draw_place(const ChaosSpace& space, Draw& draw, train::Failpoint& failpoint) {
+  const bool fails_files = failpoint.kind == train::FaultKind::enospc;
+  std::vector<train::FaultPlace> beside;
+  if (!space.saved_steps.empty()) beside.push_back(train::FaultPlace::write);
+  if (!fails_files && !space.saved_steps.empty()) beside.push_back(train::FaultPlace::save);
+  if (!fails_files && !space.evaluated_steps.empty()) beside.push_back(train::FaultPlace::evaluate);
   const bool is_beside = draw.uniform() < kBesideSteps;
   if (fails_files || (is_beside && !beside.empty())) {
     if (beside.empty()) throw ConfigError("enospc needs checkpoints to disturb, and this run saves none");
     failpoint.place = draw.one_of(beside);
     failpoint.step =
-        draw.one_of(failpoint.place == FaultPlace::evaluate ? space.evaluated_steps : space.saved_steps);
-    if (failpoint.place == FaultPlace::write)
+        draw.one_of(failpoint.place == train::FaultPlace::evaluate ? space.evaluated_steps : space.saved_steps);
+    if (failpoint.place == train::FaultPlace::write)
       failpoint.operation = 1 + static_cast<int>(draw.below(kMostOperations));
     return;
   }
   failpoint.step = 1 + draw.below(space.steps);
-  failpoint.place = FaultPlace::instruction;
+  failpoint.place = train::FaultPlace::instruction;
   failpoint.instruction = draw.one_of(space.instructions);
 }
 
 /// A NaN in gradients alone, which a run that scales its loss takes for an overflow: it lowers the scale,
 /// unless that is at its minimum, and goes on.
-bool passes_for_overflow(const ChaosFault& fault, const RunConfig& config) {
+bool passes_for_overflow(const ChaosFault& fault, const config::RunConfig& config) {
   if (fault.kind != ChaosKind::nan || !config.precision.scales_loss()) return false;
-  const Failpoint& failpoint = fault.failpoint.value();
-  return failpoint.place != FaultPlace::instruction || failpoint.instruction != InstructionKind::forward;
+  const train::Failpoint& failpoint = fault.failpoint.value();
+  return failpoint.place != train::FaultPlace::instruction || failpoint.instruction != program::InstructionKind::forward;
 }
 
 }  // namespace
 
 std::string_view name_of(ChaosKind kind) {
-  return kind == ChaosKind::preempt ? std::string_view("preempt") : name_of(failpoint_kind(kind));
+  return kind == ChaosKind::preempt ? std::string_view("preempt") : train::name_of(failpoint_kind(kind));
 }
 
-std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const RunConfig& config) {
-  const bool unwatched = config.trainer.nonfinite == NonFinitePolicy::ignore;
-  const bool uncompared = config.parallel.layout.shard != ShardedState::none;
+std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::RunConfig& config) {
+  const bool unwatched = config.trainer.nonfinite == config::NonFinitePolicy::ignore;
+  const bool uncompared = config.parallel.layout.shard != layout::ShardedState::none;
   std::vector<ChaosKind> kinds;
   std::vector<std::string> names;
   for (const auto kind : kKinds) names.emplace_back(name_of(kind));
@@ -134,7 +134,7 @@ std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const RunConfi
 }
 
 std::string to_text(const ChaosFault& fault) {
-  return fault.failpoint ? to_text(*fault.failpoint) : fmt::format("preempt after step {}", fault.step);
+  return fault.failpoint ? train::to_text(*fault.failpoint) : fmt::format("preempt after step {}", fault.step);
 }
 
 ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, uint32_t run) {
@@ -143,13 +143,13 @@ ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, ui
     // The last step leaves nothing to stop before.
     return {.kind = kind, .step = 1 + draw.below(std::max(int64_t{1}, space.steps - 1)), .failpoint = {}};
   }
-  Failpoint failpoint{.kind = failpoint_kind(kind), .rank = static_cast<int>(draw.below(space.workers))};
+  train::Failpoint failpoint{.kind = failpoint_kind(kind), .rank = static_cast<int>(draw.below(space.workers))};
   if (kind == ChaosKind::nan || kind == ChaosKind::flip) {
     failpoint.step = 1 + draw.below(space.steps);
     const bool forward = draw.uniform() < 0.5;
     if (kind == ChaosKind::nan) {
-      failpoint.place = FaultPlace::instruction;
-      failpoint.instruction = forward ? InstructionKind::forward : InstructionKind::backward;
+      failpoint.place = train::FaultPlace::instruction;
+      failpoint.instruction = forward ? program::InstructionKind::forward : program::InstructionKind::backward;
     }
   } else {
     draw_place(space, draw, failpoint);
@@ -158,11 +158,11 @@ ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, ui
   return {.kind = kind, .step = failpoint.step, .failpoint = failpoint};
 }
 
-std::vector<int> expected_codes(const ChaosFault& fault, const RunConfig& config, int64_t steps) {
+std::vector<int> expected_codes(const ChaosFault& fault, const config::RunConfig& config, int64_t steps) {
   const auto code = [](ExitCode exit_code) { return static_cast<int>(exit_code); };
   // A checkpoint that is not written is one less; only the last one is worth the end of the run.
   const auto codes_of_failed_save = [&](ExitCode exit_code) -> std::vector<int> {
-    if (config.checkpoint.on_failure != SaveFailurePolicy::go_on) return {code(exit_code)};
+    if (config.checkpoint.on_failure != checkpoint::SaveFailurePolicy::go_on) return {code(exit_code)};
     return fault.step < steps ? std::vector<int>{0} : std::vector<int>{0, code(exit_code)};
   };
   switch (fault.kind) {
@@ -174,13 +174,13 @@ std::vector<int> expected_codes(const ChaosFault& fault, const RunConfig& config
     case ChaosKind::delay:
       return {0};
     case ChaosKind::nan:
-      if (config.trainer.nonfinite == NonFinitePolicy::skip) return {0};
+      if (config.trainer.nonfinite == config::NonFinitePolicy::skip) return {0};
       return passes_for_overflow(fault, config) ? std::vector<int>{0, code(ExitCode::internal)}
                                                 : std::vector<int>{code(ExitCode::internal)};
     case ChaosKind::flip:
       return {code(ExitCode::internal)};
     case ChaosKind::error:
-      return fault.failpoint && fault.failpoint->place == FaultPlace::write
+      return fault.failpoint && fault.failpoint->place == train::FaultPlace::write
                  ? codes_of_failed_save(ExitCode::internal)
                  : std::vector<int>{code(ExitCode::internal)};
     case ChaosKind::enospc:
@@ -192,9 +192,9 @@ std::vector<int> expected_codes(const ChaosFault& fault, const RunConfig& config
   return {};
 }
 
-bool keeps_bits(const ChaosFault& fault, const RunConfig& config) {
+bool keeps_bits(const ChaosFault& fault, const config::RunConfig& config) {
   return fault.kind != ChaosKind::nan ||
-         (config.trainer.nonfinite != NonFinitePolicy::skip && !passes_for_overflow(fault, config));
+         (config.trainer.nonfinite != config::NonFinitePolicy::skip && !passes_for_overflow(fault, config));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,19 +9,19 @@
 #include "config/run_config.h"
 #include "train/faults/failpoint.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// What `chaos` does to a job: the failpoints of the same names, and preempt, a stop request to mpirun.
 enum class ChaosKind { kill, stop, hang, delay, nan, flip, enospc, error, preempt };
 std::string_view name_of(ChaosKind kind);
 
 /// "kill,stop"; "" for all that `config` leaves a chance to notice. Throws ConfigError.
-std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const RunConfig& config);
+std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::RunConfig& config);
 
 /// What there is to disturb.
 struct ChaosSpace {
   int workers = 2;
-  std::vector<InstructionKind> instructions;          ///< kinds that every step has
+  std::vector<program::InstructionKind> instructions;          ///< kinds that every step has
   int64_t steps = 0;                                  ///< of the whole run
   std::vector<int64_t> saved_steps, evaluated_steps;  ///< steps that are followed by that
 };
@@ -29,7 +29,7 @@ struct ChaosSpace {
 struct ChaosFault {
   ChaosKind kind = ChaosKind::kill;
   int64_t step = 1;                    ///< preempt: is requested once so many steps are complete
-  std::optional<Failpoint> failpoint;  ///< all others
+  std::optional<train::Failpoint> failpoint;  ///< all others
 };
 /// "kill@1,37,backward", "preempt after step 37".
 std::string to_text(const ChaosFault& fault);
@@ -38,9 +38,9 @@ std::string to_text(const ChaosFault& fault);
 ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, uint32_t run);
 
 /// Exit codes of mpirun that show that a fault in a run of so many steps was noticed, or, with 0, survived.
-std::vector<int> expected_codes(const ChaosFault& fault, const RunConfig& config, int64_t steps);
+std::vector<int> expected_codes(const ChaosFault& fault, const config::RunConfig& config, int64_t steps);
 /// Whether a run that met such a fault, and was restarted where it ended, must end with the bits of one that
 /// did not.
-bool keeps_bits(const ChaosFault& fault, const RunConfig& config);
+bool keeps_bits(const ChaosFault& fault, const config::RunConfig& config);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "observe/metrics_reader.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -91,7 +91,7 @@ std::map<std::string, double> recorded_values(const std::string& run_directory) 
   std::error_code error;
   const std::string path = run_directory + "/metrics.jsonl";
   if (!fs::exists(path, error)) return values;
-  for (const auto& row : read_metrics(path))
+  for (const auto& row : observe::read_metrics(path))
     for (const char* field : {"loss", "grad_norm", "accuracy", "eval_loss", "eval_accuracy"})
       if (row.has(field)) values[fmt::format("{:012} {}", row.step(), field)] = row.number(field);
   return values;
@@ -103,4 +103,4 @@ std::optional<int64_t> failpoint_time(const ChaosJob& job) {
   return std::atoll(text.c_str());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 
 #include "cli/job.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// A training under mpirun, to be started once or several times.
 struct ChaosJob {
@@ -46,4 +46,4 @@ std::map<std::string, double> recorded_values(const std::string& run_directory);
 /// When the failpoint acted, by the job's log; nothing where it did not.
 std::optional<int64_t> failpoint_time(const ChaosJob& job);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

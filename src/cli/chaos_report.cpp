@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -159,4 +159,4 @@ std::string to_json(const ChaosReport& report) {
   return json.dump();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

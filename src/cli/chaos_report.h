@@ -7,7 +7,7 @@
 
 #include "cli/chaos_faults.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// One disturbed run, from its first start to its end.
 struct ChaosResult {
@@ -47,4 +47,4 @@ std::string to_json(const ChaosReport& report);
 /// "run 12: kill@1,37,norm: ended with 137 after 0.5 s; ...": what is shown while it goes on.
 std::string summary_line(const ChaosResult& result);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 [[noreturn]] void fail(const std::string& what, int error) {
@@ -108,4 +108,4 @@ bool on_path(const std::string& program) {
   return false;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

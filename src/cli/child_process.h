@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct ChildProcess {
   std::vector<std::string> command;                ///< found on PATH
@@ -43,4 +43,4 @@ std::string own_program();
 /// Whether a program of this name is on PATH.
 bool on_path(const std::string& program);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

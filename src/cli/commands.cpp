@@ -11,7 +11,7 @@
 #include "lockstep/error.h"
 #include "layout/layout.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 /// People read the first lines of a help text and copy from them.
@@ -56,7 +56,7 @@ void ConfigArguments::add_layout_to(CLI::App& command) {
                   "How processes share the work, such as dp=2: replaces the layout of the config as a whole; "
                   "keys below")
       ->type_name("KEY=VALUE,...");
-  command.footer(layout_help());
+  command.footer(layout::layout_help());
 }
 
 std::vector<std::string> ConfigArguments::all_overrides() const {
@@ -80,8 +80,8 @@ void DeviceArguments::add_to(CLI::App& command) {
   command.add_flag("--allow-shared-gpu", allow_shared_gpu, "Let several workers use one GPU: slow, for trying things out");
 }
 
-DeviceRequest DeviceArguments::request() const {
-  return {.wish = device_wish_from_name(device), .allow_shared_gpu = allow_shared_gpu, .say = {}};
+train::DeviceRequest DeviceArguments::request() const {
+  return {.wish = train::device_wish_from_name(device), .allow_shared_gpu = allow_shared_gpu, .say = {}};
 }
 
 void OutputArguments::add_json_to(CLI::App& command) {
@@ -94,4 +94,4 @@ void write_result(std::string_view text) {
   if (!written) throw IoError(fmt::format("cannot write the result to stdout: {}", std::strerror(errno)));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 #include "config/run_config.h"
 #include "train/start/device_choice.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// What was asked for, once all arguments are understood: runs it and returns the exit code.
 using CommandAction = std::function<int()>;
@@ -42,7 +42,7 @@ struct ConfigArguments {
   void add_layout_to(CLI::App& command);
   /// Overrides by --set, then those of the options that stand for one.
   std::vector<std::string> all_overrides() const;
-  RunConfig load() const { return load_run_config(path, all_overrides(), layout); }
+  config::RunConfig load() const { return config::load_run_config(path, all_overrides(), layout); }
 };
 
 /// --json and --quiet.
@@ -58,10 +58,10 @@ struct DeviceArguments {
   bool allow_shared_gpu = false;
 
   void add_to(CLI::App& command);
-  DeviceRequest request() const;
+  train::DeviceRequest request() const;
 };
 
 /// A command's result, on stdout. Throws IoError where it cannot be written.
 void write_result(std::string_view text);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 #include "lockstep/error.h"
 #include "observe/json_text.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct ConfigCommandArguments {
@@ -27,7 +27,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 /// The effective config with its model written as plain layers.
-std::string expanded(const RunConfig& config) {
+std::string expanded(const config::RunConfig& config) {
   // The printer begins a message of the outermost level with "name {" and ends it with "}", each a line of
   // its own.
   const std::string& text = config.effective_text;
@@ -35,22 +35,22 @@ std::string expanded(const RunConfig& config) {
   const size_t end = text.find("\n}\n", begin);
   ensure(begin > 0 && end != std::string::npos, "the effective config has no message 'model'");
   std::string model;
-  for (const auto& line : lines_of(model_to_text(config.model))) model += "  " + line + "\n";
+  for (const auto& line : lines_of(config::model_to_text(config.model))) model += "  " + line + "\n";
   return text.substr(0, begin) + "model {\n" + model + text.substr(end + 1);
 }
 
 int print(const ConfigCommandArguments& arguments) {
-  const RunConfig config = arguments.config.load();
+  const config::RunConfig config = arguments.config.load();
   write_result(arguments.expand ? expanded(config) : config.effective_text);
   return static_cast<int>(ExitCode::done);
 }
 
 int check(const ConfigCommandArguments& arguments) {
-  const RunConfig config = arguments.config.load();
-  require_available(config.parallel.layout);
+  const config::RunConfig config = arguments.config.load();
+  layout::require_available(config.parallel.layout);
   if (arguments.output.json)
     write_result(fmt::format("{{\"config\":{},\"config_hash\":\"{}\",\"math_hash\":\"{}\"}}\n",
-                             json_string(arguments.config.path), to_hex(config.config_hash),
+                             observe::json_string(arguments.config.path), to_hex(config.config_hash),
                              to_hex(config.math_hash)));
   else
     write_result(fmt::format("{} is good\nconfig hash  {}\nmath hash    {}\n", arguments.config.path,
@@ -86,4 +86,4 @@ void add_config_command(CLI::App& program, CommandAction& selected) {
       [&selected, check_arguments] { selected = [check_arguments] { return check(*check_arguments); }; });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

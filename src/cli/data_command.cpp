@@ -7,26 +7,26 @@
 #include "lockstep/error.h"
 #include "observe/json_text.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct DigitsArguments {
   std::string directory;
-  DigitsOptions digits;
+  data::DigitsOptions digits;
   OutputArguments output;
 };
 
 int make_digits(const DigitsArguments& arguments) {
   const auto& digits = arguments.digits;
-  generate_digits(arguments.directory, digits);
+  data::generate_digits(arguments.directory, digits);
   if (arguments.output.json)
     write_result(fmt::format("{{\"directory\":{},\"train\":{},\"eval\":{},\"seed\":{}}}\n",
-                             json_string(arguments.directory), digits.train_count, digits.eval_count,
+                             observe::json_string(arguments.directory), digits.train_count, digits.eval_count,
                              digits.seed));
   else
     write_result(fmt::format("{}: {} training and {} evaluation digits of {} x {} pixels, seed {}\n",
-                             arguments.directory, digits.train_count, digits.eval_count, kDigitSize,
-                             kDigitSize, digits.seed));
+                             arguments.directory, digits.train_count, digits.eval_count, data::kDigitSize,
+                             data::kDigitSize, digits.seed));
   return static_cast<int>(ExitCode::done);
 }
 
@@ -51,4 +51,4 @@ void add_data_command(CLI::App& program, CommandAction& selected) {
   digits.callback([&selected, arguments] { selected = [arguments] { return make_digits(*arguments); }; });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

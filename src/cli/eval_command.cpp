@@ -14,7 +14,7 @@
 #include "train/loop/trainer.h"
 #include "train/start/world.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct EvalArguments {
@@ -25,24 +25,24 @@ struct EvalArguments {
   bool allow_config_change = false;
 };
 
-RunConfig load(const EvalArguments& arguments) {
+config::RunConfig load(const EvalArguments& arguments) {
   auto overrides = arguments.config.all_overrides();
   overrides.push_back("checkpoint.resume_path=" + arguments.checkpoint);
   if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
-  return load_run_config(arguments.config.path, overrides, arguments.config.layout);
+  return config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
 }
 
-std::string result_text(const EvaluationRecord& record, const Worker& worker, bool json) {
+std::string result_text(const train::EvaluationRecord& record, const train::Worker& worker, bool json) {
   std::optional<double> accuracy;
-  if (is_classifier(worker.compiled().graph())) accuracy = record.accuracy;
-  const std::string hash = to_hex(parameters_hash_of(worker));
-  const std::string layout = to_string(worker.compiled().layout());
+  if (train::is_classifier(worker.compiled().graph())) accuracy = record.accuracy;
+  const std::string hash = to_hex(train::parameters_hash_of(worker));
+  const std::string layout = layout::to_string(worker.compiled().layout());
   if (json)
     return fmt::format(
         "{{\"step\":{},\"eval_loss\":{}{},\"eval_samples\":{},\"params_hash\":\"{}\",\"layout\":{}}}\n",
-        record.step, json_number(record.loss),
-        accuracy ? fmt::format(",\"eval_accuracy\":{}", json_number(*accuracy)) : "",
-        worker.eval_data().size(), hash, json_string(layout));
+        record.step, observe::json_number(record.loss),
+        accuracy ? fmt::format(",\"eval_accuracy\":{}", observe::json_number(*accuracy)) : "",
+        worker.eval_data().size(), hash, observe::json_string(layout));
   std::string text =
       fmt::format("checkpoint       of step {}\nevaluation loss  {:.6g}\n", record.step, record.loss);
   if (accuracy) text += fmt::format("accuracy         {:.2f} %\n", 100 * *accuracy);
@@ -51,24 +51,24 @@ std::string result_text(const EvaluationRecord& record, const Worker& worker, bo
 }
 
 int evaluate(const EvalArguments& arguments) {
-  return run_in_world([&](World& world) {
-    DeviceRequest device = arguments.device.request();
+  return train::run_in_world([&](train::World& world) {
+    train::DeviceRequest device = arguments.device.request();
     device.say = log_info;
-    const auto worker = start_worker(world, [&] { return load(arguments); }, device);
-    const WatchedWorker watched(world, *worker);
-    TrainerEvents events;
+    const auto worker = train::start_worker(world, [&] { return load(arguments); }, device);
+    const train::WatchedWorker watched(world, *worker);
+    train::TrainerEvents events;
     events.on_message = [&](const std::string& text) {
       if (world.rank() == 0) log_info(text);
     };
-    Trainer trainer(*worker, world.communicator(), std::move(events),
+    train::Trainer trainer(*worker, world.communicator(), std::move(events),
                     {.output_directory = "",
-                     .stop_requested = stop_requested,
+                     .stop_requested = train::stop_requested,
                      .progress = &world.control().progress(),
-                     .drawing_threads = idle_threads(world.placement())});
+                     .drawing_threads = train::idle_threads(world.placement())});
     trainer.prepare();
     const auto record = trainer.evaluate_only();
-    enter_phase(&world.control().progress(), Phase::outside);
-    if (!record) return static_cast<int>(stop_exit_code());
+    train::enter_phase(&world.control().progress(), train::Phase::outside);
+    if (!record) return static_cast<int>(train::stop_exit_code());
     if (world.rank() == 0) write_result(result_text(*record, *worker, arguments.output.json));
     return static_cast<int>(ExitCode::done);
   });
@@ -95,4 +95,4 @@ void add_eval_command(CLI::App& program, CommandAction& selected) {
   command.callback([&selected, arguments] { selected = [arguments] { return evaluate(*arguments); }; });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -14,7 +14,7 @@
 #include "train/worker/compile_options.h"
 #include "train/worker/worker_memory.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -30,12 +30,12 @@ struct InspectArguments {
   std::string device = "cpu";
 };
 
-const Program& program_named(const CompiledRun::RankPrograms& programs, const std::string& name) {
+const program::Program& program_named(const compile::CompiledRun::RankPrograms& programs, const std::string& name) {
   return name == "step" ? programs.step : name == "evaluate" ? programs.evaluate : programs.boundary;
 }
 
 /// Segments with their first and last layers and the size of their buckets.
-std::string segment_table(const CompiledRun& run) {
+std::string segment_table(const compile::CompiledRun& run) {
   const auto& nodes = run.graph().nodes;
   const auto& partition = run.partition();
   std::string text = fmt::format("{} segments, each with a bucket of gradients\n", partition.segments.size());
@@ -48,26 +48,26 @@ std::string segment_table(const CompiledRun& run) {
   return text;
 }
 
-std::string program_summary(const Program& program) {
+std::string program_summary(const program::Program& program) {
   size_t communicating = 0;
   for (const auto& instruction : program.instructions)
-    communicating += communicates(instruction.kind) ? 1 : 0;
+    communicating += program::communicates(instruction.kind) ? 1 : 0;
   return fmt::format("{}: {} instructions, {} of them communicate, {} lanes", program.name,
                      program.instructions.size(), communicating, program.lanes.size());
 }
 
-std::string text_of(const InspectArguments& arguments, const RunConfig& config, const CompiledRun& run,
-                    const CompiledRun::RankPrograms& programs) {
-  if (!arguments.program.empty()) return to_text(program_named(programs, arguments.program));
+std::string text_of(const InspectArguments& arguments, const config::RunConfig& config, const compile::CompiledRun& run,
+                    const compile::CompiledRun::RankPrograms& programs) {
+  if (!arguments.program.empty()) return program::to_text(program_named(programs, arguments.program));
   const bool all = !arguments.graph && !arguments.memory;
   std::string text;
-  if (all || arguments.graph) text += describe(run.graph()) + "\n" + segment_table(run) + "\n";
-  if (all) text += fmt::format("layout {}: {}\n\n", to_string(run.layout()), describe(run.division())) +
+  if (all || arguments.graph) text += model::describe(run.graph()) + "\n" + segment_table(run) + "\n";
+  if (all) text += fmt::format("layout {}: {}\n\n", layout::to_string(run.layout()), layout::describe(run.division())) +
                    fmt::format("bytes that each rank holds, updates, saves and sends\n{}\n", describe(rank_shares(run)));
   if (all || arguments.memory)
     text += fmt::format("memory of rank {} of {}, on {}\n{}\n", arguments.rank, run.layout().world_size(),
-                        run.device() == DeviceKind::cuda ? "GPUs" : "CPUs",
-                        describe(plan_worker_memory(run, programs, config.data)));
+                        run.device() == device::DeviceKind::cuda ? "GPUs" : "CPUs",
+                        train::describe(train::plan_worker_memory(run, programs, config.data)));
   if (all) {
     for (const char* name : {"step", "evaluate", "boundary"})
       text += program_summary(program_named(programs, name)) + "\n";
@@ -78,29 +78,29 @@ std::string text_of(const InspectArguments& arguments, const RunConfig& config, 
          "programs\n";
 }
 
-Json json_of(const MemoryPlan& plan) {
+Json json_of(const program::MemoryPlan& plan) {
   Json json;
   for (size_t c = 0; c < plan.category_bytes.size(); ++c)
-    json[std::string(name_of(static_cast<Category>(c)))] = plan.category_bytes[c];
+    json[std::string(program::name_of(static_cast<program::Category>(c)))] = plan.category_bytes[c];
   json["total"] = plan.total_bytes;
   return json;
 }
 
-Json json_of(const HostMemory& memory) {
+Json json_of(const train::HostMemory& memory) {
   return {{"checkpoint_copy", memory.checkpoint_copy_bytes},
           {"staging", memory.staging_bytes},
           {"read_ahead", memory.read_ahead_bytes},
           {"total", memory.total_bytes()}};
 }
 
-Json json_of(const InspectArguments& arguments, const RunConfig& config, const CompiledRun& run,
-             const CompiledRun::RankPrograms& programs) {
+Json json_of(const InspectArguments& arguments, const config::RunConfig& config, const compile::CompiledRun& run,
+             const compile::CompiledRun::RankPrograms& programs) {
   const auto& division = run.division();
   Json json;
   json["world_size"] = run.layout().world_size();
   json["rank"] = arguments.rank;
-  json["device"] = name_of(run.device());
-  json["layout"] = to_string(run.layout());
+  json["device"] = device::name_of(run.device());
+  json["layout"] = layout::to_string(run.layout());
   json["parameters"] = run.graph().parameter_count();
   for (const auto& node : run.graph().nodes)
     json["layers"].push_back({{"name", node.name}, {"op", name_of(node.op)}});
@@ -112,12 +112,12 @@ Json json_of(const InspectArguments& arguments, const RunConfig& config, const C
   json["segments"] = run.partition().segments.size();
   for (const auto& bucket : run.partition().buckets) json["bucket_bytes"].push_back(bucket.size_bytes);
   json["ranks"] = json_of(rank_shares(run));
-  const WorkerMemory memory = plan_worker_memory(run, programs, config.data);
+  const train::WorkerMemory memory = train::plan_worker_memory(run, programs, config.data);
   json["memory_bytes"] = json_of(memory.device);
   json["host_memory_bytes"] = json_of(memory.host);
   for (const char* name : {"step", "evaluate", "boundary"})
     json["instructions"][name] = program_named(programs, name).instructions.size();
-  if (!arguments.program.empty()) json["program"] = to_text(program_named(programs, arguments.program));
+  if (!arguments.program.empty()) json["program"] = program::to_text(program_named(programs, arguments.program));
   json["program_hash"] = to_hex(run.program_hash());
   json["math_hash"] = to_hex(config.math_hash);
   json["proven"] = true;
@@ -125,25 +125,25 @@ Json json_of(const InspectArguments& arguments, const RunConfig& config, const C
 }
 
 /// As --world says; without it, as the layout says, with one replica where it says no number.
-int processes_of(const InspectArguments& arguments, Layout layout) {
+int processes_of(const InspectArguments& arguments, layout::Layout layout) {
   if (arguments.world_size) return *arguments.world_size;
   layout.dp = std::max(layout.dp, 1);
   return layout.world_size();
 }
 
 int inspect(const InspectArguments& arguments) {
-  const RunConfig config = arguments.config.load();
-  const Layout layout = resolve(config.parallel.layout, processes_of(arguments, config.parallel.layout));
+  const config::RunConfig config = arguments.config.load();
+  const layout::Layout layout = layout::resolve(config.parallel.layout, processes_of(arguments, config.parallel.layout));
   const int processes = layout.world_size();
   if (arguments.rank >= processes)
     throw ConfigError(fmt::format("--rank {}: of {} processes ranks go from 0 to {}", arguments.rank,
                                   processes, processes - 1));
-  if (arguments.several_hosts && config.parallel.algorithm == AllReduceAlgorithm::shared_memory)
+  if (arguments.several_hosts && config.parallel.algorithm == parallel::AllReduceAlgorithm::shared_memory)
     throw ConfigError("--several-hosts: they share no memory, but parallel.algorithm is SHARED_MEMORY; leave one of them out");
   // Kernels of GPUs are made without one: what they need is planned anywhere.
-  const CompiledRun run = compile_run(config, {.world_size = processes,
+  const compile::CompiledRun run = train::compile_run(config, {.world_size = processes,
                                                .shared_memory = processes > 1 && !arguments.several_hosts,
-                                               .device = arguments.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu});
+                                               .device = arguments.device == "cuda" ? device::DeviceKind::cuda : device::DeviceKind::cpu});
   run.check();
   const auto programs = run.compile(arguments.rank);
   write_result(arguments.output.json ? json_of(arguments, config, run, programs).dump() + "\n"
@@ -165,7 +165,7 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
   command
       .add_option("--world", arguments->world_size,
                   "Number of processes; left out: as many as the layout says")
-      ->check(CLI::Range(1, kMostProcesses));
+      ->check(CLI::Range(1, layout::kMostProcesses));
   command.add_flag("--several-hosts", arguments->several_hosts,
                    "The workers do not share one host's memory, which changes how gradients are summed");
   command.add_option("--device", arguments->device, "What the workers would compute on; none has to be here")
@@ -173,7 +173,7 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   command.add_option("--rank", arguments->rank, "Whose memory and programs")
-      ->check(CLI::Range(0, kMostProcesses - 1))
+      ->check(CLI::Range(0, layout::kMostProcesses - 1))
       ->capture_default_str();
   command
       .add_option("--program", arguments->program,
@@ -186,4 +186,4 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
   command.callback([&selected, arguments] { selected = [arguments] { return inspect(*arguments); }; });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

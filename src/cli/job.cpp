@@ -20,7 +20,7 @@
 #include "cli/workplace.h"
 #include "comm/communicator.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -139,7 +139,7 @@ std::vector<std::string> ProcessJob::command() const {
 
 std::vector<std::string> TrainingCommand::arguments() const {
   std::vector<std::string> words = {"train",           config,     "--json", "--layout",
-                                    to_string(layout), "--device", device};
+                                    layout::to_string(layout), "--device", device};
   if (allow_shared_gpu) words.push_back("--allow-shared-gpu");
   for (const auto& assignment : assignments) words.push_back("--set=" + assignment);
   return words;
@@ -179,7 +179,7 @@ Error job_failure(const std::string& what, const JobOutcome& outcome, const std:
 }
 
 void check_can_start_jobs(const std::string& command, int processes) {
-  if (started_by_mpi_launcher())
+  if (comm::started_by_mpi_launcher())
     throw ConfigError(fmt::format("{} starts mpirun itself; run it without", command));
   if (processes > 1 && !on_path("mpirun"))
     throw DeviceError(
@@ -205,4 +205,4 @@ std::string shell_line(const std::vector<std::string>& words) {
   return join(quoted, " ");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

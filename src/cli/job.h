@@ -13,7 +13,7 @@
 #include "lockstep/error.h"
 #include "layout/layout.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// A program that is started on this host, as one process or as several ranks under mpirun, and watched to
 /// its end: how commands run trainings of their own.
@@ -35,7 +35,7 @@ struct ProcessJob {
 struct TrainingCommand {
   std::string config;                    ///< its path
   std::vector<std::string> assignments;  ///< of --set
-  Layout layout;
+  layout::Layout layout;
   std::string device = "auto";
   bool allow_shared_gpu = false;
 
@@ -69,4 +69,4 @@ std::string shell_line(const std::vector<std::string>& words);
 /// Wall-clock microseconds since 1970, as in JobOutcome.
 int64_t wall_clock_us();
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

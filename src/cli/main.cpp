@@ -19,5 +19,5 @@ void occupy_standard_descriptors() {
 
 int main(int argc, char** argv) {
   occupy_standard_descriptors();
-  return lockstep::run_command_line({argv + 1, argv + argc});
+  return lockstep::cli::run_command_line({argv + 1, argv + argc});
 }

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "program/program_traffic.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr size_t kMostLines = 8;
@@ -26,17 +26,17 @@ constexpr Column kColumns[] = {{"parameters", "parameter_bytes", &RankShare::par
                                {"sends/step", "wire_bytes_theory", &RankShare::sent},
                                {"shared/step", "shared_memory_bytes", &RankShare::shared_memory}};
 
-RankShare share_of(const CompiledRun& run, int rank) {
+RankShare share_of(const compile::CompiledRun& run, int rank) {
   const auto programs = run.compile(rank);
   RankShare share{.rank = rank};
   for (const auto& buffer : programs.step.buffers) {
-    if (buffer.space == Space::parameters) share.parameters += buffer.size_bytes;
-    if (buffer.space == Space::gradients) share.gradients += buffer.size_bytes;
-    if (buffer.space == Space::optimizer) share.optimizer_state += buffer.size_bytes;
+    if (buffer.space == program::Space::parameters) share.parameters += buffer.size_bytes;
+    if (buffer.space == program::Space::gradients) share.gradients += buffer.size_bytes;
+    if (buffer.space == program::Space::optimizer) share.optimizer_state += buffer.size_bytes;
   }
   for (const auto& place : programs.step.parameters) share.updated += place.owned_end - place.owned_begin;
-  share.saved = size_bytes_of(run.checkpoint_shares()[static_cast<size_t>(rank)]);
-  const ProgramTraffic traffic = traffic_of(programs.step);
+  share.saved = layout::size_bytes_of(run.checkpoint_shares()[static_cast<size_t>(rank)]);
+  const program::ProgramTraffic traffic = program::traffic_of(programs.step);
   share.sent = traffic.sent_bytes;
   share.shared_memory = traffic.shared_memory_bytes;
   return share;
@@ -51,7 +51,7 @@ std::string line(const std::string& name, std::string_view role, Bytes&& bytes) 
 
 }  // namespace
 
-std::vector<RankShare> rank_shares(const CompiledRun& run) {
+std::vector<RankShare> rank_shares(const compile::CompiledRun& run) {
   std::vector<RankShare> shares;
   for (int rank = 0; rank < run.layout().world_size(); ++rank) shares.push_back(share_of(run, rank));
   return shares;
@@ -89,4 +89,4 @@ nlohmann::ordered_json json_of(const std::vector<RankShare>& shares) {
   return list;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 
 #include "compile/compiled_run.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// What one rank holds, updates, saves and sends, in bytes.
 struct RankShare {
@@ -23,11 +23,11 @@ struct RankShare {
 };
 
 /// Of all ranks, from their programs.
-std::vector<RankShare> rank_shares(const CompiledRun& run);
+std::vector<RankShare> rank_shares(const compile::CompiledRun& run);
 
 /// A line for each rank, or the least and the most of each column where there are more than eight; then the
 /// sum.
 std::string describe(const std::vector<RankShare>& shares);
 nlohmann::ordered_json json_of(const std::vector<RankShare>& shares);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 #include "train/loop/stop_request.h"
 #include "train/start/world.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct TrainArguments {
@@ -24,8 +24,8 @@ struct TrainArguments {
 };
 
 /// Options that stand for fields of the config become overrides, so that the effective config says them too.
-RunConfig load(const TrainArguments& arguments) {
-  for (const auto& text : arguments.failpoints) parse_failpoint(text);
+config::RunConfig load(const TrainArguments& arguments) {
+  for (const auto& text : arguments.failpoints) train::parse_failpoint(text);
   auto overrides = arguments.config.all_overrides();
   const bool automatic = arguments.resume == "auto";
   if (arguments.resume == "never")
@@ -37,12 +37,12 @@ RunConfig load(const TrainArguments& arguments) {
   // A config that begins from another run's checkpoint does so where --out has none yet.
   const bool begins_elsewhere =
       automatic &&
-      load_run_config(arguments.config.path, overrides, arguments.config.layout).checkpoint.resume ==
-          ResumePolicy::path;
+      config::load_run_config(arguments.config.path, overrides, arguments.config.layout).checkpoint.resume ==
+          checkpoint::ResumePolicy::path;
   if (automatic && !begins_elsewhere) overrides.push_back("checkpoint.resume_automatic=true");
   if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
-  RunConfig config = load_run_config(arguments.config.path, overrides, arguments.config.layout);
-  if (automatic) config.checkpoint.resume = ResumePolicy::automatic;
+  config::RunConfig config = config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
+  if (automatic) config.checkpoint.resume = checkpoint::ResumePolicy::automatic;
   return config;
 }
 
@@ -50,24 +50,24 @@ RunConfig load(const TrainArguments& arguments) {
 std::string not_empty(const std::string& value) { return value.empty() ? "is empty; name a folder or leave the option out" : ""; }
 
 int train(const TrainArguments& arguments) {
-  return run_in_world([&](World& world) {
-    const auto result = train_session(world, {.load_config = [&] { return load(arguments); },
+  return train::run_in_world([&](train::World& world) {
+    const auto result = train::train_session(world, {.load_config = [&] { return load(arguments); },
                                               .output_directory = arguments.output_directory,
                                               .trace_directory = arguments.trace_directory,
                                               .quiet = arguments.output.quiet,
                                               .device = arguments.device.request(),
                                               .failpoints = arguments.failpoints,
                                               .stop_after = arguments.stop_after,
-                                              .stop_requested = stop_requested});
+                                              .stop_requested = train::stop_requested});
     if (world.rank() == 0)
-      write_result(arguments.output.json ? to_json(result.report) + "\n" : describe(result.report));
+      write_result(arguments.output.json ? observe::to_json(result.report) + "\n" : observe::describe(result.report));
     const bool as_told = arguments.stop_after > 0 && result.report.steps >= arguments.stop_after;
     if (!result.stopped || as_told) return static_cast<int>(ExitCode::done);
     if (world.rank() == 0)
       log_warning(fmt::format("stopped by request after step {}{}", result.report.steps,
                               arguments.output_directory.empty() ? "; nothing was saved, as there is no --out"
                                                                  : "; go on with --resume auto"));
-    return static_cast<int>(stop_exit_code());
+    return static_cast<int>(train::stop_exit_code());
   });
 }
 
@@ -114,4 +114,4 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
   command.callback([&selected, arguments] { selected = [arguments] { return train(*arguments); }; });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

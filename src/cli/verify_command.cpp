@@ -15,7 +15,7 @@
 #include "train/worker/compile_options.h"
 #include "train/loop/trace.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -38,9 +38,9 @@ struct VerifyArguments {
 /// One training, whole or in two parts, and how it compares with the first one.
 struct VerifiedRun {
   std::string name;  ///< "dp=2", "dp=2, from step 25 dp=4"
-  Trace trace;
+  train::Trace trace;
   Json report;  ///< of the last part
-  std::optional<TraceDifference> difference;
+  std::optional<train::TraceDifference> difference;
   std::string first_side, second_side;  ///< whose values the difference shows
 };
 
@@ -51,7 +51,7 @@ std::vector<std::string> stop_after(int64_t steps) {
 }
 
 std::string difference_text(const VerifiedRun& run) {
-  const TraceDifference& difference = *run.difference;
+  const train::TraceDifference& difference = *run.difference;
   const size_t width = std::max(run.first_side.size(), run.second_side.size());
   std::string text = fmt::format("{} differs: step {}, {}", run.name, difference.step, difference.name);
   if (difference.more > 0) text += fmt::format(" (and {} more at this step)", difference.more);
@@ -62,19 +62,19 @@ std::string difference_text(const VerifiedRun& run) {
 class Verification {
  public:
   explicit Verification(const VerifyArguments& arguments)
-      : arguments_(arguments), layouts_(parse_layouts(arguments.layouts)) {
+      : arguments_(arguments), layouts_(layout::parse_layouts(arguments.layouts)) {
     check();
     workplace_.emplace("verify", arguments.directory);
   }
 
   /// Runs everything, comparing each run with the first.
   void run() {
-    for (const auto& layout : layouts_) add(to_string(layout), whole(layout));
+    for (const auto& layout : layouts_) add(layout::to_string(layout), whole(layout));
     if (arguments_.resume_at > 0)
       for (size_t i = 0; i < layouts_.size(); ++i) {
-        const Layout& next = layouts_[(i + 1) % layouts_.size()];
-        add(fmt::format("{}, from step {} {}", to_string(layouts_[i]), arguments_.resume_at + 1,
-                        to_string(next)),
+        const layout::Layout& next = layouts_[(i + 1) % layouts_.size()];
+        add(fmt::format("{}, from step {} {}", layout::to_string(layouts_[i]), arguments_.resume_at + 1,
+                        layout::to_string(next)),
             resumed(layouts_[i], next));
       }
     if (!identical()) workplace_->keep();
@@ -88,25 +88,25 @@ class Verification {
   Json json() const;
 
  private:
-  RunConfig load(const Layout& layout) const {
-    return load_run_config(arguments_.config.path, arguments_.overrides(), to_string(layout));
+  config::RunConfig load(const layout::Layout& layout) const {
+    return config::load_run_config(arguments_.config.path, arguments_.overrides(), layout::to_string(layout));
   }
   void check() const;
-  void check(const Layout& layout) const;
-  VerifiedRun whole(const Layout& layout);
-  VerifiedRun resumed(const Layout& first, const Layout& next);
-  void train(const Layout& layout, const std::string& directory, const std::vector<std::string>& options,
+  void check(const layout::Layout& layout) const;
+  VerifiedRun whole(const layout::Layout& layout);
+  VerifiedRun resumed(const layout::Layout& first, const layout::Layout& next);
+  void train(const layout::Layout& layout, const std::string& directory, const std::vector<std::string>& options,
              VerifiedRun& run);
   void add(const std::string& name, VerifiedRun run);
 
   const VerifyArguments& arguments_;
-  std::vector<Layout> layouts_;
+  std::vector<layout::Layout> layouts_;
   std::optional<Workplace> workplace_;
   std::vector<VerifiedRun> runs_;
   int children_ = 0;
 };
 
-Layout with_one_replica(Layout layout) {
+layout::Layout with_one_replica(layout::Layout layout) {
   layout.dp = 1;
   return layout;
 }
@@ -116,7 +116,7 @@ void Verification::check() const {
   check_can_start_jobs("verify", 1);
   if (layouts_.size() < 2)
     throw ConfigError("--layouts: name at least two layouts to compare, such as \"dp=1; dp=2\"");
-  const RunConfig config = load(layouts_[0]);
+  const config::RunConfig config = load(layouts_[0]);
   const int64_t last = arguments_.steps > 0 ? arguments_.steps : config.trainer.steps;
   if (arguments_.resume_at > 0 && last > 0 && arguments_.resume_at >= last)
     throw ConfigError(
@@ -124,24 +124,24 @@ void Verification::check() const {
   for (const auto& layout : layouts_) check(layout);
 }
 
-void Verification::check(const Layout& layout) const {
-  const std::string text = to_string(layout);
+void Verification::check(const layout::Layout& layout) const {
+  const std::string text = layout::to_string(layout);
   if (layout.dp == 0)
     throw ConfigError(
         fmt::format("layout '{}': verify starts as many processes as a layout says, so it must say dp (did "
                     "you mean '{}'?)",
-                    text, to_string(with_one_replica(layout))));
+                    text, layout::to_string(with_one_replica(layout))));
   check_can_start_jobs("verify", layout.world_size());
   try {
     const int processes = layout.world_size();
-    compile_run(load(layout), {.world_size = processes, .shared_memory = processes > 1}).check();
+    train::compile_run(load(layout), {.world_size = processes, .shared_memory = processes > 1}).check();
   } catch (const ConfigError& error) {
     const std::string message = error.what(), place = fmt::format("layout '{}': ", text);
     throw ConfigError(message.starts_with(place) ? message : place + message);
   }
 }
 
-void Verification::train(const Layout& layout, const std::string& directory,
+void Verification::train(const layout::Layout& layout, const std::string& directory,
                          const std::vector<std::string>& options, VerifiedRun& run) {
   const int ranks = layout.world_size();
   const TrainingCommand training{.config = arguments_.config.path,
@@ -158,37 +158,37 @@ void Verification::train(const Layout& layout, const std::string& directory,
   const JobOutcome outcome = run_to_end(job);
   if (outcome.code != 0) {
     workplace_->keep();
-    throw job_failure(fmt::format("layout '{}': training", to_string(layout)), outcome, directory);
+    throw job_failure(fmt::format("layout '{}': training", layout::to_string(layout)), outcome, directory);
   }
   run.report = Json::parse(outcome.output);
-  const Trace first = read_trace(trace_path(directory, 0));
+  const train::Trace first = train::read_trace(train::trace_path(directory, 0));
   run.trace.append(first);
   // Replicas hold the same bits at every step, or the next loss is no longer what one process would compute.
   for (int rank = 1; rank < ranks && !run.difference; ++rank) {
-    run.difference = first_difference(first, read_trace(trace_path(directory, rank)));
+    run.difference = train::first_difference(first, train::read_trace(train::trace_path(directory, rank)));
     run.first_side = "rank 0";
     run.second_side = fmt::format("rank {}", rank);
   }
 }
 
-VerifiedRun Verification::whole(const Layout& layout) {
+VerifiedRun Verification::whole(const layout::Layout& layout) {
   VerifiedRun run;
-  train(layout, fmt::format("{}/{:02}-{}", workplace_->path(), ++children_, to_string(layout)),
+  train(layout, fmt::format("{}/{:02}-{}", workplace_->path(), ++children_, layout::to_string(layout)),
         stop_after(arguments_.steps), run);
   return run;
 }
 
-VerifiedRun Verification::resumed(const Layout& first, const Layout& next) {
+VerifiedRun Verification::resumed(const layout::Layout& first, const layout::Layout& next) {
   VerifiedRun run;
   const std::string stopped =
-      fmt::format("{}/{:02}-{}-stopped", workplace_->path(), ++children_, to_string(first));
+      fmt::format("{}/{:02}-{}-stopped", workplace_->path(), ++children_, layout::to_string(first));
   auto options = stop_after(arguments_.resume_at);
   options.insert(options.end(), {"--out", stopped + "/run"});
   train(first, stopped, options, run);
   if (run.difference) return run;
   options = stop_after(arguments_.steps);
   options.insert(options.end(), {"--resume", stopped + "/run"});
-  train(next, fmt::format("{}/{:02}-{}-resumed", workplace_->path(), ++children_, to_string(next)), options,
+  train(next, fmt::format("{}/{:02}-{}-resumed", workplace_->path(), ++children_, layout::to_string(next)), options,
         run);
   return run;
 }
@@ -196,7 +196,7 @@ VerifiedRun Verification::resumed(const Layout& first, const Layout& next) {
 void Verification::add(const std::string& name, VerifiedRun run) {
   run.name = name;
   if (!run.difference && !runs_.empty()) {
-    run.difference = first_difference(runs_[0].trace, run.trace);
+    run.difference = train::first_difference(runs_[0].trace, run.trace);
     run.first_side = runs_[0].name;
     run.second_side = name;
   }
@@ -281,4 +281,4 @@ void add_verify_command(CLI::App& program, CommandAction& selected) {
   command.callback([&selected, arguments] { selected = [arguments] { return verify(*arguments); }; });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

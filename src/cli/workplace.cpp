@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 namespace fs = std::filesystem;
 
@@ -39,4 +39,4 @@ std::string last_lines(const std::string& text, size_t most) {
   return join(lines, "\n  ");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

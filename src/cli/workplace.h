@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Where the children of a command write: the folder that was asked for, or a temporary one, which is removed
 /// with this object unless there is something in it to see.
@@ -26,4 +26,4 @@ class Workplace {
 /// The end of what a child said, its lines indented behind the first.
 std::string last_lines(const std::string& text, size_t most);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -5,7 +5,7 @@
 #include "base/thread.h"
 #include "comm/communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 void abort_all(std::span<Communicator* const> communicators, std::string_view reason) noexcept {
   std::vector<std::thread> threads;
@@ -28,4 +28,4 @@ void abort_all(std::span<Communicator* const> communicators, std::string_view re
   for (auto& thread : threads) thread.join();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 void Death::mark(std::string_view reason, ExitCode code) noexcept {
   std::lock_guard lock(mutex_);
@@ -24,7 +24,7 @@ void Death::check(std::string_view who) const {
   throw CommError(fmt::format("{}: {}", who, reason_), code_);
 }
 
-Ticket CheckedCommunicator::submit(Operation operation, Stream& stream) {
+Ticket CheckedCommunicator::submit(Operation operation, device::Stream& stream) {
   check_alive();
   try {
     validate(operation, rank_, size_, reduces_halves());
@@ -57,4 +57,4 @@ std::string expired_message(const Operation& operation, double waited_ms,
       describe(operation), waited_ms / 1000.0, pending.empty() ? "the others" : join(pending, ", "));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

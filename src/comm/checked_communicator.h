@@ -8,7 +8,7 @@
 #include "comm/operation.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Whether a communicator is dead, and why. The first reason stays. Thread-safe.
 class Death {
@@ -32,24 +32,24 @@ class CheckedCommunicator : public Communicator {
   int rank() const final { return rank_; }
   int size() const final { return size_; }
   const std::string& name() const { return name_; }
-  Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) final {
+  Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) final {
     return submit({OperationKind::all_reduce, data, count, dtype, op}, stream);
   }
-  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) final {
+  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) final {
     return submit({OperationKind::reduce_scatter, data, count, dtype, op}, stream);
   }
-  Ticket all_gather(void* data, int64_t block_bytes, Stream& stream) final {
+  Ticket all_gather(void* data, int64_t block_bytes, device::Stream& stream) final {
     return submit({OperationKind::all_gather, data, block_bytes}, stream);
   }
-  Ticket broadcast(void* data, int64_t size_bytes, int root, Stream& stream) final {
+  Ticket broadcast(void* data, int64_t size_bytes, int root, device::Stream& stream) final {
     return submit({.kind = OperationKind::broadcast, .data = data, .count = size_bytes, .root = root},
                   stream);
   }
-  Ticket exchange(std::span<const Transfer> transfers, Stream& stream) final {
+  Ticket exchange(std::span<const Transfer> transfers, device::Stream& stream) final {
     return submit({.kind = OperationKind::exchange, .transfers = {transfers.begin(), transfers.end()}},
                   stream);
   }
-  Ticket barrier(Stream& stream) final { return submit({OperationKind::barrier}, stream); }
+  Ticket barrier(device::Stream& stream) final { return submit({OperationKind::barrier}, stream); }
   bool poll(Ticket operation) final {
     const int64_t left = outstanding();
     return left == 0 || operation.number <= started_ - left;
@@ -64,7 +64,7 @@ class CheckedCommunicator : public Communicator {
       : name_(std::move(name)), rank_(rank), size_(size), death_(std::move(death)) {}
 
   /// REQUIRES: the communicator is alive, and the operation valid.
-  virtual void enqueue(Operation operation, Stream& stream) = 0;
+  virtual void enqueue(Operation operation, device::Stream& stream) = 0;
   /// Makes progress without blocking; how many of the operations given to enqueue() are not complete: the
   /// last ones. Throws CommError where the communicator is dead.
   virtual int64_t outstanding() = 0;
@@ -83,7 +83,7 @@ class CheckedCommunicator : public Communicator {
   std::string who() const;
 
  private:
-  Ticket submit(Operation operation, Stream& stream);
+  Ticket submit(Operation operation, device::Stream& stream);
 
   std::string name_;
   int rank_, size_;
@@ -95,4 +95,4 @@ class CheckedCommunicator : public Communicator {
 std::string expired_message(const Operation& operation, double waited_ms,
                             const std::vector<std::string>& pending);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -14,7 +14,7 @@
 #include "device/device.h"
 #include "lockstep/tensor.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 enum class ReduceOp { sum, max, min };
 
@@ -62,22 +62,22 @@ class Communicator {
 
   /// In place over `count` elements of float32, float64 or int32, where follows_stream() also of bfloat16 or
   /// float16 ("dtype not supported" is a CommError elsewhere). The order of summation is the library's own, unless sums_along_tree().
-  virtual Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) = 0;
+  virtual Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) = 0;
   /// Whether all_reduce adds along the canonical tree over the ranks, split at the largest power of two below their
   /// number: then its bits depend on nothing else.
   virtual bool sums_along_tree() const { return false; }
   /// `data` holds size() blocks of `count` elements; afterwards block rank() holds the reduction, the others
   /// are unspecified.
-  virtual Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) = 0;
+  virtual Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) = 0;
   /// `data` holds size() blocks of `block_bytes`; block rank() is this rank's contribution, the others are
   /// filled.
-  virtual Ticket all_gather(void* data, int64_t block_bytes, Stream& stream) = 0;
-  virtual Ticket broadcast(void* data, int64_t size_bytes, int root, Stream& stream) = 0;
+  virtual Ticket all_gather(void* data, int64_t block_bytes, device::Stream& stream) = 0;
+  virtual Ticket broadcast(void* data, int64_t size_bytes, int root, device::Stream& stream) = 0;
   /// All transfers start together. Matching is first-in first-out per pair of ranks and direction. No
   /// transfer may rely on another one being buffered: the exchange completes when every partner has reached
   /// its own.
-  virtual Ticket exchange(std::span<const Transfer> transfers, Stream& stream) = 0;
-  virtual Ticket barrier(Stream& stream) = 0;
+  virtual Ticket exchange(std::span<const Transfer> transfers, device::Stream& stream) = 0;
+  virtual Ticket barrier(device::Stream& stream) = 0;
 
   /// Whether operations are enqueued on their stream and complete in its order: then events order them, and nobody has to
   /// wait for them on the host.
@@ -94,7 +94,7 @@ class Communicator {
   static constexpr Ticket kEverything{std::numeric_limits<int64_t>::max()};
   /// Blocks (polling, and giving up its core between polls) until everything started is complete; throws
   /// CommError naming the operation, the rank and the time waited once `deadline` has passed.
-  virtual void synchronize(Stream& stream, Deadline deadline) = 0;
+  virtual void synchronize(device::Stream& stream, Deadline deadline) = 0;
   /// Marks the communicator dead on every rank that the backend can reach (local: all; mpi and nccl: this one,
   /// the others learn of it from the control plane): their pending and later operations throw CommError with
   /// `reason`. Never throws. Returns at once, but nccl's once NCCL uses neither streams nor memory any more, or after
@@ -132,7 +132,7 @@ struct GpuCommunicatorOptions {
 /// distance is a power of two are connected at the start; the first exchange between others waits, on the host, for both.
 /// Throws CommError on all ranks where any of them fails, DeviceError where the program is linked to no GPU backend.
 /// REQUIRES: device.kind() is cuda, and the device is current on this thread.
-std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, Device& device, const GpuCommunicatorOptions& options = {});
+std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, device::Device& device, const GpuCommunicatorOptions& options = {});
 /// What those communicators are made of, with its version: "nccl=2.28.9"; empty without a backend. All ranks need the same.
 std::string gpu_communication_library();
 
@@ -153,4 +153,4 @@ std::unique_ptr<MpiEnvironment> make_mpi_environment();
 /// Whether this process was started by mpirun or srun (so that MPI must be initialised).
 bool started_by_mpi_launcher();
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,7 +5,7 @@
 
 #include "comm/communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Passes every call on to another communicator, which it owns: what overrides only some of them derives from it.
 class ForwardingCommunicator : public Communicator {
@@ -14,27 +14,27 @@ class ForwardingCommunicator : public Communicator {
   int size() const override { return inner_->size(); }
   std::string_view backend() const override { return inner_->backend(); }
   std::unique_ptr<Communicator> split(int color, int key) override { return inner_->split(color, key); }
-  Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
+  Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) override {
     return inner_->all_reduce(data, count, dtype, op, stream);
   }
   bool sums_along_tree() const override { return inner_->sums_along_tree(); }
-  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
+  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) override {
     return inner_->reduce_scatter(data, count, dtype, op, stream);
   }
-  Ticket all_gather(void* data, int64_t block_bytes, Stream& stream) override {
+  Ticket all_gather(void* data, int64_t block_bytes, device::Stream& stream) override {
     return inner_->all_gather(data, block_bytes, stream);
   }
-  Ticket broadcast(void* data, int64_t size_bytes, int root, Stream& stream) override {
+  Ticket broadcast(void* data, int64_t size_bytes, int root, device::Stream& stream) override {
     return inner_->broadcast(data, size_bytes, root, stream);
   }
-  Ticket exchange(std::span<const Transfer> transfers, Stream& stream) override {
+  Ticket exchange(std::span<const Transfer> transfers, device::Stream& stream) override {
     return inner_->exchange(transfers, stream);
   }
-  Ticket barrier(Stream& stream) override { return inner_->barrier(stream); }
+  Ticket barrier(device::Stream& stream) override { return inner_->barrier(stream); }
   bool follows_stream() const override { return inner_->follows_stream(); }
   void check_health() override { inner_->check_health(); }
   bool poll(Ticket operation) override { return inner_->poll(operation); }
-  void synchronize(Stream& stream, Deadline deadline) override { inner_->synchronize(stream, deadline); }
+  void synchronize(device::Stream& stream, Deadline deadline) override { inner_->synchronize(stream, deadline); }
   void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
 
  protected:
@@ -43,4 +43,4 @@ class ForwardingCommunicator : public Communicator {
   const std::unique_ptr<Communicator> inner_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,11 +5,11 @@
 
 #include "device/device.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 std::vector<std::string> gather_texts(Communicator& world, const std::string& own,
                                       std::chrono::milliseconds timeout) {
-  const auto device = make_cpu_device();
+  const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("texts");
   const auto ranks = static_cast<size_t>(world.size()), rank = static_cast<size_t>(world.rank());
   std::vector<int64_t> sizes(ranks);
@@ -26,4 +26,4 @@ std::vector<std::string> gather_texts(Communicator& world, const std::string& ow
   return texts;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -6,11 +6,11 @@
 
 #include "comm/communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// COLLECTIVE: every rank's text, by rank. Each of the two exchanges that it takes may last for `timeout`;
 /// throws CommError after that.
 std::vector<std::string> gather_texts(Communicator& world, const std::string& own,
                                       std::chrono::milliseconds timeout);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

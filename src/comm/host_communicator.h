@@ -2,7 +2,7 @@
 
 #include "comm/checked_communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// What the backends on host memory share: they start operations at once, on the calling thread, and never
 /// touch the stream: with an asynchronous CPU stream, the calls belong into work of that stream.
@@ -12,7 +12,7 @@ class HostCommunicator : public CheckedCommunicator {
   virtual void start(Operation operation) = 0;
 
  private:
-  void enqueue(Operation operation, Stream&) final { start(std::move(operation)); }
+  void enqueue(Operation operation, device::Stream&) final { start(std::move(operation)); }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 bool reducible(DType dtype, bool halves) {
@@ -98,4 +98,4 @@ void validate(const Operation& operation, int rank, int size, bool halves) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -7,7 +7,7 @@
 
 #include "comm/communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 enum class OperationKind { all_reduce, reduce_scatter, all_gather, broadcast, exchange, barrier, split };
 std::string_view name_of(OperationKind kind);
@@ -36,4 +36,4 @@ void validate(const Operation& operation, int rank, int size, bool halves);
 /// "receive from rank 3", as errors name a transfer.
 std::string describe(const Transfer& transfer);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,7 +5,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 template <class T>
@@ -46,4 +46,4 @@ void reduce_into(void* into, const void* from, int64_t count, DType dtype, Reduc
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

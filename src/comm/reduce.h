@@ -4,9 +4,9 @@
 
 #include "comm/communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// into[i] = into[i] op from[i] for float32, float64 and int32 (sums of int32 wrap around).
 void reduce_into(void* into, const void* from, int64_t count, DType dtype, ReduceOp op);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -2,7 +2,7 @@
 
 #include <sched.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 bool StreamCommunicator::idle() noexcept {
   try {
@@ -20,7 +20,7 @@ void StreamCommunicator::retire() {
   }
 }
 
-void StreamCommunicator::enqueue(Operation operation, Stream& stream) {
+void StreamCommunicator::enqueue(Operation operation, device::Stream& stream) {
   // Programs give a communicator one stream; where it gets several, it keeps its order all the same.
   retire();
   if (!pending_.empty() && pending_.back().stream != &stream) stream.wait(*pending_.back().behind);
@@ -39,7 +39,7 @@ int64_t StreamCommunicator::outstanding() {
   return static_cast<int64_t>(pending_.size());
 }
 
-void StreamCommunicator::synchronize(Stream&, Deadline deadline) {
+void StreamCommunicator::synchronize(device::Stream&, Deadline deadline) {
   while (!test()) {
     if (Clock::now() >= deadline) {
       const Pending& head = pending_.front();
@@ -53,4 +53,4 @@ void StreamCommunicator::synchronize(Stream&, Deadline deadline) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

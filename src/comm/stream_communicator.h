@@ -8,7 +8,7 @@
 #include "comm/checked_communicator.h"
 #include "device/device.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// What the backends on device memory share: an operation is work of its stream, and an event behind it tells
 /// when it is complete. `device` outlives the communicator.
@@ -16,37 +16,37 @@ class StreamCommunicator : public CheckedCommunicator {
  public:
   bool follows_stream() const final { return true; }
   bool sums_along_tree() const final { return size() == 1; }
-  void synchronize(Stream&, Deadline deadline) final;
+  void synchronize(device::Stream&, Deadline deadline) final;
 
  protected:
-  StreamCommunicator(std::string name, int rank, int size, std::shared_ptr<Death> death, Device& device)
+  StreamCommunicator(std::string name, int rank, int size, std::shared_ptr<Death> death, device::Device& device)
       : CheckedCommunicator(std::move(name), rank, size, std::move(death)), device_(device) {}
 
   /// Gives `operation` to the stream. Throws by fail() where it cannot.
-  virtual void issue(const Operation& operation, Stream& stream) = 0;
+  virtual void issue(const Operation& operation, device::Stream& stream) = 0;
   /// For devices that work only when they are asked to: a moment's work, without waiting.
   virtual void advance() {}
   /// Whether everything given to streams has passed; false, too, where the device cannot tell any more.
   bool idle() noexcept;
 
   bool reduces_halves() const final { return true; }
-  Device& device() const { return device_; }
+  device::Device& device() const { return device_; }
 
  private:
   struct Pending {
     Operation operation;
     Clock::time_point started;
-    std::unique_ptr<Event> behind;
-    const Stream* stream;
+    std::unique_ptr<device::Event> behind;
+    const device::Stream* stream;
   };
 
-  void enqueue(Operation operation, Stream& stream) final;
+  void enqueue(Operation operation, device::Stream& stream) final;
   int64_t outstanding() final;
   void retire();  ///< forgets what is complete
 
-  Device& device_;
+  device::Device& device_;
   std::deque<Pending> pending_;  // in the order of their start, which is that of their completion
-  std::vector<std::unique_ptr<Event>> spare_;  // events cost a call to make
+  std::vector<std::unique_ptr<device::Event>> spare_;  // events cost a call to make
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

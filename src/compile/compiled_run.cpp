@@ -9,11 +9,11 @@
 #include "lockstep/error.h"
 #include "proof/checker.h"
 
-namespace lockstep {
+namespace lockstep::compile {
 namespace {
 
-ModelCode::Options code_options(const CompileOptions& options, const BatchDivision& division,
-                                const Graph& graph, DeviceKind device, bool training) {
+program::ModelCode::Options code_options(const CompileOptions& options, const layout::BatchDivision& division,
+                                const model::Graph& graph, device::DeviceKind device, bool training) {
   return {.device = device,
           .micro_batch = division.micro_batch,
           .training = training,
@@ -25,19 +25,19 @@ ModelCode::Options code_options(const CompileOptions& options, const BatchDivisi
 }
 
 /// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.
-MemoryPlan finish_program(Program& program) {
-  derive_dependencies(program);
-  return plan_memory(program);
+program::MemoryPlan finish_program(program::Program& program) {
+  program::derive_dependencies(program);
+  return program::plan_memory(program);
 }
 
 /// Each takes up to 24 microseconds and 2 KiB to compile, place and prove (docs/results.md): half a minute
 /// and 2 GiB for a step of so many. Progress tells instructions apart up to 2^24.
 constexpr int64_t kMostInstructions = 1'000'000;
 /// With how many bits kernels count the elements of a tensor: oneDNN's, and those of GPUs.
-int element_bits(DeviceKind device) { return device == DeviceKind::cuda ? 32 : 31; }
+int element_bits(device::DeviceKind device) { return device == device::DeviceKind::cuda ? 32 : 31; }
 
-void check_extent(const Graph& graph, const Partition& partition, const BatchDivision& division,
-                  DeviceKind device) {
+void check_extent(const model::Graph& graph, const model::Partition& partition, const layout::BatchDivision& division,
+                  device::DeviceKind device) {
   const int64_t each = 2 * static_cast<int64_t>(partition.segments.size()) + 1;  // load, forwards, backwards
   const int64_t micro_batches = int64_t{division.leaves_of(0).size()} * division.micro_batches_per_leaf;
   if (micro_batches > kMostInstructions / each)
@@ -61,7 +61,7 @@ uint64_t hash_all(uint64_t hash, std::initializer_list<int64_t> values) {
 }
 
 /// How the model is cut. The rest of a partition follows from the graph and this.
-uint64_t hash_of(const Partition& partition) {
+uint64_t hash_of(const model::Partition& partition) {
   uint64_t hash = 0;
   for (const auto& segment : partition.segments)
     hash = hash_all(hash, {segment.first_node, segment.last_node});
@@ -75,7 +75,7 @@ uint64_t hash_of(const Partition& partition) {
 
 /// What kernels need is told by libraries, which may ask the processor: it is a fact of the rank, and so is
 /// hashed.
-uint64_t hash_of(const ModelCode& code, const Partition& partition) {
+uint64_t hash_of(const program::ModelCode& code, const model::Partition& partition) {
   uint64_t hash = 0;
   for (int s = 0; s < static_cast<int>(partition.segments.size()); ++s) {
     const auto& face = code.segment(s);
@@ -86,10 +86,10 @@ uint64_t hash_of(const ModelCode& code, const Partition& partition) {
 
 /// The division follows from the batch, its limits and the workers; the placement from the partition, the
 /// division and these options.
-uint64_t hash_of(const DataParallelPlan& plan) {
+uint64_t hash_of(const parallel::DataParallelPlan& plan) {
   const auto& division = plan.division;
   const auto& parallel = plan.parallel;
-  uint64_t hash = hash64(to_string(parallel.layout));
+  uint64_t hash = hash64(layout::to_string(parallel.layout));
   hash = hash_all(hash, {division.global_batch, division.leaves, division.leaf_samples, division.micro_batch,
                          division.micro_batches_per_leaf, division.workers});
   return hash_all(hash, {static_cast<int>(parallel.reduction), static_cast<int>(parallel.algorithm),
@@ -100,27 +100,27 @@ uint64_t hash_of(const DataParallelPlan& plan) {
 }  // namespace
 
 CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& facts)
-    : graph_(make_graph(options.model, options.storage)),
-      partition_(make_partition(graph_, options.parallel.bucket_bytes)) {
-  ParallelOptions parallel = options.parallel;
-  parallel.layout = resolve(parallel.layout, facts.world_size);
-  require_available(parallel.layout);
-  const BatchDivision division = divide_batch(options.global_batch, options.micro_batch,
+    : graph_(model::make_graph(options.model, options.storage)),
+      partition_(model::make_partition(graph_, options.parallel.bucket_bytes)) {
+  parallel::ParallelOptions parallel = options.parallel;
+  parallel.layout = layout::resolve(parallel.layout, facts.world_size);
+  layout::require_available(parallel.layout);
+  const layout::BatchDivision division = layout::divide_batch(options.global_batch, options.micro_batch,
                                               options.virtual_replicas, parallel.reduction, facts.world_size);
   check_extent(graph_, partition_, division, facts.device);
-  training_ = std::make_unique<ModelCode>(graph_, partition_,
+  training_ = std::make_unique<program::ModelCode>(graph_, partition_,
                                           code_options(options, division, graph_, facts.device, true));
-  evaluation_ = std::make_unique<ModelCode>(graph_, partition_,
+  evaluation_ = std::make_unique<program::ModelCode>(graph_, partition_,
                                             code_options(options, division, graph_, facts.device, false));
-  placement_ = std::make_unique<Placement>(
+  placement_ = std::make_unique<layout::Placement>(
       graph_, partition_,
-      PlacementOptions{
+      layout::PlacementOptions{
           .workers = facts.world_size,
           .state_slots = options.state_slots,
-          .shard_optimizer = parallel.layout.shard == ShardedState::optimizer,
-          .reversed = parallel.reduction == Reduction::reproducible && division.folds_by_halving});
-  plan_ = std::make_unique<DataParallelPlan>(
-      DataParallelPlan{.graph = graph_,
+          .shard_optimizer = parallel.layout.shard == layout::ShardedState::optimizer,
+          .reversed = parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving});
+  plan_ = std::make_unique<parallel::DataParallelPlan>(
+      parallel::DataParallelPlan{.graph = graph_,
                        .partition = partition_,
                        .training = *training_,
                        .evaluation = *evaluation_,
@@ -133,21 +133,21 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
                        .device = facts.device,
                        .skip_nonfinite = options.skips_nonfinite,
                        .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
-  require_sums_exist(*plan_);
-  for (const uint64_t part : {hash_of(graph_), hash_of(partition_), hash_of(*training_, partition_),
+  parallel::require_sums_exist(*plan_);
+  for (const uint64_t part : {model::hash_of(graph_), hash_of(partition_), hash_of(*training_, partition_),
                               hash_of(*evaluation_, partition_), hash_of(*plan_)})
     program_hash_ = hash_combine(program_hash_, part);
 }
 
-void CompiledRun::prepare(Device& device) {
+void CompiledRun::prepare(device::Device& device) {
   training_->prepare(device);
   evaluation_->prepare(device);
 }
 
 CompiledRun::RankPrograms CompiledRun::compile(int rank) const {
-  RankPrograms programs{.step = compile_step(*plan_, rank),
-                        .evaluate = compile_evaluation(*plan_, rank),
-                        .boundary = compile_boundary(*plan_, rank),
+  RankPrograms programs{.step = parallel::compile_step(*plan_, rank),
+                        .evaluate = parallel::compile_evaluation(*plan_, rank),
+                        .boundary = parallel::compile_boundary(*plan_, rank),
                         .step_plan = {},
                         .evaluate_plan = {},
                         .boundary_plan = {}};
@@ -159,14 +159,14 @@ CompiledRun::RankPrograms CompiledRun::compile(int rank) const {
 
 void CompiledRun::check() const {
   // One kind after the other, so that no more than one is held of all ranks.
-  for (const auto& compile_kind : {compile_step, compile_evaluation, compile_boundary}) {
-    std::vector<Program> programs;
+  for (const auto& compile_kind : {parallel::compile_step, parallel::compile_evaluation, parallel::compile_boundary}) {
+    std::vector<program::Program> programs;
     for (int rank = 0; rank < plan_->division.workers; ++rank) {
       programs.push_back(compile_kind(*plan_, rank));
       finish_program(programs.back());
     }
-    ensure_checked(programs);
+    proof::ensure_checked(programs);
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::compile

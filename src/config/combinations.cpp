@@ -8,7 +8,7 @@
 #include "lockstep/error.h"
 #include "layout/batch_division.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 const ModelInput* find_input(const ModelSpec& model, const std::string& name) {
@@ -87,8 +87,8 @@ void check_division(const schema::RunConfig& config, const Document& document) {
   const int workers = std::max(1, parallel.dp());  // where none are stated, the trainer checks them
   const bool too_many = reproducible && workers > trainer.virtual_replicas();
   try {
-    divide_batch(trainer.global_batch(), trainer.micro_batch(), trainer.virtual_replicas(),
-                 static_cast<Reduction>(parallel.reduction()), workers);
+    layout::divide_batch(trainer.global_batch(), trainer.micro_batch(), trainer.virtual_replicas(),
+                 static_cast<layout::Reduction>(parallel.reduction()), workers);
   } catch (const ConfigError& error) {
     const char* culprit = too_many ? "parallel.dp" : "trainer.global_batch";
     throw ConfigError(fmt::format("{}: {}", document.where(culprit), error.what()));
@@ -142,7 +142,7 @@ void check_precision(const schema::RunConfig& config, const Document& document) 
   for (const auto& [field, value] :
        {std::pair("initial_scale", scaling.initial_scale()), std::pair("minimum", scaling.minimum()),
         std::pair("maximum", scaling.maximum())})
-    if (!is_power_of_two(value))
+    if (!optim::is_power_of_two(value))
       document.refuse(fmt::format("{}.{}", path, field),
                       fmt::format("expected a power of two, such as 1024, found {}", exact(value)));
   if (scaling.minimum() > scaling.initial_scale())
@@ -192,4 +192,4 @@ void check_combinations(const schema::RunConfig& config, const Document& documen
   check_checkpoint(config.checkpoint(), document);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -6,7 +6,7 @@
 #include "config/schema.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 // Enumerators are converted by number.
@@ -14,15 +14,15 @@ static_assert(int{schema::Trainer::LOCATE} == static_cast<int>(NonFinitePolicy::
 static_assert(int{schema::Trainer::STOP} == static_cast<int>(NonFinitePolicy::stop));
 static_assert(int{schema::Trainer::IGNORE} == static_cast<int>(NonFinitePolicy::ignore));
 static_assert(int{schema::Trainer::SKIP} == static_cast<int>(NonFinitePolicy::skip));
-static_assert(int{schema::Checkpoint::STOP} == static_cast<int>(SaveFailurePolicy::stop));
-static_assert(int{schema::Checkpoint::CONTINUE} == static_cast<int>(SaveFailurePolicy::go_on));
-static_assert(int{schema::Parallel::FAST} == static_cast<int>(Reduction::fast));
-static_assert(int{schema::Parallel::REPRODUCIBLE} == static_cast<int>(Reduction::reproducible));
-static_assert(int{schema::Parallel::AUTOMATIC} == static_cast<int>(AllReduceAlgorithm::automatic));
-static_assert(int{schema::Parallel::LIBRARY} == static_cast<int>(AllReduceAlgorithm::library));
-static_assert(int{schema::Parallel::RING} == static_cast<int>(AllReduceAlgorithm::ring));
-static_assert(int{schema::Parallel::SHARED_MEMORY} == static_cast<int>(AllReduceAlgorithm::shared_memory));
-static_assert(int{schema::Parallel::TREE} == static_cast<int>(AllReduceAlgorithm::tree));
+static_assert(int{schema::Checkpoint::STOP} == static_cast<int>(checkpoint::SaveFailurePolicy::stop));
+static_assert(int{schema::Checkpoint::CONTINUE} == static_cast<int>(checkpoint::SaveFailurePolicy::go_on));
+static_assert(int{schema::Parallel::FAST} == static_cast<int>(layout::Reduction::fast));
+static_assert(int{schema::Parallel::REPRODUCIBLE} == static_cast<int>(layout::Reduction::reproducible));
+static_assert(int{schema::Parallel::AUTOMATIC} == static_cast<int>(parallel::AllReduceAlgorithm::automatic));
+static_assert(int{schema::Parallel::LIBRARY} == static_cast<int>(parallel::AllReduceAlgorithm::library));
+static_assert(int{schema::Parallel::RING} == static_cast<int>(parallel::AllReduceAlgorithm::ring));
+static_assert(int{schema::Parallel::SHARED_MEMORY} == static_cast<int>(parallel::AllReduceAlgorithm::shared_memory));
+static_assert(int{schema::Parallel::TREE} == static_cast<int>(parallel::AllReduceAlgorithm::tree));
 static_assert(int{schema::Precision::FLOAT32} == static_cast<int>(ComputeType::float32));
 static_assert(int{schema::Precision::BFLOAT16} == static_cast<int>(ComputeType::bfloat16));
 static_assert(int{schema::Precision::FLOAT16} == static_cast<int>(ComputeType::float16));
@@ -30,14 +30,14 @@ static_assert(int{schema::Precision::TF32} == static_cast<int>(ComputeType::tf32
 static_assert(int{schema::Pool2d::MAX} == static_cast<int>(PoolKind::max));
 static_assert(int{schema::Pool2d::AVERAGE} == static_cast<int>(PoolKind::average));
 
-DataOptions convert_data(const schema::Data& data) {
-  DataOptions options{.directory = data.directory(),
+data::DataOptions convert_data(const schema::Data& data) {
+  data::DataOptions options{.directory = data.directory(),
                       .shuffle = data.shuffle(),
                       .prefetch_threads = data.prefetch_threads(),
                       .prefetch_depth = data.prefetch_depth()};
   if (data.has_idx()) {
     const auto& idx = data.idx();
-    options.kind = DataKind::idx;
+    options.kind = data::DataKind::idx;
     options.train_images = idx.train_images();
     options.train_labels = idx.train_labels();
     options.eval_images = idx.eval_images();
@@ -47,13 +47,13 @@ DataOptions convert_data(const schema::Data& data) {
     options.mean = idx.mean();
     options.deviation = idx.deviation();
   } else if (data.has_text()) {
-    options.kind = DataKind::text;
+    options.kind = data::DataKind::text;
     options.text_file = data.text().file();
     options.context = data.text().context();
     options.train_fraction = data.text().train_fraction();
   } else {
     const auto& synthetic = data.synthetic();
-    options.kind = DataKind::synthetic;
+    options.kind = data::DataKind::synthetic;
     options.samples = synthetic.samples();
     options.eval_samples = synthetic.eval_samples();
     options.classes = synthetic.classes();
@@ -64,17 +64,17 @@ DataOptions convert_data(const schema::Data& data) {
   return options;
 }
 
-OptimizerOptions convert_optimizer(const schema::Optimizer& optimizer) {
-  OptimizerOptions options{.learning_rate = optimizer.learning_rate(),
+optim::OptimizerOptions convert_optimizer(const schema::Optimizer& optimizer) {
+  optim::OptimizerOptions options{.learning_rate = optimizer.learning_rate(),
                            .weight_decay = optimizer.weight_decay(),
                            .decay_norm_and_bias = optimizer.decay_norm_and_bias()};
   if (optimizer.has_sgd()) {
-    options.kind = OptimizerKind::sgd;
+    options.kind = optim::OptimizerKind::sgd;
     options.momentum = optimizer.sgd().momentum();
     options.nesterov = optimizer.sgd().nesterov();
   } else {
     const auto& adam = optimizer.has_adam() ? optimizer.adam() : optimizer.adamw();
-    options.kind = optimizer.has_adam() ? OptimizerKind::adam : OptimizerKind::adamw;
+    options.kind = optimizer.has_adam() ? optim::OptimizerKind::adam : optim::OptimizerKind::adamw;
     options.beta1 = adam.beta1();
     options.beta2 = adam.beta2();
     options.epsilon = adam.epsilon();
@@ -98,8 +98,8 @@ TrainerOptions convert_trainer(const schema::Trainer& trainer) {
           .spike_threshold = trainer.spike_threshold()};
 }
 
-ScheduleOptions convert_schedule(const schema::Schedule& schedule) {
-  return {.kind = schedule.has_cosine() ? ScheduleKind::cosine : ScheduleKind::constant,
+optim::ScheduleOptions convert_schedule(const schema::Schedule& schedule) {
+  return {.kind = schedule.has_cosine() ? optim::ScheduleKind::cosine : optim::ScheduleKind::constant,
           .warmup_steps = schedule.warmup_steps(),
           .minimum = schedule.cosine().minimum()};
 }
@@ -114,32 +114,32 @@ PrecisionOptions convert_precision(const schema::Precision& precision) {
           .fused_gelu = precision.fused_gelu()};
 }
 
-ParallelOptions convert_parallel(const schema::Parallel& parallel, const Layout& layout) {
+parallel::ParallelOptions convert_parallel(const schema::Parallel& parallel, const layout::Layout& layout) {
   return {.layout = layout,
-          .reduction = static_cast<Reduction>(parallel.reduction()),
-          .algorithm = static_cast<AllReduceAlgorithm>(parallel.algorithm()),
+          .reduction = static_cast<layout::Reduction>(parallel.reduction()),
+          .algorithm = static_cast<parallel::AllReduceAlgorithm>(parallel.algorithm()),
           .bucket_bytes = parallel.bucket_bytes(),
           .intra_op_threads = parallel.intra_op_threads()};
 }
 
-CheckpointOptions convert_checkpoint(const schema::Checkpoint& checkpoint) {
+checkpoint::CheckpointOptions convert_checkpoint(const schema::Checkpoint& checkpoint) {
   return {.every_steps = checkpoint.every_steps(),
           .at_end = checkpoint.at_end(),
           .keep = checkpoint.keep(),
-          .resume = checkpoint.has_resume_path()    ? ResumePolicy::path
-                    : checkpoint.resume_automatic() ? ResumePolicy::automatic
-                                                    : ResumePolicy::never,
+          .resume = checkpoint.has_resume_path()    ? checkpoint::ResumePolicy::path
+                    : checkpoint.resume_automatic() ? checkpoint::ResumePolicy::automatic
+                                                    : checkpoint::ResumePolicy::never,
           .resume_path = checkpoint.resume_path(),
           .allow_config_change = checkpoint.allow_config_change(),
           .background = checkpoint.background(),
-          .on_failure = static_cast<SaveFailurePolicy>(checkpoint.on_failure())};
+          .on_failure = static_cast<checkpoint::SaveFailurePolicy>(checkpoint.on_failure())};
 }
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(std::llround(1000 * seconds)));
 }
 
-WatchdogOptions convert_watchdog(const schema::Watchdog& watchdog) {
+control::WatchdogOptions convert_watchdog(const schema::Watchdog& watchdog) {
   return {.enabled = watchdog.enabled(),
           .heartbeat_interval = milliseconds_of(watchdog.heartbeat_seconds()),
           .silent_after = milliseconds_of(watchdog.silent_seconds()),
@@ -151,7 +151,7 @@ WatchdogOptions convert_watchdog(const schema::Watchdog& watchdog) {
 
 }  // namespace
 
-RunConfig convert(const schema::RunConfig& config, ModelSpec model, const Layout& layout) {
+RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout::Layout& layout) {
   RunConfig run;
   run.model = std::move(model);
   run.data = convert_data(config.data());
@@ -167,4 +167,4 @@ RunConfig convert(const schema::RunConfig& config, ModelSpec model, const Layout
   return run;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -10,7 +10,7 @@
 #include "config/schema.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -222,4 +222,4 @@ void Document::refuse(const std::string& path, const std::string& message) const
   throw ConfigError(fmt::format("{}: {}{}{}", where(path), path, path.empty() ? "" : ": ", message));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::config

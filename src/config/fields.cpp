@@ -3,7 +3,7 @@
 #include "config/schema.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -121,4 +121,4 @@ std::string to_text(const Message& message) {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -7,7 +7,7 @@
 #include "config/schema.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -25,7 +25,7 @@ int default_of(const FieldDescriptor& field) {
 }
 
 /// The field of `key`. The schema must say the same of it as the table of keys: words, limits and defaults.
-const FieldDescriptor& field_of(const LayoutKey& key) {
+const FieldDescriptor& field_of(const layout::LayoutKey& key) {
   const std::string name(key.name);
   const auto* field = schema::Parallel::descriptor()->FindFieldByName(name);
   ensure(field != nullptr, "the schema has no field parallel." + name);
@@ -38,7 +38,7 @@ const FieldDescriptor& field_of(const LayoutKey& key) {
   } else {
     const auto& options = field->options();
     same = same && key.words.empty() && options.GetExtension(schema::at_least) == key.lowest &&
-           options.GetExtension(schema::at_most) == kMostProcesses;
+           options.GetExtension(schema::at_most) == layout::kMostProcesses;
   }
   ensure(same, fmt::format("the schema's parallel.{} is not the layout's {}", name, name));
   return *field;
@@ -58,7 +58,7 @@ void set(Message& message, const FieldDescriptor& field, int value) {
     reflection->SetInt32(&message, &field, value);
 }
 
-std::string path_of(const LayoutKey& key) { return fmt::format("parallel.{}", key.name); }
+std::string path_of(const layout::LayoutKey& key) { return fmt::format("parallel.{}", key.name); }
 
 /// Older names become the present ones.
 void rename_older_fields(schema::Parallel& parallel, const Document& document) {
@@ -77,9 +77,9 @@ void rename_older_fields(schema::Parallel& parallel, const Document& document) {
 }
 
 /// Fields that --set states must say what --layout says.
-void check_overrides(const schema::Parallel& parallel, const Layout& layout, const Document& document,
+void check_overrides(const schema::Parallel& parallel, const layout::Layout& layout, const Document& document,
                      const std::string& text) {
-  for (const auto& key : layout_keys()) {
+  for (const auto& key : layout::layout_keys()) {
     const auto& field = field_of(key);
     const std::string older = key.name == "dp" ? "parallel.data_parallel" : path_of(key);
     const bool overridden = document.is_overridden(path_of(key)) || document.is_overridden(older);
@@ -87,40 +87,40 @@ void check_overrides(const schema::Parallel& parallel, const Layout& layout, con
     if (const int value = get(parallel, field); value != key.get(layout))
       document.refuse(document.is_overridden(path_of(key)) ? path_of(key) : older,
                       fmt::format("is {}, but --layout {} replaces it; say it in one of them",
-                                  value_text(key, value), text));
+                                  layout::value_text(key, value), text));
   }
 }
 
 }  // namespace
 
-Layout read_layout(schema::Parallel& parallel, Document& document, const std::optional<std::string>& option) {
+layout::Layout read_layout(schema::Parallel& parallel, Document& document, const std::optional<std::string>& option) {
   const bool has_older_dp = parallel.data_parallel() > 0;
   rename_older_fields(parallel, document);
   if (option) {
-    const Layout layout = parse_layout(*option);
+    const layout::Layout layout = layout::parse_layout(*option);
     check_overrides(parallel, layout, document, *option);
-    for (const auto& key : layout_keys()) document.note(path_of(key), "--layout " + *option);
+    for (const auto& key : layout::layout_keys()) document.note(path_of(key), "--layout " + *option);
     return layout;
   }
   if (has_older_dp) document.note("parallel.dp", document.where("parallel.data_parallel"));
-  StatedKeys stated;
-  for (const auto& key : layout_keys())
+  layout::StatedKeys stated;
+  for (const auto& key : layout::layout_keys())
     if (const auto& field = field_of(key); parallel.GetReflection()->HasField(parallel, &field))
       stated.emplace_back(&key, get(parallel, field));
-  return make_layout(stated, [&](const LayoutKey& key, const std::string& reason) {
+  return layout::make_layout(stated, [&](const layout::LayoutKey& key, const std::string& reason) {
     document.refuse(path_of(key), reason);
   });
 }
 
-void write_layout(const Layout& layout, schema::Parallel& parallel) {
-  for (const auto& key : layout_keys()) {
+void write_layout(const layout::Layout& layout, schema::Parallel& parallel) {
+  for (const auto& key : layout::layout_keys()) {
     const auto& field = field_of(key);
     const bool left_out = key.words.empty() && key.get(layout) < key.lowest;
-    if (has_meaning(key, layout) && !left_out)
+    if (layout::has_meaning(key, layout) && !left_out)
       set(parallel, field, key.get(layout));
     else
       parallel.GetReflection()->ClearField(&parallel, &field);
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -6,7 +6,7 @@
 #include "lockstep/error.h"
 #include "layout/batch_division.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
@@ -44,8 +44,8 @@ std::string file_identity(const std::string& value) {
 
 /// What the upper bound comes to: two bounds that give the same micro-batch give the same numbers.
 int64_t actual_micro_batch(const schema::Trainer& trainer) {
-  return divide_batch(trainer.global_batch(), trainer.micro_batch(), trainer.virtual_replicas(),
-                      Reduction::reproducible, 1)
+  return layout::divide_batch(trainer.global_batch(), trainer.micro_batch(), trainer.virtual_replicas(),
+                      layout::Reduction::reproducible, 1)
       .micro_batch;
 }
 
@@ -95,4 +95,4 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
   return fields;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -11,7 +11,7 @@
 #include "model/presets.h"
 #include "ops/op.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -87,7 +87,7 @@ Op read_op(const schema::Layer& layer) {
   const auto* oneof = layer.GetDescriptor()->FindOneofByName("op");
   const auto* member = layer.GetReflection()->GetOneofFieldDescriptor(layer, oneof);
   ensure(member != nullptr, "a layer without op passed the check of the schema");
-  for (const auto& row : op_table()) {
+  for (const auto& row : ops::op_table()) {
     if (row.name != member->name()) continue;
     Op op = row.make();
     const ReadOption read(layer.GetReflection()->GetMessage(layer, member));
@@ -247,20 +247,20 @@ class Expander {
 ModelSpec expand_preset(const schema::Model& model) {
   if (model.has_mlp()) {
     const auto& mlp = model.mlp();
-    return make_mlp({.image = to_shape(mlp.image()),
+    return model::make_mlp({.image = to_shape(mlp.image()),
                      .hidden = {mlp.hidden().begin(), mlp.hidden().end()},
                      .classes = mlp.classes(),
                      .dropout = mlp.dropout()});
   }
   if (model.has_lenet()) {
     const auto& lenet = model.lenet();
-    return make_lenet({.image = to_shape(lenet.image()),
+    return model::make_lenet({.image = to_shape(lenet.image()),
                        .classes = lenet.classes(),
                        .dropout = lenet.dropout(),
                        .batch_norm = lenet.batch_norm()});
   }
   const auto& gpt = model.gpt();
-  return make_gpt({.vocabulary = gpt.vocabulary(),
+  return model::make_gpt({.vocabulary = gpt.vocabulary(),
                    .context = gpt.context(),
                    .layers = gpt.layers(),
                    .heads = gpt.heads(),
@@ -333,4 +333,4 @@ ModelSpec model_from_text(const std::string& text, const std::string& name) {
   return expand_model(model, document, "");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -7,7 +7,7 @@
 #include "config/schema.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -124,4 +124,4 @@ void Document::apply(const std::string& assignment) {
   overrides_.push_back({walked, context});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::config

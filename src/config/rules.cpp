@@ -10,7 +10,7 @@
 #include "config/schema.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -231,4 +231,4 @@ std::string no_such_field(const std::string& name, const Descriptor& message, co
 
 void check_rules(const Document& document) { check_message(document, document.root(), ""); }
 
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -13,7 +13,7 @@
 #include "lockstep/error.h"
 #include "model/graph.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 /// Reads at most a byte more than a config may have, so that a wrong file is refused before it fills memory.
@@ -70,7 +70,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   Document document(config, text, name);
   for (const auto& assignment : overrides) document.apply(assignment);
   check_rules(document);
-  const Layout layout = read_layout(*config.mutable_parallel(), document, layout_option);
+  const layout::Layout layout = read_layout(*config.mutable_parallel(), document, layout_option);
   fill_defaults(config);
   write_layout(layout, *config.mutable_parallel());
   fill_preset_defaults(*config.mutable_model());
@@ -80,7 +80,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
 
   ModelSpec model = expand_model(config.model(), document, "model");
   try {
-    make_graph(model);
+    model::make_graph(model);
   } catch (const ConfigError& error) {
     document.refuse("model", error.what());
   }
@@ -100,4 +100,4 @@ RunConfig load_run_config(const std::string& path, const std::vector<std::string
   return parse_run_config(read_config_file(path), path, overrides, layout);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -14,7 +14,7 @@
 #include "optim/optimizer.h"
 #include "parallel/options.h"
 
-namespace lockstep {
+namespace lockstep::config {
 
 /// What happens at a step whose loss or gradients are not finite. locate: stop, and name the first such tensor by
 /// replay. stop: stop at once. ignore: no check; buckets may be updated as they land. skip: go on without an update.
@@ -41,7 +41,7 @@ enum class ComputeType { float32, bfloat16, float16, tf32 };
 
 struct PrecisionOptions {
   ComputeType compute = ComputeType::float32;
-  LossScalingOptions loss_scaling;   ///< float16
+  optim::LossScalingOptions loss_scaling;   ///< float16
   bool fused_gelu = false;           ///< linear layers on GPUs compute neighbouring GELUs (model/fusion.h)
 
   /// How activations, their gradients and copies of weights are stored.
@@ -53,15 +53,15 @@ struct PrecisionOptions {
 /// A whole run, in the plain options of each module: what a config becomes. No protobuf here.
 struct RunConfig {
   ModelSpec model;
-  DataOptions data;
+  data::DataOptions data;
   TrainerOptions trainer;
-  OptimizerOptions optimizer;
-  ScheduleOptions schedule;
+  optim::OptimizerOptions optimizer;
+  optim::ScheduleOptions schedule;
   PrecisionOptions precision;
-  ParallelOptions parallel;
-  CheckpointOptions checkpoint;
-  MetricsOptions metrics;
-  WatchdogOptions watchdog;
+  parallel::ParallelOptions parallel;
+  checkpoint::CheckpointOptions checkpoint;
+  observe::MetricsOptions metrics;
+  control::WatchdogOptions watchdog;
 
   std::string effective_text;   ///< config.effective.textproto: every default filled in, reads back as the same run
   uint64_t config_hash = 0;     ///< of everything
@@ -90,4 +90,4 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
 std::string model_to_text(const ModelSpec& model);
 ModelSpec model_from_text(const std::string& text, const std::string& name);
 
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -12,7 +12,7 @@
 #include "config/lockstep.pb.h"
 #include "config/run_config.h"
 
-namespace lockstep {
+namespace lockstep::config {
 
 // The inside of src/config, and the only header in which protobuf shows. Messages of the schema live in
 // lockstep::schema; a path is "model.layer[2].linear.units", from the message that a document holds.
@@ -87,9 +87,9 @@ schema::Model plain_model(const ModelSpec& spec);
 /// The layout that a config states, or that of the option --layout, which replaces it: then fields that --set
 /// states must say the same. Older names of fields are taken out. REQUIRES: rules are checked; defaults are
 /// not filled in.
-Layout read_layout(schema::Parallel& parallel, Document& document, const std::optional<std::string>& option);
+layout::Layout read_layout(schema::Parallel& parallel, Document& document, const std::optional<std::string>& option);
 /// Makes `parallel` state `layout`: every field that has a meaning in it, and none other.
-void write_layout(const Layout& layout, schema::Parallel& parallel);
+void write_layout(const layout::Layout& layout, schema::Parallel& parallel);
 
 /// Fills in what a data set takes from the model that reads it, and refuses data that the model cannot read.
 void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Document& document);
@@ -97,9 +97,9 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
 void check_combinations(const schema::RunConfig& config, const Document& document);
 
 /// The plain options of each module, but not the texts and hashes. REQUIRES: everything has been checked.
-RunConfig convert(const schema::RunConfig& config, ModelSpec model, const Layout& layout);
+RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout::Layout& layout);
 /// What decides the numbers of a run, by name.
 std::vector<std::pair<std::string, std::string>> math_fields(const schema::RunConfig& config,
                                                              const ModelSpec& model);
 
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -15,7 +15,7 @@
 
 #include "control/byte_codec.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 std::optional<HostAddress> read_address(const ifaddrs& entry) {
@@ -158,4 +158,4 @@ std::optional<RankPlace> decode_place(std::string_view bytes) {
   return place;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// An address of an interface of this machine.
 struct HostAddress {
@@ -46,4 +46,4 @@ std::vector<HostAddress> choose_addresses(const std::vector<RankPlace>& places, 
 std::string encode_place(const RankPlace& place);
 std::optional<RankPlace> decode_place(std::string_view bytes);
 
-}  // namespace lockstep
+}  // namespace lockstep::control

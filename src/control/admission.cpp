@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{100};
@@ -114,4 +114,4 @@ std::vector<int> Admission::missing() const {
   return ranks;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

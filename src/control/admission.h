@@ -12,7 +12,7 @@
 
 struct pollfd;
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// The open door of rank 0 until all ranks are there. Whoever comes has to show a whole hello with the job's
 /// token in time; everybody else is dropped without a word. What strangers can take up is bounded: 64
@@ -66,4 +66,4 @@ class Admission {
   int64_t turned_away_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// Appends little-endian numbers and texts with their length.
 class ByteWriter {
@@ -67,4 +67,4 @@ class ByteReader {
   bool ok_ = true;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 constexpr size_t kReadPerRound = 256 << 10;
@@ -104,4 +104,4 @@ void set_up_stream_socket(int socket) {
   ::fcntl(socket, F_SETFL, ::fcntl(socket, F_GETFL) | O_NONBLOCK);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -7,7 +7,7 @@
 #include "control/control_protocol.h"
 #include "control/descriptor.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// One authenticated connection: frames in, frames out, never blocking. What is received is bounded by one
 /// frame and one read; a peer that sends what is no frame is disconnected. Thread-safety: one thread.
@@ -44,4 +44,4 @@ class Connection {
 /// Small messages leave at once; closed on exec.
 void set_up_stream_socket(int socket);
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -13,7 +13,7 @@
 #include "control/progress.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 struct ControlPlaneOptions {
   std::string host;      ///< this rank's host name, as messages shall call it
@@ -79,4 +79,4 @@ class ControlPlane {
 /// reach it. An error with another code is one rank's own.
 std::unique_ptr<ControlPlane> start_control_plane(const Meeting& meeting, const ControlPlaneOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -10,7 +10,7 @@
 #include "control/byte_codec.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 constexpr std::string_view kMagic = "LOCKSTEP";
@@ -184,4 +184,4 @@ std::optional<JobVerdict> decode_verdict(std::string_view payload) {
   return verdict;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -9,7 +9,7 @@
 
 #include "control/rank_state.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 // What travels on a control connection. First a hello of fixed size, answered by a welcome frame; then frames
 // both ways: a header of eight bytes (payload bytes as 4 bytes, type, three zeros), then the payload. Numbers
@@ -79,4 +79,4 @@ std::optional<AbortNote> decode_abort(std::string_view payload);
 std::string encode_verdict(const JobVerdict& verdict);  ///< all but `printed`
 std::optional<JobVerdict> decode_verdict(std::string_view payload);
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -10,7 +10,7 @@
 
 #include "control/failure_report.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 std::string crash_text(const CrashRecord& record, const std::string& utc) {
   return fmt::format("time: {}\nhost: {}\npid: {}\nrank: {}\nexit code: {}\nthis rank: {}\n\n{}", utc,
@@ -30,4 +30,4 @@ void write_crash_file(const std::string& directory, const CrashRecord& record) n
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

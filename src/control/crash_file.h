@@ -4,7 +4,7 @@
 
 #include "control/rank_state.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// What one rank leaves behind when the job fails.
 struct CrashRecord {
@@ -21,4 +21,4 @@ std::string crash_text(const CrashRecord& record, const std::string& utc);
 /// ending already.
 void write_crash_file(const std::string& directory, const CrashRecord& record) noexcept;
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// Owns a file descriptor.
 class Descriptor {
@@ -32,4 +32,4 @@ class Descriptor {
   int value_ = -1;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -13,7 +13,7 @@
 #include "control/roll_call.h"
 #include "control/timings.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// What a rank's watchdog makes of what it sees: a state machine without threads, sockets or clocks.
 /// Everything is told to it with the time at which it happened; it answers with notes to other ranks and, at
@@ -130,4 +130,4 @@ class PeerDuty : public Duty {
 /// elsewhere do, since either host may be the one that is cut off.
 bool prints_instead_of_root(int rank, const std::vector<RankIdentity>& ranks);
 
-}  // namespace lockstep
+}  // namespace lockstep::control

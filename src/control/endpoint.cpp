@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "control/connection.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 constexpr int kBacklog = 4096;  // the system caps it; short ones make ranks wait while others flood the port
@@ -94,4 +94,4 @@ Descriptor begin_connecting(const Endpoint& endpoint, std::string& error) {
   return socket;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

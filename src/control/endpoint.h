@@ -8,7 +8,7 @@
 #include "control/addresses.h"
 #include "control/descriptor.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// Where rank 0 can be reached.
 struct Endpoint {
@@ -31,4 +31,4 @@ std::optional<Listener> listen_at(const HostAddress& address, int port, std::str
 /// failed at once.
 Descriptor begin_connecting(const Endpoint& endpoint, std::string& error);
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 /// With the lines around them a report stays below forty.
@@ -267,4 +267,4 @@ std::string situation_text(const Heartbeat& heartbeat) {
   return situation(heartbeat, times_of(heartbeat), false);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

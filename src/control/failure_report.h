@@ -9,7 +9,7 @@
 #include "control/rank_state.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 // What a failing job says, as pure functions of what is known.
 
@@ -33,4 +33,4 @@ std::string ranks_text(const std::vector<int>& ranks);
 /// "after step 1234, waits 0.3 s in step instruction 4 (...)".
 std::string situation_text(const Heartbeat& heartbeat);
 
-}  // namespace lockstep
+}  // namespace lockstep::control

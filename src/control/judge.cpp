@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -101,4 +101,4 @@ std::optional<Finding> judge(std::span<const RankState> states, const WatchdogOp
   return find_deadlock(states, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

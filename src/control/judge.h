@@ -6,7 +6,7 @@
 #include "control/options.h"
 #include "control/rank_state.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// Who is to blame, and for what; `slot` is an index into the rank's last heartbeat where one thread is
 /// meant.
@@ -32,4 +32,4 @@ std::chrono::milliseconds deadline_of(Activity activity, const WatchdogOptions& 
 /// Since the rank last got on in any of its threads.
 double waited_seconds(const Heartbeat& heartbeat);
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -12,7 +12,7 @@
 
 #include "base/thread.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 void run_at_most(std::chrono::milliseconds limit, std::function<void()> work) {
   struct State {
@@ -54,4 +54,4 @@ bool write_all(int descriptor, std::string_view text) {
   return true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// Runs `work` on a thread of its own and waits for it at most for `limit`: a terminal or a file system that
 /// takes nothing must not keep a failed rank alive. `work` owns what it needs; afterwards it may still be
@@ -19,4 +19,4 @@ void print_to_stderr(std::string_view text);
 /// where it takes no more.
 bool write_all(int descriptor, std::string_view text);
 
-}  // namespace lockstep
+}  // namespace lockstep::control

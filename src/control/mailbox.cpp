@@ -6,7 +6,7 @@
 #include "control/star_mailbox.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 /// A sender waits beyond this, and only so long: whoever does not read is found silent by the watchdog in the
@@ -117,4 +117,4 @@ std::vector<std::unique_ptr<Mailbox>> make_local_mailboxes(int size) {
   return mailboxes;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// Small messages between rank 0 and the others, apart from everything that programs communicate: so that threads in the
 /// background can talk. Messages of one sender and topic arrive in the order in which they were sent. Rank 0 may send to
@@ -33,4 +33,4 @@ class Mailbox {
 /// Mailboxes of `size` ranks in one process: for one process alone, and for threads as ranks.
 std::vector<std::unique_ptr<Mailbox>> make_local_mailboxes(int size);
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// When a rank counts as lost or stuck. Every limit is far above what a healthy job needs: a false alarm costs more
 /// than a few seconds of waiting.
@@ -17,4 +17,4 @@ struct WatchdogOptions {
   bool operator==(const WatchdogOptions&) const = default;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -2,7 +2,7 @@
 #include "control/failure_report.h"
 #include "control/judge.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 bool prints_instead_of_root(int rank, const std::vector<RankIdentity>& ranks) {
   const auto beside_root = [&](int r) { return ranks[static_cast<size_t>(r)].host == ranks[0].host; };
@@ -89,4 +89,4 @@ std::optional<JobVerdict> PeerDuty::decide(const WatchdogOptions& options, Clock
   return {};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

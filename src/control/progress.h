@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// What a thread of a rank is doing, as far as deadlines are concerned. `waiting`: for other ranks, so that nobody
 /// blames this one. `idle`: nothing that could be late.
@@ -53,4 +53,4 @@ class Progress {
   std::atomic<int64_t> step_{0};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::control

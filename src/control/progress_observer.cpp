@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 constexpr size_t kLongestText = 400;
@@ -48,4 +48,4 @@ Heartbeat ProgressObserver::heartbeat(const std::function<std::string(const Prog
   return heartbeat;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -8,7 +8,7 @@
 #include "control/progress.h"
 #include "control/rank_state.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// How long each slot of a Progress has stood still, found out by looking again and again. Thread-safety: one
 /// thread.
@@ -32,4 +32,4 @@ class ProgressObserver {
   std::array<Seen, Progress::kSlots> seen_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -6,7 +6,7 @@
 
 #include "control/progress.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 struct RankIdentity {
   std::string host;
@@ -55,4 +55,4 @@ struct JobVerdict {
   std::string printed;  ///< what this rank puts on stderr; "" where another rank does
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "control/admission.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 using std::chrono::milliseconds;
@@ -164,4 +164,4 @@ Connection call_root(const std::vector<Endpoint>& endpoints, const JobToken& tok
   return {};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -9,7 +9,7 @@
 #include "control/endpoint.h"
 #include "control/timings.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// Rank 0: lets the others in until all are there or `deadline` has passed, then closes the door. By rank;
 /// closed connections belong to ranks that did not come.
@@ -22,4 +22,4 @@ std::vector<Connection> await_ranks(std::vector<Listener> listeners, const JobTo
 Connection call_root(const std::vector<Endpoint>& endpoints, const JobToken& token, int rank, int64_t pid,
                      const ControlTimings& timings, Deadline deadline, std::string& failure);
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -1,6 +1,6 @@
 #include "control/roll_call.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -45,4 +45,4 @@ const std::vector<RankState>& RollCall::states(Clock::time_point now) {
   return states_;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "control/rank_state.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// When each rank was last heard, and what it said. Time is passed in, so that tests choose it.
 /// Thread-safety: one thread.
@@ -36,4 +36,4 @@ class RollCall {
   std::vector<Times> times_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -4,7 +4,7 @@
 #include "control/failure_report.h"
 #include "control/judge.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 /// A rank that says so probably met what another rank's end has caused.
@@ -119,4 +119,4 @@ std::optional<JobVerdict> RootDuty::decide(const WatchdogOptions& options, Clock
   return {};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

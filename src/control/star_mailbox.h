@@ -9,7 +9,7 @@
 
 #include "control/mailbox.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// What arrived for one rank and is not received yet. Thread-safe.
 class Inbox {
@@ -57,4 +57,4 @@ class StarMailbox : public Mailbox {
   std::vector<Queue> queues_;      // by receiver
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::control

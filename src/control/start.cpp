@@ -12,7 +12,7 @@
 #include "control/rendezvous.h"
 #include "control/watchdog.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 using std::chrono::milliseconds;
@@ -216,4 +216,4 @@ std::unique_ptr<ControlPlane> start_control_plane(const Meeting& meeting, const 
   return start_control_plane(meeting, options, ControlTimings{});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

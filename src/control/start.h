@@ -5,10 +5,10 @@
 #include "control/control_plane.h"
 #include "control/timings.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// start_control_plane with other timings, for tests. COLLECTIVE.
 std::unique_ptr<ControlPlane> start_control_plane(const Meeting& meeting, const ControlPlaneOptions& options,
                                                   const ControlTimings& timings);
 
-}  // namespace lockstep
+}  // namespace lockstep::control

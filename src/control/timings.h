@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// How long the control plane itself waits, apart from what WatchdogOptions says of a job. A launcher that
 /// sees a rank die sends SIGTERM to the others within 0.1 s and SIGKILL a second later: a verdict has to be
@@ -22,4 +22,4 @@ struct ControlTimings {
   std::chrono::milliseconds leave{60000};   ///< for a process to end once its work is done
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -16,7 +16,7 @@
 #include "control/failure_report.h"
 #include "control/last_words.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 using std::chrono::milliseconds;
@@ -361,4 +361,4 @@ void Watchdog::part() {
   await_closings(rank_ == 0 ? timings_.parting : timings_.closing);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -15,7 +15,7 @@
 
 struct pollfd;
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// How long a loop that asked to sleep for `asked` and came round after `took` was kept from running:
 /// stopped, starved, or on a suspended machine. Zero for what a scheduler does, which is far below what
@@ -95,4 +95,4 @@ class Watchdog : public ControlPlane {
   std::thread thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::control

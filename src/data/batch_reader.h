@@ -9,7 +9,7 @@
 #include "data/dataset.h"
 #include "data/order.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Positions [first_position, first_position + count) of the stream of samples: a micro-batch.
 struct SampleSpan {
@@ -79,4 +79,4 @@ class EvaluationReader {
   BatchReader reader_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 constexpr size_t kInputBytes = 64 * 1024;
@@ -116,4 +116,4 @@ std::string path_in(const std::string& directory, const std::string& name) {
   return (std::filesystem::path(directory) / name).string();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// The bytes of a file from front to end, inflated where the content is gzip (told by its first two bytes,
 /// never by the name). Not thread-safe.
@@ -42,4 +42,4 @@ std::vector<uint8_t> read_all_bytes(const std::string& path);
 /// `name` below `directory`, or `name` itself where it is absolute or `directory` is empty.
 std::string path_in(const std::string& directory, const std::string& name);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

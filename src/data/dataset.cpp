@@ -9,7 +9,7 @@
 #include "data/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 struct KindRow {
@@ -30,4 +30,4 @@ DatasetPair open_datasets(const DataOptions& options) {
       fmt::format("data kind {} is not in the table of data sets", static_cast<int>(options.kind)));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

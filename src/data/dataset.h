@@ -11,7 +11,7 @@
 #include "data/options.h"
 #include "lockstep/tensor.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// One component of every sample: what a model input of the same name is fed with.
 struct Field {
@@ -46,4 +46,4 @@ struct DatasetPair {
 /// DataError for malformed files, IoError for files that cannot be read.
 DatasetPair open_datasets(const DataOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -18,7 +18,7 @@
 #include "data/idx.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 // Bytes must not depend on the machine. So this file uses only what IEEE 754 rounds exactly (+ - * / sqrt
@@ -275,4 +275,4 @@ void generate_digits(const std::string& directory, const DigitsOptions& options)
   for (const auto& file : files) write_atomically(file.path, file.bytes);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::data {
 
 struct DigitsOptions {
   int64_t train_count = 12000;
@@ -26,4 +26,4 @@ void generate_digits(const std::string& directory, const DigitsOptions& options)
 /// shows.
 int draw_digit(uint64_t seed, uint32_t part, uint32_t index, std::span<uint8_t> pixels);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstddef>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 using Glyph = std::span<const PenMove>;
@@ -68,4 +68,4 @@ constexpr std::array<std::span<const Glyph>, 10> kGlyphs{kZero,    kOne, kTwo,  
 
 std::span<const std::span<const PenMove>> glyphs_of(int digit) { return kGlyphs[static_cast<size_t>(digit)]; }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -2,7 +2,7 @@
 
 #include <span>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// A piece of a pen stroke, in a box from (0, 0), top left, to (1, 1): a line to (x, y) from where the pen
 /// is, or an arc of the ellipse around (x, y) between two angles in turns (0: right, 0.25: down). The pen
@@ -18,4 +18,4 @@ struct PenMove {
 /// The ways in which people write `digit`. REQUIRES: 0 <= digit <= 9.
 std::span<const std::span<const PenMove>> glyphs_of(int digit);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -11,7 +11,7 @@
 #include "data/byte_source.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 constexpr uint32_t kMagic = 0x00000800;  // two zeros, type 8 (unsigned byte), then the rank
@@ -189,4 +189,4 @@ DatasetPair open_idx_datasets(const DataOptions& options) {
                                        options.deviation)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

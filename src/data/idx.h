@@ -7,7 +7,7 @@
 
 #include "data/dataset.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// An array of bytes as the IDX format of the MNIST files holds it: big-endian magic 0x000008RR (RR: rank),
 /// RR 32-bit dimensions, then the values, the last dimension fastest.
@@ -27,4 +27,4 @@ std::vector<uint8_t> idx_bytes(std::span<const int64_t> dims, std::span<const ui
 /// becomes (value / 255 - mean) / deviation when it is read.
 DatasetPair open_idx_datasets(const DataOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::data {
 
 enum class DataKind { idx, text, synthetic };
 
@@ -40,4 +40,4 @@ struct DataOptions {
   bool operator==(const DataOptions&) const = default;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

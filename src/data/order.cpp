@@ -7,7 +7,7 @@
 #include "base/philox.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 // Four rounds suffice for large halves (Luby and Rackoff, "How to construct pseudorandom permutations",
@@ -60,4 +60,4 @@ uint64_t SampleOrder::permute(uint64_t index, uint64_t epoch) const {
   return high << low_bits_ | low;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Which sample stands at a position of the stream that a run reads. Positions count samples from the start
 /// of the run and never end. A pure function: any rank computes any position in constant time and memory.
@@ -29,4 +29,4 @@ class SampleOrder {
   uint32_t low_bits_, high_bits_;  // the halves of an index, as the Feistel network sees it
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 Prefetcher::Prefetcher(const Dataset& dataset, SampleOrder order, Next next, const PrefetchOptions& options)
     : reader_(dataset, order, options.fields, options.float_type),
@@ -145,4 +145,4 @@ void Prefetcher::fill(Slot& slot, uint64_t generation) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -11,7 +11,7 @@
 
 #include "data/batch_reader.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 struct PrefetchOptions {
   int threads = 1;  ///< 0: everything is read by take() itself
@@ -88,4 +88,4 @@ class Prefetcher {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -14,7 +14,7 @@
 #include "data/order.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 enum Stream : uint32_t { kPrototypeStream, kNoiseStream, kTokenStream };
@@ -242,4 +242,4 @@ DatasetPair open_synthetic_datasets(const DataOptions& options) {
       std::make_unique<SyntheticImages>(options, options.samples, options.eval_samples, shape, prototypes)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -2,7 +2,7 @@
 
 #include "data/dataset.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Learnable samples made from the seed, each in time proportional to its own size and to nothing else, with
 /// the same bits on every machine. What samples share is made once and kept, where it fits into 16 MiB.
@@ -18,4 +18,4 @@ namespace lockstep {
 /// Evaluation samples are further samples of the same source, none of which is trained on.
 DatasetPair open_synthetic_datasets(const DataOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

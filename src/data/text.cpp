@@ -9,7 +9,7 @@
 #include "data/byte_source.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 /// Windows of `context` inputs, the k-th beginning `stride * k` tokens behind `begin`; labels are shifted by
@@ -131,4 +131,4 @@ DatasetPair open_text_datasets(const DataOptions& options) {
           std::make_unique<TextDataset>(text, text->train_count, total, options.context, options.context)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

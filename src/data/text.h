@@ -10,7 +10,7 @@
 
 #include "data/dataset.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// The characters of a text: its sorted set of bytes. Token k is the k-th of them.
 class Vocabulary {
@@ -45,4 +45,4 @@ std::shared_ptr<const TokenizedText> read_text(const std::string& path, double t
 /// first exactly once: the last one is padded with token 0 and label -1.
 DatasetPair open_text_datasets(const DataOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -6,7 +6,7 @@
 #include "device/cpu/host_memory.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 
 std::string_view name_of(DeviceKind kind) {
   switch (kind) {
@@ -74,4 +74,4 @@ void Device::release(void* data, int64_t size_bytes, MemoryKind kind) noexcept {
   memory_use_[static_cast<size_t>(kind)].current_bytes -= size_bytes;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::device

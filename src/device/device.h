@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::device {
 
 enum class DeviceKind { cpu, async_cpu, cuda };
 std::string_view name_of(DeviceKind kind);
@@ -169,4 +169,4 @@ std::string gpu_libraries();
 /// Throws DeviceError with the problem where there is no such GPU, or this build has no CUDA backend.
 std::unique_ptr<Device> make_cuda_device(int ordinal);
 
-}  // namespace lockstep
+}  // namespace lockstep::device

@@ -4,7 +4,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 
 HostWindow::HostWindow(Device& device, int64_t most_bytes)
     : device_(device), copy_(device.allocate_host(device.shares_host_memory() ? 0 : most_bytes)) {}
@@ -29,4 +29,4 @@ void HostWindow::write(void* data, int64_t size_bytes, const std::function<void(
   device_.copy_now(data, copy, size_bytes);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::device

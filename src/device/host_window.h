@@ -5,7 +5,7 @@
 
 #include "device/device.h"
 
-namespace lockstep {
+namespace lockstep::device {
 
 /// Shows the host one piece of a device's memory at a time: that memory itself where the host shares it,
 /// otherwise a copy in host memory, taken once, so that a model of any size passes through a window of its
@@ -27,4 +27,4 @@ class HostWindow {
   Buffer copy_;  // empty where the host shares the device's memory
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::device

@@ -7,7 +7,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::layout {
 namespace {
 
 /// The nearest multiples of `unit` around `value`, as advice.
@@ -74,4 +74,4 @@ std::string describe(const BatchDivision& division) {
                      division.micro_batch, division.micro_batch == 1 ? "" : "s");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::layout

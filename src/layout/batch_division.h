@@ -5,7 +5,7 @@
 
 #include "layout/canonical_tree.h"
 
-namespace lockstep {
+namespace lockstep::layout {
 
 /// How a global batch is divided: into leaves (virtual replicas), each into micro-batches of one size. A pure function
 /// of the config and, under FAST, of the number of workers.
@@ -33,4 +33,4 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
 /// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples": printed at start.
 std::string describe(const BatchDivision& division);
 
-}  // namespace lockstep
+}  // namespace lockstep::layout

@@ -5,7 +5,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::layout {
 
 int TreeNode::split() const {
   return begin + static_cast<int>(std::bit_floor(static_cast<unsigned>(size() - 1)));
@@ -81,4 +81,4 @@ int fold_parts(int leaves, const std::vector<TreeNode>& parts, const std::functi
   return evaluate({0, leaves});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::layout

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::layout {
 
 /// Whether sums over workers may be in any order, or follow the canonical tree and have the same bits on any layout.
 enum class Reduction { fast, reproducible };
@@ -52,4 +52,4 @@ bool follows_tree(int leaves, const std::vector<TreeNode>& ranges);
 /// two. Returns the index that holds the whole sum.
 int fold_parts(int leaves, const std::vector<TreeNode>& parts, const std::function<int(int, int)>& combine);
 
-}  // namespace lockstep
+}  // namespace lockstep::layout

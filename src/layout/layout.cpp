@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::layout {
 namespace {
 
 template <auto field>
@@ -378,4 +378,4 @@ void require_available(const Layout& layout) {
                     quoted(layout), missing, quoted(canonical(nearest))));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::layout

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::layout {
 
 /// The most processes of a job, and the highest number that a key of a layout takes.
 inline constexpr int kMostProcesses = 65536;
@@ -101,4 +101,4 @@ bool only_default_works(const LayoutKey& key);
 /// Throws ConfigError naming what of `layout` this version cannot run, and the nearest layout that it can.
 void require_available(const Layout& layout);
 
-}  // namespace lockstep
+}  // namespace lockstep::layout

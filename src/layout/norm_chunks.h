@@ -5,7 +5,7 @@
 
 #include "model/graph.h"
 
-namespace lockstep {
+namespace lockstep::layout {
 
 /// Elements of a parameter's gradient whose squares are summed in one go; sums are then folded in order.
 inline constexpr int64_t kNormChunk = 65536;
@@ -18,6 +18,6 @@ struct NormChunks {
   int64_t count = 0;           ///< of all
 };
 
-NormChunks norm_chunks_of(const Graph& graph);
+NormChunks norm_chunks_of(const model::Graph& graph);
 
-}  // namespace lockstep
+}  // namespace lockstep::layout

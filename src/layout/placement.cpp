@@ -7,7 +7,7 @@
 #include "lockstep/error.h"
 #include "layout/norm_chunks.h"
 
-namespace lockstep {
+namespace lockstep::layout {
 
 ByteSpan intersection(const ByteSpan& a, const ByteSpan& b) {
   const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end, b.end);
@@ -55,14 +55,14 @@ std::vector<int64_t> cut(const std::vector<int64_t>& borders, std::vector<int64_
 
 }  // namespace
 
-Placement::Placement(const Graph& graph, const Partition& partition, const PlacementOptions& options)
+Placement::Placement(const model::Graph& graph, const model::Partition& partition, const PlacementOptions& options)
     : graph_(graph), partition_(partition), options_(options), homes_(graph.parameters.size()) {
   ensure(!options.reversed || std::has_single_bit(static_cast<unsigned>(options.workers)),
          "bits of workers are reversed where these are a power of two");
   constexpr int64_t kChunkBytes = kNormChunk * static_cast<int64_t>(sizeof(float));
   std::vector<int64_t> bytes(static_cast<size_t>(options.workers), 0);
   for (size_t s = 0; s < partition.buckets.size(); ++s) {
-    const Bucket& bucket = partition.buckets[s];
+    const model::Bucket& bucket = partition.buckets[s];
     std::vector<int64_t> borders;
     for (const auto& entry : bucket.entries) {
       if (entry.use != 0) continue;
@@ -91,7 +91,7 @@ ByteSpan Placement::updated_by(int segment, int worker) const {
 }
 
 std::vector<ByteSpan> Placement::gradients(int segment, int first, int last) const {
-  const Bucket& bucket = partition_.buckets[static_cast<size_t>(segment)];
+  const model::Bucket& bucket = partition_.buckets[static_cast<size_t>(segment)];
   std::vector<ByteSpan> spans{updated(segment, first, last)};
   for (const auto& entry : bucket.entries) {
     if (entry.use == 0) continue;
@@ -117,7 +117,7 @@ int64_t Placement::size_bytes_of(int parameter) const {
 }
 
 int Placement::slots_of(int parameter) const {
-  return graph_.parameters[static_cast<size_t>(parameter)].spec.role == ParameterRole::weight ? options_.state_slots : 0;
+  return graph_.parameters[static_cast<size_t>(parameter)].spec.role == ops::ParameterRole::weight ? options_.state_slots : 0;
 }
 
 std::vector<std::vector<SavedPart>> Placement::shares() const {
@@ -149,4 +149,4 @@ std::vector<std::vector<SavedPart>> Placement::shares() const {
   return shares;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::layout

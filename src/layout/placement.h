@@ -6,7 +6,7 @@
 #include "model/graph.h"
 #include "model/partition.h"
 
-namespace lockstep {
+namespace lockstep::layout {
 
 /// Bytes [begin, end) of something.
 struct ByteSpan {
@@ -50,7 +50,7 @@ struct PlacementOptions {
 class Placement {
  public:
   /// `graph` and `partition` must outlive it. REQUIRES: `reversed` only where the number of workers is a power of two.
-  Placement(const Graph& graph, const Partition& partition, const PlacementOptions& options);
+  Placement(const model::Graph& graph, const model::Partition& partition, const PlacementOptions& options);
 
   int workers() const { return options_.workers; }
   bool shards_optimizer() const { return options_.shard_optimizer; }
@@ -76,11 +76,11 @@ class Placement {
   int64_t size_bytes_of(int parameter) const;
   int slots_of(int parameter) const;
 
-  const Graph& graph_;
-  const Partition& partition_;
+  const model::Graph& graph_;
+  const model::Partition& partition_;
   PlacementOptions options_;
   std::vector<Home> homes_;                    // by parameter
   std::vector<std::vector<int64_t>> cuts_;     // by segment: where the shard at each position begins, and the last ends
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::layout

@@ -18,7 +18,7 @@ ModelBuilder::Ref ModelBuilder::add(std::string name, Op op, std::vector<Ref> in
 }
 
 ModelSpec ModelBuilder::build() {
-  make_graph(spec_);  // whatever is wrong with the model is thrown from here
+  model::make_graph(spec_);  // whatever is wrong with the model is thrown from here
   return std::exchange(spec_, {});
 }
 

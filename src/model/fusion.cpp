@@ -4,7 +4,7 @@
 
 #include "ops/fusion.h"
 
-namespace lockstep {
+namespace lockstep::model {
 namespace {
 
 class Fuser {
@@ -29,7 +29,7 @@ class Fuser {
   bool holds(int n) const {
     return std::holds_alternative<OpType>(node(n).op);
   }
-  FusedNeighbors& neighbors(int n) { return fusion_.neighbors[static_cast<size_t>(n)]; }
+  ops::FusedNeighbors& neighbors(int n) { return fusion_.neighbors[static_cast<size_t>(n)]; }
   const Value& input(int n) const { return graph_.values[static_cast<size_t>(node(n).inputs[0])]; }
 
   /// Whether `before` makes the only input of the node right behind it, in the same segment.
@@ -38,7 +38,7 @@ class Fuser {
   }
 
   bool can_fuse_gelu(int linear) const {
-    return lockstep::can_fuse_gelu(std::get<Linear>(node(linear).op), graph_.logical_spec(node(linear).inputs[0]), graph_.compute);
+    return lockstep::ops::can_fuse_gelu(std::get<Linear>(node(linear).op), graph_.logical_spec(node(linear).inputs[0]), graph_.compute);
   }
 
   void fuse_layer_norm(int n) {
@@ -76,7 +76,7 @@ class Fuser {
 }  // namespace
 
 Fusion no_fusion(const Graph& graph) {
-  Fusion fusion{.neighbors = std::vector<FusedNeighbors>(graph.nodes.size()),
+  Fusion fusion{.neighbors = std::vector<ops::FusedNeighbors>(graph.nodes.size()),
                 .forward_node = std::vector<int>(graph.nodes.size()),
                 .backward_node = {}};
   std::iota(fusion.forward_node.begin(), fusion.forward_node.end(), 0);
@@ -86,4 +86,4 @@ Fusion no_fusion(const Graph& graph) {
 
 Fusion fuse_for_gpu(const Graph& graph, const Partition& partition, bool gelu) { return Fuser(graph, partition).fuse(gelu); }
 
-}  // namespace lockstep
+}  // namespace lockstep::model

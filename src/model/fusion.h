@@ -5,11 +5,11 @@
 #include "model/graph.h"
 #include "model/partition.h"
 
-namespace lockstep {
+namespace lockstep::model {
 
 /// Which kernels do their neighbours' work in the same pass over memory. By node.
 struct Fusion {
-  std::vector<FusedNeighbors> neighbors;
+  std::vector<ops::FusedNeighbors> neighbors;
   std::vector<int> forward_node, backward_node;   ///< whose kernel does the node's forward, its backward: its own, or a neighbour's
 
   bool runs_forward(int node) const { return forward_node[static_cast<size_t>(node)] == node; }
@@ -25,4 +25,4 @@ Fusion no_fusion(const Graph& graph);
 /// than apart, and where segments end must not decide that. A group is in one segment of every partition.
 Fusion fuse_for_gpu(const Graph& graph, const Partition& partition, bool gelu);
 
-}  // namespace lockstep
+}  // namespace lockstep::model

@@ -11,7 +11,7 @@
 #include "lockstep/error.h"
 #include "tensor/convert.h"
 
-namespace lockstep {
+namespace lockstep::model {
 namespace {
 
 bool valid_name(const std::string& name) {
@@ -106,7 +106,7 @@ class GraphMaker {
     node.op = op;
     node.inputs = inputs;
     try {
-      node.signature = infer(op, specs);
+      node.signature = ops::infer(op, specs);
     } catch (const ConfigError& error) {
       throw ConfigError(fmt::format("layer {}: {}", name, error.what()));
     }
@@ -115,7 +115,7 @@ class GraphMaker {
            "an op's signature must speak of each of its inputs");
 
     bool gradient = std::any_of(signature.parameters.begin(), signature.parameters.end(),
-                                [](const auto& p) { return p.role == ParameterRole::weight; });
+                                [](const auto& p) { return p.role == ops::ParameterRole::weight; });
     for (size_t i = 0; i < inputs.size(); ++i) {
       auto& value = graph_.values[static_cast<size_t>(inputs[i])];
       value.consumer = id;
@@ -199,7 +199,7 @@ class GraphMaker {
                                     ties.begin()->first, did_you_mean(ties.begin()->first, own_names), join(own_names, ", ")));
   }
 
-  int tie_to(const Layer& layer, const ParameterSpec& spec, const std::string& with, Parameter::Use use) {
+  int tie_to(const Layer& layer, const ops::ParameterSpec& spec, const std::string& with, Parameter::Use use) {
     std::vector<std::string> names;
     for (size_t p = 0; p < graph_.parameters.size(); ++p) {
       auto& parameter = graph_.parameters[p];
@@ -208,7 +208,7 @@ class GraphMaker {
       if (parameter.spec.shape != spec.shape)
         throw ConfigError(fmt::format("layer {}: {} has shape {} and cannot be tied to {} of shape {}", layer.name,
                                       spec.name, spec.shape.to_string(), with, parameter.spec.shape.to_string()));
-      if (parameter.spec.role != ParameterRole::weight || spec.role != ParameterRole::weight)
+      if (parameter.spec.role != ops::ParameterRole::weight || spec.role != ops::ParameterRole::weight)
         throw ConfigError(fmt::format("layer {}: running statistics cannot be tied ({} with {})", layer.name, spec.name, with));
       parameter.uses.push_back(use);
       return static_cast<int>(p);
@@ -285,7 +285,7 @@ std::string options_text(Op op) {
 }  // namespace
 
 Graph make_graph(const ModelSpec& spec, DType compute) {
-  require(compute == DType::float32 || is_narrow(compute),
+  require(compute == DType::float32 || tensor::is_narrow(compute),
           fmt::format("values cannot be stored as {}; float32, bfloat16 and float16 are possible", name_of(compute)));
   Graph graph = GraphMaker(spec).make();
   graph.compute = compute;
@@ -303,7 +303,7 @@ TensorSpec Graph::logical_spec(int value) const {
 int64_t Graph::parameter_count() const {
   int64_t count = 0;
   for (const auto& parameter : parameters)
-    if (parameter.spec.role == ParameterRole::weight) count += parameter.spec.shape.count();
+    if (parameter.spec.role == ops::ParameterRole::weight) count += parameter.spec.shape.count();
   return count;
 }
 
@@ -339,7 +339,7 @@ std::string describe(const Graph& graph) {
       parameters += fmt::format("{}{}{} ", graph.nodes[static_cast<size_t>(parameter.uses[0].node)].name == node.name
                                                ? parameter.spec.name : "= " + parameter.name,
                                 parameter.spec.shape.to_string(),
-                                parameter.spec.role == ParameterRole::statistic ? " (statistic)" : "");
+                                parameter.spec.role == ops::ParameterRole::statistic ? " (statistic)" : "");
     }
     table += fmt::format("{:<24} {:<22} {:<18} {}\n", node.name, name_of(node.op),
                          node.outputs.empty() ? "loss" : graph.values[static_cast<size_t>(node.outputs[0])].spec.shape.to_string(),
@@ -350,4 +350,4 @@ std::string describe(const Graph& graph) {
   return table;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::model

@@ -7,7 +7,7 @@
 #include "lockstep/model.h"
 #include "ops/op.h"
 
-namespace lockstep {
+namespace lockstep::model {
 
 /// One tensor of the graph. After forks are put in, every value has at most one reader.
 struct Value {
@@ -25,7 +25,7 @@ struct Value {
 /// A parameter and the nodes that use it, in graph order. The first use owns the place in the flat buffers.
 struct Parameter {
   std::string name;           ///< "layer.parameter"
-  ParameterSpec spec;
+  ops::ParameterSpec spec;
   struct Use {
     int node;
     int slot;                 ///< index among the node's parameters
@@ -36,7 +36,7 @@ struct Parameter {
 struct Node {
   std::string name;
   Op op;
-  OpSignature signature;
+  ops::OpSignature signature;
   std::vector<int> inputs, outputs;   ///< values
   std::vector<int> parameters;        ///< by slot
   int group = -1;                     ///< fused group: nodes of one group are consecutive and never separated
@@ -70,4 +70,4 @@ uint64_t hash_of(const Graph& graph);
 /// The spec as a table of layers: name, op, output shape, parameters, for `lockstep inspect`.
 std::string describe(const Graph& graph);
 
-}  // namespace lockstep
+}  // namespace lockstep::model

@@ -5,7 +5,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::model {
 namespace {
 
 int64_t aligned(int64_t bytes) { return (bytes + kBucketAlignment - 1) / kBucketAlignment * kBucketAlignment; }
@@ -129,4 +129,4 @@ Partition make_partition(const Graph& graph, int64_t bucket_bytes) {
   return partition_behind(graph, last_nodes);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::model

@@ -6,7 +6,7 @@
 
 #include "model/graph.h"
 
-namespace lockstep {
+namespace lockstep::model {
 
 /// A run of fused groups that one forward or backward instruction executes. Where it has parameters, their gradients
 /// form one bucket: the unit of reduction and update.
@@ -46,4 +46,4 @@ Partition make_partition(const Graph& graph, int64_t bucket_bytes);
 /// Cuts the graph behind these nodes, ascending, the last of which is the graph's.
 Partition partition_behind(const Graph& graph, std::span<const int> last_nodes);
 
-}  // namespace lockstep
+}  // namespace lockstep::model

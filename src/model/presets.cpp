@@ -6,7 +6,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::model {
 namespace {
 
 // Layer counts and widths beyond these are mistakes; below them no product made here overflows.
@@ -145,4 +145,4 @@ ModelSpec make_gpt(const GptOptions& options) {
   return builder.build();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::model

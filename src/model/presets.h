@@ -5,7 +5,7 @@
 
 #include "lockstep/model.h"
 
-namespace lockstep {
+namespace lockstep::model {
 
 /// Fully connected classifier with ReLU between layers; flattens its input first.
 struct MlpOptions {
@@ -40,4 +40,4 @@ struct GptOptions {
 };
 ModelSpec make_gpt(const GptOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::model

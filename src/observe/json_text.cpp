@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 
 std::string json_number(double value) {
   if (!std::isfinite(value)) return '"' + exact(value) + '"';
@@ -18,4 +18,4 @@ std::string json_string(std::string_view text) {
   return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

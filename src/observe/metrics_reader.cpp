@@ -10,7 +10,7 @@
 #include "lockstep/error.h"
 #include "observe/json_text.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 MetricValue value_of(const nlohmann::json& value, const std::string& name, const std::string& where) {
@@ -68,4 +68,4 @@ std::vector<MetricsRow> read_metrics(const std::string& path) {
   return rows;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::observe {
 
 using MetricValue = std::variant<double, std::string>;
 
@@ -37,4 +37,4 @@ std::vector<MetricsRow> read_metrics(const std::string& path);
 /// One line, without its newline. `where` begins the messages of errors.
 MetricsRow parse_metrics_line(std::string_view line, const std::string& where);
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -15,7 +15,7 @@
 #include "lockstep/error.h"
 #include "observe/json_text.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 [[noreturn]] void fail(const std::string& what, const std::string& path, int error) {
@@ -135,4 +135,4 @@ void MetricsWriter::finish() {
   if (::close(std::exchange(file_, -1)) != 0) fail("close", path_, errno);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

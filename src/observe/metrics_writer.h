@@ -10,7 +10,7 @@
 
 #include "observe/metrics_reader.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 
 /// A name and a number, of any arithmetic type, or a text.
 struct NamedMetric {
@@ -59,4 +59,4 @@ class MetricsWriter {
   std::string line_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::observe {
 
 struct MetricsOptions {
   int64_t log_every_steps = 1;  ///< lines in metrics.jsonl
@@ -10,4 +10,4 @@ struct MetricsOptions {
   bool operator==(const MetricsOptions&) const = default;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 
 int64_t status_field_bytes(std::string_view status, std::string_view field) {
   for (size_t begin = 0; begin < status.size();) {
@@ -39,4 +39,4 @@ int64_t process_memory_bytes() {
   return now >= 0 ? now : 0;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::observe {
 
 /// The most resident memory that this process ever had.
 int64_t process_peak_memory_bytes();
@@ -13,4 +13,4 @@ int64_t process_memory_bytes();
 /// A size such as "VmHWM" from the text of /proc/self/status, in bytes; -1 where it is not there.
 int64_t status_field_bytes(std::string_view status, std::string_view field);
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

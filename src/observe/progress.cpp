@@ -12,7 +12,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 constexpr std::chrono::milliseconds kTerminalInterval{100};
@@ -144,4 +144,4 @@ void ProgressLine::finish() {
   visible_ = false;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

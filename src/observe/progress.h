@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "observe/progress_text.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 
 /// Where a progress line goes and what time it is there. Tests give their own.
 struct ProgressOutput {
@@ -74,4 +74,4 @@ class ProgressLine {
   bool finished_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

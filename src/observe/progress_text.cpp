@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 constexpr int kMaxBarCells = 40;
@@ -78,4 +78,4 @@ std::string progress_text(const ProgressState& state, const ProgressStyle& style
                      : fmt::format("{}|{}|{}", head, bar, tail);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::observe {
 
 /// What a progress line says. A pure description: no clock, no terminal.
 struct ProgressState {
@@ -32,4 +32,4 @@ std::string clock_text(double seconds);  ///< "01:05", "2:00:07"
 std::string rate_text(double per_second,
                       std::string_view unit);  ///< "7.60 step/s", "12.3k step/s", "2.50 s/step"
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

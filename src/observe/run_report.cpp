@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "observe/json_text.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 class JsonObject {
@@ -126,4 +126,4 @@ std::string describe(const RunReport& report) {
   return table;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -7,7 +7,7 @@
 #include "observe/startup_times.h"
 #include "observe/step_times.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 
 /// What `train` ends with. Where a value is absent (no step was run, no evaluation data, no classifier, no
 /// tokens), so is its field in the JSON.
@@ -40,4 +40,4 @@ std::string to_json(const RunReport& report);
 /// A table for people; every line ends with a newline.
 std::string describe(const RunReport& report);
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 /// Weight of a new value: the mean's memory is about fifty steps, short enough to follow a falling loss.
@@ -63,4 +63,4 @@ std::optional<Spike> SpikeDetector::add(int64_t step, double loss, double norm) 
   return std::nullopt;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

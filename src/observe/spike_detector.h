@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::observe {
 
 /// What stands out from the steps before it.
 struct Spike {
@@ -48,4 +48,4 @@ class SpikeDetector {
   int64_t pause_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

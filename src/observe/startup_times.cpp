@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 
 std::string_view name_of(StartupPart part) {
   static constexpr std::array<std::string_view, kStartupParts> kNames{
@@ -45,4 +45,4 @@ Clock::time_point process_start() {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(age_seconds));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 
 /// What a process does until the end of its first optimizer step.
 enum class StartupPart {
@@ -58,4 +58,4 @@ Clock::time_point process_start();
 /// The same in ticks since the system's boot, from the text of /proc/self/stat.
 double start_ticks(std::string_view stat);
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -6,7 +6,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 // From a hundred nanoseconds to beyond a month; what lies outside counts in the last bucket of its side.
@@ -69,4 +69,4 @@ std::optional<double> StepTimes::per_second(double samples_per_step) const {
   return samples_per_step * static_cast<double>(measured()) / (total() / 1000);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::observe {
 
 struct StepMilliseconds {
   double mean = 0, p50 = 0, p99 = 0;
@@ -40,4 +40,4 @@ class StepTimes {
   std::vector<int64_t> buckets_;  ///< of the steps after the first; empty before there are any
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::observe

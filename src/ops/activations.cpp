@@ -1,7 +1,7 @@
 #include "ops/checks.h"
 #include "ops/elementwise.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 template <class Formula>
@@ -44,4 +44,4 @@ OpCost cost_op(const Gelu&, Inputs inputs, int64_t batch) { return activation_co
 OpCost cost_op(const Sigmoid&, Inputs inputs, int64_t batch) { return activation_cost(inputs, batch, 22, 3); }
 OpCost cost_op(const Tanh&, Inputs inputs, int64_t batch) { return activation_cost(inputs, batch, 24, 3); }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -1,6 +1,6 @@
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const Add& op, Inputs inputs) {
   expect_input_count(op.kName, inputs, 2);
@@ -20,4 +20,4 @@ OpCost cost_op(const Add&, Inputs inputs, int64_t batch) {
   return {.forward_flops = count, .forward_bytes = 12 * count};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

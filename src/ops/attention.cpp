@@ -1,6 +1,6 @@
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const Attention& op, Inputs inputs) {
   const Shape& shape = expect_float32_input(op.kName, inputs);
@@ -43,4 +43,4 @@ OpCost cost_op(const Attention& op, Inputs inputs, int64_t batch) {
           .backward_input_bytes = 32 * activations};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -2,7 +2,7 @@
 
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const BatchNorm& op, Inputs inputs) {
   const Shape& shape = expect_float32_input(op.kName, inputs, 1);
@@ -44,4 +44,4 @@ void expect_variance(const BatchNorm& op, const Shape& input, const KernelOption
                     op.kName, options.batch, input.to_string()));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -2,10 +2,10 @@
 
 #include "ops/op.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// Throws ConfigError where a micro-batch in training has a single value per channel, of which there is no
 /// variance.
 void expect_variance(const BatchNorm& op, const Shape& input, const KernelOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -7,7 +7,7 @@
 #include "lockstep/error.h"
 #include "ops/rules.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // What shape rules check of their inputs, with one wording. All throw ConfigError.
 
@@ -68,4 +68,4 @@ inline Shape window_output(std::string_view op, const Shape& image, int64_t kern
   return {size(image[0]), size(image[1]), channels};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

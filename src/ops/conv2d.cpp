@@ -2,7 +2,7 @@
 
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const Conv2d& op, Inputs inputs) {
   const Shape& image = expect_image_input(op.kName, inputs);
@@ -44,4 +44,4 @@ OpCost cost_op(const Conv2d& op, Inputs inputs, int64_t batch) {
           .backward_weight_bytes = traffic + bias_bytes};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

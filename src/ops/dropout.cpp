@@ -1,6 +1,6 @@
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const Dropout& op, Inputs inputs) {
   expect_float32_input(op.kName, inputs);
@@ -19,4 +19,4 @@ OpCost cost_op(const Dropout&, Inputs inputs, int64_t batch) {
           .backward_input_bytes = 8 * count};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

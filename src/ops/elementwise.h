@@ -7,7 +7,7 @@
 #include "base/philox.h"
 #include "base/vector_math.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // Formulas of the elementwise ops, for the CPU loops and the CUDA kernels alike. backward() gets the gradient
 // of the output and, as kBackwardReads says, the input's or the output's value. All let NaN through. What is
@@ -104,4 +104,4 @@ struct DropoutMask {
   }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

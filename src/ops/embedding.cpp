@@ -1,6 +1,6 @@
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const Embedding& op, Inputs inputs) {
   expect_input_count(op.kName, inputs, 1);
@@ -58,4 +58,4 @@ OpCost cost_op(const PositionEmbedding& op, Inputs inputs, int64_t batch) {
           .backward_weight_bytes = 4 * count + 4 * table};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

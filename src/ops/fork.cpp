@@ -1,6 +1,6 @@
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const Fork& op, Inputs inputs) {
   expect_input_count(op.kName, inputs, 1);
@@ -16,4 +16,4 @@ OpCost cost_op(const Fork&, Inputs inputs, int64_t batch) {
   return {.backward_input_flops = count, .backward_input_bytes = 12 * count};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

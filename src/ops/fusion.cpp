@@ -1,6 +1,6 @@
 #include "ops/fusion.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // cuBLASLt keeps what goes into a GELU, and reads it for the gradient, in rows of a multiple of 8 elements.
 // The rows of both factors have to start on 16 bytes as well: what it computes other shapes with need not
@@ -10,4 +10,4 @@ bool can_fuse_gelu(const Linear& op, const TensorSpec& input, DType compute) {
   return is_narrow && op.units % 8 == 0 && input.shape[-1] % 8 == 0;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -1,6 +1,6 @@
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const GlobalPool2d& op, Inputs inputs) {
   const Shape& image = expect_image_input(op.kName, inputs);
@@ -16,4 +16,4 @@ OpCost cost_op(const GlobalPool2d&, Inputs inputs, int64_t batch) {
           .backward_input_bytes = 4 * (in + out)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

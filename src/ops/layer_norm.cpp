@@ -1,6 +1,6 @@
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const LayerNorm& op, Inputs inputs) {
   const Shape& shape = expect_float32_input(op.kName, inputs, 1);
@@ -28,4 +28,4 @@ OpCost cost_op(const LayerNorm&, Inputs inputs, int64_t batch) {
           .backward_input_bytes = 12 * count};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

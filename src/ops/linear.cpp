@@ -2,7 +2,7 @@
 
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const Linear& op, Inputs inputs) {
   const Shape& shape = expect_float32_input(op.kName, inputs, 1);
@@ -41,4 +41,4 @@ OpCost cost_op(const Linear& op, Inputs inputs, int64_t batch) {
           .backward_weight_bytes = traffic + 4 * bias};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -1,6 +1,6 @@
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const MeanSquaredError& op, Inputs inputs) {
   expect_input_count(op.kName, inputs, 2);
@@ -23,4 +23,4 @@ OpCost cost_op(const MeanSquaredError&, Inputs inputs, int64_t batch) {
           .backward_input_bytes = 12 * count};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

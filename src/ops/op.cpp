@@ -9,7 +9,7 @@
 #include "ops/cpu/narrow_kernel.h"
 #include "ops/rules.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 template <class T>
@@ -52,12 +52,12 @@ OpCost cost(const Op& op, Inputs inputs, int64_t batch) {
   return std::visit([&](const auto& o) { return cost_op(o, inputs, batch); }, op);
 }
 
-std::unique_ptr<Kernel> make_kernel(DeviceKind device, const Op& op, Inputs inputs, const KernelOptions& options) {
-  if (device == DeviceKind::cuda) return make_cuda_kernel(op, inputs, options);
+std::unique_ptr<Kernel> make_kernel(device::DeviceKind device, const Op& op, Inputs inputs, const KernelOptions& options) {
+  if (device == device::DeviceKind::cuda) return make_cuda_kernel(op, inputs, options);
   KernelOptions wide = options;
   wide.compute = DType::float32;
   auto kernel = std::visit([&](const auto& o) { return make_cpu_kernel(o, inputs, wide); }, op);
   return options.compute == DType::float32 ? std::move(kernel) : make_narrow_kernel(op, inputs, options, std::move(kernel));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

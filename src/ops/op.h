@@ -10,7 +10,7 @@
 #include "lockstep/ops.h"
 #include "lockstep/tensor.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// How a parameter's first values are drawn. The numbers depend on (seed, parameter's name) only.
 struct Initializer {
@@ -140,15 +140,15 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual int64_t workspace_bytes(KernelPhase) const { return 0; }
-  virtual void prepare(Device&) {}   ///< once, before the first call below
-  virtual void forward(const KernelArguments& arguments, Stream& stream) = 0;
-  virtual void backward_input(const KernelArguments&, Stream&) {}
-  virtual void backward_weight(const KernelArguments&, Stream&) {}
+  virtual void prepare(device::Device&) {}   ///< once, before the first call below
+  virtual void forward(const KernelArguments& arguments, device::Stream& stream) = 0;
+  virtual void backward_input(const KernelArguments&, device::Stream&) {}
+  virtual void backward_weight(const KernelArguments&, device::Stream&) {}
 };
 
 /// `inputs` are those of the shape rule, float32 whatever `options.compute` says; tensors of calls have the type in which
 /// they are stored. Throws DeviceError where the device's kind has no kernel for the op.
-std::unique_ptr<Kernel> make_kernel(DeviceKind device, const Op& op, std::span<const TensorSpec> inputs,
+std::unique_ptr<Kernel> make_kernel(device::DeviceKind device, const Op& op, std::span<const TensorSpec> inputs,
                                     const KernelOptions& options);
 
 /// That of the GPU backend which the program is linked to; DeviceError where that is none.
@@ -162,4 +162,4 @@ struct OpTableRow {
 };
 std::span<const OpTableRow> op_table();
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -4,7 +4,7 @@
 
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const Pool2d& op, Inputs inputs) {
   const Shape& image = expect_image_input(op.kName, inputs);
@@ -49,4 +49,4 @@ PoolGeometry::PoolGeometry(const Pool2d& op, const Shape& image)
   out_width = output[1];
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

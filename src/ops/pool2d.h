@@ -3,7 +3,7 @@
 #include "lockstep/ops.h"
 #include "lockstep/tensor.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 inline int64_t pool_stride(const Pool2d& op) { return op.stride == 0 ? op.kernel : op.stride; }
 
@@ -19,4 +19,4 @@ struct PoolGeometry {
   int64_t output_size() const { return out_height * out_width * channels; }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -4,7 +4,7 @@
 
 #include "ops/op.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // Shape rule and cost of each op, defined in ops/<op>.cpp; infer() and cost() dispatch to them.
 
@@ -52,4 +52,4 @@ OpCost cost_op(const Reshape& op, Inputs inputs, int64_t batch);
 OpCost cost_op(const SoftmaxCrossEntropy& op, Inputs inputs, int64_t batch);
 OpCost cost_op(const MeanSquaredError& op, Inputs inputs, int64_t batch);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

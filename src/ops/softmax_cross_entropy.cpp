@@ -1,6 +1,6 @@
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpSignature infer_op(const SoftmaxCrossEntropy& op, Inputs inputs) {
   expect_input_count(op.kName, inputs, 2);
@@ -29,4 +29,4 @@ OpCost cost_op(const SoftmaxCrossEntropy&, Inputs inputs, int64_t batch) {
           .backward_input_bytes = 8 * count};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "ops/checks.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 OpSignature view_as(const TensorSpec& input, Shape shape) {
@@ -63,4 +63,4 @@ OpSignature infer_op(const Reshape& op, Inputs inputs) {
 OpCost cost_op(const Flatten&, Inputs, int64_t) { return {}; }
 OpCost cost_op(const Reshape&, Inputs, int64_t) { return {}; }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

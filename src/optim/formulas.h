@@ -6,7 +6,7 @@
 #include "ops/op.h"
 #include "optim/optimizer.h"
 
-namespace lockstep {
+namespace lockstep::optim {
 
 // The updates of one element, for the CPU loop and the CUDA kernel alike. Each is made on the host or on the
 // device from the options and the step's constants: numbers that all elements share are computed once, in
@@ -20,7 +20,7 @@ struct SgdFormula {
 
   SgdFormula() = default;
   LOCKSTEP_HOST_DEVICE SgdFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
-                                  const StepConstants& constants)
+                                  const ops::StepConstants& constants)
       : learning_rate(static_cast<float>(constants.learning_rate)),
         momentum(static_cast<float>(options.momentum)),
         weight_decay(arguments.decay ? static_cast<float>(options.weight_decay) : 0.0f),
@@ -50,7 +50,7 @@ struct AdamFormula {
 
   AdamFormula() = default;
   LOCKSTEP_HOST_DEVICE AdamFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
-                                   const StepConstants& constants) {
+                                   const ops::StepConstants& constants) {
     const double decay = arguments.decay ? options.weight_decay : 0;
     const bool decoupled = options.kind == OptimizerKind::adamw;
     step_size = static_cast<float>(constants.learning_rate / (1 - constants.beta1_power));
@@ -82,4 +82,4 @@ struct StatisticFormula {
   }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -8,7 +8,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::optim {
 
 bool is_power_of_two(double value) {
   int exponent = 0;
@@ -53,4 +53,4 @@ void LossScaler::restore(const LossScalingState& state) {
   state_.scale = std::clamp(state_.scale, options_.minimum, options_.maximum);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::optim {
 
 /// All scales are powers of two, so that scaling a loss and dividing its gradients again changes no bit of a
 /// number that neither overflows nor becomes subnormal.
@@ -47,4 +47,4 @@ class LossScaler {
   LossScalingState state_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -6,7 +6,7 @@
 #include "device/device.h"
 #include "ops/op.h"
 
-namespace lockstep {
+namespace lockstep::optim {
 
 enum class OptimizerKind { sgd, adam, adamw };
 
@@ -59,12 +59,12 @@ struct UpdateArguments {
 /// Applies one optimizer step elementwise, by work launched on `stream`, which reads `constants` when it
 /// runs. A pure function of its arguments for each element, so that any split of a parameter gives the same
 /// bits. PyTorch's formulas: SGD (dampening 0), Adam, AdamW.
-void update(const OptimizerOptions& options, const UpdateArguments& arguments, const StepConstants& constants,
-            Stream& stream);
+void update(const OptimizerOptions& options, const UpdateArguments& arguments, const ops::StepConstants& constants,
+            device::Stream& stream);
 
 /// Statistic parameters (see ParameterRole): value += momentum * (mean - value), mean = gradients *
 /// gradient_scale.
 void update_statistic(float* values, const float* gradients, int64_t count, float momentum,
-                      double gradient_scale, Stream& stream);
+                      double gradient_scale, device::Stream& stream);
 
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -6,7 +6,7 @@
 #include "lockstep/error.h"
 #include "optim/optimizer.h"
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
 
 void expect(bool condition, std::string_view field, std::string_view expected, double found) {
@@ -55,4 +55,4 @@ std::string_view state_slot_name(const OptimizerOptions& options, int slot) {
   return slot == 0 ? "exp_avg" : "exp_avg_sq";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -6,7 +6,7 @@
 #include "lockstep/error.h"
 #include "optim/optimizer.h"
 
-namespace lockstep {
+namespace lockstep::optim {
 
 void validate(const ScheduleOptions& options) {
   if (options.warmup_steps < 0)
@@ -35,4 +35,4 @@ double learning_rate_at(const OptimizerOptions& optimizer, const ScheduleOptions
   return schedule.minimum + (peak - schedule.minimum) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -2,7 +2,7 @@
 #include "optim/formulas.h"
 #include "optim/optimizer.h"
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
 
 // Every element is a function of its own numbers alone, and neither the vectors nor the scalar rest of a loop
@@ -24,8 +24,8 @@ void apply(const AdamFormula& formula, float* __restrict p, const float* __restr
 
 }  // namespace
 
-void update(const OptimizerOptions& options, const UpdateArguments& arguments, const StepConstants& constants,
-            Stream& stream) {
+void update(const OptimizerOptions& options, const UpdateArguments& arguments, const ops::StepConstants& constants,
+            device::Stream& stream) {
   for (int slot = 0; slot < state_slots(options); ++slot)
     ensure(arguments.state[slot] != nullptr || arguments.count == 0,
            "an optimizer update was given no state");
@@ -41,11 +41,11 @@ void update(const OptimizerOptions& options, const UpdateArguments& arguments, c
 }
 
 void update_statistic(float* values, const float* gradients, int64_t count, float momentum,
-                      double gradient_scale, Stream& stream) {
+                      double gradient_scale, device::Stream& stream) {
   stream.launch([=, formula = StatisticFormula{momentum, static_cast<float>(gradient_scale)}] {
     float* __restrict to = values;
     for (int64_t i = 0; i < count; ++i) formula(to[i], gradients[i]);
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -7,13 +7,13 @@
 #include "lockstep/error.h"
 #include "parallel/gradient_sync.h"
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
-int most_leaves(const BatchDivision& division) { return division.leaves_of(0).size(); }
+int most_leaves(const layout::BatchDivision& division) { return division.leaves_of(0).size(); }
 
 /// What all three programs begin with.
-ProgramWriter begin(const DataParallelPlan& plan, const char* name, int rank, const ModelCode& code) {
+ProgramWriter begin(const DataParallelPlan& plan, const char* name, int rank, const program::ModelCode& code) {
   ProgramWriter writer(name, plan.graph, plan.partition, code, plan.placement, plan.state_slots, rank,
                        plan.shares.at(static_cast<size_t>(rank)));
   auto& program = writer.program;
@@ -30,20 +30,20 @@ struct Channel {
   int lane;
   int group;
 };
-Channel add_channel(Program& program, const std::string& name, Transport transport) {
-  program.groups.push_back({name, Members::run(0, program.world_size), transport});
-  return {program.add_lane(name, LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
+Channel add_channel(program::Program& program, const std::string& name, program::Transport transport) {
+  program.groups.push_back({name, program::Members::run(0, program.world_size), transport});
+  return {program.add_lane(name, program::LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
 }
 
 /// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and cannot be.
 bool reduces_in_shared_memory(const DataParallelPlan& plan) {
   const auto algorithm = plan.parallel.algorithm;
-  if (plan.device == DeviceKind::cuda) {
+  if (plan.device == device::DeviceKind::cuda) {
     if (algorithm == AllReduceAlgorithm::shared_memory)
       throw ConfigError("parallel.algorithm is SHARED_MEMORY, but GPUs share no memory of their host; leave the field out");
     return false;
   }
-  if (algorithm == AllReduceAlgorithm::tree && plan.parallel.reduction == Reduction::fast)
+  if (algorithm == AllReduceAlgorithm::tree && plan.parallel.reduction == layout::Reduction::fast)
     throw ConfigError("parallel.algorithm is TREE, which on CPUs is for parallel.reduction: REPRODUCIBLE; use LIBRARY, RING or "
                       "SHARED_MEMORY, or leave the field out");
   if (algorithm == AllReduceAlgorithm::shared_memory && !plan.shared_memory && plan.division.workers > 1)
@@ -53,8 +53,8 @@ bool reduces_in_shared_memory(const DataParallelPlan& plan) {
 }
 
 /// What everything but gradients travels through.
-Transport plain_transport(const DataParallelPlan& plan) {
-  return plan.device == DeviceKind::cuda ? Transport::device : Transport::host;
+program::Transport plain_transport(const DataParallelPlan& plan) {
+  return plan.device == device::DeviceKind::cuda ? program::Transport::device : program::Transport::host;
 }
 
 /// How the gradients of one step meet, bucket by bucket, and what is left to do after them.
@@ -62,7 +62,7 @@ class Synchronizer {
  public:
   Synchronizer(const DataParallelPlan& plan, ProgramWriter& writer, Channel channel, int worker)
       : plan_(plan), writer_(writer), channel_(channel), worker_(worker), shared_memory_(reduces_in_shared_memory(plan)),
-        tree_(plan.parallel.reduction == Reduction::reproducible),
+        tree_(plan.parallel.reduction == layout::Reduction::reproducible),
         halves_(tree_ && plan.division.folds_by_halving) {}
 
   /// Sums of a bucket: whole, or this worker's shard of it.
@@ -74,7 +74,7 @@ class Synchronizer {
     sync.shards = sharded ? gradient_shards(segment) : equal_shards(size_bytes, plan_.division.workers, tree_ ? 0 : 1, halves_);
     if (!sharded && shared_memory_ && (!tree_ || plan_.division.follows_tree))
       return tree_ ? write_ordered_all_reduce(sync) : write_library_all_reduce(sync);
-    if (!sharded && !tree_ && (plan_.device == DeviceKind::cuda || plan_.parallel.algorithm == AllReduceAlgorithm::library))
+    if (!sharded && !tree_ && (plan_.device == device::DeviceKind::cuda || plan_.parallel.algorithm == AllReduceAlgorithm::library))
       return write_library_all_reduce(sync);
     if (tree_ && !sharded && plan_.division.follows_tree && !halves_) return write_tree_all_reduce(sync);
     if (tree_) {
@@ -91,8 +91,8 @@ class Synchronizer {
     if (!plan_.placement.shards_optimizer() || plan_.division.workers == 1 || writer_.parameter_buffer(segment) < 0) return;
     BucketSync sync = bucket(segment, {});
     sync.shards = placed([this, segment](int first, int last) {
-      const ByteSpan span = plan_.placement.updated(segment, first, last);
-      return span.empty() ? std::vector<ByteSpan>{} : std::vector<ByteSpan>{span};
+      const layout::ByteSpan span = plan_.placement.updated(segment, first, last);
+      return span.empty() ? std::vector<layout::ByteSpan>{} : std::vector<layout::ByteSpan>{span};
     });
     if (tree_) {
       write_tree_all_gather(sync, plan_.division, writer_.parameter_buffer(segment));
@@ -104,13 +104,13 @@ class Synchronizer {
   void norm(int compute) {
     if (!plan_.placement.shards_optimizer() || plan_.division.workers == 1) return writer_.norm(compute);
     // Each sum of squares is known to one worker, and zero to all others: adding them rounds nothing, in any order.
-    writer_.norm(compute, [this](ByteRange chunks) {
-      Instruction sum;
-      sum.kind = InstructionKind::all_reduce;
+    writer_.norm(compute, [this](program::ByteRange chunks) {
+      program::Instruction sum;
+      sum.kind = program::InstructionKind::all_reduce;
       sum.lane = channel_.lane;
       sum.group = channel_.group;
-      sum.deadline = DeadlineClass::communication;
-      sum.operands.push_back({Role::data, 0, Access::read_write, chunks, -1, DType::float64});
+      sum.deadline = program::DeadlineClass::communication;
+      sum.operands.push_back({program::Role::data, 0, program::Access::read_write, chunks, -1, DType::float64});
       writer_.program.instructions.push_back(std::move(sum));
     });
   }
@@ -129,7 +129,7 @@ class Synchronizer {
     return placed([this, segment](int first, int last) { return plan_.placement.gradients(segment, first, last); });
   }
   /// Shards where the placement has them.
-  Shards placed(std::function<std::vector<ByteSpan>(int first, int last)> parts) const {
+  Shards placed(std::function<std::vector<layout::ByteSpan>(int first, int last)> parts) const {
     return {.position = [this](int worker) { return plan_.placement.position_of(worker); }, .parts = std::move(parts)};
   }
 
@@ -164,20 +164,20 @@ void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, Synchron
 
 void require_sums_exist(const DataParallelPlan& plan) { reduces_in_shared_memory(plan); }
 
-Program compile_step(const DataParallelPlan& plan, int rank) {
+program::Program compile_step(const DataParallelPlan& plan, int rank) {
   ProgramWriter writer = begin(plan, "step", rank, plan.training);
   auto& program = writer.program;
-  const int copy = program.add_lane("copy", LaneKind::copy);
-  const int compute = program.add_lane("compute", LaneKind::compute);
+  const int copy = program.add_lane("copy", program::LaneKind::copy);
+  const int compute = program.add_lane("compute", program::LaneKind::compute);
   const Channel agree = add_channel(program, "agree", plain_transport(plan));
   const Channel reduce = add_channel(
-      program, "reduce", reduces_in_shared_memory(plan) ? Transport::shared_memory : plain_transport(plan));
+      program, "reduce", reduces_in_shared_memory(plan) ? program::Transport::shared_memory : plain_transport(plan));
   Synchronizer synchronizer(plan, writer, reduce, rank);
-  const int update = plan.update_as_it_lands ? program.add_lane("update", LaneKind::compute) : compute;
+  const int update = plan.update_as_it_lands ? program.add_lane("update", program::LaneKind::compute) : compute;
 
   const auto& division = plan.division;
-  const TreeNode leaves = division.leaves_of(rank);
-  const FoldPlan fold = plan_fold(division.leaves, leaves.begin, leaves.end);
+  const layout::TreeNode leaves = division.leaves_of(rank);
+  const layout::FoldPlan fold = layout::plan_fold(division.leaves, leaves.begin, leaves.end);
   writer.add_metrics(leaves.size());
   writer.add_gradient_slots(fold.slots);
   const int segments = static_cast<int>(plan.partition.segments.size());
@@ -186,8 +186,8 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
 
   int micro_batch = 0;
   for (size_t f = 0; f < fold.steps.size(); ++f) {
-    const FoldStep step = fold.steps[f];
-    if (step.kind != FoldStep::Kind::leaf) continue;   // taken together with the leaf before it
+    const layout::FoldStep step = fold.steps[f];
+    if (step.kind != layout::FoldStep::Kind::leaf) continue;   // taken together with the leaf before it
     const bool last_leaf = step.leaf + 1 == leaves.end;
     for (int m = 0; m < division.micro_batches_per_leaf; ++m, ++micro_batch) {
       const bool leaf_complete = m + 1 == division.micro_batches_per_leaf;
@@ -199,7 +199,7 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
       for (int s = segments - 1; s >= 0; --s) {
         writer.backward(compute, s, micro_batch, step.leaf, step.slot, m > 0);
         if (!leaf_complete || !has_bucket(s)) continue;
-        for (size_t add = f + 1; add < fold.steps.size() && fold.steps[add].kind == FoldStep::Kind::add; ++add)
+        for (size_t add = f + 1; add < fold.steps.size() && fold.steps[add].kind == layout::FoldStep::Kind::add; ++add)
           writer.add_ranges(compute, program.whole(writer.gradient_buffer(s, fold.steps[add].slot)),
                             program.whole(writer.gradient_buffer(s, fold.steps[add].slot + 1)));
         if (last_leaf) synchronizer.sum(s, static_cast<int>(fold.results.size()));
@@ -210,14 +210,14 @@ Program compile_step(const DataParallelPlan& plan, int rank) {
   return std::move(writer.program);
 }
 
-Program compile_evaluation(const DataParallelPlan& plan, int rank) {
+program::Program compile_evaluation(const DataParallelPlan& plan, int rank) {
   ProgramWriter writer = begin(plan, "evaluate", rank, plan.evaluation);
   auto& program = writer.program;
-  const int copy = program.add_lane("copy", LaneKind::copy);
-  const int compute = program.add_lane("compute", LaneKind::compute);
+  const int copy = program.add_lane("copy", program::LaneKind::copy);
+  const int compute = program.add_lane("compute", program::LaneKind::compute);
   const Channel agree = add_channel(program, "agree", plain_transport(plan));
   program.micro_batches_per_leaf = 1;
-  const TreeNode leaves = plan.division.leaves_of(rank);
+  const layout::TreeNode leaves = plan.division.leaves_of(rank);
   writer.add_metrics(leaves.size());
   writer.cast_parameters(compute);
   for (int leaf = leaves.begin; leaf < leaves.end; ++leaf) {
@@ -230,10 +230,10 @@ Program compile_evaluation(const DataParallelPlan& plan, int rank) {
   return std::move(writer.program);
 }
 
-Program compile_boundary(const DataParallelPlan& plan, int rank) {
+program::Program compile_boundary(const DataParallelPlan& plan, int rank) {
   ProgramWriter writer = begin(plan, "boundary", rank, plan.evaluation);
   auto& program = writer.program;
-  const int copy = program.add_lane("copy", LaneKind::copy);
+  const int copy = program.add_lane("copy", program::LaneKind::copy);
   const Channel agree = add_channel(program, "agree", plain_transport(plan));
   writer.add_metrics(1);
   writer.snapshot(copy);
@@ -241,4 +241,4 @@ Program compile_boundary(const DataParallelPlan& plan, int rank) {
   return std::move(writer.program);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -7,21 +7,21 @@
 #include "layout/placement.h"
 #include "parallel/program_writer.h"
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// Everything that data-parallel programs depend on. Programs are pure functions of it and of the rank.
 struct DataParallelPlan {
-  const Graph& graph;
-  const Partition& partition;
-  const ModelCode& training;        ///< kernels and layouts of forward and backward
-  const ModelCode& evaluation;      ///< of forward alone
-  BatchDivision division;
+  const model::Graph& graph;
+  const model::Partition& partition;
+  const program::ModelCode& training;        ///< kernels and layouts of forward and backward
+  const program::ModelCode& evaluation;      ///< of forward alone
+  layout::BatchDivision division;
   ParallelOptions parallel;
-  const Placement& placement;
-  std::vector<std::vector<SavedPart>> shares = {};   ///< of a checkpoint, by worker
+  const layout::Placement& placement;
+  std::vector<std::vector<layout::SavedPart>> shares = {};   ///< of a checkpoint, by worker
   int state_slots = 0;
   bool shared_memory = false;       ///< all workers share a host's memory
-  DeviceKind device = DeviceKind::cpu;   ///< on GPUs FAST sums are the communication library's
+  device::DeviceKind device = device::DeviceKind::cpu;   ///< on GPUs FAST sums are the communication library's
   bool skip_nonfinite = true;       ///< updates write nothing where loss or gradients are not finite
   bool update_as_it_lands = false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
 };
@@ -37,14 +37,14 @@ void require_sums_exist(const DataParallelPlan& plan);
 ///     compute   F0 F1 F2 B2 B1 B0  F0 F1 F2 B2 B1 B0 ------ N U2 U1 U0
 ///     reduce                                 R2 R1 R0
 ///     agree                                 A
-Program compile_step(const DataParallelPlan& plan, int rank);
+program::Program compile_step(const DataParallelPlan& plan, int rank);
 
 /// One micro-batch of every leaf of this worker through the forward pass, then an agreement on their loss and counts.
 /// Iterations take the evaluation set in order; whoever runs them adds up the verdicts.
-Program compile_evaluation(const DataParallelPlan& plan, int rank);
+program::Program compile_evaluation(const DataParallelPlan& plan, int rank);
 
 /// The checkpoint: every rank copies its share of parameters and state for its writer, then all agree on whether that
 /// went well.
-Program compile_boundary(const DataParallelPlan& plan, int rank);
+program::Program compile_boundary(const DataParallelPlan& plan, int rank);
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -8,14 +8,14 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 /// Below this many bytes a round trip costs more than the bytes that halving saves.
 constexpr int64_t kExchangeWholeBytes = 16 * 1024;
 constexpr int64_t kShardAlignment = 64;
 
-using Spans = std::vector<ByteSpan>;
+using Spans = std::vector<layout::ByteSpan>;
 
 int64_t size_of(const Spans& spans) {
   int64_t size = 0;
@@ -30,7 +30,7 @@ class Writer {
   int64_t bucket_bytes() const { return sync_.program.buffers[static_cast<size_t>(sync_.slots[0])].size_bytes; }
 
   int receive_buffer(std::string_view what, const Spans& spans) {
-    return sync_.program.add_buffer(fmt::format("receive.{}.{}", sync_.segment, what), Space::arena, Category::workspace,
+    return sync_.program.add_buffer(fmt::format("receive.{}.{}", sync_.segment, what), program::Space::arena, program::Category::workspace,
                                     std::max(size_of(spans), int64_t{1}));
   }
   /// The same bytes, one after the other.
@@ -50,9 +50,9 @@ class Writer {
     return shards(position, position + 1);
   }
 
-  void begin_exchange() { exchange_ = instruction(InstructionKind::exchange); }
-  void send(int peer, int buffer, const Spans& spans) { transfer(Role::send, Access::read, peer, buffer, spans); }
-  void receive(int peer, int buffer, const Spans& spans) { transfer(Role::receive, Access::write, peer, buffer, spans); }
+  void begin_exchange() { exchange_ = instruction(program::InstructionKind::exchange); }
+  void send(int peer, int buffer, const Spans& spans) { transfer(program::Role::send, program::Access::read, peer, buffer, spans); }
+  void receive(int peer, int buffer, const Spans& spans) { transfer(program::Role::receive, program::Access::write, peer, buffer, spans); }
   void end_exchange() {
     if (!exchange_.operands.empty()) sync_.program.instructions.push_back(std::move(exchange_));
     exchange_ = {};
@@ -61,27 +61,27 @@ class Writer {
   /// REQUIRES: `to` and `from` are spans of the same sizes.
   void add(int destination, const Spans& to, int source, const Spans& from) {
     for (size_t i = 0; i < to.size(); ++i) {
-      Instruction add = instruction(InstructionKind::add);
+      program::Instruction add = instruction(program::InstructionKind::add);
       add.group = -1;
-      add.deadline = DeadlineClass::compute;
-      add.operands.push_back({Role::destination, 0, Access::read_write, {destination, to[i].begin, to[i].size()}});
-      add.operands.push_back({Role::source, 0, Access::read, {source, from[i].begin, from[i].size()}});
+      add.deadline = program::DeadlineClass::compute;
+      add.operands.push_back({program::Role::destination, 0, program::Access::read_write, {destination, to[i].begin, to[i].size()}});
+      add.operands.push_back({program::Role::source, 0, program::Access::read, {source, from[i].begin, from[i].size()}});
       sync_.program.instructions.push_back(std::move(add));
     }
   }
 
-  Instruction instruction(InstructionKind kind) const {
-    Instruction result;
+  program::Instruction instruction(program::InstructionKind kind) const {
+    program::Instruction result;
     result.kind = kind;
     result.lane = sync_.lane;
     result.segment = sync_.segment;
     result.group = sync_.group;
-    result.deadline = DeadlineClass::communication;
+    result.deadline = program::DeadlineClass::communication;
     return result;
   }
 
  private:
-  void transfer(Role role, Access access, int peer, int buffer, const Spans& spans) {
+  void transfer(program::Role role, program::Access access, int peer, int buffer, const Spans& spans) {
     for (const auto& span : spans) {
       const int index = static_cast<int>(exchange_.operands.size());
       exchange_.operands.push_back({role, index, access, {buffer, span.begin, span.size()}, sync_.first + peer});
@@ -89,14 +89,14 @@ class Writer {
   }
 
   const BucketSync& sync_;
-  Instruction exchange_;
+  program::Instruction exchange_;
 };
 
 /// What a worker still has to do with when all that differ from it in bits below `distance` have gone their ways: the
 /// shards of those that have these bits alike, at positions next to each other.
 Spans shards_alike(const BucketSync& sync, int worker, int distance) {
   const int alike = sync.workers / distance;   // so many workers
-  const int first = reversed_bits(worker & (distance - 1), sync.workers);
+  const int first = layout::reversed_bits(worker & (distance - 1), sync.workers);
   return sync.shards.parts(first, first + alike);
 }
 
@@ -140,7 +140,7 @@ void write_gather_from_all(const BucketSync& sync, int buffer) {
   writer.end_exchange();
 }
 
-void write_owner_fold(const BucketSync& sync, const BatchDivision& division) {
+void write_owner_fold(const BucketSync& sync, const layout::BatchDivision& division) {
   Writer writer(sync);
   const int me = sync.worker, workers = sync.workers;
   const Spans mine = writer.shard_of(me), packed = Writer::packed(mine);
@@ -151,7 +151,7 @@ void write_owner_fold(const BucketSync& sync, const BatchDivision& division) {
     const Spans* spans;
   };
   std::vector<Part> parts;
-  std::vector<TreeNode> nodes;
+  std::vector<layout::TreeNode> nodes;
   writer.begin_exchange();
   for (int peer = 0; peer < workers; ++peer) {
     if (peer == me) continue;
@@ -160,7 +160,7 @@ void write_owner_fold(const BucketSync& sync, const BatchDivision& division) {
   int first_own = -1;
   for (int peer = 0; peer < workers; ++peer) {
     const auto leaves = division.leaves_of(peer);
-    const auto held = nodes_within(division.leaves, leaves.begin, leaves.end);
+    const auto held = layout::nodes_within(division.leaves, leaves.begin, leaves.end);
     if (peer == me) first_own = static_cast<int>(parts.size());
     for (size_t i = 0; i < held.size(); ++i) {
       nodes.push_back(held[i]);
@@ -175,7 +175,7 @@ void write_owner_fold(const BucketSync& sync, const BatchDivision& division) {
   writer.end_exchange();
 
   // Whichever of the two already holds my slot 0 takes the sum, so that the root ends up there.
-  const int root = fold_parts(division.leaves, nodes, [&](int a, int b) {
+  const int root = layout::fold_parts(division.leaves, nodes, [&](int a, int b) {
     const int to = b == first_own ? b : a;
     const Part &destination = parts[static_cast<size_t>(to)], &source = parts[static_cast<size_t>(to == a ? b : a)];
     writer.add(destination.buffer, *destination.spans, source.buffer, *source.spans);
@@ -231,7 +231,7 @@ class BlockTree {
     own.first = block.first;
     own.worker = sync_.worker - block.first;
     own.workers = block.size;
-    own.shards = {.position = [size = block.size](int worker) { return reversed_bits(worker, size); },
+    own.shards = {.position = [size = block.size](int worker) { return layout::reversed_bits(worker, size); },
                   .parts = [this, each = blocks_.front().size / block.size](int first, int last) {
                     return shards_.parts(first * each, last * each);
                   }};
@@ -240,7 +240,7 @@ class BlockTree {
   /// What a worker of a block holds of its block's sum.
   Spans part_of(size_t block, int local) const {
     const int size = blocks_[block].size, each = blocks_.front().size / size;
-    const int position = reversed_bits(local, size);
+    const int position = layout::reversed_bits(local, size);
     return shards_.parts(position * each, (position + 1) * each);
   }
   /// A worker of the smaller of two blocks holds what several of the larger one do: those whose numbers end with the
@@ -279,9 +279,9 @@ class BlockTree {
 
 void write_all_reduce(const BucketSync& sync, bool ordered) {
   if (sync.workers == 1) return;
-  Instruction reduce = Writer(sync).instruction(InstructionKind::all_reduce);
+  program::Instruction reduce = Writer(sync).instruction(program::InstructionKind::all_reduce);
   reduce.ordered = ordered;
-  reduce.operands.push_back({Role::data, 0, Access::read_write, sync.program.whole(sync.slots[0])});
+  reduce.operands.push_back({program::Role::data, 0, program::Access::read_write, sync.program.whole(sync.slots[0])});
   sync.program.instructions.push_back(std::move(reduce));
 }
 
@@ -289,9 +289,9 @@ void write_all_reduce(const BucketSync& sync, bool ordered) {
 
 Shards equal_shards(int64_t size_bytes, int workers, int turn, bool reversed) {
   const int64_t step = (size_bytes / workers + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
-  return {.position = [=](int worker) { return reversed ? reversed_bits(worker, workers) : (worker + turn) % workers; },
+  return {.position = [=](int worker) { return reversed ? layout::reversed_bits(worker, workers) : (worker + turn) % workers; },
           .parts = [=](int first, int last) {
-            const ByteSpan span{std::min(first * step, size_bytes), last == workers ? size_bytes : std::min(last * step, size_bytes)};
+            const layout::ByteSpan span{std::min(first * step, size_bytes), last == workers ? size_bytes : std::min(last * step, size_bytes)};
             return span.empty() ? Spans{} : Spans{span};
           }};
 }
@@ -328,11 +328,11 @@ void write_ring_all_gather(const BucketSync& sync, int buffer) {
   }
 }
 
-bool sums_whole(const BucketSync& sync, const BatchDivision& division) {
+bool sums_whole(const BucketSync& sync, const layout::BatchDivision& division) {
   return division.folds_by_halving && Writer(sync).bucket_bytes() <= kExchangeWholeBytes;
 }
 
-void write_tree_reduce_scatter(const BucketSync& sync, const BatchDivision& division) {
+void write_tree_reduce_scatter(const BucketSync& sync, const layout::BatchDivision& division) {
   if (sync.workers == 1) return;
   if (division.folds_by_halving) {
     write_halving(sync, sums_whole(sync, division));
@@ -348,7 +348,7 @@ void write_tree_all_reduce(const BucketSync& sync) {
   tree.gather();
 }
 
-void write_tree_all_gather(const BucketSync& sync, const BatchDivision& division, int buffer) {
+void write_tree_all_gather(const BucketSync& sync, const layout::BatchDivision& division, int buffer) {
   if (sync.workers == 1) return;
   if (division.folds_by_halving) {
     write_doubling(sync, buffer);
@@ -357,4 +357,4 @@ void write_tree_all_gather(const BucketSync& sync, const BatchDivision& division
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

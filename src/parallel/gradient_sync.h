@@ -8,13 +8,13 @@
 #include "layout/placement.h"
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// How a buffer is cut among the workers: into one shard for each position, in ascending order of bytes as far as
 /// neighbours go. Shards may have several parts and may be empty.
 struct Shards {
   std::function<int(int worker)> position;
-  std::function<std::vector<ByteSpan>(int first, int last)> parts;  ///< of positions [first, last)
+  std::function<std::vector<layout::ByteSpan>(int first, int last)> parts;  ///< of positions [first, last)
 };
 
 /// Equal shards of `size_bytes`, on borders of 64 bytes; later ones may be smaller or empty. `turn`: worker w has the
@@ -24,7 +24,7 @@ Shards equal_shards(int64_t size_bytes, int workers, int turn, bool reversed);
 /// How one bucket's gradients meet. Each function appends the instructions of one part of that to the program of one
 /// worker; a synchroniser is nothing more than a few of them.
 struct BucketSync {
-  Program& program;
+  program::Program& program;
   int lane = 0;               ///< a comm lane: sends, receives and the additions between them
   int group;                  ///< the workers, by worker number
   int worker;
@@ -54,15 +54,15 @@ void write_ring_reduce_scatter(const BucketSync& sync);
 /// sums), and then every worker has all of the sum. Otherwise every worker sends its nodes of each shard to its owner,
 /// who folds the tree. REQUIRES: shards lie at reversed positions where
 /// BatchDivision::folds_by_halving.
-void write_tree_reduce_scatter(const BucketSync& sync, const BatchDivision& division);
+void write_tree_reduce_scatter(const BucketSync& sync, const layout::BatchDivision& division);
 /// Whether write_tree_reduce_scatter leaves the whole sum with every worker.
-bool sums_whole(const BucketSync& sync, const BatchDivision& division);
+bool sums_whole(const BucketSync& sync, const layout::BatchDivision& division);
 
 // Gathering: every worker's own shard of `buffer` gets to all others. As many bytes as the sums.
 
 void write_ring_all_gather(const BucketSync& sync, int buffer);
 /// Doubling where the tree is folded by halving; otherwise everybody sends to everybody.
-void write_tree_all_gather(const BucketSync& sync, const BatchDivision& division, int buffer);
+void write_tree_all_gather(const BucketSync& sync, const layout::BatchDivision& division, int buffer);
 
 /// REPRODUCIBLE, where BatchDivision::follows_tree, for any number of workers: the canonical tree over them in at most
 /// 4 log2(n) rounds, and then every worker has all of the sum. The tree splits the workers into blocks of powers of two,
@@ -77,4 +77,4 @@ void write_tree_all_gather(const BucketSync& sync, const BatchDivision& division
 /// Brings shards of its own: those of the bucket's `sync` are not asked for.
 void write_tree_all_reduce(const BucketSync& sync);
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

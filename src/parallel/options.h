@@ -5,19 +5,19 @@
 #include "layout/layout.h"
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// How gradients are summed: FAST by the library's all-reduce or a ring written into the program, REPRODUCIBLE by a tree
 /// written into the program, both through memory that the workers of one host share.
 enum class AllReduceAlgorithm { automatic, library, ring, shared_memory, tree };
 
 struct ParallelOptions {
-  Layout layout;  ///< as stated; resolve() it for a world size
-  Reduction reduction = Reduction::fast;
+  layout::Layout layout;  ///< as stated; resolve() it for a world size
+  layout::Reduction reduction = layout::Reduction::fast;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
   int64_t bucket_bytes = 1 << 20;
   int intra_op_threads = 1;            ///< part of the arithmetic
   bool operator==(const ParallelOptions&) const = default;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

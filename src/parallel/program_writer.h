@@ -12,7 +12,7 @@
 #include "program/program.h"
 #include "program/segment_code.h"
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// What an update waits for besides `agree`: nothing; `norm` and its clipping; and its finite flag, too.
 enum class UpdateVerdict { none, scale, scale_and_predicate };
@@ -26,10 +26,10 @@ enum class UpdateVerdict { none, scale, scale_and_predicate };
 class ProgramWriter {
  public:
   /// For a worker, which saves `share` of a checkpoint.
-  ProgramWriter(std::string name, const Graph& graph, const Partition& partition, const ModelCode& code,
-                const Placement& placement, int state_slots, int worker, const std::vector<SavedPart>& share);
+  ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition, const program::ModelCode& code,
+                const layout::Placement& placement, int state_slots, int worker, const std::vector<layout::SavedPart>& share);
 
-  Program program;
+  program::Program program;
 
   /// Gradient buffers for `slots` tree nodes per segment.
   void add_gradient_slots(int slots);
@@ -43,14 +43,14 @@ class ProgramWriter {
   void cast_parameters(int lane);
   void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate);
   void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
-  void add_ranges(int lane, ByteRange destination, ByteRange source);
+  void add_ranges(int lane, program::ByteRange destination, program::ByteRange source);
   /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph order; of
   /// what this worker updates.
   void add_tied_uses(int lane, int segment);
   void agree(int lane, int group, int ranks, int most_leaves);
   /// Of gradients that this worker holds complete. Without shards that is all of them; otherwise `write_sum` appends the
   /// sum of a range of float64 over all workers, each of which writes zero for what others know.
-  void norm(int lane, const std::function<void(ByteRange chunks)>& write_sum = {});
+  void norm(int lane, const std::function<void(program::ByteRange chunks)>& write_sum = {});
   void update(int lane, int segment, UpdateVerdict verdict);
   /// Copies this rank's share of a checkpoint. Whether all went well travels as a loss: 0, or 1 for a failure.
   void snapshot(int lane);
@@ -60,20 +60,20 @@ class ProgramWriter {
   int metrics_buffer() const { return metrics_; }
 
  private:
-  Instruction instruction(InstructionKind kind, int lane, int segment, int micro_batch, int leaf) const;
-  int keyed_buffer(const std::string& name, Category category, int64_t bytes);
+  program::Instruction instruction(program::InstructionKind kind, int lane, int segment, int micro_batch, int leaf) const;
+  int keyed_buffer(const std::string& name, program::Category category, int64_t bytes);
   int activation(int storage, int micro_batch);
   int activation_gradient(int storage, int micro_batch);
   int scratch(std::string_view what, int64_t bytes);
-  void read_parameters(Instruction& instruction, int segment) const;
-  Operand activation_operand(Role role, int storage, Access access, int buffer) const;
+  void read_parameters(program::Instruction& instruction, int segment) const;
+  program::Operand activation_operand(program::Role role, int storage, program::Access access, int buffer) const;
 
-  const Graph& graph_;
-  const Partition& partition_;
-  const ModelCode& code_;
-  const Placement& placement_;
+  const model::Graph& graph_;
+  const model::Partition& partition_;
+  const program::ModelCode& code_;
+  const layout::Placement& placement_;
   int state_slots_, worker_;
-  const std::vector<SavedPart>& share_;
+  const std::vector<layout::SavedPart>& share_;
   std::vector<int> parameters_, states_;             // by segment; -1 where it has none
   std::vector<int> narrow_parameters_;               // likewise, of their rounded copies
   int snapshot_ = -1;                                // -1 where the share is empty
@@ -83,4 +83,4 @@ class ProgramWriter {
   int scratch_count_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

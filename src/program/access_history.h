@@ -7,7 +7,7 @@
 #include "program/range_map.h"
 #include "program/regions.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// Who last wrote each byte and who has read it since, while a program is walked in program order. Whatever
 /// must happen before an access is then at hand: its bytes' last writer and, for a write, the readers since;
@@ -70,4 +70,4 @@ class AccessHistory {
   std::vector<std::pair<int64_t, int64_t>> gaps_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::program

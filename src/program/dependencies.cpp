@@ -5,7 +5,7 @@
 #include "program/access_history.h"
 #include "program/happens_before.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 void derive_dependencies(Program& program) {
   constexpr int kIterations = 2;  // distances are 0 and 1, and later iterations repeat the second
@@ -36,4 +36,4 @@ void derive_dependencies(Program& program) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::program {
 
 HappensBefore::HappensBefore(const Program& program, int iterations)
     : program_(program),
@@ -46,4 +46,4 @@ void HappensBefore::depend(int later, int earlier) {
   own = std::max(own, sequence_[index(earlier)]);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -5,7 +5,7 @@
 
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// The partial order of a program's instructions over a number of iterations: the transitive closure of the
 /// order within lanes and the declared dependencies. Node k * N + i is instruction i (of N) in iteration k.
@@ -45,4 +45,4 @@ class HappensBefore {
   std::vector<int> clocks_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 constexpr unsigned bit(Access access) { return 1u << static_cast<unsigned>(access); }
@@ -134,4 +134,4 @@ std::string InstructionRule::roles_text() const {
 
 const InstructionRule& rule_of(InstructionKind kind) { return kRules[static_cast<size_t>(kind)]; }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -6,7 +6,7 @@
 
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// Which operands a kind of instruction takes: the table behind docs/step-program.md.
 struct RoleRule {
@@ -35,4 +35,4 @@ const InstructionRule& rule_of(InstructionKind kind);
 std::string_view name_of(Access access);  ///< "read", ...
 bool is_backward(InstructionKind kind);
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <set>
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 constexpr size_t kLongestList = 8;
@@ -66,4 +66,4 @@ std::string to_text(const Members& members) {
                      stride == 1 ? "" : fmt::format("/{}", stride));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

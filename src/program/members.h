@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// World ranks in the order of their ranks within a group. A run of ranks at equal distances, such as "all",
 /// takes a few bytes whatever its length, so that the programs of n ranks do not hold n times n numbers.
@@ -57,4 +57,4 @@ class Members {
 /// "0 2 5"; a run of more than 8 ranks is "0..1023", or "0..1022/2" if not all between are members.
 std::string to_text(const Members& members);
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 std::string_view name_of(InstructionKind kind) {
   static constexpr std::array<std::string_view, 21> kNames = {
@@ -106,4 +106,4 @@ uint64_t hash_of(const Program& program) {
   return hash64(to_text(anonymous));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -9,7 +9,7 @@
 #include "layout/canonical_tree.h"
 #include "program/members.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// A step program is the list of everything one rank does in one iteration of a loop. It is data: compilers
 /// in parallel/ write it, the memory plan places its buffers, the checker proves things about it, executors
@@ -192,7 +192,7 @@ struct Program {
   std::string name;  ///< "step", "evaluate", "boundary"
   int rank = 0;
   int world_size = 1;
-  Reduction reduction = Reduction::fast;
+  layout::Reduction reduction = layout::Reduction::fast;
   int virtual_replicas = 1;  ///< leaves of the gradient tree, over all ranks
   int micro_batches_per_leaf = 1;
   std::vector<Lane> lanes;
@@ -234,4 +234,4 @@ uint64_t hash_of(const Program& program);
 /// where they are placed, and within their buffer before the memory plan.
 void derive_dependencies(Program& program);
 
-}  // namespace lockstep
+}  // namespace lockstep::program

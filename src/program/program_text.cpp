@@ -10,7 +10,7 @@
 #include "lockstep/error.h"
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 bool is_bare(char c) {
@@ -53,7 +53,7 @@ class Writer {
     require_unique_names(program_.buffers, "buffer");
     put("program {} rank={} world_size={} reduction={} virtual_replicas={} micro_batches_per_leaf={}\n",
         quoted(program_.name), program_.rank, program_.world_size,
-        program_.reduction == Reduction::fast ? "fast" : "reproducible", program_.virtual_replicas,
+        program_.reduction == layout::Reduction::fast ? "fast" : "reproducible", program_.virtual_replicas,
         program_.micro_batches_per_leaf);
     for (const Lane& lane : program_.lanes) put("lane {} {}\n", quoted(lane.name), name_of(lane.kind));
     for (const Group& group : program_.groups)
@@ -283,7 +283,7 @@ class Reader {
     line.expect('=');
     const std::string_view reduction = line.word();
     if (reduction != "fast" && reduction != "reproducible") line.fail("reduction is fast or reproducible");
-    p.reduction = reduction == "fast" ? Reduction::fast : Reduction::reproducible;
+    p.reduction = reduction == "fast" ? layout::Reduction::fast : layout::Reduction::reproducible;
     line.skip_blanks();
     p.virtual_replicas = line.field("virtual_replicas");
     p.micro_batches_per_leaf = line.field("micro_batches_per_leaf");
@@ -479,4 +479,4 @@ Program program_from_text(std::string_view text) {
   return std::move(programs.front());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

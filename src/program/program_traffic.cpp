@@ -1,6 +1,6 @@
 #include "program/program_traffic.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 /// Bytes that a rank sends for one operand of a communication of `ranks`.
@@ -39,4 +39,4 @@ ProgramTraffic traffic_of(const Program& program) {
   return traffic;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -4,7 +4,7 @@
 
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// What a rank sends in one iteration of a program, in theory. Sends of exchanges count as they stand. A
 /// collective of n ranks on N bytes counts as its best algorithm sends from each of them: 2(n-1)/n N for an
@@ -19,4 +19,4 @@ struct ProgramTraffic {
 /// REQUIRES: a program without push, pull and serve, whose bytes depend on the order of arrival.
 ProgramTraffic traffic_of(const Program& program);
 
-}  // namespace lockstep
+}  // namespace lockstep::program

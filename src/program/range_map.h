@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// Values by byte range: disjoint intervals of a line, bytes without a value included. Intervals are split
 /// where an access begins or ends inside one, so that every access sees whole intervals. Not thread-safe.
@@ -70,4 +70,4 @@ class RangeMap {
   std::map<int64_t, Entry> entries_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -2,7 +2,7 @@
 
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// Where a range lies when two ranges are compared: in its space once it is placed, in its buffer before.
 struct Region {
@@ -24,4 +24,4 @@ inline Region region_of(const Program& program, const ByteRange& range) {
 inline bool reads(Access access) { return access != Access::write; }
 inline bool writes(Access access) { return access != Access::read; }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

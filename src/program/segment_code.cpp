@@ -5,7 +5,7 @@
 #include "lockstep/error.h"
 #include "program/memory/interval_packing.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 void insert_once(std::vector<int>& list, int item) {
@@ -24,14 +24,14 @@ const int64_t* find_offset(const std::vector<std::pair<int, int64_t>>& table, in
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-int64_t auxiliary_count(const AuxiliarySpec& spec, int64_t batch) {
+int64_t auxiliary_count(const ops::AuxiliarySpec& spec, int64_t batch) {
   return spec.shape.count() * (spec.per_sample ? batch : 1);
 }
 
 }  // namespace
 
-void KernelCall::run(Stream& stream, int64_t first_sample) const {
-  const KernelArguments arguments{.inputs = inputs,
+void KernelCall::run(device::Stream& stream, int64_t first_sample) const {
+  const ops::KernelArguments arguments{.inputs = inputs,
                                   .outputs = outputs,
                                   .parameters = parameters,
                                   .auxiliary = auxiliary,
@@ -44,22 +44,22 @@ void KernelCall::run(Stream& stream, int64_t first_sample) const {
                                   .constants = constants,
                                   .first_sample = first_sample};
   switch (phase) {
-    case KernelPhase::forward: kernel->forward(arguments, stream); break;
-    case KernelPhase::backward_input: kernel->backward_input(arguments, stream); break;
-    case KernelPhase::backward_weight: kernel->backward_weight(arguments, stream); break;
+    case ops::KernelPhase::forward: kernel->forward(arguments, stream); break;
+    case ops::KernelPhase::backward_input: kernel->backward_input(arguments, stream); break;
+    case ops::KernelPhase::backward_weight: kernel->backward_weight(arguments, stream); break;
   }
 }
 
-ModelCode::ModelCode(const Graph& graph, const Partition& partition, const Options& options)
+ModelCode::ModelCode(const model::Graph& graph, const model::Partition& partition, const Options& options)
     : graph_(graph),
       partition_(partition),
       options_(options),
-      fusion_(options.device == DeviceKind::cuda ? fuse_for_gpu(graph, partition, options.fuse_gelu) : no_fusion(graph)) {
+      fusion_(options.device == device::DeviceKind::cuda ? model::fuse_for_gpu(graph, partition, options.fuse_gelu) : model::no_fusion(graph)) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto& node = graph.nodes[n];
     std::vector<TensorSpec> inputs;
     for (const int input : node.inputs) inputs.push_back(graph.logical_spec(input));
-    kernels_.push_back(make_kernel(options.device, node.op, inputs,
+    kernels_.push_back(ops::make_kernel(options.device, node.op, inputs,
                                    {.batch = options.micro_batch,
                                     .training = options.training,
                                     .intra_op_threads = options.intra_op_threads,
@@ -73,7 +73,7 @@ ModelCode::ModelCode(const Graph& graph, const Partition& partition, const Optio
   for (size_t s = 0; s < segments_.size(); ++s) lay_out(static_cast<int>(s));
 }
 
-void ModelCode::prepare(Device& device) {
+void ModelCode::prepare(device::Device& device) {
   for (auto& kernel : kernels_) kernel->prepare(device);
 }
 
@@ -170,7 +170,7 @@ void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries
     intervals.push_back({activation_bytes(root), first, last});
   }
   for (int n = range.first_node; n <= range.last_node; ++n)
-    intervals.push_back({kernels_[static_cast<size_t>(n)]->workspace_bytes(KernelPhase::forward), n, n});
+    intervals.push_back({kernels_[static_cast<size_t>(n)]->workspace_bytes(ops::KernelPhase::forward), n, n});
   const size_t first_auxiliary = intervals.size();
   for (int n = range.first_node; n <= range.last_node; ++n)
     for (const auto& spec : graph_.nodes[static_cast<size_t>(n)].signature.auxiliary) {
@@ -217,8 +217,8 @@ void ModelCode::lay_out_backward(int segment) {
   }
   for (int n = range.first_node; n <= range.last_node; ++n) {
     const auto& kernel = *kernels_[static_cast<size_t>(n)];
-    const int64_t bytes = std::max(kernel.workspace_bytes(KernelPhase::backward_input),
-                                   kernel.workspace_bytes(KernelPhase::backward_weight));
+    const int64_t bytes = std::max(kernel.workspace_bytes(ops::KernelPhase::backward_input),
+                                   kernel.workspace_bytes(ops::KernelPhase::backward_weight));
     intervals.push_back({bytes, event(n), event(n)});
   }
   layout.face.backward_temporary_bytes = pack_intervals(intervals);
@@ -231,7 +231,7 @@ Tensor ModelCode::view(int value, std::byte* data) const {
   return {data, spec.shape.batched(options_.micro_batch), spec.dtype};
 }
 
-bool ModelCode::reads_narrow(const Node& node, size_t slot) const {
+bool ModelCode::reads_narrow(const model::Node& node, size_t slot) const {
   return graph_.compute != DType::float32 && node.signature.parameters[slot].narrow;
 }
 
@@ -285,7 +285,7 @@ std::vector<KernelCall> ModelCode::bind_forward(int segment, const SegmentBindin
     const auto& node = graph_.nodes[static_cast<size_t>(n)];
     if (node.signature.alias || !fusion_.runs_forward(n)) continue;
     KernelCall call = begin_call(segment, n, bindings);
-    call.phase = KernelPhase::forward;
+    call.phase = ops::KernelPhase::forward;
     fuse_forward(segment, call, bindings);
     call.workspace = bindings.temporary + layout.forward_workspace[static_cast<size_t>(n - range.first_node)];
     if (node.signature.is_loss) call.metrics = bindings.metrics;
@@ -365,16 +365,16 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
       call.parameter_gradients.push_back({bindings.parameter_gradient(node.parameters[slot], use), parameter.spec.shape});
     }
     if (signature.is_loss) call.metrics = bindings.metrics;
-    if (wanted || signature.backward == BackwardForm::joint) {
-      call.phase = KernelPhase::backward_input;
+    if (wanted || signature.backward == ops::BackwardForm::joint) {
+      call.phase = ops::KernelPhase::backward_input;
       calls.push_back(call);
     }
-    if (signature.backward == BackwardForm::split && !node.parameters.empty()) {
-      call.phase = KernelPhase::backward_weight;
+    if (signature.backward == ops::BackwardForm::split && !node.parameters.empty()) {
+      call.phase = ops::KernelPhase::backward_weight;
       calls.push_back(std::move(call));
     }
   }
   return calls;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

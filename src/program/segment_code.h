@@ -12,7 +12,7 @@
 #include "model/partition.h"
 #include "ops/op.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// What a segment's forward and backward need from outside, as activation storages and gradient storages (values
 /// whose memory or gradient memory stands for all their views). The compilers turn these lists into operands, in this
@@ -41,23 +41,23 @@ struct SegmentBindings {
   std::byte* stash = nullptr;
   std::byte* temporary = nullptr;
   double* metrics = nullptr;
-  const StepConstants* constants = nullptr;
+  const ops::StepConstants* constants = nullptr;
   bool accumulate = false;
 };
 
 /// One kernel call with everything resolved. Executing it allocates nothing.
 struct KernelCall {
-  Kernel* kernel = nullptr;
-  KernelPhase phase = KernelPhase::forward;
+  ops::Kernel* kernel = nullptr;
+  ops::KernelPhase phase = ops::KernelPhase::forward;
   int node = -1;
   std::vector<int> output_values, gradient_values;   ///< of the graph: what `outputs` and `input_gradients` are
   std::vector<Tensor> inputs, outputs, parameters, auxiliary, output_gradients, input_gradients, parameter_gradients;
   double* metrics = nullptr;
-  const StepConstants* constants = nullptr;
+  const ops::StepConstants* constants = nullptr;
   void* workspace = nullptr;
   bool accumulate = false;
 
-  void run(Stream& stream, int64_t first_sample) const;
+  void run(device::Stream& stream, int64_t first_sample) const;
 };
 
 /// The kernels of a model for one device, micro-batch size and mode, and the layout of each segment's private memory.
@@ -65,7 +65,7 @@ struct KernelCall {
 class ModelCode {
  public:
   struct Options {
-    DeviceKind device = DeviceKind::cpu;
+    device::DeviceKind device = device::DeviceKind::cpu;
     int64_t micro_batch = 0;
     bool training = true;
     int intra_op_threads = 1;
@@ -74,7 +74,7 @@ class ModelCode {
     bool fuse_gelu = false;        ///< GPUs: see fuse_for_gpu
   };
   /// `graph` and `partition` must outlive it.
-  ModelCode(const Graph& graph, const Partition& partition, const Options& options);
+  ModelCode(const model::Graph& graph, const model::Partition& partition, const Options& options);
 
   int segment_count() const { return static_cast<int>(segments_.size()); }
   const SegmentInterface& segment(int s) const { return segments_[static_cast<size_t>(s)].face; }
@@ -82,7 +82,7 @@ class ModelCode {
   const Options& options() const { return options_; }
 
   /// Makes what kernels need of a device. Once, before they run.
-  void prepare(Device& device);
+  void prepare(device::Device& device);
   std::vector<KernelCall> bind_forward(int segment, const SegmentBindings& bindings) const;
   /// Both halves, op by op, in reverse order.
   std::vector<KernelCall> bind_backward(int segment, const SegmentBindings& bindings) const;
@@ -103,7 +103,7 @@ class ModelCode {
   void lay_out_backward(int segment);
   Tensor view(int value, std::byte* data) const;
   /// Whether a node reads the parameter in `slot` from the narrow copy.
-  bool reads_narrow(const Node& node, size_t slot) const;
+  bool reads_narrow(const model::Node& node, size_t slot) const;
   /// Whether a value's gradient passes from one node to another within a kernel, without being stored.
   bool gradient_stays_inside(int value) const;
   std::byte* activation(int segment, int value, const SegmentBindings& bindings) const;
@@ -111,12 +111,12 @@ class ModelCode {
   /// Adds what the kernel reads and writes for its neighbours.
   void fuse_forward(int segment, KernelCall& call, const SegmentBindings& bindings) const;
 
-  const Graph& graph_;
-  const Partition& partition_;
+  const model::Graph& graph_;
+  const model::Partition& partition_;
   Options options_;
-  Fusion fusion_;
-  std::vector<std::unique_ptr<Kernel>> kernels_;   // by node
+  model::Fusion fusion_;
+  std::vector<std::unique_ptr<ops::Kernel>> kernels_;   // by node
   std::vector<SegmentLayout> segments_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -7,7 +7,7 @@
 #include "base/host_device.h"
 #include "ops/op.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// Contents of a program's `verdict` buffer: what the ranks agreed on, and what follows from it. `agree` writes the
 /// first part, `norm` the second.
@@ -37,7 +37,7 @@ struct AgreeRecord {
 };
 static_assert(sizeof(AgreeRecord) == 16);
 inline int64_t agree_record_bytes(int most_leaves) {
-  return static_cast<int64_t>(sizeof(AgreeRecord) + sizeof(double) * kMetricCount * static_cast<size_t>(most_leaves));
+  return static_cast<int64_t>(sizeof(AgreeRecord) + sizeof(double) * ops::kMetricCount * static_cast<size_t>(most_leaves));
 }
 
 /// What the records of all ranks, `block_bytes` apart, come to: sums over leaves in leaf order. Writes the first part of
@@ -52,10 +52,10 @@ LOCKSTEP_HOST_DEVICE inline void fold_agreement(const std::byte* records, int64_
     if (record.stop_requested > stop_requested) stop_requested = record.stop_requested;
     if (record.state_hash != hash) replicas_differ = 1;
     const double* leaf = reinterpret_cast<const double*>(at + sizeof record);
-    for (int l = 0; l < record.leaves; ++l, leaf += kMetricCount) {
-      loss_sum += leaf[kLossSum];
-      count += leaf[kCount];
-      correct += leaf[kCorrect];
+    for (int l = 0; l < record.leaves; ++l, leaf += ops::kMetricCount) {
+      loss_sum += leaf[ops::kLossSum];
+      count += leaf[ops::kCount];
+      correct += leaf[ops::kCorrect];
     }
   }
   verdict.loss_sum = loss_sum;
@@ -70,7 +70,7 @@ LOCKSTEP_HOST_DEVICE inline bool is_finite(double value) { return value - value 
 /// The second part of `verdict`, from the first and the sums of squares of all weights' gradients and of all statistics.
 /// Statistics are no gradients and do not count, but must be finite too.
 LOCKSTEP_HOST_DEVICE inline void conclude_norm(double weights, double statistics, double static_count, double clip_norm,
-                                               const StepConstants& constants, Verdict& verdict) {
+                                               const ops::StepConstants& constants, Verdict& verdict) {
   const double ratio = verdict.count > 0 ? static_count / verdict.count : 0;
   // Dividing by the scale of the loss, a power of two, is exact.
   verdict.gradient_norm = std::sqrt(weights) * ratio / constants.loss_scale;
@@ -81,10 +81,10 @@ LOCKSTEP_HOST_DEVICE inline void conclude_norm(double weights, double statistics
 }
 
 /// What an update multiplies summed gradients with. `whole_step`: the verdict's clipping applies.
-LOCKSTEP_HOST_DEVICE inline double update_scale(const Verdict& verdict, const StepConstants& constants, double static_count,
+LOCKSTEP_HOST_DEVICE inline double update_scale(const Verdict& verdict, const ops::StepConstants& constants, double static_count,
                                                 bool whole_step) {
   const double ratio = verdict.count > 0 ? static_count / verdict.count : 0;
   return ratio * (whole_step ? verdict.gradient_scale : 1.0) / constants.loss_scale;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -8,7 +8,7 @@
 #include "proof/check_world.h"
 #include "program/happens_before.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 namespace {
 
 constexpr auto kData = CheckFinding::Property::data;
@@ -32,69 +32,69 @@ class DataOrder {
   void check() {
     enter_initial_contents();
     for (int node = 0; node < kIterations * count_; ++node) {
-      const Instruction& instruction = program_.instructions[static_cast<size_t>(node % count_)];
-      for (const Operand& operand : instruction.operands) {
+      const program::Instruction& instruction = program_.instructions[static_cast<size_t>(node % count_)];
+      for (const program::Operand& operand : instruction.operands) {
         history_.conflicts(operand, [&](int earlier, int64_t begin, int64_t end) {
           if (!order_.before(earlier, node)) report_race(earlier, node, operand, end - begin);
         });
-        if (reads(operand.access)) check_defined(node, what_is_read(instruction, operand));
+        if (program::reads(operand.access)) check_defined(node, what_is_read(instruction, operand));
       }
-      for (const Operand& operand : instruction.operands) history_.record(operand, node);
+      for (const program::Operand& operand : instruction.operands) history_.record(operand, node);
     }
   }
 
  private:
   void enter_initial_contents() {
     std::set<int> initial;
-    for (const ParameterPlace& place : program_.parameters)
+    for (const program::ParameterPlace& place : program_.parameters)
       if (place.buffer >= 0) initial.insert(place.buffer);
     for (size_t b = 0; b < program_.buffers.size(); ++b)
-      if (program_.buffers[b].space == Space::optimizer) initial.insert(static_cast<int>(b));
+      if (program_.buffers[b].space == program::Space::optimizer) initial.insert(static_cast<int>(b));
     for (int buffer : initial) {
-      const Region where = region_of(program_, program_.whole(buffer));
+      const program::Region where = program::region_of(program_, program_.whole(buffer));
       history_.region(where).assign(where.begin, where.end, {-1, buffer, true, {}});
     }
   }
 
-  void report_race(int earlier, int node, const Operand& operand, int64_t size_bytes) {
+  void report_race(int earlier, int node, const program::Operand& operand, int64_t size_bytes) {
     const int a = earlier % count_, b = node % count_, distance = node / count_ - earlier / count_;
     if (!reported_.insert({a, b, distance}).second) return;
     findings_.add(
         kData, rank_, b,
         fmt::format("it {} {} bytes of {} with nothing that orders it behind {}{}, which uses them too; it "
                     "must depend on it, at distance {}",
-                    operand.access == Access::read ? "reads" : "writes", size_bytes,
-                    describe(program_, operand.range), describe(program_, a),
+                    operand.access == program::Access::read ? "reads" : "writes", size_bytes,
+                    describe(program_, operand.range), program::describe(program_, a),
                     distance == 1 ? " of the iteration before" : "", distance));
   }
 
   /// An all-gather reads its own block and writes the others.
-  Operand what_is_read(const Instruction& instruction, Operand operand) const {
-    if (instruction.kind != InstructionKind::all_gather) return operand;
+  program::Operand what_is_read(const program::Instruction& instruction, program::Operand operand) const {
+    if (instruction.kind != program::InstructionKind::all_gather) return operand;
     operand.range.size_bytes /= static_cast<int64_t>(world_.members(rank_, instruction).size());
     operand.range.offset += operand.range.size_bytes * world_.rank_in_group(rank_, instruction);
     return operand;
   }
 
-  void check_defined(int node, const Operand& operand) {
+  void check_defined(int node, const program::Operand& operand) {
     const auto fail = [&](const std::string& what) {
       if (reported_.insert({node % count_, static_cast<int>(operand.role), -1 - operand.range.buffer}).second)
         findings_.add(kData, rank_, node % count_,
                       fmt::format("it reads {} ({}) {}", describe(program_, operand.range),
-                                  name_of(operand.role), what));
+                                  program::name_of(operand.role), what));
     };
-    const Region where = region_of(program_, operand.range);
-    const bool in_arena = program_.buffers[static_cast<size_t>(operand.range.buffer)].space == Space::arena;
+    const program::Region where = program::region_of(program_, operand.range);
+    const bool in_arena = program_.buffers[static_cast<size_t>(operand.range.buffer)].space == program::Space::arena;
     history_.region(where).visit_all(
         where.begin, where.end,
-        [&](int64_t begin, int64_t end, AccessHistory::Bytes& bytes) {
+        [&](int64_t begin, int64_t end, program::AccessHistory::Bytes& bytes) {
           if (!bytes.defined) {
             fail(bytes.writer < 0 ? "before anything has written it"
                                   : fmt::format("after {} used {} bytes of it as scratch",
-                                                describe(program_, bytes.writer % count_), end - begin));
+                                                program::describe(program_, bytes.writer % count_), end - begin));
           } else if (bytes.writer_buffer != operand.range.buffer) {
             fail(fmt::format("but {} has overwritten {} bytes of it as {}",
-                             describe(program_, bytes.writer % count_), end - begin,
+                             program::describe(program_, bytes.writer % count_), end - begin,
                              program_.buffers[static_cast<size_t>(bytes.writer_buffer)].name));
           } else if (in_arena && bytes.writer / count_ != node / count_) {
             fail(
@@ -105,11 +105,11 @@ class DataOrder {
   }
 
   const ProgramWorld& world_;
-  const Program& program_;
+  const program::Program& program_;
   int rank_, count_;
   Findings& findings_;
-  HappensBefore order_;
-  AccessHistory history_;
+  program::HappensBefore order_;
+  program::AccessHistory history_;
   std::set<std::tuple<int, int, int>> reported_;
 };
 
@@ -119,4 +119,4 @@ void check_data(const ProgramWorld& world, int rank, Findings& findings) {
   if (!world.program(rank).instructions.empty()) DataOrder(world, rank, findings).check();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

@@ -9,7 +9,7 @@
 #include "proof/check_world.h"
 #include "proof/mathematics.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 namespace {
 
 constexpr int kIterations = 2;
@@ -47,7 +47,7 @@ class Walk {
   };
   struct Half {
     Mathematics::Place place;
-    const Operand* operand;
+    const program::Operand* operand;
   };
   struct Channel {
     std::deque<Half> sends, receives;
@@ -59,13 +59,13 @@ class Walk {
   Mathematics::Place place(int rank) {
     return {rank, state(rank).node % count(rank), state(rank).node / count(rank)};
   }
-  const Instruction& standing_at(int rank) { return world_.instruction(rank, place(rank).index); }
+  const program::Instruction& standing_at(int rank) { return world_.instruction(rank, place(rank).index); }
 
   void advance(int rank) {
     State& own = state(rank);
     while (!finished(rank)) {
-      const Instruction& i = standing_at(rank);
-      if (!communicates(i.kind) && i.kind != InstructionKind::serve) {
+      const program::Instruction& i = standing_at(rank);
+      if (!program::communicates(i.kind) && i.kind != program::InstructionKind::serve) {
         mathematics_.local(place(rank));
         ++own.node;
         continue;
@@ -83,28 +83,28 @@ class Walk {
     wake_servers_and_workers();
   }
 
-  static bool is_with_server(InstructionKind kind) {
-    return kind == InstructionKind::push || kind == InstructionKind::pull || kind == InstructionKind::serve;
+  static bool is_with_server(program::InstructionKind kind) {
+    return kind == program::InstructionKind::push || kind == program::InstructionKind::pull || kind == program::InstructionKind::serve;
   }
 
-  void post(int rank, const Instruction& i) {
-    if (i.kind == InstructionKind::exchange) {
+  void post(int rank, const program::Instruction& i) {
+    if (i.kind == program::InstructionKind::exchange) {
       post_exchange(rank, i);
-    } else if (i.kind == InstructionKind::serve) {
+    } else if (i.kind == program::InstructionKind::serve) {
       wake_servers_and_workers();
     } else if (!is_with_server(i.kind)) {
       post_collective(rank, i);
     }
   }
 
-  void post_exchange(int rank, const Instruction& i) {
+  void post_exchange(int rank, const program::Instruction& i) {
     State& own = state(rank);
     own.outstanding = static_cast<int>(i.operands.size());
     own.complete = own.outstanding == 0;
     const int group = world_.group_id(rank, i);
-    for (const Operand& operand : i.operands) {
+    for (const program::Operand& operand : i.operands) {
       const int peer = world_.peer_of(rank, i, operand);
-      const bool sends = operand.role == Role::send;
+      const bool sends = operand.role == program::Role::send;
       Channel& channel = channels_[sends ? std::tuple(group, rank, peer) : std::tuple(group, peer, rank)];
       auto& mine = sends ? channel.sends : channel.receives;
       auto& theirs = sends ? channel.receives : channel.sends;
@@ -129,7 +129,7 @@ class Walk {
     runnable_.push_back(rank);
   }
 
-  void post_collective(int rank, const Instruction& i) {
+  void post_collective(int rank, const program::Instruction& i) {
     auto& arrived = collectives_[world_.group_id(rank, i)];
     arrived.push_back(rank);
     const auto& members = world_.members(rank, i);
@@ -145,25 +145,25 @@ class Walk {
   }
 
   bool is_serving(int server) {
-    return !finished(server) && standing_at(server).kind == InstructionKind::serve;
+    return !finished(server) && standing_at(server).kind == program::InstructionKind::serve;
   }
 
-  std::vector<int> workers_of(int server, const Instruction& serve) const {
+  std::vector<int> workers_of(int server, const program::Instruction& serve) const {
     std::vector<int> workers;
-    for (const Operand& operand : serve.operands)
-      if (operand.role == Role::gradients) workers.push_back(world_.peer_of(server, serve, operand));
+    for (const program::Operand& operand : serve.operands)
+      if (operand.role == program::Role::gradients) workers.push_back(world_.peer_of(server, serve, operand));
     return workers;
   }
 
   /// The gradients of a push, the parameters of a pull.
-  static const Operand& moved_by(const Instruction& i) {
+  static const program::Operand& moved_by(const program::Instruction& i) {
     return *std::find_if(i.operands.begin(), i.operands.end(),
-                         [](const Operand& operand) { return operand.role != Role::metrics; });
+                         [](const program::Operand& operand) { return operand.role != program::Role::metrics; });
   }
 
   /// A server is always ready for a push; a pull waits until nobody is too far behind.
-  bool try_server(int rank, const Instruction& i) {
-    if (i.kind == InstructionKind::serve) {
+  bool try_server(int rank, const program::Instruction& i) {
+    if (i.kind == program::InstructionKind::serve) {
       const auto workers = workers_of(rank, i);
       return std::all_of(workers.begin(), workers.end(), [&](int w) { return finished(w) || state(w).left; });
     }
@@ -172,14 +172,14 @@ class Walk {
       wake_servers_and_workers();
       return true;
     }
-    const Operand& operand = moved_by(i);
+    const program::Operand& operand = moved_by(i);
     const int server = world_.peer_of(rank, i, operand);
     if (!is_serving(server)) return false;
     const int serve = world_.find_serve(server, world_.group_id(rank, i), i.segment, operand.index);
     auto& clocks = clocks_[{server, serve}];
-    if (i.kind == InstructionKind::push) {
-      for (const Operand& one : i.operands)
-        if (one.role == Role::metrics)
+    if (i.kind == program::InstructionKind::push) {
+      for (const program::Operand& one : i.operands)
+        if (one.role == program::Role::metrics)
           mathematics_.push_metrics(place(rank), one);
         else
           mathematics_.push(place(rank), one, server, serve);
@@ -194,7 +194,7 @@ class Walk {
 
   /// A worker that the pull of `rank` has to wait for, or -1.
   int slowest_behind(int rank, int server, int serve) {
-    const Instruction& i = world_.instruction(server, serve);
+    const program::Instruction& i = world_.instruction(server, serve);
     if (i.bound < 0) return -1;
     auto& clocks = clocks_[{server, serve}];
     for (int worker : workers_of(server, i))
@@ -211,24 +211,24 @@ class Walk {
 
   /// Whom a rank that cannot go on is waiting for: the first of them.
   int waits_for(int rank) {
-    const Instruction& i = standing_at(rank);
-    if (i.kind == InstructionKind::exchange) {
+    const program::Instruction& i = standing_at(rank);
+    if (i.kind == program::InstructionKind::exchange) {
       const int group = world_.group_id(rank, i);
-      for (const Operand& operand : i.operands) {
+      for (const program::Operand& operand : i.operands) {
         const int peer = world_.peer_of(rank, i, operand);
-        const bool sends = operand.role == Role::send;
+        const bool sends = operand.role == program::Role::send;
         const Channel& channel =
             channels_[sends ? std::tuple(group, rank, peer) : std::tuple(group, peer, rank)];
         for (const Half& half : sends ? channel.sends : channel.receives)
           if (half.operand == &operand) return peer;
       }
-    } else if (i.kind == InstructionKind::push || i.kind == InstructionKind::pull) {
-      const Operand& operand = moved_by(i);
+    } else if (i.kind == program::InstructionKind::push || i.kind == program::InstructionKind::pull) {
+      const program::Operand& operand = moved_by(i);
       const int server = world_.peer_of(rank, i, operand);
       const int serve = world_.find_serve(server, world_.group_id(rank, i), i.segment, operand.index);
       const int worker = is_serving(server) ? slowest_behind(rank, server, serve) : -1;
       return worker >= 0 ? worker : server;
-    } else if (i.kind == InstructionKind::serve) {
+    } else if (i.kind == program::InstructionKind::serve) {
       for (int worker : workers_of(rank, i))
         if (!finished(worker) && !state(worker).left) return worker;
     } else {
@@ -257,7 +257,7 @@ class Walk {
           finished(rank) ? "waits for a rank that has finished:" : "ranks wait for each other:";
       for (int waiting : chain)
         text += fmt::format(" rank {} waits in {} for rank {};", waiting,
-                            describe(world_.program(waiting), place(waiting).index), waits_for(waiting));
+                            program::describe(world_.program(waiting), place(waiting).index), waits_for(waiting));
       text += fmt::format(" in iteration {}", place(chain.front()).iteration);
       findings_.add(CheckFinding::Property::deadlock, chain.front(), place(chain.front()).index, text);
     }
@@ -278,4 +278,4 @@ class Walk {
 
 void check_execution(const ProgramWorld& world, Findings& findings) { Walk(world, findings).run(); }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

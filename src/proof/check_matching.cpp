@@ -5,14 +5,14 @@
 
 #include "proof/check_world.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 namespace {
 
 constexpr auto kMatching = CheckFinding::Property::matching;
 
-bool is_collective(InstructionKind kind) {
-  return communicates(kind) && kind != InstructionKind::exchange && kind != InstructionKind::push &&
-         kind != InstructionKind::pull;
+bool is_collective(program::InstructionKind kind) {
+  return program::communicates(kind) && kind != program::InstructionKind::exchange && kind != program::InstructionKind::push &&
+         kind != program::InstructionKind::pull;
 }
 
 /// Compares what the ranks of every group do with each other, instruction by instruction, in issue order. One
@@ -33,7 +33,7 @@ class Matching {
  private:
   struct End {
     int instruction;
-    const Operand* operand;
+    const program::Operand* operand;
   };
   using Channel = std::tuple<int, int, int>;  // group, source, destination
   struct Ends {
@@ -41,12 +41,12 @@ class Matching {
   };
   struct Message {
     int rank, instruction;
-    const Operand* operand;
+    const program::Operand* operand;
   };
 
   void collect(int rank, int index) {
-    const Instruction& i = world_.instruction(rank, index);
-    if (!communicates(i.kind)) return;
+    const program::Instruction& i = world_.instruction(rank, index);
+    if (!program::communicates(i.kind)) return;
     const int group = world_.group_id(rank, i);
     if (is_collective(i.kind)) {
       check_channel_of_order(rank, index);
@@ -54,34 +54,34 @@ class Matching {
       if (of_group.empty())
         for (int member : world_.members(rank, i)) of_group.try_emplace(member);
       of_group[rank].push_back(index);
-    } else if (i.kind == InstructionKind::exchange) {
-      for (const Operand& operand : i.operands) {
+    } else if (i.kind == program::InstructionKind::exchange) {
+      for (const program::Operand& operand : i.operands) {
         const int peer = world_.peer_of(rank, i, operand);
-        if (operand.role == Role::send)
+        if (operand.role == program::Role::send)
           channels_[{group, rank, peer}].sends.push_back({index, &operand});
         else
           channels_[{group, peer, rank}].receives.push_back({index, &operand});
       }
     } else {
-      for (const Operand& operand : i.operands) server_messages_.push_back({rank, index, &operand});
+      for (const program::Operand& operand : i.operands) server_messages_.push_back({rank, index, &operand});
     }
   }
 
   void check_channel_of_order(int rank, int index) {
-    const Instruction& i = world_.instruction(rank, index);
-    const Group& channel = world_.program(rank).groups[static_cast<size_t>(i.group)];
-    if (i.ordered && channel.transport != Transport::shared_memory)
+    const program::Instruction& i = world_.instruction(rank, index);
+    const program::Group& channel = world_.program(rank).groups[static_cast<size_t>(i.group)];
+    if (i.ordered && channel.transport != program::Transport::shared_memory)
       findings_.add(kMatching, rank, index,
                     fmt::format("it is ordered, and the transport of group '{}' is '{}'; only shared_memory sums in "
                                 "that order",
-                                channel.name, name_of(channel.transport)));
+                                channel.name, program::name_of(channel.transport)));
   }
 
   void check_channel(const Channel& channel, const Ends& ends) {
     const auto [group, source, destination] = channel;
     const size_t both = std::min(ends.sends.size(), ends.receives.size());
     for (size_t m = 0; m < both; ++m) {
-      const Operand &send = *ends.sends[m].operand, &receive = *ends.receives[m].operand;
+      const program::Operand &send = *ends.sends[m].operand, &receive = *ends.receives[m].operand;
       if (send.range.size_bytes == receive.range.size_bytes && send.dtype == receive.dtype) continue;
       return findings_.add(
           kMatching, source, ends.sends[m].instruction,
@@ -89,7 +89,7 @@ class Matching {
               "its message {} to rank {} is {} bytes of {} ({}); {} there expects {} bytes of {} ({})", m,
               destination, send.range.size_bytes, name_of(send.dtype),
               describe(world_.program(source), send.range),
-              describe(world_.program(destination), ends.receives[m].instruction), receive.range.size_bytes,
+              program::describe(world_.program(destination), ends.receives[m].instruction), receive.range.size_bytes,
               name_of(receive.dtype), describe(world_.program(destination), receive.range)));
     }
     if (ends.sends.size() > both) {
@@ -105,14 +105,14 @@ class Matching {
 
   /// What has to be equal on all ranks of a collective.
   std::string signature(int rank, int index) const {
-    const Instruction& i = world_.instruction(rank, index);
-    std::string text(name_of(i.kind));
+    const program::Instruction& i = world_.instruction(rank, index);
+    std::string text(program::name_of(i.kind));
     if (i.ordered) text = "ordered " + text;
     if (i.root >= 0) text += fmt::format(" from root {}", i.root);
-    for (const Operand& operand : i.operands)
-      if (operand.role == Role::data || operand.role == Role::verdict)
+    for (const program::Operand& operand : i.operands)
+      if (operand.role == program::Role::data || operand.role == program::Role::verdict)
         text += fmt::format(", {} bytes of {} ({})", operand.range.size_bytes, name_of(operand.dtype),
-                            name_of(operand.role));
+                            program::name_of(operand.role));
     return text;
   }
 
@@ -126,7 +126,7 @@ class Matching {
         findings_.add(kMatching, rank, own[c],
                       fmt::format("collective {} of its group is here {}, and on rank {} {} ({})", c,
                                   signature(rank, own[c]), first_rank, signature(first_rank, first[c]),
-                                  describe(world_.program(first_rank), first[c])));
+                                  program::describe(world_.program(first_rank), first[c])));
       } else if (own.size() != first.size()) {
         const bool extra_here = own.size() > first.size();
         findings_.add(
@@ -138,47 +138,47 @@ class Matching {
   }
 
   void check_message(const Message& message) {
-    const Instruction& i = world_.instruction(message.rank, message.instruction);
-    const Operand& operand = *message.operand;
+    const program::Instruction& i = world_.instruction(message.rank, message.instruction);
+    const program::Operand& operand = *message.operand;
     const int server = world_.peer_of(message.rank, i, operand);
     const int serve = world_.find_serve(server, world_.group_id(message.rank, i), i.segment, operand.index);
     if (serve < 0)
       return findings_.add(
           kMatching, message.rank, message.instruction,
           fmt::format("rank {} has no serve of segment {}, shard {}", server, i.segment, operand.index));
-    const bool pushes = i.kind == InstructionKind::push;
+    const bool pushes = i.kind == program::InstructionKind::push;
     const int own_number = world_.rank_in_group(message.rank, i);
-    for (const Operand& other : world_.instruction(server, serve).operands) {
+    for (const program::Operand& other : world_.instruction(server, serve).operands) {
       if (other.role != operand.role || (pushes && other.peer != own_number)) continue;
       if (other.range.size_bytes != operand.range.size_bytes || other.dtype != operand.dtype)
         findings_.add(
             kMatching, message.rank, message.instruction,
             fmt::format("it moves {} bytes of {}; rank {}, {}, has {} of {}", operand.range.size_bytes,
-                        name_of(operand.dtype), server, describe(world_.program(server), serve),
+                        name_of(operand.dtype), server, program::describe(world_.program(server), serve),
                         other.range.size_bytes, name_of(other.dtype)));
       if (pushes) ++pushes_[{server, serve, operand.role, message.rank}];
       return;
     }
     findings_.add(kMatching, message.rank, message.instruction,
                   fmt::format("rank {}, {}, takes nothing from rank {}", server,
-                              describe(world_.program(server), serve), message.rank));
+                              program::describe(world_.program(server), serve), message.rank));
   }
 
   /// What a serve expects of a worker comes once per iteration: a push is one tick of the worker's clock.
   void check_clocks() {
     for (int server = 0; server < world_.size(); ++server) {
-      const Program& program = world_.program(server);
+      const program::Program& program = world_.program(server);
       for (int s = 0; s < static_cast<int>(program.instructions.size()); ++s) {
-        const Instruction& serve = world_.instruction(server, s);
-        if (serve.kind != InstructionKind::serve) continue;
-        for (const Operand& operand : serve.operands) {
-          if (operand.role != Role::gradients && operand.role != Role::metrics) continue;
+        const program::Instruction& serve = world_.instruction(server, s);
+        if (serve.kind != program::InstructionKind::serve) continue;
+        for (const program::Operand& operand : serve.operands) {
+          if (operand.role != program::Role::gradients && operand.role != program::Role::metrics) continue;
           const int worker = world_.peer_of(server, serve, operand);
           const int count = pushes_[{server, s, operand.role, worker}];
           if (count != 1)
             findings_.add(kMatching, server, s,
                           fmt::format("rank {} pushes {} to it {} times per iteration; expected once", worker,
-                                      name_of(operand.role), count));
+                                      program::name_of(operand.role), count));
         }
       }
     }
@@ -189,11 +189,11 @@ class Matching {
   std::map<Channel, Ends> channels_;
   std::map<int, std::map<int, std::vector<int>>> collectives_;  // group, rank -> instructions
   std::vector<Message> server_messages_;
-  std::map<std::tuple<int, int, Role, int>, int> pushes_;  // (server, serve, what, worker) -> count
+  std::map<std::tuple<int, int, program::Role, int>, int> pushes_;  // (server, serve, what, worker) -> count
 };
 
 }  // namespace
 
 void check_matching(const ProgramWorld& world, Findings& findings) { Matching(world, findings).check(); }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

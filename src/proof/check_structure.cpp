@@ -10,7 +10,7 @@
 #include "program/instruction_rules.h"
 #include "program/regions.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 namespace {
 
 constexpr auto kStructure = CheckFinding::Property::structure;
@@ -22,7 +22,7 @@ bool is_sound(int64_t bytes) { return bytes >= 0 && bytes <= kMostBytes; }
 /// One rank's program by itself.
 class ProgramStructure {
  public:
-  ProgramStructure(const Program& program, int rank, int world_size, Findings& findings)
+  ProgramStructure(const program::Program& program, int rank, int world_size, Findings& findings)
       : program_(program), rank_(rank), world_size_(world_size), findings_(findings) {}
 
   void check() {
@@ -52,16 +52,16 @@ class ProgramStructure {
   }
 
   void check_groups() {
-    for (const Group& group : program_.groups) {
+    for (const program::Group& group : program_.groups) {
       if (!group.members.are_distinct_below(world_size_))
         fail(-1, fmt::format("group '{}' must list different ranks below {}", group.name, world_size_));
     }
   }
 
   void check_buffers() {
-    std::map<Space, std::vector<const ProgramBuffer*>> placed;
+    std::map<program::Space, std::vector<const program::ProgramBuffer*>> placed;
     size_t placed_count = 0, sound_count = 0;
-    for (const ProgramBuffer& buffer : program_.buffers) {
+    for (const program::ProgramBuffer& buffer : program_.buffers) {
       if (!is_sound(buffer.size_bytes) || buffer.offset > kMostBytes) {
         fail(-1, fmt::format("buffer '{}' has {} bytes at offset {}; expected 0 to {}", buffer.name,
                              buffer.size_bytes, buffer.offset, kMostBytes));
@@ -70,7 +70,7 @@ class ProgramStructure {
       ++sound_count;
       if (buffer.offset < 0) continue;
       ++placed_count;
-      if (buffer.space != Space::arena && buffer.size_bytes > 0) placed[buffer.space].push_back(&buffer);
+      if (buffer.space != program::Space::arena && buffer.size_bytes > 0) placed[buffer.space].push_back(&buffer);
     }
     if (placed_count != 0 && placed_count != sound_count)
       fail(-1, fmt::format("{} of {} buffers are placed; all or none must be", placed_count, sound_count));
@@ -79,19 +79,19 @@ class ProgramStructure {
       for (size_t i = 1; i < list.size(); ++i)
         if (list[i - 1]->offset + list[i - 1]->size_bytes > list[i]->offset)
           fail(-1, fmt::format("buffers '{}' and '{}' share bytes of space {}; only the arena is shared",
-                               list[i - 1]->name, list[i]->name, name_of(space)));
+                               list[i - 1]->name, list[i]->name, program::name_of(space)));
     }
   }
 
   void check_places() {
-    std::map<int, std::vector<const ParameterPlace*>> by_buffer;
-    for (const ParameterPlace& place : program_.parameters) {
+    std::map<int, std::vector<const program::ParameterPlace*>> by_buffer;
+    for (const program::ParameterPlace& place : program_.parameters) {
       if (place.size_bytes <= 0 || place.uses.empty())
         fail(-1, fmt::format("parameter '{}' needs a size and a use", place.name));
       const bool lies_sound =
           is_sound(place.size_bytes) && place.offset >= -kMostBytes && place.offset <= kMostBytes &&
           std::all_of(place.uses.begin(), place.uses.end(),
-                      [](const ParameterPlace::Use& use) { return is_sound(use.bucket_offset); });
+                      [](const program::ParameterPlace::Use& use) { return is_sound(use.bucket_offset); });
       if (!lies_sound) {
         fail(-1, fmt::format("parameter '{}' has an offset, size or place in a bucket beyond {} bytes",
                              place.name, kMostBytes));
@@ -126,18 +126,18 @@ class ProgramStructure {
   }
 
   void check_instruction(int index) {
-    const Instruction& i = program_.instructions[static_cast<size_t>(index)];
-    const InstructionRule& rule = rule_of(i.kind);
+    const program::Instruction& i = program_.instructions[static_cast<size_t>(index)];
+    const program::InstructionRule& rule = program::rule_of(i.kind);
     if (i.lane < 0 || i.lane >= static_cast<int>(program_.lanes.size()))
       return fail(index, fmt::format("lane {} does not exist; there are {}", i.lane, program_.lanes.size()));
-    const LaneKind lane = program_.lanes[static_cast<size_t>(i.lane)].kind;
-    if (!rule.runs_on(lane)) fail(index, fmt::format("a lane of kind {} does not run it", name_of(lane)));
+    const program::LaneKind lane = program_.lanes[static_cast<size_t>(i.lane)].kind;
+    if (!rule.runs_on(lane)) fail(index, fmt::format("a lane of kind {} does not run it", program::name_of(lane)));
     if (rule.needs_segment && i.segment < 0) fail(index, "it needs a segment");
     if (rule.needs_micro_batch && (i.micro_batch < 0 || i.leaf < 0 || i.leaf >= program_.virtual_replicas))
       fail(index, fmt::format("it needs a micro-batch and a leaf below {}", program_.virtual_replicas));
     check_dependencies(index, i);
     const bool group_is_sound = check_group(index, i);
-    for (const Operand& operand : i.operands)
+    for (const program::Operand& operand : i.operands)
       if (!check_range(index, operand)) return;
     check_roles(index, i, rule);
     check_indices(index, i);
@@ -145,8 +145,8 @@ class ProgramStructure {
     if (group_is_sound) check_shapes(index, i);
   }
 
-  void check_dependencies(int index, const Instruction& i) {
-    for (const Dependency& d : i.after) {
+  void check_dependencies(int index, const program::Instruction& i) {
+    for (const program::Dependency& d : i.after) {
       const bool known = d.instruction >= 0 && d.instruction < static_cast<int>(program_.instructions.size());
       if (!known || d.distance < 0 || d.distance > 1 || (d.distance == 0 && d.instruction >= index))
         fail(index,
@@ -156,18 +156,18 @@ class ProgramStructure {
     }
   }
 
-  bool check_group(int index, const Instruction& i) {
-    if (!communicates(i.kind) && i.kind != InstructionKind::serve) return true;
+  bool check_group(int index, const program::Instruction& i) {
+    if (!program::communicates(i.kind) && i.kind != program::InstructionKind::serve) return true;
     if (i.group < 0 || i.group >= static_cast<int>(program_.groups.size())) {
       fail(index, "it communicates and needs a group");
       return false;
     }
-    const Group& group = program_.groups[static_cast<size_t>(i.group)];
+    const program::Group& group = program_.groups[static_cast<size_t>(i.group)];
     if (!group.members.contains(rank_)) {
       fail(index, fmt::format("rank {} is not a member of group '{}'", rank_, group.name));
       return false;
     }
-    if (i.kind == InstructionKind::serve) return true;
+    if (i.kind == program::InstructionKind::serve) return true;
     const auto [lane, is_new] = lane_of_group_.emplace(i.group, i.lane);
     if (!is_new && lane->second != i.lane)
       fail(index,
@@ -176,15 +176,15 @@ class ProgramStructure {
     return true;
   }
 
-  bool check_range(int index, const Operand& operand) {
+  bool check_range(int index, const program::Operand& operand) {
     if (operand.range.buffer < 0 || operand.range.buffer >= static_cast<int>(program_.buffers.size())) {
-      fail(index, fmt::format("operand {} names buffer {}, and there are {}", name_of(operand.role),
+      fail(index, fmt::format("operand {} names buffer {}, and there are {}", program::name_of(operand.role),
                               operand.range.buffer, program_.buffers.size()));
       return false;
     }
-    const ProgramBuffer& buffer = program_.buffers[static_cast<size_t>(operand.range.buffer)];
+    const program::ProgramBuffer& buffer = program_.buffers[static_cast<size_t>(operand.range.buffer)];
     if (!is_sound(operand.position)) {
-      fail(index, fmt::format("operand {} stands at position {}; expected 0 to {}", name_of(operand.role),
+      fail(index, fmt::format("operand {} stands at position {}; expected 0 to {}", program::name_of(operand.role),
                               operand.position, kMostBytes));
       return false;
     }
@@ -192,184 +192,184 @@ class ProgramStructure {
     if (is_sound(buffer.size_bytes) && operand.range.offset >= 0 && operand.range.size_bytes >= 0 &&
         operand.range.size_bytes <= buffer.size_bytes - operand.range.offset)
       return true;
-    fail(index, fmt::format("operand {} takes bytes {}+{} of '{}', which has {}", name_of(operand.role),
+    fail(index, fmt::format("operand {} takes bytes {}+{} of '{}', which has {}", program::name_of(operand.role),
                             operand.range.offset, operand.range.size_bytes, buffer.name, buffer.size_bytes));
     return false;
   }
 
-  void check_roles(int index, const Instruction& i, const InstructionRule& rule) {
-    for (const Operand& operand : i.operands) {
-      const RoleRule* role = rule.find(operand.role);
+  void check_roles(int index, const program::Instruction& i, const program::InstructionRule& rule) {
+    for (const program::Operand& operand : i.operands) {
+      const program::RoleRule* role = rule.find(operand.role);
       if (role == nullptr) {
         fail(index,
-             fmt::format("it has an operand {}; it may have {}", name_of(operand.role), rule.roles_text()));
+             fmt::format("it has an operand {}; it may have {}", program::name_of(operand.role), rule.roles_text()));
       } else if (!role->allows(operand.access)) {
-        fail(index, fmt::format("its operand {} is {}; expected {}", name_of(operand.role),
-                                name_of(operand.access), role->access_text()));
+        fail(index, fmt::format("its operand {} is {}; expected {}", program::name_of(operand.role),
+                                program::name_of(operand.access), role->access_text()));
       }
     }
-    if (i.ordered && i.kind != InstructionKind::all_reduce)
+    if (i.ordered && i.kind != program::InstructionKind::all_reduce)
       fail(index, "it is ordered; only the sum of an all_reduce has an order to state");
-    if (i.kind == InstructionKind::push && i.operands.empty()) return;  // the worker leaves
-    for (const RoleRule& role : rule.roles) {
+    if (i.kind == program::InstructionKind::push && i.operands.empty()) return;  // the worker leaves
+    for (const program::RoleRule& role : rule.roles) {
       const auto count = std::count_if(i.operands.begin(), i.operands.end(),
-                                       [&](const Operand& o) { return o.role == role.role; });
+                                       [&](const program::Operand& o) { return o.role == role.role; });
       if (count < role.least || count > role.most)
         fail(index,
-             fmt::format("it has {} operands {}; expected {}", count, name_of(role.role), role.count_text()));
+             fmt::format("it has {} operands {}; expected {}", count, program::name_of(role.role), role.count_text()));
     }
-    for (const Operand& operand : i.operands) {
-      const bool adds_up = operand.role == Role::gradients && is_backward(i.kind);
-      const bool adds_metrics = operand.role == Role::metrics && i.kind == InstructionKind::forward;
-      if ((adds_up || adds_metrics) && writes(operand.access) &&
-          (operand.access == Access::read_write) != i.accumulate)
+    for (const program::Operand& operand : i.operands) {
+      const bool adds_up = operand.role == program::Role::gradients && program::is_backward(i.kind);
+      const bool adds_metrics = operand.role == program::Role::metrics && i.kind == program::InstructionKind::forward;
+      if ((adds_up || adds_metrics) && program::writes(operand.access) &&
+          (operand.access == program::Access::read_write) != i.accumulate)
         fail(index,
              fmt::format("it {}, but its operand {} is {}", i.accumulate ? "accumulates" : "overwrites",
-                         name_of(operand.role), name_of(operand.access)));
+                         program::name_of(operand.role), program::name_of(operand.access)));
     }
   }
 
   /// Executors find operands by role and index, by peer where there is one on the other side, and parameters
   /// by their type.
-  void check_indices(int index, const Instruction& i) {
-    std::set<std::tuple<Role, int, int, DType>> seen;
-    for (const Operand& operand : i.operands) {
-      const bool by_peer = operand.role == Role::send || operand.role == Role::receive;
-      const DType by_type = operand.role == Role::parameters ? operand.dtype : DType::float32;
+  void check_indices(int index, const program::Instruction& i) {
+    std::set<std::tuple<program::Role, int, int, DType>> seen;
+    for (const program::Operand& operand : i.operands) {
+      const bool by_peer = operand.role == program::Role::send || operand.role == program::Role::receive;
+      const DType by_type = operand.role == program::Role::parameters ? operand.dtype : DType::float32;
       if (!seen.insert({operand.role, operand.index, by_peer ? operand.peer : -1, by_type}).second)
         fail(index,
-             fmt::format("it has two operands {}.{}{}; their indices must differ", name_of(operand.role),
+             fmt::format("it has two operands {}.{}{}; their indices must differ", program::name_of(operand.role),
                          operand.index, by_peer ? fmt::format("@{}", operand.peer) : ""));
     }
-    if (i.kind != InstructionKind::update) return;
+    if (i.kind != program::InstructionKind::update) return;
     int expected = i.segment;
-    for (const Operand& operand : i.operands) {
-      if (operand.role != Role::parameters && operand.role != Role::gradients && operand.role != Role::state)
+    for (const program::Operand& operand : i.operands) {
+      if (operand.role != program::Role::parameters && operand.role != program::Role::gradients && operand.role != program::Role::state)
         continue;
       if (expected < 0) expected = operand.index;
       if (operand.index != expected)
         fail(index, fmt::format("its operand {} has index {}; expected {}, the segment that it updates",
-                                name_of(operand.role), operand.index, expected));
+                                program::name_of(operand.role), operand.index, expected));
     }
   }
 
   /// What an instruction writes must not touch its other operands: kernels run in any order inside.
-  void check_overlaps(int index, const Instruction& i) {
+  void check_overlaps(int index, const program::Instruction& i) {
     for (size_t a = 0; a < i.operands.size(); ++a) {
-      if (!writes(i.operands[a].access)) continue;
-      const Region x = region_of(program_, i.operands[a].range);
+      if (!program::writes(i.operands[a].access)) continue;
+      const program::Region x = program::region_of(program_, i.operands[a].range);
       for (size_t b = 0; b < i.operands.size(); ++b) {
-        if (b == a || (b < a && writes(i.operands[b].access))) continue;
-        const Region y = region_of(program_, i.operands[b].range);
+        if (b == a || (b < a && program::writes(i.operands[b].access))) continue;
+        const program::Region y = program::region_of(program_, i.operands[b].range);
         if (x.index == y.index && x.begin < y.end && y.begin < x.end)
           fail(index, fmt::format("its operands {} ({}) and {} ({}) share bytes, one of them written",
-                                  name_of(i.operands[a].role), describe(program_, i.operands[a].range),
-                                  name_of(i.operands[b].role), describe(program_, i.operands[b].range)));
+                                  program::name_of(i.operands[a].role), describe(program_, i.operands[a].range),
+                                  program::name_of(i.operands[b].role), describe(program_, i.operands[b].range)));
       }
     }
   }
 
   /// Elements of the first operand of a role, or nothing where there is none.
-  std::optional<int64_t> elements(const Instruction& i, Role role) const {
-    for (const Operand& operand : i.operands)
+  std::optional<int64_t> elements(const program::Instruction& i, program::Role role) const {
+    for (const program::Operand& operand : i.operands)
       if (operand.role == role) return operand.range.size_bytes / size_of(operand.dtype);
     return std::nullopt;
   }
 
-  void check_shapes(int index, const Instruction& i) {
-    for (const Operand& operand : i.operands)
-      if (rule_of(i.kind).sums_elements && operand.range.size_bytes % size_of(operand.dtype) != 0)
+  void check_shapes(int index, const program::Instruction& i) {
+    for (const program::Operand& operand : i.operands)
+      if (program::rule_of(i.kind).sums_elements && operand.range.size_bytes % size_of(operand.dtype) != 0)
         fail(index, fmt::format("{} bytes of operand {} are no whole number of {}", operand.range.size_bytes,
-                                name_of(operand.role), name_of(operand.dtype)));
+                                program::name_of(operand.role), name_of(operand.dtype)));
     switch (i.kind) {
-      case InstructionKind::add:
-        return equal_elements(index, i, Role::destination, Role::source);
-      case InstructionKind::cast:
-        return equal_elements(index, i, Role::destination, Role::source);
-      case InstructionKind::update:
-        return equal_elements(index, i, Role::parameters, Role::gradients);
-      case InstructionKind::reduce_scatter:
-      case InstructionKind::all_gather:
+      case program::InstructionKind::add:
+        return equal_elements(index, i, program::Role::destination, program::Role::source);
+      case program::InstructionKind::cast:
+        return equal_elements(index, i, program::Role::destination, program::Role::source);
+      case program::InstructionKind::update:
+        return equal_elements(index, i, program::Role::parameters, program::Role::gradients);
+      case program::InstructionKind::reduce_scatter:
+      case program::InstructionKind::all_gather:
         return check_blocks(index, i);
-      case InstructionKind::broadcast:
+      case program::InstructionKind::broadcast:
         return check_root(index, i);
-      case InstructionKind::snapshot:
+      case program::InstructionKind::snapshot:
         return check_room(index, i);
-      case InstructionKind::push:
+      case program::InstructionKind::push:
         if (!i.operands.empty() && i.segment < 0) fail(index, "it needs a segment");
         return check_peers(index, i);
-      case InstructionKind::exchange:
-      case InstructionKind::pull:
-      case InstructionKind::serve:
+      case program::InstructionKind::exchange:
+      case program::InstructionKind::pull:
+      case program::InstructionKind::serve:
         return check_peers(index, i);
       default:
         return;
     }
   }
 
-  void equal_elements(int index, const Instruction& i, Role a, Role b) {
+  void equal_elements(int index, const program::Instruction& i, program::Role a, program::Role b) {
     if (elements(i, a) != elements(i, b))
-      fail(index, fmt::format("{} has {} elements and {} has {}; they must be as many", name_of(a),
-                              elements(i, a).value_or(0), name_of(b), elements(i, b).value_or(0)));
+      fail(index, fmt::format("{} has {} elements and {} has {}; they must be as many", program::name_of(a),
+                              elements(i, a).value_or(0), program::name_of(b), elements(i, b).value_or(0)));
   }
 
-  void check_blocks(int index, const Instruction& i) {
+  void check_blocks(int index, const program::Instruction& i) {
     const auto members = static_cast<int64_t>(program_.groups[static_cast<size_t>(i.group)].members.size());
-    for (const Operand& operand : i.operands)
+    for (const program::Operand& operand : i.operands)
       if (operand.range.size_bytes % (members * size_of(operand.dtype)) != 0)
         fail(index, fmt::format("{} bytes of {} are no {} equal blocks", operand.range.size_bytes,
                                 name_of(operand.dtype), members));
   }
 
-  void check_root(int index, const Instruction& i) {
+  void check_root(int index, const program::Instruction& i) {
     const auto& members = program_.groups[static_cast<size_t>(i.group)].members;
     if (i.root < 0 || i.root >= static_cast<int>(members.size()))
       return fail(index, fmt::format("root {} is no member of a group of {}", i.root, members.size()));
     const bool is_root = members[static_cast<size_t>(i.root)] == rank_;
-    for (const Operand& operand : i.operands)
-      if ((operand.access == Access::read) != is_root)
+    for (const program::Operand& operand : i.operands)
+      if ((operand.access == program::Access::read) != is_root)
         fail(index,
              is_root ? "the root only reads what it sends" : "all but the root only write what they receive");
   }
 
   /// A snapshot that copies lays what it reads side by side.
-  void check_room(int index, const Instruction& i) {
+  void check_room(int index, const program::Instruction& i) {
     int64_t read = 0, room = 0;
-    for (const Operand& operand : i.operands) {
-      if (operand.role == Role::parameters || operand.role == Role::state) read += operand.range.size_bytes;
-      if (operand.role == Role::destination) room += operand.range.size_bytes;
+    for (const program::Operand& operand : i.operands) {
+      if (operand.role == program::Role::parameters || operand.role == program::Role::state) read += operand.range.size_bytes;
+      if (operand.role == program::Role::destination) room += operand.range.size_bytes;
     }
-    if (elements(i, Role::destination) && read != room)
+    if (elements(i, program::Role::destination) && read != room)
       fail(index, fmt::format("it copies {} bytes to a destination of {}; they must be as many", read, room));
   }
 
-  void check_peers(int index, const Instruction& i) {
+  void check_peers(int index, const program::Instruction& i) {
     const auto& members = program_.groups[static_cast<size_t>(i.group)].members;
-    for (const Operand& operand : i.operands) {
-      const bool names_peer = i.kind != InstructionKind::serve || operand.role == Role::gradients ||
-                              operand.role == Role::metrics;
+    for (const program::Operand& operand : i.operands) {
+      const bool names_peer = i.kind != program::InstructionKind::serve || operand.role == program::Role::gradients ||
+                              operand.role == program::Role::metrics;
       if (!names_peer) continue;
       if (operand.peer < 0 || operand.peer >= static_cast<int>(members.size()) ||
           members[static_cast<size_t>(operand.peer)] == rank_)
         fail(index, fmt::format("operand {} has peer {}; expected another member of a group of {}",
-                                name_of(operand.role), operand.peer, members.size()));
+                                program::name_of(operand.role), operand.peer, members.size()));
     }
   }
 
-  const Program& program_;
+  const program::Program& program_;
   int rank_, world_size_;
   Findings& findings_;
   std::map<int, int> lane_of_group_;
 };
 
 /// Communicators are made for one group after the other, by all ranks together: members or not.
-void check_same_groups(const Program& first, const Program& own, int rank, Findings& findings) {
+void check_same_groups(const program::Program& first, const program::Program& own, int rank, Findings& findings) {
   if (own.groups.size() != first.groups.size())
     return findings.add(kStructure, rank, -1,
                         fmt::format("it has {} groups and rank 0 has {}; every rank must list all groups",
                                     own.groups.size(), first.groups.size()));
   for (size_t g = 0; g < own.groups.size(); ++g) {
-    const Group &a = own.groups[g], &b = first.groups[g];
+    const program::Group &a = own.groups[g], &b = first.groups[g];
     if (a.name != b.name)
       return findings.add(kStructure, rank, -1,
                           fmt::format("group {} is '{}', and '{}' on rank 0; all ranks must list the same "
@@ -378,19 +378,19 @@ void check_same_groups(const Program& first, const Program& own, int rank, Findi
     if (a.members != b.members)
       findings.add(kStructure, rank, -1,
                    fmt::format("group '{}' has members {} here and {} on rank 0", a.name,
-                               to_text(a.members), to_text(b.members)));
+                               program::to_text(a.members), program::to_text(b.members)));
     if (a.transport != b.transport)
       findings.add(kStructure, rank, -1,
                    fmt::format("the transport of group '{}' is '{}' here and '{}' on rank 0", a.name,
-                               name_of(a.transport), name_of(b.transport)));
+                               program::name_of(a.transport), program::name_of(b.transport)));
   }
 }
 
 /// What the programs say in common.
-void check_agreement(std::span<const Program> programs, Findings& findings) {
-  std::map<std::string_view, const ParameterPlace*> parameters;
+void check_agreement(std::span<const program::Program> programs, Findings& findings) {
+  std::map<std::string_view, const program::ParameterPlace*> parameters;
   for (size_t r = 0; r < programs.size(); ++r) {
-    const Program& p = programs[r];
+    const program::Program& p = programs[r];
     const int rank = static_cast<int>(r);
     if (p.name != programs[0].name || p.reduction != programs[0].reduction ||
         p.virtual_replicas != programs[0].virtual_replicas ||
@@ -398,8 +398,8 @@ void check_agreement(std::span<const Program> programs, Findings& findings) {
       findings.add(kStructure, rank, -1,
                    "name, reduction, leaves or micro-batches per leaf differ from rank 0's");
     check_same_groups(programs[0], p, rank, findings);
-    for (const ParameterPlace& place : p.parameters) {
-      const ParameterPlace* known = parameters.emplace(place.name, &place).first->second;
+    for (const program::ParameterPlace& place : p.parameters) {
+      const program::ParameterPlace* known = parameters.emplace(place.name, &place).first->second;
       if (known->size_bytes != place.size_bytes || known->uses != place.uses)
         findings.add(kStructure, rank, -1,
                      fmt::format("parameter '{}' has another size or other uses than elsewhere", place.name));
@@ -425,7 +425,7 @@ void check_agreement(std::span<const Program> programs, Findings& findings) {
 
 }  // namespace
 
-void check_structure(std::span<const Program> programs, Findings& findings) {
+void check_structure(std::span<const program::Program> programs, Findings& findings) {
   if (programs.empty()) return findings.add(kStructure, -1, -1, "there are no programs");
   for (size_t rank = 0; rank < programs.size(); ++rank)
     ProgramStructure(programs[rank], static_cast<int>(rank), static_cast<int>(programs.size()), findings)
@@ -433,4 +433,4 @@ void check_structure(std::span<const Program> programs, Findings& findings) {
   if (findings.empty()) check_agreement(programs, findings);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

@@ -7,33 +7,33 @@
 
 #include "program/instruction_rules.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 
 void Findings::add(Property property, int rank, int instruction, const std::string& what) {
   if (list_.size() >= limit_) return;
   std::string where = rank < 0 ? "" : fmt::format("rank {}: ", rank);
   if (rank >= 0 && instruction >= 0)
-    where = fmt::format("rank {}, {}: ", rank, describe(programs_[static_cast<size_t>(rank)], instruction));
+    where = fmt::format("rank {}, {}: ", rank, program::describe(programs_[static_cast<size_t>(rank)], instruction));
   list_.push_back({property, rank, instruction, where + what});
 }
 
-std::string describe(const Program& program, const ByteRange& range) {
-  const ProgramBuffer& buffer = program.buffers[static_cast<size_t>(range.buffer)];
+std::string describe(const program::Program& program, const program::ByteRange& range) {
+  const program::ProgramBuffer& buffer = program.buffers[static_cast<size_t>(range.buffer)];
   if (range.offset == 0 && range.size_bytes == buffer.size_bytes) return buffer.name;
   return fmt::format("{}[{}+{}]", buffer.name, range.offset, range.size_bytes);
 }
 
-ProgramWorld::ProgramWorld(std::span<const Program> programs) : programs_(programs) {
+ProgramWorld::ProgramWorld(std::span<const program::Program> programs) : programs_(programs) {
   std::map<std::string, int> ids;
-  for (const Program& program : programs) {
+  for (const program::Program& program : programs) {
     auto& own = group_ids_.emplace_back();
-    for (const Group& group : program.groups)
+    for (const program::Group& group : program.groups)
       own.push_back(ids.emplace(group.name, static_cast<int>(ids.size())).first->second);
     int first = std::numeric_limits<int>::max();
-    for (const Instruction& instruction : program.instructions) {
+    for (const program::Instruction& instruction : program.instructions) {
       if (instruction.leaf >= 0) first = std::min(first, instruction.leaf);
-      has_servers_ = has_servers_ || instruction.kind == InstructionKind::serve ||
-                     instruction.kind == InstructionKind::push || instruction.kind == InstructionKind::pull;
+      has_servers_ = has_servers_ || instruction.kind == program::InstructionKind::serve ||
+                     instruction.kind == program::InstructionKind::push || instruction.kind == program::InstructionKind::pull;
     }
     first_leaf_.push_back(first);
   }
@@ -42,12 +42,12 @@ ProgramWorld::ProgramWorld(std::span<const Program> programs) : programs_(progra
 }
 
 int ProgramWorld::find_serve(int server, int group, int segment, int shard) const {
-  const Program& of_server = program(server);
+  const program::Program& of_server = program(server);
   for (size_t s = 0; s < of_server.instructions.size(); ++s) {
-    const Instruction& i = of_server.instructions[s];
-    if (i.kind != InstructionKind::serve || group_id(server, i) != group || i.segment != segment) continue;
-    for (const Operand& operand : i.operands)
-      if (operand.role == Role::parameters && operand.index == shard) return static_cast<int>(s);
+    const program::Instruction& i = of_server.instructions[s];
+    if (i.kind != program::InstructionKind::serve || group_id(server, i) != group || i.segment != segment) continue;
+    for (const program::Operand& operand : i.operands)
+      if (operand.role == program::Role::parameters && operand.index == shard) return static_cast<int>(s);
   }
   return -1;
 }
@@ -60,9 +60,9 @@ const std::vector<ProgramWorld::BucketUse>& ProgramWorld::bucket(int segment) co
 
 void ProgramWorld::collect_parameters() {
   std::map<std::string, int> ids;
-  for (const Program& program : programs_) {
+  for (const program::Program& program : programs_) {
     auto& own = places_.emplace_back();
-    for (const ParameterPlace& place : program.parameters) {
+    for (const program::ParameterPlace& place : program.parameters) {
       const auto [found, is_new] = ids.emplace(place.name, static_cast<int>(parameters_.size()));
       if (is_new) parameters_.push_back({place.name, place.size_bytes, place.uses, false});
       own.push_back(found->second);
@@ -81,22 +81,22 @@ void ProgramWorld::collect_parameters() {
 
 void ProgramWorld::mark_trained() {
   for (size_t rank = 0; rank < programs_.size(); ++rank) {
-    const Program& program = programs_[rank];
-    for (const Instruction& instruction : program.instructions) {
+    const program::Program& program = programs_[rank];
+    for (const program::Instruction& instruction : program.instructions) {
       const bool has_gradients = std::any_of(instruction.operands.begin(), instruction.operands.end(),
-                                             [](const Operand& o) { return o.role == Role::gradients; });
+                                             [](const program::Operand& o) { return o.role == program::Role::gradients; });
       trains_ = trains_ || (has_gradients &&
-                            (is_backward(instruction.kind) || instruction.kind == InstructionKind::update ||
-                             instruction.kind == InstructionKind::push));
-      if (instruction.kind == InstructionKind::push) {
+                            (program::is_backward(instruction.kind) || instruction.kind == program::InstructionKind::update ||
+                             instruction.kind == program::InstructionKind::push));
+      if (instruction.kind == program::InstructionKind::push) {
         for (const BucketUse& use : bucket(instruction.segment))
           if (use.use == 0) parameters_[static_cast<size_t>(use.parameter)].trained = true;
       }
-      if (instruction.kind != InstructionKind::update) continue;
-      for (const Operand& operand : instruction.operands) {
-        if (operand.role != Role::parameters) continue;
+      if (instruction.kind != program::InstructionKind::update) continue;
+      for (const program::Operand& operand : instruction.operands) {
+        if (operand.role != program::Role::parameters) continue;
         for (size_t p = 0; p < program.parameters.size(); ++p) {
-          const ParameterPlace& place = program.parameters[p];
+          const program::ParameterPlace& place = program.parameters[p];
           if (place.buffer == operand.range.buffer &&
               place.offset < operand.range.offset + operand.range.size_bytes &&
               place.offset + place.size_bytes > operand.range.offset)
@@ -107,4 +107,4 @@ void ProgramWorld::mark_trained() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

@@ -8,14 +8,14 @@
 #include "proof/checker.h"
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 
 /// Collects findings up to a limit; every message begins with rank and instruction.
 class Findings {
  public:
   using Property = CheckFinding::Property;
 
-  Findings(std::span<const Program> programs, int limit)
+  Findings(std::span<const program::Program> programs, int limit)
       : programs_(programs), limit_(static_cast<size_t>(limit)) {}
 
   void add(Property property, int rank, int instruction, const std::string& what);
@@ -23,7 +23,7 @@ class Findings {
   std::vector<CheckFinding> take() { return std::move(list_); }
 
  private:
-  std::span<const Program> programs_;
+  std::span<const program::Program> programs_;
   size_t limit_;
   std::vector<CheckFinding> list_;
 };
@@ -32,42 +32,42 @@ class Findings {
 struct ModelParameter {
   std::string name;
   int64_t size_bytes = 0;
-  std::vector<ParameterPlace::Use> uses;
+  std::vector<program::ParameterPlace::Use> uses;
   bool trained = false;  ///< some rank updates or pushes it
 };
 
 /// All ranks' programs with what they refer to in common resolved. REQUIRES: their structure is sound.
 class ProgramWorld {
  public:
-  explicit ProgramWorld(std::span<const Program> programs);
+  explicit ProgramWorld(std::span<const program::Program> programs);
 
-  const Program& program(int rank) const { return programs_[static_cast<size_t>(rank)]; }
-  const Instruction& instruction(int rank, int index) const {
+  const program::Program& program(int rank) const { return programs_[static_cast<size_t>(rank)]; }
+  const program::Instruction& instruction(int rank, int index) const {
     return program(rank).instructions[static_cast<size_t>(index)];
   }
   int size() const { return static_cast<int>(programs_.size()); }
-  Reduction reduction() const { return programs_[0].reduction; }
+  layout::Reduction reduction() const { return programs_[0].reduction; }
   int leaves() const { return programs_[0].virtual_replicas; }
   int micro_batches_per_leaf() const { return programs_[0].micro_batches_per_leaf; }
 
-  const Members& members(int rank, const Instruction& instruction) const {
+  const program::Members& members(int rank, const program::Instruction& instruction) const {
     return program(rank).groups[static_cast<size_t>(instruction.group)].members;
   }
   /// A number for the instruction's group that is the same on all of its ranks.
-  int group_id(int rank, const Instruction& instruction) const {
+  int group_id(int rank, const program::Instruction& instruction) const {
     return group_ids_[static_cast<size_t>(rank)][static_cast<size_t>(instruction.group)];
   }
-  int rank_in_group(int rank, const Instruction& instruction) const {
+  int rank_in_group(int rank, const program::Instruction& instruction) const {
     return members(rank, instruction).index_of(rank);
   }
   /// World rank of an operand's peer.
-  int peer_of(int rank, const Instruction& instruction, const Operand& operand) const {
+  int peer_of(int rank, const program::Instruction& instruction, const program::Operand& operand) const {
     return members(rank, instruction)[static_cast<size_t>(operand.peer)];
   }
   /// The instruction of rank `server` that owns shard `shard` of a segment, or -1.
   int find_serve(int server, int group_id, int segment, int shard) const;
   /// The micro-batch's place within its leaf, from 0: numbers of a rank begin at its lowest leaf.
-  int micro_batch_in_leaf(int rank, const Instruction& instruction) const {
+  int micro_batch_in_leaf(int rank, const program::Instruction& instruction) const {
     return instruction.micro_batch -
            (instruction.leaf - first_leaf_[static_cast<size_t>(rank)]) * micro_batches_per_leaf();
   }
@@ -91,7 +91,7 @@ class ProgramWorld {
   void collect_parameters();
   void mark_trained();
 
-  std::span<const Program> programs_;
+  std::span<const program::Program> programs_;
   std::vector<std::vector<int>> group_ids_, places_;  ///< by rank
   std::vector<int> first_leaf_;                       ///< by rank
   std::vector<ModelParameter> parameters_;
@@ -100,13 +100,13 @@ class ProgramWorld {
 };
 
 /// "grad.1.slot0[256+128]", or the name alone for the whole buffer.
-std::string describe(const Program& program, const ByteRange& range);
+std::string describe(const program::Program& program, const program::ByteRange& range);
 
 /// Each appends what it finds. The later ones rely on a sound structure; `simulate` on sound matching.
-void check_structure(std::span<const Program> programs, Findings& findings);
+void check_structure(std::span<const program::Program> programs, Findings& findings);
 void check_matching(const ProgramWorld& world, Findings& findings);
 void check_data(const ProgramWorld& world, int rank, Findings& findings);
 /// Deadlock and mathematics, in one walk through all programs.
 void check_execution(const ProgramWorld& world, Findings& findings);
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

@@ -5,7 +5,7 @@
 #include "lockstep/error.h"
 #include "proof/check_world.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 
 std::string_view name_of(CheckFinding::Property property) {
   switch (property) {
@@ -23,7 +23,7 @@ std::string_view name_of(CheckFinding::Property property) {
   return "";
 }
 
-std::vector<CheckFinding> check_programs(std::span<const Program> programs, const CheckOptions& options) {
+std::vector<CheckFinding> check_programs(std::span<const program::Program> programs, const CheckOptions& options) {
   Findings findings(programs, options.max_findings);
   check_structure(programs, findings);
   if (!findings.empty()) return findings.take();
@@ -35,7 +35,7 @@ std::vector<CheckFinding> check_programs(std::span<const Program> programs, cons
   return findings.take();
 }
 
-void ensure_checked(std::span<const Program> programs) {
+void ensure_checked(std::span<const program::Program> programs) {
   const auto findings = check_programs(programs);
   if (findings.empty()) return;
   std::string text = "the step programs are wrong (a bug in the compiler that wrote them):";
@@ -44,4 +44,4 @@ void ensure_checked(std::span<const Program> programs) {
   throw InternalError(text);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

@@ -7,7 +7,7 @@
 
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 
 struct CheckFinding {
   enum class Property { structure, matching, deadlock, data, mathematics } property;
@@ -26,9 +26,9 @@ struct CheckOptions {
 /// buffering, ordering of every conflicting access, no read before a write, and that what reaches each
 /// `update` is the canonical tree (REPRODUCIBLE) or each leaf exactly once (FAST). Unrolls two iterations.
 /// `programs` holds the programs of all ranks, by rank. Empty result: proven.
-std::vector<CheckFinding> check_programs(std::span<const Program> programs, const CheckOptions& options = {});
+std::vector<CheckFinding> check_programs(std::span<const program::Program> programs, const CheckOptions& options = {});
 
 /// Throws InternalError with all findings, if any.
-void ensure_checked(std::span<const Program> programs);
+void ensure_checked(std::span<const program::Program> programs);
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 namespace {
 
 constexpr size_t kLongestText = 200;
@@ -245,4 +245,4 @@ std::string difference(const std::vector<Expressions::Atom>& found,
   return join(parts, "; ");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

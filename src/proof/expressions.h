@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::proof {
 
 /// What the bytes of a buffer stand for, when all programs are interpreted with symbols instead of numbers.
 /// Equal expressions have equal numbers (hash consing), so comparing is cheap; children have lower numbers
@@ -115,4 +115,4 @@ class Expressions {
 std::string difference(const std::vector<Expressions::Atom>& found,
                        const std::vector<Expressions::Atom>& expected, int uses);
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

@@ -8,7 +8,7 @@
 #include "program/instruction_rules.h"
 #include "program/regions.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 namespace {
 
 uint64_t producer(std::string_view what, int segment, int ordinal) {
@@ -19,7 +19,7 @@ uint64_t producer(std::string_view what, int segment, int ordinal) {
 constexpr int kCount = -1;  ///< in place of an ordinal: how many there are
 
 /// All bytes of an activation, counted as positions are.
-int64_t extent_of(const Operand& operand) { return operand.range.size_bytes * 4 / size_of(operand.dtype); }
+int64_t extent_of(const program::Operand& operand) { return operand.range.size_bytes * 4 / size_of(operand.dtype); }
 
 }  // namespace
 
@@ -42,11 +42,11 @@ std::string Mathematics::name_of(const Piece& piece) const {
                                               : fmt::format("byte {} of something else", piece.position);
 }
 
-std::vector<Mathematics::HeldPart> Mathematics::held_in(int rank, const ByteRange& range) const {
-  const Program& program = world_.program(rank);
+std::vector<Mathematics::HeldPart> Mathematics::held_in(int rank, const program::ByteRange& range) const {
+  const program::Program& program = world_.program(rank);
   std::vector<HeldPart> parts;
   for (size_t p = 0; p < program.parameters.size(); ++p) {
-    const ParameterPlace& place = program.parameters[p];
+    const program::ParameterPlace& place = program.parameters[p];
     if (place.buffer != range.buffer) continue;
     const int64_t begin = std::max(place.offset, range.offset);
     const int64_t end = std::min(place.offset + place.size_bytes, range.offset + range.size_bytes);
@@ -57,11 +57,11 @@ std::vector<Mathematics::HeldPart> Mathematics::held_in(int rank, const ByteRang
   return parts;
 }
 
-std::vector<Mathematics::HeldPart> Mathematics::copies_in(int rank, const ByteRange& range, DType dtype) const {
-  const Program& program = world_.program(rank);
+std::vector<Mathematics::HeldPart> Mathematics::copies_in(int rank, const program::ByteRange& range, DType dtype) const {
+  const program::Program& program = world_.program(rank);
   std::vector<HeldPart> parts;
   for (size_t p = 0; p < program.parameters.size(); ++p) {
-    const ParameterPlace& place = program.parameters[p];
+    const program::ParameterPlace& place = program.parameters[p];
     if (place.narrow_buffer != range.buffer) continue;
     const int64_t size_bytes = place.size_bytes / 4 * size_of(dtype);
     const int64_t begin = std::max(place.narrow_offset, range.offset);
@@ -73,7 +73,7 @@ std::vector<Mathematics::HeldPart> Mathematics::copies_in(int rank, const ByteRa
   return parts;
 }
 
-std::vector<Piece> Mathematics::read(const Place& at, const ByteRange& range, DType dtype) {
+std::vector<Piece> Mathematics::read(const Place& at, const program::ByteRange& range, DType dtype) {
   std::vector<Piece> pieces = memory(at.rank).read(range);
   for (Piece& piece : pieces)
     if (piece.dtype != dtype && piece.expression != Expressions::kNothing &&
@@ -86,11 +86,11 @@ std::vector<Piece> Mathematics::read(const Place& at, const ByteRange& range, DT
 
 void Mathematics::enter_initial_contents() {
   for (int rank = 0; rank < world_.size(); ++rank) {
-    const Program& program = world_.program(rank);
+    const program::Program& program = world_.program(rank);
     for (size_t b = 0; b < program.buffers.size(); ++b) {
-      const ByteRange whole = program.whole(static_cast<int>(b));
+      const program::ByteRange whole = program.whole(static_cast<int>(b));
       const auto held = held_in(rank, whole);
-      if (program.buffers[b].space == Space::optimizer)
+      if (program.buffers[b].space == program::Space::optimizer)
         memory(rank).write(whole, expressions_.state(0), DType::float32);
       if (held.empty()) continue;
       memory(rank).write(whole, Expressions::kOther, DType::float32);
@@ -103,27 +103,27 @@ void Mathematics::enter_initial_contents() {
 
 void Mathematics::local(const Place& at) {
   switch (instruction(at).kind) {
-    case InstructionKind::load:
+    case program::InstructionKind::load:
       return load(at);
-    case InstructionKind::forward:
-    case InstructionKind::recompute:
-    case InstructionKind::backward:
-    case InstructionKind::backward_input:
-    case InstructionKind::backward_weight:
+    case program::InstructionKind::forward:
+    case program::InstructionKind::recompute:
+    case program::InstructionKind::backward:
+    case program::InstructionKind::backward_input:
+    case program::InstructionKind::backward_weight:
       return segment(at);
-    case InstructionKind::add:
+    case program::InstructionKind::add:
       return add(at);
-    case InstructionKind::cast:
+    case program::InstructionKind::cast:
       return cast(at);
-    case InstructionKind::norm:
-    case InstructionKind::finite:
+    case program::InstructionKind::norm:
+    case program::InstructionKind::finite:
       return norm_or_finite(at);
-    case InstructionKind::update:
+    case program::InstructionKind::update:
       return update(at);
-    case InstructionKind::snapshot:
-      for (const Operand& operand : instruction(at).operands) {
-        if (operand.role == Role::parameters) check_parameters(at, operand);
-        if (writes(operand.access)) memory(at.rank).write(operand.range, Expressions::kOther, operand.dtype);
+    case program::InstructionKind::snapshot:
+      for (const program::Operand& operand : instruction(at).operands) {
+        if (operand.role == program::Role::parameters) check_parameters(at, operand);
+        if (program::writes(operand.access)) memory(at.rank).write(operand.range, Expressions::kOther, operand.dtype);
       }
       return;
     default:
@@ -133,9 +133,9 @@ void Mathematics::local(const Place& at) {
 
 void Mathematics::load(const Place& at) {
   int ordinal = 0;
-  for (const Operand& operand : instruction(at).operands) {
+  for (const program::Operand& operand : instruction(at).operands) {
     int value = Expressions::kOther;
-    if (operand.role == Role::batch) {
+    if (operand.role == program::Role::batch) {
       value = expressions_.activation(producer("batch", 0, ordinal), false, extent_of(operand), atom(at, 0),
                                       fmt::format("model input {}", ordinal));
       ++ordinal;
@@ -150,55 +150,55 @@ void Mathematics::segment(const Place& at) {
 }
 
 void Mathematics::check_what_segment_reads(const Place& at) {
-  const Instruction& i = instruction(at);
-  std::map<Role, int> ordinals;
-  for (const Operand& operand : i.operands) {
-    if (!reads(operand.access)) {
+  const program::Instruction& i = instruction(at);
+  std::map<program::Role, int> ordinals;
+  for (const program::Operand& operand : i.operands) {
+    if (!program::reads(operand.access)) {
       continue;
-    } else if (operand.role == Role::parameters) {
+    } else if (operand.role == program::Role::parameters) {
       check_parameters(at, operand);
-    } else if (operand.role == Role::input || operand.role == Role::output || operand.role == Role::stash ||
-               operand.role == Role::output_gradient) {
+    } else if (operand.role == program::Role::input || operand.role == program::Role::output || operand.role == program::Role::stash ||
+               operand.role == program::Role::output_gradient) {
       check_activation(at, operand, ordinals[operand.role]++);
     }
   }
   check_use_of_parameters(at);
-  check_has_a_gradient(at, ordinals[Role::output_gradient]);
-  for (const Role role : {Role::input, Role::output, Role::stash, Role::output_gradient}) {
+  check_has_a_gradient(at, ordinals[program::Role::output_gradient]);
+  for (const program::Role role : {program::Role::input, program::Role::output, program::Role::stash, program::Role::output_gradient}) {
     const auto count = static_cast<uint64_t>(ordinals[role]);
     const auto [known, is_new] = producers_.emplace(
         std::tuple(static_cast<int>(i.kind), i.segment, static_cast<int>(role), kCount), count);
     if (!is_new && known->second != count)
       fail(at, "count",
            fmt::format("it reads {} operands {}; other micro-batches or ranks read {}", count,
-                       lockstep::name_of(role), known->second));
+                       lockstep::program::name_of(role), known->second));
   }
 }
 
 void Mathematics::write_results(const Place& at) {
-  const Instruction& i = instruction(at);
-  std::map<Role, int> ordinals;
-  for (const Operand& operand : i.operands) {
-    if (!writes(operand.access)) continue;
+  const program::Instruction& i = instruction(at);
+  std::map<program::Role, int> ordinals;
+  for (const program::Operand& operand : i.operands) {
+    if (!program::writes(operand.access)) continue;
     const int ordinal = ordinals[operand.role]++;
-    const std::string_view role = lockstep::name_of(operand.role);
+    const std::string_view role = lockstep::program::name_of(operand.role);
     switch (operand.role) {
-      case Role::gradients:
+      case program::Role::gradients:
         write_gradients(at, operand);
         break;
-      case Role::metrics:
+      case program::Role::metrics:
         add_metrics(at, operand);
         break;
-      case Role::output:
-      case Role::stash:
-      case Role::input_gradient: {
+      case program::Role::output:
+      case program::Role::stash:
+      case program::Role::input_gradient: {
         // A recomputation makes the same values as forward; what backward_input leaves for backward_weight is
         // new.
-        const bool is_gradient = is_backward(i.kind);
+        const bool is_gradient = program::is_backward(i.kind);
         const int made = expressions_.activation(
             producer(role, is_gradient ? -1 - i.segment : i.segment, ordinal), is_gradient,
             extent_of(operand), atom(at, 0), fmt::format("{} {} of segment {}", role, ordinal, i.segment));
-        if (operand.role == Role::input_gradient)
+        if (operand.role == program::Role::input_gradient)
           computed_gradients_.try_emplace(expressions_.node(made).signature, at,
                                           lockstep::describe(program(at), operand.range));
         memory(at.rank).write(operand.range, made, operand.dtype);
@@ -210,7 +210,7 @@ void Mathematics::write_results(const Place& at) {
   }
 }
 
-void Mathematics::check_parameters(const Place& at, const Operand& operand) {
+void Mathematics::check_parameters(const Place& at, const program::Operand& operand) {
   auto sorted = held_in(at.rank, operand.range);
   if (operand.dtype != DType::float32) sorted = copies_in(at.rank, operand.range, operand.dtype);
   size_t next = 0;
@@ -253,12 +253,12 @@ void Mathematics::check_parameters(const Place& at, const Operand& operand) {
 /// Which of its parameters an operand holds is up to the program; together they are those that the segment
 /// uses, whole.
 void Mathematics::check_use_of_parameters(const Place& at) {
-  const Instruction& i = instruction(at);
+  const program::Instruction& i = instruction(at);
   std::set<int> used;
   for (const ProgramWorld::BucketUse& use : world_.bucket(i.segment)) used.insert(use.parameter);
   std::vector<Coverage> read_here;
-  for (const Operand& operand : i.operands) {
-    if (operand.role != Role::parameters) continue;
+  for (const program::Operand& operand : i.operands) {
+    if (operand.role != program::Role::parameters) continue;
     bool holds_used = false;
     for (const Piece& piece : read(at, operand)) {
       if (piece.expression == Expressions::kNothing) return;  // the data check's business
@@ -271,7 +271,7 @@ void Mathematics::check_use_of_parameters(const Place& at) {
            fmt::format("segment {} uses no parameter in {}", i.segment,
                        lockstep::describe(program(at), operand.range)));
   }
-  if (i.kind == InstructionKind::backward_weight) return;  // products of activations may do without
+  if (i.kind == program::InstructionKind::backward_weight) return;  // products of activations may do without
   std::sort(read_here.begin(), read_here.end());
   for (const int parameter : used) {
     const ModelParameter& model = world_.parameters()[static_cast<size_t>(parameter)];
@@ -285,8 +285,8 @@ void Mathematics::check_use_of_parameters(const Place& at) {
   }
 }
 
-void Mathematics::write_gradients(const Place& at, const Operand& operand) {
-  const Instruction& i = instruction(at);
+void Mathematics::write_gradients(const Place& at, const program::Operand& operand) {
+  const program::Instruction& i = instruction(at);
   const int64_t width = size_of(operand.dtype);
   const int64_t begin = operand.position, end = begin + operand.range.size_bytes * 4 / width;
   std::vector<Piece> result;
@@ -300,12 +300,12 @@ void Mathematics::write_gradients(const Place& at, const Operand& operand) {
                      parameter,
                      position,
                      operand.dtype};
-    if (operand.access == Access::write) {
+    if (operand.access == program::Access::write) {
       result.push_back(part);
       result.back().expression = expressions_.chain(Expressions::kNothing, atom(at, use));
       return;
     }
-    ByteRange bytes = operand.range;
+    program::ByteRange bytes = operand.range;
     bytes.offset += part.begin;
     bytes.size_bytes = part.end - part.begin;
     for (const Piece& old : memory(at.rank).read(bytes)) {
@@ -335,10 +335,10 @@ void Mathematics::write_gradients(const Place& at, const Operand& operand) {
   memory(at.rank).write(operand.range, result);
 }
 
-void Mathematics::add_metrics(const Place& at, const Operand& operand) {
+void Mathematics::add_metrics(const Place& at, const program::Operand& operand) {
   std::vector<Piece> result;
   for (const Piece& old : read(at, operand)) {
-    const int previous = operand.access == Access::write ? Expressions::kNothing : old.expression;
+    const int previous = operand.access == program::Access::write ? Expressions::kNothing : old.expression;
     result.push_back({old.begin, old.end, expressions_.chain(previous, atom(at, 0)), kMetricsParameter,
                       old.begin * 4 / size_of(operand.dtype), operand.dtype});
   }
@@ -346,9 +346,9 @@ void Mathematics::add_metrics(const Place& at, const Operand& operand) {
 }
 
 void Mathematics::add(const Place& at) {
-  const Instruction& i = instruction(at);
-  const Operand& destination = i.operands[i.operands[0].role == Role::destination ? 0 : 1];
-  const Operand& source = i.operands[i.operands[0].role == Role::destination ? 1 : 0];
+  const program::Instruction& i = instruction(at);
+  const program::Operand& destination = i.operands[i.operands[0].role == program::Role::destination ? 0 : 1];
+  const program::Operand& source = i.operands[i.operands[0].role == program::Role::destination ? 1 : 0];
   if (destination.dtype != source.dtype)
     return fail(at, "dtype",
                 fmt::format("it adds {} to {}; cast one of them first", lockstep::name_of(source.dtype),
@@ -395,9 +395,9 @@ Piece Mathematics::added(const Place& at, const Piece& a, const Piece& b) {
 }
 
 void Mathematics::cast(const Place& at) {
-  const Instruction& i = instruction(at);
-  const Operand& destination = i.operands[i.operands[0].role == Role::destination ? 0 : 1];
-  const Operand& source = i.operands[i.operands[0].role == Role::destination ? 1 : 0];
+  const program::Instruction& i = instruction(at);
+  const program::Operand& destination = i.operands[i.operands[0].role == program::Role::destination ? 0 : 1];
+  const program::Operand& source = i.operands[i.operands[0].role == program::Role::destination ? 1 : 0];
   const int64_t from = size_of(source.dtype), to = size_of(destination.dtype);
   std::vector<Piece> result = read(at, source);
   for (Piece& piece : result) {
@@ -408,4 +408,4 @@ void Mathematics::cast(const Place& at) {
   memory(at.rank).write(destination.range, result);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

@@ -11,7 +11,7 @@
 #include "proof/expressions.h"
 #include "proof/symbolic_memory.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 
 /// Interprets all ranks' programs with symbols. Whoever walks through them calls `local` for every
 /// instruction of a rank that does not communicate, in program order, and the others as communications meet;
@@ -26,29 +26,29 @@ class Mathematics {
     int rank, index, iteration;
   };
   void local(const Place& at);
-  void transfer(const Place& from, const Operand& send, const Place& to, const Operand& receive);
+  void transfer(const Place& from, const program::Operand& send, const Place& to, const program::Operand& receive);
   /// `members` in the order of their group.
   void collective(const std::vector<Place>& members);
-  void push(const Place& worker, const Operand& gradients, int server, int serve);
-  void push_metrics(const Place& worker, const Operand& metrics);
-  void pull(const Place& worker, const Operand& parameters, int server, int serve);
+  void push(const Place& worker, const program::Operand& gradients, int server, int serve);
+  void push_metrics(const Place& worker, const program::Operand& metrics);
+  void pull(const Place& worker, const program::Operand& parameters, int server, int serve);
   void finish(int iterations);
 
  private:
   using Atom = Expressions::Atom;
   using Coverage = Expressions::Coverage;
 
-  const Instruction& instruction(const Place& at) const { return world_.instruction(at.rank, at.index); }
-  const Program& program(const Place& at) const { return world_.program(at.rank); }
+  const program::Instruction& instruction(const Place& at) const { return world_.instruction(at.rank, at.index); }
+  const program::Program& program(const Place& at) const { return world_.program(at.rank); }
   SymbolicMemory& memory(int rank) { return memories_[static_cast<size_t>(rank)]; }
   /// For an instruction that computes with what it reads, as numbers of that type: pieces of another one are
   /// wrong. Those that only move bytes ask the memory.
-  std::vector<Piece> read(const Place& at, const ByteRange& range, DType dtype);
-  std::vector<Piece> read(const Place& at, const Operand& operand) {
+  std::vector<Piece> read(const Place& at, const program::ByteRange& range, DType dtype);
+  std::vector<Piece> read(const Place& at, const program::Operand& operand) {
     return read(at, operand.range, operand.dtype);
   }
   Atom atom(const Place& at, int use) const {
-    const Instruction& i = instruction(at);
+    const program::Instruction& i = instruction(at);
     return {at.iteration, use, i.leaf, world_.micro_batch_in_leaf(at.rank, i)};
   }
   void fail(const Place& at, const std::string& tag, const std::string& what);
@@ -59,34 +59,34 @@ class Mathematics {
   void segment(const Place& at);
   void check_what_segment_reads(const Place& at);
   void write_results(const Place& at);
-  void check_parameters(const Place& at, const Operand& operand);
+  void check_parameters(const Place& at, const program::Operand& operand);
   void check_use_of_parameters(const Place& at);
-  void write_gradients(const Place& at, const Operand& operand);
-  void add_metrics(const Place& at, const Operand& operand);
+  void write_gradients(const Place& at, const program::Operand& operand);
+  void add_metrics(const Place& at, const program::Operand& operand);
   void add(const Place& at);
   Piece added(const Place& at, const Piece& a, const Piece& b);
   void cast(const Place& at);
 
   // mathematics_activations.cpp
-  void check_activation(const Place& at, const Operand& operand, int ordinal);
+  void check_activation(const Place& at, const program::Operand& operand, int ordinal);
   void check_has_a_gradient(const Place& at, int output_gradients);
   void note_gradient_use(uint64_t signature);
   void check_gradients_used();
 
   // mathematics_update.cpp
   void update(const Place& at);
-  void update_parameters(const Place& at, const Operand& parameters, const Operand& gradients);
-  void update_state(const Place& at, const Operand& state);
-  void check_verdict(const Place& at, const Operand& operand);
+  void update_parameters(const Place& at, const program::Operand& parameters, const program::Operand& gradients);
+  void update_state(const Place& at, const program::Operand& state);
+  void check_verdict(const Place& at, const program::Operand& operand);
   void norm_or_finite(const Place& at);
-  void check_position(const Place& at, const Operand& gradients, const Piece& piece);
+  void check_position(const Place& at, const program::Operand& gradients, const Piece& piece);
   /// Whether a piece of gradient is what an update wants; reports otherwise.
   bool check_final(const Place& at, const Piece& piece);
   std::string missing(const std::vector<Coverage>& coverage, bool once) const;
   void merge_facts(const std::vector<Piece>& pieces, std::set<int>& seen, Expressions::Facts& facts) const;
   /// A verdict or predicate of an update: what it was computed from, and which part of it is read.
   struct Obeyed {
-    Role role;
+    program::Role role;
     int index;
     int64_t position, size_bytes;
     bool has_norm, has_flag;
@@ -115,10 +115,10 @@ class Mathematics {
     int64_t begin, end;  ///< within the range
     int64_t position;    ///< byte of the parameter at `begin`
   };
-  std::vector<HeldPart> held_in(int rank, const ByteRange& range) const;
+  std::vector<HeldPart> held_in(int rank, const program::ByteRange& range) const;
   void check_owned(const Place& at, const HeldPart& part);
   /// Likewise for copies of parameters in elements of `dtype`; positions are those of the float32 parameter.
-  std::vector<HeldPart> copies_in(int rank, const ByteRange& range, DType dtype) const;
+  std::vector<HeldPart> copies_in(int rank, const program::ByteRange& range, DType dtype) const;
   std::string name_of(const Piece& piece) const;
 
   const ProgramWorld& world_;
@@ -157,4 +157,4 @@ inline constexpr int kMetricsParameter = -2;
 /// The gaps of segment s's bucket are kept like gradients of parameter kPaddingParameter - s.
 inline constexpr int kPaddingParameter = -3;
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

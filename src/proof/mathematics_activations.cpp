@@ -4,20 +4,20 @@
 #include "proof/mathematics.h"
 #include "program/regions.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 
-void Mathematics::check_activation(const Place& at, const Operand& operand, int ordinal) {
-  const Instruction& i = instruction(at);
+void Mathematics::check_activation(const Place& at, const program::Operand& operand, int ordinal) {
+  const program::Instruction& i = instruction(at);
   const Atom wanted = atom(at, 0);
   if (operand.range.size_bytes == 0) {
     if (program(at).buffers[static_cast<size_t>(operand.range.buffer)].size_bytes > 0)
       fail(at, "empty",
-           fmt::format("it reads nothing of its {} {}; expected all of it", lockstep::name_of(operand.role),
+           fmt::format("it reads nothing of its {} {}; expected all of it", lockstep::program::name_of(operand.role),
                        lockstep::describe(program(at), operand.range)));
     return;
   }
   const auto pieces = read(at, operand);
-  const std::string_view role = lockstep::name_of(operand.role);
+  const std::string_view role = lockstep::program::name_of(operand.role);
   const auto wrong = [&](const std::string& found) {
     fail(at, fmt::format("{}{}", role, ordinal),
          fmt::format("its {} {} should be of leaf {}, micro-batch {} within it, and is {}", role,
@@ -36,9 +36,9 @@ void Mathematics::check_activation(const Place& at, const Operand& operand, int 
   if (first.position_at(first.end) != node.extent)
     return wrong(fmt::format("{}, {} of its {} bytes; expected all", node.text, first.end,
                              node.extent * size_of(first.dtype) / 4));
-  const bool wants_gradient = operand.role == Role::output_gradient;
+  const bool wants_gradient = operand.role == program::Role::output_gradient;
   if (node.is_gradient) note_gradient_use(node.signature);
-  if (operand.role != Role::stash && node.is_gradient != wants_gradient)
+  if (operand.role != program::Role::stash && node.is_gradient != wants_gradient)
     return wrong(
         fmt::format("{}, where {} belongs", node.text, wants_gradient ? "a gradient" : "an activation"));
   const auto [known, is_new] = producers_.emplace(
@@ -50,14 +50,14 @@ void Mathematics::check_activation(const Place& at, const Operand& operand, int 
 
 /// A segment's gradients come from the loss: its own, or through the gradients of its outputs.
 void Mathematics::check_has_a_gradient(const Place& at, int output_gradients) {
-  const Instruction& i = instruction(at);
-  if (!is_backward(i.kind)) {
-    for (const Operand& operand : i.operands)
-      if (operand.role == Role::metrics) loss_segments_.insert(i.segment);
+  const program::Instruction& i = instruction(at);
+  if (!program::is_backward(i.kind)) {
+    for (const program::Operand& operand : i.operands)
+      if (operand.role == program::Role::metrics) loss_segments_.insert(i.segment);
     return;
   }
   // The halves share what they need through a stash.
-  if (i.kind == InstructionKind::backward_weight || output_gradients > 0 ||
+  if (i.kind == program::InstructionKind::backward_weight || output_gradients > 0 ||
       loss_segments_.contains(i.segment))
     return;
   fail(at, "no gradient",
@@ -81,4 +81,4 @@ void Mathematics::check_gradients_used() {
            fmt::format("no backward uses the gradient that it computes for an input ({})", made.second));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

@@ -5,29 +5,29 @@
 #include "proof/mathematics.h"
 #include "program/regions.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 namespace {
 
-const Operand& data_of(const Instruction& instruction) {
+const program::Operand& data_of(const program::Instruction& instruction) {
   return *std::find_if(instruction.operands.begin(), instruction.operands.end(),
-                       [](const Operand& operand) { return operand.role == Role::data; });
+                       [](const program::Operand& operand) { return operand.role == program::Role::data; });
 }
 
 }  // namespace
 
-void Mathematics::transfer(const Place& from, const Operand& send, const Place& to, const Operand& receive) {
+void Mathematics::transfer(const Place& from, const program::Operand& send, const Place& to, const program::Operand& receive) {
   memory(to.rank).write(receive.range, memory(from.rank).read(send.range));
 }
 
 void Mathematics::collective(const std::vector<Place>& members) {
   switch (instruction(members.front()).kind) {
-    case InstructionKind::all_reduce:
+    case program::InstructionKind::all_reduce:
       return reduce(members, false);
-    case InstructionKind::reduce_scatter:
+    case program::InstructionKind::reduce_scatter:
       return reduce(members, true);
-    case InstructionKind::all_gather:
+    case program::InstructionKind::all_gather:
       return all_gather(members);
-    case InstructionKind::broadcast:
+    case program::InstructionKind::broadcast:
       return broadcast(members);
     default:
       return agree(members);
@@ -89,7 +89,7 @@ void Mathematics::reduce(const std::vector<Place>& members, bool scatter) {
   });
   const int unspecified = expressions_.wrong("what a reduce_scatter leaves in other ranks' blocks");
   for (size_t m = 0; m < members.size(); ++m) {
-    ByteRange range = data_of(instruction(members[m])).range;
+    program::ByteRange range = data_of(instruction(members[m])).range;
     if (!scatter) {
       memory(members[m].rank).write(range, result);
       continue;
@@ -112,7 +112,7 @@ void Mathematics::reduce(const std::vector<Place>& members, bool scatter) {
 
 void Mathematics::all_gather(const std::vector<Place>& members) {
   const auto block_of = [&](const Place& member, size_t block) {
-    ByteRange range = data_of(instruction(member)).range;
+    program::ByteRange range = data_of(instruction(member)).range;
     range.size_bytes /= static_cast<int64_t>(members.size());
     range.offset += range.size_bytes * static_cast<int64_t>(block);
     return range;
@@ -135,8 +135,8 @@ bool Mathematics::check_metrics(const std::vector<Place>& members) {
   std::vector<Atom> found;
   int previous_leaf = -1;
   for (const Place& member : members)
-    for (const Operand& operand : instruction(member).operands) {
-      if (operand.role != Role::metrics) continue;
+    for (const program::Operand& operand : instruction(member).operands) {
+      if (operand.role != program::Role::metrics) continue;
       for (const Piece& piece : read(member, operand)) {
         if (!expressions_.is_gradient_sum(piece.expression)) continue;  // not of leaves: how a snapshot went
         const auto& atoms = expressions_.atoms(piece.expression);
@@ -145,13 +145,13 @@ bool Mathematics::check_metrics(const std::vector<Place>& members) {
         const bool one_leaf = atoms.front().leaf == atoms.back().leaf;
         int ordered = Expressions::kNothing;
         for (const Atom& one : atoms) ordered = expressions_.chain(ordered, one);
-        if (world_.reduction() == Reduction::reproducible && (!one_leaf || ordered != piece.expression))
+        if (world_.reduction() == layout::Reduction::reproducible && (!one_leaf || ordered != piece.expression))
           fail(member, "metrics",
                fmt::format("metrics should be of one leaf, micro-batches ascending; these are {}",
                            expressions_.text(piece.expression, member.iteration, 1)));
         // The sum goes over positions: members in the order of their group, each one's operands in their own.
         const int leaf = atoms.front().leaf;
-        if (world_.reduction() == Reduction::reproducible && leaf < previous_leaf)
+        if (world_.reduction() == layout::Reduction::reproducible && leaf < previous_leaf)
           fail(member, "order",
                fmt::format("its metrics of leaf {} stand behind those of leaf {}; the sum goes over "
                            "positions, so leaves must ascend",
@@ -174,23 +174,23 @@ void Mathematics::agree(const std::vector<Place>& members) {
   std::set<int> seen;
   Expressions::Facts merged{.counted = check_metrics(members)};
   for (const Place& member : members)
-    for (const Operand& operand : instruction(member).operands)
-      if (operand.role == Role::source || (operand.role == Role::verdict && reads(operand.access)))
+    for (const program::Operand& operand : instruction(member).operands)
+      if (operand.role == program::Role::source || (operand.role == program::Role::verdict && program::reads(operand.access)))
         merge_facts(read(member, operand), seen, merged);
   const int facts = expressions_.facts(members.front().iteration, std::move(merged));
   for (const Place& member : members)
-    for (const Operand& operand : instruction(member).operands)
-      if (writes(operand.access))
+    for (const program::Operand& operand : instruction(member).operands)
+      if (program::writes(operand.access))
         memory(member.rank)
-            .write(operand.range, operand.role == Role::verdict ? facts : Expressions::kOther, operand.dtype);
+            .write(operand.range, operand.role == program::Role::verdict ? facts : Expressions::kOther, operand.dtype);
 }
 
-void Mathematics::push(const Place& worker, const Operand& gradients, int server, int serve) {
-  const Operand* owned = nullptr;
-  for (const Operand& operand : world_.instruction(server, serve).operands)
-    if (operand.role == Role::parameters) owned = &operand;
+void Mathematics::push(const Place& worker, const program::Operand& gradients, int server, int serve) {
+  const program::Operand* owned = nullptr;
+  for (const program::Operand& operand : world_.instruction(server, serve).operands)
+    if (operand.role == program::Role::parameters) owned = &operand;
   for (const HeldPart& part : held_in(server, owned->range)) {
-    ByteRange bytes = gradients.range;
+    program::ByteRange bytes = gradients.range;
     bytes.offset += part.begin;
     bytes.size_bytes = part.end - part.begin;
     for (const Piece& piece : read(worker, bytes, gradients.dtype)) {
@@ -211,7 +211,7 @@ void Mathematics::push(const Place& worker, const Operand& gradients, int server
   }
 }
 
-void Mathematics::push_metrics(const Place& worker, const Operand& metrics) {
+void Mathematics::push_metrics(const Place& worker, const program::Operand& metrics) {
   auto& together = pushed_metrics_[worker.iteration];
   for (const Piece& piece : read(worker, metrics)) {
     const auto& atoms = expressions_.atoms(piece.expression);
@@ -219,10 +219,10 @@ void Mathematics::push_metrics(const Place& worker, const Operand& metrics) {
   }
 }
 
-void Mathematics::pull(const Place& worker, const Operand& parameters, int server, int serve) {
-  const Operand* owned = nullptr;
-  for (const Operand& operand : world_.instruction(server, serve).operands)
-    if (operand.role == Role::parameters) owned = &operand;
+void Mathematics::pull(const Place& worker, const program::Operand& parameters, int server, int serve) {
+  const program::Operand* owned = nullptr;
+  for (const program::Operand& operand : world_.instruction(server, serve).operands)
+    if (operand.role == program::Role::parameters) owned = &operand;
   memory(worker.rank).write(parameters.range, Expressions::kOther, parameters.dtype);
   std::vector<Piece> pieces;
   for (const HeldPart& part : held_in(server, owned->range))
@@ -231,4 +231,4 @@ void Mathematics::pull(const Place& worker, const Operand& parameters, int serve
   memory(worker.rank).write(parameters.range, pieces);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

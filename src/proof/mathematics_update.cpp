@@ -6,7 +6,7 @@
 #include "proof/mathematics.h"
 #include "program/regions.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 
 bool Mathematics::check_final(const Place& at, const Piece& piece) {
   if (piece.parameter <= kPaddingParameter) return true;  // gaps of a bucket
@@ -25,7 +25,7 @@ bool Mathematics::check_final(const Place& at, const Piece& piece) {
     return false;
   };
   const int canonical = expressions_.canonical(at.iteration, uses);
-  if (world_.reduction() == Reduction::reproducible)
+  if (world_.reduction() == layout::Reduction::reproducible)
     return piece.expression == canonical || report(expressions_.text(canonical, at.iteration, uses));
   if (!expressions_.is_gradient_sum(piece.expression)) return report("the sum of all leaves");
   return expressions_.is_complete(piece.expression, at.iteration, uses) ||
@@ -35,21 +35,21 @@ bool Mathematics::check_final(const Place& at, const Piece& piece) {
 }
 
 void Mathematics::update(const Place& at) {
-  const Instruction& i = instruction(at);
-  const Operand *parameters = nullptr, *gradients = nullptr;
-  for (const Operand& operand : i.operands) {
-    if (operand.role == Role::parameters) parameters = &operand;
-    if (operand.role == Role::gradients) gradients = &operand;
-    if (operand.role == Role::state) update_state(at, operand);
-    if (operand.role == Role::verdict || operand.role == Role::predicate) check_verdict(at, operand);
-    if (operand.role == Role::temporary)
+  const program::Instruction& i = instruction(at);
+  const program::Operand *parameters = nullptr, *gradients = nullptr;
+  for (const program::Operand& operand : i.operands) {
+    if (operand.role == program::Role::parameters) parameters = &operand;
+    if (operand.role == program::Role::gradients) gradients = &operand;
+    if (operand.role == program::Role::state) update_state(at, operand);
+    if (operand.role == program::Role::verdict || operand.role == program::Role::predicate) check_verdict(at, operand);
+    if (operand.role == program::Role::temporary)
       memory(at.rank).write(operand.range, Expressions::kNothing, operand.dtype);
   }
   check_obeys_the_same(at);
   update_parameters(at, *parameters, *gradients);
 }
 
-void Mathematics::update_parameters(const Place& at, const Operand& parameters, const Operand& gradients) {
+void Mathematics::update_parameters(const Place& at, const program::Operand& parameters, const program::Operand& gradients) {
   const int64_t parameter_width = size_of(parameters.dtype), gradient_width = size_of(gradients.dtype);
   const auto held = held_in(at.rank, parameters.range);
   if (held.empty())
@@ -58,7 +58,7 @@ void Mathematics::update_parameters(const Place& at, const Operand& parameters, 
                      lockstep::describe(program(at), parameters.range)));
   for (const HeldPart& part : held) {
     const std::string& name = world_.parameters()[static_cast<size_t>(part.parameter)].name;
-    ByteRange bytes = gradients.range;
+    program::ByteRange bytes = gradients.range;
     bytes.offset += part.begin / parameter_width * gradient_width;
     bytes.size_bytes = (part.end - part.begin) / parameter_width * gradient_width;
     for (const Piece& piece : read(at, bytes, gradients.dtype)) {
@@ -91,21 +91,21 @@ void Mathematics::update_parameters(const Place& at, const Operand& parameters, 
 
 /// What a rank updates is what its program says that it owns, with the state that its program says belongs to it.
 void Mathematics::check_owned(const Place& at, const HeldPart& part) {
-  const Instruction& i = instruction(at);
+  const program::Instruction& i = instruction(at);
   const auto& places = program(at).parameters;
   size_t p = 0;
   while (world_.parameter_of_place(at.rank, p) != part.parameter) ++p;
-  const ParameterPlace& place = places[p];
+  const program::ParameterPlace& place = places[p];
   const int64_t end = part.position + part.end - part.begin;
   if (part.position < place.owned_begin || end > place.owned_end)
     fail(at, "owned",
          fmt::format("it updates bytes {} to {} of '{}', and this rank owns {} to {}", part.position, end, place.name,
                      place.owned_begin, place.owned_end));
   updated_bytes_[{at.rank, at.iteration}] += end - part.position;
-  const Operand *parameters = nullptr, *state = nullptr;
-  for (const Operand& operand : i.operands) {
-    if (operand.role == Role::parameters) parameters = &operand;
-    if (operand.role == Role::state) state = &operand;
+  const program::Operand *parameters = nullptr, *state = nullptr;
+  for (const program::Operand& operand : i.operands) {
+    if (operand.role == program::Role::parameters) parameters = &operand;
+    if (operand.role == program::Role::state) state = &operand;
   }
   const int64_t state_bytes = state == nullptr ? 0 : state->range.size_bytes;
   if (state_bytes != static_cast<int64_t>(place.states.size()) * parameters->range.size_bytes)
@@ -114,7 +114,7 @@ void Mathematics::check_owned(const Place& at, const HeldPart& part) {
                             state_bytes, parameters->range.size_bytes, place.states.size(), place.name));
   for (size_t slot = 0; slot < place.states.size(); ++slot) {
     const int64_t found = state->range.offset + static_cast<int64_t>(slot) * parameters->range.size_bytes + part.begin;
-    const ParameterPlace::State& expected = place.states[slot];
+    const program::ParameterPlace::State& expected = place.states[slot];
     if (expected.buffer != state->range.buffer || expected.offset + part.position != found)
       fail(at, "state place",
            fmt::format("its state {} of byte {} of '{}' is byte {} of {}; the program says byte {} of {}", slot, part.position,
@@ -128,14 +128,14 @@ void Mathematics::check_all_owned_updated(int iteration) {
     const auto updated = updated_bytes_.find({rank, iteration});
     if (updated == updated_bytes_.end()) continue;   // a server, or a program that updates nothing
     int64_t owned = 0;
-    for (const ParameterPlace& place : world_.program(rank).parameters) owned += place.owned_end - place.owned_begin;
+    for (const program::ParameterPlace& place : world_.program(rank).parameters) owned += place.owned_end - place.owned_begin;
     if (updated->second != owned && reported_.insert({rank, -1, "owned"}).second)
       findings_.add(CheckFinding::Property::mathematics, rank, -1,
                     fmt::format("it updates {} bytes in a step, and owns {}", updated->second, owned));
   }
 }
 
-void Mathematics::update_state(const Place& at, const Operand& state) {
+void Mathematics::update_state(const Place& at, const program::Operand& state) {
   for (const Piece& piece : read(at, state)) {
     const auto& node = expressions_.node(piece.expression);
     if (node.kind == Expressions::Kind::state && node.a != at.iteration)
@@ -165,19 +165,19 @@ std::string Mathematics::missing(const std::vector<Coverage>& coverage, bool onc
   return "";
 }
 
-void Mathematics::check_verdict(const Place& at, const Operand& operand) {
+void Mathematics::check_verdict(const Place& at, const program::Operand& operand) {
   for (const Piece& piece : read(at, operand)) {
     if (piece.expression == Expressions::kNothing) continue;
     const auto& node = expressions_.node(piece.expression);
     if (node.kind != Expressions::Kind::facts) {
       fail(at, "verdict",
-           fmt::format("its {} is {}", lockstep::name_of(operand.role),
+           fmt::format("its {} is {}", lockstep::program::name_of(operand.role),
                        expressions_.text(piece.expression, at.iteration, 1)));
       continue;
     }
     if (node.iteration != at.iteration)
-      fail(at, "verdict", fmt::format("its {} is of an earlier step", lockstep::name_of(operand.role)));
-    const bool is_flag = operand.role == Role::predicate;
+      fail(at, "verdict", fmt::format("its {} is of an earlier step", lockstep::program::name_of(operand.role)));
+    const bool is_flag = operand.role == program::Role::predicate;
     if (!is_flag && !node.facts.counted)
       fail(at, "counted", "its verdict should have counted the metrics of every leaf; it has seen none");
     auto [known, is_new] = missing_.try_emplace({piece.expression, is_flag});
@@ -188,15 +188,15 @@ void Mathematics::check_verdict(const Place& at, const Operand& operand) {
     if (!known->second.empty())
       fail(at, "coverage",
            fmt::format("its {} should have seen every gradient{}; it has seen {}",
-                       lockstep::name_of(operand.role), node.facts.norm.empty() ? "" : " once",
+                       lockstep::program::name_of(operand.role), node.facts.norm.empty() ? "" : " once",
                        known->second));
   }
 }
 
 std::vector<Mathematics::Obeyed> Mathematics::obeyed_by(const Place& at) {
   std::vector<Obeyed> list;
-  for (const Operand& operand : instruction(at).operands) {
-    if (operand.role != Role::verdict && operand.role != Role::predicate) continue;
+  for (const program::Operand& operand : instruction(at).operands) {
+    if (operand.role != program::Role::verdict && operand.role != program::Role::predicate) continue;
     for (const Piece& piece : read(at, operand)) {
       const auto& facts = expressions_.node(piece.expression).facts;
       list.push_back({operand.role, operand.index, piece.position, piece.end - piece.begin,
@@ -216,7 +216,7 @@ void Mathematics::check_obeys_the_same(const Place& at) {
   const auto text = [](const std::vector<Obeyed>& list) {
     std::vector<std::string> parts;
     for (const Obeyed& one : list)
-      parts.push_back(fmt::format("{}.{} (bytes {}+{} of {})", lockstep::name_of(one.role), one.index,
+      parts.push_back(fmt::format("{}.{} (bytes {}+{} of {})", lockstep::program::name_of(one.role), one.index,
                                   one.position, one.size_bytes,
                                   one.has_norm   ? "a norm's verdict"
                                   : one.has_flag ? "an agreement on a flag"
@@ -226,7 +226,7 @@ void Mathematics::check_obeys_the_same(const Place& at) {
   const Place& first = known->second.by;
   fail(at, "obeys",
        fmt::format("it obeys {}; rank {}, {}, obeys {}; all updates of a step must obey the same", text(own),
-                   first.rank, lockstep::describe(program(first), first.index), text(known->second.what)));
+                   first.rank, lockstep::program::describe(program(first), first.index), text(known->second.what)));
 }
 
 void Mathematics::check_flags_obeyed(int iteration) {
@@ -234,10 +234,10 @@ void Mathematics::check_flags_obeyed(int iteration) {
   const auto updates = obeyed_.find(iteration);
   if (flag == flags_.end() || updates == obeyed_.end()) return;
   for (const Obeyed& one : updates->second.what)
-    if (one.role == Role::predicate && one.has_flag) return;
+    if (one.role == program::Role::predicate && one.has_flag) return;
   fail(updates->second.by, "flag",
        fmt::format("it does not obey the flag of rank {}, {}: its predicate must", flag->second.rank,
-                   lockstep::describe(program(flag->second), flag->second.index)));
+                   lockstep::program::describe(program(flag->second), flag->second.index)));
 }
 
 void Mathematics::merge_facts(const std::vector<Piece>& pieces, std::set<int>& seen,
@@ -253,9 +253,9 @@ void Mathematics::merge_facts(const std::vector<Piece>& pieces, std::set<int>& s
 }
 
 /// Chunks of sums of squares are numbered by the place in the bucket that the operand states.
-void Mathematics::check_position(const Place& at, const Operand& gradients, const Piece& piece) {
+void Mathematics::check_position(const Place& at, const program::Operand& gradients, const Piece& piece) {
   const ModelParameter& parameter = world_.parameters()[static_cast<size_t>(piece.parameter)];
-  const ParameterPlace::Use& owner = parameter.uses[0];
+  const program::ParameterPlace::Use& owner = parameter.uses[0];
   const int64_t found = gradients.position + piece.begin * 4 / size_of(piece.dtype);
   if (owner.segment != gradients.index || found != owner.bucket_offset + piece.position)
     fail(at, "position",
@@ -264,32 +264,32 @@ void Mathematics::check_position(const Place& at, const Operand& gradients, cons
 }
 
 void Mathematics::norm_or_finite(const Place& at) {
-  const Instruction& i = instruction(at);
-  if (i.kind == InstructionKind::finite) flags_.try_emplace(at.iteration, at);
+  const program::Instruction& i = instruction(at);
+  if (i.kind == program::InstructionKind::finite) flags_.try_emplace(at.iteration, at);
   std::set<int> seen;
   Expressions::Facts merged;
-  for (const Operand& operand : i.operands) {
-    if (!reads(operand.access)) continue;
+  for (const program::Operand& operand : i.operands) {
+    if (!program::reads(operand.access)) continue;
     const auto pieces = read(at, operand);
-    if (operand.role != Role::gradients) {
+    if (operand.role != program::Role::gradients) {
       for (const Piece& piece : pieces)
         if (const auto& node = expressions_.node(piece.expression); node.kind == Expressions::Kind::facts && node.iteration != at.iteration)
-          fail(at, "stale", fmt::format("its {} is of an earlier step", lockstep::name_of(operand.role)));
+          fail(at, "stale", fmt::format("its {} is of an earlier step", lockstep::program::name_of(operand.role)));
       merge_facts(pieces, seen, merged);
       continue;
     }
     for (const Piece& piece : pieces) {
       if (piece.expression == Expressions::kNothing || !check_final(at, piece) || piece.parameter < 0)
         continue;
-      if (i.kind == InstructionKind::norm) check_position(at, operand, piece);
+      if (i.kind == program::InstructionKind::norm) check_position(at, operand, piece);
       const Coverage bytes{piece.parameter, piece.position, piece.position_at(piece.end)};
-      (i.kind == InstructionKind::norm ? merged.norm : merged.finite).push_back(bytes);
+      (i.kind == program::InstructionKind::norm ? merged.norm : merged.finite).push_back(bytes);
     }
   }
   const int facts = expressions_.facts(at.iteration, std::move(merged));
-  for (const Operand& operand : i.operands)
-    if (writes(operand.access))
-      memory(at.rank).write(operand.range, operand.role == Role::temporary ? Expressions::kNothing : facts,
+  for (const program::Operand& operand : i.operands)
+    if (program::writes(operand.access))
+      memory(at.rank).write(operand.range, operand.role == program::Role::temporary ? Expressions::kNothing : facts,
                             operand.dtype);
 }
 
@@ -347,4 +347,4 @@ void Mathematics::check_pushes(int iteration) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

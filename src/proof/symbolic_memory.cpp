@@ -2,13 +2,13 @@
 
 #include "program/regions.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 
-SymbolicMemory::SymbolicMemory(const Program& program)
-    : program_(program), regions_(static_cast<size_t>(region_count(program))) {}
+SymbolicMemory::SymbolicMemory(const program::Program& program)
+    : program_(program), regions_(static_cast<size_t>(program::region_count(program))) {}
 
-std::vector<Piece> SymbolicMemory::read(const ByteRange& range) {
-  const Region where = region_of(program_, range);
+std::vector<Piece> SymbolicMemory::read(const program::ByteRange& range) {
+  const program::Region where = program::region_of(program_, range);
   std::vector<Piece> pieces;
   const auto append = [&](const Piece& next) {
     if (!pieces.empty()) {
@@ -31,8 +31,8 @@ std::vector<Piece> SymbolicMemory::read(const ByteRange& range) {
   return pieces;
 }
 
-void SymbolicMemory::write(const ByteRange& range, const std::vector<Piece>& pieces) {
-  const Region where = region_of(program_, range);
+void SymbolicMemory::write(const program::ByteRange& range, const std::vector<Piece>& pieces) {
+  const program::Region where = program::region_of(program_, range);
   auto& region = regions_[static_cast<size_t>(where.index)];
   for (const Piece& piece : pieces) {
     const int64_t begin = where.begin + piece.begin;
@@ -42,8 +42,8 @@ void SymbolicMemory::write(const ByteRange& range, const std::vector<Piece>& pie
   }
 }
 
-void SymbolicMemory::write(const ByteRange& range, int expression, DType dtype) {
+void SymbolicMemory::write(const program::ByteRange& range, int expression, DType dtype) {
   write(range, {{0, range.size_bytes, expression, Piece::kNoParameter, 0, dtype}});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

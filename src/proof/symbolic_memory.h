@@ -7,7 +7,7 @@
 #include "program/program.h"
 #include "program/range_map.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 
 /// A stretch of bytes that stand for consecutive bytes of one thing, in elements of `dtype`. Positions are
 /// counted as if elements had four bytes, whatever their width here, so that they survive casts: they are
@@ -26,13 +26,13 @@ struct Piece {
 /// One rank's memory, holding expressions.
 class SymbolicMemory {
  public:
-  explicit SymbolicMemory(const Program& program);
+  explicit SymbolicMemory(const program::Program& program);
 
   /// Covers the range without gaps, in ascending order; neighbours that continue each other are one piece.
-  std::vector<Piece> read(const ByteRange& range);
-  void write(const ByteRange& range, const std::vector<Piece>& pieces);
+  std::vector<Piece> read(const program::ByteRange& range);
+  void write(const program::ByteRange& range, const std::vector<Piece>& pieces);
   /// The whole range becomes one piece that begins at position 0.
-  void write(const ByteRange& range, int expression, DType dtype);
+  void write(const program::ByteRange& range, int expression, DType dtype);
 
  private:
   struct Value {
@@ -40,8 +40,8 @@ class SymbolicMemory {
     DType dtype;
     int64_t shift;  ///< position = address * 4 / size_of(dtype) + shift, so that splitting changes nothing
   };
-  const Program& program_;
-  std::vector<RangeMap<Value>> regions_;
+  const program::Program& program_;
+  std::vector<program::RangeMap<Value>> regions_;
 };
 
 /// Cuts several lists of pieces over ranges of equal size at each other's borders and calls
@@ -67,4 +67,4 @@ void align(const std::vector<std::vector<Piece>>& lists, Visit&& visit) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

@@ -15,7 +15,7 @@
 #include "run/step_kernels.h"
 #include "program/step_scalars.h"
 
-namespace lockstep {
+namespace lockstep::run {
 
 /// Where `load` takes batches from. Fields are the model's inputs, in graph order, batch in front.
 class BatchSource {
@@ -27,7 +27,7 @@ class BatchSource {
 
 /// What one iteration of a program gets from outside.
 struct StepInputs {
-  StepConstants constants;
+  ops::StepConstants constants;
   uint64_t iteration = 0;             ///< of the data: which global batch
   bool suppress_updates = false;      ///< replay: everything runs, nothing is changed
   double stop_requested = 0;          ///< this rank's contribution to `agree`
@@ -37,47 +37,47 @@ struct StepInputs {
 /// After every kernel call of a replay: the node, what ran, its outputs (or the gradients it wrote).
 struct KernelObservation {
   int instruction;
-  const KernelCall& call;
+  const program::KernelCall& call;
 };
 
 /// Everything instructions need to turn into work. Owned by whoever builds the executor; outlives it.
 struct ExecutionContext {
-  const Graph& graph;
-  const ModelCode& code;
+  const model::Graph& graph;
+  const program::ModelCode& code;
   const ProgramMemory& memory;
-  Device& device;                               ///< whose memory that is
-  OptimizerOptions optimizer;
+  device::Device& device;                               ///< whose memory that is
+  optim::OptimizerOptions optimizer;
   double clip_norm = 0;                         ///< 0: none
   double static_count = 1;                      ///< terms of the loss in a global batch
   double statistic_scale = 1;                   ///< 1 / micro-batches of a global batch
   std::vector<int64_t> first_samples;           ///< by micro-batch of this rank
   BatchSource* batches = nullptr;
   std::function<bool()> snapshot;               ///< prepares saving what was copied; true where all is well
-  std::vector<Communicator*> communicators;     ///< by group; null where this rank is no member
+  std::vector<comm::Communicator*> communicators;     ///< by group; null where this rank is no member
 };
 
 /// An instruction made ready to run. Running it twice, for two iterations, allocates nothing. On devices whose memory the
 /// host does not share, start, communicate and finish only enqueue on the stream, and an iteration is complete before the next begins.
 struct Action {
   /// Of what does not communicate: computes. `between` is called between kernels of a long instruction.
-  std::function<void(Stream&, const StepInputs&, const std::function<void()>& between)> start;
+  std::function<void(device::Stream&, const StepInputs&, const std::function<void()>& between)> start;
   /// Of communications: starts one on `communicator`, which tells by the ticket when it is complete.
-  std::function<Ticket(Stream&, const StepInputs&)> communicate;
-  Communicator* communicator = nullptr;   ///< of communications
-  std::function<void(Stream&)> finish;    ///< after completion; may be empty
+  std::function<comm::Ticket(device::Stream&, const StepInputs&)> communicate;
+  comm::Communicator* communicator = nullptr;   ///< of communications
+  std::function<void(device::Stream&)> finish;    ///< after completion; may be empty
 };
 
 using KernelObserver = std::function<void(const KernelObservation&)>;
 
 /// Whether executors have an action for instructions of this kind.
-bool is_runnable(InstructionKind kind);
+bool is_runnable(program::InstructionKind kind);
 
 /// One action per instruction of `program`. `observer` (may be empty) is called after every kernel call. Refuses what it
 /// cannot run, or what does not fit the model (kinds without an action, operands that are missing, too small or of
 /// another type), before anything runs: throws InternalError naming the instruction.
-std::vector<Action> make_actions(const Program& program, const ExecutionContext& context, const KernelObserver* observer);
+std::vector<Action> make_actions(const program::Program& program, const ExecutionContext& context, const KernelObserver* observer);
 
 /// What these actions take of the host's memory (Device::allocate_host), on a device of that kind.
-int64_t staging_bytes(const Program& program, const Graph& graph, int64_t micro_batch, DeviceKind device);
+int64_t staging_bytes(const program::Program& program, const model::Graph& graph, int64_t micro_batch, device::DeviceKind device);
 
-}  // namespace lockstep
+}  // namespace lockstep::run

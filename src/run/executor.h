@@ -12,12 +12,12 @@
 #include "run/actions.h"
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::run {
 
 struct ExecutorOptions {
   /// How long a rank waits for its peers; absent: as long as it takes, since a watchdog looks after them.
   std::optional<std::chrono::milliseconds> communication_timeout = std::chrono::minutes(5);
-  Progress* progress = nullptr;   ///< told of each instruction; may be null
+  control::Progress* progress = nullptr;   ///< told of each instruction; may be null
   int program_number = 0;         ///< by which `progress` knows the program
   /// Whether the device writes to `progress` itself where its lanes are (Device::share_host_memory). If not, the host looks
   /// at their events, whenever it waits for the device.
@@ -42,10 +42,10 @@ struct IterationTimes {
 };
 
 /// What a rank that is at an instruction of this class is doing, for its watchdog.
-Activity activity_of(DeadlineClass deadline);
+control::Activity activity_of(program::DeadlineClass deadline);
 
 /// What errors add to an instruction of an earlier iteration than the one that the caller is in.
-std::string left_over_text(const Program& program);
+std::string left_over_text(const program::Program& program);
 
 /// Runs a program, iteration by iteration. It knows instructions, lanes and dependencies, and nothing of the
 /// strategy that wrote them. Errors carry the instruction, its tensor's segment, micro-batch and rank; after
@@ -69,13 +69,13 @@ class Executor {
 /// Everything on the calling thread: instructions of compute and copy lanes run in program order as they become ready;
 /// communication lanes are polled between kernels. What a busy core wants: a thread of its own for communication was
 /// measured to hide nothing there. `program` and `context` must outlive the executor; `observer` may be null.
-std::unique_ptr<Executor> make_inline_executor(const Program& program, const ExecutionContext& context,
+std::unique_ptr<Executor> make_inline_executor(const program::Program& program, const ExecutionContext& context,
                                                const ExecutorOptions& options, const KernelObserver* observer = nullptr);
 
 /// Every lane is a stream of `device`, ordered against the others by events alone: what runs on devices whose streams
 /// work by themselves (and, on the asynchronous CPU device, proves that the program's dependencies suffice).
-std::unique_ptr<Executor> make_stream_executor(const Program& program, const ExecutionContext& context,
-                                               const ExecutorOptions& options, Device& device,
+std::unique_ptr<Executor> make_stream_executor(const program::Program& program, const ExecutionContext& context,
+                                               const ExecutorOptions& options, device::Device& device,
                                                const KernelObserver* observer = nullptr);
 
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::run {
 
 double exposed_communication_ms(std::span<const Stand> stands, int lanes) {
   struct Change {
@@ -28,4 +28,4 @@ double exposed_communication_ms(std::span<const Stand> stands, int lanes) {
   return exposed;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::run

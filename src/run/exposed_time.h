@@ -2,7 +2,7 @@
 
 #include <span>
 
-namespace lockstep {
+namespace lockstep::run {
 
 /// A time in which a lane did not work: it waited for others, or had nothing left to do.
 struct Stand {
@@ -14,4 +14,4 @@ struct Stand {
 /// the step would be shorter by if communication took no time. REQUIRES: a lane's stands do not overlap.
 double exposed_communication_ms(std::span<const Stand> stands, int lanes);
 
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -8,16 +8,16 @@
 #include "lockstep/error.h"
 #include "run/executor.h"
 
-namespace lockstep {
+namespace lockstep::run {
 namespace {
 
 class InlineExecutor : public Executor {
  public:
-  InlineExecutor(const Program& program, const ExecutionContext& context, const ExecutorOptions& options,
+  InlineExecutor(const program::Program& program, const ExecutionContext& context, const ExecutorOptions& options,
                  const KernelObserver* observer)
       : program_(program),
         options_(options),
-        device_(make_cpu_device()),
+        device_(device::make_cpu_device()),
         stream_(device_->create_stream("inline")),
         actions_(make_actions(program, context, observer)),
         lanes_(program.lanes.size()),
@@ -26,12 +26,12 @@ class InlineExecutor : public Executor {
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const auto& instruction = program.instructions[i];
       lanes_[static_cast<size_t>(instruction.lane)].instructions.push_back(static_cast<int>(i));
-      if (communicates(instruction.kind)) issue_order_.push_back(static_cast<int>(i));
+      if (program::communicates(instruction.kind)) issue_order_.push_back(static_cast<int>(i));
     }
     for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-      lanes_[lane].is_comm = program.lanes[lane].kind == LaneKind::comm;
+      lanes_[lane].is_comm = program.lanes[lane].kind == program::LaneKind::comm;
     }
-    for (const int i : report_instructions(program)) reports_[static_cast<size_t>(i)] = true, ++reports_each_;
+    for (const int i : program::report_instructions(program)) reports_[static_cast<size_t>(i)] = true, ++reports_each_;
   }
 
   void run(const StepInputs& inputs) override {
@@ -51,13 +51,13 @@ class InlineExecutor : public Executor {
 
   void finish() override {
     if (left_[0] + left_[1] == 0) return;
-    Progress* const progress = options_.progress;
-    const Progress::Entry before =
-        progress == nullptr ? Progress::Entry{} : progress->at(Progress::kMainSlot);
+    control::Progress* const progress = options_.progress;
+    const control::Progress::Entry before =
+        progress == nullptr ? control::Progress::Entry{} : progress->at(control::Progress::kMainSlot);
     for (auto& lane : lanes_) lane.started = Clock::now();
     drive([&] { return left_[0] + left_[1] == 0; });
     if (progress != nullptr)
-      progress->enter(Progress::kMainSlot, before.activity, before.program, before.instruction);
+      progress->enter(control::Progress::kMainSlot, before.activity, before.program, before.instruction);
   }
 
   IterationTimes last_times() const override { return times_; }
@@ -68,7 +68,7 @@ class InlineExecutor : public Executor {
     int64_t position = 0;            // instructions complete, over all iterations
     bool in_flight = false;
     bool is_comm = false;
-    Ticket ticket;              // of what is in flight
+    comm::Ticket ticket;              // of what is in flight
     Clock::time_point started;  // that, or the run() or finish() in which it is waited for
     int current() const { return instructions[static_cast<size_t>(position) % instructions.size()]; }
     int64_t iteration() const { return position / static_cast<int64_t>(instructions.size()); }
@@ -186,7 +186,7 @@ class InlineExecutor : public Executor {
   void wait_for_communication() {
     const auto begin = Clock::now();
     const int64_t before = completed_;
-    report(Activity::waiting, waited_for());
+    report(control::Activity::waiting, waited_for());
     while (completed_ == before && next_local() == nullptr) {
       advance_communication();
       if (completed_ != before) break;
@@ -196,9 +196,9 @@ class InlineExecutor : public Executor {
     *times_.exposed_communication_ms += milliseconds_between(begin, Clock::now());
   }
 
-  void report(Activity activity, int instruction) const {
+  void report(control::Activity activity, int instruction) const {
     if (options_.progress != nullptr)
-      options_.progress->enter(Progress::kMainSlot, activity, options_.program_number, instruction);
+      options_.progress->enter(control::Progress::kMainSlot, activity, options_.program_number, instruction);
   }
 
   /// The first of the communications under way, in program order; without any, what comes next in some lane.
@@ -215,7 +215,7 @@ class InlineExecutor : public Executor {
 
   /// For errors: an instruction, and whether it is of the iteration that run() began last.
   std::string where(const LaneState& lane) const {
-    return describe(program_, lane.current()) +
+    return program::describe(program_, lane.current()) +
            (running_ && lane.iteration() + 1 == begun_ ? "" : left_over_text(program_));
   }
 
@@ -246,10 +246,10 @@ class InlineExecutor : public Executor {
     }
   }
 
-  const Program& program_;
+  const program::Program& program_;
   ExecutorOptions options_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<device::Stream> stream_;
   std::vector<Action> actions_;
   std::vector<LaneState> lanes_;
   std::vector<int64_t> done_;  // by instruction: in so many iterations
@@ -268,27 +268,27 @@ class InlineExecutor : public Executor {
 
 }  // namespace
 
-Activity activity_of(DeadlineClass deadline) {
+control::Activity activity_of(program::DeadlineClass deadline) {
   switch (deadline) {
-    case DeadlineClass::compute:
-      return Activity::compute;
-    case DeadlineClass::input:
-      return Activity::input;
-    case DeadlineClass::storage:
-      return Activity::storage;
-    case DeadlineClass::communication:
-      return Activity::waiting;
+    case program::DeadlineClass::compute:
+      return control::Activity::compute;
+    case program::DeadlineClass::input:
+      return control::Activity::input;
+    case program::DeadlineClass::storage:
+      return control::Activity::storage;
+    case program::DeadlineClass::communication:
+      return control::Activity::waiting;
   }
-  return Activity::idle;
+  return control::Activity::idle;
 }
 
-std::string left_over_text(const Program& program) {
+std::string left_over_text(const program::Program& program) {
   return fmt::format(", left from the {} before", program.name);
 }
 
-std::unique_ptr<Executor> make_inline_executor(const Program& program, const ExecutionContext& context,
+std::unique_ptr<Executor> make_inline_executor(const program::Program& program, const ExecutionContext& context,
                                                const ExecutorOptions& options, const KernelObserver* observer) {
   return std::make_unique<InlineExecutor>(program, context, options, observer);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -4,9 +4,9 @@
 
 #include "run/executor.h"
 
-namespace lockstep {
+namespace lockstep::run {
 
-LanePositions::LanePositions(const Program& program, Progress& progress, int program_number)
+LanePositions::LanePositions(const program::Program& program, control::Progress& progress, int program_number)
     : program_(program), progress_(progress), program_number_(program_number), lanes_(program.lanes.size()) {
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     auto& lane = lanes_[static_cast<size_t>(program.instructions[i].lane)].instructions;
@@ -29,18 +29,18 @@ void LanePositions::look(int issued, const std::function<bool(int instruction)>&
     const int next = reached < instructions.size() ? instructions[reached] : issued + 1;
     const bool works = next <= issued && starts(next);
     const auto& instruction = program_.instructions[works ? static_cast<size_t>(next) : 0];
-    enter(lane, works ? activity_of(instruction.deadline) : Activity::idle, works ? next : 0);
+    enter(lane, works ? activity_of(instruction.deadline) : control::Activity::idle, works ? next : 0);
   }
 }
 
 void LanePositions::hush() {
-  for (size_t lane = 0; lane < lanes_.size(); ++lane) enter(lane, Activity::idle, 0);
+  for (size_t lane = 0; lane < lanes_.size(); ++lane) enter(lane, control::Activity::idle, 0);
 }
 
 bool LanePositions::starts(int instruction) const {
   const auto& after = program_.instructions[static_cast<size_t>(instruction)].after;
   // An iteration begins when the one before is complete.
-  return std::all_of(after.begin(), after.end(), [&](const Dependency& dependency) {
+  return std::all_of(after.begin(), after.end(), [&](const program::Dependency& dependency) {
     const auto i = static_cast<size_t>(dependency.instruction);
     return dependency.distance > 0 ||
            places_[i] < lanes_[static_cast<size_t>(program_.instructions[i].lane)].done;
@@ -48,12 +48,12 @@ bool LanePositions::starts(int instruction) const {
 }
 
 /// Only what is new: to the watchdog, an entry that is written again is one that got on.
-void LanePositions::enter(size_t lane, Activity activity, int instruction) {
-  const int slot = Progress::lane_slot(static_cast<int>(lane));
+void LanePositions::enter(size_t lane, control::Activity activity, int instruction) {
+  const int slot = control::Progress::lane_slot(static_cast<int>(lane));
   const auto before = progress_.at(slot);
-  if (before.activity == activity && (activity == Activity::idle || before.instruction == instruction))
+  if (before.activity == activity && (activity == control::Activity::idle || before.instruction == instruction))
     return;
   progress_.enter(slot, activity, program_number_, instruction);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -6,7 +6,7 @@
 #include "control/progress.h"
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::run {
 
 /// Tells where a device is in a program by the events behind its instructions, if it cannot write that by
 /// itself (Device::share_host_memory). The lanes' slots of `progress` speak only between look() and hush():
@@ -14,7 +14,7 @@ namespace lockstep {
 /// taken for a device that does. Program order is the order of issue. Not thread-safe.
 class LanePositions {
  public:
-  LanePositions(const Program& program, Progress& progress, int program_number);
+  LanePositions(const program::Program& program, control::Progress& progress, int program_number);
 
   /// A new iteration: nothing was issued.
   void begin();
@@ -31,13 +31,13 @@ class LanePositions {
   };
 
   bool starts(int instruction) const;  ///< everything that it depends on is done
-  void enter(size_t lane, Activity activity, int instruction);
+  void enter(size_t lane, control::Activity activity, int instruction);
 
-  const Program& program_;
-  Progress& progress_;
+  const program::Program& program_;
+  control::Progress& progress_;
   int program_number_;
   std::vector<Lane> lanes_;
   std::vector<size_t> places_;  // by instruction: in its lane
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::run

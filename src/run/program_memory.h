@@ -8,27 +8,27 @@
 #include "program/memory/memory_plan.h"
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::run {
 
 /// The memory of one rank: one buffer per space, as large as the largest of its programs needs. Programs that share
 /// it run one after the other; their parameters and optimizer state lie at the same places. Allocated once.
 class ProgramMemory {
  public:
-  ProgramMemory(Device& device, std::span<const MemoryPlan> plans);
+  ProgramMemory(device::Device& device, std::span<const program::MemoryPlan> plans);
 
-  std::byte* at(const Program& program, const ByteRange& range) const {
+  std::byte* at(const program::Program& program, const program::ByteRange& range) const {
     const auto& buffer = program.buffers[static_cast<size_t>(range.buffer)];
     return spaces_[static_cast<size_t>(buffer.space)].data() + buffer.offset + range.offset;
   }
   int64_t size_bytes() const;
-  Device& device() const { return device_; }
+  device::Device& device() const { return device_; }
 
  private:
-  Device& device_;
-  std::array<Buffer, kSpaceCount> spaces_;
+  device::Device& device_;
+  std::array<device::Buffer, program::kSpaceCount> spaces_;
 };
 
 /// Bytes of all spaces when the programs with these plans share their memory: what ProgramMemory allocates.
-MemoryPlan combine_plans(std::span<const MemoryPlan> plans);
+program::MemoryPlan combine_plans(std::span<const program::MemoryPlan> plans);
 
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -2,9 +2,9 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::run {
 
-RunAhead::RunAhead(Device& device, Stream& stream, int most)
+RunAhead::RunAhead(device::Device& device, device::Stream& stream, int most)
     : stream_(stream), pieces_per_part_(most / kParts) {
   ensure(most >= kParts, "the host must be allowed to be ahead of its device");
   for (auto& end : ends_) end = device.create_event();
@@ -21,4 +21,4 @@ void RunAhead::given(const Wait& wait) {
   if (parts_ >= kParts) wait(stream_, *ends_[static_cast<size_t>(parts_ % kParts)]);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::run

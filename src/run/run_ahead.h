@@ -6,7 +6,7 @@
 
 #include "device/device.h"
 
-namespace lockstep {
+namespace lockstep::run {
 
 /// Bounds how much of a stream's work is given to it before it is done. A GPU's driver takes about a thousand
 /// kernels; whoever launches more waits inside the driver, where it can look after nobody: not after a peer
@@ -16,10 +16,10 @@ namespace lockstep {
 class RunAhead {
  public:
   /// How the host waits until the event, recorded in the stream, is ready. May throw.
-  using Wait = std::function<void(Stream& stream, const Event& event)>;
+  using Wait = std::function<void(device::Stream& stream, const device::Event& event)>;
 
   /// `most`: pieces of work, each of a few kernels; at least kParts. `stream` and `device` outlive this.
-  RunAhead(Device& device, Stream& stream, int most);
+  RunAhead(device::Device& device, device::Stream& stream, int most);
 
   /// The stream has nothing to do.
   void begin();
@@ -29,10 +29,10 @@ class RunAhead {
   static constexpr int kParts = 4;  ///< so many events are looked at; a quarter of the pieces before each
 
  private:
-  Stream& stream_;
+  device::Stream& stream_;
   int pieces_per_part_;
   int pieces_ = 0, parts_ = 0;  // since begin(); of the part that has not ended, and parts that have
-  std::array<std::unique_ptr<Event>, kParts> ends_;
+  std::array<std::unique_ptr<device::Event>, kParts> ends_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -9,14 +9,14 @@
 #include "optim/optimizer.h"
 #include "program/step_scalars.h"
 
-namespace lockstep {
+namespace lockstep::run {
 
 /// All ranks' records, one behind the other: what `agree` folds into the first part of a verdict.
 struct AgreementCall {
   const std::byte* records = nullptr;
   int64_t block_bytes = 0;   ///< of one rank's record and its leaves' metrics
   int ranks = 0;
-  Verdict* verdict = nullptr;
+  program::Verdict* verdict = nullptr;
 };
 
 /// Sums of squares of gradients, by chunks of kNormChunk elements of each piece: the second part of a verdict.
@@ -29,8 +29,8 @@ struct NormCall {
   std::vector<Piece> pieces;   ///< of all chunks, in the order in which they are folded: weights, then statistics
   int64_t weight_chunks = 0, chunks = 0;
   double* sums = nullptr;      ///< one per chunk
-  Verdict* verdict = nullptr;
-  const StepConstants* constants = nullptr;
+  program::Verdict* verdict = nullptr;
+  const ops::StepConstants* constants = nullptr;
   double static_count = 1;     ///< terms of the loss in a global batch, ignored ones included
   double clip_norm = 0;        ///< 0: none
 };
@@ -45,12 +45,12 @@ struct UpdateCall {
     float momentum;
   };
   std::vector<Piece> pieces;
-  OptimizerOptions optimizer;
+  optim::OptimizerOptions optimizer;
   float* parameters = nullptr;
   const float* gradients = nullptr;
   float* state[2] = {nullptr, nullptr};
-  const Verdict* verdict = nullptr;
-  const StepConstants* constants = nullptr;
+  const program::Verdict* verdict = nullptr;
+  const ops::StepConstants* constants = nullptr;
   bool whole_step = false;     ///< the verdict's clipping applies
   bool predicated = false;     ///< nothing is written where the verdict is not finite
   double static_count = 1;
@@ -63,20 +63,20 @@ class StepKernels {
  public:
   virtual ~StepKernels() = default;
   /// destination += source, both of `dtype`, each sum rounded to it once
-  virtual void add(void* destination, const void* source, DType dtype, int64_t count, Stream& stream) = 0;
+  virtual void add(void* destination, const void* source, DType dtype, int64_t count, device::Stream& stream) = 0;
   /// to = from in another element type; both are float32 or narrower
-  virtual void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count, Stream& stream) = 0;
-  virtual void agree(const AgreementCall& call, Stream& stream) = 0;
+  virtual void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count, device::Stream& stream) = 0;
+  virtual void agree(const AgreementCall& call, device::Stream& stream) = 0;
   /// The sums of all chunks.
-  virtual void sum_squares(const NormCall& call, Stream& stream) = 0;
+  virtual void sum_squares(const NormCall& call, device::Stream& stream) = 0;
   /// From these sums and the first part of the verdict, the second.
-  virtual void conclude_norm(const NormCall& call, Stream& stream) = 0;
-  virtual void update(const UpdateCall& call, Stream& stream) = 0;
+  virtual void conclude_norm(const NormCall& call, device::Stream& stream) = 0;
+  virtual void update(const UpdateCall& call, device::Stream& stream) = 0;
 };
 
 /// Throws DeviceError where the program is linked to no backend for the kind.
-std::unique_ptr<StepKernels> make_step_kernels(DeviceKind device);
+std::unique_ptr<StepKernels> make_step_kernels(device::DeviceKind device);
 std::unique_ptr<StepKernels> make_cpu_step_kernels();
 std::unique_ptr<StepKernels> make_gpu_step_kernels();
 
-}  // namespace lockstep
+}  // namespace lockstep::run

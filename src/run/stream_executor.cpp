@@ -14,7 +14,7 @@
 #include "run/lane_positions.h"
 #include "run/run_ahead.h"
 
-namespace lockstep {
+namespace lockstep::run {
 namespace {
 
 /// Stands for "no deadline of its own".
@@ -34,20 +34,20 @@ constexpr std::chrono::hours kForever{24 * 365};
 /// will not come; what those lanes then throw follows from it, and only the first error leaves.
 class StreamExecutor : public Executor {
  public:
-  StreamExecutor(const Program& program, const ExecutionContext& context, const ExecutorOptions& options,
-                 Device& device, const KernelObserver* observer)
+  StreamExecutor(const program::Program& program, const ExecutionContext& context, const ExecutorOptions& options,
+                 device::Device& device, const KernelObserver* observer)
       : program_(program),
         options_(options),
         enqueues_(!device.shares_host_memory()),
-        immediate_device_(make_cpu_device()),
+        immediate_device_(device::make_cpu_device()),
         immediate_(immediate_device_->create_stream("lane")),
         actions_(make_actions(program, context, observer)),
         communicators_(context.communicators),
-        reports_(report_instructions(program)) {
-    ensure(program.lanes.size() < static_cast<size_t>(Progress::kWriterSlot), "a program has as many lanes as progress has slots");
+        reports_(program::report_instructions(program)) {
+    ensure(program.lanes.size() < static_cast<size_t>(control::Progress::kWriterSlot), "a program has as many lanes as progress has slots");
     // What other ranks wait for goes first: communication, and the sums between its parts.
     for (const auto& lane : program.lanes)
-      streams_.push_back(lane.kind == LaneKind::comm ? device.create_urgent_stream(lane.name) : device.create_stream(lane.name));
+      streams_.push_back(lane.kind == program::LaneKind::comm ? device.create_urgent_stream(lane.name) : device.create_stream(lane.name));
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       for (auto& set : events_) set.push_back(device.create_event());
       rests_after_.push_back(rests_after(i));
@@ -71,21 +71,21 @@ class StreamExecutor : public Executor {
   ~StreamExecutor() override {
     // An error elsewhere has ended the run: no lane is to wait for peers that will not come.
     if (communication_is_under_way())
-      abort_all(communicators_, "the program was left in the middle of an iteration");
+      comm::abort_all(communicators_, "the program was left in the middle of an iteration");
     // Streams go first: their queues refer to events and actions.
     streams_.clear();
   }
 
   void run(const StepInputs& inputs) override {
     // The lanes tell where they are; this thread only issues.
-    report_main(Activity::idle);
+    report_main(control::Activity::idle);
     attempt([&] {
       parity_ = static_cast<int>(begun_ % 2);
       complete(parity_);  // the iteration before the last
       inputs_[parity_] = inputs;
       if (options_.progress != nullptr)
         for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-          words_[lane] = options_.progress->word(Progress::lane_slot(static_cast<int>(lane)));
+          words_[lane] = options_.progress->word(control::Progress::lane_slot(static_cast<int>(lane)));
       for (auto& ahead : ahead_) ahead.begin();
       if (positions_) positions_->begin();
       issued_ = 0;
@@ -107,15 +107,15 @@ class StreamExecutor : public Executor {
 
   void finish() override {
     if (!left_[0] && !left_[1]) return;
-    Progress* const progress = options_.progress;
-    const Progress::Entry before =
-        progress == nullptr ? Progress::Entry{} : progress->at(Progress::kMainSlot);
-    report_main(Activity::idle);
+    control::Progress* const progress = options_.progress;
+    const control::Progress::Entry before =
+        progress == nullptr ? control::Progress::Entry{} : progress->at(control::Progress::kMainSlot);
+    report_main(control::Activity::idle);
     attempt([&] {
       for (const int place : {1 - parity_, parity_}) complete(place);
     });
     if (progress != nullptr)
-      progress->enter(Progress::kMainSlot, before.activity, before.program, before.instruction);
+      progress->enter(control::Progress::kMainSlot, before.activity, before.program, before.instruction);
   }
 
   IterationTimes last_times() const override { return times_; }
@@ -125,18 +125,18 @@ class StreamExecutor : public Executor {
   struct TimedStand {
     int instruction;
     bool for_communication;
-    std::unique_ptr<Event> begin, end;
+    std::unique_ptr<device::Event> begin, end;
   };
 
-  LaneKind lane_kind(int instruction) const {
+  program::LaneKind lane_kind(int instruction) const {
     return program_.lanes[static_cast<size_t>(program_.instructions[static_cast<size_t>(instruction)].lane)].kind;
   }
 
   /// One that may be waited for: an iteration begins when the report of the one before is complete.
-  bool is_communication(const Dependency& dependency) const {
+  bool is_communication(const program::Dependency& dependency) const {
     const bool over = dependency.distance > 0 &&
                       std::find(reports_.begin(), reports_.end(), dependency.instruction) != reports_.end();
-    return lane_kind(dependency.instruction) == LaneKind::comm && !over;
+    return lane_kind(dependency.instruction) == program::LaneKind::comm && !over;
   }
 
   /// What throws leaves nothing under way: every lane is idle when the first error leaves.
@@ -152,7 +152,7 @@ class StreamExecutor : public Executor {
       if (!first_error()) {
         if (options_.failed) options_.failed(error);
         // What is under way would wait for peers that will not come, and memory be freed under it.
-        abort_all(communicators_, failure.what());
+        comm::abort_all(communicators_, failure.what());
       }
     }
     for (auto& stream : streams_) {
@@ -193,23 +193,23 @@ class StreamExecutor : public Executor {
   bool communication_is_under_way() const {
     for (const int place : {0, 1})
       for (const int last : last_of_lanes_)
-        if (left_[static_cast<size_t>(place)] && lane_kind(last) == LaneKind::comm &&
+        if (left_[static_cast<size_t>(place)] && lane_kind(last) == program::LaneKind::comm &&
             !events_[place][static_cast<size_t>(last)]->ready())
           return true;
     return false;
   }
 
   /// Where there is one compute lane, it alone tells what is exposed. Of several, one may work while another waits.
-  void create_stands(Device& device) {
+  void create_stands(device::Device& device) {
     for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-      if (program_.lanes[lane].kind == LaneKind::compute) compute_lanes_.push_back(lane);
+      if (program_.lanes[lane].kind == program::LaneKind::compute) compute_lanes_.push_back(lane);
     const bool alone = compute_lanes_.size() == 1;
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       const auto& after = program_.instructions[i].after;
-      if (lane_kind(static_cast<int>(i)) != LaneKind::compute) continue;
+      if (lane_kind(static_cast<int>(i)) != program::LaneKind::compute) continue;
       for (const bool for_communication : {false, true})
         if ((for_communication || !alone) &&
-            std::any_of(after.begin(), after.end(), [&](const Dependency& d) { return is_communication(d) == for_communication; }))
+            std::any_of(after.begin(), after.end(), [&](const program::Dependency& d) { return is_communication(d) == for_communication; }))
           for (auto& stands : stands_)
             stands.push_back({static_cast<int>(i), for_communication, device.create_event(true),
                               device.create_event(true)});
@@ -221,7 +221,7 @@ class StreamExecutor : public Executor {
 
   double exposed_communication(int place) const {
     std::vector<Stand> stands;
-    const auto at = [&](const Event& event) {
+    const auto at = [&](const device::Event& event) {
       return event.milliseconds_since(*stands_[place].front().begin);
     };
     for (const auto& stand : stands_[place])
@@ -257,20 +257,20 @@ class StreamExecutor : public Executor {
       }
       stream.record(*events[i]);
       ++issued_;
-      if (enqueues_) ahead_[static_cast<size_t>(instruction.lane)].given([&](Stream& of, const Event& event) { hold(of, event); });
+      if (enqueues_) ahead_[static_cast<size_t>(instruction.lane)].given([&](device::Stream& of, const device::Event& event) { hold(of, event); });
     }
     const auto& ends = ends_[parity_];
     for (size_t i = 0; i < ends.size(); ++i) streams_[compute_lanes_[i]]->record(*ends[i]);
   }
 
-  void enqueue(int index, Stream& stream, const StepInputs& inputs) {
+  void enqueue(int index, device::Stream& stream, const StepInputs& inputs) {
     auto& action = actions_[static_cast<size_t>(index)];
     const auto& instruction = program_.instructions[static_cast<size_t>(index)];
-    const auto report = [&](Activity activity) {
+    const auto report = [&](control::Activity activity) {
       if (options_.progress == nullptr || !options_.device_tells) return;
       uint64_t& word = words_[static_cast<size_t>(instruction.lane)];
-      word = Progress::encode(word, activity, options_.program_number, index);
-      stream.write_word(options_.progress->word(Progress::lane_slot(instruction.lane)), word);
+      word = control::Progress::encode(word, activity, options_.program_number, index);
+      stream.write_word(options_.progress->word(control::Progress::lane_slot(instruction.lane)), word);
     };
     report_issuing(index);
     report(activity_of(instruction.deadline));
@@ -280,7 +280,7 @@ class StreamExecutor : public Executor {
         options_.before(inputs.iteration, index);
       }
       auto& ahead = ahead_[static_cast<size_t>(instruction.lane)];
-      const RunAhead::Wait wait = [&](Stream& of, const Event& event) {
+      const RunAhead::Wait wait = [&](device::Stream& of, const device::Event& event) {
         hold(of, event);
         report_issuing(index);
       };
@@ -290,15 +290,15 @@ class StreamExecutor : public Executor {
         action.start(stream, inputs, [&] { ahead.given(wait); });
       if (action.finish) action.finish(stream);
     } catch (const Error& error) {
-      throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, describe(program_, index)), error.code());
+      throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, program::describe(program_, index)), error.code());
     }
-    if (rests_after_[static_cast<size_t>(index)]) report(Activity::idle);
+    if (rests_after_[static_cast<size_t>(index)]) report(control::Activity::idle);
   }
 
   /// The host may be held up too: by data, by a disk, in the driver. It does not wait for other ranks.
   void report_issuing(int index) {
-    const DeadlineClass deadline = program_.instructions[static_cast<size_t>(index)].deadline;
-    report_main(deadline == DeadlineClass::communication ? Activity::compute : activity_of(deadline), index);
+    const program::DeadlineClass deadline = program_.instructions[static_cast<size_t>(index)].deadline;
+    report_main(deadline == program::DeadlineClass::communication ? control::Activity::compute : activity_of(deadline), index);
   }
 
   /// Whether the lane may have to wait for another one behind an instruction.
@@ -317,24 +317,24 @@ class StreamExecutor : public Executor {
   }
 
   /// Before more is issued.
-  void hold(Stream& stream, const Event& event) {
+  void hold(device::Stream& stream, const device::Event& event) {
     // Some devices get on only while they are asked whether they are idle.
     wait_for(stream, communication_deadline(), [&] { return event.ready() || stream.idle(); });
     if (positions_) positions_->hush();
   }
 
   /// Waits for the device, while its lanes tell where it is, and looks after communicators meanwhile.
-  void wait_for(const Stream& stream, Deadline deadline, const std::function<bool()>& done) {
-    report_main(Activity::idle);
+  void wait_for(const device::Stream& stream, Deadline deadline, const std::function<bool()>& done) {
+    report_main(control::Activity::idle);
     bool lanes_tell = true;
     while (!done()) {
       look_at_lanes();
       // The device has something to do, and no lane says what: it has not got there, or will not.
       if (options_.progress != nullptr && lanes_tell != any_lane_tells()) {
         lanes_tell = !lanes_tell;
-        report_main(lanes_tell ? Activity::idle : Activity::compute, std::min(issued_, static_cast<int>(program_.instructions.size()) - 1));
+        report_main(lanes_tell ? control::Activity::idle : control::Activity::compute, std::min(issued_, static_cast<int>(program_.instructions.size()) - 1));
       }
-      for (Communicator* communicator : communicators_)
+      for (comm::Communicator* communicator : communicators_)
         if (communicator != nullptr) communicator->check_health();
       if (Clock::now() > deadline)
         throw CommError(fmt::format("rank {} has waited {:.1f} s for lane {} of its {} program; look at the other ranks' messages for "
@@ -343,7 +343,7 @@ class StreamExecutor : public Executor {
                         ExitCode::hang);
       std::this_thread::yield();
     }
-    report_main(Activity::idle);
+    report_main(control::Activity::idle);
   }
 
   /// If the device does not tell.
@@ -354,7 +354,7 @@ class StreamExecutor : public Executor {
 
   bool any_lane_tells() const {
     for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-      if (options_.progress->at(Progress::lane_slot(static_cast<int>(lane))).activity != Activity::idle) return true;
+      if (options_.progress->at(control::Progress::lane_slot(static_cast<int>(lane))).activity != control::Activity::idle) return true;
     return false;
   }
 
@@ -368,8 +368,8 @@ class StreamExecutor : public Executor {
     }
     if (enqueues_ && options_.progress != nullptr)
       for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-        if (const auto entry = options_.progress->at(Progress::lane_slot(static_cast<int>(lane))); entry.activity != Activity::idle)
-          where += fmt::format("{}{}", where.empty() ? "" : "; ", describe(program_, entry.instruction));
+        if (const auto entry = options_.progress->at(control::Progress::lane_slot(static_cast<int>(lane))); entry.activity != control::Activity::idle)
+          where += fmt::format("{}{}", where.empty() ? "" : "; ", program::describe(program_, entry.instruction));
     return where;
   }
 
@@ -384,15 +384,15 @@ class StreamExecutor : public Executor {
     }
   }
 
-  void report_main(Activity activity, int instruction = 0) {
-    if (options_.progress != nullptr) options_.progress->enter(Progress::kMainSlot, activity, options_.program_number, instruction);
+  void report_main(control::Activity activity, int instruction = 0) {
+    if (options_.progress != nullptr) options_.progress->enter(control::Progress::kMainSlot, activity, options_.program_number, instruction);
   }
 
   void execute(int index, int64_t iteration, const StepInputs& inputs) {
     auto& action = actions_[static_cast<size_t>(index)];
     const auto& instruction = program_.instructions[static_cast<size_t>(index)];
-    const auto report = [&](Activity activity) {
-      if (options_.progress != nullptr) options_.progress->enter(Progress::lane_slot(instruction.lane), activity, options_.program_number, index);
+    const auto report = [&](control::Activity activity) {
+      if (options_.progress != nullptr) options_.progress->enter(control::Progress::lane_slot(instruction.lane), activity, options_.program_number, index);
     };
     report(activity_of(instruction.deadline));
     try {
@@ -404,10 +404,10 @@ class StreamExecutor : public Executor {
         action.communicator->synchronize(*immediate_, communication_deadline());
       }
       if (action.finish) action.finish(*immediate_);
-      report(Activity::idle);
+      report(control::Activity::idle);
     } catch (const Error& error) {
       const Error named(
-          fmt::format("{} (rank {}, {}{})", error.what(), program_.rank, describe(program_, index),
+          fmt::format("{} (rank {}, {}{})", error.what(), program_.rank, program::describe(program_, index),
                       iteration == running_ ? "" : left_over_text(program_)),
           error.code());
       abandon(std::make_exception_ptr(named), named.what());
@@ -423,25 +423,25 @@ class StreamExecutor : public Executor {
     if (first_error_) return;
     first_error_ = error;
     if (options_.failed) options_.failed(error);
-    abort_all(communicators_, reason);
+    comm::abort_all(communicators_, reason);
   }
 
-  const Program& program_;
+  const program::Program& program_;
   ExecutorOptions options_;
   bool enqueues_;
-  std::unique_ptr<Device> immediate_device_;
-  std::unique_ptr<Stream> immediate_;
+  std::unique_ptr<device::Device> immediate_device_;
+  std::unique_ptr<device::Stream> immediate_;
   std::vector<Action> actions_;
-  std::vector<Communicator*> communicators_;
+  std::vector<comm::Communicator*> communicators_;
   std::mutex mutex_;                   // guards first_error_
   std::exception_ptr first_error_;
-  std::vector<std::unique_ptr<Event>> events_[2];   // by parity of the iteration
+  std::vector<std::unique_ptr<device::Event>> events_[2];   // by parity of the iteration
   std::vector<size_t> compute_lanes_;
   std::vector<TimedStand> stands_[2];               // by parity of the iteration and instruction
-  std::vector<std::unique_ptr<Event>> ends_[2];     // by parity, of each of several compute lanes
+  std::vector<std::unique_ptr<device::Event>> ends_[2];     // by parity, of each of several compute lanes
   std::vector<bool> rests_after_;                   // by instruction
   IterationTimes times_;
-  std::array<uint64_t, Progress::kSlots> words_{};  // by lane: what was last enqueued to be written
+  std::array<uint64_t, control::Progress::kSlots> words_{};  // by lane: what was last enqueued to be written
   std::unique_ptr<LanePositions> positions_;        // null if the device tells by itself, or nobody wants to know
   StepInputs inputs_[2];                            // by parity
   std::array<bool, 2> left_{};                      // by parity: something may be left of it
@@ -452,16 +452,16 @@ class StreamExecutor : public Executor {
   int64_t begun_ = 0;                               // iterations
   int parity_ = 0;                                  // of the last one
   int issued_ = 0;                                  // instructions of this iteration, with their events
-  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<std::unique_ptr<device::Stream>> streams_;
   std::vector<RunAhead> ahead_;                     // by lane, where work is enqueued
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_stream_executor(const Program& program, const ExecutionContext& context,
-                                               const ExecutorOptions& options, Device& device,
+std::unique_ptr<Executor> make_stream_executor(const program::Program& program, const ExecutionContext& context,
+                                               const ExecutorOptions& options, device::Device& device,
                                                const KernelObserver* observer) {
   return std::make_unique<StreamExecutor>(program, context, options, device, observer);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -8,7 +8,7 @@
 #include "base/half.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::tensor {
 namespace {
 
 template <class To, class From>
@@ -48,4 +48,4 @@ void convert(void* to, DType to_type, const void* from, DType from_type, int64_t
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tensor

@@ -4,7 +4,7 @@
 
 #include "lockstep/tensor.h"
 
-namespace lockstep {
+namespace lockstep::tensor {
 
 /// Whether a type stores numbers that are computed with in float32: bfloat16 and float16.
 constexpr bool is_narrow(DType dtype) { return dtype == DType::bfloat16 || dtype == DType::float16; }
@@ -13,4 +13,4 @@ constexpr bool is_narrow(DType dtype) { return dtype == DType::bfloat16 || dtype
 /// to nearest, ties to even. REQUIRES: the ranges do not overlap. Throws InternalError for other types.
 void convert(void* to, DType to_type, const void* from, DType from_type, int64_t count);
 
-}  // namespace lockstep
+}  // namespace lockstep::tensor

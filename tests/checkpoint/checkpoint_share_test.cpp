@@ -7,7 +7,7 @@
 #include "checkpoint/faulty_file_system.h"
 #include "data/test_files.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -140,4 +140,4 @@ TEST(IoErrors, NameWhatIsFreeWhereTheDiskIsFull) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

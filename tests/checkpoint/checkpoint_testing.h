@@ -18,15 +18,15 @@ struct SmallState {
   explicit SmallState(float value) : weight(6, value), bias{value + 1, value + 2}, momentum(6, -value) {}
   bool operator==(const SmallState&) const = default;
 
-  std::vector<NamedTensor> parameters() const {
+  std::vector<checkpoint::NamedTensor> parameters() const {
     return {{"fc.weight", DType::float32, Shape{2, 3}, weight.data()},
             {"fc.bias", DType::float32, Shape{2}, bias.data()}};
   }
-  std::vector<NamedTensor> state() const {
+  std::vector<checkpoint::NamedTensor> state() const {
     return {{"fc.weight.momentum", DType::float32, Shape{2, 3}, momentum.data()}};
   }
-  Manifest manifest(int64_t step) const {
-    Manifest manifest;
+  checkpoint::Manifest manifest(int64_t step) const {
+    checkpoint::Manifest manifest;
     manifest.run_id = "r1";
     manifest.step = step;
     manifest.data_position = 64 * step;
@@ -34,18 +34,18 @@ struct SmallState {
     manifest.seed = 0xffffffffffffffffu;
     manifest.math_hash = 0x0123456789abcdefu;
     manifest.math_fields = {{"trainer.seed", "1"}};
-    manifest.params_hash = parameters_hash(parameters());
+    manifest.params_hash = checkpoint::parameters_hash(parameters());
     return manifest;
   }
   /// Overwrites everything with what the checkpoint holds.
-  void load(const Checkpoint& checkpoint) {
-    const std::vector<TensorDestination> parameters{
+  void load(const checkpoint::Checkpoint& checkpoint) {
+    const std::vector<checkpoint::TensorDestination> parameters{
         {"fc.bias", DType::float32, Shape{2}, bias.data()},
         {"fc.weight", DType::float32, Shape{2, 3}, weight.data()}};
-    const std::vector<TensorDestination> state{
+    const std::vector<checkpoint::TensorDestination> state{
         {"fc.weight.momentum", DType::float32, Shape{2, 3}, momentum.data()}};
-    checkpoint.load(FileKind::model, parameters);
-    checkpoint.load(FileKind::optimizer, state);
+    checkpoint.load(checkpoint::FileKind::model, parameters);
+    checkpoint.load(checkpoint::FileKind::optimizer, state);
   }
 
   std::vector<float> weight, bias, momentum;
@@ -53,13 +53,13 @@ struct SmallState {
 
 /// All of a checkpoint by one writer, in one shard of each kind.
 inline std::string save(const std::string& directory, int64_t step, const SmallState& state, int keep = 0,
-                        FileSystem& files = posix_file_system()) {
-  CheckpointWriter writer(directory, step, files);
+                        checkpoint::FileSystem& files = checkpoint::posix_file_system()) {
+  checkpoint::CheckpointWriter writer(directory, step, files);
   try {
     writer.begin();
-    Manifest manifest = state.manifest(step);
-    manifest.files = {writer.write_shard(FileKind::model, 1, 1, state.parameters()),
-                      writer.write_shard(FileKind::optimizer, 1, 1, state.state())};
+    checkpoint::Manifest manifest = state.manifest(step);
+    manifest.files = {writer.write_shard(checkpoint::FileKind::model, 1, 1, state.parameters()),
+                      writer.write_shard(checkpoint::FileKind::optimizer, 1, 1, state.state())};
     const std::string path = writer.commit(std::move(manifest));
     writer.prune(keep);
     return path;
@@ -69,25 +69,25 @@ inline std::string save(const std::string& directory, int64_t step, const SmallS
   }
 }
 
-inline SmallState loaded(const Checkpoint& checkpoint) {
+inline SmallState loaded(const checkpoint::Checkpoint& checkpoint) {
   SmallState state(0);
   state.load(checkpoint);
   return state;
 }
 
 /// The newest checkpoint that can be used; every other one that looks complete must be so too.
-inline std::optional<Checkpoint> latest_of_all_complete(const std::string& directory) {
+inline std::optional<checkpoint::Checkpoint> latest_of_all_complete(const std::string& directory) {
   const auto fail = [](const std::string& path, const std::string& reason) {
     ADD_FAILURE() << path << " looks complete and is not: " << reason;
   };
-  for (const auto& found : find_checkpoints(directory)) {
+  for (const auto& found : checkpoint::find_checkpoints(directory)) {
     try {
-      Checkpoint{found.path};
+      checkpoint::Checkpoint{found.path};
     } catch (const Error& error) {
       fail(found.path, error.what());
     }
   }
-  return load_latest_valid(directory, fail);
+  return checkpoint::load_latest_valid(directory, fail);
 }
 
 }  // namespace lockstep::test

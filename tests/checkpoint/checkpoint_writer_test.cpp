@@ -8,7 +8,7 @@
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -184,4 +184,4 @@ TEST_P(EveryFault, SurvivesAnIoErrorBeforeAPowerFailure) {
 TEST_P(EveryFault, SurvivesAPowerFailure) { survive_every_fault(Fault::crash, true, step_, keep_); }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -10,7 +10,7 @@
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 using test::message_of;
@@ -147,4 +147,4 @@ TEST(CompareMath, NamesWhatDiffers) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -8,7 +8,7 @@
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 using test::Bytes;
@@ -244,4 +244,4 @@ TEST_F(Safetensors, EqualContentsGiveEqualFilesInAnyOrder) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

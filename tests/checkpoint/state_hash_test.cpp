@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 namespace {
 
 class StateHash : public ::testing::Test {
@@ -56,4 +56,4 @@ TEST_F(StateHash, TellsZeroFromMinusZero) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -11,7 +11,7 @@
 #include "cli/child_process.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using testing::Contains;
@@ -19,8 +19,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-RunConfig config_with(std::vector<std::string> overrides = {}) {
-  return parse_run_config(R"(
+config::RunConfig config_with(std::vector<std::string> overrides = {}) {
+  return config::parse_run_config(R"(
 model { mlp { image: [4, 4, 1] classes: 3 } }
 data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
 trainer { steps: 5 global_batch: 8 }
@@ -31,7 +31,7 @@ optimizer { learning_rate: 0.1 sgd {} }
 
 ChaosSpace space() {
   return {.workers = 3,
-          .instructions = {InstructionKind::load, InstructionKind::backward, InstructionKind::update},
+          .instructions = {program::InstructionKind::load, program::InstructionKind::backward, program::InstructionKind::update},
           .steps = 40,
           .saved_steps = {10, 20, 30, 40},
           .evaluated_steps = {25}};
@@ -55,7 +55,7 @@ TEST(ChaosFaults, AreDecidedBySeedAndRunAlone) {
 
 TEST(ChaosFaults, AreAllThingsThatTrainUnderstandsAndThatCanComeAbout) {
   std::set<int> ranks;
-  std::set<FaultPlace> places;
+  std::set<train::FaultPlace> places;
   for (const auto kind : kAll)
     for (uint32_t run = 0; run < 300; ++run) {
       const ChaosFault fault = draw_fault(space(), kind, 1, run);
@@ -63,18 +63,18 @@ TEST(ChaosFaults, AreAllThingsThatTrainUnderstandsAndThatCanComeAbout) {
       EXPECT_LE(fault.step, kind == ChaosKind::preempt ? 39 : 40);
       EXPECT_EQ(fault.failpoint.has_value(), kind != ChaosKind::preempt);
       if (!fault.failpoint) continue;
-      const Failpoint& failpoint = *fault.failpoint;
-      EXPECT_EQ(parse_failpoint(to_text(failpoint)), failpoint);
+      const train::Failpoint& failpoint = *fault.failpoint;
+      EXPECT_EQ(train::parse_failpoint(train::to_text(failpoint)), failpoint);
       ranks.insert(failpoint.rank);
       places.insert(failpoint.place);
-      const bool saved = failpoint.place == FaultPlace::write || failpoint.place == FaultPlace::save;
+      const bool saved = failpoint.place == train::FaultPlace::write || failpoint.place == train::FaultPlace::save;
       if (saved) {
-        EXPECT_EQ(failpoint.step % 10, 0) << to_text(failpoint);
+        EXPECT_EQ(failpoint.step % 10, 0) << train::to_text(failpoint);
       }
-      if (failpoint.place == FaultPlace::evaluate) {
+      if (failpoint.place == train::FaultPlace::evaluate) {
         EXPECT_EQ(failpoint.step, 25);
       }
-      if (failpoint.place == FaultPlace::instruction && kind != ChaosKind::nan) {
+      if (failpoint.place == train::FaultPlace::instruction && kind != ChaosKind::nan) {
         EXPECT_THAT(space().instructions, Contains(failpoint.instruction));
       }
     }
@@ -86,12 +86,12 @@ TEST(ChaosFaults, WhatARunDoesNotDoIsNotDisturbed) {
   ChaosSpace bare = space();
   bare.saved_steps = bare.evaluated_steps = {};
   for (uint32_t run = 0; run < 100; ++run)
-    EXPECT_EQ(draw_fault(bare, ChaosKind::kill, 1, run).failpoint->place, FaultPlace::instruction);
+    EXPECT_EQ(draw_fault(bare, ChaosKind::kill, 1, run).failpoint->place, train::FaultPlace::instruction);
   EXPECT_THROW(draw_fault(bare, ChaosKind::enospc, 1, 1), ConfigError);
 }
 
 TEST(ChaosFaults, KindsAreReadAndMistakesNamed) {
-  const auto refusal = [](const std::string& list, const RunConfig& config) {
+  const auto refusal = [](const std::string& list, const config::RunConfig& config) {
     try {
       parse_chaos_kinds(list, config);
     } catch (const ConfigError& error) {
@@ -99,7 +99,7 @@ TEST(ChaosFaults, KindsAreReadAndMistakesNamed) {
     }
     return std::string("accepted");
   };
-  const RunConfig config = config_with(), careless = config_with({"trainer.nonfinite=IGNORE"});
+  const config::RunConfig config = config_with(), careless = config_with({"trainer.nonfinite=IGNORE"});
   EXPECT_THAT(parse_chaos_kinds("stop, kill", config), ElementsAre(ChaosKind::stop, ChaosKind::kill));
   EXPECT_EQ(parse_chaos_kinds("", config).size(), 9u);
   EXPECT_THAT(parse_chaos_kinds("", careless), Not(Contains(ChaosKind::nan)));
@@ -111,7 +111,7 @@ TEST(ChaosFaults, KindsAreReadAndMistakesNamed) {
 ChaosFault fault_of(ChaosKind kind, const std::string& failpoint) {
   ChaosFault fault{.kind = kind, .step = 20, .failpoint = {}};
   if (!failpoint.empty()) {
-    fault.failpoint = parse_failpoint(failpoint);
+    fault.failpoint = train::parse_failpoint(failpoint);
     fault.step = fault.failpoint->step;
   }
   return fault;
@@ -139,7 +139,7 @@ TEST(ChaosFaults, ExpectedCodesFollowTheConfigsPolicies) {
   EXPECT_THAT(codes(ChaosKind::error, "error@0,40,write:3", go_on), ElementsAre(0, 70));
   EXPECT_THAT(codes(ChaosKind::error, "error@0,20,norm", go_on), ElementsAre(70));
   EXPECT_THAT(codes(ChaosKind::error, "error@0,20,save", go_on), ElementsAre(70));
-  const RunConfig skipping = config_with({"trainer.nonfinite=SKIP"});
+  const config::RunConfig skipping = config_with({"trainer.nonfinite=SKIP"});
   EXPECT_FALSE(keeps_bits(fault_of(ChaosKind::nan, "nan@0,20"), skipping));
   EXPECT_TRUE(keeps_bits(fault_of(ChaosKind::kill, "kill@0,20"), skipping));
 }
@@ -160,7 +160,7 @@ TEST(ChaosFaults, ANanInGradientsOfAScaledLossPassesForAnOverflow) {
 
 ChaosResult result_of(int run, const std::string& failpoint, double detection) {
   ChaosResult result{.run = run,
-                     .fault = {.kind = ChaosKind::kill, .step = 3, .failpoint = parse_failpoint(failpoint)}};
+                     .fault = {.kind = ChaosKind::kill, .step = 3, .failpoint = train::parse_failpoint(failpoint)}};
   result.happened = result.detected = result.bits_equal = true;
   result.code = 137;
   result.detection_seconds = detection;
@@ -222,4 +222,4 @@ TEST(ChaosReport, WhatWentWrongIsListedWithTheWayToDoItAgain) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

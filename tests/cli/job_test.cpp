@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "data/test_files.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using testing::ElementsAre;
@@ -194,4 +194,4 @@ TEST(ShellLine, QuotesWhatMustBe) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -26,13 +26,13 @@ struct Ran {
 /// Runs a command line to its end, in a folder of its own. Nothing that it starts is left.
 inline Ran run_command(std::vector<std::string> command) {
   const TemporaryDirectory folder;
-  ProcessJob job;
+  cli::ProcessJob job;
   job.program = command.front();
   job.arguments.assign(command.begin() + 1, command.end());
   job.environment["OMP_NUM_THREADS"] = "1";
   job.stdout_path = folder / "out";
   job.stderr_path = folder / "err";
-  const JobOutcome outcome = run_to_end(job);
+  const cli::JobOutcome outcome = cli::run_to_end(job);
   return {outcome.code.value_or(-1), outcome.output, outcome.error};
 }
 

@@ -37,9 +37,9 @@ struct Row {
 
 /// Each turn is a batch of calls that takes some milliseconds, between barriers. What counts is the slowest
 /// rank.
-Row measure(Communicator& shared, Stream& stream, std::vector<float>& data, int64_t count, double seconds) {
+Row measure(comm::Communicator& shared, device::Stream& stream, std::vector<float>& data, int64_t count, double seconds) {
   const auto by_shared = [&] {
-    shared.all_reduce(data.data(), count, DType::float32, ReduceOp::sum, stream);
+    shared.all_reduce(data.data(), count, DType::float32, comm::ReduceOp::sum, stream);
     shared.synchronize(stream, Deadline::max());
   };
   const auto by_mpi = [&] {
@@ -71,11 +71,11 @@ int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 1.0;
   const int64_t largest = argc > 2 ? std::atoll(argv[2]) : int64_t{100} << 20;
   const int64_t chunk_bytes = argc > 3 ? std::atoll(argv[3]) : 0;
-  const auto environment = make_mpi_environment();
+  const auto environment = comm::make_mpi_environment();
   {
     const auto world = environment->world();
-    const auto shared = make_shared_memory_communicator(*world, {.chunk_bytes = chunk_bytes});
-    const auto device = make_cpu_device();
+    const auto shared = comm::make_shared_memory_communicator(*world, {.chunk_bytes = chunk_bytes});
+    const auto device = device::make_cpu_device();
     const auto stream = device->create_stream("benchmark");
     std::vector<int64_t> sizes;
     for (int64_t size = 1 << 10; size < largest; size *= 4) sizes.push_back(size);

@@ -4,7 +4,7 @@
 
 #include "comm/conformance_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 std::span<const ConformanceCheck> conformance_checks() {
   static const auto all = [] {
@@ -24,4 +24,4 @@ void run_conformance(Communicator& world) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

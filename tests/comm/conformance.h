@@ -6,7 +6,7 @@
 
 #include "comm/communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// What every backend of Communicator must pass, for every number of ranks. A check is run by all ranks of
 /// `world` at once, on threads or in processes; it uses GoogleTest's EXPECT macros, and throws where it
@@ -31,4 +31,4 @@ std::span<const ConformanceCheck> exchange_checks();
 std::span<const ConformanceCheck> group_checks();
 std::span<const ConformanceCheck> failure_checks();
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

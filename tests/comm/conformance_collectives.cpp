@@ -4,7 +4,7 @@
 #include "comm/conformance.h"
 #include "comm/conformance_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // Zero, one, odd, prime, and a few megabytes with an odd tail.
@@ -242,4 +242,4 @@ constexpr ConformanceCheck kChecks[] = {
 
 std::span<const ConformanceCheck> collective_checks() { return kChecks; }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

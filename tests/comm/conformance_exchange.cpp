@@ -3,7 +3,7 @@
 #include "comm/conformance.h"
 #include "comm/conformance_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 void ring_passes_every_value_once_around(Communicator& world) {
@@ -167,4 +167,4 @@ constexpr ConformanceCheck kChecks[] = {
 
 std::span<const ConformanceCheck> exchange_checks() { return kChecks; }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

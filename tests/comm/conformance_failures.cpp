@@ -5,7 +5,7 @@
 #include "comm/conformance.h"
 #include "comm/conformance_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::AllOf;
@@ -187,4 +187,4 @@ constexpr ConformanceCheck kChecks[] = {
 
 std::span<const ConformanceCheck> failure_checks() { return kChecks; }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

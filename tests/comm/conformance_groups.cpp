@@ -4,7 +4,7 @@
 #include "comm/conformance.h"
 #include "comm/conformance_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 int32_t sum_over(Communicator& comm, int32_t value) {
@@ -134,4 +134,4 @@ constexpr ConformanceCheck kChecks[] = {
 
 std::span<const ConformanceCheck> group_checks() { return kChecks; }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -11,16 +11,16 @@
 #include "device/device.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// The stream that every check passes on: host backends have no use for it.
 class HostStream {
  public:
-  operator Stream&() { return *stream_; }
+  operator device::Stream&() { return *stream_; }
 
  private:
-  std::unique_ptr<Device> device_ = make_cpu_device();
-  std::unique_ptr<Stream> stream_ = device_->create_stream("test");
+  std::unique_ptr<device::Device> device_ = device::make_cpu_device();
+  std::unique_ptr<device::Stream> stream_ = device_->create_stream("test");
 };
 
 /// Long enough for a loaded machine under a sanitizer; a check that hangs fails with the operation's name.
@@ -67,4 +67,4 @@ inline std::string comm_error_of(const std::function<void()>& action) {
   return "";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

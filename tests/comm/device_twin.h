@@ -10,17 +10,17 @@
 #include "device/device.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// A GPU of a test, and memory on it that is there from the beginning: a GPU may wait for all of its work
 /// before it gives memory or takes it back.
 struct TwinDevice {
-  explicit TwinDevice(std::unique_ptr<Device> made)
+  explicit TwinDevice(std::unique_ptr<device::Device> made)
       : device(std::move(made)), memory(device->allocate(kBytes)) {}
 
   static constexpr int64_t kBytes = int64_t{96} << 20;
-  std::unique_ptr<Device> device;
-  Buffer memory;
+  std::unique_ptr<device::Device> device;
+  device::Buffer memory;
   int64_t used_bytes = 0;  // taken from the front; given back when nothing is in use
   int uses = 0;
   std::mutex mutex;  // the suite's communicators work from threads of their own, the emulated device does not
@@ -55,24 +55,24 @@ class DeviceTwin : public Communicator {
     return std::make_unique<DeviceTwin>(std::move(part), device_);
   }
 
-  Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream&) override {
+  Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream&) override {
     std::lock_guard lock(device_->mutex);
     return last_ = inner_->all_reduce(twin(data, count * size_of(dtype)), count, dtype, op, *stream_);
   }
-  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream&) override {
+  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream&) override {
     std::lock_guard lock(device_->mutex);
     return last_ = inner_->reduce_scatter(twin(data, count * size_of(dtype) * size()), count, dtype, op,
                                           *stream_);
   }
-  Ticket all_gather(void* data, int64_t block_bytes, Stream&) override {
+  Ticket all_gather(void* data, int64_t block_bytes, device::Stream&) override {
     std::lock_guard lock(device_->mutex);
     return last_ = inner_->all_gather(twin(data, block_bytes * size()), block_bytes, *stream_);
   }
-  Ticket broadcast(void* data, int64_t size_bytes, int root, Stream&) override {
+  Ticket broadcast(void* data, int64_t size_bytes, int root, device::Stream&) override {
     std::lock_guard lock(device_->mutex);
     return last_ = inner_->broadcast(twin(data, size_bytes), size_bytes, root, *stream_);
   }
-  Ticket exchange(std::span<const Transfer> transfers, Stream&) override {
+  Ticket exchange(std::span<const Transfer> transfers, device::Stream&) override {
     std::lock_guard lock(device_->mutex);
     std::vector<Transfer> twins(transfers.begin(), transfers.end());
     for (auto& transfer : twins)
@@ -80,7 +80,7 @@ class DeviceTwin : public Communicator {
           twin(transfer.data, transfer.size_bytes, transfer.direction == Transfer::Direction::receive);
     return last_ = inner_->exchange(twins, *stream_);
   }
-  Ticket barrier(Stream&) override {
+  Ticket barrier(device::Stream&) override {
     std::lock_guard lock(device_->mutex);
     return last_ = inner_->barrier(*stream_);
   }
@@ -97,7 +97,7 @@ class DeviceTwin : public Communicator {
   }
   /// The device is not held while others need it: only when there is nothing to wait for any more does it
   /// wait.
-  void synchronize(Stream&, Deadline deadline) override {
+  void synchronize(device::Stream&, Deadline deadline) override {
     while (!test() && Clock::now() < deadline) std::this_thread::yield();
     std::lock_guard lock(device_->mutex);
     inner_->synchronize(*stream_, deadline);
@@ -144,10 +144,10 @@ class DeviceTwin : public Communicator {
   }
 
   std::shared_ptr<TwinDevice> device_;
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<Communicator> inner_;
   std::vector<Twin> twins_;  // in the order of their operations
   Ticket last_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,17 +8,17 @@
 #include "comm/stream_checks.h"
 #include "device/emulated/emulated_device.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::HasSubstr;
 
-std::unique_ptr<Device> make_device(int rank) {
-  return std::make_unique<EmulatedDevice>(EmulatedOptions{.seed = static_cast<uint64_t>(rank) + 1});
+std::unique_ptr<device::Device> make_device(int rank) {
+  return std::make_unique<device::EmulatedDevice>(device::EmulatedOptions{.seed = static_cast<uint64_t>(rank) + 1});
 }
 
 /// Runs `body` on one thread for each rank, with a communicator for its GPU.
-void run_on_devices(int size, const std::function<void(Communicator& world, Device& device)>& body) {
+void run_on_devices(int size, const std::function<void(Communicator& world, device::Device& device)>& body) {
   run_group(size, [&](Communicator& group) {
     const auto device = make_device(group.rank());
     const auto world = make_gpu_communicator(group, *device);
@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Checks, EmulatedStreams,
                          name_of_check);
 
 TEST(EmulatedCommunicator, NothingHappensBeforeTheDeviceWorks) {
-  run_on_devices(1, [](Communicator& world, Device& device) {
+  run_on_devices(1, [](Communicator& world, device::Device& device) {
     const auto stream = device.create_stream("lane");
     bool before = false;
     stream->launch([&] { before = true; });
@@ -78,7 +78,7 @@ TEST(EmulatedCommunicator, NothingHappensBeforeTheDeviceWorks) {
 /// An executor waits for streams: it learns there of what its communicator met, and the other lanes' work
 /// still runs.
 TEST(EmulatedCommunicator, AnotherRanksAbortFailsTheStreamThatWaitsForIt) {
-  run_on_devices(2, [](Communicator& world, Device& device) {
+  run_on_devices(2, [](Communicator& world, device::Device& device) {
     if (world.rank() == 1) return world.abort("rank 1 ran out of data");
     const auto lane = device.create_stream("lane"), other = device.create_stream("other");
     bool behind = false, beside = false;
@@ -109,4 +109,4 @@ TEST(EmulatedCommunicator, TheBootstrapMayGoFirst) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

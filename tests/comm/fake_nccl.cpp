@@ -4,7 +4,7 @@
 
 #include <memory>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 FakeNccl* current = nullptr;
@@ -116,7 +116,7 @@ int FakeNccl::version() const {
   return version_;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm
 
 using lockstep::current;
 using lockstep::current_gpu;

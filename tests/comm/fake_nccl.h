@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Stands in for NCCL, so that what is done with it can be tested without a GPU: it moves no data, writes
 /// down every call but polls, and answers as it is told. One at a time; all threads use it.
@@ -55,4 +55,4 @@ class FakeNccl {
   ncclResult_t async_error_ = ncclSuccess;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -6,7 +6,7 @@
 
 #include "comm/conformance_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::ElementsAre;
@@ -31,4 +31,4 @@ TEST(GatherTexts, OfOneRankAloneIsItsOwn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -12,14 +12,14 @@
 #include "comm/mpi_main.h"
 #include "comm/stream_checks.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 /// Before NCCL starts. Where the host has fewer GPUs than ranks, they share.
 class Gpus : public testing::Environment {
  public:
   void SetUp() override {
-    const auto probe = probe_gpus();
+    const auto probe = device::probe_gpus();
     problem = probe.problem;
     const auto world = test_environment().world();
     const auto count = static_cast<int>(probe.devices.size());
@@ -59,7 +59,7 @@ class Gpu : public testing::TestWithParam<ConformanceCheck> {};
 
 TEST_P(Gpu, Conforms) {
   SKIP_WITHOUT_GPU();
-  const auto twin = std::make_shared<TwinDevice>(make_cuda_device(Gpus::ordinal));
+  const auto twin = std::make_shared<TwinDevice>(device::make_cuda_device(Gpus::ordinal));
   DeviceTwin world(make_gpu_communicator(*test_environment().world(), *twin->device), twin);
   if (world.backend() == "nccl" && GetParam().name == "SizesThatDifferAreAnError")
     sizes_that_differ_end_in_time(world);
@@ -71,7 +71,7 @@ class GpuStreams : public testing::TestWithParam<StreamCheck> {};
 
 TEST_P(GpuStreams, Conform) {
   SKIP_WITHOUT_GPU();
-  const auto device = make_cuda_device(Gpus::ordinal);
+  const auto device = device::make_cuda_device(Gpus::ordinal);
   const auto world = make_gpu_communicator(*test_environment().world(), *device);
   GetParam().run(*world, *device);
 }
@@ -84,4 +84,4 @@ INSTANTIATE_TEST_SUITE_P(Checks, GpuStreams,
                          testing::ValuesIn(stream_checks().begin(), stream_checks().end()), name_of_check);
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,7 +8,7 @@
 #include "comm/conformance.h"
 #include "comm/conformance_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::HasSubstr;
@@ -168,4 +168,4 @@ TEST(LocalCommunicator, GoingAwayWithBuffersInUseIsAnErrorOfTheOthers) {
 TEST(LocalCommunicator, NeedsARank) { EXPECT_THROW(make_local_communicators(0), ConfigError); }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

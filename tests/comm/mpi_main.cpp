@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 constexpr auto kTestLimit = std::chrono::seconds(60);
@@ -82,12 +82,12 @@ class Guard : public testing::EmptyTestEventListener {
 
 MpiEnvironment& test_environment() { return *environment_of_program; }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm
 
 int main(int argc, char** argv) {
   using namespace lockstep;
   testing::InitGoogleTest(&argc, argv);
-  const auto environment = make_mpi_environment();
+  const auto environment = comm::make_mpi_environment();
   environment_of_program = environment.get();
   const int rank = environment->world()->rank();
   auto& listeners = testing::UnitTest::GetInstance()->listeners();

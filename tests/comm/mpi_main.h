@@ -2,9 +2,9 @@
 
 #include "comm/communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// The MPI environment of a test program whose main is mpi_main.cpp.
 MpiEnvironment& test_environment();
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,7 +8,7 @@
 #include "comm/mpi/large_counts.h"
 #include "comm/mpi_main.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 class Mpi : public testing::TestWithParam<ConformanceCheck> {};
@@ -46,4 +46,4 @@ TEST(MpiEnvironment, GivesAnotherWorldEachTime) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

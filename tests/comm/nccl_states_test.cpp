@@ -12,7 +12,7 @@
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/shared_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::AllOf;
@@ -22,12 +22,12 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 /// Takes everything, and says of it what its device says.
-class StubStream : public Stream {
+class StubStream : public device::Stream {
  public:
   const std::string& name() const override { return name_; }
   void launch(std::function<void()>) override {}
-  void record(Event&) override {}
-  void wait(const Event&) override {}
+  void record(device::Event&) override {}
+  void wait(const device::Event&) override {}
   void synchronize() override {}
 
  private:
@@ -35,16 +35,16 @@ class StubStream : public Stream {
 };
 
 /// Host memory that counts as a GPU's; what its streams were given is complete when `complete` says so.
-class StubDevice : public Device {
+class StubDevice : public device::Device {
  public:
   std::atomic<bool> complete = true;
 
-  DeviceKind kind() const override { return DeviceKind::cuda; }
+  device::DeviceKind kind() const override { return device::DeviceKind::cuda; }
   std::string description() const override { return "no GPU"; }
-  std::unique_ptr<Stream> create_stream(const std::string&) override {
+  std::unique_ptr<device::Stream> create_stream(const std::string&) override {
     return std::make_unique<StubStream>();
   }
-  std::unique_ptr<Event> create_event(bool) override { return std::make_unique<Behind>(complete); }
+  std::unique_ptr<device::Event> create_event(bool) override { return std::make_unique<Behind>(complete); }
 
  protected:
   void* allocate_bytes(int64_t size_bytes) override {
@@ -53,12 +53,12 @@ class StubDevice : public Device {
   void free_bytes(void* data, int64_t) noexcept override { std::free(data); }
 
  private:
-  class Behind : public Event {
+  class Behind : public device::Event {
    public:
     explicit Behind(const std::atomic<bool>& complete) : complete_(complete) {}
     bool ready() const override { return complete_; }
     void synchronize() override {}
-    double milliseconds_since(const Event&) const override { return 0; }
+    double milliseconds_since(const device::Event&) const override { return 0; }
 
    private:
     const std::atomic<bool>& complete_;
@@ -438,4 +438,4 @@ TEST(NcclEnvironment, GivesRanksThatShareAGpuHostsOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -6,7 +6,7 @@
 #include "comm/mpi_main.h"
 #include "comm/shared_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 class SharedOverMpi : public testing::TestWithParam<ConformanceCheck> {};
@@ -38,4 +38,4 @@ TEST(SharedOverMpi, TellsAllRanksThatThereIsTooLittleSharedMemory) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -7,7 +7,7 @@
 
 #include "comm/shared_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::AllOf;
@@ -96,4 +96,4 @@ TEST_F(SharedProcesses, AnAbortReachesTheOtherProcess) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -11,7 +11,7 @@
 
 #include "comm/conformance_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// What this process has left in /dev/shm: names that ranks of its groups would find there.
 inline std::vector<std::string> left_in_dev_shm() {
@@ -52,4 +52,4 @@ inline void run_shared(int size, const SharedMemoryOptions& options,
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

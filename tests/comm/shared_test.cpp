@@ -9,7 +9,7 @@
 #include "comm/conformance.h"
 #include "comm/shared_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::AllOf;
@@ -259,4 +259,4 @@ TEST(SharedCommunicator, RefusesNegativeChunks) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

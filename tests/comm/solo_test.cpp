@@ -1,7 +1,7 @@
 #include "comm/conformance.h"
 #include "comm/conformance_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 class Solo : public testing::TestWithParam<ConformanceCheck> {};
@@ -13,4 +13,4 @@ INSTANTIATE_TEST_SUITE_P(Checks, Solo,
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,14 +8,14 @@
 #include "base/half.h"
 #include "comm/conformance_support.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
 
 /// Waits for the stream as executors do: the host looks after the communicator meanwhile.
-void wait_for(Stream& stream, Communicator& world, Device& device) {
+void wait_for(device::Stream& stream, Communicator& world, device::Device& device) {
   const auto behind = device.create_event();
   stream.record(*behind);
   behind->synchronize();
@@ -26,21 +26,21 @@ void wait_for(Stream& stream, Communicator& world, Device& device) {
 template <class T>
 class Values {
  public:
-  Values(Device& device, int64_t count)
+  Values(device::Device& device, int64_t count)
       : device_(device.allocate(count * static_cast<int64_t>(sizeof(T)))),
         host_(device.allocate_host(count * static_cast<int64_t>(sizeof(T)))) {}
   T* data() { return reinterpret_cast<T*>(device_.data()); }
   std::span<T> host() {
     return {reinterpret_cast<T*>(host_.data()), static_cast<size_t>(host_.size_bytes()) / sizeof(T)};
   }
-  void put(Stream& stream) { stream.copy(device_.data(), host_.data(), device_.size_bytes()); }
-  void take(Stream& stream) { stream.copy(host_.data(), device_.data(), device_.size_bytes()); }
+  void put(device::Stream& stream) { stream.copy(device_.data(), host_.data(), device_.size_bytes()); }
+  void take(device::Stream& stream) { stream.copy(host_.data(), device_.data(), device_.size_bytes()); }
 
  private:
-  Buffer device_, host_;
+  device::Buffer device_, host_;
 };
 
-void follows_its_stream(Communicator& world, Device& device) {
+void follows_its_stream(Communicator& world, device::Device& device) {
   EXPECT_TRUE(world.follows_stream());
   const auto stream = device.create_stream("lane");
   Values<int32_t> values(device, 1000);
@@ -56,7 +56,7 @@ void follows_its_stream(Communicator& world, Device& device) {
   EXPECT_TRUE(world.test());
 }
 
-void events_order_it_with_other_streams(Communicator& world, Device& device) {
+void events_order_it_with_other_streams(Communicator& world, device::Device& device) {
   const auto compute = device.create_stream("compute"), lane = device.create_stream("lane");
   const auto made = device.create_event(), reduced = device.create_event();
   Values<float> values(device, 10'007);
@@ -75,7 +75,7 @@ void events_order_it_with_other_streams(Communicator& world, Device& device) {
   }
 }
 
-void keeps_its_order_on_several_streams(Communicator& world, Device& device) {
+void keeps_its_order_on_several_streams(Communicator& world, device::Device& device) {
   const auto a = device.create_stream("a"), b = device.create_stream("b");
   Values<int32_t> values(device, 1);
   values.host()[0] = 1;
@@ -89,7 +89,7 @@ void keeps_its_order_on_several_streams(Communicator& world, Device& device) {
 }
 
 /// A ring in which everybody sends on what arrived, all of it given to the stream at once.
-void passes_on_what_arrives(Communicator& world, Device& device) {
+void passes_on_what_arrives(Communicator& world, device::Device& device) {
   const int rank = world.rank(), size = world.size();
   if (size == 1) return;
   const auto stream = device.create_stream("lane");
@@ -108,7 +108,7 @@ void passes_on_what_arrives(Communicator& world, Device& device) {
 }
 
 template <class Half>
-void check_halves(Communicator& world, Device& device, DType dtype) {
+void check_halves(Communicator& world, device::Device& device, DType dtype) {
   const auto stream = device.create_stream("lane");
   const int size = world.size();
   Values<Half> sums(device, 257), maxima(device, 257 * size);
@@ -129,12 +129,12 @@ void check_halves(Communicator& world, Device& device, DType dtype) {
     ASSERT_EQ(static_cast<float>(value), -1.5f) << name_of(dtype);
 }
 
-void reduces_halves(Communicator& world, Device& device) {
+void reduces_halves(Communicator& world, device::Device& device) {
   check_halves<bfloat16>(world, device, DType::bfloat16);
   check_halves<float16>(world, device, DType::float16);
 }
 
-void is_healthy_until_it_is_aborted(Communicator& world, Device& device) {
+void is_healthy_until_it_is_aborted(Communicator& world, device::Device& device) {
   const auto stream = device.create_stream("lane");
   const auto control = world.split(0, world.rank());
   EXPECT_NO_THROW(world.check_health());
@@ -149,7 +149,7 @@ void is_healthy_until_it_is_aborted(Communicator& world, Device& device) {
 
 /// What no other rank enters would keep the device busy for ever. The abort comes from another thread, as a
 /// watchdog's.
-void an_abort_ends_what_waits_for_others(Communicator& world, Device& device) {
+void an_abort_ends_what_waits_for_others(Communicator& world, device::Device& device) {
   const auto control = world.split(0, world.rank());
   const auto stream = device.create_stream("lane");
   Values<float> values(device, 1000);
@@ -164,7 +164,7 @@ void an_abort_ends_what_waits_for_others(Communicator& world, Device& device) {
   control->synchronize(*stream, patience());
 }
 
-void goes_away_with_operations_outstanding(Communicator& world, Device& device) {
+void goes_away_with_operations_outstanding(Communicator& world, device::Device& device) {
   const auto control = world.split(0, world.rank());
   const auto stream = device.create_stream("lane");
   Values<float> values(device, 1000);
@@ -195,4 +195,4 @@ constexpr StreamCheck kChecks[] = {
 
 std::span<const StreamCheck> stream_checks() { return kChecks; }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -3,7 +3,7 @@
 
 #include "config_testing.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using ::testing::HasSubstr;
@@ -210,4 +210,4 @@ TEST(Combinations, EdgesAreAccepted) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -6,7 +6,7 @@
 #include "config/run_config.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::config {
 
 /// The smallest config there is of an image classifier.
 inline const std::string kSmallConfig = R"(model { mlp { image: [4, 4, 1] hidden: [8] classes: 3 } }
@@ -37,4 +37,4 @@ inline RunConfig parse(const std::string& text, const std::vector<std::string>& 
   return parse_run_config(text, "c.textproto", overrides);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::config

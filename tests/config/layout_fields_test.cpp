@@ -3,7 +3,7 @@
 
 #include "config_testing.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using ::testing::EndsWith;
@@ -13,7 +13,7 @@ using ::testing::StartsWith;
 
 /// The layout of a small config with these overrides, as text.
 std::string layout_with(const std::vector<std::string>& overrides) {
-  return to_string(parse(kSmallConfig, overrides).parallel.layout);
+  return layout::to_string(parse(kSmallConfig, overrides).parallel.layout);
 }
 
 RunConfig with_option(const std::string& layout, const std::vector<std::string>& overrides = {},
@@ -83,7 +83,7 @@ TEST(LayoutFields, WhatWouldBeIgnoredIsRefusedAtItsPlace) {
 
 TEST(LayoutFields, OlderNamesAreStillRead) {
   const auto run = parse(kSmallConfig, {"parallel.data_parallel=2", "parallel.all_reduce={}"});
-  EXPECT_EQ(to_string(run.parallel.layout), "dp=2");
+  EXPECT_EQ(layout::to_string(run.parallel.layout), "dp=2");
   EXPECT_EQ(run.config_hash, parse(kSmallConfig, {"parallel.dp=2"}).config_hash);
   EXPECT_THAT(run.effective_text, Not(HasSubstr("data_parallel")));
   EXPECT_THAT(run.effective_text, Not(HasSubstr("all_reduce")));
@@ -113,10 +113,10 @@ TEST(LayoutOption, IsTheSameAsSettingTheFields) {
 TEST(LayoutOption, ReplacesTheWholeLayoutOfTheFileAndNothingElse) {
   const auto run =
       with_option("dp=2", {}, "parallel { pp: 4 schedule: GPIPE sync: PS servers: 2 bucket_bytes: 77 }\n");
-  EXPECT_EQ(run.parallel.layout, Layout{.dp = 2});
+  EXPECT_EQ(run.parallel.layout, layout::Layout{.dp = 2});
   EXPECT_EQ(run.parallel.bucket_bytes, 77);
   EXPECT_EQ(with_option("pp=2", {}, "parallel { data_parallel: 3 all_reduce {} }\n").parallel.layout,
-            Layout{.pp = 2});
+            layout::Layout{.pp = 2});
 }
 
 TEST(LayoutOption, AndSetMustNotContradictEachOther) {
@@ -139,4 +139,4 @@ TEST(LayoutOption, IsNamedWhereItIsWrong) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -8,7 +8,7 @@
 #include "model/presets.h"
 #include "ops/op.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using ::testing::ElementsAre;
@@ -78,7 +78,7 @@ TEST(Ops, HaveTheSameDefaultsInConfigsAsInCode) {
 TEST(Ops, EveryOneOfTheTableIsTested) {
   std::set<std::string_view> tested, known;
   for (const auto& row : kOps) tested.insert(name_of(row.op));
-  for (const auto& row : op_table())
+  for (const auto& row : ops::op_table())
     if (row.user_visible) known.insert(row.name);
   EXPECT_EQ(tested, known);
 }
@@ -93,7 +93,7 @@ struct Change {
 };
 
 TEST(Ops, EveryOptionSurvivesText) {
-  for (const auto& row : op_table()) {
+  for (const auto& row : ops::op_table()) {
     if (!row.user_visible) continue;
     Op op = row.make();
     std::visit([](auto& options) { options.visit(Change{}); }, op);
@@ -213,11 +213,11 @@ TEST(Layers, ShapesThatDoNotFitAreRefusedWithTheLayersName) {
 
 TEST(ModelText, PresetsSurviveIt) {
   for (const ModelSpec& spec :
-       {make_mlp({.dropout = 0.1f}), make_lenet({.dropout = 0.3f, .batch_norm = true}),
-        make_gpt({.vocabulary = 65, .context = 16, .layers = 3, .heads = 2, .width = 8, .dropout = 0.2f})}) {
+       {model::make_mlp({.dropout = 0.1f}), model::make_lenet({.dropout = 0.3f, .batch_norm = true}),
+        model::make_gpt({.vocabulary = 65, .context = 16, .layers = 3, .heads = 2, .width = 8, .dropout = 0.2f})}) {
     const ModelSpec again = read(model_to_text(spec));
     EXPECT_EQ(again, spec);
-    EXPECT_EQ(hash_of(make_graph(again)), hash_of(make_graph(spec)));
+    EXPECT_EQ(model::hash_of(model::make_graph(again)), model::hash_of(model::make_graph(spec)));
   }
 }
 
@@ -247,8 +247,8 @@ TEST(ModelText, GptWrittenWithABlockIsThePreset) {
     layer { name: "lm_head" linear { units: 65 bias: false init_std: 0.02 } tie { parameter: "weight" with: "wte.weight" } }
     layer { name: "loss" input: "lm_head" input: "label" softmax_cross_entropy {} }
   )");
-  EXPECT_EQ(spec, make_gpt({.vocabulary = 65, .context = 16, .layers = 2, .heads = 2, .width = 8}));
+  EXPECT_EQ(spec, model::make_gpt({.vocabulary = 65, .context = 16, .layers = 2, .heads = 2, .width = 8}));
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::config

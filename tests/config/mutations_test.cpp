@@ -4,7 +4,7 @@
 
 #include "config_testing.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 const std::string kPlainModel = R"(model {
@@ -118,4 +118,4 @@ TEST(Mutations, EveryPrefixOfAConfigIsReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -3,7 +3,7 @@
 
 #include "config_testing.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using ::testing::ElementsAre;
@@ -34,9 +34,9 @@ TEST(Overrides, SetWhatTheFileLeavesOut) {
       parse(kSmallConfig, {"trainer.seed=18446744073709551615", "parallel.reduction=REPRODUCIBLE",
                            "metrics.progress=false", "optimizer.schedule.cosine.minimum=1e-3"});
   EXPECT_EQ(run.trainer.seed, 18446744073709551615u);
-  EXPECT_EQ(run.parallel.reduction, Reduction::reproducible);
+  EXPECT_EQ(run.parallel.reduction, layout::Reduction::reproducible);
   EXPECT_FALSE(run.metrics.progress);
-  EXPECT_EQ(run.schedule.kind, ScheduleKind::cosine);
+  EXPECT_EQ(run.schedule.kind, optim::ScheduleKind::cosine);
   EXPECT_EQ(run.schedule.minimum, 1e-3);
 }
 
@@ -48,11 +48,11 @@ TEST(Overrides, OneMemberOfAChoiceReplacesTheOther) {
   const auto run = parse(kSmallConfig, {"trainer.epochs=2.5", "optimizer.adamw.beta2=0.99"});
   EXPECT_EQ(run.trainer.steps, 0);
   EXPECT_EQ(run.trainer.epochs, 2.5);
-  EXPECT_EQ(run.optimizer.kind, OptimizerKind::adamw);
+  EXPECT_EQ(run.optimizer.kind, optim::OptimizerKind::adamw);
   EXPECT_EQ(run.optimizer.beta2, 0.99);
   EXPECT_EQ(
       parse(kSmallConfig, {"checkpoint.resume_automatic=true", "checkpoint.resume_path=x"}).checkpoint.resume,
-      ResumePolicy::path);
+      checkpoint::ResumePolicy::path);
 }
 
 TEST(Overrides, TakeTextWithAndWithoutQuotes) {
@@ -140,4 +140,4 @@ TEST(Overrides, AValueOutsideItsLimitsNamesTheOverride) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::config

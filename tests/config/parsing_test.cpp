@@ -6,7 +6,7 @@
 
 #include "config_testing.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using ::testing::HasSubstr;
@@ -150,4 +150,4 @@ TEST(Loading, AMissingFileIsComparedWithItsNeighbours) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -9,7 +9,7 @@
 #include "model/graph.h"
 #include "model/presets.h"
 
-namespace lockstep {
+namespace lockstep::config {
 namespace {
 
 using ::testing::HasSubstr;
@@ -34,18 +34,18 @@ void expect_same_run(const RunConfig& a, const RunConfig& b) {
 
 TEST(Conversion, FillsInTheDefaultsOfThePlainOptions) {
   const auto run = parse(kSmallConfig);
-  const DataOptions data{
-      .kind = DataKind::synthetic, .samples = 100, .eval_samples = 10, .classes = 3, .shape = "4,4,1"};
+  const data::DataOptions data{
+      .kind = data::DataKind::synthetic, .samples = 100, .eval_samples = 10, .classes = 3, .shape = "4,4,1"};
   EXPECT_EQ(run.data, data);
   const TrainerOptions trainer{.global_batch = 16, .virtual_replicas = 8, .steps = 5};
   EXPECT_EQ(run.trainer, trainer);
-  const OptimizerOptions optimizer{.learning_rate = 0.1};
+  const optim::OptimizerOptions optimizer{.learning_rate = 0.1};
   EXPECT_EQ(run.optimizer, optimizer);
-  EXPECT_EQ(run.schedule, ScheduleOptions{});
-  EXPECT_EQ(run.parallel, ParallelOptions{});
-  EXPECT_EQ(run.checkpoint, CheckpointOptions{});
-  EXPECT_EQ(run.metrics, MetricsOptions{});
-  EXPECT_EQ(run.model, make_mlp({.image = {4, 4, 1}, .hidden = {8}, .classes = 3}));
+  EXPECT_EQ(run.schedule, optim::ScheduleOptions{});
+  EXPECT_EQ(run.parallel, parallel::ParallelOptions{});
+  EXPECT_EQ(run.checkpoint, checkpoint::CheckpointOptions{});
+  EXPECT_EQ(run.metrics, observe::MetricsOptions{});
+  EXPECT_EQ(run.model, model::make_mlp({.image = {4, 4, 1}, .hidden = {8}, .classes = 3}));
 }
 
 TEST(Conversion, CarriesEveryField) {
@@ -75,7 +75,7 @@ TEST(Conversion, CarriesEveryField) {
     checkpoint { every_steps: 5 at_end: false keep: 2 resume_path: "r" allow_config_change: true }
     metrics { log_every_steps: 4 progress: false }
   )");
-  const DataOptions data{.kind = DataKind::idx,
+  const data::DataOptions data{.kind = data::DataKind::idx,
                          .directory = "d",
                          .shuffle = false,
                          .train_images = "ti",
@@ -100,44 +100,44 @@ TEST(Conversion, CarriesEveryField) {
                                .eval_at_end = false,
                                .nonfinite = NonFinitePolicy::stop};
   EXPECT_EQ(run.trainer, trainer);
-  const OptimizerOptions optimizer{.kind = OptimizerKind::sgd,
+  const optim::OptimizerOptions optimizer{.kind = optim::OptimizerKind::sgd,
                                    .learning_rate = 0.5,
                                    .momentum = 0.9,
                                    .nesterov = true,
                                    .weight_decay = 0.01,
                                    .decay_norm_and_bias = true};
   EXPECT_EQ(run.optimizer, optimizer);
-  const ScheduleOptions schedule{.kind = ScheduleKind::cosine, .warmup_steps = 3, .minimum = 0.125};
+  const optim::ScheduleOptions schedule{.kind = optim::ScheduleKind::cosine, .warmup_steps = 3, .minimum = 0.125};
   EXPECT_EQ(run.schedule, schedule);
-  const ParallelOptions parallel{
-      .layout = {.dp = 3}, .reduction = Reduction::reproducible, .bucket_bytes = 1000, .intra_op_threads = 2};
+  const parallel::ParallelOptions parallel{
+      .layout = {.dp = 3}, .reduction = layout::Reduction::reproducible, .bucket_bytes = 1000, .intra_op_threads = 2};
   EXPECT_EQ(run.parallel, parallel);
-  const CheckpointOptions checkpoint{.every_steps = 5,
+  const checkpoint::CheckpointOptions checkpoint{.every_steps = 5,
                                      .at_end = false,
                                      .keep = 2,
-                                     .resume = ResumePolicy::path,
+                                     .resume = checkpoint::ResumePolicy::path,
                                      .resume_path = "r",
                                      .allow_config_change = true};
   EXPECT_EQ(run.checkpoint, checkpoint);
-  const MetricsOptions metrics{.log_every_steps = 4, .progress = false};
+  const observe::MetricsOptions metrics{.log_every_steps = 4, .progress = false};
   EXPECT_EQ(run.metrics, metrics);
   EXPECT_EQ(run.model,
-            make_lenet({.image = {32, 32, 3}, .classes = 7, .dropout = 0.25f, .batch_norm = true}));
+            model::make_lenet({.image = {32, 32, 3}, .classes = 7, .dropout = 0.25f, .batch_norm = true}));
   expect_same_run(parse(run.effective_text), run);
 }
 
 TEST(Conversion, OfTextTakesTheContextFromTheModel) {
   const auto run = parse(kSmallGpt, {"optimizer.adamw={beta1: 0.5 beta2: 0.75 epsilon: 1e-6}"});
-  const DataOptions data{
-      .kind = DataKind::text, .text_file = "text.txt", .context = 16, .train_fraction = 0.9};
+  const data::DataOptions data{
+      .kind = data::DataKind::text, .text_file = "text.txt", .context = 16, .train_fraction = 0.9};
   EXPECT_EQ(run.data, data);
-  const OptimizerOptions optimizer{
-      .kind = OptimizerKind::adamw, .learning_rate = 0.001, .beta1 = 0.5, .beta2 = 0.75, .epsilon = 1e-6};
+  const optim::OptimizerOptions optimizer{
+      .kind = optim::OptimizerKind::adamw, .learning_rate = 0.001, .beta1 = 0.5, .beta2 = 0.75, .epsilon = 1e-6};
   EXPECT_EQ(run.optimizer, optimizer);
   const auto synthetic =
       parse(kSmallGpt, {"data.synthetic={samples: 4 eval_samples: 2 classes: 65 seed: 3}"});
-  const DataOptions made_up{
-      .kind = DataKind::synthetic, .context = 16, .samples = 4, .eval_samples = 2, .classes = 65, .seed = 3};
+  const data::DataOptions made_up{
+      .kind = data::DataKind::synthetic, .context = 16, .samples = 4, .eval_samples = 2, .classes = 65, .seed = 3};
   EXPECT_EQ(synthetic.data, made_up);
 }
 
@@ -309,7 +309,7 @@ TEST(RunConfig, SaysHowNumbersAreStored) {
             {"precision.compute=FLOAT16",
              "precision.loss_scaling={initial_scale: 8, growth_interval: 3, minimum: 0.5, maximum: 32}"});
   EXPECT_EQ(run.precision.loss_scaling,
-            (LossScalingOptions{.initial_scale = 8, .growth_interval = 3, .minimum = 0.5, .maximum = 32}));
+            (optim::LossScalingOptions{.initial_scale = 8, .growth_interval = 3, .minimum = 0.5, .maximum = 32}));
 }
 
 std::vector<std::string> shipped_configs() {
@@ -327,7 +327,7 @@ INSTANTIATE_TEST_SUITE_P(All, ShippedConfig, ::testing::ValuesIn(shipped_configs
 TEST_P(ShippedConfig, ReadsAndSurvivesItsEffectiveText) {
   const auto run = load_run_config(GetParam(), {});
   expect_same_run(parse(run.effective_text), run);
-  EXPECT_EQ(run.parallel.reduction, Reduction::fast);
+  EXPECT_EQ(run.parallel.reduction, layout::Reduction::fast);
 }
 
 TEST_P(ShippedConfig, WorksInReproducibleModeWithTwoAndFourWorkers) {
@@ -339,7 +339,7 @@ TEST_P(ShippedConfig, ModelSurvivesPlainText) {
   const auto run = load_run_config(GetParam(), {});
   const auto again = model_from_text(model_to_text(run.model), "plain");
   EXPECT_EQ(again, run.model);
-  EXPECT_EQ(hash_of(make_graph(again)), hash_of(make_graph(run.model)));
+  EXPECT_EQ(model::hash_of(model::make_graph(again)), model::hash_of(model::make_graph(run.model)));
 }
 
 TEST(ShippedConfigs, HaveTheirKnownSizes) {
@@ -350,9 +350,9 @@ TEST(ShippedConfigs, HaveTheirKnownSizes) {
                                                      {"shakespeare_gpt", 809856}};
   for (const auto& [name, count] : parameters) {
     const auto run = load_run_config(std::string(LOCKSTEP_CONFIGS) + "/" + name + ".textproto", {});
-    EXPECT_EQ(make_graph(run.model).parameter_count(), count) << name;
+    EXPECT_EQ(model::make_graph(run.model).parameter_count(), count) << name;
   }
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::config

@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "control/addresses.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 HostAddress address(const std::string& interface, const std::string& text, int prefix_bits) {
@@ -94,4 +94,4 @@ TEST(ControlAddresses, OfThisMachineAreReadable) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control

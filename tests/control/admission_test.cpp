@@ -10,7 +10,7 @@
 #include "control/admission.h"
 #include "control/rendezvous.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 using namespace std::string_literals;
@@ -317,4 +317,4 @@ TEST(Rendezvous, APortThatIsTakenIsSaid) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -15,7 +15,7 @@
 #include "control/start.h"
 #include "control/meeting_of.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 using std::chrono::milliseconds;
@@ -35,7 +35,7 @@ class Gate {
   }
   bool wait() {
     std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, patience(), [this] { return open_; });
+    return changed_.wait_until(lock, comm::patience(), [this] { return open_; });
   }
 
  private:
@@ -84,7 +84,7 @@ class Job {
   }
 
   void run(const std::function<void(int, ControlPlane&)>& body) {
-    auto worlds = make_local_communicators(static_cast<int>(ends.size()));
+    auto worlds = comm::make_local_communicators(static_cast<int>(ends.size()));
     std::vector<std::thread> threads;
     for (auto& world : worlds)
       threads.emplace_back([&, this] {
@@ -421,13 +421,13 @@ TEST(ControlPlane, MessagesArriveInOrderWhileRanksWork) {
     if (rank == 0) {
       std::vector<int> next(3, 0);
       for (int i = 0; i < 2 * kMessages; ++i) {
-        const auto message = mailbox.receive("up", patience());
+        const auto message = mailbox.receive("up", comm::patience());
         ASSERT_TRUE(message);
         EXPECT_EQ(message->text, std::to_string(next[static_cast<size_t>(message->from)]++));
       }
       std::vector<int> from;
       for (int i = 0; i < 3; ++i) {
-        const auto message = mailbox.receive("large", patience());
+        const auto message = mailbox.receive("large", comm::patience());
         ASSERT_TRUE(message);
         EXPECT_EQ(message->text, std::string(1 << 20, static_cast<char>('a' + message->from)));
         from.push_back(message->from);
@@ -435,7 +435,7 @@ TEST(ControlPlane, MessagesArriveInOrderWhileRanksWork) {
       EXPECT_THAT(from, testing::UnorderedElementsAre(0, 1, 2));
     } else {
       for (int i = rank - 1; i < kMessages; i += 2) {
-        const auto message = mailbox.receive("down", patience());
+        const auto message = mailbox.receive("down", comm::patience());
         ASSERT_TRUE(message);
         EXPECT_EQ(message->from, 0);
         EXPECT_EQ(message->text, std::to_string(i));
@@ -523,4 +523,4 @@ TEST(ControlPlane, AnInterfaceThatIsNotThereIsNamedOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control

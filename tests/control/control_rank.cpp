@@ -26,7 +26,7 @@
 #include "control/meeting_of.h"
 #include "device/device.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 std::atomic<bool> terminated = false;
@@ -35,8 +35,8 @@ void say(const std::string& line) {
   [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, line.data(), line.size());
 }
 
-void meet(Communicator& world) {
-  const auto device = make_cpu_device();
+void meet(comm::Communicator& world) {
+  const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("meet");
   world.barrier(*stream);
   world.synchronize(*stream, deadline_in(std::chrono::seconds(60)));
@@ -54,7 +54,7 @@ void work(ControlPlane& plane, double seconds) {
 }
 
 int run(const std::string& what, int number, int silent_ms) {
-  const auto environment = make_mpi_environment();
+  const auto environment = comm::make_mpi_environment();
   const auto world = environment->world();
   const int rank = world->rank();
   ControlPlaneOptions options{.host = host_name(),
@@ -96,7 +96,7 @@ int run(const std::string& what, int number, int silent_ms) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control
 
 int main(int argc, char** argv) {
   std::signal(SIGTERM, [](int) { lockstep::terminated = true; });

@@ -5,7 +5,7 @@
 #include "control/duty.h"
 #include "control/watchdog.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 using std::chrono::milliseconds;
@@ -414,4 +414,4 @@ TEST(ControlDuty, ALoopThatCameRoundLateWasHeldUp) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -14,7 +14,7 @@
 #include "control/start.h"
 #include "control/meeting_of.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 using namespace std::string_literals;
@@ -72,7 +72,7 @@ void attack(const Endpoint& endpoint) {
 
 TEST(ControlPlaneUnderAttack, StartsAndRunsAsIfNothingHadHappened) {
   testing::internal::CaptureStderr();
-  auto worlds = make_local_communicators(3);
+  auto worlds = comm::make_local_communicators(3);
   std::atomic<int> talked = 0, ended = 0;
   std::vector<std::thread> threads;
   for (auto& world : worlds)
@@ -88,19 +88,19 @@ TEST(ControlPlaneUnderAttack, StartsAndRunsAsIfNothingHadHappened) {
       const auto plane = start_control_plane(meeting_of(*world), options, timings);
       if (world->rank() != 0) {
         plane->mailbox().send(0, "hello", std::to_string(world->rank()));
-        EXPECT_TRUE(plane->mailbox().receive("answer", patience()));
+        EXPECT_TRUE(plane->mailbox().receive("answer", comm::patience()));
       } else {
         for (int i = 0; i < 2; ++i) {
-          const auto message = plane->mailbox().receive("hello", patience());
+          const auto message = plane->mailbox().receive("hello", comm::patience());
           ASSERT_TRUE(message);
           EXPECT_EQ(message->text, std::to_string(message->from));
         }
         for (const int rank : {1, 2}) plane->mailbox().send(rank, "answer", "");
       }
       ++talked;
-      HostStream stream;
+      comm::HostStream stream;
       world->barrier(stream);
-      world->synchronize(stream, patience());
+      world->synchronize(stream, comm::patience());
       plane->leave();
     });
   for (auto& thread : threads) thread.join();
@@ -110,7 +110,7 @@ TEST(ControlPlaneUnderAttack, StartsAndRunsAsIfNothingHadHappened) {
 }
 
 TEST(ControlPlaneUnderAttack, TheDoorIsClosedOnceAllAreThere) {
-  auto worlds = make_local_communicators(2);
+  auto worlds = comm::make_local_communicators(2);
   std::atomic<int> refused = 0;
   std::vector<std::thread> threads;
   for (auto& world : worlds)
@@ -130,9 +130,9 @@ TEST(ControlPlaneUnderAttack, TheDoorIsClosedOnceAllAreThere) {
         ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &status, &size);
         if (!socket.valid() || status == ECONNREFUSED) ++refused;
       }
-      HostStream stream;
+      comm::HostStream stream;
       world->barrier(stream);
-      world->synchronize(stream, patience());
+      world->synchronize(stream, comm::patience());
       plane->leave();
     });
   for (auto& thread : threads) thread.join();
@@ -140,4 +140,4 @@ TEST(ControlPlaneUnderAttack, TheDoorIsClosedOnceAllAreThere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -2,7 +2,7 @@
 
 #include "control/judge.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 using std::chrono::seconds;
@@ -154,4 +154,4 @@ TEST(Judge, SeesOnlyAbsenceInFindAbsent) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -5,7 +5,7 @@
 #include "control/mailbox.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 std::string text_of(const std::optional<Mailbox::Message>& message) {
@@ -36,4 +36,4 @@ TEST(LocalMailbox, WaitsForAMessageOfAnotherThread) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control

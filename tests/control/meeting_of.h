@@ -3,13 +3,13 @@
 #include "comm/gather_texts.h"
 #include "control/control_plane.h"
 
-namespace lockstep {
+namespace lockstep::control {
 
 /// The ranks of a communicator, which must outlive it.
-inline Meeting meeting_of(Communicator& world) {
+inline Meeting meeting_of(comm::Communicator& world) {
   return {.rank = world.rank(), .size = world.size(), .exchange = [&world](const std::string& own, std::chrono::milliseconds timeout) {
-            return gather_texts(world, own, timeout);
+            return comm::gather_texts(world, own, timeout);
           }};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::control

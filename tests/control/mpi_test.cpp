@@ -11,11 +11,11 @@
 #include "control/meeting_of.h"
 #include "comm/mpi_main.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 struct Watched {
-  Watched() : world(test_environment().world()) {
+  Watched() : world(comm::test_environment().world()) {
     plane = start_control_plane(meeting_of(*world), {.host = host_name(),
                                          .interface = "",
                                          .termination_requested = {},
@@ -23,11 +23,11 @@ struct Watched {
                                          .print = [](std::string_view) {}});
   }
   void meet() {
-    HostStream stream;
+    comm::HostStream stream;
     world->barrier(stream);
-    world->synchronize(stream, patience());
+    world->synchronize(stream, comm::patience());
   }
-  std::unique_ptr<Communicator> world;
+  std::unique_ptr<comm::Communicator> world;
   std::atomic<int> ended{-1};
   std::unique_ptr<ControlPlane> plane;
 };
@@ -41,7 +41,7 @@ TEST(ControlPlaneOverMpi, ConnectsAllRanksAndLetsThemLeave) {
     if (rank == 0) {
       std::vector<int> from;
       for (int i = 0; i < size; ++i) {
-        const auto message = mailbox.receive("name", patience());
+        const auto message = mailbox.receive("name", comm::patience());
         ASSERT_TRUE(message);
         EXPECT_EQ(message->text, "rank " + std::to_string(message->from));
         from.push_back(message->from);
@@ -50,7 +50,7 @@ TEST(ControlPlaneOverMpi, ConnectsAllRanksAndLetsThemLeave) {
       for (int i = 0; i < size; ++i) EXPECT_EQ(from[static_cast<size_t>(i)], i);
       for (int to = 0; to < size; ++to) mailbox.send(to, "go", "");
     }
-    EXPECT_TRUE(mailbox.receive("go", patience()));
+    EXPECT_TRUE(mailbox.receive("go", comm::patience()));
     watched.meet();
     watched.plane->leave();
     watched.plane.reset();
@@ -66,7 +66,7 @@ TEST(ControlPlaneOverMpi, AFailureReachesAllRanks) {
     watched.plane->abort(ExitCode::data, "a shard is damaged");
     EXPECT_EQ(watched.ended, -1);
   } else {
-    const Deadline deadline = patience();
+    const Deadline deadline = comm::patience();
     while (watched.ended == -1 && Clock::now() < deadline) std::this_thread::yield();
     EXPECT_EQ(watched.ended, 65);
   }
@@ -74,4 +74,4 @@ TEST(ControlPlaneOverMpi, AFailureReachesAllRanks) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control

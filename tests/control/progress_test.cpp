@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 using std::chrono::milliseconds;
@@ -47,4 +47,4 @@ TEST(ProgressObserver, DescribesWithoutADescriberAndBoundsWhatOneSays) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control

@@ -8,7 +8,7 @@
 
 #include "control/connection.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 using namespace std::string_literals;
@@ -230,4 +230,4 @@ TEST(ControlConnection, WhatTheSystemDoesNotTakeWaits) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control

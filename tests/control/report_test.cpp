@@ -13,7 +13,7 @@
 #include "control/failure_report.h"
 #include "control/last_words.h"
 
-namespace lockstep {
+namespace lockstep::control {
 namespace {
 
 using ::testing::HasSubstr;
@@ -226,4 +226,4 @@ TEST(LastWords, AreGivenUpWhereNobodyReads) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control

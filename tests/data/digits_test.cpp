@@ -12,7 +12,7 @@
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 using test::message_of;
@@ -140,4 +140,4 @@ TEST(Digits, EveryGlyphBeginsWhereAPenCanBeSetDown) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -7,7 +7,7 @@
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 using test::Bytes;
@@ -215,4 +215,4 @@ TEST_F(Idx, RefusesADeviationOfZero) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::data

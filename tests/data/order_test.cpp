@@ -9,7 +9,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 std::vector<int64_t> epoch_of(const SampleOrder& order, int64_t size, int64_t epoch) {
@@ -86,4 +86,4 @@ TEST(SampleOrder, OncePadsBehindTheEnd) {
 TEST(SampleOrder, RefusesAnEmptyDataSet) { EXPECT_THROW(SampleOrder(1, 0, true), ConfigError); }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -10,7 +10,7 @@
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 using test::message_of;
@@ -289,4 +289,4 @@ TEST(EvaluationReader, ReadsInFileOrderAndPadsBehindTheEnd) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -9,7 +9,7 @@
 #include "data/test_files.h"
 #include "data/text.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 using test::real_data;
@@ -96,4 +96,4 @@ TEST(RealData, TinyShakespeareHasSixtyFiveCharactersAndScoresEachOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -12,7 +12,7 @@
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 using test::message_of;
@@ -226,4 +226,4 @@ TEST(Synthetic, RefusesOptionsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -8,7 +8,7 @@
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 using test::message_of;
@@ -118,4 +118,4 @@ TEST_F(Text, IdentityIsOfContentAndSelection) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::data

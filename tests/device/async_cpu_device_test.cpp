@@ -9,7 +9,7 @@
 #include "device/device.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 namespace {
 
 /// Holds a stream until opened: orders what tests see without any sleeping.
@@ -265,4 +265,4 @@ TEST(AsyncCpuDevice, FreesWhatWorkHoldsBeforeSynchronizeReturns) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::device

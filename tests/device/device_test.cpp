@@ -12,7 +12,7 @@
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
 
-namespace lockstep {
+namespace lockstep::device {
 namespace {
 
 using ::testing::HasSubstr;
@@ -127,4 +127,4 @@ TEST(CpuStream, RunsWorkOnTheCallingThread) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::device

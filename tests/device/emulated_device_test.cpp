@@ -9,7 +9,7 @@
 #include "device/emulated_gpu_test.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 namespace {
 
 __global__ void scale_kernel(float* data, float factor, int64_t count) {
@@ -217,4 +217,4 @@ TEST_F(EmulatedDeviceDeathTest, TheHostCannotTouchItsMemory) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::device

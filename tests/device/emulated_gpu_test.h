@@ -7,7 +7,7 @@
 
 #include "device/emulated/emulated_device.h"
 
-namespace lockstep {
+namespace lockstep::device {
 
 /// An emulated GPU, one stream of it, and ways to put numbers there and to get them back.
 class EmulatedGpuTest : public ::testing::Test {
@@ -33,4 +33,4 @@ class EmulatedGpuTest : public ::testing::Test {
   std::unique_ptr<Stream> stream_ = device_.create_stream("compute");
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::device

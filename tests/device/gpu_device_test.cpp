@@ -9,7 +9,7 @@
 #include "device/device.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 namespace {
 
 class GpuDeviceTest : public ::testing::Test {
@@ -140,4 +140,4 @@ TEST_F(GpuDeviceTest, WordsAreWrittenInTheStreamsOrder) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::device

@@ -7,7 +7,7 @@
 #include "device/emulated_gpu_test.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 namespace {
 
 /// What each lane holds: four registers of A, two of B; four floats of C.
@@ -199,4 +199,4 @@ TEST_F(MatrixUnits, PackingRoundsToNearestAndPutsTheFirstLow) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::device

@@ -5,7 +5,7 @@
 
 #include "device/device.h"
 
-namespace lockstep {
+namespace lockstep::device {
 namespace {
 
 int priority_of(const Stream& stream) {
@@ -23,4 +23,4 @@ TEST(CudaStreams, UrgentOnesComeBeforeOthers) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::device

@@ -5,7 +5,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::layout {
 namespace {
 
 using testing::HasSubstr;
@@ -66,4 +66,4 @@ TEST(BatchDivision, IsDescribedAsAProduct) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::layout

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::layout {
 namespace {
 
 using testing::ElementsAre;
@@ -136,4 +136,4 @@ TEST(CanonicalTree, WorkersFollowItExactlyWhereTheirSumsAreItsSum) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::layout

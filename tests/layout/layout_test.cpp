@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::layout {
 namespace {
 
 using testing::HasSubstr;
@@ -292,4 +292,4 @@ TEST(Layout, DocsListEveryKey) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::layout

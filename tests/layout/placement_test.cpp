@@ -8,7 +8,7 @@
 
 #include "program/step_scalars.h"
 
-namespace lockstep {
+namespace lockstep::layout {
 namespace {
 
 using testing::ElementsAre;
@@ -16,8 +16,8 @@ using testing::IsEmpty;
 
 constexpr int64_t kChunk = kNormChunk, kChunkBytes = 4 * kNormChunk;
 
-Parameter parameter(int64_t count, ParameterRole role = ParameterRole::weight) {
-  Parameter parameter;
+model::Parameter parameter(int64_t count, ops::ParameterRole role = ops::ParameterRole::weight) {
+  model::Parameter parameter;
   parameter.spec.shape = Shape{count};
   parameter.spec.role = role;
   return parameter;
@@ -25,17 +25,17 @@ Parameter parameter(int64_t count, ParameterRole role = ParameterRole::weight) {
 
 /// A model whose segments have these parameters, each at the next multiple of 64 bytes.
 struct Model {
-  Graph graph;
-  Partition partition;
+  model::Graph graph;
+  model::Partition partition;
 
-  explicit Model(const std::vector<std::vector<Parameter>>& segments) {
+  explicit Model(const std::vector<std::vector<model::Parameter>>& segments) {
     for (const auto& parameters : segments) {
-      Bucket bucket;
+      model::Bucket bucket;
       for (const auto& parameter : parameters) {
         const auto number = static_cast<int>(graph.parameters.size());
         graph.parameters.push_back(parameter);
         bucket.entries.push_back({number, 0, bucket.owned_bytes, parameter.spec.shape.count()});
-        bucket.owned_bytes += (4 * parameter.spec.shape.count() + kBucketAlignment - 1) / kBucketAlignment * kBucketAlignment;
+        bucket.owned_bytes += (4 * parameter.spec.shape.count() + model::kBucketAlignment - 1) / model::kBucketAlignment * model::kBucketAlignment;
       }
       bucket.size_bytes = bucket.owned_bytes;
       partition.segments.emplace_back();
@@ -44,7 +44,7 @@ struct Model {
   }
   /// Segment `segment` uses a parameter that another one owns.
   void tie(int parameter, size_t segment) {
-    Bucket& bucket = partition.buckets[segment];
+    model::Bucket& bucket = partition.buckets[segment];
     const int64_t count = graph.parameters[static_cast<size_t>(parameter)].spec.shape.count();
     bucket.entries.push_back({parameter, 1, bucket.size_bytes, count});
     bucket.size_bytes += 4 * count;
@@ -93,7 +93,7 @@ TEST(Placement, WhoHasGotLessGetsMoreOfTheNextSegment) {
 }
 
 TEST(Placement, ShardsCoverEverySegmentOnceAndAreEven) {
-  std::vector<std::vector<Parameter>> segments;
+  std::vector<std::vector<model::Parameter>> segments;
   int64_t total = 0;
   for (int s = 0; s < 23; ++s) {
     segments.emplace_back();
@@ -152,14 +152,14 @@ TEST(Placement, GradientsOfTiedParametersGoWhereTheyAreUpdated) {
   EXPECT_THAT(placement.gradients(1, 0, 2), ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 3 * kChunkBytes}));
 }
 
-std::vector<std::vector<SavedPart>> shares_of(const std::vector<Parameter>& parameters, int slots, int workers, bool sharded = false) {
+std::vector<std::vector<SavedPart>> shares_of(const std::vector<model::Parameter>& parameters, int slots, int workers, bool sharded = false) {
   const Model model({parameters});
   return model.place({.workers = workers, .state_slots = slots, .shard_optimizer = sharded}).shares();
 }
 SavedPart whole(int parameter, int slot, int64_t size_bytes) { return {parameter, slot, {0, size_bytes}}; }
 
 TEST(CheckpointShares, OneWorkerSavesEverythingParametersFirst) {
-  EXPECT_THAT(shares_of({parameter(3), parameter(2, ParameterRole::statistic), parameter(1)}, 2, 1),
+  EXPECT_THAT(shares_of({parameter(3), parameter(2, ops::ParameterRole::statistic), parameter(1)}, 2, 1),
               ElementsAre(ElementsAre(whole(0, -1, 12), whole(1, -1, 8), whole(2, -1, 4), whole(0, 0, 12), whole(0, 1, 12),
                                       whole(2, 0, 4), whole(2, 1, 4))));
 }
@@ -182,7 +182,7 @@ TEST(CheckpointShares, AmongEqualsOrderDecides) {
 
 TEST(CheckpointShares, StatisticsWeighWithoutState) {
   // With two slots: 24 for the weight, 16 for the statistic, 12 for the small weight.
-  EXPECT_THAT(shares_of({parameter(4, ParameterRole::statistic), parameter(2), parameter(1)}, 2, 2),
+  EXPECT_THAT(shares_of({parameter(4, ops::ParameterRole::statistic), parameter(2), parameter(1)}, 2, 2),
               ElementsAre(ElementsAre(whole(1, -1, 8), whole(1, 0, 8), whole(1, 1, 8)),
                           ElementsAre(whole(0, -1, 16), whole(2, -1, 4), whole(2, 0, 4), whole(2, 1, 4))));
 }
@@ -199,4 +199,4 @@ TEST(CheckpointShares, ShardedStateIsSavedByWhoeverHoldsIt) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::layout

@@ -3,7 +3,7 @@
 #include "lockstep/error.h"
 #include "lockstep/model.h"
 
-namespace lockstep {
+namespace lockstep::model {
 namespace {
 
 std::string refusal(ModelBuilder& builder) {
@@ -72,4 +72,4 @@ TEST(ModelBuilder, GivesTheModelAwayAndStartsAnew) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::model

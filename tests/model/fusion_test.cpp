@@ -8,7 +8,7 @@
 
 #include "model/presets.h"
 
-namespace lockstep {
+namespace lockstep::model {
 namespace {
 
 using testing::ElementsAre;
@@ -24,7 +24,7 @@ Graph gpt(DType compute, int64_t width = 16) {
 std::vector<std::string> fused_layers(const Graph& graph, const Fusion& fusion) {
   std::vector<std::string> layers;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    const FusedNeighbors& fused = fusion.neighbors[n];
+    const ops::FusedNeighbors& fused = fusion.neighbors[n];
     std::string text;
     if (fused.add_before) text += " add";
     if (fused.fork_before) text += " fork";
@@ -131,4 +131,4 @@ TEST(Fusion, LayerNormsDoNotComputeWhatOthersReadFirst) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::model

@@ -5,7 +5,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::model {
 namespace {
 
 using testing::AllOf;
@@ -190,4 +190,4 @@ TEST(Graph, HashDependsOnEverythingThatDecidesNumbers) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::model

@@ -7,7 +7,7 @@
 #include "lockstep/error.h"
 #include "model/presets.h"
 
-namespace lockstep {
+namespace lockstep::model {
 namespace {
 
 Graph gpt(bool tied) {
@@ -77,4 +77,4 @@ TEST(Partition, InputsAndOutputsAreWhatCrossesBorders) {
 TEST(Partition, RefusesABucketOfNothing) { EXPECT_THROW(make_partition(gpt(true), 0), ConfigError); }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::model

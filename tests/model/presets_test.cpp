@@ -8,7 +8,7 @@
 #include "lockstep/error.h"
 #include "model/graph.h"
 
-namespace lockstep {
+namespace lockstep::model {
 namespace {
 
 using ::testing::ElementsAre;
@@ -118,11 +118,11 @@ TEST(Gpt, NamesParametersAsHuggingFaceDoes) {
 
 TEST(Gpt, InitializesAsGpt2) {
   const auto graph = make_graph(make_gpt(small_gpt()));
-  const Initializer normal{Initializer::Kind::normal, 0.02f};
+  const ops::Initializer normal{ops::Initializer::Kind::normal, 0.02f};
   EXPECT_EQ(parameter(graph, "wte.weight").spec.init, normal);
   EXPECT_EQ(parameter(graph, "wpe.weight").spec.init, normal);
   EXPECT_EQ(parameter(graph, "h.1.attn.c_attn.weight").spec.init, normal);
-  EXPECT_EQ(parameter(graph, "h.1.mlp.c_fc.bias").spec.init.kind, Initializer::Kind::zero);
+  EXPECT_EQ(parameter(graph, "h.1.mlp.c_fc.bias").spec.init.kind, ops::Initializer::Kind::zero);
   // 0.02 / sqrt(2 * 2 layers)
   EXPECT_FLOAT_EQ(parameter(graph, "h.1.attn.c_proj.weight").spec.init.scale, 0.01f);
   EXPECT_FLOAT_EQ(parameter(graph, "h.0.mlp.c_proj.weight").spec.init.scale, 0.01f);
@@ -160,4 +160,4 @@ TEST(Gpt, RefusesNonsense) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::model

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 TEST(JsonText, NumbersHaveTheShortestDigitsThatReadBackAsTheSame) {
@@ -36,4 +36,4 @@ TEST(JsonText, TextsAreEscaped) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::observe

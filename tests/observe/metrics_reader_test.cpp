@@ -8,7 +8,7 @@
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 using test::message_of;
@@ -79,4 +79,4 @@ TEST_F(MetricsReader, NamesAFileThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::observe

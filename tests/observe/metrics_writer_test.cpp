@@ -12,7 +12,7 @@
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 using test::message_of;
@@ -161,4 +161,4 @@ TEST_F(Metrics, ANameTwiceIsAMistake) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::observe

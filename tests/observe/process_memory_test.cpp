@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 constexpr std::string_view kStatus =
@@ -43,4 +43,4 @@ TEST(ProcessMemory, ThePeakStaysWhenMemoryIsGivenBack) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 const ProgressState kState{"train", "step", 76, 100, 10.0, 7.6, "loss 1.234"};
@@ -73,4 +73,4 @@ TEST(ProgressText, Rates) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -5,7 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 RunReport full_report() {
@@ -97,4 +97,4 @@ TEST(RunReport, TheTableOfARunWithoutStepsIsShort) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -166,4 +166,4 @@ TEST(SpikeDetector, AHardSampleLateInTrainingIsNoSpike) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 using std::chrono::milliseconds;
@@ -53,4 +53,4 @@ TEST(StartupTimes, FindsTheStartBehindANameOfAnyKind) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -7,7 +7,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::observe {
 namespace {
 
 StepTimes times_of(const std::vector<double>& milliseconds) {
@@ -81,4 +81,4 @@ TEST(StepTimes, RefusesWhatIsNoTime) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::observe

@@ -111,31 +111,31 @@ void expect_bits_of_formula(const Op& op) {
   const std::vector<double> y = values_after(op, x), dx = gradient(op, x);
   for (size_t i = 0; i < x.size(); ++i) {
     const float forward = Formula::forward(static_cast<float>(x[i]));
-    const bool reads_output = Formula::kBackwardReads == ForwardValue::output;
+    const bool reads_output = Formula::kBackwardReads == ops::ForwardValue::output;
     ASSERT_EQ(y[i], forward) << name_of(op) << "(" << x[i] << ")";
     ASSERT_EQ(dx[i], Formula::backward(1.0f, reads_output ? forward : static_cast<float>(x[i]))) << x[i];
   }
 }
 
 TEST(Activations, KernelsGiveTheBitsOfTheirFormulas) {
-  expect_bits_of_formula<ReluFormula>(Relu{});
-  expect_bits_of_formula<GeluFormula>(Gelu{});
-  expect_bits_of_formula<SigmoidFormula>(Sigmoid{});
-  expect_bits_of_formula<TanhFormula>(Tanh{});
+  expect_bits_of_formula<ops::ReluFormula>(Relu{});
+  expect_bits_of_formula<ops::GeluFormula>(Gelu{});
+  expect_bits_of_formula<ops::SigmoidFormula>(Sigmoid{});
+  expect_bits_of_formula<ops::TanhFormula>(Tanh{});
 }
 
 TEST(Activations, KeepWhatTheirBackwardReads) {
   const std::vector<TensorSpec> inputs{{Shape{4}}};
-  EXPECT_TRUE(infer(Relu{}, inputs).backward_needs_output);
-  EXPECT_FALSE(infer(Relu{}, inputs).backward_needs_input[0]);
-  EXPECT_FALSE(infer(Gelu{}, inputs).backward_needs_output);
-  EXPECT_TRUE(infer(Gelu{}, inputs).backward_needs_input[0]);
-  EXPECT_TRUE(infer(Tanh{}, inputs).elementwise);
+  EXPECT_TRUE(ops::infer(Relu{}, inputs).backward_needs_output);
+  EXPECT_FALSE(ops::infer(Relu{}, inputs).backward_needs_input[0]);
+  EXPECT_FALSE(ops::infer(Gelu{}, inputs).backward_needs_output);
+  EXPECT_TRUE(ops::infer(Gelu{}, inputs).backward_needs_input[0]);
+  EXPECT_TRUE(ops::infer(Tanh{}, inputs).elementwise);
 }
 
 TEST(Activations, RefuseIntegersAndWrongNumbersOfInputs) {
-  EXPECT_THROW(infer(Relu{}, std::vector<TensorSpec>{{Shape{4}, DType::int32}}), ConfigError);
-  EXPECT_THROW(infer(Gelu{}, std::vector<TensorSpec>(2, {Shape{4}})), ConfigError);
+  EXPECT_THROW(ops::infer(Relu{}, std::vector<TensorSpec>{{Shape{4}, DType::int32}}), ConfigError);
+  EXPECT_THROW(ops::infer(Gelu{}, std::vector<TensorSpec>(2, {Shape{4}})), ConfigError);
 }
 
 TEST(Activations, MatchPyTorch) {

@@ -19,9 +19,9 @@ TEST(Add, PassesTheGradientToBothInputs) {
 }
 
 TEST(Add, RefusesTensorsOfDifferentShapesOrTypes) {
-  EXPECT_THROW(infer(Add{}, std::vector<TensorSpec>{{Shape{3}}, {Shape{4}}}), ConfigError);
-  EXPECT_THROW(infer(Add{}, std::vector<TensorSpec>{{Shape{3}}, {Shape{3}, DType::int32}}), ConfigError);
-  EXPECT_THROW(infer(Add{}, std::vector<TensorSpec>{{Shape{3}}}), ConfigError);
+  EXPECT_THROW(ops::infer(Add{}, std::vector<TensorSpec>{{Shape{3}}, {Shape{4}}}), ConfigError);
+  EXPECT_THROW(ops::infer(Add{}, std::vector<TensorSpec>{{Shape{3}}, {Shape{3}, DType::int32}}), ConfigError);
+  EXPECT_THROW(ops::infer(Add{}, std::vector<TensorSpec>{{Shape{3}}}), ConfigError);
 }
 
 }  // namespace

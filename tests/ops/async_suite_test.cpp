@@ -11,8 +11,8 @@ class AsyncSuite : public ::testing::TestWithParam<OpCase> {};
 
 TEST_P(AsyncSuite, KernelsKeepNoArguments) {
   if (!GetParam().options.training) return;
-  EXPECT_EQ(results_of(*make_harness(GetParam(), DeviceKind::async_cpu)),
-            results_of(*make_harness(GetParam(), DeviceKind::cpu)));
+  EXPECT_EQ(results_of(*make_harness(GetParam(), device::DeviceKind::async_cpu)),
+            results_of(*make_harness(GetParam(), device::DeviceKind::cpu)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, AsyncSuite, ::testing::ValuesIn(all_cases()),

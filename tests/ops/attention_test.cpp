@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kFirstSample = 100;
 constexpr uint32_t kOpNumber = 9;
-const StepConstants kConstants{.step = 4, .seed = 77};
+const ops::StepConstants kConstants{.step = 4, .seed = 77};
 
 /// The contract of the random stream, written out: factor of one weight.
 double factor(float rate, int64_t sample, int64_t positions, int64_t head, int64_t query, int64_t key) {
@@ -203,18 +203,18 @@ TEST(Attention, EvaluationDropsNothing) {
 TEST(Attention, MemoryGrowsNoFasterThanTheSequence) {
   const Attention op{.heads = 1};
   const std::vector<TensorSpec> shorter{{{4096, 3 * 64}}}, longer{{{8192, 3 * 64}}};
-  const OpSignature signature = infer(op, longer);
+  const ops::OpSignature signature = ops::infer(op, longer);
   ASSERT_EQ(signature.auxiliary.size(), 1u);
   EXPECT_EQ(signature.auxiliary[0].shape, (Shape{1, 8192}));
-  const auto small = make_kernel(DeviceKind::cpu, op, shorter, {.batch = 1});
-  const auto large = make_kernel(DeviceKind::cpu, op, longer, {.batch = 1});
-  for (const auto phase : {KernelPhase::forward, KernelPhase::backward_input})
+  const auto small = ops::make_kernel(device::DeviceKind::cpu, op, shorter, {.batch = 1});
+  const auto large = ops::make_kernel(device::DeviceKind::cpu, op, longer, {.batch = 1});
+  for (const auto phase : {ops::KernelPhase::forward, ops::KernelPhase::backward_input})
     EXPECT_LE(large->workspace_bytes(phase), 2 * small->workspace_bytes(phase));
 }
 
 TEST(Attention, RefusesWhatDoesNotDivideIntoHeads) {
   const auto refuses = [](const Attention& op, Shape shape) {
-    EXPECT_THROW(infer(op, std::vector<TensorSpec>{{shape}}), ConfigError) << shape.to_string();
+    EXPECT_THROW(ops::infer(op, std::vector<TensorSpec>{{shape}}), ConfigError) << shape.to_string();
   };
   refuses({.heads = 0}, {4, 12});
   refuses({.heads = 3}, {4, 12});
@@ -223,7 +223,7 @@ TEST(Attention, RefusesWhatDoesNotDivideIntoHeads) {
   refuses({.heads = 1, .dropout = 1}, {4, 12});
   // 2^16 positions squared are 2^30 groups of four; eight heads exceed the stream's 2^32 numbers.
   refuses({.heads = 8, .dropout = 0.1f}, {65536, 24});
-  EXPECT_NO_THROW(infer(Attention{.heads = 8}, std::vector<TensorSpec>{{{65536, 24}}}));
+  EXPECT_NO_THROW(ops::infer(Attention{.heads = 8}, std::vector<TensorSpec>{{{65536, 24}}}));
 }
 
 TEST(Attention, MatchesPyTorch) {

@@ -122,36 +122,36 @@ TEST(BatchNorm, BitsDoNotDependOnTheNumberOfThreads) {
 }
 
 TEST(BatchNorm, StatisticsAreNotWeights) {
-  const OpSignature signature =
-      infer(BatchNorm{.momentum = 0.25f}, std::vector<TensorSpec>{{Shape{4, 4, 6}}});
+  const ops::OpSignature signature =
+      ops::infer(BatchNorm{.momentum = 0.25f}, std::vector<TensorSpec>{{Shape{4, 4, 6}}});
   ASSERT_EQ(signature.parameters.size(), 4u);
-  EXPECT_EQ(signature.parameters[kWeight].role, ParameterRole::weight);
-  EXPECT_EQ(signature.parameters[kBias].role, ParameterRole::weight);
+  EXPECT_EQ(signature.parameters[kWeight].role, ops::ParameterRole::weight);
+  EXPECT_EQ(signature.parameters[kBias].role, ops::ParameterRole::weight);
   for (const int i : {kRunningMean, kRunningVar}) {
-    EXPECT_EQ(signature.parameters[i].role, ParameterRole::statistic);
+    EXPECT_EQ(signature.parameters[i].role, ops::ParameterRole::statistic);
     EXPECT_EQ(signature.parameters[i].momentum, 0.25f);
     EXPECT_EQ(signature.parameters[i].shape, (Shape{6}));
   }
-  EXPECT_EQ(signature.parameters[kRunningVar].init.kind, Initializer::Kind::one);
-  EXPECT_EQ(signature.backward, BackwardForm::joint);
-  for (const AuxiliarySpec& auxiliary : signature.auxiliary)
+  EXPECT_EQ(signature.parameters[kRunningVar].init.kind, ops::Initializer::Kind::one);
+  EXPECT_EQ(signature.backward, ops::BackwardForm::joint);
+  for (const ops::AuxiliarySpec& auxiliary : signature.auxiliary)
     EXPECT_FALSE(auxiliary.per_sample) << auxiliary.name;
 }
 
 TEST(BatchNorm, RefusesASingleValuePerChannelInTrainingOnly) {
   const std::vector<TensorSpec> flat{{Shape{8}}}, image{{Shape{2, 2, 8}}};
-  expect_config_error([&] { make_kernel(DeviceKind::cpu, BatchNorm{}, flat, {.batch = 1}); },
+  expect_config_error([&] { ops::make_kernel(device::DeviceKind::cpu, BatchNorm{}, flat, {.batch = 1}); },
                       "batch_norm: a micro-batch of 1 sample of shape [8] has a single value per channel");
-  EXPECT_NO_THROW(make_kernel(DeviceKind::cpu, BatchNorm{}, image, {.batch = 1}));
-  EXPECT_NO_THROW(make_kernel(DeviceKind::cpu, BatchNorm{}, flat, {.batch = 1, .training = false}));
+  EXPECT_NO_THROW(ops::make_kernel(device::DeviceKind::cpu, BatchNorm{}, image, {.batch = 1}));
+  EXPECT_NO_THROW(ops::make_kernel(device::DeviceKind::cpu, BatchNorm{}, flat, {.batch = 1, .training = false}));
 }
 
 TEST(BatchNorm, RefusesOptionsOutOfRange) {
   const std::vector<TensorSpec> input{{Shape{8}}};
-  expect_config_error([&] { infer(BatchNorm{.epsilon = 0}, input); }, "epsilon must be positive, is 0");
-  expect_config_error([&] { infer(BatchNorm{.momentum = 1.5f}, input); },
+  expect_config_error([&] { ops::infer(BatchNorm{.epsilon = 0}, input); }, "epsilon must be positive, is 0");
+  expect_config_error([&] { ops::infer(BatchNorm{.momentum = 1.5f}, input); },
                       "momentum must be in (0, 1], is 1.5");
-  expect_config_error([&] { infer(BatchNorm{.momentum = NAN}, input); },
+  expect_config_error([&] { ops::infer(BatchNorm{.momentum = NAN}, input); },
                       "momentum must be in (0, 1], is nan");
 }
 

@@ -11,9 +11,9 @@ using Values = std::vector<float>;
 
 Values sum_columns(int64_t rows, int64_t columns, DType dtype, const Values& x, const Values& onto = {}) {
   const TestedGpu gpu;
-  const ColumnSum sum(rows, columns, dtype);
+  const ops::ColumnSum sum(rows, columns, dtype);
   const auto count = static_cast<size_t>(columns);
-  const Buffer x_data = gpu.upload(x, dtype), sums = gpu.upload(onto.empty() ? Values(count, NAN) : onto),
+  const device::Buffer x_data = gpu.upload(x, dtype), sums = gpu.upload(onto.empty() ? Values(count, NAN) : onto),
                workspace =
                    gpu.upload(Values(static_cast<size_t>(sum.workspace_bytes()) / sizeof(float), NAN));
   sum.run(x_data.data(), floats_of(sums), !onto.empty(), workspace.data(), *gpu.stream);
@@ -45,8 +45,8 @@ TEST(ColumnSum, IsExactForWholeNumbersOfEveryShapeAndType) {
 }
 
 TEST(ColumnSum, CutsManyRowsIntoPartsAndFewNot) {
-  EXPECT_EQ(ColumnSum(64, 10, DType::float32).workspace_bytes(), 0);
-  EXPECT_EQ(ColumnSum(1 << 20, 64, DType::bfloat16).workspace_bytes(), 1024 * 64 * 4);
+  EXPECT_EQ(ops::ColumnSum(64, 10, DType::float32).workspace_bytes(), 0);
+  EXPECT_EQ(ops::ColumnSum(1 << 20, 64, DType::bfloat16).workspace_bytes(), 1024 * 64 * 4);
 }
 
 }  // namespace

@@ -10,24 +10,24 @@ namespace {
 
 using Values = std::vector<float>;
 
-Windows windows(int height, int width, int channels, int kernel, int stride, int padding) {
+ops::Windows windows(int height, int width, int channels, int kernel, int stride, int padding) {
   const auto out = [&](int size) { return (size + 2 * padding - kernel) / stride + 1; };
   return {height, width, channels, kernel, stride, padding, out(height), out(width)};
 }
 
-Values to_columns(const Windows& w, const Values& images, int64_t count, DType dtype = DType::float32) {
+Values to_columns(const ops::Windows& w, const Values& images, int64_t count, DType dtype = DType::float32) {
   const TestedGpu gpu;
   const auto size = static_cast<size_t>(count * w.columns_per_image());
-  const Buffer from = gpu.upload(images, dtype), to = gpu.upload(Values(size, NAN), dtype);
-  images_to_columns(w, dtype, from.data(), count, to.data(), *gpu.stream);
+  const device::Buffer from = gpu.upload(images, dtype), to = gpu.upload(Values(size, NAN), dtype);
+  ops::images_to_columns(w, dtype, from.data(), count, to.data(), *gpu.stream);
   return gpu.download(to, size, dtype);
 }
 
-Values to_images(const Windows& w, const Values& columns, int64_t count, DType dtype = DType::float32) {
+Values to_images(const ops::Windows& w, const Values& columns, int64_t count, DType dtype = DType::float32) {
   const TestedGpu gpu;
   const auto size = static_cast<size_t>(count * w.height * w.width * w.channels);
-  const Buffer from = gpu.upload(columns), to = gpu.upload(Values(size, NAN), dtype);
-  columns_to_images(w, floats_of(from), count, dtype, to.data(), *gpu.stream);
+  const device::Buffer from = gpu.upload(columns), to = gpu.upload(Values(size, NAN), dtype);
+  ops::columns_to_images(w, floats_of(from), count, dtype, to.data(), *gpu.stream);
   return gpu.download(to, size, dtype);
 }
 
@@ -52,10 +52,10 @@ TEST(Columns, AddUpToImages) {
 
 TEST(Columns, AndImagesAreAdjoint) {
   // <columns(x), c> = <x, images(c)>, exact for whole numbers; channels of every width of access.
-  const Windows all[] = {windows(5, 6, 3, 3, 1, 1),  windows(9, 7, 8, 3, 2, 1), windows(7, 8, 12, 2, 3, 0),
+  const ops::Windows all[] = {windows(5, 6, 3, 3, 1, 1),  windows(9, 7, 8, 3, 2, 1), windows(7, 8, 12, 2, 3, 0),
                          windows(4, 4, 16, 1, 2, 0), windows(6, 5, 2, 5, 1, 2), windows(11, 11, 1, 7, 2, 3)};
   const int64_t count = 3;
-  for (const Windows& w : all)
+  for (const ops::Windows& w : all)
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
       const Values x = small_numbers(count * w.height * w.width * w.channels, 5),
                    c = small_numbers(count * w.columns_per_image(), 6);
@@ -69,7 +69,7 @@ TEST(Columns, AndImagesAreAdjoint) {
 }
 
 TEST(Columns, AreMadeOfMoreImagesAndPixelsThanThereAreBlocks) {
-  const Windows single = windows(1, 1, 1, 1, 1, 0), large = windows(530, 530, 1, 1, 1, 0);
+  const ops::Windows single = windows(1, 1, 1, 1, 1, 0), large = windows(530, 530, 1, 1, 1, 0);
   const Values many = small_numbers(9001, 7), pixels = small_numbers(530 * 530, 8);
   EXPECT_EQ(to_columns(single, many, 9001), many);
   EXPECT_EQ(to_images(single, many, 9001), many);
@@ -83,7 +83,7 @@ TEST(Divisor, IsExact) {
     for (const uint32_t near : {-1, 0, 1, 3}) numbers.push_back((1u << bit) + near);
   for (const uint32_t divisor : numbers) {
     if (divisor == 0) continue;
-    const Divisor by(divisor);
+    const ops::Divisor by(divisor);
     for (const uint32_t factor : numbers)
       for (const uint32_t dividend :
            {factor, factor / divisor * divisor, factor / divisor * divisor + divisor - 1}) {
@@ -96,11 +96,11 @@ TEST(Divisor, IsExact) {
 }
 
 TEST(Columns, AreMadeInFewAndEqualChunks) {
-  EXPECT_EQ(chunk_size(8, 100, 1000), 8);
-  EXPECT_EQ(chunk_size(11, 100, 1000), 6);
-  EXPECT_EQ(chunk_size(10, 100, 350), 3);  // 4 chunks: 3, 3, 3, 1
-  EXPECT_EQ(chunk_size(5, 100, 99), 1);    // a single image is more than the budget
-  EXPECT_EQ(chunk_size(1, 100, 1000), 1);
+  EXPECT_EQ(ops::chunk_size(8, 100, 1000), 8);
+  EXPECT_EQ(ops::chunk_size(11, 100, 1000), 6);
+  EXPECT_EQ(ops::chunk_size(10, 100, 350), 3);  // 4 chunks: 3, 3, 3, 1
+  EXPECT_EQ(ops::chunk_size(5, 100, 99), 1);    // a single image is more than the budget
+  EXPECT_EQ(ops::chunk_size(1, 100, 1000), 1);
 }
 
 }  // namespace

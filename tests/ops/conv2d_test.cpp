@@ -117,18 +117,18 @@ TEST(Conv2d, BitsFollowTheOptionAndNotTheCallingThread) {
 }
 
 TEST(Conv2d, TellsTheGraphItsShapesAndInitializer) {
-  const OpSignature signature = infer(Conv2d{.channels = 8, .kernel = 2, .stride = 2, .padding = 1},
+  const ops::OpSignature signature = ops::infer(Conv2d{.channels = 8, .kernel = 2, .stride = 2, .padding = 1},
                                       std::vector<TensorSpec>{{Shape{28, 27, 4}}});
   EXPECT_EQ(signature.outputs[0].shape, (Shape{15, 14, 8}));
   EXPECT_EQ(signature.parameters[0].shape, (Shape{8, 2, 2, 4}));
   EXPECT_EQ(signature.parameters[1].shape, (Shape{8}));
-  EXPECT_EQ(signature.parameters[0].init, (Initializer{Initializer::Kind::uniform, 0.25f}));
-  EXPECT_EQ(signature.backward, BackwardForm::split);
+  EXPECT_EQ(signature.parameters[0].init, (ops::Initializer{ops::Initializer::Kind::uniform, 0.25f}));
+  EXPECT_EQ(signature.backward, ops::BackwardForm::split);
 }
 
 TEST(Conv2d, RefusesWhatDoesNotFit) {
   const auto infer_with = [](Conv2d op, Shape shape) {
-    infer(op, std::vector<TensorSpec>{{std::move(shape)}});
+    ops::infer(op, std::vector<TensorSpec>{{std::move(shape)}});
   };
   expect_config_error(
       [&] {
@@ -160,8 +160,8 @@ TEST(Conv2d, RefusesWhatDoesNotFit) {
 }
 
 TEST(Conv2d, CountsAMultiplyAddAsTwo) {
-  const OpCost c =
-      cost(Conv2d{.channels = 4, .kernel = 3, .bias = false}, std::vector<TensorSpec>{{Shape{5, 6, 2}}}, 3);
+  const ops::OpCost c =
+      ops::cost(Conv2d{.channels = 4, .kernel = 3, .bias = false}, std::vector<TensorSpec>{{Shape{5, 6, 2}}}, 3);
   EXPECT_EQ(c.forward_flops, 2.0 * 3 * (3 * 4) * 4 * (3 * 3 * 2));
   EXPECT_EQ(c.forward_bytes, 4.0 * (3 * 60 + 3 * 48 + 72));
 }

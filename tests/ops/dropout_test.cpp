@@ -11,7 +11,7 @@ namespace lockstep::testing {
 namespace {
 
 constexpr uint32_t kOpNumber = 5;
-const StepConstants kConstants{.step = 3, .seed = 0x123456789abcdefull};
+const ops::StepConstants kConstants{.step = 3, .seed = 0x123456789abcdefull};
 
 /// The contract of the random stream, written out: factor of one element of one sample of the global batch.
 double factor(float rate, uint64_t sample, uint64_t element) {
@@ -21,8 +21,8 @@ double factor(float rate, uint64_t sample, uint64_t element) {
   return Philox::uniform(block.word[element % 4]) < rate ? 0 : 1.0f / (1.0f - rate);
 }
 
-std::vector<double> dropped_ones(int64_t count, int64_t batch, KernelOptions options,
-                                 const StepConstants& constants, int64_t first_sample = 0,
+std::vector<double> dropped_ones(int64_t count, int64_t batch, ops::KernelOptions options,
+                                 const ops::StepConstants& constants, int64_t first_sample = 0,
                                  float rate = 0.5f) {
   options.batch = batch;
   OpHarness harness(Dropout{.rate = rate}, {{Shape{count}}}, options);
@@ -47,7 +47,7 @@ TEST(Dropout, MaskDependsOnSeedStepAndOp) {
   const auto original = dropped_ones(64, 1, {.op_number = kOpNumber}, kConstants);
   EXPECT_EQ(original, dropped_ones(64, 1, {.op_number = kOpNumber}, kConstants));
   EXPECT_NE(original, dropped_ones(64, 1, {.op_number = kOpNumber + 1}, kConstants));
-  StepConstants other = kConstants;
+  ops::StepConstants other = kConstants;
   other.step += 1;
   EXPECT_NE(original, dropped_ones(64, 1, {.op_number = kOpNumber}, other));
   other = kConstants;
@@ -80,9 +80,9 @@ TEST(Dropout, DoesNotHideNotANumber) {
 
 TEST(Dropout, RefusesRatesOutsideItsRange) {
   const std::vector<TensorSpec> inputs{{Shape{4}}};
-  EXPECT_NO_THROW(infer(Dropout{.rate = 0}, inputs));
+  EXPECT_NO_THROW(ops::infer(Dropout{.rate = 0}, inputs));
   for (const float rate : {-0.1f, 1.0f, std::nanf("")})
-    EXPECT_THROW(infer(Dropout{.rate = rate}, inputs), ConfigError);
+    EXPECT_THROW(ops::infer(Dropout{.rate = rate}, inputs), ConfigError);
 }
 
 }  // namespace

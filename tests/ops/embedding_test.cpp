@@ -33,7 +33,7 @@ TEST(Embedding, LooksUpRowsAndAddsGradientsOfRepeatedTokens) {
 TEST(Embedding, NamesATokenOutsideTheVocabulary) {
   for (const int token : {3, -1}) {
     OpHarness harness(Embedding{.vocabulary = 3, .width = 2}, {{Shape{4}, DType::int32}}, {.batch = 2},
-                      DeviceKind::cpu);
+                      device::DeviceKind::cpu);
     harness.first_sample = 10;
     fill(harness.parameters[0], 0.0);
     fill(harness.inputs[0], {0, 1, 2, 0, 1, 1, static_cast<double>(token), 2});
@@ -44,11 +44,11 @@ TEST(Embedding, NamesATokenOutsideTheVocabulary) {
 }
 
 TEST(Embedding, RefusesFloatTokensAndEmptyTables) {
-  EXPECT_THROW(infer(Embedding{.vocabulary = 3, .width = 2}, std::vector<TensorSpec>{{Shape{4}}}),
+  EXPECT_THROW(ops::infer(Embedding{.vocabulary = 3, .width = 2}, std::vector<TensorSpec>{{Shape{4}}}),
                ConfigError);
   const std::vector<TensorSpec> tokens{{Shape{4}, DType::int32}};
-  EXPECT_THROW(infer(Embedding{.vocabulary = 0, .width = 2}, tokens), ConfigError);
-  EXPECT_THROW(infer(Embedding{.vocabulary = 3, .width = 0}, tokens), ConfigError);
+  EXPECT_THROW(ops::infer(Embedding{.vocabulary = 0, .width = 2}, tokens), ConfigError);
+  EXPECT_THROW(ops::infer(Embedding{.vocabulary = 3, .width = 0}, tokens), ConfigError);
 }
 
 TEST(Embedding, MatchesPyTorch) {
@@ -69,9 +69,9 @@ TEST(PositionEmbedding, AddsRowsAndSumsGradientsOverTheBatch) {
 }
 
 TEST(PositionEmbedding, RefusesLongInputsAndOtherRanks) {
-  EXPECT_NO_THROW(infer(PositionEmbedding{.positions = 3}, std::vector<TensorSpec>{{{3, 4}}}));
-  EXPECT_THROW(infer(PositionEmbedding{.positions = 3}, std::vector<TensorSpec>{{{4, 4}}}), ConfigError);
-  EXPECT_THROW(infer(PositionEmbedding{.positions = 3}, std::vector<TensorSpec>{{Shape{3}}}), ConfigError);
+  EXPECT_NO_THROW(ops::infer(PositionEmbedding{.positions = 3}, std::vector<TensorSpec>{{{3, 4}}}));
+  EXPECT_THROW(ops::infer(PositionEmbedding{.positions = 3}, std::vector<TensorSpec>{{{4, 4}}}), ConfigError);
+  EXPECT_THROW(ops::infer(PositionEmbedding{.positions = 3}, std::vector<TensorSpec>{{Shape{3}}}), ConfigError);
 }
 
 }  // namespace

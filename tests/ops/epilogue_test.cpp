@@ -19,10 +19,10 @@ double rounding_of(DType dtype) {
 /// What lies there afterwards, the matrix being all but the first `skipped` elements.
 Values with_bias(const Values& c, const Values& bias, DType dtype, size_t skipped = 0) {
   const TestedGpu gpu;
-  const Buffer c_data = gpu.upload(c, dtype), bias_data = gpu.upload(bias, dtype);
+  const device::Buffer c_data = gpu.upload(c, dtype), bias_data = gpu.upload(bias, dtype);
   const auto columns = static_cast<int64_t>(bias.size()),
              rows = static_cast<int64_t>(c.size() - skipped) / columns;
-  add_bias(bias_data.data(), rows, columns, dtype,
+  ops::add_bias(bias_data.data(), rows, columns, dtype,
            c_data.data() + skipped * static_cast<size_t>(size_of(dtype)), *gpu.stream);
   return gpu.download(c_data, c.size(), dtype);
 }
@@ -70,8 +70,8 @@ TEST(Epilogue, PassesWhatIsKeptThroughAGelu) {
   for (const int64_t count : {1, 7, 8, 4096, 10001})
     for (const DType dtype : kTypes) {
       const Values x = sixteenths(count);
-      const Buffer kept = gpu.upload(x, dtype), c = gpu.upload(Values(x.size(), NAN), dtype);
-      apply_gelu(kept.data(), count, dtype, c.data(), *gpu.stream);
+      const device::Buffer kept = gpu.upload(x, dtype), c = gpu.upload(Values(x.size(), NAN), dtype);
+      ops::apply_gelu(kept.data(), count, dtype, c.data(), *gpu.stream);
       const Values actual = gpu.download(c, x.size(), dtype);
       for (size_t i = 0; i < x.size(); ++i)
         ASSERT_NEAR(actual[i], gelu(x[i]), rounding_of(dtype) * std::abs(gelu(x[i])) + 1e-6)
@@ -85,8 +85,8 @@ TEST(Epilogue, MultipliesByTheGradientOfAGelu) {
   for (const int64_t count : {1, 7, 8, 4096, 10001})
     for (const DType dtype : kTypes) {
       const Values x = sixteenths(count), sums = small_numbers(count, 1);
-      const Buffer kept = gpu.upload(x, dtype), c = gpu.upload(sums, dtype);
-      apply_gelu_gradient(kept.data(), count, dtype, c.data(), *gpu.stream);
+      const device::Buffer kept = gpu.upload(x, dtype), c = gpu.upload(sums, dtype);
+      ops::apply_gelu_gradient(kept.data(), count, dtype, c.data(), *gpu.stream);
       const Values actual = gpu.download(c, x.size(), dtype);
       for (size_t i = 0; i < x.size(); ++i) {
         const double expected = sums[i] * gelu_slope(x[i]);

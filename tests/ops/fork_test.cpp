@@ -25,7 +25,7 @@ TEST(Fork, RefusesOutputsThatAreNotTheInputsMemory) {
 }
 
 TEST(Fork, OfTokensCarriesNoGradient) {
-  const OpSignature signature = infer(Fork{}, std::vector<TensorSpec>{{Shape{3}, DType::int32}});
+  const ops::OpSignature signature = ops::infer(Fork{}, std::vector<TensorSpec>{{Shape{3}, DType::int32}});
   EXPECT_FALSE(signature.differentiable[0]);
   EXPECT_EQ(signature.outputs[1].dtype, DType::int32);
 }

@@ -57,12 +57,12 @@ TEST(GlobalPool2d, AgreesWithPyTorch) {
 TEST(GlobalPool2d, RefusesWhatIsNoImage) {
   expect_config_error(
       [] {
-        infer(GlobalPool2d{}, std::vector<TensorSpec>{{Shape{4, 4}}});
+        ops::infer(GlobalPool2d{}, std::vector<TensorSpec>{{Shape{4, 4}}});
       },
       "global_pool2d: input must be an image [height, width, channels], has shape [4, 4]");
   expect_config_error(
       [] {
-        infer(GlobalPool2d{}, std::vector<TensorSpec>{{Shape{4, 0, 2}}});
+        ops::infer(GlobalPool2d{}, std::vector<TensorSpec>{{Shape{4, 0, 2}}});
       },
       "global_pool2d: input of shape [4, 0, 2] is empty");
 }

@@ -18,9 +18,9 @@ TEST(GpuAttention, LengthsAroundTilesAgreeWithTheCpu) {
   const Attention op{.heads = 2};
   for (const auto dtype : {DType::bfloat16, DType::float32})
     for (const int64_t positions : {15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 193}) {
-      const KernelOptions options{.batch = 1, .compute = dtype};
+      const ops::KernelOptions options{.batch = 1, .compute = dtype};
       const std::vector<TensorSpec> inputs{{{positions, 3 * 2 * 32}}};
-      OpHarness gpu(op, inputs, options, DeviceKind::cuda), cpu(op, inputs, options, DeviceKind::cpu);
+      OpHarness gpu(op, inputs, options, device::DeviceKind::cuda), cpu(op, inputs, options, device::DeviceKind::cpu);
       const auto values = random_values(positions * 192, 3, -2, 2);
       for (OpHarness* harness : {&gpu, &cpu}) {
         fill(harness->inputs[0], values);
@@ -38,7 +38,7 @@ TEST(GpuAttention, LengthsAroundTilesAgreeWithTheCpu) {
 using Places = std::vector<std::pair<unsigned, unsigned>>;
 
 /// Unit and tile of each block that owns something, in the order in which blocks start.
-Places places_of(const AttentionOrder& order) {
+Places places_of(const ops::AttentionOrder& order) {
   Places places;
   for (unsigned z = 0; z < order.sections(); ++z)
     for (unsigned y = 0; y < order.tiles(); ++y)
@@ -50,10 +50,10 @@ Places places_of(const AttentionOrder& order) {
 
 TEST(GpuAttention, EachTileOfEachHeadHasABlock) {
   // Heads that read a third of a section each, and more than a whole one.
-  for (const int64_t unit_bytes : {AttentionOrder::kSectionBytes / 3, 2 * AttentionOrder::kSectionBytes})
+  for (const int64_t unit_bytes : {ops::AttentionOrder::kSectionBytes / 3, 2 * ops::AttentionOrder::kSectionBytes})
     for (const unsigned units : {1u, 2u, 3u, 7u, 768u})
       for (const unsigned tiles : {1u, 2u, 5u, 65535u / units}) {
-        Places expected, places = places_of({units, tiles, HeaviestTiles::last, unit_bytes});
+        Places expected, places = places_of({units, tiles, ops::HeaviestTiles::last, unit_bytes});
         for (unsigned unit = 0; unit < units; ++unit)
           for (unsigned tile = 0; tile < tiles; ++tile) expected.emplace_back(unit, tile);
         std::sort(places.begin(), places.end());
@@ -62,25 +62,25 @@ TEST(GpuAttention, EachTileOfEachHeadHasABlock) {
 }
 
 TEST(GpuAttention, HeavyTilesStartFirstWithinSectionsOfHeads) {
-  const int64_t half = AttentionOrder::kSectionBytes / 2;
-  EXPECT_EQ(places_of({5, 2, HeaviestTiles::last, half}),
+  const int64_t half = ops::AttentionOrder::kSectionBytes / 2;
+  EXPECT_EQ(places_of({5, 2, ops::HeaviestTiles::last, half}),
             (Places{{0, 1}, {1, 1}, {0, 0}, {1, 0}, {2, 1}, {3, 1}, {2, 0}, {3, 0}, {4, 1}, {4, 0}}));
-  EXPECT_EQ(places_of({5, 2, HeaviestTiles::first, half}),
+  EXPECT_EQ(places_of({5, 2, ops::HeaviestTiles::first, half}),
             (Places{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {3, 0}, {2, 1}, {3, 1}, {4, 0}, {4, 1}}));
 }
 
 TEST(GpuAttention, KeepsOneNumberForEachRowOfBackward) {
   const auto kernel =
-      make_kernel(DeviceKind::cuda, Attention{.heads = 12}, std::vector<TensorSpec>{{{1024, 3 * 768}}},
+      ops::make_kernel(device::DeviceKind::cuda, Attention{.heads = 12}, std::vector<TensorSpec>{{{1024, 3 * 768}}},
                   {.batch = 4, .compute = DType::bfloat16});
-  EXPECT_EQ(kernel->workspace_bytes(KernelPhase::forward), 0);
-  EXPECT_EQ(kernel->workspace_bytes(KernelPhase::backward_input), 4 * 12 * 1024 * 4);
-  EXPECT_EQ(kernel->workspace_bytes(KernelPhase::backward_weight), 0);
+  EXPECT_EQ(kernel->workspace_bytes(ops::KernelPhase::forward), 0);
+  EXPECT_EQ(kernel->workspace_bytes(ops::KernelPhase::backward_input), 4 * 12 * 1024 * 4);
+  EXPECT_EQ(kernel->workspace_bytes(ops::KernelPhase::backward_weight), 0);
 }
 
 TEST(GpuAttention, RefusesWhatItsKernelsDoNotTake) {
   const auto make = [](Shape shape) {
-    return make_kernel(DeviceKind::cuda, Attention{.heads = 1}, std::vector<TensorSpec>{{shape}},
+    return ops::make_kernel(device::DeviceKind::cuda, Attention{.heads = 1}, std::vector<TensorSpec>{{shape}},
                        {.batch = 1});
   };
   EXPECT_NO_THROW(make({4, 3 * 256}));

@@ -14,7 +14,7 @@ void expect_table_gradient(const std::vector<double>& tokens, int64_t vocabulary
                            DType compute = DType::float32) {
   const auto count = static_cast<int64_t>(tokens.size());
   OpHarness harness(Embedding{.vocabulary = vocabulary, .width = width}, {{Shape{count}, DType::int32}},
-                    {.batch = 1, .compute = compute}, DeviceKind::cuda);
+                    {.batch = 1, .compute = compute}, device::DeviceKind::cuda);
   fill(harness.inputs[0], tokens);
   std::vector<double> gradients(static_cast<size_t>(count * width));
   for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = static_cast<double>(i * 7 % 31) - 15;
@@ -72,7 +72,7 @@ TEST(EmbeddingOnGpus, VocabulariesOfThreeDigitsAreSorted) {
 TEST(EmbeddingOnGpus, TokensOutsideTheVocabularyGiveNanAndNoGradient) {
   expect_table_gradient({0, 3, -1, 2, 70'000, 2, -2'000'000'000, 4}, 4, 3);
   OpHarness harness(Embedding{.vocabulary = 4, .width = 3}, {{Shape{3}, DType::int32}}, {.batch = 1},
-                    DeviceKind::cuda);
+                    device::DeviceKind::cuda);
   fill(harness.inputs[0], {4, 1, -1});
   fill(harness.parameters[0], 0.5);
   harness.forward();

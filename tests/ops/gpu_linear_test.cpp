@@ -84,7 +84,7 @@ TEST(FusedLinear, MakesNoInputGradientThatIsNotWanted) {
 
 TEST(Fusion, TakesRowsOfTwoByteNumbersInMultiplesOfEight) {
   const auto can_fuse = [](int64_t in, int64_t units, DType compute) {
-    return can_fuse_gelu(Linear{.units = units}, {{5, in}}, compute);
+    return ops::can_fuse_gelu(Linear{.units = units}, {{5, in}}, compute);
   };
   EXPECT_TRUE(can_fuse(768, 3072, DType::bfloat16));
   EXPECT_TRUE(can_fuse(8, 24, DType::float16));

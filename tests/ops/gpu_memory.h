@@ -12,17 +12,17 @@ namespace lockstep::testing {
 
 /// The GPU that the program is linked to, with a stream, for tests of what GPU kernels are made of.
 struct TestedGpu {
-  std::unique_ptr<Device> device = make_cuda_device(0);
-  std::unique_ptr<Stream> stream = device->create_stream("compute");
+  std::unique_ptr<device::Device> device = device::make_cuda_device(0);
+  std::unique_ptr<device::Stream> stream = device->create_stream("compute");
 
   /// Values rounded to `dtype`, one of the floating-point types of kernels.
-  Buffer upload(const std::vector<float>& values, DType dtype = DType::float32) const {
+  device::Buffer upload(const std::vector<float>& values, DType dtype = DType::float32) const {
     if (dtype == DType::bfloat16) return upload_as<bfloat16>(values);
     if (dtype == DType::float16) return upload_as<float16>(values);
     return upload_as<float>(values);
   }
   /// All that the stream was given is done first.
-  std::vector<float> download(const Buffer& buffer, size_t count, DType dtype = DType::float32) const {
+  std::vector<float> download(const device::Buffer& buffer, size_t count, DType dtype = DType::float32) const {
     stream->synchronize();
     if (dtype == DType::bfloat16) return download_as<bfloat16>(buffer, count);
     if (dtype == DType::float16) return download_as<float16>(buffer, count);
@@ -31,14 +31,14 @@ struct TestedGpu {
 
  private:
   template <class T>
-  Buffer upload_as(const std::vector<float>& values) const {
+  device::Buffer upload_as(const std::vector<float>& values) const {
     const std::vector<T> rounded(values.begin(), values.end());
-    Buffer buffer = device->allocate(static_cast<int64_t>(rounded.size() * sizeof(T)));
+    device::Buffer buffer = device->allocate(static_cast<int64_t>(rounded.size() * sizeof(T)));
     device->copy_now(buffer.data(), rounded.data(), buffer.size_bytes());
     return buffer;
   }
   template <class T>
-  std::vector<float> download_as(const Buffer& buffer, size_t count) const {
+  std::vector<float> download_as(const device::Buffer& buffer, size_t count) const {
     std::vector<T> values(count);
     device->copy_now(values.data(), buffer.data(), static_cast<int64_t>(count * sizeof(T)));
     std::vector<float> widened;
@@ -47,7 +47,7 @@ struct TestedGpu {
   }
 };
 
-inline float* floats_of(const Buffer& buffer) { return reinterpret_cast<float*>(buffer.data()); }
+inline float* floats_of(const device::Buffer& buffer) { return reinterpret_cast<float*>(buffer.data()); }
 
 /// Whole numbers in [-4, 4], whose sums and products are exact in any order.
 inline std::vector<float> small_numbers(int64_t count, uint32_t seed) {

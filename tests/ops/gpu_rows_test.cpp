@@ -89,7 +89,7 @@ TEST_P(GpuRows, AgreesWithTheCpuKernel) {
       inputs[0].values[i] =
           inputs.size() > 1 ? 20 * inputs[0].values[i] : std::round(64 * inputs[0].values[i]) / 32;
   };
-  auto gpu = make_harness(c, DeviceKind::cuda), cpu = make_harness(c, DeviceKind::cpu);
+  auto gpu = make_harness(c, device::DeviceKind::cuda), cpu = make_harness(c, device::DeviceKind::cpu);
   const auto compare = [&](const std::vector<Tensor>& actual, const std::vector<Tensor>& expected,
                            const char* what) {
     for (size_t i = 0; i < expected.size(); ++i)
@@ -101,9 +101,9 @@ TEST_P(GpuRows, AgreesWithTheCpuKernel) {
   compare(gpu->outputs, cpu->outputs, "output ");
   compare(gpu->auxiliary, cpu->auxiliary, "auxiliary ");
   if (cpu->signature().is_loss) {
-    EXPECT_NEAR(gpu->metrics[kLossSum], cpu->metrics[kLossSum], 1e-6 * cpu->metrics[kLossSum]);
-    EXPECT_EQ(gpu->metrics[kCount], cpu->metrics[kCount]);
-    EXPECT_EQ(gpu->metrics[kCorrect], cpu->metrics[kCorrect]);
+    EXPECT_NEAR(gpu->metrics[ops::kLossSum], cpu->metrics[ops::kLossSum], 1e-6 * cpu->metrics[ops::kLossSum]);
+    EXPECT_EQ(gpu->metrics[ops::kCount], cpu->metrics[ops::kCount]);
+    EXPECT_EQ(gpu->metrics[ops::kCorrect], cpu->metrics[ops::kCorrect]);
   }
   gpu->backward();
   cpu->backward();
@@ -117,13 +117,13 @@ TEST_P(GpuRows, AgreesWithTheCpuKernel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, GpuRows, ::testing::ValuesIn(cases()), [](const auto& info) {
-  return info.param.sized.name + std::string("_") + std::string(name_of(info.param.dtype));
+  return info.param.sized.name + std::string("_") + std::string(device::name_of(info.param.dtype));
 });
 
 /// Rows of logits of one width, each with a label.
 OpHarness rows_of_logits(int64_t rows, int64_t classes, DType dtype = DType::float32) {
   return OpHarness(SoftmaxCrossEntropy{}, {{Shape{classes}}, labels({})}, {.batch = rows, .compute = dtype},
-                   DeviceKind::cuda);
+                   device::DeviceKind::cuda);
 }
 
 constexpr DType kTypes[] = {DType::float32, DType::bfloat16, DType::float16};
@@ -144,7 +144,7 @@ TEST(GpuSoftmaxCrossEntropy, BitsOfARowDoNotDependOnItsPlace) {
         harness->forward();
         harness->backward();
       }
-      EXPECT_EQ(many.metrics[kLossSum], kRows * one.metrics[kLossSum]);
+      EXPECT_EQ(many.metrics[ops::kLossSum], kRows * one.metrics[ops::kLossSum]);
       const auto lse = values_of(one.auxiliary[0])[0];
       for (const double value : values_of(many.auxiliary[0])) EXPECT_EQ(value, lse);
       const auto gradients = values_of(many.input_gradients[0]), gradient = values_of(one.input_gradients[0]);
@@ -159,8 +159,8 @@ TEST(GpuSoftmaxCrossEntropy, EqualLogitsAreEquallyLikely) {
     fill(harness.inputs[0], -1000);
     fill(harness.inputs[1], {0, 5, static_cast<double>(classes - 1)});
     harness.forward();
-    EXPECT_NEAR(harness.metrics[kLossSum], 3 * std::log(static_cast<double>(classes)), 1e-5);
-    EXPECT_EQ(harness.metrics[kCorrect], 1);
+    EXPECT_NEAR(harness.metrics[ops::kLossSum], 3 * std::log(static_cast<double>(classes)), 1e-5);
+    EXPECT_EQ(harness.metrics[ops::kCorrect], 1);
     harness.backward();
     const double share = 1.0 / static_cast<double>(classes);
     const auto gradient = values_of(harness.input_gradients[0]);
@@ -182,7 +182,7 @@ TEST(GpuSoftmaxCrossEntropy, LargeLogitsDoNotOverflow) {
     fill(harness.inputs[0], logits);
     fill(harness.inputs[1], 6);
     harness.forward();
-    EXPECT_NEAR(harness.metrics[kLossSum], std::log(2.0), 1e-6);
+    EXPECT_NEAR(harness.metrics[ops::kLossSum], std::log(2.0), 1e-6);
   }
 }
 
@@ -196,7 +196,7 @@ TEST(GpuSoftmaxCrossEntropy, ALogitThatIsNoNumberShowsWhereverItStands) {
         fill(harness.inputs[0], logits);
         fill(harness.inputs[1], 1);
         harness.forward();
-        EXPECT_TRUE(std::isnan(harness.metrics[kLossSum])) << place;
+        EXPECT_TRUE(std::isnan(harness.metrics[ops::kLossSum])) << place;
         harness.backward();
         const auto gradient = values_of(harness.input_gradients[0]);
         for (int64_t i = 0; i < 3 * classes; ++i)
@@ -212,8 +212,8 @@ TEST(GpuSoftmaxCrossEntropy, ExcludedClassesAreNeverLikely) {
     fill(harness.inputs[0], logits);
     fill(harness.inputs[1], 0.0);
     harness.forward();
-    EXPECT_NEAR(harness.metrics[kLossSum], std::log(2.0), 1e-6);
-    EXPECT_EQ(harness.metrics[kCorrect], 1);
+    EXPECT_NEAR(harness.metrics[ops::kLossSum], std::log(2.0), 1e-6);
+    EXPECT_EQ(harness.metrics[ops::kCorrect], 1);
     harness.backward();
     std::vector<double> expected(static_cast<size_t>(classes), 0);
     expected[0] = -0.5, expected[3] = 0.5;
@@ -234,7 +234,7 @@ TEST(GpuSoftmaxCrossEntropy, TiesGoToTheLowestClassWhereverTheyAre) {
         fill(harness.inputs[0], logits);
         fill(harness.inputs[1], {static_cast<double>(first), static_cast<double>(second)});
         harness.forward();
-        ASSERT_EQ(harness.metrics[kCorrect], 1) << first << " and " << second;
+        ASSERT_EQ(harness.metrics[ops::kCorrect], 1) << first << " and " << second;
       }
   }
 }
@@ -245,8 +245,8 @@ TEST(GpuSoftmaxCrossEntropy, ALabelThatIsNoClassIsNotANumber) {
     fill(harness.inputs[0], random_values(3 * classes, 4));
     fill(harness.inputs[1], {1, static_cast<double>(classes), 2});
     harness.forward();
-    EXPECT_TRUE(std::isnan(harness.metrics[kLossSum]));
-    EXPECT_EQ(harness.metrics[kCount], 3);
+    EXPECT_TRUE(std::isnan(harness.metrics[ops::kLossSum]));
+    EXPECT_EQ(harness.metrics[ops::kCount], 3);
     harness.backward();
     const auto gradient = values_of(harness.input_gradients[0]);
     for (int64_t i = 0; i < 3 * classes; ++i)
@@ -267,14 +267,14 @@ TEST(GpuSoftmaxCrossEntropy, CuttingABatchOfManyRowsChangesNoBitOfTheLoss) {
     fill(part.inputs[0], {begin, begin + kRows / 5 * kClasses});
     part.forward(i > 0);
   }
-  EXPECT_EQ(part.metrics[kLossSum], whole.metrics[kLossSum]);
-  EXPECT_EQ(part.metrics[kCount], kRows);
+  EXPECT_EQ(part.metrics[ops::kLossSum], whole.metrics[ops::kLossSum]);
+  EXPECT_EQ(part.metrics[ops::kCount], kRows);
 }
 
 /// Channels whose values lie far from zero, and whose first value lies far from the others.
 TEST(GpuBatchNorm, StatisticsSurviveALargeMeanAndAnOutlier) {
   constexpr int64_t kRows = 5000, kChannels = 8;
-  OpHarness harness(BatchNorm{}, {{Shape{kChannels}}}, {.batch = kRows}, DeviceKind::cuda);
+  OpHarness harness(BatchNorm{}, {{Shape{kChannels}}}, {.batch = kRows}, device::DeviceKind::cuda);
   std::vector<double> x(kRows * kChannels);
   for (int64_t row = 0; row < kRows; ++row)
     for (int64_t c = 0; c < kChannels; ++c)

@@ -9,7 +9,7 @@ namespace {
 
 class NeedsGpu : public ::testing::Environment {
   void SetUp() override {
-    const GpuProbe probe = probe_gpus();
+    const device::GpuProbe probe = device::probe_gpus();
     if (probe.devices.empty()) GTEST_SKIP() << probe.problem << ": ONLY_SKIPPED_TESTS";
   }
 };
@@ -20,7 +20,7 @@ class GpuSuite : public ::testing::TestWithParam<OpCase> {};
 
 TEST_P(GpuSuite, AgreesWithTheCpuKernel) {
   const OpCase& c = GetParam();
-  auto gpu = make_harness(c, DeviceKind::cuda), cpu = make_harness(c, DeviceKind::cpu);
+  auto gpu = make_harness(c, device::DeviceKind::cuda), cpu = make_harness(c, device::DeviceKind::cpu);
   const auto compare = [&](const std::vector<Tensor>& actual, const std::vector<Tensor>& expected,
                            double tolerance, const std::string& what) {
     for (size_t i = 0; i < expected.size(); ++i)
@@ -31,7 +31,7 @@ TEST_P(GpuSuite, AgreesWithTheCpuKernel) {
   cpu->forward();
   compare(gpu->outputs, cpu->outputs, c.tolerance, "output ");
   if (cpu->signature().is_loss)
-    for (int metric = 0; metric <= kCorrect; ++metric)
+    for (int metric = 0; metric <= ops::kCorrect; ++metric)
       expect_near({gpu->metrics[metric]}, {cpu->metrics[metric]}, 1e-5, "metric " + std::to_string(metric));
   if (!c.options.training) return;
   gpu->backward();
@@ -69,13 +69,13 @@ INSTANTIATE_TEST_SUITE_P(Tf32, GpuSuite, ::testing::ValuesIn(tf32_cases()),
 
 /// The tests above would pass where the option were ignored, as a library may.
 TEST(GpuTf32, ChangesTheBitsOfOpsWithProductsAndOfNoOthers) {
-  const bool always_rounds = make_cuda_device(0)->description() == "emulated GPU";
+  const bool always_rounds = device::make_cuda_device(0)->description() == "emulated GPU";
   for (const OpCase& c : all_cases()) {
     if (!c.options.training) continue;
     OpCase rounded = c;
     rounded.options.tf32 = true;
-    const auto plain = results_of(*make_harness(c, DeviceKind::cuda)),
-               result = results_of(*make_harness(rounded, DeviceKind::cuda));
+    const auto plain = results_of(*make_harness(c, device::DeviceKind::cuda)),
+               result = results_of(*make_harness(rounded, device::DeviceKind::cuda));
     if (!has_products(c)) {
       EXPECT_EQ(result, plain) << c.name;
     } else if (always_rounds) {

@@ -70,7 +70,7 @@ TEST(LayerNorm, ThreadsDoNotChangeTheBits) {
 }
 
 TEST(LayerNorm, WithoutBiasHasOneParameter) {
-  const OpSignature signature = infer(LayerNorm{.bias = false}, std::vector<TensorSpec>{{{5, 3}}});
+  const ops::OpSignature signature = ops::infer(LayerNorm{.bias = false}, std::vector<TensorSpec>{{{5, 3}}});
   ASSERT_EQ(signature.parameters.size(), 1u);
   EXPECT_EQ(signature.parameters[0].shape, Shape{3});
   EXPECT_TRUE(signature.parameters[0].is_norm_or_bias);
@@ -78,8 +78,8 @@ TEST(LayerNorm, WithoutBiasHasOneParameter) {
 }
 
 TEST(LayerNorm, RefusesScalarsAndBadEpsilons) {
-  EXPECT_THROW(infer(LayerNorm{}, std::vector<TensorSpec>{{Shape{}}}), ConfigError);
-  EXPECT_THROW(infer(LayerNorm{.epsilon = 0}, std::vector<TensorSpec>{{Shape{3}}}), ConfigError);
+  EXPECT_THROW(ops::infer(LayerNorm{}, std::vector<TensorSpec>{{Shape{}}}), ConfigError);
+  EXPECT_THROW(ops::infer(LayerNorm{.epsilon = 0}, std::vector<TensorSpec>{{Shape{3}}}), ConfigError);
 }
 
 TEST(LayerNorm, MatchesPyTorch) {

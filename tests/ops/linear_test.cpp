@@ -71,38 +71,38 @@ TEST(Linear, AgreesWithPyTorch) {
 
 TEST(Linear, InitializesAsKaimingUniformUnlessADeviationIsGiven) {
   const std::vector<TensorSpec> input{{Shape{7, 16}}};
-  const OpSignature uniform = infer(Linear{.units = 3}, input);
+  const ops::OpSignature uniform = ops::infer(Linear{.units = 3}, input);
   EXPECT_EQ(uniform.outputs[0].shape, (Shape{7, 3}));
-  for (const ParameterSpec& parameter : uniform.parameters)
-    EXPECT_EQ(parameter.init, (Initializer{Initializer::Kind::uniform, 0.25f})) << parameter.name;
-  const OpSignature normal = infer(Linear{.units = 3, .init_std = 0.02f}, input);
-  EXPECT_EQ(normal.parameters[0].init, (Initializer{Initializer::Kind::normal, 0.02f}));
-  EXPECT_EQ(normal.parameters[1].init, (Initializer{Initializer::Kind::zero, 0.0f}));
+  for (const ops::ParameterSpec& parameter : uniform.parameters)
+    EXPECT_EQ(parameter.init, (ops::Initializer{ops::Initializer::Kind::uniform, 0.25f})) << parameter.name;
+  const ops::OpSignature normal = ops::infer(Linear{.units = 3, .init_std = 0.02f}, input);
+  EXPECT_EQ(normal.parameters[0].init, (ops::Initializer{ops::Initializer::Kind::normal, 0.02f}));
+  EXPECT_EQ(normal.parameters[1].init, (ops::Initializer{ops::Initializer::Kind::zero, 0.0f}));
   EXPECT_FALSE(normal.parameters[0].is_norm_or_bias);
   EXPECT_TRUE(normal.parameters[1].is_norm_or_bias);
 }
 
 TEST(Linear, RefusesWhatItCannotMultiply) {
-  expect_config_error([] { infer(Linear{.units = 0}, std::vector<TensorSpec>{{Shape{3}}}); },
+  expect_config_error([] { ops::infer(Linear{.units = 0}, std::vector<TensorSpec>{{Shape{3}}}); },
                       "linear: units must be positive, is 0");
-  expect_config_error([] { infer(Linear{.units = 2}, std::vector<TensorSpec>{{Shape{}}}); },
+  expect_config_error([] { ops::infer(Linear{.units = 2}, std::vector<TensorSpec>{{Shape{}}}); },
                       "linear: input must have at least 1 dimension, has shape []");
   expect_config_error(
       [] {
-        infer(Linear{.units = 2}, std::vector<TensorSpec>{{Shape{3}, DType::int32}});
+        ops::infer(Linear{.units = 2}, std::vector<TensorSpec>{{Shape{3}, DType::int32}});
       },
       "linear: input must be float32, is int32 of shape [3]");
   expect_config_error(
       [] {
-        infer(Linear{.units = 2}, std::vector<TensorSpec>{{Shape{3}}, {Shape{3}}});
+        ops::infer(Linear{.units = 2}, std::vector<TensorSpec>{{Shape{3}}, {Shape{3}}});
       },
       "linear: takes 1 input, is given 2");
-  expect_config_error([] { infer(Linear{.units = 2}, std::vector<TensorSpec>{{Shape{0}}}); },
+  expect_config_error([] { ops::infer(Linear{.units = 2}, std::vector<TensorSpec>{{Shape{0}}}); },
                       "linear: input of shape [0] is empty");
 }
 
 TEST(Linear, CountsAMultiplyAddAsTwo) {
-  const OpCost c = cost(Linear{.units = 4, .bias = false}, std::vector<TensorSpec>{{Shape{5, 3}}}, 2);
+  const ops::OpCost c = ops::cost(Linear{.units = 4, .bias = false}, std::vector<TensorSpec>{{Shape{5, 3}}}, 2);
   EXPECT_EQ(c.forward_flops, 2 * 10 * 3 * 4);
   EXPECT_EQ(c.backward_input_flops, 2 * 10 * 3 * 4);
   EXPECT_EQ(c.backward_weight_flops, 2 * 10 * 3 * 4);

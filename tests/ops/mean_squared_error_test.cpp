@@ -36,7 +36,7 @@ namespace {
 std::unique_ptr<OpHarness> two_samples(double loss_weight) {
   auto harness =
       std::make_unique<OpHarness>(MeanSquaredError{}, std::vector<TensorSpec>{{Shape{2}}, {Shape{2}}},
-                                  KernelOptions{.batch = 2, .loss_weight = loss_weight});
+                                  ops::KernelOptions{.batch = 2, .loss_weight = loss_weight});
   fill(harness->inputs[0], {1, 2, 3, 4});
   fill(harness->inputs[1], {1, 0, 6, 3});
   return harness;
@@ -45,12 +45,12 @@ std::unique_ptr<OpHarness> two_samples(double loss_weight) {
 TEST(MeanSquaredError, SumsSquaresAndCountsElements) {
   auto harness = two_samples(1);
   harness->forward();
-  EXPECT_EQ(harness->metrics[kLossSum], 14);
-  EXPECT_EQ(harness->metrics[kCount], 4);
-  EXPECT_EQ(harness->metrics[kCorrect], 0);
+  EXPECT_EQ(harness->metrics[ops::kLossSum], 14);
+  EXPECT_EQ(harness->metrics[ops::kCount], 4);
+  EXPECT_EQ(harness->metrics[ops::kCorrect], 0);
   harness->forward(true);
-  EXPECT_EQ(harness->metrics[kLossSum], 28);
-  EXPECT_EQ(harness->metrics[kCount], 8);
+  EXPECT_EQ(harness->metrics[ops::kLossSum], 28);
+  EXPECT_EQ(harness->metrics[ops::kCount], 8);
 }
 
 TEST(MeanSquaredError, GradientIsTwiceTheErrorTimesWeightAndScale) {
@@ -65,7 +65,7 @@ TEST(MeanSquaredError, GradientIsTwiceTheErrorTimesWeightAndScale) {
 TEST(MeanSquaredError, HowALeafIsCutChangesNoBitOnCpus) {
   const std::vector<double> prediction = random_values(60, 1), target = random_values(60, 2);
   const auto sum_in_pieces = [&](int64_t batch) {
-    OpHarness harness(MeanSquaredError{}, {{Shape{5}}, {Shape{5}}}, {.batch = batch}, DeviceKind::cpu);
+    OpHarness harness(MeanSquaredError{}, {{Shape{5}}, {Shape{5}}}, {.batch = batch}, device::DeviceKind::cpu);
     for (int64_t sample = 0; sample < 12; sample += batch) {
       const auto piece = [&](const std::vector<double>& all) {
         return std::vector<double>(all.begin() + sample * 5, all.begin() + (sample + batch) * 5);
@@ -74,7 +74,7 @@ TEST(MeanSquaredError, HowALeafIsCutChangesNoBitOnCpus) {
       fill(harness.inputs[1], piece(target));
       harness.forward(sample > 0);
     }
-    return harness.metrics[kLossSum];
+    return harness.metrics[ops::kLossSum];
   };
   const double whole = sum_in_pieces(12);
   EXPECT_EQ(sum_in_pieces(4), whole);
@@ -87,8 +87,8 @@ TEST(MeanSquaredError, CountsEveryElementOfALargeBatch) {
   fill(harness.inputs[0], 3.0);
   fill(harness.inputs[1], 1.0);
   harness.forward();
-  EXPECT_EQ(harness.metrics[kLossSum], 4 * kCountOfElements);
-  EXPECT_EQ(harness.metrics[kCount], kCountOfElements);
+  EXPECT_EQ(harness.metrics[ops::kLossSum], 4 * kCountOfElements);
+  EXPECT_EQ(harness.metrics[ops::kCount], kCountOfElements);
 }
 
 TEST(MeanSquaredError, AgreesWithPyTorch) {
@@ -98,7 +98,7 @@ TEST(MeanSquaredError, AgreesWithPyTorch) {
   fill(harness.inputs[1], golden.at("input1").values);
   harness.forward();
   harness.backward();
-  expect_near({harness.metrics[kLossSum]}, golden.at("output0").values, 1e-7, "loss");
+  expect_near({harness.metrics[ops::kLossSum]}, golden.at("output0").values, 1e-7, "loss");
   expect_near(values_of(harness.input_gradients[0]), golden.at("gradient of input0").values, 1e-6,
               "gradient");
 }
@@ -106,15 +106,15 @@ TEST(MeanSquaredError, AgreesWithPyTorch) {
 TEST(MeanSquaredError, RefusesUnequalShapes) {
   expect_config_error(
       [] {
-        infer(MeanSquaredError{}, std::vector<TensorSpec>{{Shape{3}}, {Shape{4}}});
+        ops::infer(MeanSquaredError{}, std::vector<TensorSpec>{{Shape{3}}, {Shape{4}}});
       },
       "mean_squared_error: prediction and target must have one shape, are [3] and [4]");
   expect_config_error(
       [] {
-        infer(MeanSquaredError{}, std::vector<TensorSpec>{{Shape{3}}, {Shape{3}, DType::int32}});
+        ops::infer(MeanSquaredError{}, std::vector<TensorSpec>{{Shape{3}}, {Shape{3}, DType::int32}});
       },
       "mean_squared_error: target must be float32, is int32 of shape [3]");
-  expect_config_error([] { infer(MeanSquaredError{}, std::vector<TensorSpec>{{Shape{3}}}); },
+  expect_config_error([] { ops::infer(MeanSquaredError{}, std::vector<TensorSpec>{{Shape{3}}}); },
                       "mean_squared_error: takes 2 inputs, is given 1");
 }
 

@@ -61,7 +61,7 @@ TEST_P(NarrowKernelSuite, MakesWhatTheFloat32KernelMakesOfTheSameNumbersRounded)
     }
     EXPECT_EQ(values_of(narrow->outputs[i]), rounded(values_of(wide->outputs[i]), dtype)) << "output " << i;
   }
-  for (int m = 0; m <= kCorrect && wide->signature().is_loss; ++m)
+  for (int m = 0; m <= ops::kCorrect && wide->signature().is_loss; ++m)
     EXPECT_EQ(narrow->metrics[m], wide->metrics[m]) << "metric " << m;
   if (!c.options.training) return;
 
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, NarrowKernelSuite, ::testing::ValuesIn(narrow_case
 TEST(NarrowKernel, WeightsOfProductsAndTablesAreReadNarrowNormalizationsInFloat32) {
   const auto narrow_parameters = [](const Op& op, const TensorSpec& input) {
     std::string names;
-    for (const auto& parameter : infer(op, std::vector<TensorSpec>{input}).parameters)
+    for (const auto& parameter : ops::infer(op, std::vector<TensorSpec>{input}).parameters)
       if (parameter.narrow) names += parameter.name + " ";
     return names;
   };

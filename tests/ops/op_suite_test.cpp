@@ -15,7 +15,7 @@ TEST(OpTable, EveryOpHasCases) {
   std::set<std::string_view> tested;
   for (const OpCasesRow& row : op_cases())
     if (!row.cases().empty()) tested.insert(row.op);
-  for (const OpTableRow& row : op_table())
+  for (const ops::OpTableRow& row : ops::op_table())
     EXPECT_TRUE(tested.contains(row.name)) << row.name << " has no case in tests/ops/op_cases.cpp";
 }
 
@@ -25,7 +25,7 @@ TEST(OpTable, CasesAreOfTheOpTheyStandUnder) {
 }
 
 TEST(OpTable, NamesAreThoseOfTheOpsMade) {
-  for (const OpTableRow& row : op_table()) EXPECT_EQ(name_of(row.make()), row.name);
+  for (const ops::OpTableRow& row : ops::op_table()) EXPECT_EQ(name_of(row.make()), row.name);
 }
 
 class OpSuite : public ::testing::TestWithParam<OpCase> {};
@@ -39,7 +39,7 @@ TEST_P(OpSuite, ForwardAgreesWithTheReference) {
   harness->forward();
   const std::vector<Array> expected = c.reference(inputs, parameters);
   if (harness->signature().is_loss) {
-    expect_near({harness->metrics[kLossSum]}, expected.at(0).values, c.tolerance, "loss sum");
+    expect_near({harness->metrics[ops::kLossSum]}, expected.at(0).values, c.tolerance, "loss sum");
     return;
   }
   ASSERT_EQ(harness->outputs.size(), expected.size());
@@ -92,7 +92,7 @@ TEST_P(OpSuite, MetricsAccumulateWhereAsked) {
   auto harness = make_harness(GetParam());
   if (!harness->signature().is_loss) return;
   harness->forward();
-  const std::vector<double> once(harness->metrics, harness->metrics + kCorrect + 1);
+  const std::vector<double> once(harness->metrics, harness->metrics + ops::kCorrect + 1);
   harness->forward(true);
   for (size_t i = 0; i < once.size(); ++i)
     EXPECT_NEAR(harness->metrics[i], 2 * once[i], 1e-12 * once[i]) << "metric " << i;
@@ -102,10 +102,10 @@ TEST_P(OpSuite, BackwardReadsOnlyWhatTheSignatureSays) {
   if (!GetParam().options.training) return;
   auto harness = make_harness(GetParam());
   const auto expected = results_of(*make_harness(GetParam()));
-  const OpSignature& signature = harness->signature();
+  const ops::OpSignature& signature = harness->signature();
   harness->forward();
   auto actual = values_of_all(harness->outputs);
-  if (signature.is_loss) actual.emplace_back(harness->metrics, harness->metrics + kCorrect + 1);
+  if (signature.is_loss) actual.emplace_back(harness->metrics, harness->metrics + ops::kCorrect + 1);
   // An alias op's output is its input's memory: both names must be unneeded before it may be lost.
   for (size_t i = 0; i < harness->inputs.size(); ++i)
     if (!signature.backward_needs_input[i] && !(signature.alias && signature.backward_needs_output))
@@ -146,7 +146,7 @@ TEST_P(OpSuite, RepeatsItsBitsOnTheSameKernel) {
 
 TEST_P(OpSuite, CostIsFiniteAndGrowsWithTheBatch) {
   const OpCase& c = GetParam();
-  const OpCost one = cost(c.op, c.inputs, 1), four = cost(c.op, c.inputs, 4);
+  const ops::OpCost one = ops::cost(c.op, c.inputs, 1), four = ops::cost(c.op, c.inputs, 4);
   const std::pair<double, double> figures[] = {{one.forward_flops, four.forward_flops},
                                                {one.backward_input_flops, four.backward_input_flops},
                                                {one.backward_weight_flops, four.backward_weight_flops},
@@ -160,20 +160,20 @@ TEST_P(OpSuite, CostIsFiniteAndGrowsWithTheBatch) {
       EXPECT_GT(large, small);
     }
   }
-  if (!infer(c.op, c.inputs).alias) {
+  if (!ops::infer(c.op, c.inputs).alias) {
     EXPECT_GT(one.forward_bytes, 0);
   }
 }
 
 TEST_P(OpSuite, SignatureListsOneFlagPerInput) {
   const OpCase& c = GetParam();
-  const OpSignature signature = infer(c.op, c.inputs);
+  const ops::OpSignature signature = ops::infer(c.op, c.inputs);
   ASSERT_EQ(signature.differentiable.size(), c.inputs.size());
   ASSERT_EQ(signature.backward_needs_input.size(), c.inputs.size());
   for (size_t i = 0; i < c.inputs.size(); ++i)
     EXPECT_FALSE(signature.differentiable[i] && c.inputs[i].dtype == DType::int32);
   EXPECT_EQ(signature.is_loss, signature.outputs.empty());
-  EXPECT_EQ(signature.backward == BackwardForm::none, signature.parameters.empty());
+  EXPECT_EQ(signature.backward == ops::BackwardForm::none, signature.parameters.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, OpSuite, ::testing::ValuesIn(all_cases()),

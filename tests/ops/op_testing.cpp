@@ -23,22 +23,22 @@ constexpr int64_t kGuardBytes = 64;
 constexpr int kGuardByte = 0xA5;
 constexpr int32_t kPoisonInteger = -1'000'000'007;
 
-std::unique_ptr<Device> make_device(DeviceKind kind) {
+std::unique_ptr<device::Device> make_device(device::DeviceKind kind) {
   switch (kind) {
-    case DeviceKind::async_cpu:
-      return make_async_cpu_device({});
-    case DeviceKind::cuda:
-      return make_cuda_device(0);
+    case device::DeviceKind::async_cpu:
+      return device::make_async_cpu_device({});
+    case device::DeviceKind::cuda:
+      return device::make_cuda_device(0);
     default:
-      return make_cpu_device();
+      return device::make_cpu_device();
   }
 }
 
 }  // namespace
 
-DeviceKind tested_device() {
+device::DeviceKind tested_device() {
 #if defined(LOCKSTEP_TESTED_DEVICE)
-  return DeviceKind::LOCKSTEP_TESTED_DEVICE;
+  return device::DeviceKind::LOCKSTEP_TESTED_DEVICE;
 #else
   return DeviceKind::cpu;
 #endif
@@ -46,11 +46,11 @@ DeviceKind tested_device() {
 
 /// Host memory with its guard words and, where the device has memory of its own, as much there.
 struct OpHarness::Block {
-  Device* device;
-  Buffer host, twin;
+  device::Device* device;
+  device::Buffer host, twin;
   int64_t size_bytes;
 
-  Block(Device& host_device, Device& device_, int64_t size)
+  Block(device::Device& host_device, device::Device& device_, int64_t size)
       : device(&device_), host(host_device.allocate(size + kGuardBytes)), size_bytes(size) {
     std::memset(host.data() + size, kGuardByte, kGuardBytes);
     if (!device->shares_host_memory()) twin = device->allocate(host.size_bytes());
@@ -72,13 +72,13 @@ struct OpHarness::Block {
   }
 };
 
-OpHarness::OpHarness(const Op& op, std::vector<TensorSpec> specs, const KernelOptions& options,
-                     DeviceKind device)
-    : signature_(infer(op, specs)),
-      host_(make_cpu_device()),
+OpHarness::OpHarness(const Op& op, std::vector<TensorSpec> specs, const ops::KernelOptions& options,
+                     device::DeviceKind device)
+    : signature_(ops::infer(op, specs)),
+      host_(device::make_cpu_device()),
       device_(make_device(device)),
       stream_(device_->create_stream("compute")),
-      kernel_(make_kernel(device_->kind(), op, specs, options)) {
+      kernel_(ops::make_kernel(device_->kind(), op, specs, options)) {
   kernel_->prepare(*device_);
   const auto batched = [&](const TensorSpec& spec) {
     return TensorSpec{spec.shape.batched(options.batch),
@@ -100,13 +100,13 @@ OpHarness::OpHarness(const Op& op, std::vector<TensorSpec> specs, const KernelOp
       input_gradients.push_back(signature_.passes_gradient ? aliased(output_gradients[0], batched(specs[i]))
                                                            : make(batched(specs[i])));
   }
-  for (const ParameterSpec& spec : signature_.parameters) {
+  for (const ops::ParameterSpec& spec : signature_.parameters) {
     parameters.push_back(make({spec.shape, spec.narrow ? options.compute : DType::float32}));
     parameter_gradients.push_back(make({spec.shape}));
   }
-  for (const AuxiliarySpec& spec : signature_.auxiliary)
+  for (const ops::AuxiliarySpec& spec : signature_.auxiliary)
     auxiliary.push_back(make({spec.per_sample ? spec.shape.batched(options.batch) : spec.shape, spec.dtype}));
-  std::fill(metrics, metrics + kMetricCount, std::numeric_limits<double>::quiet_NaN());
+  std::fill(metrics, metrics + ops::kMetricCount, std::numeric_limits<double>::quiet_NaN());
 }
 
 OpHarness::~OpHarness() = default;
@@ -132,7 +132,7 @@ void* OpHarness::on_device(void* data) const {
   throw InternalError("a tensor of the harness points to memory that is not of the harness");
 }
 
-void OpHarness::call(KernelPhase phase, bool accumulate) {
+void OpHarness::call(ops::KernelPhase phase, bool accumulate) {
   const int64_t workspace_bytes = kernel_->workspace_bytes(phase);
   Block workspace(*host_, *device_, workspace_bytes), metric_block(*host_, *device_, sizeof metrics),
       constant_block(*host_, *device_, sizeof constants);
@@ -146,27 +146,27 @@ void OpHarness::call(KernelPhase phase, bool accumulate) {
   // An asynchronous stream is held until the call has returned and what its arguments pointed to is gone:
   // kernels may keep the pointers inside tensors, not the spans.
   std::promise<void> gate;
-  if (device_->kind() == DeviceKind::async_cpu)
+  if (device_->kind() == device::DeviceKind::async_cpu)
     stream_->launch([opened = gate.get_future().share()] { opened.wait(); });
   {
     std::vector<Tensor> spans[] = {inputs,           outputs,         parameters,         auxiliary,
                                    output_gradients, input_gradients, parameter_gradients};
     for (auto& span : spans)
       for (Tensor& tensor : span) tensor.data = on_device(tensor.data);
-    KernelArguments arguments{spans[0], spans[1], spans[2], spans[3], spans[4], spans[5], spans[6]};
+    ops::KernelArguments arguments{spans[0], spans[1], spans[2], spans[3], spans[4], spans[5], spans[6]};
     arguments.metrics = reinterpret_cast<double*>(metric_block.on_device());
     arguments.accumulate = accumulate;
     arguments.workspace = workspace.on_device();
-    arguments.constants = reinterpret_cast<const StepConstants*>(constant_block.on_device());
+    arguments.constants = reinterpret_cast<const ops::StepConstants*>(constant_block.on_device());
     arguments.first_sample = first_sample;
     switch (phase) {
-      case KernelPhase::forward:
+      case ops::KernelPhase::forward:
         kernel_->forward(arguments, *stream_);
         break;
-      case KernelPhase::backward_input:
+      case ops::KernelPhase::backward_input:
         kernel_->backward_input(arguments, *stream_);
         break;
-      case KernelPhase::backward_weight:
+      case ops::KernelPhase::backward_weight:
         kernel_->backward_weight(arguments, *stream_);
         break;
     }
@@ -249,7 +249,7 @@ std::vector<std::vector<double>> values_of_all(const std::vector<Tensor>& tensor
 std::vector<std::vector<double>> results_of(OpHarness& harness) {
   harness.forward();
   std::vector<std::vector<double>> results = values_of_all(harness.outputs);
-  if (harness.signature().is_loss) results.emplace_back(harness.metrics, harness.metrics + kCorrect + 1);
+  if (harness.signature().is_loss) results.emplace_back(harness.metrics, harness.metrics + ops::kCorrect + 1);
   harness.backward();
   for (auto* tensors : {&harness.input_gradients, &harness.parameter_gradients})
     for (auto& values : values_of_all(*tensors)) results.push_back(std::move(values));
@@ -279,8 +279,8 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
   }
 }
 
-std::unique_ptr<OpHarness> make_harness(const OpCase& c, DeviceKind device) {
-  KernelOptions options = c.options;
+std::unique_ptr<OpHarness> make_harness(const OpCase& c, device::DeviceKind device) {
+  ops::KernelOptions options = c.options;
   options.batch = c.batch;
   auto harness = std::make_unique<OpHarness>(c.op, c.inputs, options, device);
   harness->constants = c.constants;
@@ -297,7 +297,7 @@ std::unique_ptr<OpHarness> make_harness(const OpCase& c, DeviceKind device) {
   if (c.prepare) c.prepare(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) fill(harness->inputs[i], inputs[i].values);
   for (size_t i = 0; i < harness->parameters.size(); ++i) {
-    const bool statistic = harness->signature().parameters[i].role == ParameterRole::statistic;
+    const bool statistic = harness->signature().parameters[i].role == ops::ParameterRole::statistic;
     const Tensor& tensor = harness->parameters[i];
     fill(tensor, statistic ? random_values(tensor.count(), stream++, 0.5, 1.5)
                            : random_values(tensor.count(), stream++));
@@ -347,12 +347,12 @@ std::vector<Difference> finite_differences(const OpCase& c, const OpHarness& har
     }
     differences.push_back(std::move(difference));
   };
-  const OpSignature& signature = harness.signature();
+  const ops::OpSignature& signature = harness.signature();
   for (size_t i = 0; i < inputs.size(); ++i)
     if (signature.differentiable[i])
       differentiate(fmt::format("input {}", i), harness.input_gradients[i], inputs[i].values);
   for (size_t i = 0; i < parameters.size(); ++i)
-    if (signature.parameters[i].role == ParameterRole::weight)
+    if (signature.parameters[i].role == ops::ParameterRole::weight)
       differentiate("parameter " + signature.parameters[i].name, harness.parameter_gradients[i],
                     parameters[i].values);
   return differences;
@@ -394,7 +394,7 @@ Golden read_golden(const std::string& op, const std::string& case_name) {
   return golden;
 }
 
-void expect_matches_golden(const Op& op, const Golden& golden, KernelOptions options, double tolerance) {
+void expect_matches_golden(const Op& op, const Golden& golden, ops::KernelOptions options, double tolerance) {
   std::vector<TensorSpec> specs;
   std::vector<const Array*> inputs;
   for (int i = 0; golden.contains(fmt::format("input{}", i)); ++i) {

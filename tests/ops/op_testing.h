@@ -34,8 +34,8 @@ struct OpCase {
   std::vector<TensorSpec> inputs;  ///< per sample
   int64_t batch = 2;
   Reference reference;
-  KernelOptions options{};  ///< `batch` is filled in from above
-  StepConstants constants{};
+  ops::KernelOptions options{};  ///< `batch` is filled in from above
+  ops::StepConstants constants{};
   int64_t first_sample = 0;
   int64_t int32_below = 1;
   double tolerance = 1e-5;  ///< relative to the largest value of a tensor, or to 1 where that is larger
@@ -45,7 +45,7 @@ inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }
 
 /// What kernels are tested on unless a test says otherwise: LOCKSTEP_TESTED_DEVICE of the program's build, or
 /// the CPU.
-DeviceKind tested_device();
+device::DeviceKind tested_device();
 
 /// A kernel of one op with memory for everything it touches. Memory starts as NaN (integers: a large negative
 /// number), so that what is read before it is written shows; every tensor and the workspace are followed by
@@ -57,22 +57,22 @@ DeviceKind tested_device();
 class OpHarness {
  public:
   /// REQUIRES: options.batch is set.
-  OpHarness(const Op& op, std::vector<TensorSpec> inputs, const KernelOptions& options,
-            DeviceKind device = tested_device());
+  OpHarness(const Op& op, std::vector<TensorSpec> inputs, const ops::KernelOptions& options,
+            device::DeviceKind device = tested_device());
   ~OpHarness();
 
-  const OpSignature& signature() const { return signature_; }
+  const ops::OpSignature& signature() const { return signature_; }
 
   // In the signature's order; shapes include the batch. A null data in input_gradients means: not wanted.
   std::vector<Tensor> inputs, outputs, parameters, auxiliary;
   std::vector<Tensor> output_gradients, input_gradients, parameter_gradients;
-  double metrics[kMetricCount];
-  StepConstants constants;
+  double metrics[ops::kMetricCount];
+  ops::StepConstants constants;
   int64_t first_sample = 0;
 
-  void forward(bool accumulate = false) { call(KernelPhase::forward, accumulate); }
-  void backward_input(bool accumulate = false) { call(KernelPhase::backward_input, accumulate); }
-  void backward_weight(bool accumulate = false) { call(KernelPhase::backward_weight, accumulate); }
+  void forward(bool accumulate = false) { call(ops::KernelPhase::forward, accumulate); }
+  void backward_input(bool accumulate = false) { call(ops::KernelPhase::backward_input, accumulate); }
+  void backward_weight(bool accumulate = false) { call(ops::KernelPhase::backward_weight, accumulate); }
   /// Both halves of backward in their usual order.
   void backward(bool accumulate = false) {
     backward_input(accumulate);
@@ -87,14 +87,14 @@ class OpHarness {
 
  private:
   struct Block;
-  void call(KernelPhase phase, bool accumulate);
+  void call(ops::KernelPhase phase, bool accumulate);
   void* on_device(void* data) const;
 
-  OpSignature signature_;
-  std::unique_ptr<Device> host_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Kernel> kernel_;
+  ops::OpSignature signature_;
+  std::unique_ptr<device::Device> host_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<ops::Kernel> kernel_;
   std::vector<Block> blocks_;
 };
 
@@ -120,7 +120,7 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
 
 /// Fills inputs, parameters and output gradients of `harness` as OpCase says and returns a harness ready to
 /// run.
-std::unique_ptr<OpHarness> make_harness(const OpCase& c, DeviceKind device = tested_device());
+std::unique_ptr<OpHarness> make_harness(const OpCase& c, device::DeviceKind device = tested_device());
 
 /// Central differences in double precision of sum(output gradients * reference outputs), or for a loss of
 /// loss_weight * loss_scale * reference, at up to 64 elements of each tensor.
@@ -138,7 +138,7 @@ using Golden = std::map<std::string, Array>;
 Golden read_golden(const std::string& op, const std::string& case_name);
 /// Runs forward and backward with the golden's inputs, parameters and output gradients and compares
 /// everything that the golden has of outputs and gradients.
-void expect_matches_golden(const Op& op, const Golden& golden, KernelOptions options = {},
+void expect_matches_golden(const Op& op, const Golden& golden, ops::KernelOptions options = {},
                            double tolerance = 1e-5);
 
 }  // namespace lockstep::testing

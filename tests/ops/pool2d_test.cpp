@@ -130,17 +130,17 @@ TEST(Pool2d, AgreesWithPyTorch) {
 
 TEST(Pool2d, OnlyTheMaximumKeepsItsPlaces) {
   const std::vector<TensorSpec> input{{Shape{6, 6, 3}}};
-  const OpSignature maximum = infer(Pool2d{.kernel = 2}, input);
+  const ops::OpSignature maximum = ops::infer(Pool2d{.kernel = 2}, input);
   ASSERT_EQ(maximum.auxiliary.size(), 1u);
   EXPECT_EQ(maximum.auxiliary[0].shape, (Shape{3, 3, 3}));
   EXPECT_EQ(maximum.auxiliary[0].dtype, DType::int32);
   EXPECT_TRUE(maximum.auxiliary[0].per_sample);
-  EXPECT_TRUE(infer(Pool2d{.kind = PoolKind::average, .kernel = 2}, input).auxiliary.empty());
+  EXPECT_TRUE(ops::infer(Pool2d{.kind = PoolKind::average, .kernel = 2}, input).auxiliary.empty());
 }
 
 TEST(Pool2d, RefusesWhatDoesNotFit) {
   const auto infer_with = [](Pool2d op, Shape shape) {
-    infer(op, std::vector<TensorSpec>{{std::move(shape)}});
+    ops::infer(op, std::vector<TensorSpec>{{std::move(shape)}});
   };
   expect_config_error(
       [&] {

@@ -12,16 +12,16 @@ namespace {
 using Values = std::vector<float>;
 
 /// The product of `a` and `b` as they lie in memory, added to `c` where there is one.
-Values multiply(const ProductSpec& spec, const Values& a, const Values& b, const Values& bias = {},
+Values multiply(const ops::ProductSpec& spec, const Values& a, const Values& b, const Values& bias = {},
                 const Values& c = {}) {
   const TestedGpu gpu;
-  Product product(spec);
+  ops::Product product(spec);
   product.prepare(*gpu.device);
   const auto count = static_cast<size_t>(spec.rows * spec.columns);
-  const Buffer a_data = gpu.upload(a, spec.factors), b_data = gpu.upload(b, spec.factors),
+  const device::Buffer a_data = gpu.upload(a, spec.factors), b_data = gpu.upload(b, spec.factors),
                bias_data = gpu.upload(bias, spec.result),
                c_data = gpu.upload(c.empty() ? Values(count, NAN) : c, spec.result),
-               workspace = gpu.device->allocate(Product::workspace_bytes());
+               workspace = gpu.device->allocate(ops::Product::workspace_bytes());
   product.run({.a = a_data.data(),
                .b = b_data.data(),
                .c = c_data.data(),
@@ -32,7 +32,7 @@ Values multiply(const ProductSpec& spec, const Values& a, const Values& b, const
 }
 
 TEST(Product, ReadsMatricesByRows) {
-  const ProductSpec plain{.rows = 2, .columns = 4, .inner = 3};
+  const ops::ProductSpec plain{.rows = 2, .columns = 4, .inner = 3};
   const Values a{1, 2, 3, 4, 5, 6}, b{1, 0, 0, 2, 0, 1, 0, 3, 0, 0, 1, 4};
   EXPECT_EQ(multiply(plain, a, b), (Values{1, 2, 3, 20, 4, 5, 6, 47}));
 }
@@ -40,7 +40,7 @@ TEST(Product, ReadsMatricesByRows) {
 TEST(Product, TransposesEachFactor) {
   const Values a{1, 2, 3, 4, 5, 6}, a_transposed{1, 4, 2, 5, 3, 6}, b{1, 0, 0, 2, 0, 1, 0, 3, 0, 0, 1, 4},
       b_transposed{1, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4}, expected{1, 2, 3, 20, 4, 5, 6, 47};
-  ProductSpec spec{.rows = 2, .columns = 4, .inner = 3};
+  ops::ProductSpec spec{.rows = 2, .columns = 4, .inner = 3};
   spec.transpose_a = true;
   EXPECT_EQ(multiply(spec, a_transposed, b), expected);
   spec.transpose_b = true;
@@ -50,7 +50,7 @@ TEST(Product, TransposesEachFactor) {
 }
 
 TEST(Product, AddsTheBiasToEachRow) {
-  const ProductSpec spec{.rows = 2, .columns = 3, .inner = 1, .bias = true};
+  const ops::ProductSpec spec{.rows = 2, .columns = 3, .inner = 1, .bias = true};
   EXPECT_EQ(multiply(spec, {1, 2}, {1, 10, 100}, {0.5, -1, 0}), (Values{1.5, 9, 100, 2.5, 19, 200}));
 }
 
@@ -58,7 +58,7 @@ TEST(Product, RoundsBeforeItsOwnBiasesToo) {
   if (TestedGpu().device->description() != "emulated GPU")
     GTEST_SKIP() << "which library has what is its own";
   // 256 + 1 + 1: bfloat16 has no 257.
-  ProductSpec spec{.rows = 1,
+  ops::ProductSpec spec{.rows = 1,
                    .columns = 8,
                    .inner = 8,
                    .factors = DType::bfloat16,
@@ -73,7 +73,7 @@ TEST(Product, RoundsBeforeItsOwnBiasesToo) {
 TEST(Product, AddsBiasesToRowsOfEveryWidth) {
   for (const int64_t columns : {1, 3, 8, 25, 64})
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
-      ProductSpec spec{.rows = 5, .columns = columns, .inner = 8, .factors = dtype, .result = dtype};
+      ops::ProductSpec spec{.rows = 5, .columns = columns, .inner = 8, .factors = dtype, .result = dtype};
       const Values a = small_numbers(5 * 8, 1), b = small_numbers(8 * columns, 2),
                    bias = small_numbers(columns, 3), before = small_numbers(5 * columns, 4);
       Values expected = multiply(spec, a, b), added = expected;
@@ -96,15 +96,15 @@ size_t count_of(const std::string& part, const std::string& text) {
 TEST(Product, SaysOnceWhichEpilogueTheLibraryLacks) {
   const TestedGpu gpu;
   if (gpu.device->description() != "emulated GPU") GTEST_SKIP() << "which library has what is its own";
-  ProductSpec spec{.rows = 1, .columns = 7, .inner = 8, .bias = true};
+  ops::ProductSpec spec{.rows = 1, .columns = 7, .inner = 8, .bias = true};
   ::testing::internal::CaptureStderr();
-  for (int i = 0; i < 2; ++i) Product(spec).prepare(*gpu.device);
+  for (int i = 0; i < 2; ++i) ops::Product(spec).prepare(*gpu.device);
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(count_of("no epilogue for the product [1, 7] = [1, 8] x [8, 7] of float32 with a bias", said), 1u)
       << said;
   spec.bias = false;
   ::testing::internal::CaptureStderr();
-  Product(spec).prepare(*gpu.device);
+  ops::Product(spec).prepare(*gpu.device);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
@@ -112,7 +112,7 @@ TEST(Product, RefusesWhatTheLibraryCannotComputeAtAll) {
   const TestedGpu gpu;
   if (gpu.device->description() != "emulated GPU") GTEST_SKIP() << "which library has what is its own";
   for (const bool bias : {false, true}) {
-    Product product({.rows = 2, .columns = 4, .inner = 3, .bias = bias, .a_alignment = 2});
+    ops::Product product({.rows = 2, .columns = 4, .inner = 3, .bias = bias, .a_alignment = 2});
     try {
       product.prepare(*gpu.device);
       ADD_FAILURE() << "factors off their elements' borders were accepted";
@@ -130,42 +130,42 @@ TEST(Product, RefusesWhatTheLibraryCannotComputeAtAll) {
 }
 
 TEST(LibraryProduct, GivesTheSameByEachOfItsAlgorithms) {
-  const ProductSpec spec{
+  const ops::ProductSpec spec{
       .rows = 256, .columns = 128, .inner = 64, .transpose_b = true, .factors = DType::bfloat16};
   const Values a = small_numbers(256 * 64, 1), b = small_numbers(128 * 64, 2), expected = multiply(spec, a, b);
   const TestedGpu gpu;
-  const Buffer a_data = gpu.upload(a, spec.factors), b_data = gpu.upload(b, spec.factors),
-               workspace = gpu.device->allocate(LibraryProduct::workspace_bytes());
-  const auto candidates = LibraryProduct::candidates(spec, *gpu.device, 8);
+  const device::Buffer a_data = gpu.upload(a, spec.factors), b_data = gpu.upload(b, spec.factors),
+               workspace = gpu.device->allocate(ops::LibraryProduct::workspace_bytes());
+  const auto candidates = ops::LibraryProduct::candidates(spec, *gpu.device, 8);
   for (const auto& candidate : candidates) {
-    const Buffer c_data = gpu.upload(Values(expected.size(), NAN), spec.result);
+    const device::Buffer c_data = gpu.upload(Values(expected.size(), NAN), spec.result);
     candidate->run({.a = a_data.data(), .b = b_data.data(), .c = c_data.data()}, workspace.data(), *gpu.stream);
     EXPECT_EQ(gpu.download(c_data, expected.size(), spec.result), expected) << candidate->algorithm().name;
-    EXPECT_LE(candidate->algorithm().workspace_bytes, LibraryProduct::workspace_bytes());
+    EXPECT_LE(candidate->algorithm().workspace_bytes, ops::LibraryProduct::workspace_bytes());
     EXPECT_NE(candidate->algorithm().name, "");
   }
   ASSERT_FALSE(candidates.empty());
-  EXPECT_EQ(candidates[0]->algorithm().name, LibraryProduct::choose(spec, *gpu.device)->algorithm().name);
-  EXPECT_EQ(LibraryProduct::candidates(spec, *gpu.device, 1).size(), 1u);
+  EXPECT_EQ(candidates[0]->algorithm().name, ops::LibraryProduct::choose(spec, *gpu.device)->algorithm().name);
+  EXPECT_EQ(ops::LibraryProduct::candidates(spec, *gpu.device, 1).size(), 1u);
 }
 
 TEST(LibraryProduct, SaysThatItHasNone) {
   const TestedGpu gpu;
   if (gpu.device->description() != "emulated GPU") GTEST_SKIP() << "which library has what is its own";
-  const ProductSpec spec{.rows = 2, .columns = 4, .inner = 3, .a_alignment = 2};
-  EXPECT_TRUE(LibraryProduct::candidates(spec, *gpu.device, 8).empty());
-  EXPECT_EQ(LibraryProduct::choose(spec, *gpu.device), nullptr);
+  const ops::ProductSpec spec{.rows = 2, .columns = 4, .inner = 3, .a_alignment = 2};
+  EXPECT_TRUE(ops::LibraryProduct::candidates(spec, *gpu.device, 8).empty());
+  EXPECT_EQ(ops::LibraryProduct::choose(spec, *gpu.device), nullptr);
 }
 
 TEST(Product, AddsToTheResultWhereAsked) {
-  const ProductSpec spec{.rows = 2, .columns = 2, .inner = 1};
+  const ops::ProductSpec spec{.rows = 2, .columns = 2, .inner = 1};
   EXPECT_EQ(multiply(spec, {1, 2}, {3, 4}, {}, {10, 20, 30, 40}), (Values{13, 24, 36, 48}));
 }
 
 TEST(Product, SumsNarrowFactorsInFloat32) {
   for (const DType dtype : {DType::bfloat16, DType::float16}) {
     // 4096 + 1 + 1 + 1: two bytes per number cannot hold the sums on the way, nor the last one.
-    ProductSpec spec{.rows = 1, .columns = 1, .inner = 4, .factors = dtype};
+    ops::ProductSpec spec{.rows = 1, .columns = 1, .inner = 4, .factors = dtype};
     EXPECT_EQ(multiply(spec, {64, 1, 1, 1}, {64, 1, 1, 1}), (Values{4099})) << name_of(dtype);
     spec.result = dtype;
     EXPECT_EQ(multiply(spec, {64, 1, 1, 1}, {64, 1, 1, -3}), (Values{4096})) << name_of(dtype);
@@ -174,7 +174,7 @@ TEST(Product, SumsNarrowFactorsInFloat32) {
 
 TEST(Product, RoundsFactorsToTf32OnlyWhereAllowed) {
   const float fine = 1 + 0x1p-12f;
-  ProductSpec spec{.rows = 1, .columns = 1, .inner = 1};
+  ops::ProductSpec spec{.rows = 1, .columns = 1, .inner = 1};
   EXPECT_EQ(multiply(spec, {fine}, {1}), (Values{fine}));
   spec.tf32 = true;
   const Values rounded = multiply(spec, {fine}, {1});
@@ -190,7 +190,7 @@ TEST(Product, OfOpsRoundsFactorsToTf32OnlyWhereAllowed) {
       {Conv2d{.channels = 1, .kernel = 1, .bias = false}, {Shape{1, 1, 1}}}};
   for (const auto& [op, input] : ops)
     for (const bool tf32 : {false, true}) {
-      OpHarness harness(op, {input}, {.batch = 1, .tf32 = tf32}, DeviceKind::cuda);
+      OpHarness harness(op, {input}, {.batch = 1, .tf32 = tf32}, device::DeviceKind::cuda);
       const double fine = 1 + 0x1p-12, rounded = 1;
       fill(harness.inputs[0], fine);
       fill(harness.parameters[0], fine);
@@ -214,17 +214,17 @@ struct ThroughGelu {
   Values c, kept;
 };
 /// As multiply(), with an epilogue; `kept` is read by the gradient alone.
-ThroughGelu multiply_through_gelu(const ProductSpec& spec, const Values& a, const Values& b,
+ThroughGelu multiply_through_gelu(const ops::ProductSpec& spec, const Values& a, const Values& b,
                                   const Values& bias, const Values& kept = {}) {
   const TestedGpu gpu;
-  Product product(spec);
+  ops::Product product(spec);
   product.prepare(*gpu.device);
   const auto count = static_cast<size_t>(spec.rows * spec.columns);
-  const Buffer a_data = gpu.upload(a, spec.factors), b_data = gpu.upload(b, spec.factors),
+  const device::Buffer a_data = gpu.upload(a, spec.factors), b_data = gpu.upload(b, spec.factors),
                bias_data = gpu.upload(bias, spec.result),
                c_data = gpu.upload(Values(count, NAN), spec.result),
                kept_data = gpu.upload(kept.empty() ? Values(count, NAN) : kept, spec.result),
-               workspace = gpu.device->allocate(Product::workspace_bytes());
+               workspace = gpu.device->allocate(ops::Product::workspace_bytes());
   product.run({.a = a_data.data(),
                .b = b_data.data(),
                .c = c_data.data(),
@@ -236,11 +236,11 @@ ThroughGelu multiply_through_gelu(const ProductSpec& spec, const Values& a, cons
 
 /// Of eight numbers each, of which the emulated library computes the epilogues, unless less alignment is
 /// promised.
-ProductSpec one_row_of_sums(DType dtype, Epilogue epilogue) {
+ops::ProductSpec one_row_of_sums(DType dtype, ops::Epilogue epilogue) {
   return {.rows = 1, .columns = 8, .inner = 8, .factors = dtype, .result = dtype, .epilogue = epilogue};
 }
 /// Of which it computes the product alone.
-ProductSpec apart(ProductSpec spec) {
+ops::ProductSpec apart(ops::ProductSpec spec) {
   spec.a_alignment = 8;
   return spec;
 }
@@ -254,8 +254,8 @@ TEST(Product, KeepsWhatGoesIntoAGelu) {
                b = padded({-4, -2, -1, -0.5, 0, 0.5, 1, 4, 0, 0, 0, 0, 0, 0, 0, 2}, 64);
   const double expected[] = {-7.0246e-05, -0.0454023, -0.1588080, -0.1542860, 0, 0.3457140, 0.8411920, 6};
   for (const DType dtype : {DType::bfloat16, DType::float16})
-    for (ProductSpec spec :
-         {one_row_of_sums(dtype, Epilogue::gelu), apart(one_row_of_sums(dtype, Epilogue::gelu))}) {
+    for (ops::ProductSpec spec :
+         {one_row_of_sums(dtype, ops::Epilogue::gelu), apart(one_row_of_sums(dtype, ops::Epilogue::gelu))}) {
       const auto [c, kept] = multiply_through_gelu(spec, a, b, {});
       EXPECT_EQ(kept, (Values{-4, -2, -1, -0.5, 0, 0.5, 1, 6}));
       for (size_t i = 0; i < c.size(); ++i)
@@ -271,18 +271,18 @@ TEST(Product, GivesGelusTheSumsBeforeTheyAreRoundedUnlessTheyAreApart) {
     GTEST_SKIP() << "a GPU's own tanh is as coarse as the difference, and which library has what is its own";
   struct Case {
     DType dtype;
-    Epilogue epilogue;
+    ops::Epilogue epilogue;
     Values a;
     float kept, at_once, apart;  // kept: before or, by a GELU, afterwards
   };
   const Case cases[] = {
-      {DType::bfloat16, Epilogue::gelu, {1, 0x1p-9f}, 1, 0.84375f, 0.83984375f},
-      {DType::float16, Epilogue::gelu, {1 + 0x1p-9f, 0x1p-12f}, 1 + 0x1p-9f, 0.84375f, 0.84326171875f},
-      {DType::bfloat16, Epilogue::gelu_gradient, {1 + 0x3p-7f, 0x1p-9f}, 0.5f, 0.890625f, 0.88671875f},
-      {DType::float16, Epilogue::gelu_gradient, {1, 0x1p-12f}, 0.5f, 0.86767578125f, 0.8671875f}};
+      {DType::bfloat16, ops::Epilogue::gelu, {1, 0x1p-9f}, 1, 0.84375f, 0.83984375f},
+      {DType::float16, ops::Epilogue::gelu, {1 + 0x1p-9f, 0x1p-12f}, 1 + 0x1p-9f, 0.84375f, 0.84326171875f},
+      {DType::bfloat16, ops::Epilogue::gelu_gradient, {1 + 0x3p-7f, 0x1p-9f}, 0.5f, 0.890625f, 0.88671875f},
+      {DType::float16, ops::Epilogue::gelu_gradient, {1, 0x1p-12f}, 0.5f, 0.86767578125f, 0.8671875f}};
   for (const Case& c : cases) {
-    const ProductSpec spec = one_row_of_sums(c.dtype, c.epilogue);
-    const Values a = padded(c.a, 8), b(64, 1), before(8, c.epilogue == Epilogue::gelu ? float{NAN} : c.kept);
+    const ops::ProductSpec spec = one_row_of_sums(c.dtype, c.epilogue);
+    const Values a = padded(c.a, 8), b(64, 1), before(8, c.epilogue == ops::Epilogue::gelu ? float{NAN} : c.kept);
     const ThroughGelu at_once = multiply_through_gelu(spec, a, b, {}, before),
                       follows = multiply_through_gelu(apart(spec), a, b, {}, before);
     EXPECT_EQ(at_once.c, Values(8, c.at_once)) << spec.to_string();
@@ -298,9 +298,9 @@ TEST(Product, PassesGelusAndTheirGradientsInAllShapes) {
     for (const DType dtype : {DType::bfloat16, DType::float16})
       for (const bool transpose_b : {false, true})
         for (const auto& [epilogue, bias] :
-             {std::pair(Epilogue::gelu, false), std::pair(Epilogue::gelu, true),
-              std::pair(Epilogue::gelu_gradient, false)}) {
-          const ProductSpec spec{.rows = rows,
+             {std::pair(ops::Epilogue::gelu, false), std::pair(ops::Epilogue::gelu, true),
+              std::pair(ops::Epilogue::gelu_gradient, false)}) {
+          const ops::ProductSpec spec{.rows = rows,
                                  .columns = columns,
                                  .inner = inner,
                                  .transpose_b = transpose_b,
@@ -317,15 +317,15 @@ TEST(Product, PassesGelusAndTheirGradientsInAllShapes) {
                        bias_values = bias ? quarters(columns, 3) : Values{},
                        before = quarters(rows * columns, 4);
           const ThroughGelu actual = multiply_through_gelu(spec, a, b, bias_values, before);
-          ProductSpec plain = spec;
-          plain.epilogue = Epilogue::none;
+          ops::ProductSpec plain = spec;
+          plain.epilogue = ops::Epilogue::none;
           plain.result = DType::float32;                           // of the bias too
           const Values sums = multiply(plain, a, b, bias_values);  // sixteenths: exact
           plain.result = dtype;
-          EXPECT_EQ(actual.kept, epilogue == Epilogue::gelu ? multiply(plain, a, b, bias_values) : before);
+          EXPECT_EQ(actual.kept, epilogue == ops::Epilogue::gelu ? multiply(plain, a, b, bias_values) : before);
           for (size_t i = 0; i < sums.size(); ++i) {
             const double expected =
-                epilogue == Epilogue::gelu ? gelu(sums[i]) : sums[i] * gelu_slope(before[i]);
+                epilogue == ops::Epilogue::gelu ? gelu(sums[i]) : sums[i] * gelu_slope(before[i]);
             const double rounding = dtype == DType::bfloat16 ? 0x1p-8 : 0x1p-11;
             // A library's tanh may be good to 11 bits only.
             const double approximation = 1e-3 * std::max(1.0, std::abs(double{sums[i]}));
@@ -335,8 +335,8 @@ TEST(Product, PassesGelusAndTheirGradientsInAllShapes) {
 }
 
 /// What cuBLASLt computes from these fields: its matrices lie by columns.
-Values multiply_by_columns(const ColumnMajorProduct& product, const Values& first, const Values& second) {
-  const auto element = [](const ColumnMajorMatrix& matrix, const Values& values, int64_t row,
+Values multiply_by_columns(const ops::ColumnMajorProduct& product, const Values& first, const Values& second) {
+  const auto element = [](const ops::ColumnMajorMatrix& matrix, const Values& values, int64_t row,
                           int64_t column) -> double {
     if (matrix.transposed) std::swap(row, column);
     EXPECT_LT(row, matrix.rows);
@@ -361,89 +361,89 @@ TEST(Product, IsTheOneThatCublasLtIsToldOf) {
   for (const auto& [rows, columns, inner] : sizes)
     for (const bool transpose_a : {false, true})
       for (const bool transpose_b : {false, true}) {
-        const ProductSpec spec{.rows = rows,
+        const ops::ProductSpec spec{.rows = rows,
                                .columns = columns,
                                .inner = inner,
                                .transpose_a = transpose_a,
                                .transpose_b = transpose_b};
         const Values a = small_numbers(rows * inner, 1), b = small_numbers(inner * columns, 2);
-        EXPECT_EQ(multiply_by_columns(column_major(spec), b, a), multiply(spec, a, b)) << spec.to_string();
+        EXPECT_EQ(multiply_by_columns(ops::column_major(spec), b, a), multiply(spec, a, b)) << spec.to_string();
       }
 }
 
 TEST(ColumnMajor, SwapsTheFactorsAndKeepsTheirFlags) {
   // y [64, 10] = x [64, 784] W^T, W [10, 784]
-  const ColumnMajorProduct forward = column_major({.rows = 64,
+  const ops::ColumnMajorProduct forward = ops::column_major({.rows = 64,
                                                    .columns = 10,
                                                    .inner = 784,
                                                    .transpose_b = true,
                                                    .factors = DType::bfloat16,
                                                    .result = DType::bfloat16,
                                                    .c_alignment = 4});
-  EXPECT_EQ(forward.first, (ColumnMajorMatrix{784, 10, 784, true, DType::bfloat16, 16}));
-  EXPECT_EQ(forward.second, (ColumnMajorMatrix{784, 64, 784, false, DType::bfloat16, 16}));
-  EXPECT_EQ(forward.result, (ColumnMajorMatrix{10, 64, 10, false, DType::bfloat16, 4}));
+  EXPECT_EQ(forward.first, (ops::ColumnMajorMatrix{784, 10, 784, true, DType::bfloat16, 16}));
+  EXPECT_EQ(forward.second, (ops::ColumnMajorMatrix{784, 64, 784, false, DType::bfloat16, 16}));
+  EXPECT_EQ(forward.result, (ops::ColumnMajorMatrix{10, 64, 10, false, DType::bfloat16, 4}));
   // dW [10, 784] = dy^T x, dy [64, 10]
-  const ColumnMajorProduct weight = column_major({.rows = 10,
+  const ops::ColumnMajorProduct weight = ops::column_major({.rows = 10,
                                                   .columns = 784,
                                                   .inner = 64,
                                                   .transpose_a = true,
                                                   .factors = DType::float16,
                                                   .a_alignment = 8});
-  EXPECT_EQ(weight.first, (ColumnMajorMatrix{784, 64, 784, false, DType::float16, 16}));
-  EXPECT_EQ(weight.second, (ColumnMajorMatrix{10, 64, 10, true, DType::float16, 8}));
-  EXPECT_EQ(weight.result, (ColumnMajorMatrix{784, 10, 784, false, DType::float32, 16}));
+  EXPECT_EQ(weight.first, (ops::ColumnMajorMatrix{784, 64, 784, false, DType::float16, 16}));
+  EXPECT_EQ(weight.second, (ops::ColumnMajorMatrix{10, 64, 10, true, DType::float16, 8}));
+  EXPECT_EQ(weight.result, (ops::ColumnMajorMatrix{784, 10, 784, false, DType::float32, 16}));
 }
 
 TEST(ProductSpec, SaysWhatItIs) {
-  const ProductSpec spec{
+  const ops::ProductSpec spec{
       .rows = 10, .columns = 784, .inner = 64, .transpose_a = true, .factors = DType::float16};
   EXPECT_EQ(spec.to_string(), "[10, 784] = [64, 10]^T x [64, 784] of float16");
-  const ProductSpec fused{
-      .rows = 3, .columns = 8, .inner = 2, .transpose_b = true, .bias = true, .epilogue = Epilogue::gelu};
+  const ops::ProductSpec fused{
+      .rows = 3, .columns = 8, .inner = 2, .transpose_b = true, .bias = true, .epilogue = ops::Epilogue::gelu};
   EXPECT_EQ(fused.to_string(), "[3, 8] = [3, 2] x [8, 2]^T of float32 with a bias, through a GELU");
 }
 
 TEST(ProductSpec, RefusesResultsNarrowerThanTheFactors) {
-  const ProductSpec narrow{.rows = 1, .columns = 1, .inner = 1, .result = DType::bfloat16};
-  EXPECT_THROW(Product{narrow}, InternalError);
-  const ProductSpec empty{.rows = 1, .columns = 0, .inner = 1};
-  EXPECT_THROW(Product{empty}, InternalError);
+  const ops::ProductSpec narrow{.rows = 1, .columns = 1, .inner = 1, .result = DType::bfloat16};
+  EXPECT_THROW(ops::Product{narrow}, InternalError);
+  const ops::ProductSpec empty{.rows = 1, .columns = 0, .inner = 1};
+  EXPECT_THROW(ops::Product{empty}, InternalError);
 }
 
 TEST(ProductSpec, RefusesWhatCannotGoThroughAGelu) {
-  const ProductSpec good{.rows = 3,
+  const ops::ProductSpec good{.rows = 3,
                          .columns = 16,
                          .inner = 5,
                          .factors = DType::float16,
                          .result = DType::float16,
                          .bias = true,
-                         .epilogue = Epilogue::gelu};
-  EXPECT_NO_THROW(Product{good});
-  ProductSpec spec = good;
+                         .epilogue = ops::Epilogue::gelu};
+  EXPECT_NO_THROW(ops::Product{good});
+  ops::ProductSpec spec = good;
   spec.columns = 12;
-  EXPECT_THROW(Product{spec}, InternalError);
+  EXPECT_THROW(ops::Product{spec}, InternalError);
   spec = good;
   spec.c_alignment = 8;
-  EXPECT_THROW(Product{spec}, InternalError);
+  EXPECT_THROW(ops::Product{spec}, InternalError);
   spec = good;
   spec.result = DType::float32;
-  EXPECT_THROW(Product{spec}, InternalError);
+  EXPECT_THROW(ops::Product{spec}, InternalError);
   spec.factors = DType::float32;
-  EXPECT_THROW(Product{spec}, InternalError);
+  EXPECT_THROW(ops::Product{spec}, InternalError);
   spec = good;
-  spec.epilogue = Epilogue::gelu_gradient;
-  EXPECT_THROW(Product{spec}, InternalError);
+  spec.epilogue = ops::Epilogue::gelu_gradient;
+  EXPECT_THROW(ops::Product{spec}, InternalError);
   spec.bias = false;
-  EXPECT_NO_THROW(Product{spec});
+  EXPECT_NO_THROW(ops::Product{spec});
 }
 
 TEST(Alignment, IsThatOfTheStrideAndAtMostATensors) {
-  EXPECT_EQ(alignment_at(2), 2);
-  EXPECT_EQ(alignment_at(28), 4);
-  EXPECT_EQ(alignment_at(24), 8);
-  EXPECT_EQ(alignment_at(48), 16);
-  EXPECT_EQ(alignment_at(4096), 16);
+  EXPECT_EQ(ops::alignment_at(2), 2);
+  EXPECT_EQ(ops::alignment_at(28), 4);
+  EXPECT_EQ(ops::alignment_at(24), 8);
+  EXPECT_EQ(ops::alignment_at(48), 16);
+  EXPECT_EQ(ops::alignment_at(4096), 16);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 const double kLog3 = std::log(3.0);
 
 /// Batches of samples with one label each.
-OpHarness one_label_each(int64_t batch, int64_t classes, KernelOptions options = {},
+OpHarness one_label_each(int64_t batch, int64_t classes, ops::KernelOptions options = {},
                          int64_t ignore_index = -1) {
   options.batch = batch;
   return OpHarness(SoftmaxCrossEntropy{.ignore_index = ignore_index},
@@ -28,9 +28,9 @@ TEST(SoftmaxCrossEntropy, AgreesWithValuesWorkedOutByHand) {
   fill(harness.inputs[0], {0, kLog3, 0, kLog3});  // probabilities 1/4 and 3/4
   fill(harness.inputs[1], {1, 0});
   harness.forward();
-  EXPECT_NEAR(harness.metrics[kLossSum], std::log(4.0 / 3) + std::log(4.0), 1e-6);
-  EXPECT_EQ(harness.metrics[kCount], 2);
-  EXPECT_EQ(harness.metrics[kCorrect], 1);
+  EXPECT_NEAR(harness.metrics[ops::kLossSum], std::log(4.0 / 3) + std::log(4.0), 1e-6);
+  EXPECT_EQ(harness.metrics[ops::kCount], 2);
+  EXPECT_EQ(harness.metrics[ops::kCorrect], 1);
   harness.backward();
   expect_near(values_of(harness.input_gradients[0]), {1, -1, -3, 3}, 1e-6, "gradient of logits");
 }
@@ -40,9 +40,9 @@ TEST(SoftmaxCrossEntropy, IgnoredPositionsCountForNothing) {
   fill(harness.inputs[0], {0, kLog3, 5, 5, std::nan(""), 1, 7, 7});
   fill(harness.inputs[1], {0, -1, -100, 1});
   harness.forward();
-  EXPECT_NEAR(harness.metrics[kLossSum], std::log(4.0), 1e-6);
-  EXPECT_EQ(harness.metrics[kCount], 1);
-  EXPECT_EQ(harness.metrics[kCorrect], 0);
+  EXPECT_NEAR(harness.metrics[ops::kLossSum], std::log(4.0), 1e-6);
+  EXPECT_EQ(harness.metrics[ops::kCount], 1);
+  EXPECT_EQ(harness.metrics[ops::kCorrect], 0);
   harness.backward();
   expect_near(values_of(harness.input_gradients[0]), {-0.75, 0.75, 0, 0, 0, 0, 0, 0}, 1e-6,
               "gradient of logits");
@@ -53,7 +53,7 @@ TEST(SoftmaxCrossEntropy, TiesGoToTheLowestClass) {
   fill(harness.inputs[0], {1, 5, 5, 0, 1, 5, 5, 0, 2, 2, 2, 2});
   fill(harness.inputs[1], {1, 2, 0});
   harness.forward();
-  EXPECT_EQ(harness.metrics[kCorrect], 2);
+  EXPECT_EQ(harness.metrics[ops::kCorrect], 2);
 }
 
 TEST(SoftmaxCrossEntropy, LargeLogitsDoNotOverflow) {
@@ -61,7 +61,7 @@ TEST(SoftmaxCrossEntropy, LargeLogitsDoNotOverflow) {
   fill(harness.inputs[0], {1e4, 1e4, -1e4});
   fill(harness.inputs[1], {0});
   harness.forward();
-  EXPECT_NEAR(harness.metrics[kLossSum], std::log(2.0), 1e-6);
+  EXPECT_NEAR(harness.metrics[ops::kLossSum], std::log(2.0), 1e-6);
 }
 
 TEST(SoftmaxCrossEntropy, NotANumberInAnyLogitShowsInLossAndGradient) {
@@ -72,8 +72,8 @@ TEST(SoftmaxCrossEntropy, NotANumberInAnyLogitShowsInLossAndGradient) {
     fill(harness.inputs[0], logits);
     fill(harness.inputs[1], {3});
     harness.forward();
-    EXPECT_TRUE(std::isnan(harness.metrics[kLossSum])) << bad;
-    EXPECT_EQ(harness.metrics[kCorrect], 0);
+    EXPECT_TRUE(std::isnan(harness.metrics[ops::kLossSum])) << bad;
+    EXPECT_EQ(harness.metrics[ops::kCorrect], 0);
     harness.backward();
     for (const double value : values_of(harness.input_gradients[0])) EXPECT_TRUE(std::isnan(value));
   }
@@ -84,7 +84,7 @@ TEST(SoftmaxCrossEntropy, InfiniteLogitGivesNotANumber) {
   fill(harness.inputs[0], {0, INFINITY, 0});
   fill(harness.inputs[1], {1});
   harness.forward();
-  EXPECT_TRUE(std::isnan(harness.metrics[kLossSum]));
+  EXPECT_TRUE(std::isnan(harness.metrics[ops::kLossSum]));
 }
 
 // A leaf's loss must not depend on how it is cut into micro-batches.
@@ -101,13 +101,13 @@ TEST(SoftmaxCrossEntropy, AccumulatingMicroBatchesGivesTheBitsOfOneBatch) {
     fill(half.inputs[1], part == 0 ? std::vector<double>{1, 3, 5} : std::vector<double>{7, 9, 11});
     half.forward(part > 0);
   }
-  EXPECT_EQ(half.metrics[kLossSum], whole.metrics[kLossSum]);
-  EXPECT_EQ(half.metrics[kCount], 6);
+  EXPECT_EQ(half.metrics[ops::kLossSum], whole.metrics[ops::kLossSum]);
+  EXPECT_EQ(half.metrics[ops::kCount], 6);
 }
 
 TEST(SoftmaxCrossEntropy, NamesALabelThatIsNoClass) {
   OpHarness harness(SoftmaxCrossEntropy{}, {{{4, 10}}, {Shape{4}, DType::int32}}, {.batch = 2},
-                    DeviceKind::cpu);
+                    device::DeviceKind::cpu);
   harness.first_sample = 20;
   fill(harness.inputs[0], 0.0);
   fill(harness.inputs[1], {0, 9, 0, 0, 0, 0, 0, 10});
@@ -123,15 +123,15 @@ TEST(SoftmaxCrossEntropy, NamesALabelThatIsNoClass) {
 TEST(SoftmaxCrossEntropy, RefusesLabelsOfOtherShapesAndTypes) {
   const TensorSpec logits{{4, 10}};
   const SoftmaxCrossEntropy op;
-  EXPECT_THROW(infer(op, std::vector<TensorSpec>{logits, {Shape{5}, DType::int32}}), ConfigError);
-  EXPECT_THROW(infer(op, std::vector<TensorSpec>{logits, {Shape{4}}}), ConfigError);
-  EXPECT_THROW(infer(op, std::vector<TensorSpec>{logits}), ConfigError);
+  EXPECT_THROW(ops::infer(op, std::vector<TensorSpec>{logits, {Shape{5}, DType::int32}}), ConfigError);
+  EXPECT_THROW(ops::infer(op, std::vector<TensorSpec>{logits, {Shape{4}}}), ConfigError);
+  EXPECT_THROW(ops::infer(op, std::vector<TensorSpec>{logits}), ConfigError);
 }
 
 TEST(SoftmaxCrossEntropy, MatchesPyTorch) {
   const Golden golden = read_golden("softmax_cross_entropy", "ignored");
   const Array &logits = golden.at("input0"), &labels = golden.at("input1");
-  KernelOptions options{.batch = logits.shape[0]};
+  ops::KernelOptions options{.batch = logits.shape[0]};
   options.loss_weight = 1 / golden.at("count").values[0];
   OpHarness harness(SoftmaxCrossEntropy{.ignore_index = 2},
                     {{{logits.shape[1], logits.shape[2]}}, {Shape{labels.shape[1]}, DType::int32}}, options);
@@ -139,8 +139,8 @@ TEST(SoftmaxCrossEntropy, MatchesPyTorch) {
   fill(harness.inputs[1], labels.values);
   harness.forward();
   harness.backward();
-  EXPECT_EQ(harness.metrics[kCount], golden.at("count").values[0]);
-  EXPECT_NEAR(harness.metrics[kLossSum], golden.at("loss sum").values[0], 1e-5);
+  EXPECT_EQ(harness.metrics[ops::kCount], golden.at("count").values[0]);
+  EXPECT_NEAR(harness.metrics[ops::kLossSum], golden.at("loss sum").values[0], 1e-5);
   expect_near(values_of(harness.input_gradients[0]), golden.at("gradient of input0").values, 1e-6,
               "gradient");
 }

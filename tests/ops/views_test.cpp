@@ -22,7 +22,7 @@ OpCase make(std::string name, Op op, TensorSpec input, Shape dims, int64_t batch
 }
 
 Shape reshaped(const std::string& shape, const Shape& input) {
-  return infer(Reshape{shape}, std::vector<TensorSpec>{{input}}).outputs[0].shape;
+  return ops::infer(Reshape{shape}, std::vector<TensorSpec>{{input}}).outputs[0].shape;
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ namespace {
 
 TEST(Views, AliasTheirInput) {
   for (const Op& op : {Op(Flatten{}), Op(Reshape{"6,2"})}) {
-    const OpSignature signature = infer(op, std::vector<TensorSpec>{{Shape{3, 4}}});
+    const ops::OpSignature signature = ops::infer(op, std::vector<TensorSpec>{{Shape{3, 4}}});
     EXPECT_TRUE(signature.alias) << name_of(op);
     EXPECT_FALSE(signature.backward_needs_input[0]) << name_of(op);
     EXPECT_FALSE(signature.backward_needs_output) << name_of(op);
@@ -53,13 +53,13 @@ TEST(Views, AliasTheirInput) {
 TEST(Views, KeepTheElementType) {
   const std::vector<TensorSpec> labels{{Shape{3, 4}, DType::int32}};
   for (const Op& op : {Op(Flatten{}), Op(Reshape{"6,2"})}) {
-    EXPECT_EQ(infer(op, labels).outputs[0].dtype, DType::int32) << name_of(op);
-    EXPECT_FALSE(infer(op, labels).differentiable[0]) << name_of(op);
+    EXPECT_EQ(ops::infer(op, labels).outputs[0].dtype, DType::int32) << name_of(op);
+    EXPECT_FALSE(ops::infer(op, labels).differentiable[0]) << name_of(op);
   }
 }
 
 TEST(Flatten, HasOneDimension) {
-  EXPECT_EQ(infer(Flatten{}, std::vector<TensorSpec>{{Shape{7, 7, 16}}}).outputs[0].shape, (Shape{784}));
+  EXPECT_EQ(ops::infer(Flatten{}, std::vector<TensorSpec>{{Shape{7, 7, 16}}}).outputs[0].shape, (Shape{784}));
 }
 
 TEST(Reshape, FillsTheOpenDimension) {

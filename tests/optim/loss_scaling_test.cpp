@@ -9,7 +9,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
 
 /// The scale before each step; 'x' is a step that overflowed, '.' one that did not.
@@ -127,4 +127,4 @@ TEST(LossScaler, ScalesThatAreNoPowersOfTwoAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -7,7 +7,7 @@
 #include "lockstep/error.h"
 #include "optim/optimizer.h"
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
 
 using ::testing::HasSubstr;
@@ -83,4 +83,4 @@ TEST(StateSlots, FollowTheKind) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::optim

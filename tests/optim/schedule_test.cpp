@@ -4,7 +4,7 @@
 
 #include "optim/optimizer.h"
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
 
 std::vector<double> rates(const ScheduleOptions& schedule, double peak, int64_t total_steps) {
@@ -46,4 +46,4 @@ TEST(LearningRate, WarmUpLongerThanTheRunNeverReachesThePeak) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -7,7 +7,7 @@
 #include "ops/op_testing.h"
 #include "optim/optimizer.h"
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
 
 using testing::expect_near;
@@ -34,7 +34,7 @@ struct Parameter {
   bool operator==(const Parameter&) const = default;
 };
 
-StepConstants constants_of(const OptimizerOptions& options, uint64_t step) {
+ops::StepConstants constants_of(const OptimizerOptions& options, uint64_t step) {
   return {.step = step,
           .learning_rate = options.learning_rate,
           .beta1_power = std::pow(options.beta1, static_cast<double>(step + 1)),
@@ -52,8 +52,8 @@ class Update : public ::testing::Test {
     update(options, arguments, constants_of(options, number), *stream_);
   }
 
-  std::unique_ptr<Device> device_ = make_cpu_device();
-  std::unique_ptr<Stream> stream_ = device_->create_stream("compute");
+  std::unique_ptr<device::Device> device_ = device::make_cpu_device();
+  std::unique_ptr<device::Stream> stream_ = device_->create_stream("compute");
 };
 
 struct GoldenCase {
@@ -180,9 +180,9 @@ TEST_F(Update, LetsNotANumberThroughInItsElementOnly) {
 }
 
 TEST_F(Update, ReadsTheConstantsWhenItsWorkRuns) {
-  const auto device = make_async_cpu_device({});
+  const auto device = device::make_async_cpu_device({});
   const auto stream = device->create_stream("compute");
-  StepConstants constants{.learning_rate = 1000};
+  ops::StepConstants constants{.learning_rate = 1000};
   Parameter parameter({1});
   const Floats gradients{1};
   stream->launch([&constants] { constants.learning_rate = 0.5; });
@@ -205,4 +205,4 @@ TEST_F(Update, StatisticsMoveByMomentumTowardsTheMean) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::optim

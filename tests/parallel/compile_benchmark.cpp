@@ -21,9 +21,9 @@ using namespace lockstep;
 constexpr int kStateSlots = 2;  // Adam's
 
 ModelSpec model_named(const std::string& name) {
-  if (name == "mnist_mlp") return make_mlp({});
+  if (name == "mnist_mlp") return model::make_mlp({});
   if (name == "shakespeare_gpt")
-    return make_gpt({.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128});
+    return model::make_gpt({.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128});
   fmt::print(stderr, "unknown model '{}'; known are mnist_mlp and shakespeare_gpt\n", name);
   std::exit(2);
 }
@@ -50,16 +50,16 @@ class Watch {
 };
 
 void measure(const std::string& name, int leaves, int micro_batches_per_leaf, int64_t bucket_bytes) {
-  const Graph graph = make_graph(model_named(name));
-  const ParallelOptions parallel{.reduction = leaves > 1 ? Reduction::reproducible : Reduction::fast,
+  const model::Graph graph = model::make_graph(model_named(name));
+  const parallel::ParallelOptions parallel{.reduction = leaves > 1 ? layout::Reduction::reproducible : layout::Reduction::fast,
                                  .bucket_bytes = bucket_bytes};
-  const Partition partition = make_partition(graph, parallel.bucket_bytes);
-  const BatchDivision division =
-      divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1, leaves, parallel.reduction, 1);
-  const ModelCode training(graph, partition, {.micro_batch = 1}),
+  const model::Partition partition = model::make_partition(graph, parallel.bucket_bytes);
+  const layout::BatchDivision division =
+      layout::divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1, leaves, parallel.reduction, 1);
+  const program::ModelCode training(graph, partition, {.micro_batch = 1}),
       evaluation(graph, partition, {.micro_batch = 1, .training = false});
-  const Placement placement(graph, partition, {.workers = 1, .state_slots = kStateSlots});
-  const DataParallelPlan plan{.graph = graph,
+  const layout::Placement placement(graph, partition, {.workers = 1, .state_slots = kStateSlots});
+  const parallel::DataParallelPlan plan{.graph = graph,
                               .partition = partition,
                               .training = training,
                               .evaluation = evaluation,
@@ -69,15 +69,15 @@ void measure(const std::string& name, int leaves, int micro_batches_per_leaf, in
                               .shares = placement.shares(),
                               .state_slots = kStateSlots};
   Watch watch;
-  Program step = compile_step(plan, 0);
+  program::Program step = parallel::compile_step(plan, 0);
   const double written = watch.lap();
-  derive_dependencies(step);
+  program::derive_dependencies(step);
   const double derived = watch.lap();
-  const MemoryPlan memory = plan_memory(step);
+  const program::MemoryPlan memory = program::plan_memory(step);
   const double planned = watch.lap();
-  const uint64_t hash = hash_of(step);
+  const uint64_t hash = program::hash_of(step);
   const double hashed = watch.lap();
-  ensure_checked({&step, 1});
+  proof::ensure_checked({&step, 1});
   const double proven = watch.lap();
   fmt::print(
       "{:<16}{:>7} x{:>5}{:>9}{:>9}{:>8.0f}{:>8.0f}{:>8.0f}{:>8.0f}{:>8.0f}{:>9.0f} MiB  {:016x} {:>10}\n",
@@ -94,6 +94,6 @@ int main(int argc, char** argv) {
     return 2;
   }
   measure(argv[1], std::atoi(argv[2]), std::atoi(argv[3]),
-          argc > 4 ? std::atoll(argv[4]) : ParallelOptions{}.bucket_bytes);
+          argc > 4 ? std::atoll(argv[4]) : parallel::ParallelOptions{}.bucket_bytes);
   return 0;
 }

@@ -10,7 +10,7 @@
 #include "proof/checker.h"
 #include "program/memory/memory_plan.h"
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 // Steps of thousands of micro-batches: planned and proven whole, in well under a second
@@ -26,39 +26,39 @@ constexpr int kStateSlots = 2;
 class LongStep : public testing::Test {
  protected:
   struct Planned {
-    Program program;
-    MemoryPlan plan;
+    program::Program program;
+    program::MemoryPlan plan;
   };
 
   Planned step(int leaves, int micro_batches_per_leaf) const {
-    const ParallelOptions parallel{.reduction = leaves > 1 ? Reduction::reproducible : Reduction::fast};
-    const Placement placement(graph_, partition_, {.workers = 1, .state_slots = kStateSlots});
+    const ParallelOptions parallel{.reduction = leaves > 1 ? layout::Reduction::reproducible : layout::Reduction::fast};
+    const layout::Placement placement(graph_, partition_, {.workers = 1, .state_slots = kStateSlots});
     const DataParallelPlan plan{
         .graph = graph_,
         .partition = partition_,
         .training = training_,
         .evaluation = evaluation_,
-        .division = divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1, leaves, parallel.reduction, 1),
+        .division = layout::divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1, leaves, parallel.reduction, 1),
         .parallel = parallel,
         .placement = placement,
         .shares = placement.shares(),
         .state_slots = kStateSlots};
     Planned result{compile_step(plan, 0), {}};
-    derive_dependencies(result.program);
-    result.plan = plan_memory(result.program);
+    program::derive_dependencies(result.program);
+    result.plan = program::plan_memory(result.program);
     return result;
   }
 
-  const Graph graph_ =
-      make_graph(make_gpt({.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .width = 8}));
-  const Partition partition_ = make_partition(graph_, 2048);
-  const ModelCode training_{graph_, partition_, {.micro_batch = 1}};
-  const ModelCode evaluation_{graph_, partition_, {.micro_batch = 1, .training = false}};
+  const model::Graph graph_ =
+      model::make_graph(model::make_gpt({.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .width = 8}));
+  const model::Partition partition_ = model::make_partition(graph_, 2048);
+  const program::ModelCode training_{graph_, partition_, {.micro_batch = 1}};
+  const program::ModelCode evaluation_{graph_, partition_, {.micro_batch = 1, .training = false}};
 };
 
-std::vector<std::string> messages(const Program& program) {
+std::vector<std::string> messages(const program::Program& program) {
   std::vector<std::string> list;
-  for (const auto& finding : check_programs({&program, 1})) list.push_back(finding.message);
+  for (const auto& finding : proof::check_programs({&program, 1})) list.push_back(finding.message);
   return list;
 }
 
@@ -78,27 +78,27 @@ TEST_F(LongStep, IsProvenWithManyLeaves) {
 }
 
 TEST_F(LongStep, IsRefusedIfOneMicroBatchOverwritesTheOthers) {
-  Program program = step(1, kMany).program;
+  program::Program program = step(1, kMany).program;
   const auto wrong =
-      std::find_if(program.instructions.begin(), program.instructions.end(), [](const Instruction& i) {
-        return i.kind == InstructionKind::backward && i.segment == 0 && i.micro_batch == kMany - 1;
+      std::find_if(program.instructions.begin(), program.instructions.end(), [](const program::Instruction& i) {
+        return i.kind == program::InstructionKind::backward && i.segment == 0 && i.micro_batch == kMany - 1;
       });
   ASSERT_NE(wrong, program.instructions.end());
   wrong->accumulate = false;
-  for (Operand& operand : wrong->operands)
-    if (operand.role == Role::gradients) operand.access = Access::write;
+  for (program::Operand& operand : wrong->operands)
+    if (operand.role == program::Role::gradients) operand.access = program::Access::write;
   EXPECT_THAT(messages(program),
               testing::Contains(testing::HasSubstr("missing u0:l0[m0], u0:l0[m1], u0:l0[m2]")));
 }
 
 TEST_F(LongStep, IsRefusedIfAMicroBatchReadsTheActivationOfAnother) {
-  Program program = step(1, kMany).program;
+  program::Program program = step(1, kMany).program;
   const auto stash_of = [&](int micro_batch) {
-    for (Instruction& i : program.instructions)
-      if (i.kind == InstructionKind::backward && i.micro_batch == micro_batch)
-        for (Operand& operand : i.operands)
-          if (operand.role == Role::stash) return &operand;
-    return static_cast<Operand*>(nullptr);
+    for (program::Instruction& i : program.instructions)
+      if (i.kind == program::InstructionKind::backward && i.micro_batch == micro_batch)
+        for (program::Operand& operand : i.operands)
+          if (operand.role == program::Role::stash) return &operand;
+    return static_cast<program::Operand*>(nullptr);
   };
   ASSERT_NE(stash_of(kMany / 2), nullptr);
   stash_of(kMany / 2)->range = stash_of(kMany / 4)->range;
@@ -106,4 +106,4 @@ TEST_F(LongStep, IsRefusedIfAMicroBatchReadsTheActivationOfAnother) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -10,7 +10,7 @@
 #include "program/program.h"
 #include "program/random_programs.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 using testing::ElementsAre;
@@ -202,4 +202,4 @@ TEST(Dependencies, AreThoseOfThePlainSearchInRandomPrograms) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
@@ -21,16 +21,16 @@ std::string golden_text(const std::string& name) {
 
 std::vector<Program> load_golden(const std::string& name) { return programs_from_text(golden_text(name)); }
 
-std::string text_of(const std::vector<CheckFinding>& findings) {
+std::string text_of(const std::vector<proof::CheckFinding>& findings) {
   std::string text;
-  for (const CheckFinding& finding : findings)
-    text += std::string(name_of(finding.property)) + ": " + finding.message + "\n";
+  for (const proof::CheckFinding& finding : findings)
+    text += std::string(proof::name_of(finding.property)) + ": " + finding.message + "\n";
   return text;
 }
 
-bool has(const std::vector<CheckFinding>& findings, CheckFinding::Property property) {
+bool has(const std::vector<proof::CheckFinding>& findings, proof::CheckFinding::Property property) {
   return std::any_of(findings.begin(), findings.end(),
-                     [&](const CheckFinding& finding) { return finding.property == property; });
+                     [&](const proof::CheckFinding& finding) { return finding.property == property; });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -6,7 +6,7 @@
 #include "proof/checker.h"
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// The names of tests/step/goldens/*.program, sorted.
 std::vector<std::string> golden_names();
@@ -15,7 +15,7 @@ std::vector<Program> load_golden(const std::string& name);
 std::string golden_text(const std::string& name);
 
 /// "property: message" per line, or "" where there are no findings.
-std::string text_of(const std::vector<CheckFinding>& findings);
-bool has(const std::vector<CheckFinding>& findings, CheckFinding::Property property);
+std::string text_of(const std::vector<proof::CheckFinding>& findings);
+bool has(const std::vector<proof::CheckFinding>& findings, proof::CheckFinding::Property property);
 
-}  // namespace lockstep
+}  // namespace lockstep::program

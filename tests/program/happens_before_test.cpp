@@ -6,7 +6,7 @@
 
 #include "program/random_programs.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 TEST(HappensBefore, AnswersAsPlainSearchDoesInRandomPrograms) {
@@ -30,4 +30,4 @@ TEST(HappensBefore, AnswersAsPlainSearchDoesInRandomPrograms) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -8,7 +8,7 @@
 #include "lockstep/error.h"
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 using ::testing::ElementsAre;
@@ -89,4 +89,4 @@ TEST(Members, ThatAreNoRunAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::program

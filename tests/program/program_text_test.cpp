@@ -4,7 +4,7 @@
 #include "lockstep/error.h"
 #include "program/golden_programs.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 constexpr const char* kText =
@@ -30,7 +30,7 @@ Program built_by_hand() {
   p.name = "step";
   p.rank = 1;
   p.world_size = 2;
-  p.reduction = Reduction::reproducible;
+  p.reduction = layout::Reduction::reproducible;
   p.virtual_replicas = 4;
   p.micro_batches_per_leaf = 2;
   p.add_lane("main", LaneKind::compute);
@@ -175,4 +175,4 @@ TEST(ProgramDescription, NamesInstructionLaneSegmentAndMicroBatch) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -4,7 +4,7 @@
 
 #include "program/golden_programs.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 int64_t sent(const std::string& golden, size_t rank) {
@@ -36,4 +36,4 @@ TEST(ProgramTraffic, CountsSumsInSharedMemoryApart) {
 TEST(ProgramTraffic, IsNothingAlone) { EXPECT_EQ(sent("dp1_tree", 0), 0); }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::program

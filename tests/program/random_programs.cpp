@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 int below(std::mt19937& random, int limit) {
@@ -79,4 +79,4 @@ std::vector<std::vector<bool>> plain_order(const Program& program, int iteration
   return before;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -5,7 +5,7 @@
 
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// What random_program draws from.
 struct RandomProgramOptions {
@@ -26,4 +26,4 @@ Program random_program(std::mt19937& random, const RandomProgramOptions& options
 /// dependencies. Nodes are numbered as in HappensBefore.
 std::vector<std::vector<bool>> plain_order(const Program& program, int iterations);
 
-}  // namespace lockstep
+}  // namespace lockstep::program

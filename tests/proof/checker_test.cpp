@@ -8,7 +8,7 @@
 #include "lockstep/error.h"
 #include "program/golden_programs.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 namespace {
 
 using testing::AllOf;
@@ -16,18 +16,18 @@ using testing::HasSubstr;
 using Property = CheckFinding::Property;
 
 /// A golden with `from` replaced by `to` in the text of rank `rank`'s program.
-std::vector<Program> edited(const std::string& golden, size_t rank, const std::string& from,
+std::vector<program::Program> edited(const std::string& golden, size_t rank, const std::string& from,
                             const std::string& to) {
-  auto programs = load_golden(golden);
-  std::string text = to_text(programs[rank]);
+  auto programs = program::load_golden(golden);
+  std::string text = program::to_text(programs[rank]);
   const size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   if (at != std::string::npos) text.replace(at, from.size(), to);
-  programs[rank] = program_from_text(text);
+  programs[rank] = program::program_from_text(text);
   return programs;
 }
 
-std::string findings(const std::vector<Program>& programs) { return text_of(check_programs(programs)); }
+std::string findings(const std::vector<program::Program>& programs) { return program::text_of(check_programs(programs)); }
 
 TEST(Checker, NamesTheTreeThatArrivesAndTheOneThatShould) {
   // Rank 0 adds its received half before its own leaves are added.
@@ -42,13 +42,13 @@ TEST(Checker, NamesTheTreeThatArrivesAndTheOneThatShould) {
 }
 
 TEST(Checker, NamesTheLeafThatIsMissingFromAFastSum) {
-  auto programs = load_golden("dp2_fast");
-  for (Program& program : programs)
-    for (Instruction& i : program.instructions)
-      if (i.kind == InstructionKind::backward && i.segment == 1 && i.micro_batch == 1) {
+  auto programs = program::load_golden("dp2_fast");
+  for (program::Program& program : programs)
+    for (program::Instruction& i : program.instructions)
+      if (i.kind == program::InstructionKind::backward && i.segment == 1 && i.micro_batch == 1) {
         i.accumulate = false;
-        for (Operand& o : i.operands)
-          if (o.role == Role::gradients) o.access = Access::write;
+        for (program::Operand& o : i.operands)
+          if (o.role == program::Role::gradients) o.access = program::Access::write;
       }
   EXPECT_THAT(findings(programs),
               AllOf(HasSubstr("the gradient of 'fc.weight' should be the sum of all leaves"),
@@ -56,23 +56,23 @@ TEST(Checker, NamesTheLeafThatIsMissingFromAFastSum) {
 }
 
 TEST(Checker, NamesBothRanksOfADeadlock) {
-  auto programs = load_golden("pp2_1f1b");
+  auto programs = program::load_golden("pp2_1f1b");
   // Stage 1 sends its first gradient before it takes the second activation, stage 0 likewise the other way
   // round.
   for (size_t r = 0; r < 2; ++r) {
-    Program& p = programs[r];
+    program::Program& p = programs[r];
     for (size_t i = 0; i < p.instructions.size(); ++i) {
-      Instruction& both = p.instructions[i];
-      if (both.kind != InstructionKind::exchange || both.operands.size() != 2) continue;
-      Instruction receive = both;
-      std::erase_if(receive.operands, [](const Operand& o) { return o.role == Role::send; });
-      std::erase_if(both.operands, [](const Operand& o) { return o.role == Role::receive; });
+      program::Instruction& both = p.instructions[i];
+      if (both.kind != program::InstructionKind::exchange || both.operands.size() != 2) continue;
+      program::Instruction receive = both;
+      std::erase_if(receive.operands, [](const program::Operand& o) { return o.role == program::Role::send; });
+      std::erase_if(both.operands, [](const program::Operand& o) { return o.role == program::Role::receive; });
       receive.after.clear();
       p.instructions.insert(p.instructions.begin() + static_cast<std::ptrdiff_t>(i) + 1, receive);
       ++i;
     }
-    for (Instruction& i : p.instructions) i.after.clear();
-    derive_dependencies(p);
+    for (program::Instruction& i : p.instructions) i.after.clear();
+    program::derive_dependencies(p);
   }
   EXPECT_THAT(
       findings(programs),
@@ -87,15 +87,15 @@ TEST(Checker, NamesBothRanksOfADeadlock) {
 TEST(Checker, FindsADeadlockBetweenLanes) {
   // Rank 0 reduces before it agrees, rank 1 agrees before it reduces: one communication at a time, neither
   // goes on.
-  auto programs = load_golden("dp2_fast");
+  auto programs = program::load_golden("dp2_fast");
   auto& list = programs[0].instructions;
-  ASSERT_EQ(list[11].kind, InstructionKind::agree);
-  ASSERT_EQ(list[13].kind, InstructionKind::all_reduce);
-  Instruction agree = list[11];
+  ASSERT_EQ(list[11].kind, program::InstructionKind::agree);
+  ASSERT_EQ(list[13].kind, program::InstructionKind::all_reduce);
+  program::Instruction agree = list[11];
   list.erase(list.begin() + 11);
   list.insert(list.begin() + 13, agree);
-  for (Instruction& i : list) i.after.clear();
-  derive_dependencies(programs[0]);
+  for (program::Instruction& i : list) i.after.clear();
+  program::derive_dependencies(programs[0]);
   EXPECT_THAT(findings(programs),
               AllOf(HasSubstr("deadlock"), HasSubstr("(all_reduce, lane reduce, segment 2) for rank 1"),
                     HasSubstr("(agree, lane agree) for rank 0")));
@@ -117,12 +117,12 @@ TEST(Checker, NamesTheMicroBatchThatArrivesInAnothersPlace) {
 }
 
 TEST(Checker, NamesTheReplicaThatIsNotUpdated) {
-  auto programs = load_golden("dp2_fast");
+  auto programs = program::load_golden("dp2_fast");
   auto& list = programs[1].instructions;
-  ASSERT_EQ(list.back().kind, InstructionKind::update);
+  ASSERT_EQ(list.back().kind, program::InstructionKind::update);
   list.pop_back();
-  for (Instruction& i : list) i.after.clear();
-  derive_dependencies(programs[1]);
+  for (program::Instruction& i : list) i.after.clear();
+  program::derive_dependencies(programs[1]);
   EXPECT_THAT(
       findings(programs),
       AllOf(HasSubstr("rank 1, step instruction 1 (forward"),
@@ -130,11 +130,11 @@ TEST(Checker, NamesTheReplicaThatIsNotUpdated) {
 }
 
 TEST(Checker, NamesTheParameterThatNobodyUpdates) {
-  auto programs = load_golden("dp2_fast");
-  for (Program& program : programs) {
+  auto programs = program::load_golden("dp2_fast");
+  for (program::Program& program : programs) {
     program.instructions.pop_back();
-    for (Instruction& i : program.instructions) i.after.clear();
-    derive_dependencies(program);
+    for (program::Instruction& i : program.instructions) i.after.clear();
+    program::derive_dependencies(program);
   }
   EXPECT_THAT(
       findings(programs),
@@ -143,7 +143,7 @@ TEST(Checker, NamesTheParameterThatNobodyUpdates) {
 }
 
 TEST(Checker, NamesAReadThatNothingOrders) {
-  auto programs = load_golden("dp2_fast");
+  auto programs = program::load_golden("dp2_fast");
   programs[0].instructions[1].after.clear();
   EXPECT_THAT(findings(programs), HasSubstr("data: rank 0, step instruction 1 (forward, lane compute, "
                                             "segment 0, micro-batch 0, leaf 0): it reads 64 bytes "
@@ -153,11 +153,11 @@ TEST(Checker, NamesAReadThatNothingOrders) {
 }
 
 TEST(Checker, NamesANormThatSkipsAParameter) {
-  auto programs = load_golden("dp2_fast");
-  for (Program& program : programs)
-    for (Instruction& i : program.instructions)
-      if (i.kind == InstructionKind::norm)
-        std::erase_if(i.operands, [](const Operand& o) { return o.role == Role::gradients && o.index == 1; });
+  auto programs = program::load_golden("dp2_fast");
+  for (program::Program& program : programs)
+    for (program::Instruction& i : program.instructions)
+      if (i.kind == program::InstructionKind::norm)
+        std::erase_if(i.operands, [](const program::Operand& o) { return o.role == program::Role::gradients && o.index == 1; });
   EXPECT_THAT(findings(programs),
               HasSubstr("should have seen every gradient once; it has seen not 'fc.weight' from byte 0"));
 }
@@ -192,69 +192,69 @@ TEST(Checker, NamesStateThatBelongsToOtherBytes) {
 }
 
 TEST(Checker, RefusesALibrarysSumInReproducibleMode) {
-  auto programs = load_golden("dp2_fast");
-  for (Program& program : programs) program.reduction = Reduction::reproducible;
+  auto programs = program::load_golden("dp2_fast");
+  for (program::Program& program : programs) program.reduction = layout::Reduction::reproducible;
   EXPECT_THAT(findings(programs), HasSubstr("should be l0+l1, and what arrives is sum(l0,l1)"));
 }
 
 TEST(Checker, RefusesMicroBatchesOutOfOrderInReproducibleMode) {
-  auto programs = load_golden("pp2_zero_bubble");
-  for (Program& program : programs) program.reduction = Reduction::reproducible;
+  auto programs = program::load_golden("pp2_zero_bubble");
+  for (program::Program& program : programs) program.reduction = layout::Reduction::reproducible;
   EXPECT_EQ(findings(programs), "");
   // Stage 1 fills its bubble with the second micro-batch's weights first.
   auto& list = programs[1].instructions;
   std::vector<size_t> weights;
   for (size_t i = 0; i < list.size(); ++i)
-    if (list[i].kind == InstructionKind::backward_weight) weights.push_back(i);
+    if (list[i].kind == program::InstructionKind::backward_weight) weights.push_back(i);
   ASSERT_EQ(weights.size(), 2u);
   std::swap(list[weights[0]], list[weights[1]]);
   for (const size_t w : weights) {
     list[w].accumulate = w == weights[1];
-    for (Operand& o : list[w].operands)
-      if (o.role == Role::gradients) o.access = w == weights[1] ? Access::read_write : Access::write;
+    for (program::Operand& o : list[w].operands)
+      if (o.role == program::Role::gradients) o.access = w == weights[1] ? program::Access::read_write : program::Access::write;
   }
-  for (Instruction& i : list) i.after.clear();
-  derive_dependencies(programs[1]);
+  for (program::Instruction& i : list) i.after.clear();
+  program::derive_dependencies(programs[1]);
   EXPECT_THAT(findings(programs), HasSubstr("should be l0, and what arrives is l0[m1,m0]"));
-  for (Program& program : programs) program.reduction = Reduction::fast;
+  for (program::Program& program : programs) program.reduction = layout::Reduction::fast;
   EXPECT_EQ(findings(programs), "");
 }
 
 TEST(Checker, NamesTheByteThatMeetsAnothersGradient) {
-  auto programs = load_golden("dp2_sharded");
-  for (Program& program : programs)
-    for (Instruction& i : program.instructions)
-      if (i.kind == InstructionKind::update && i.segment == 0)
-        for (Operand& o : i.operands)
-          if (o.role == Role::gradients) o.range.buffer += 1;  // the other segment's bucket, of the same size
+  auto programs = program::load_golden("dp2_sharded");
+  for (program::Program& program : programs)
+    for (program::Instruction& i : program.instructions)
+      if (i.kind == program::InstructionKind::update && i.segment == 0)
+        for (program::Operand& o : i.operands)
+          if (o.role == program::Role::gradients) o.range.buffer += 1;  // the other segment's bucket, of the same size
   EXPECT_THAT(findings(programs),
               HasSubstr("byte 0 of 'fc.weight' meets the gradient of byte 0 of 'head.weight'"));
 }
 
 TEST(Checker, NamesWhatAReduceScatterLeavesUnspecified) {
-  auto programs = load_golden("dp2_sharded");
-  for (Instruction& i : programs[0].instructions)
-    if (i.kind == InstructionKind::norm)
-      for (Operand& o : i.operands)
-        if (o.role == Role::gradients) o.range = programs[0].whole(o.range.buffer);
+  auto programs = program::load_golden("dp2_sharded");
+  for (program::Instruction& i : programs[0].instructions)
+    if (i.kind == program::InstructionKind::norm)
+      for (program::Operand& o : i.operands)
+        if (o.role == program::Role::gradients) o.range = programs[0].whole(o.range.buffer);
   EXPECT_THAT(findings(programs), HasSubstr("what a reduce_scatter leaves in other ranks' blocks"));
 }
 
 TEST(Checker, FindsAPullThatWaitsForItself) {
   // Both workers pull a segment between their two pushes of it and the other one, crosswise, with no
   // staleness allowed.
-  auto programs = load_golden("ps_stale");
-  for (Instruction& i : programs[2].instructions) i.bound = i.kind == InstructionKind::serve ? 0 : -1;
+  auto programs = program::load_golden("ps_stale");
+  for (program::Instruction& i : programs[2].instructions) i.bound = i.kind == program::InstructionKind::serve ? 0 : -1;
   EXPECT_EQ(findings(programs), "");
-  const auto move_pulls = [](Program& p, int pull_segment, int push_segment) {
+  const auto move_pulls = [](program::Program& p, int pull_segment, int push_segment) {
     auto& list = p.instructions;
-    const auto is = [](InstructionKind kind, int segment) {
-      return [=](const Instruction& i) { return i.kind == kind && i.segment == segment; };
+    const auto is = [](program::InstructionKind kind, int segment) {
+      return [=](const program::Instruction& i) { return i.kind == kind && i.segment == segment; };
     };
-    const auto pull = std::find_if(list.begin(), list.end(), is(InstructionKind::pull, pull_segment));
-    const Instruction moved = *pull;
+    const auto pull = std::find_if(list.begin(), list.end(), is(program::InstructionKind::pull, pull_segment));
+    const program::Instruction moved = *pull;
     list.erase(pull);
-    const auto push = std::find_if(list.begin(), list.end(), is(InstructionKind::push, push_segment));
+    const auto push = std::find_if(list.begin(), list.end(), is(program::InstructionKind::push, push_segment));
     list.insert(push + 1, moved);
   };
   // Worker 0 pushes 1, then pulls it, then pushes 0; worker 1 does it with 0 and 1 the other way round.
@@ -262,14 +262,14 @@ TEST(Checker, FindsAPullThatWaitsForItself) {
   auto& other = programs[1].instructions;
   std::vector<size_t> pushes;
   for (size_t i = 0; i < other.size(); ++i)
-    if (other[i].kind == InstructionKind::push) pushes.push_back(i);
-  const Instruction early = other[pushes[0]];
+    if (other[i].kind == program::InstructionKind::push) pushes.push_back(i);
+  const program::Instruction early = other[pushes[0]];
   other.erase(other.begin() + static_cast<std::ptrdiff_t>(pushes[0]));
   other.push_back(early);
   move_pulls(programs[1], 0, 0);
   for (size_t r = 0; r < 2; ++r) {
-    for (Instruction& i : programs[r].instructions) i.after.clear();
-    derive_dependencies(programs[r]);
+    for (program::Instruction& i : programs[r].instructions) i.after.clear();
+    program::derive_dependencies(programs[r]);
   }
   EXPECT_THAT(findings(programs),
               AllOf(HasSubstr("deadlock"), HasSubstr("(pull, lane wire, segment 1) for rank 1"),
@@ -277,42 +277,42 @@ TEST(Checker, FindsAPullThatWaitsForItself) {
 }
 
 TEST(Checker, RefusesAPushWithoutAServe) {
-  auto programs = load_golden("ps_async");
+  auto programs = program::load_golden("ps_async");
   programs[2].instructions.pop_back();
-  for (Instruction& i : programs[2].instructions) i.after.clear();
-  derive_dependencies(programs[2]);
+  for (program::Instruction& i : programs[2].instructions) i.after.clear();
+  program::derive_dependencies(programs[2]);
   EXPECT_THAT(findings(programs), HasSubstr("matching: rank 0, step instruction 1 (pull, lane wire, segment "
                                             "1): rank 2 has no serve of segment 1, shard 0"));
 }
 
 TEST(Checker, RefusesWorkersThatPushTheSameLeaf) {
-  auto programs = load_golden("ps_async");
-  for (Instruction& i : programs[1].instructions)
+  auto programs = program::load_golden("ps_async");
+  for (program::Instruction& i : programs[1].instructions)
     if (i.leaf >= 0) i.leaf = 0;
   EXPECT_THAT(findings(programs), HasSubstr("all workers' pushes of 'fc.weight' together should hold every "
                                             "leaf once: missing l1[m0], l1[m1]; too many l0[m0], l0[m1]"));
 }
 
 TEST(Checker, RefusesAFlagThatHasNotSeenAllGradients) {
-  auto programs = load_golden("dp2_fp16");
-  for (Program& program : programs)
-    for (Instruction& i : program.instructions)
-      if (i.kind == InstructionKind::finite)
-        std::erase_if(i.operands, [](const Operand& o) { return o.index == 1; });
+  auto programs = program::load_golden("dp2_fp16");
+  for (program::Program& program : programs)
+    for (program::Instruction& i : program.instructions)
+      if (i.kind == program::InstructionKind::finite)
+        std::erase_if(i.operands, [](const program::Operand& o) { return o.index == 1; });
   EXPECT_THAT(
       findings(programs),
       HasSubstr("its predicate should have seen every gradient; it has seen not 'head.weight' from byte 0"));
 }
 
 TEST(Checker, StopsAtTheLimitOfFindings) {
-  auto programs = load_golden("dp2_fast");
-  for (Instruction& i : programs[0].instructions) i.after.clear();
+  auto programs = program::load_golden("dp2_fast");
+  for (program::Instruction& i : programs[0].instructions) i.after.clear();
   EXPECT_EQ(check_programs(programs, {.max_findings = 3}).size(), 3u);
 }
 
 TEST(Checker, ThrowsWithAllFindings) {
-  EXPECT_NO_THROW(ensure_checked(load_golden("dp2_tree")));
-  auto programs = load_golden("dp2_tree");
+  EXPECT_NO_THROW(ensure_checked(program::load_golden("dp2_tree")));
+  auto programs = program::load_golden("dp2_tree");
   programs[0].instructions[1].after.clear();
   try {
     ensure_checked(programs);
@@ -325,10 +325,10 @@ TEST(Checker, ThrowsWithAllFindings) {
 
 TEST(Checker, RefusesNoProgramsAndWrongRanks) {
   EXPECT_THAT(findings({}), HasSubstr("there are no programs"));
-  auto programs = load_golden("dp2_tree");
+  auto programs = program::load_golden("dp2_tree");
   std::swap(programs[0], programs[1]);
   EXPECT_THAT(findings(programs), HasSubstr("the program says rank 1 of 2, but stands at 0 of 2"));
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::proof

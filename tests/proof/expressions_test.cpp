@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::proof {
 namespace {
 
 using Atom = Expressions::Atom;
@@ -78,4 +78,4 @@ TEST(Expressions, MayBeSumsOfSumsAsDeepAsProgramsAreLong) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::proof

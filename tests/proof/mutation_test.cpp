@@ -9,7 +9,7 @@
 #include "program/memory/memory_plan.h"
 #include "proof/mutations.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 namespace {
 
 using Property = CheckFinding::Property;
@@ -21,14 +21,14 @@ void expect_all_caught(const std::function<std::vector<Mutant>(const Programs&)>
                        const std::vector<Property>& reasons, int least,
                        const std::function<bool(const Mutant&)>& is_harmless = {}) {
   int count = 0;
-  for (const std::string& golden : golden_names()) {
-    for (const Mutant& mutant : mutate(load_golden(golden))) {
+  for (const std::string& golden : program::golden_names()) {
+    for (const Mutant& mutant : mutate(program::load_golden(golden))) {
       if (is_harmless && is_harmless(mutant)) continue;
       ++count;
       const auto findings = check_programs(mutant.programs);
       bool caught = false;
-      for (Property reason : reasons) caught = caught || has(findings, reason);
-      EXPECT_TRUE(caught) << golden << ", " << mutant.what << "\nfound:\n" << text_of(findings);
+      for (Property reason : reasons) caught = caught || program::has(findings, reason);
+      EXPECT_TRUE(caught) << golden << ", " << mutant.what << "\nfound:\n" << program::text_of(findings);
     }
   }
   EXPECT_GE(count, least);
@@ -37,9 +37,9 @@ void expect_all_caught(const std::function<std::vector<Mutant>(const Programs&)>
 /// There is nobody to disagree with.
 bool is_alone(const Mutant& mutant) { return mutant.programs.size() == 1; }
 
-bool is_backward(const Instruction& i) {
-  return i.kind == InstructionKind::backward || i.kind == InstructionKind::backward_input ||
-         i.kind == InstructionKind::backward_weight;
+bool is_backward(const program::Instruction& i) {
+  return i.kind == program::InstructionKind::backward || i.kind == program::InstructionKind::backward_input ||
+         i.kind == program::InstructionKind::backward_weight;
 }
 
 TEST(Mutation, RemovingAnyDependencyThatMattersIsADataFinding) {
@@ -49,7 +49,7 @@ TEST(Mutation, RemovingAnyDependencyThatMattersIsADataFinding) {
 TEST(Mutation, RemovingAnyDependencyThatMattersIsADataFindingWhenPlaced) {
   expect_all_caught(
       [](Programs programs) {
-        for (Program& program : programs) plan_memory(program);
+        for (program::Program& program : programs) program::plan_memory(program);
         return without_a_dependency(programs);
       },
       {Property::data}, 150);
@@ -74,24 +74,24 @@ TEST(Mutation, DroppingAnAddIsMathematics) {
 }
 
 TEST(Mutation, RepeatingAnAddIsMathematics) {
-  expect_all_caught([](const Programs& p) { return with_a_repeated(p, InstructionKind::add); },
+  expect_all_caught([](const Programs& p) { return with_a_repeated(p, program::InstructionKind::add); },
                     {Property::mathematics}, 16);
 }
 
 TEST(Mutation, RepeatingAnUpdateIsMathematics) {
-  expect_all_caught([](const Programs& p) { return with_a_repeated(p, InstructionKind::update); },
+  expect_all_caught([](const Programs& p) { return with_a_repeated(p, program::InstructionKind::update); },
                     {Property::mathematics}, 20);
 }
 
 TEST(Mutation, RepeatingAnAccumulatingBackwardIsMathematics) {
   expect_all_caught(
       [](const Programs& p) {
-        auto mutants = with_a_repeated(p, InstructionKind::backward);
+        auto mutants = with_a_repeated(p, program::InstructionKind::backward);
         std::erase_if(mutants, [](const Mutant& m) {
-          for (const Program& program : m.programs)
+          for (const program::Program& program : m.programs)
             for (size_t i = 0; i + 1 < program.instructions.size(); ++i)
               if (program.instructions[i].operands == program.instructions[i + 1].operands &&
-                  program.instructions[i].kind == InstructionKind::backward)
+                  program.instructions[i].kind == program::InstructionKind::backward)
                 return !program.instructions[i].accumulate;
           return true;
         });
@@ -101,9 +101,9 @@ TEST(Mutation, RepeatingAnAccumulatingBackwardIsMathematics) {
 }
 
 TEST(Mutation, RepeatingAReductionIsCaught) {
-  for (InstructionKind kind :
-       {InstructionKind::all_reduce, InstructionKind::reduce_scatter, InstructionKind::exchange,
-        InstructionKind::broadcast, InstructionKind::agree, InstructionKind::push})
+  for (program::InstructionKind kind :
+       {program::InstructionKind::all_reduce, program::InstructionKind::reduce_scatter, program::InstructionKind::exchange,
+        program::InstructionKind::broadcast, program::InstructionKind::agree, program::InstructionKind::push})
     expect_all_caught([kind](const Programs& p) { return with_a_repeated(p, kind); }, {Property::matching}, 4,
                       [](const Mutant& m) {
                         return is_alone(m) ||
@@ -122,8 +122,8 @@ TEST(Mutation, ChangingTheSizeOfATransferIsAMatchingFinding) {
   expect_all_caught(
       [](const Programs& programs) {
         return with_each_operand(
-            programs, "16 bytes shorter", [](const Program&, const Instruction& i, Operand& o) {
-              if (!communicates(i.kind) || o.role == Role::metrics || o.role == Role::source) return false;
+            programs, "16 bytes shorter", [](const program::Program&, const program::Instruction& i, program::Operand& o) {
+              if (!program::communicates(i.kind) || o.role == program::Role::metrics || o.role == program::Role::source) return false;
               o.range.size_bytes -= 16;
               return true;
             });
@@ -135,8 +135,8 @@ TEST(Mutation, ChangingTheTypeOfATransferIsAMatchingFinding) {
   expect_all_caught(
       [](const Programs& programs) {
         return with_each_operand(
-            programs, "in bfloat16", [](const Program&, const Instruction& i, Operand& o) {
-              if (!communicates(i.kind) || o.role == Role::metrics || o.role == Role::source) return false;
+            programs, "in bfloat16", [](const program::Program&, const program::Instruction& i, program::Operand& o) {
+              if (!program::communicates(i.kind) || o.role == program::Role::metrics || o.role == program::Role::source) return false;
               o.dtype = DType::bfloat16;
               return true;
             });
@@ -149,32 +149,32 @@ constexpr DType kOtherTypes[] = {DType::int32, DType::bfloat16, DType::float64};
 
 TEST(Mutation, ChangingTheTypeOfASumOnAllRanksTogetherIsMathematics) {
   for (const DType dtype : kOtherTypes)
-    for (const InstructionKind kind : {InstructionKind::all_reduce, InstructionKind::reduce_scatter})
+    for (const program::InstructionKind kind : {program::InstructionKind::all_reduce, program::InstructionKind::reduce_scatter})
       expect_all_caught(
           [&](const Programs& programs) {
             return with_each_collective(programs, kind, fmt::format("in {}", name_of(dtype)),
-                                        [dtype](Instruction& i) {
+                                        [dtype](program::Instruction& i) {
                                           bool changed = false;
-                                          for (Operand& o : i.operands) changed |= std::exchange(o.dtype, dtype) != dtype;
+                                          for (program::Operand& o : i.operands) changed |= std::exchange(o.dtype, dtype) != dtype;
                                           return changed;
                                         });
           },
-          {Property::mathematics}, kind == InstructionKind::all_reduce ? 6 : 2, is_alone);
+          {Property::mathematics}, kind == program::InstructionKind::all_reduce ? 6 : 2, is_alone);
 }
 
 TEST(Mutation, ChangingTheTypeOfWhatIsComputedWithIsMathematics) {
   for (const DType dtype : kOtherTypes)
-    for (const InstructionKind kind :
-         {InstructionKind::add, InstructionKind::norm, InstructionKind::finite, InstructionKind::update})
+    for (const program::InstructionKind kind :
+         {program::InstructionKind::add, program::InstructionKind::norm, program::InstructionKind::finite, program::InstructionKind::update})
       expect_all_caught(
           [&](const Programs& programs) {
             return with_each(programs, fmt::format("in {}", name_of(dtype)),
-                             [&](const Program&, Instruction& i) {
+                             [&](const program::Program&, program::Instruction& i) {
                                if (i.kind != kind) return false;
                                bool changed = false;
-                               for (Operand& o : i.operands) {
-                                 if (o.role != Role::destination && o.role != Role::source &&
-                                     o.role != Role::gradients && o.role != Role::parameters)
+                               for (program::Operand& o : i.operands) {
+                                 if (o.role != program::Role::destination && o.role != program::Role::source &&
+                                     o.role != program::Role::gradients && o.role != program::Role::parameters)
                                    continue;
                                  o.dtype = dtype;
                                  changed = true;
@@ -182,14 +182,14 @@ TEST(Mutation, ChangingTheTypeOfWhatIsComputedWithIsMathematics) {
                                return changed;
                              });
           },
-          {Property::mathematics}, kind == InstructionKind::finite ? 2 : 10);
+          {Property::mathematics}, kind == program::InstructionKind::finite ? 2 : 10);
 }
 
 TEST(Mutation, ChangingAPeerIsCaught) {
   expect_all_caught(
       [](const Programs& programs) {
         return with_each_operand(
-            programs, "with another peer", [](const Program& p, const Instruction& i, Operand& o) {
+            programs, "with another peer", [](const program::Program& p, const program::Instruction& i, program::Operand& o) {
               if (o.peer < 0) return false;
               o.peer = (o.peer + 1) % static_cast<int>(p.groups[static_cast<size_t>(i.group)].members.size());
               return true;
@@ -201,7 +201,7 @@ TEST(Mutation, ChangingAPeerIsCaught) {
 TEST(Mutation, ChangingARootIsCaught) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "another root", [](const Program&, Instruction& i) {
+        return with_each(programs, "another root", [](const program::Program&, program::Instruction& i) {
           if (i.root < 0) return false;
           i.root = (i.root + 1) % 3;
           return true;
@@ -213,9 +213,9 @@ TEST(Mutation, ChangingARootIsCaught) {
 TEST(Mutation, StatingAnOrderOfSumsOnOneRankAloneIsAMatchingFinding) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "order turned over", [](const Program&, Instruction& i) {
+        return with_each(programs, "order turned over", [](const program::Program&, program::Instruction& i) {
           i.ordered = !i.ordered;
-          return i.kind == InstructionKind::all_reduce;
+          return i.kind == program::InstructionKind::all_reduce;
         });
       },
       {Property::matching}, 15, is_alone);
@@ -224,18 +224,18 @@ TEST(Mutation, StatingAnOrderOfSumsOnOneRankAloneIsAMatchingFinding) {
 TEST(Mutation, LeavingTheOrderOfSumsToTheLibraryIsMathematics) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each_collective(programs, InstructionKind::all_reduce, "in the library's order",
-                                    [](Instruction& i) { return std::exchange(i.ordered, false); });
+        return with_each_collective(programs, program::InstructionKind::all_reduce, "in the library's order",
+                                    [](program::Instruction& i) { return std::exchange(i.ordered, false); });
       },
       {Property::mathematics}, 3);
 }
 
 TEST(Mutation, AnOrderWithoutSharedMemoryIsAMatchingFinding) {
-  Programs programs = load_golden("dp3_ordered");
-  for (Program& program : programs)
-    for (Group& group : program.groups) group.transport = Transport::host;
+  Programs programs = program::load_golden("dp3_ordered");
+  for (program::Program& program : programs)
+    for (program::Group& group : program.groups) group.transport = program::Transport::host;
   EXPECT_THAT(
-      text_of(check_programs(programs)),
+      program::text_of(check_programs(programs)),
       testing::HasSubstr("matching: rank 0, step instruction 14 (all_reduce, lane reduce, segment 2): "
                          "it is ordered, and the transport of group 'reducers' is 'host'"));
 }
@@ -243,9 +243,9 @@ TEST(Mutation, AnOrderWithoutSharedMemoryIsAMatchingFinding) {
 TEST(Mutation, AnOrderOfAnythingButASumIsStructure) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "ordered", [](const Program&, Instruction& i) {
+        return with_each(programs, "ordered", [](const program::Program&, program::Instruction& i) {
           i.ordered = true;
-          return i.kind != InstructionKind::all_reduce;
+          return i.kind != program::InstructionKind::all_reduce;
         });
       },
       {Property::structure}, 250);
@@ -257,12 +257,12 @@ TEST(Mutation, AnotherTransportOnOneRankAloneIsStructure) {
         std::vector<Mutant> mutants;
         for (size_t r = 0; r < programs.size(); ++r)
           for (size_t g = 0; g < programs[r].groups.size(); ++g)
-            for (int other = 1; other < kTransportCount; ++other) {
+            for (int other = 1; other < program::kTransportCount; ++other) {
               mutants.push_back(
                   {fmt::format("rank {}: another transport of group {}", r, programs[r].groups[g].name),
                    programs});
               auto& transport = mutants.back().programs[r].groups[g].transport;
-              transport = static_cast<Transport>((static_cast<int>(transport) + other) % kTransportCount);
+              transport = static_cast<program::Transport>((static_cast<int>(transport) + other) % program::kTransportCount);
             }
         return mutants;
       },
@@ -272,7 +272,7 @@ TEST(Mutation, AnotherTransportOnOneRankAloneIsStructure) {
 TEST(Mutation, ChangingALeafIsMathematics) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "another leaf", [](const Program& p, Instruction& i) {
+        return with_each(programs, "another leaf", [](const program::Program& p, program::Instruction& i) {
           if (!is_backward(i) || p.virtual_replicas == 1) return false;
           i.leaf = (i.leaf + 1) % p.virtual_replicas;
           return true;
@@ -284,8 +284,8 @@ TEST(Mutation, ChangingALeafIsMathematics) {
 TEST(Mutation, ChangingAMicroBatchIsMathematics) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "another micro-batch", [](const Program&, Instruction& i) {
-          if (!is_backward(i) && i.kind != InstructionKind::forward) return false;
+        return with_each(programs, "another micro-batch", [](const program::Program&, program::Instruction& i) {
+          if (!is_backward(i) && i.kind != program::InstructionKind::forward) return false;
           i.micro_batch += 1;
           return true;
         });
@@ -296,12 +296,12 @@ TEST(Mutation, ChangingAMicroBatchIsMathematics) {
 TEST(Mutation, AccumulatingWhereALeafBeginsOrOverwritingWhereItGoesOnIsCaught) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "accumulate turned over", [](const Program&, Instruction& i) {
-          if (!is_backward(i) && i.kind != InstructionKind::forward) return false;
+        return with_each(programs, "accumulate turned over", [](const program::Program&, program::Instruction& i) {
+          if (!is_backward(i) && i.kind != program::InstructionKind::forward) return false;
           bool changed = false;
-          for (Operand& o : i.operands)
-            if (o.role == Role::gradients || o.role == Role::metrics) {
-              o.access = i.accumulate ? Access::write : Access::read_write;
+          for (program::Operand& o : i.operands)
+            if (o.role == program::Role::gradients || o.role == program::Role::metrics) {
+              o.access = i.accumulate ? program::Access::write : program::Access::read_write;
               changed = true;
             }
           i.accumulate = !i.accumulate;
@@ -314,7 +314,7 @@ TEST(Mutation, AccumulatingWhereALeafBeginsOrOverwritingWhereItGoesOnIsCaught) {
 TEST(Mutation, AnAccumulateFlagThatItsOperandContradictsIsStructure) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "flag turned over", [](const Program&, Instruction& i) {
+        return with_each(programs, "flag turned over", [](const program::Program&, program::Instruction& i) {
           i.accumulate = !i.accumulate;
           return is_backward(i);
         });
@@ -329,9 +329,9 @@ TEST(Mutation, ShiftingARangeIsCaught) {
 
 /// Programs that neither update nor save look at nobody's ownership or state.
 bool uses_state(const Mutant& mutant) {
-  for (const Program& program : mutant.programs)
-    for (const Instruction& i : program.instructions)
-      if (i.kind == InstructionKind::update) return true;
+  for (const program::Program& program : mutant.programs)
+    for (const program::Instruction& i : program.instructions)
+      if (i.kind == program::InstructionKind::update) return true;
   return false;
 }
 
@@ -349,9 +349,9 @@ TEST(Mutation, ShiftingTheSumsOfSquaresWithinABucketIsCaught) {
   for (const int64_t shift : {-262144, -4, 4, 262144})
     expect_all_caught(
         [shift](const Programs& programs) {
-          return with_each_operand(programs, fmt::format("{} bytes on", shift), [shift](const Program&, const Instruction& i, Operand& o) {
+          return with_each_operand(programs, fmt::format("{} bytes on", shift), [shift](const program::Program&, const program::Instruction& i, program::Operand& o) {
             o.position += shift;
-            return i.kind == InstructionKind::norm && o.role == Role::gradients;
+            return i.kind == program::InstructionKind::norm && o.role == program::Role::gradients;
           });
         },
         {Property::structure, Property::mathematics}, 20);
@@ -370,22 +370,22 @@ TEST(Mutation, ReadingBeforeAnythingIsWrittenIsADataFinding) {
             // All that write the buffer write another one instead.
             Mutant mutant{fmt::format("rank {}: {} is never written", r, programs[r].buffers[b].name),
                           programs};
-            Program& program = mutant.programs[r];
-            const ProgramBuffer& old = programs[r].buffers[b];
+            program::Program& program = mutant.programs[r];
+            const program::ProgramBuffer& old = programs[r].buffers[b];
             const int elsewhere = program.add_buffer("elsewhere", old.space, old.category, old.size_bytes);
             bool written = false, read = false;
-            for (Instruction& i : program.instructions)
-              for (Operand& o : i.operands) {
+            for (program::Instruction& i : program.instructions)
+              for (program::Operand& o : i.operands) {
                 if (o.range.buffer != static_cast<int>(b)) continue;
-                const bool only_writes = o.access == Access::write && o.role != Role::temporary;
+                const bool only_writes = o.access == program::Access::write && o.role != program::Role::temporary;
                 written = written || only_writes;
-                read = read || (o.access == Access::read && i.kind != InstructionKind::serve);
+                read = read || (o.access == program::Access::read && i.kind != program::InstructionKind::serve);
                 if (only_writes) o.range.buffer = elsewhere;
               }
-            bool initial = old.space == Space::optimizer;
-            for (const ParameterPlace& place : programs[r].parameters)
+            bool initial = old.space == program::Space::optimizer;
+            for (const program::ParameterPlace& place : programs[r].parameters)
               initial = initial || place.buffer == static_cast<int>(b);
-            derive_dependencies(program);
+            program::derive_dependencies(program);
             if (written && read && !initial) mutants.push_back(std::move(mutant));
           }
         return mutants;
@@ -400,7 +400,7 @@ TEST(Mutation, SendingBeforeReceivingOnBothSidesIsADeadlock) {
 TEST(Mutation, DependingOnALaterInstructionIsStructure) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "waits for itself", [](const Program& p, Instruction& i) {
+        return with_each(programs, "waits for itself", [](const program::Program& p, program::Instruction& i) {
           i.after.push_back({static_cast<int>(p.instructions.size()) - 1, 0});
           return true;
         });
@@ -411,11 +411,11 @@ TEST(Mutation, DependingOnALaterInstructionIsStructure) {
 TEST(Mutation, RunningOnAnotherKindOfLaneIsStructure) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "on another lane", [](const Program& p, Instruction& i) {
-          const bool on_comm = p.lanes[static_cast<size_t>(i.lane)].kind == LaneKind::comm;
-          if (i.kind == InstructionKind::add || i.kind == InstructionKind::cast) return false;
+        return with_each(programs, "on another lane", [](const program::Program& p, program::Instruction& i) {
+          const bool on_comm = p.lanes[static_cast<size_t>(i.lane)].kind == program::LaneKind::comm;
+          if (i.kind == program::InstructionKind::add || i.kind == program::InstructionKind::cast) return false;
           for (size_t lane = 0; lane < p.lanes.size(); ++lane)
-            if ((p.lanes[lane].kind == LaneKind::comm) != on_comm) {
+            if ((p.lanes[lane].kind == program::LaneKind::comm) != on_comm) {
               i.lane = static_cast<int>(lane);
               return true;
             }
@@ -426,4 +426,4 @@ TEST(Mutation, RunningOnAnotherKindOfLaneIsStructure) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::proof

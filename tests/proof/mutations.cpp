@@ -7,52 +7,52 @@
 #include "program/happens_before.h"
 #include "program/memory/memory_plan.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 namespace {
 
-std::string at(const Program& program, size_t index) {
-  return fmt::format("rank {}, {}", program.rank, describe(program, static_cast<int>(index)));
+std::string at(const program::Program& program, size_t index) {
+  return fmt::format("rank {}, {}", program.rank, program::describe(program, static_cast<int>(index)));
 }
 
-bool is_implied(const Program& program, size_t index, const Dependency& dependency) {
-  HappensBefore order(program, 2);
+bool is_implied(const program::Program& program, size_t index, const program::Dependency& dependency) {
+  program::HappensBefore order(program, 2);
   order.visit_all();
   const int n = static_cast<int>(program.instructions.size());
   return order.before((1 - dependency.distance) * n + dependency.instruction, n + static_cast<int>(index));
 }
 
 /// Renumbers dependencies after instruction `removed` has gone; those on it are replaced by its own.
-void erase_instruction(Program& program, int removed) {
+void erase_instruction(program::Program& program, int removed) {
   const auto gone = program.instructions[static_cast<size_t>(removed)].after;
   program.instructions.erase(program.instructions.begin() + removed);
-  for (Instruction& instruction : program.instructions) {
-    std::vector<Dependency> after;
-    for (const Dependency& d : instruction.after) {
+  for (program::Instruction& instruction : program.instructions) {
+    std::vector<program::Dependency> after;
+    for (const program::Dependency& d : instruction.after) {
       if (d.instruction != removed) {
         after.push_back(d);
         continue;
       }
-      for (const Dependency& inherited : gone)
+      for (const program::Dependency& inherited : gone)
         if (inherited.instruction != removed && d.distance + inherited.distance <= 1)
           after.push_back({inherited.instruction, d.distance + inherited.distance});
     }
-    for (Dependency& d : after) d.instruction -= d.instruction > removed ? 1 : 0;
+    for (program::Dependency& d : after) d.instruction -= d.instruction > removed ? 1 : 0;
     instruction.after = std::move(after);
   }
 }
 
 /// Puts a copy of `extra` behind instruction `index`.
-void insert_behind(Program& program, int index, Instruction extra) {
-  for (Instruction& instruction : program.instructions)
-    for (Dependency& d : instruction.after)
+void insert_behind(program::Program& program, int index, program::Instruction extra) {
+  for (program::Instruction& instruction : program.instructions)
+    for (program::Dependency& d : instruction.after)
       if (d.instruction > index) ++d.instruction;
   extra.after.clear();
   program.instructions.insert(program.instructions.begin() + index + 1, std::move(extra));
 }
 
-void derive_anew(Program& program) {
-  for (Instruction& instruction : program.instructions) instruction.after.clear();
-  derive_dependencies(program);
+void derive_anew(program::Program& program) {
+  for (program::Instruction& instruction : program.instructions) instruction.after.clear();
+  program::derive_dependencies(program);
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ std::vector<Mutant> without_a_dependency(const Programs& programs) {
       for (size_t d = 0; d < programs[r].instructions[i].after.size(); ++d) {
         Mutant mutant{"", programs};
         auto& after = mutant.programs[r].instructions[i].after;
-        const Dependency removed = after[d];
+        const program::Dependency removed = after[d];
         after.erase(after.begin() + static_cast<std::ptrdiff_t>(d));
         if (is_implied(mutant.programs[r], i, removed)) continue;
         mutant.what = fmt::format("{} without its dependency on {} at distance {}", at(programs[r], i),
@@ -85,7 +85,7 @@ std::vector<Mutant> without_an_instruction(const Programs& programs) {
   return mutants;
 }
 
-std::vector<Mutant> with_a_repeated(const Programs& programs, InstructionKind kind) {
+std::vector<Mutant> with_a_repeated(const Programs& programs, program::InstructionKind kind) {
   std::vector<Mutant> mutants;
   for (size_t r = 0; r < programs.size(); ++r)
     for (size_t i = 0; i < programs[r].instructions.size(); ++i) {
@@ -102,12 +102,12 @@ std::vector<Mutant> with_swapped_communications(const Programs& programs) {
   for (size_t r = 0; r < programs.size(); ++r) {
     int previous = -1;
     for (size_t i = 0; i < programs[r].instructions.size(); ++i) {
-      const Instruction& second = programs[r].instructions[i];
-      if (!communicates(second.kind)) continue;
+      const program::Instruction& second = programs[r].instructions[i];
+      if (!program::communicates(second.kind)) continue;
       if (previous >= 0) {
-        const Instruction& first = programs[r].instructions[static_cast<size_t>(previous)];
+        const program::Instruction& first = programs[r].instructions[static_cast<size_t>(previous)];
         // Reads of different servers' parameters may come in any order.
-        if (first.kind != InstructionKind::pull || second.kind != InstructionKind::pull) {
+        if (first.kind != program::InstructionKind::pull || second.kind != program::InstructionKind::pull) {
           Mutant mutant{fmt::format("{} and {} swapped", at(programs[r], static_cast<size_t>(previous)),
                                     at(programs[r], i)),
                         programs};
@@ -125,17 +125,17 @@ std::vector<Mutant> with_swapped_communications(const Programs& programs) {
 
 std::vector<Mutant> with_a_shifted_range(const Programs& programs) {
   return with_each_operand(
-      programs, "begins 16 bytes later", [](const Program&, const Instruction& i, Operand& o) {
-        static constexpr Role kDecisive[] = {
-            Role::batch,           Role::input,          Role::output,     Role::stash,
-            Role::output_gradient, Role::input_gradient, Role::gradients,  Role::send,
-            Role::receive,         Role::source,         Role::destination};
+      programs, "begins 16 bytes later", [](const program::Program&, const program::Instruction& i, program::Operand& o) {
+        static constexpr program::Role kDecisive[] = {
+            program::Role::batch,           program::Role::input,          program::Role::output,     program::Role::stash,
+            program::Role::output_gradient, program::Role::input_gradient, program::Role::gradients,  program::Role::send,
+            program::Role::receive,         program::Role::source,         program::Role::destination};
         const bool decisive =
             std::find(std::begin(kDecisive), std::end(kDecisive), o.role) != std::end(kDecisive) ||
-            (o.role == Role::data && i.kind != InstructionKind::agree) ||
-            (o.role == Role::parameters && i.kind == InstructionKind::update);
+            (o.role == program::Role::data && i.kind != program::InstructionKind::agree) ||
+            (o.role == program::Role::parameters && i.kind == program::InstructionKind::update);
         // Every replica looks for overflow in the same sums: what one leaves out, another has seen.
-        if (i.kind == InstructionKind::finite) return false;
+        if (i.kind == program::InstructionKind::finite) return false;
         if (!decisive || o.range.size_bytes < 32) return false;
         o.range.offset += 16;
         o.range.size_bytes -= 16;
@@ -151,7 +151,7 @@ std::vector<Mutant> with_another_owned_range(const Programs& programs) {
   std::vector<Mutant> mutants;
   for (size_t r = 0; r < programs.size(); ++r)
     for (size_t p = 0; p < programs[r].parameters.size(); ++p) {
-      const ParameterPlace& place = programs[r].parameters[p];
+      const program::ParameterPlace& place = programs[r].parameters[p];
       const int64_t size = place.owned_end - place.owned_begin;
       if (size == 0) continue;
       for (const Change& change : {Change{"begins 4 bytes later", 4, 0}, Change{"begins 4 bytes earlier", -4, 0},
@@ -159,7 +159,7 @@ std::vector<Mutant> with_another_owned_range(const Programs& programs) {
                                    Change{"lies 4 bytes later", 4, 4}, Change{"lies 4 bytes earlier", -4, -4},
                                    Change{"is empty", 0, -size}}) {
         mutants.push_back({fmt::format("rank {}: what it owns of '{}' {}", r, place.name, change.what), programs});
-        ParameterPlace& changed = mutants.back().programs[r].parameters[p];
+        program::ParameterPlace& changed = mutants.back().programs[r].parameters[p];
         changed.owned_begin += change.begin;
         changed.owned_end += change.end;
       }
@@ -169,7 +169,7 @@ std::vector<Mutant> with_another_owned_range(const Programs& programs) {
 
 std::vector<Mutant> with_another_state_place(const Programs& programs) {
   std::vector<Mutant> mutants;
-  const auto add = [&](size_t r, const std::string& what, const std::function<void(std::vector<ParameterPlace>&)>& change) {
+  const auto add = [&](size_t r, const std::string& what, const std::function<void(std::vector<program::ParameterPlace>&)>& change) {
     mutants.push_back({fmt::format("rank {}: {}", r, what), programs});
     change(mutants.back().programs[r].parameters);
   };
@@ -197,19 +197,19 @@ std::vector<Mutant> with_another_state_place(const Programs& programs) {
 std::vector<Mutant> with_a_shared_live_buffer(const Programs& programs) {
   std::vector<Mutant> mutants;
   Programs placed = programs;
-  for (Program& program : placed) plan_memory(program);
+  for (program::Program& program : placed) program::plan_memory(program);
   for (size_t r = 0; r < placed.size(); ++r) {
-    const Program& program = placed[r];
+    const program::Program& program = placed[r];
     std::vector<std::pair<size_t, size_t>> lifetime(program.buffers.size(), {program.instructions.size(), 0});
     for (size_t i = 0; i < program.instructions.size(); ++i)
-      for (const Operand& operand : program.instructions[i].operands) {
+      for (const program::Operand& operand : program.instructions[i].operands) {
         auto& [first, last] = lifetime[static_cast<size_t>(operand.range.buffer)];
         first = std::min(first, i);
         last = i;
       }
     for (size_t a = 0; a < program.buffers.size(); ++a)
       for (size_t b = 0; b < program.buffers.size(); ++b) {
-        if (a == b || program.buffers[a].space != Space::arena || program.buffers[b].space != Space::arena)
+        if (a == b || program.buffers[a].space != program::Space::arena || program.buffers[b].space != program::Space::arena)
           continue;
         if (lifetime[a].first > lifetime[b].second || lifetime[b].first > lifetime[a].second) continue;
         mutants.push_back({fmt::format("rank {}: {} moved onto {}", program.rank, program.buffers[a].name,
@@ -224,14 +224,14 @@ std::vector<Mutant> with_a_shared_live_buffer(const Programs& programs) {
 std::vector<Mutant> with_sends_before_receives(const Programs& programs) {
   Mutant mutant{"all exchanges send before they receive", programs};
   int split = 0;
-  for (Program& program : mutant.programs) {
+  for (program::Program& program : mutant.programs) {
     for (size_t i = 0; i < program.instructions.size(); ++i) {
-      Instruction& sends = program.instructions[i];
-      if (sends.kind != InstructionKind::exchange) continue;
-      Instruction receives = sends;
-      std::erase_if(receives.operands, [](const Operand& o) { return o.role == Role::send; });
+      program::Instruction& sends = program.instructions[i];
+      if (sends.kind != program::InstructionKind::exchange) continue;
+      program::Instruction receives = sends;
+      std::erase_if(receives.operands, [](const program::Operand& o) { return o.role == program::Role::send; });
       if (receives.operands.empty() || receives.operands.size() == sends.operands.size()) continue;
-      std::erase_if(sends.operands, [](const Operand& o) { return o.role == Role::receive; });
+      std::erase_if(sends.operands, [](const program::Operand& o) { return o.role == program::Role::receive; });
       insert_behind(program, static_cast<int>(i), receives);
       ++split;
       ++i;
@@ -243,7 +243,7 @@ std::vector<Mutant> with_sends_before_receives(const Programs& programs) {
 }
 
 std::vector<Mutant> with_each(const Programs& programs, const std::string& what,
-                              const std::function<bool(const Program&, Instruction&)>& change) {
+                              const std::function<bool(const program::Program&, program::Instruction&)>& change) {
   std::vector<Mutant> mutants;
   for (size_t r = 0; r < programs.size(); ++r)
     for (size_t i = 0; i < programs[r].instructions.size(); ++i) {
@@ -253,18 +253,18 @@ std::vector<Mutant> with_each(const Programs& programs, const std::string& what,
   return mutants;
 }
 
-std::vector<Mutant> with_each_collective(const Programs& programs, InstructionKind kind,
+std::vector<Mutant> with_each_collective(const Programs& programs, program::InstructionKind kind,
                                          const std::string& what,
-                                         const std::function<bool(Instruction&)>& change) {
+                                         const std::function<bool(program::Instruction&)>& change) {
   std::vector<Mutant> mutants;
-  const auto is_one = [kind](const Instruction& i) { return i.kind == kind; };
+  const auto is_one = [kind](const program::Instruction& i) { return i.kind == kind; };
   const auto& first = programs[0].instructions;
   for (int number = 0; number < std::count_if(first.begin(), first.end(), is_one); ++number) {
-    Mutant mutant{fmt::format("{} {} of all ranks {}", name_of(kind), number, what), programs};
+    Mutant mutant{fmt::format("{} {} of all ranks {}", program::name_of(kind), number, what), programs};
     bool changed = false;
-    for (Program& program : mutant.programs) {
+    for (program::Program& program : mutant.programs) {
       int left = number;
-      for (Instruction& i : program.instructions)
+      for (program::Instruction& i : program.instructions)
         if (is_one(i) && left-- == 0) changed = change(i) || changed;
     }
     if (changed) mutants.push_back(std::move(mutant));
@@ -274,18 +274,18 @@ std::vector<Mutant> with_each_collective(const Programs& programs, InstructionKi
 
 std::vector<Mutant> with_each_operand(
     const Programs& programs, const std::string& what,
-    const std::function<bool(const Program&, const Instruction&, Operand&)>& change) {
+    const std::function<bool(const program::Program&, const program::Instruction&, program::Operand&)>& change) {
   std::vector<Mutant> mutants;
   for (size_t r = 0; r < programs.size(); ++r)
     for (size_t i = 0; i < programs[r].instructions.size(); ++i)
       for (size_t o = 0; o < programs[r].instructions[i].operands.size(); ++o) {
-        const Operand& operand = programs[r].instructions[i].operands[o];
-        Mutant mutant{fmt::format("{} of {} {}", name_of(operand.role), at(programs[r], i), what), programs};
-        Instruction& changed = mutant.programs[r].instructions[i];
+        const program::Operand& operand = programs[r].instructions[i].operands[o];
+        Mutant mutant{fmt::format("{} of {} {}", program::name_of(operand.role), at(programs[r], i), what), programs};
+        program::Instruction& changed = mutant.programs[r].instructions[i];
         if (change(programs[r], programs[r].instructions[i], changed.operands[o]))
           mutants.push_back(std::move(mutant));
       }
   return mutants;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::proof

@@ -8,42 +8,42 @@
 #include "program/golden_programs.h"
 #include "proof/mutations.h"
 
-namespace lockstep {
+namespace lockstep::proof {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
 
-std::string findings(const Programs& programs) { return text_of(check_programs(programs)); }
+std::string findings(const Programs& programs) { return program::text_of(check_programs(programs)); }
 
 /// A golden with every `from` in the text of rank `rank`'s program replaced by `to`.
 Programs edited(const std::string& golden, size_t rank, const std::string& from, const std::string& to) {
-  auto programs = load_golden(golden);
-  std::string text = to_text(programs[rank]);
+  auto programs = program::load_golden(golden);
+  std::string text = program::to_text(programs[rank]);
   size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   for (; at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
-  programs[rank] = program_from_text(text);
+  programs[rank] = program::program_from_text(text);
   return programs;
 }
 
 void derive_anew(Programs& programs) {
-  for (Program& program : programs) {
-    for (Instruction& i : program.instructions) i.after.clear();
-    derive_dependencies(program);
+  for (program::Program& program : programs) {
+    for (program::Instruction& i : program.instructions) i.after.clear();
+    program::derive_dependencies(program);
   }
 }
 
-void erase_role(Instruction& i, Role role) {
-  std::erase_if(i.operands, [&](const Operand& o) { return o.role == role; });
+void erase_role(program::Instruction& i, program::Role role) {
+  std::erase_if(i.operands, [&](const program::Operand& o) { return o.role == role; });
 }
 
 /// Breaks a golden by changing every instruction that `change` picks, and returns what the checker finds.
 std::string findings_after(const std::string& golden,
-                           const std::function<void(Program&, Instruction&)>& change) {
-  auto programs = load_golden(golden);
-  for (Program& program : programs)
-    for (Instruction& i : program.instructions) change(program, i);
+                           const std::function<void(program::Program&, program::Instruction&)>& change) {
+  auto programs = program::load_golden(golden);
+  for (program::Program& program : programs)
+    for (program::Instruction& i : program.instructions) change(program, i);
   derive_anew(programs);
   return findings(programs);
 }
@@ -57,25 +57,25 @@ TEST(Obedience, OfOneRankAloneIsRefused) {
 
 TEST(Obedience, OfNobodyIsRefusedWhereAFlagIsComputed) {
   EXPECT_THAT(findings_after("dp2_fp16",
-                             [](Program&, Instruction& i) {
-                               if (i.kind == InstructionKind::update) erase_role(i, Role::predicate);
+                             [](program::Program&, program::Instruction& i) {
+                               if (i.kind == program::InstructionKind::update) erase_role(i, program::Role::predicate);
                              }),
               HasSubstr("it does not obey the flag of rank 0, step instruction 11 (finite"));
 }
 
 TEST(Obedience, MayBeToTheScaleOfANormAlone) {
   EXPECT_EQ(findings_after("dp2_tree",
-                           [](Program&, Instruction& i) {
-                             if (i.kind == InstructionKind::update) erase_role(i, Role::predicate);
+                           [](program::Program&, program::Instruction& i) {
+                             if (i.kind == program::InstructionKind::update) erase_role(i, program::Role::predicate);
                            }),
             "");
 }
 
 TEST(Obedience, OfHalfTheUpdatesIsRefused) {
-  for (const Role role : {Role::predicate, Role::verdict})
+  for (const program::Role role : {program::Role::predicate, program::Role::verdict})
     EXPECT_THAT(findings_after("dp2_tree",
-                               [&](Program&, Instruction& i) {
-                                 if (i.kind == InstructionKind::update && i.segment == 0) erase_role(i, role);
+                               [&](program::Program&, program::Instruction& i) {
+                                 if (i.kind == program::InstructionKind::update && i.segment == 0) erase_role(i, role);
                                }),
                 HasSubstr("all updates of a step must obey the same"));
 }
@@ -88,19 +88,19 @@ TEST(Obedience, ToAnotherWordOfTheVerdictIsRefused) {
 
 TEST(Obedience, ToAVerdictThatCountedNothingIsRefused) {
   EXPECT_THAT(findings_after("dp2_fast",
-                             [](Program&, Instruction& i) {
-                               if (i.kind == InstructionKind::agree) erase_role(i, Role::metrics);
+                             [](program::Program&, program::Instruction& i) {
+                               if (i.kind == program::InstructionKind::agree) erase_role(i, program::Role::metrics);
                              }),
               HasSubstr("its verdict should have counted the metrics of every leaf; it has seen none"));
 }
 
 TEST(Updates, MayNotAllBeMissing) {
-  for (const std::string& golden : golden_names()) {
-    auto programs = load_golden(golden);
+  for (const std::string& golden : program::golden_names()) {
+    auto programs = program::load_golden(golden);
     size_t removed = 0;
-    for (Program& program : programs)
+    for (program::Program& program : programs)
       removed += std::erase_if(program.instructions,
-                               [](const Instruction& i) { return i.kind == InstructionKind::update; });
+                               [](const program::Instruction& i) { return i.kind == program::InstructionKind::update; });
     if (removed == 0) continue;
     derive_anew(programs);
     EXPECT_THAT(findings(programs), HasSubstr("the step should update every parameter")) << golden;
@@ -109,8 +109,8 @@ TEST(Updates, MayNotAllBeMissing) {
 
 TEST(Updates, NeedTheConstants) {
   EXPECT_THAT(findings_after("dp1_tree",
-                             [](Program&, Instruction& i) {
-                               if (i.kind == InstructionKind::update) erase_role(i, Role::constants);
+                             [](program::Program&, program::Instruction& i) {
+                               if (i.kind == program::InstructionKind::update) erase_role(i, program::Role::constants);
                              }),
               HasSubstr("structure: rank 0, step instruction 9 (update, lane compute, segment 0): it has 0 "
                         "operands constants; expected 1"));
@@ -132,16 +132,16 @@ TEST(Operands, OfOneRoleHaveDifferentIndices) {
                         "input.0; their indices must differ"));
   // To different peers one index may be used twice, to one peer not.
   EXPECT_EQ(findings(edited("ps_sync", 2, "receive.1:grad.0.w1@1", "receive:grad.0.w1@1")), "");
-  auto programs = load_golden("pp2_1f1b");
-  for (Instruction& i : programs[0].instructions)
-    if (i.kind == InstructionKind::exchange && i.operands.size() == 1) i.operands.push_back(i.operands[0]);
+  auto programs = program::load_golden("pp2_1f1b");
+  for (program::Instruction& i : programs[0].instructions)
+    if (i.kind == program::InstructionKind::exchange && i.operands.size() == 1) i.operands.push_back(i.operands[0]);
   EXPECT_THAT(findings(programs), HasSubstr("it has two operands send.0@1; their indices must differ"));
 }
 
 TEST(Metrics, StandInTheOrderOfLeaves) {
-  const auto swap_slots = [](Program&, Instruction& i) {
-    for (Operand& o : i.operands)
-      if (i.kind == InstructionKind::forward && o.role == Role::metrics) o.range.offset = 32 - o.range.offset;
+  const auto swap_slots = [](program::Program&, program::Instruction& i) {
+    for (program::Operand& o : i.operands)
+      if (i.kind == program::InstructionKind::forward && o.role == program::Role::metrics) o.range.offset = 32 - o.range.offset;
   };
   EXPECT_THAT(findings_after("dp2_tree", swap_slots),
               HasSubstr("mathematics: rank 0, step instruction 11 (agree, lane agree): its metrics of leaf 0 "
@@ -149,17 +149,17 @@ TEST(Metrics, StandInTheOrderOfLeaves) {
   EXPECT_THAT(findings_after("dp1_tree", swap_slots), HasSubstr("leaf 0 stand behind those of leaf 1"));
   // Nobody promises an order in FAST: sums differ by rounding there anyway.
   EXPECT_EQ(findings_after("dp2_tree",
-                           [&](Program& p, Instruction& i) {
-                             p.reduction = Reduction::fast;
+                           [&](program::Program& p, program::Instruction& i) {
+                             p.reduction = layout::Reduction::fast;
                              swap_slots(p, i);
                            }),
             "");
 }
 
 TEST(Metrics, StandInTheOrderOfLeavesOverRanks) {
-  auto programs = load_golden("dp2_tree");
-  for (Program& program : programs)
-    for (Group& group : program.groups)
+  auto programs = program::load_golden("dp2_tree");
+  for (program::Program& program : programs)
+    for (program::Group& group : program.groups)
       if (group.name == "world") group.members = {1, 0};
   EXPECT_THAT(findings(programs), HasSubstr("its metrics of leaf 0 stand behind those of leaf 3"));
 }
@@ -171,18 +171,18 @@ TEST(Parameters, OfAnotherSegmentAreRefused) {
 }
 
 TEST(Parameters, ThatAreMissingOrCutOffAreRefused) {
-  using Kind = InstructionKind;
-  for (const std::string& golden : golden_names())
+  using Kind = program::InstructionKind;
+  for (const std::string& golden : program::golden_names())
     for (const Kind kind : {Kind::forward, Kind::backward, Kind::backward_input, Kind::recompute}) {
       int count = 0;
-      const auto without = [&](Program&, Instruction& i) {
+      const auto without = [&](program::Program&, program::Instruction& i) {
         if (i.kind != kind) return;
         ++count;
-        erase_role(i, Role::parameters);
+        erase_role(i, program::Role::parameters);
       };
-      const auto half = [&](Program&, Instruction& i) {
-        for (Operand& o : i.operands)
-          if (i.kind == kind && o.role == Role::parameters) o.range.size_bytes /= 2;
+      const auto half = [&](program::Program&, program::Instruction& i) {
+        for (program::Operand& o : i.operands)
+          if (i.kind == kind && o.role == program::Role::parameters) o.range.size_bytes /= 2;
       };
       const std::string missing = findings_after(golden, without), cut = findings_after(golden, half);
       if (count == 0) continue;
@@ -192,14 +192,14 @@ TEST(Parameters, ThatAreMissingOrCutOffAreRefused) {
 }
 
 TEST(Activations, AreReadWhole) {
-  for (const std::string& golden : golden_names())
-    for (const Role role : {Role::input, Role::stash, Role::output_gradient}) {
+  for (const std::string& golden : program::golden_names())
+    for (const program::Role role : {program::Role::input, program::Role::stash, program::Role::output_gradient}) {
       int count = 0;
       const auto shorter = [&](int64_t divisor) {
-        return [&, divisor](Program&, Instruction& i) {
-          if (communicates(i.kind)) return;
-          for (Operand& o : i.operands)
-            if (o.role == role && o.access == Access::read) {
+        return [&, divisor](program::Program&, program::Instruction& i) {
+          if (program::communicates(i.kind)) return;
+          for (program::Operand& o : i.operands)
+            if (o.role == role && o.access == program::Access::read) {
               ++count;
               o.range.size_bytes = divisor == 0 ? 0 : o.range.size_bytes / divisor;
             }
@@ -207,20 +207,20 @@ TEST(Activations, AreReadWhole) {
       };
       const std::string half = findings_after(golden, shorter(2)), none = findings_after(golden, shorter(0));
       if (count == 0) continue;
-      EXPECT_THAT(half, HasSubstr("bytes; expected all")) << golden << ", " << name_of(role);
-      EXPECT_THAT(none, HasSubstr(fmt::format("it reads nothing of its {}", name_of(role)))) << golden;
+      EXPECT_THAT(half, HasSubstr("bytes; expected all")) << golden << ", " << program::name_of(role);
+      EXPECT_THAT(none, HasSubstr(fmt::format("it reads nothing of its {}", program::name_of(role)))) << golden;
     }
 }
 
 TEST(Gradients, ThatAllRanksLeaveOutAlikeAreMissed) {
   int goldens = 0;
-  for (const std::string& golden : golden_names()) {
+  for (const std::string& golden : program::golden_names()) {
     int count = 0;
-    const std::string found = findings_after(golden, [&](Program&, Instruction& i) {
-      count += static_cast<int>(std::count_if(i.operands.begin(), i.operands.end(), [](const Operand& o) {
-        return o.role == Role::output_gradient;
+    const std::string found = findings_after(golden, [&](program::Program&, program::Instruction& i) {
+      count += static_cast<int>(std::count_if(i.operands.begin(), i.operands.end(), [](const program::Operand& o) {
+        return o.role == program::Role::output_gradient;
       }));
-      erase_role(i, Role::output_gradient);
+      erase_role(i, program::Role::output_gradient);
     });
     if (count == 0) continue;
     ++goldens;
@@ -258,9 +258,9 @@ parameter w buffer=param.0 offset=0 size=64 owns=0+64 uses 0+0
 )";
 
 TEST(Gradients, OfEveryUseOfAnActivationGoOn) {
-  const Program whole = program_from_text(kFanOut);
+  const program::Program whole = program::program_from_text(kFanOut);
   EXPECT_EQ(findings({whole}), "");
-  Program broken = whole;
+  program::Program broken = whole;
   broken.instructions.erase(broken.instructions.begin() + 6);
   EXPECT_THAT(findings({broken}),
               HasSubstr("step instruction 4 (backward, lane compute, segment 2, micro-batch "
@@ -275,10 +275,10 @@ TEST(Activations, AreReadInTheTypeInWhichTheyWereWritten) {
 }
 
 TEST(Activations, AreAsManyForEveryMicroBatch) {
-  auto programs = load_golden("pp2_1f1b");
-  Instruction& forward = programs[1].instructions[6];
-  ASSERT_EQ(forward.kind, InstructionKind::forward);
-  std::erase_if(forward.operands, [](const Operand& o) { return o.role == Role::input && o.index == 1; });
+  auto programs = program::load_golden("pp2_1f1b");
+  program::Instruction& forward = programs[1].instructions[6];
+  ASSERT_EQ(forward.kind, program::InstructionKind::forward);
+  std::erase_if(forward.operands, [](const program::Operand& o) { return o.role == program::Role::input && o.index == 1; });
   EXPECT_THAT(
       findings(programs),
       HasSubstr("segment 2, micro-batch 1, leaf 0): it reads 1 operands input; other micro-batches or "
@@ -288,8 +288,8 @@ TEST(Activations, AreAsManyForEveryMicroBatch) {
 TEST(OrderedSums, AddAlongTheTreeOverTheGroupAndNoOther) {
   // The tree over the workers (1 0 2) is (w1+w0)+w2, which is the same sum; over (0 2 1) it is another.
   const auto with_members = [](const std::vector<int>& members) {
-    auto programs = load_golden("dp3_ordered");
-    for (Program& program : programs) program.groups[1].members = members;
+    auto programs = program::load_golden("dp3_ordered");
+    for (program::Program& program : programs) program.groups[1].members = members;
     return findings(programs);
   };
   EXPECT_EQ(with_members({1, 0, 2}), "");
@@ -299,35 +299,35 @@ TEST(OrderedSums, AddAlongTheTreeOverTheGroupAndNoOther) {
 }
 
 TEST(OrderedSums, AreWhatReproducibleProgramsNeed) {
-  const auto unordered = [](Program&, Instruction& i) { i.ordered = false; };
+  const auto unordered = [](program::Program&, program::Instruction& i) { i.ordered = false; };
   EXPECT_THAT(findings_after("dp3_ordered", unordered),
               HasSubstr("the gradient of 'fc.weight' should be ((l0+l1)+(l2+l3))+l4, and what arrives is "
                         "sum(l0+l1,l2+l3,l4)"));
   EXPECT_EQ(findings_after("dp3_ordered",
-                           [&](Program& p, Instruction& i) {
-                             p.reduction = Reduction::fast;
+                           [&](program::Program& p, program::Instruction& i) {
+                             p.reduction = layout::Reduction::fast;
                              unordered(p, i);
                            }),
             "");
 }
 
 TEST(Groups, AreListedAlikeOnAllRanks) {
-  auto programs = load_golden("dp2_tree");
+  auto programs = program::load_golden("dp2_tree");
   std::swap(programs[1].groups[0], programs[1].groups[1]);
-  for (Instruction& i : programs[1].instructions)
+  for (program::Instruction& i : programs[1].instructions)
     if (i.group >= 0) i.group = 1 - i.group;
   EXPECT_EQ(findings(programs),
             "structure: rank 1: group 0 is 'reducers', and 'world' on rank 0; all ranks "
             "must list the same groups in the same order\n");
-  programs = load_golden("dp2_tree");
+  programs = program::load_golden("dp2_tree");
   programs[1].groups.push_back({"alone", {1}});
   EXPECT_EQ(findings(programs),
             "structure: rank 1: it has 3 groups and rank 0 has 2; every rank must list all groups\n");
-  programs = load_golden("dp2_tree");
+  programs = program::load_golden("dp2_tree");
   programs[1].groups[0].members = {1, 0};
   EXPECT_EQ(findings(programs), "structure: rank 1: group 'world' has members 1 0 here and 0 1 on rank 0\n");
-  programs = load_golden("dp3_ordered");
-  programs[2].groups[1].transport = Transport::device;
+  programs = program::load_golden("dp3_ordered");
+  programs[2].groups[1].transport = program::Transport::device;
   EXPECT_EQ(findings(programs),
             "structure: rank 2: the transport of group 'reducers' is 'device' here and 'shared_memory' on "
             "rank 0\n");
@@ -354,4 +354,4 @@ TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::proof

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::run {
 namespace {
 
 constexpr double kEver = std::numeric_limits<double>::infinity();
@@ -37,4 +37,4 @@ TEST(ExposedTime, OfALaneBesideOneThatNeverStandsIsNone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -5,23 +5,23 @@
 #include <set>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::run {
 namespace {
 
 /// Two lanes: 0 load, 1 forward after it on compute; 2 a sum on reduce after 1; 3 an update on compute
 /// after 2.
-Program program() {
-  Program program;
-  const int compute = program.add_lane("compute", LaneKind::compute),
-            reduce = program.add_lane("reduce", LaneKind::comm);
+program::Program program() {
+  program::Program program;
+  const int compute = program.add_lane("compute", program::LaneKind::compute),
+            reduce = program.add_lane("reduce", program::LaneKind::comm);
   program.instructions = {
-      {.kind = InstructionKind::load, .lane = compute, .after = {{3, 1}}, .deadline = DeadlineClass::input},
-      {.kind = InstructionKind::forward, .lane = compute},
-      {.kind = InstructionKind::all_reduce,
+      {.kind = program::InstructionKind::load, .lane = compute, .after = {{3, 1}}, .deadline = program::DeadlineClass::input},
+      {.kind = program::InstructionKind::forward, .lane = compute},
+      {.kind = program::InstructionKind::all_reduce,
        .lane = reduce,
        .after = {{1}},
-       .deadline = DeadlineClass::communication},
-      {.kind = InstructionKind::update, .lane = compute, .after = {{2}}}};
+       .deadline = program::DeadlineClass::communication},
+      {.kind = program::InstructionKind::update, .lane = compute, .after = {{2}}}};
   return program;
 }
 
@@ -34,16 +34,16 @@ class LanePositionsTest : public ::testing::Test {
   std::string told() const {
     std::string text;
     for (const int lane : {0, 1}) {
-      const auto entry = progress_.at(Progress::lane_slot(lane));
+      const auto entry = progress_.at(control::Progress::lane_slot(lane));
       text += lane == 0 ? "" : " ";
-      text += entry.activity == Activity::idle ? "-" : std::to_string(entry.instruction);
-      if (entry.activity == Activity::waiting) text += "w";
+      text += entry.activity == control::Activity::idle ? "-" : std::to_string(entry.instruction);
+      if (entry.activity == control::Activity::waiting) text += "w";
     }
     return text;
   }
 
-  Program program_ = program();
-  Progress progress_;
+  program::Program program_ = program();
+  control::Progress progress_;
   LanePositions positions_{program_, progress_, 1};
   std::set<int> done_;
 };
@@ -82,16 +82,16 @@ TEST_F(LanePositionsTest, WhatIsNotIssuedIsNeitherDoneNorUnderWay) {
 TEST_F(LanePositionsTest, AnEntryThatStandsIsNotWrittenAgain) {
   positions_.begin();
   look(4);
-  const auto before = progress_.at(Progress::lane_slot(0));
+  const auto before = progress_.at(control::Progress::lane_slot(0));
   look(4);
-  EXPECT_EQ(progress_.at(Progress::lane_slot(0)), before) << "the watchdog would never find it stuck";
+  EXPECT_EQ(progress_.at(control::Progress::lane_slot(0)), before) << "the watchdog would never find it stuck";
   positions_.hush();
   EXPECT_EQ(told(), "- -");
   positions_.begin();
   look(4);
   EXPECT_EQ(told(), "0 -");
-  EXPECT_NE(progress_.at(Progress::lane_slot(0)), before) << "another iteration";
+  EXPECT_NE(progress_.at(control::Progress::lane_slot(0)), before) << "another iteration";
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -7,7 +7,7 @@
 
 #include "device/emulated/emulated_device.h"
 
-namespace lockstep {
+namespace lockstep::run {
 namespace {
 
 class RunAheadTest : public ::testing::Test {
@@ -24,8 +24,8 @@ class RunAheadTest : public ::testing::Test {
     return done_;
   }
 
-  EmulatedDevice device_{EmulatedOptions{}};
-  std::unique_ptr<Stream> stream_ = device_.create_stream("compute");
+  device::EmulatedDevice device_{device::EmulatedOptions{}};
+  std::unique_ptr<device::Stream> stream_ = device_.create_stream("compute");
   int done_ = 0, given_ = 0;
 };
 
@@ -33,7 +33,7 @@ TEST_F(RunAheadTest, NoMoreThanTheBoundIsEverUnfinished) {
   RunAhead ahead(device_, *stream_, 16);
   int waits = 0, most = 0;
   for (int iteration = 0; iteration < 3; ++iteration) {
-    const int done = give(ahead, 1000, [&](Stream& stream, const Event& event) {
+    const int done = give(ahead, 1000, [&](device::Stream& stream, const device::Event& event) {
       ++waits;
       EXPECT_EQ(&stream, stream_.get());
       most = std::max(most, given_ - done_);
@@ -51,17 +51,17 @@ TEST_F(RunAheadTest, NoMoreThanTheBoundIsEverUnfinished) {
 TEST_F(RunAheadTest, WhatTheBoundHoldsNeedsNoWaiting) {
   RunAhead ahead(device_, *stream_, 16);
   for (int iteration = 0; iteration < 3; ++iteration) {
-    give(ahead, 15, [](Stream&, const Event&) { ADD_FAILURE() << "there was room"; });
+    give(ahead, 15, [](device::Stream&, const device::Event&) { ADD_FAILURE() << "there was room"; });
     stream_->synchronize();
   }
 }
 
 TEST_F(RunAheadTest, WhatIsFoundOutMeanwhileEndsTheIssuing) {
   RunAhead ahead(device_, *stream_, 16);
-  EXPECT_THROW(give(ahead, 1000, [](Stream&, const Event&) { throw std::runtime_error("a peer is lost"); }),
+  EXPECT_THROW(give(ahead, 1000, [](device::Stream&, const device::Event&) { throw std::runtime_error("a peer is lost"); }),
                std::runtime_error);
   EXPECT_LE(given_, 16);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::run

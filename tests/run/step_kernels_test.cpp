@@ -9,14 +9,14 @@
 #include "base/half.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::run {
 namespace {
 
 /// Memory of a device with what a test put there.
 class Memory {
  public:
-  explicit Memory(DeviceKind kind)
-      : device_(kind == DeviceKind::cuda ? make_cuda_device(0) : make_cpu_device()),
+  explicit Memory(device::DeviceKind kind)
+      : device_(kind == device::DeviceKind::cuda ? device::make_cuda_device(0) : device::make_cpu_device()),
         stream_(device_->create_stream("compute")),
         kernels_(make_step_kernels(kind)) {}
 
@@ -35,12 +35,12 @@ class Memory {
     return values;
   }
   StepKernels& kernels() { return *kernels_; }
-  Stream& stream() { return *stream_; }
+  device::Stream& stream() { return *stream_; }
 
  private:
-  std::unique_ptr<Device> device_;
-  std::vector<Buffer> buffers_;
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<device::Device> device_;
+  std::vector<device::Buffer> buffers_;
+  std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<StepKernels> kernels_;
 };
 
@@ -50,10 +50,10 @@ std::vector<float> numbers(size_t count, int seed) {
   return values;
 }
 
-class StepKernelsTest : public ::testing::TestWithParam<DeviceKind> {
+class StepKernelsTest : public ::testing::TestWithParam<device::DeviceKind> {
  protected:
   void SetUp() override {
-    if (GetParam() == DeviceKind::cuda && probe_gpus().devices.empty()) GTEST_SKIP() << probe_gpus().problem << ": ONLY_SKIPPED_TESTS";
+    if (GetParam() == device::DeviceKind::cuda && device::probe_gpus().devices.empty()) GTEST_SKIP() << device::probe_gpus().problem << ": ONLY_SKIPPED_TESTS";
   }
 };
 
@@ -93,18 +93,18 @@ TEST_P(StepKernelsTest, AgreesOnSumsInLeafOrderAndOnRequests) {
   Memory memory(GetParam());
   constexpr int64_t kBlock = 16 + 2 * 32;
   std::vector<std::byte> records(3 * kBlock);
-  const double leaves[3][2][kMetricCount] = {{{1, 2, 1, 0}, {0.5, 2, 0, 0}}, {{0.25, 1, 1, 0}, {}}, {{4, 3, 2, 0}, {8, 1, 1, 0}}};
-  const AgreeRecord heads[3] = {{0, 2, 77}, {1, 1, 77}, {0, 2, 78}};
+  const double leaves[3][2][ops::kMetricCount] = {{{1, 2, 1, 0}, {0.5, 2, 0, 0}}, {{0.25, 1, 1, 0}, {}}, {{4, 3, 2, 0}, {8, 1, 1, 0}}};
+  const program::AgreeRecord heads[3] = {{0, 2, 77}, {1, 1, 77}, {0, 2, 78}};
   for (int rank = 0; rank < 3; ++rank) {
     std::memcpy(records.data() + rank * kBlock, &heads[rank], 16);
     std::memcpy(records.data() + rank * kBlock + 16, leaves[rank], 64);
   }
-  Verdict before;
+  program::Verdict before;
   before.gradient_norm = 3;
-  Verdict* verdict = memory.put(std::vector<Verdict>{before});
+  program::Verdict* verdict = memory.put(std::vector<program::Verdict>{before});
   const AgreementCall call{.records = memory.put(records), .block_bytes = kBlock, .ranks = 3, .verdict = verdict};
   memory.kernels().agree(call, memory.stream());
-  const Verdict agreed = memory.get(verdict, 1)[0];
+  const program::Verdict agreed = memory.get(verdict, 1)[0];
   EXPECT_EQ(agreed.loss_sum, 13.75);
   EXPECT_EQ(agreed.count, 9);
   EXPECT_EQ(agreed.correct, 5);
@@ -113,13 +113,13 @@ TEST_P(StepKernelsTest, AgreesOnSumsInLeafOrderAndOnRequests) {
   EXPECT_EQ(agreed.gradient_norm, 3) << "that part is another instruction's";
 }
 
-Verdict norm_of(DeviceKind kind, const std::vector<std::vector<float>>& weights, const std::vector<float>& statistic, double clip) {
+program::Verdict norm_of(device::DeviceKind kind, const std::vector<std::vector<float>>& weights, const std::vector<float>& statistic, double clip) {
   Memory memory(kind);
-  Verdict verdict;
+  program::Verdict verdict;
   verdict.count = 8;
-  StepConstants constants;
+  ops::StepConstants constants;
   constants.loss_scale = 4;
-  NormCall call{.verdict = memory.put(std::vector<Verdict>{verdict}), .constants = memory.put(std::vector<StepConstants>{constants}),
+  NormCall call{.verdict = memory.put(std::vector<program::Verdict>{verdict}), .constants = memory.put(std::vector<ops::StepConstants>{constants}),
                 .static_count = 16, .clip_norm = clip};
   const auto add = [&](const std::vector<float>& values) {
     call.pieces.push_back({memory.put(values), static_cast<int64_t>(values.size()), call.chunks});
@@ -135,7 +135,7 @@ Verdict norm_of(DeviceKind kind, const std::vector<std::vector<float>>& weights,
 }
 
 TEST_P(StepKernelsTest, NormIsOfAllWeightsAndClips) {
-  const Verdict verdict = norm_of(GetParam(), {{3, 0, 0}, {0, 4}}, {100}, 1.25);
+  const program::Verdict verdict = norm_of(GetParam(), {{3, 0, 0}, {0, 4}}, {100}, 1.25);
   EXPECT_EQ(verdict.gradient_norm, 5 * 2.0 / 4) << "twice as many terms as counted, and a loss times 4";
   EXPECT_NEAR(verdict.gradient_scale, 0.5, 1e-6);
   EXPECT_EQ(verdict.finite, 1);
@@ -148,7 +148,7 @@ TEST_P(StepKernelsTest, NormOfManyPiecesAndChunks) {
     weights.push_back(numbers(piece == 5 ? 140001 : 3 + static_cast<size_t>(piece), piece));
     for (const float value : weights.back()) sum += double{value} * value;
   }
-  const Verdict verdict = norm_of(GetParam(), weights, numbers(9, 1), 0);
+  const program::Verdict verdict = norm_of(GetParam(), weights, numbers(9, 1), 0);
   EXPECT_NEAR(verdict.gradient_norm, std::sqrt(sum) / 2, 1e-9 * std::sqrt(sum));
   EXPECT_EQ(verdict.gradient_scale, 1);
 }
@@ -166,7 +166,7 @@ struct Updated {
   bool operator==(const Updated&) const = default;
 };
 
-Updated update_on(DeviceKind kind, const OptimizerOptions& optimizer, double finite = 1) {
+Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimizer, double finite = 1) {
   Memory memory(kind);
   // More pieces than one launch takes, of odd sizes, at multiples of 64 bytes; every ninth is a statistic.
   UpdateCall call{.optimizer = optimizer, .whole_step = true, .predicated = true, .static_count = 16, .statistic_scale = 0.25};
@@ -177,11 +177,11 @@ Updated update_on(DeviceKind kind, const OptimizerOptions& optimizer, double fin
     end += (count + 15) / 16 * 16;
   }
   const auto size = static_cast<size_t>(end);
-  Verdict verdict;
+  program::Verdict verdict;
   verdict.count = 8;
   verdict.gradient_scale = 0.5;
   verdict.finite = finite;
-  StepConstants constants;
+  ops::StepConstants constants;
   constants.learning_rate = 0.01;
   constants.loss_scale = 2;
   constants.beta1_power = 0.9;
@@ -192,33 +192,33 @@ Updated update_on(DeviceKind kind, const OptimizerOptions& optimizer, double fin
   for (auto& value : square) value = std::fabs(value);
   call.state[0] = memory.put(numbers(size, 3));
   call.state[1] = memory.put(square);
-  call.verdict = memory.put(std::vector<Verdict>{verdict});
-  call.constants = memory.put(std::vector<StepConstants>{constants});
+  call.verdict = memory.put(std::vector<program::Verdict>{verdict});
+  call.constants = memory.put(std::vector<ops::StepConstants>{constants});
   memory.kernels().update(call, memory.stream());
   return {memory.get(call.parameters, size), memory.get(call.state[0], size), memory.get(call.state[1], size)};
 }
 
 TEST_P(StepKernelsTest, UpdatesLikeTheCpuToTheBit) {
-  OptimizerOptions sgd{.kind = OptimizerKind::sgd, .weight_decay = 0.1}, momentum = sgd, nesterov = sgd;
+  optim::OptimizerOptions sgd{.kind = optim::OptimizerKind::sgd, .weight_decay = 0.1}, momentum = sgd, nesterov = sgd;
   momentum.momentum = 0.9;
   nesterov.momentum = 0.9;
   nesterov.nesterov = true;
-  const OptimizerOptions adam{.kind = OptimizerKind::adam, .weight_decay = 0.1}, adamw{.kind = OptimizerKind::adamw, .weight_decay = 0.1};
+  const optim::OptimizerOptions adam{.kind = optim::OptimizerKind::adam, .weight_decay = 0.1}, adamw{.kind = optim::OptimizerKind::adamw, .weight_decay = 0.1};
   for (const auto& optimizer : {sgd, momentum, nesterov, adam, adamw}) {
     const Updated updated = update_on(GetParam(), optimizer);
     EXPECT_NE(updated.parameters, numbers(updated.parameters.size(), 1));
-    EXPECT_EQ(updated, update_on(DeviceKind::cpu, optimizer));
+    EXPECT_EQ(updated, update_on(device::DeviceKind::cpu, optimizer));
   }
 }
 
 TEST_P(StepKernelsTest, NothingIsWrittenWhereTheVerdictIsNotFinite) {
-  const Updated updated = update_on(GetParam(), {.kind = OptimizerKind::adamw}, 0);
+  const Updated updated = update_on(GetParam(), {.kind = optim::OptimizerKind::adamw}, 0);
   EXPECT_EQ(updated.parameters, numbers(updated.parameters.size(), 1));
   EXPECT_EQ(updated.first, numbers(updated.first.size(), 3));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, StepKernelsTest, ::testing::Values(DeviceKind::cpu));
-INSTANTIATE_TEST_SUITE_P(Gpu, StepKernelsTest, ::testing::Values(DeviceKind::cuda));
+INSTANTIATE_TEST_SUITE_P(Cpu, StepKernelsTest, ::testing::Values(device::DeviceKind::cpu));
+INSTANTIATE_TEST_SUITE_P(Gpu, StepKernelsTest, ::testing::Values(device::DeviceKind::cuda));
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::run {
 namespace {
 
 TEST(VectorSums, AddsEveryElementOnce) {
@@ -38,4 +38,4 @@ TEST(VectorSums, NonFiniteElementsShowInTheSum) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::run

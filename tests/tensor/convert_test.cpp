@@ -10,7 +10,7 @@
 #include "base/half.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::tensor {
 namespace {
 
 std::vector<uint16_t> narrowed(const std::vector<float>& values, DType type) {
@@ -106,4 +106,4 @@ TEST(Convert, OtherTypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::tensor

@@ -4,7 +4,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::tensor {
 namespace {
 
 using ::testing::HasSubstr;
@@ -89,4 +89,4 @@ TEST(Tensor, RefusesMoreBytesThanSixtyThreeBitsCount) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::tensor

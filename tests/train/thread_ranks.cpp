@@ -4,13 +4,13 @@
 
 #include "train/worker/worker_memory.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
-Trace train_on_threads(const RunConfig& config, int ranks, const TraceOptions& options) {
+Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOptions& options) {
   std::vector<Trace> traces(static_cast<size_t>(ranks));
-  run_ranks(ranks, [&](int rank, Communicator& world) {
+  run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     Trace& trace = traces[static_cast<size_t>(rank)];
-    Progress progress;
+    control::Progress progress;
     WorkerOptions worker_options{.rank = rank, .world_size = ranks, .shared_memory = options.shared_memory, .device = options.device,
                                  .asynchronous = options.asynchronous, .progress = options.watched ? &progress : nullptr};
     Worker worker(config, worker_options);
@@ -32,14 +32,14 @@ Trace train_on_threads(const RunConfig& config, int ranks, const TraceOptions& o
       trace.parameters.emplace_back(data, data + count);
     }
     const int64_t allocated = worker.device().memory_use().allocations;
-    EXPECT_LE(allocated, kSpaceCount) << "a device allocates one buffer per space and nothing later";
+    EXPECT_LE(allocated, program::kSpaceCount) << "a device allocates one buffer per space and nothing later";
     const WorkerMemory plan = plan_worker_memory(worker.compiled(), worker.programs(), worker.config().data);
     EXPECT_EQ(worker.device().memory_use().peak_bytes, plan.device.total_bytes);
-    EXPECT_EQ(worker.device().memory_use(MemoryKind::host).peak_bytes, plan.host.pinned_bytes());
+    EXPECT_EQ(worker.device().memory_use(device::MemoryKind::host).peak_bytes, plan.host.pinned_bytes());
     EXPECT_LE(worker.peak_host_bytes(), plan.host.total_bytes());
   });
   for (int rank = 1; rank < ranks; ++rank) EXPECT_EQ(traces[static_cast<size_t>(rank)], traces[0]) << "rank " << rank;
   return traces[0];
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -14,11 +14,11 @@
 #include "train/loop/trainer.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Runs `body` once per rank, each on a thread with a communicator of its own, and rethrows the first error.
-inline void run_ranks(int ranks, const std::function<void(int rank, Communicator& world)>& body) {
-  auto communicators = make_local_communicators(ranks);
+inline void run_ranks(int ranks, const std::function<void(int rank, comm::Communicator& world)>& body) {
+  auto communicators = comm::make_local_communicators(ranks);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
@@ -50,14 +50,14 @@ struct Trace {
 };
 
 struct TraceOptions {
-  std::optional<AsyncCpuOptions> asynchronous;
+  std::optional<device::AsyncCpuOptions> asynchronous;
   bool shared_memory = false;   ///< programs are compiled as for workers that share a host's memory
   std::string output_directory;
-  DeviceKind device = DeviceKind::cpu;
+  device::DeviceKind device = device::DeviceKind::cpu;
   bool watched = false;         ///< ranks tell where they are, as for a watchdog; nobody listens
 };
 
 /// Trains `config` on `ranks` threads; the trace of rank 0, after checking that all ranks agree.
-Trace train_on_threads(const RunConfig& config, int ranks, const TraceOptions& options = {});
+Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOptions& options = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::train

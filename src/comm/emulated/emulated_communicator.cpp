@@ -5,7 +5,7 @@
 #include "comm/stream_communicator.h"
 #include "device/emulated/emulated_device.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 /// The way to the other ranks. Work that a stream still holds refers to it when the communicator is gone.
@@ -15,8 +15,8 @@ struct Channel {
 
   std::unique_ptr<Communicator> host;
   std::shared_ptr<Death> death;
-  std::unique_ptr<Device> device = make_cpu_device();
-  std::unique_ptr<Stream> stream = device->create_stream("host");  // host communicators do not touch it
+  std::unique_ptr<device::Device> device = device::make_cpu_device();
+  std::unique_ptr<device::Stream> stream = device->create_stream("host");  // host communicators do not touch it
 };
 
 bool is_half(DType dtype) { return dtype == DType::bfloat16 || dtype == DType::float16; }
@@ -136,7 +136,7 @@ class Work {
 class EmulatedCommunicator : public StreamCommunicator {
  public:
   /// `host` is this communicator's alone.
-  EmulatedCommunicator(std::unique_ptr<Communicator> host, EmulatedDevice& device, std::string name,
+  EmulatedCommunicator(std::unique_ptr<Communicator> host, device::EmulatedDevice& device, std::string name,
                        const std::shared_ptr<Death>& death = std::make_shared<Death>())
       : StreamCommunicator(std::move(name), host->rank(), host->size(), death, device),
         emulated_(device),
@@ -164,8 +164,8 @@ class EmulatedCommunicator : public StreamCommunicator {
   void check_health() override { check_alive(); }
 
  protected:
-  void issue(const Operation& operation, Stream& stream) override {
-    dynamic_cast<EmulatedStream&>(stream).launch_polled(
+  void issue(const Operation& operation, device::Stream& stream) override {
+    dynamic_cast<device::EmulatedStream&>(stream).launch_polled(
         [channel = channel_, work = std::make_shared<Work>(operation, rank(), size())] {
           try {
             return work->poll(*channel);
@@ -187,19 +187,19 @@ class EmulatedCommunicator : public StreamCommunicator {
   }
 
  private:
-  EmulatedDevice& emulated_;
+  device::EmulatedDevice& emulated_;
   std::shared_ptr<Channel> channel_;
   std::unique_ptr<Communicator> control_;  // for split(), where data may be under way
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, Device& device,
+std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, device::Device& device,
                                                     const GpuCommunicatorOptions&) {
   return std::make_unique<EmulatedCommunicator>(bootstrap.split(0, bootstrap.rank()),
-                                                dynamic_cast<EmulatedDevice&>(device), "world");
+                                                dynamic_cast<device::EmulatedDevice&>(device), "world");
 }
 
 std::string gpu_communication_library() { return "emulated"; }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

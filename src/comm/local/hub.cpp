@@ -8,7 +8,7 @@
 #include "comm/copy_bytes.h"
 #include "comm/reduce.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 std::byte* block_of(const Operation& operation, int block) {
@@ -230,4 +230,4 @@ std::vector<std::string> Hub::pending_of(int rank) const {
   return pending;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

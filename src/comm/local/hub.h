@@ -9,7 +9,7 @@
 
 #include "comm/host_communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Where the ranks of one local communicator meet. Stricter than MPI, as NCCL is: nothing is buffered, and a
 /// rank's operations run one at a time in the order in which they were started, so that programs which rely
@@ -73,4 +73,4 @@ class Hub {
   std::vector<std::deque<Entry>> queues_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

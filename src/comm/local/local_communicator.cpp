@@ -1,6 +1,6 @@
 #include "comm/local/hub.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 /// One rank's place at a hub.
@@ -23,7 +23,7 @@ class LocalCommunicator : public HostCommunicator {
     return std::make_unique<LocalCommunicator>(std::move(seat.hub), seat.rank);
   }
 
-  void synchronize(Stream&, Deadline deadline) override {
+  void synchronize(device::Stream&, Deadline deadline) override {
     check_alive();
     if (!hub_->wait(rank(), deadline)) check_alive();
   }
@@ -52,4 +52,4 @@ std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size) {
   return ranks;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -4,7 +4,7 @@
 
 #include "comm/mpi/check.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 ByteType::ByteType(int64_t size_bytes, int64_t largest_count) : count_(static_cast<int>(size_bytes)) {
   if (size_bytes <= largest_count) return;
@@ -26,4 +26,4 @@ ByteType::~ByteType() {
   if (type_ != MPI_BYTE) MPI_Type_free(&type_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// A message of any number of bytes as (count, datatype), since MPI 3 counts with an int: bytes up to
 /// `largest_count` as they are, more as one element of a derived type. The type may go as soon as the
@@ -24,4 +24,4 @@ class ByteType {
   MPI_Datatype type_ = MPI_BYTE;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

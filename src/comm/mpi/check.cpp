@@ -6,7 +6,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 std::string mpi_error_text(int status) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
@@ -22,4 +22,4 @@ void check_mpi(int status, std::source_location where) {
                               where.line(), where.column()));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,7 +8,7 @@
 #include "comm/mpi/byte_type.h"
 #include "comm/mpi/check.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // One tag is enough: MPI matches the messages of a pair in the order of posting.
@@ -209,7 +209,7 @@ void MpiCommunicator::check_arrival(const Operation& operation, size_t index,
       ExitCode::internal);
 }
 
-void MpiCommunicator::synchronize(Stream&, Deadline deadline) {
+void MpiCommunicator::synchronize(device::Stream&, Deadline deadline) {
   while (!test()) {
     if (Clock::now() >= deadline) {
       Pending& head = pending_.front();
@@ -250,4 +250,4 @@ void MpiCommunicator::cancel_receives() noexcept {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,7 +8,7 @@
 
 #include "comm/host_communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// A group of processes on host memory: MPI's non-blocking operations, polled, since a blocked MPI call can
 /// be neither cancelled nor given a deadline. Owns its MPI communicator. After an error, operations that
@@ -21,7 +21,7 @@ class MpiCommunicator : public HostCommunicator {
 
   std::string_view backend() const override { return "mpi"; }
   std::unique_ptr<Communicator> split(int color, int key) override;
-  void synchronize(Stream&, Deadline deadline) override;
+  void synchronize(device::Stream&, Deadline deadline) override;
 
  protected:
   void start(Operation operation) override;
@@ -50,4 +50,4 @@ class MpiCommunicator : public HostCommunicator {
   std::vector<MPI_Status> statuses_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

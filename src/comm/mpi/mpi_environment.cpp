@@ -12,7 +12,7 @@
 #include "comm/mpi/mpi_communicator.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 /// All ranks end within moments of each other; rank 0 may still be writing its report.
@@ -82,4 +82,4 @@ bool started_by_mpi_launcher() {
   return false;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

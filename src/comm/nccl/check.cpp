@@ -7,7 +7,7 @@
 #include "base/host_name.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 std::string_view advice_for(ncclResult_t status) {
@@ -37,4 +37,4 @@ void check(ncclResult_t status, std::source_location where) {
                               where.line(), where.function_name(), advice_for(status)));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

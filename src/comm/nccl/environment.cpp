@@ -8,7 +8,7 @@
 #include "base/host_name.h"
 #include "comm/nccl/check.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 void set_unless_given(const char* name, const std::string& value) {
@@ -40,4 +40,4 @@ void allow_shared_gpu(int rank) {
   set_unless_given("NCCL_HOSTID", fmt::format("{}-rank{}", host_name(), rank));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -2,7 +2,7 @@
 
 #include "comm/communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Sets what NCCL reads of the environment, unless the user has set it. Counts until NCCL is first called.
 void set_nccl_environment(GpuAlgorithm algorithm);
@@ -11,4 +11,4 @@ void set_nccl_environment(GpuAlgorithm algorithm);
 /// their own. They talk through the network then.
 void allow_shared_gpu(int rank);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,14 +8,14 @@
 #include "comm/nccl/nccl_communicator.h"
 #include "device/cuda/cuda_device.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
-std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, Device& device,
+std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, device::Device& device,
                                                     const GpuCommunicatorOptions& options) {
-  require(device.kind() == DeviceKind::cuda, "a communicator for GPUs needs a GPU");
+  require(device.kind() == device::DeviceKind::cuda, "a communicator for GPUs needs a GPU");
   set_nccl_environment(options.algorithm);
   // Whether that is a good idea, others have decided.
-  const std::string uuid = dynamic_cast<CudaDevice&>(device).facts().uuid;
+  const std::string uuid = dynamic_cast<device::CudaDevice&>(device).facts().uuid;
   const auto uuids = gather_texts(bootstrap, uuid, options.start_timeout);
   if (std::count(uuids.begin(), uuids.end(), uuid) > 1) allow_shared_gpu(bootstrap.rank());
   return std::make_unique<NcclCommunicator>(bootstrap.split(0, bootstrap.rank()), device, options, "world");
@@ -27,4 +27,4 @@ std::string gpu_communication_library() {
   return fmt::format("nccl={}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

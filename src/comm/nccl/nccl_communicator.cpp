@@ -9,7 +9,7 @@
 #include "comm/gather_texts.h"
 #include "comm/nccl/check.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 constexpr std::chrono::seconds kFinishTimeout{5};
@@ -87,7 +87,7 @@ bool is_empty(const Operation& operation) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, Device& device,
+NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, device::Device& device,
                                    const GpuCommunicatorOptions& options, std::string name)
     : StreamCommunicator(std::move(name), host->rank(), host->size(), std::make_shared<Death>(), device),
       host_(std::move(host)),
@@ -124,7 +124,7 @@ ncclUniqueId NcclCommunicator::shared_id() {
     ncclUniqueId id;
     char made = 0;
   } message{};
-  const auto cpu = make_cpu_device();
+  const auto cpu = device::make_cpu_device();
   const auto stream = cpu->create_stream("id");
   std::string problem;
   if (rank() == 0) {
@@ -202,7 +202,7 @@ void NcclCommunicator::check_health() {
   }
 }
 
-void NcclCommunicator::issue(const Operation& operation, Stream& stream) {
+void NcclCommunicator::issue(const Operation& operation, device::Stream& stream) {
   if (handle_ == nullptr || is_empty(operation)) return;
   try {
     handle_->call(
@@ -225,4 +225,4 @@ void NcclCommunicator::settle() noexcept {
   if (handle_ != nullptr) handle_->abort();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

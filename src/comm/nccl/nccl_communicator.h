@@ -8,7 +8,7 @@
 #include "comm/nccl/nccl_handle.h"
 #include "comm/stream_communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Ranks with a GPU each, connected by NCCL. Operations are work of their streams. After an error, kernels
 /// that wait for other ranks are ended, and what their buffers hold is unspecified.
@@ -19,7 +19,7 @@ namespace lockstep {
 class NcclCommunicator : public StreamCommunicator {
  public:
   /// COLLECTIVE over `host`, which is this communicator's alone: the ranks meet there and at splits.
-  NcclCommunicator(std::unique_ptr<Communicator> host, Device& device, const GpuCommunicatorOptions& options,
+  NcclCommunicator(std::unique_ptr<Communicator> host, device::Device& device, const GpuCommunicatorOptions& options,
                    std::string name);
   ~NcclCommunicator() override;
 
@@ -30,7 +30,7 @@ class NcclCommunicator : public StreamCommunicator {
   void check_health() override;
 
  protected:
-  void issue(const Operation& operation, Stream& stream) override;
+  void issue(const Operation& operation, device::Stream& stream) override;
   void die(std::string_view reason, ExitCode code) noexcept override;
   void settle() noexcept override;
 
@@ -41,9 +41,9 @@ class NcclCommunicator : public StreamCommunicator {
 
   std::unique_ptr<Communicator> host_;
   GpuCommunicatorOptions options_;
-  Buffer scratch_;  // what barriers add up, and what is sent to connect pairs
+  device::Buffer scratch_;  // what barriers add up, and what is sent to connect pairs
   std::unique_ptr<NcclHandle>
       handle_;  // null where this rank is alone: in place, everything is its own result
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -12,7 +12,7 @@
 #include "comm/nccl/check.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 NcclHandle::NcclHandle(const ncclUniqueId& id, int size, int rank, Deadline deadline, const Options& options)
     : options_(options), rank_(rank), size_(size) {
@@ -124,4 +124,4 @@ void NcclHandle::await_end(const char* name) noexcept {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

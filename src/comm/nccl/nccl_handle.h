@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Owns an ncclComm_t in non-blocking mode: no call of NCCL waits for other ranks, and what takes time is
 /// polled against a deadline. Errors are CommErrors. Thread-safety: check() and abort() from any thread, also
@@ -73,4 +73,4 @@ class NcclHandle {
   bool told_ = false;               // that it has passed
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -9,7 +9,7 @@
 #include "comm/shared/tree_reduce.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 /// Up to here every rank adds everything itself, which costs n times the additions and saves one meeting.
@@ -310,4 +310,4 @@ int64_t Collective::copy_slots_out(uint64_t round) {
   return bytes;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

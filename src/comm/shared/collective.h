@@ -7,7 +7,7 @@
 #include "comm/operation.h"
 #include "comm/shared/layout.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// One rank's part in the group's collectives, one at a time, as a state machine that never waits.
 ///
@@ -86,4 +86,4 @@ class Collective {
   std::vector<const std::byte*> inputs_;  // scratch of the reductions
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -7,7 +7,7 @@
 #include "comm/copy_bytes.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 constexpr int64_t kPieceBytes = 256;  // what a cell costs besides its bytes
@@ -101,4 +101,4 @@ std::vector<std::string> Exchange::pending() const {
   return names;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

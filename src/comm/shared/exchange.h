@@ -8,7 +8,7 @@
 #include "comm/operation.h"
 #include "comm/shared/layout.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// One rank's part in exchanges, one at a time, as a state machine that never waits. From each rank to each
 /// other leads a ring of cells: a sender fills them, a receiver empties them, both as far as they get. What
@@ -56,4 +56,4 @@ class Exchange {
   size_t left_ = 0;  // queues that are not complete
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

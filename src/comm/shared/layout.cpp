@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
@@ -43,4 +43,4 @@ int64_t SharedLayout::cell(int from, int to, uint64_t index) const {
   return outbox(from) + which * cell;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 // How the ranks of one host lay out the memory that they share. Everything is zero at first. Each counter has
 // one writer, and lies in a cache line that only this writer writes.
@@ -99,4 +99,4 @@ class SharedArea {
   std::byte* base_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -20,7 +20,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 /// Ranks reach this point together, after start-up; a rank that does not come is lost.
@@ -133,7 +133,7 @@ std::shared_ptr<SharedSegment> open_file(const Invitation& invitation, int64_t t
 }
 
 /// COLLECTIVE: throws the first rank's failure on all ranks.
-void agree(Communicator& group, Stream& stream, const std::string& own) {
+void agree(Communicator& group, device::Stream& stream, const std::string& own) {
   std::vector<Failure> failures(static_cast<size_t>(group.size()));
   failures[static_cast<size_t>(group.rank())] = failure_of(own);
   group.all_gather(failures.data(), sizeof(Failure), stream);
@@ -167,7 +167,7 @@ SharedSegment::~SharedSegment() {
 void SharedSegment::reserve(int64_t offset, int64_t size_bytes) const { allocate(file_, offset, size_bytes); }
 
 std::shared_ptr<SharedSegment> SharedSegment::create(Communicator& group, int64_t total_bytes, int64_t reserved_bytes) {
-  const auto device = make_cpu_device();
+  const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("shared memory");
   std::optional<Name> name;
   std::shared_ptr<SharedSegment> segment;
@@ -196,4 +196,4 @@ std::shared_ptr<SharedSegment> SharedSegment::create(Communicator& group, int64_
   return segment;  // and the name goes: everybody has the file
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

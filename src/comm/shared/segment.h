@@ -6,7 +6,7 @@
 
 #include "comm/communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Memory that the ranks of a group on one host share: a file in /dev/shm whose name is gone as soon as all
 /// have it, so that the memory goes with the last process, however that ends. (A kill within the milliseconds
@@ -33,4 +33,4 @@ class SharedSegment {
   std::byte* data_ = nullptr;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

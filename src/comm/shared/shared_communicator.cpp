@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 /// What a rank copies in and out at once. Predicted: kDepth chunks of data and as much of slots should fit
@@ -93,7 +93,7 @@ int64_t SharedCommunicator::outstanding() {
   return static_cast<int64_t>(pending_.size());
 }
 
-void SharedCommunicator::synchronize(Stream&, Deadline deadline) {
+void SharedCommunicator::synchronize(device::Stream&, Deadline deadline) {
   notice_death();
   check_alive();
   wait(deadline);
@@ -179,4 +179,4 @@ std::unique_ptr<Communicator> make_shared_memory_communicator(Communicator& grou
       SharedCommunicator::Seat{group, nullptr, named == nullptr ? "group" : named->name(), options});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,7 +8,7 @@
 #include "comm/shared/exchange.h"
 #include "comm/shared/segment.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Ranks on one host, through memory that they share; one operation at a time, in the order in which they
 /// were started. All work is done by the calling thread, within start, poll() and synchronize(); a call of
@@ -28,7 +28,7 @@ class SharedCommunicator : public HostCommunicator {
   std::string_view backend() const override { return "shared memory"; }
   bool sums_along_tree() const override { return true; }
   std::unique_ptr<Communicator> split(int color, int key) override;
-  void synchronize(Stream&, Deadline deadline) override;
+  void synchronize(device::Stream&, Deadline deadline) override;
 
  protected:
   void start(Operation operation) override;
@@ -59,4 +59,4 @@ class SharedCommunicator : public HostCommunicator {
   const int polls_before_yield_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,7 +8,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 /// Partial results of this many elements stay in the first-level cache.
@@ -128,4 +128,4 @@ void reduce_along_tree(std::span<const std::byte* const> inputs, std::byte* resu
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -6,7 +6,7 @@
 
 #include "comm/communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// result[i] = inputs[0][i] op inputs[1][i] op ... for float32, float64 and int32 (sums of int32 wrap
 /// around), along the canonical tree over the inputs: [0, n) splits at the largest power of two below n, and
@@ -15,4 +15,4 @@ namespace lockstep {
 void reduce_along_tree(std::span<const std::byte* const> inputs, std::byte* result, int64_t count,
                        DType dtype, ReduceOp op);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -1,6 +1,6 @@
 #include "comm/host_communicator.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 /// A group of one: in place, every collective is its own result.
@@ -16,7 +16,7 @@ class SoloCommunicator : public HostCommunicator {
     if (color < 0) return nullptr;
     return std::make_unique<SoloCommunicator>(name() + "/" + std::to_string(color));
   }
-  void synchronize(Stream&, Deadline) override { check_alive(); }
+  void synchronize(device::Stream&, Deadline) override { check_alive(); }
 
  protected:
   void start(Operation) override {}
@@ -30,4 +30,4 @@ class SoloCommunicator : public HostCommunicator {
 
 std::unique_ptr<Communicator> make_solo_communicator() { return std::make_unique<SoloCommunicator>("world"); }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

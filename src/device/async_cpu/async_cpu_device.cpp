@@ -13,7 +13,7 @@
 #include "device/device.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 namespace {
 
 /// One record of an event: finished once, by the stream that it was recorded on. Shared by the event and by
@@ -209,4 +209,4 @@ std::unique_ptr<Device> make_async_cpu_device(const AsyncCpuOptions& options) {
   return std::make_unique<AsyncCpuDevice>(options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::device

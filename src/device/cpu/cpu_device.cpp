@@ -10,7 +10,7 @@
 #include "device/device.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 
 namespace {
 
@@ -81,4 +81,4 @@ class CpuDevice : public Device {
 
 std::unique_ptr<Device> make_cpu_device() { return std::make_unique<CpuDevice>(); }
 
-}  // namespace lockstep
+}  // namespace lockstep::device

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::device {
 
 /// Zero-filled memory aligned to 64 bytes; throws DeviceError with the size where there is none.
 void* allocate_host_bytes(int64_t size_bytes);
 void free_host_bytes(void* data) noexcept;
 
-}  // namespace lockstep
+}  // namespace lockstep::device

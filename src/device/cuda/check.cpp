@@ -7,7 +7,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 namespace {
 
 [[noreturn]] void fail(std::string_view library, std::string_view name, std::string_view words, std::string_view advice,
@@ -48,4 +48,4 @@ void check(cublasStatus_t status, std::source_location where) {
   fail("cuBLAS", cublasLtGetStatusName(status), cublasLtGetStatusString(status), "", where);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::device

@@ -7,7 +7,7 @@
 #include "device/cuda/check.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 namespace {
 
 /// The driver's own functions, found at run time: a program that is linked to the driver does not start without it.
@@ -232,4 +232,4 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
   return std::make_unique<CudaDevice>(ordinal);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::device

@@ -10,7 +10,7 @@
 
 #include "device/device.h"
 
-namespace lockstep {
+namespace lockstep::device {
 
 /// One GPU of this process. Memory is plain cudaMalloc, asked for once; streams do not wait for the default stream, which
 /// nobody uses. Every thread that makes or uses its parts calls make_current() first; create_... and launches of the
@@ -49,4 +49,4 @@ class CudaDevice : public Device {
   std::vector<void*> shared_;   // host memory that was registered
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::device

@@ -7,7 +7,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 
 struct Grid {
   dim3 blocks;
@@ -43,4 +43,4 @@ inline void check_limits(const Grid& grid) {
       std::to_string(kMostShared - kMostStaticShared) + " bytes");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::device

@@ -19,7 +19,7 @@
 
 #include "device/cuda/grid.h"
 
-namespace lockstep {
+namespace lockstep::device {
 
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kFullWarp = 0xffffffffu;
@@ -137,4 +137,4 @@ __device__ inline void compute_anew([[maybe_unused]] Pack<T, N>& pack) {
 #endif
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::device

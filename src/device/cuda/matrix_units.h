@@ -13,7 +13,7 @@
 #include "device/emulated/matrix_units.h"
 #else
 
-namespace lockstep {
+namespace lockstep::device {
 
 __device__ inline uint32_t address_in_shared_memory(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
@@ -98,6 +98,6 @@ __device__ inline int opaque(int value) {
   return value;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::device
 
 #endif

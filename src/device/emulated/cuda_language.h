@@ -21,7 +21,7 @@
 #define __align__(n) alignas(n)
 #define __grid_constant__
 
-namespace lockstep {
+namespace lockstep::device {
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -101,4 +101,4 @@ template <class T>
 T __ldg(const T* from) { return *from; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
-}  // namespace lockstep
+}  // namespace lockstep::device

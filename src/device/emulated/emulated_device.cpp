@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 namespace {
 
 struct Record {
@@ -206,4 +206,4 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
   return std::make_unique<EmulatedDevice>(options_of_next_devices);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::device

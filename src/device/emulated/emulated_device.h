@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "device/device.h"
 
-namespace lockstep {
+namespace lockstep::device {
 
 class EmulatedDevice;
 
@@ -102,4 +102,4 @@ class EmulatedDevice : public Device {
   int open_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::device

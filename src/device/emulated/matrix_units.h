@@ -11,7 +11,7 @@
 #include "device/emulated/cuda_language.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 namespace emulated {
 
 // Where the elements of a lane lie, "Matrix Fragments for mma.m16n8k16 with floating point type": with
@@ -124,4 +124,4 @@ uint32_t pack_two(float low, float high) {
 
 inline int opaque(int value) { return value; }
 
-}  // namespace lockstep
+}  // namespace lockstep::device

@@ -3,7 +3,7 @@
 #include "device/device.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::device {
 
 // Stands in for the CUDA backend where a program is built without it.
 
@@ -19,4 +19,4 @@ std::string gpu_libraries() { return ""; }
 
 std::unique_ptr<Device> make_cuda_device(int) { throw DeviceError(probe_gpus().problem); }
 
-}  // namespace lockstep
+}  // namespace lockstep::device

@@ -2,7 +2,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/elementwise.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int64_t kPiece = 16384;  // elements that a thread takes at a time
@@ -23,7 +23,7 @@ class ActivationKernel : public Kernel {
  public:
   explicit ActivationKernel(const KernelOptions& options) : threads_(options.intra_op_threads) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([x = arguments.inputs[0].as<const float>(), y = arguments.outputs[0].as<float>(),
                    count = arguments.inputs[0].count(), threads = threads_] {
       parallel_pieces(threads, count, kPiece, [=](int64_t begin, int64_t end) {
@@ -32,7 +32,7 @@ class ActivationKernel : public Kernel {
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     const bool reads_output = Formula::kBackwardReads == ForwardValue::output;
     const Tensor& value = reads_output ? arguments.outputs[0] : arguments.inputs[0];
@@ -63,4 +63,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Tanh&, Inputs, const KernelOptions
   return std::make_unique<ActivationKernel<TanhFormula>>(options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

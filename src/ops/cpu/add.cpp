@@ -1,14 +1,14 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/sum.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 class AddKernel : public Kernel {
  public:
   explicit AddKernel(const KernelOptions& options) : threads_(options.intra_op_threads) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([a = arguments.inputs[0].as<const float>(), b = arguments.inputs[1].as<const float>(),
                    y = arguments.outputs[0].as<float>(), count = arguments.outputs[0].count(),
                    threads = threads_] { sum_of_two(y, a, b, count, threads); });
@@ -24,4 +24,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Add&, Inputs, const KernelOptions&
   return std::make_unique<AddKernel>(options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -9,7 +9,7 @@
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile_product.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 // Attention by blocks of 64 queries and 64 keys, after Dao et al., "FlashAttention" (2022): no T×T matrix is
@@ -333,7 +333,7 @@ class AttentionKernel : public Kernel {
     return 0;
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch(
         [this, qkv = arguments.inputs[0].as<const float>(), output = arguments.outputs[0].as<float>(),
          log_sum_exp = arguments.auxiliary[0].as<float>(), constants = arguments.constants,
@@ -348,7 +348,7 @@ class AttentionKernel : public Kernel {
         });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     stream.launch(
         [this, qkv = arguments.inputs[0].as<const float>(), output = arguments.outputs[0].as<const float>(),
@@ -419,4 +419,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Attention& op, Inputs inputs, cons
   return std::make_unique<AttentionKernel>(op, inputs[0], options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -5,7 +5,7 @@
 #include "ops/cpu/columns.h"
 #include "ops/cpu/kernels.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 void add_or_set(float& to, double value, bool accumulate) {
@@ -86,7 +86,7 @@ class BatchNormKernel : public Kernel {
     return 0;
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     const float* running[] = {arguments.parameters[2].as<const float>(),
                               arguments.parameters[3].as<const float>()};
     stream.launch([this, x = arguments.inputs[0].as<const float>(), y = arguments.outputs[0].as<float>(),
@@ -110,7 +110,7 @@ class BatchNormKernel : public Kernel {
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     const Gradients gradients{arguments.parameter_gradients[0].as<float>(),
                               arguments.parameter_gradients[1].as<float>(),
                               arguments.parameter_gradients[2].as<float>(),
@@ -218,4 +218,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const BatchNorm& op, Inputs inputs, cons
   return std::make_unique<BatchNormKernel>(op, inputs[0].shape, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

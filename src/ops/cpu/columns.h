@@ -5,7 +5,7 @@
 
 #include "ops/cpu/parallel.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // Work on the columns of a row-major matrix [rows, columns]. A row of few columns is shorter than a vector
 // register, so where `columns` is small several rows are taken as one: column c is then spread over `group`
@@ -124,4 +124,4 @@ inline void column_sums(const float* x, const ColumnBlocks& blocks, float* sums,
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

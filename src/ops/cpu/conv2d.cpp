@@ -3,7 +3,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/onednn.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 using Desc = dnnl::memory::desc;
@@ -57,7 +57,7 @@ class Conv2dKernel : public Kernel {
     return std::max(weight_gradient_.bytes(), bias_bytes);
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([this, x = arguments.inputs[0].data, weight = arguments.parameters[0].data,
                    bias = bias_ ? arguments.parameters[1].data : nullptr, y = arguments.outputs[0].data,
                    workspace = static_cast<std::byte*>(arguments.workspace)] {
@@ -70,7 +70,7 @@ class Conv2dKernel : public Kernel {
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     stream.launch([this, dy = arguments.output_gradients[0].data, weight = arguments.parameters[0].data,
                    dx = arguments.input_gradients[0].data,
@@ -84,7 +84,7 @@ class Conv2dKernel : public Kernel {
     });
   }
 
-  void backward_weight(const KernelArguments& arguments, Stream& stream) override {
+  void backward_weight(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([this, dy = arguments.output_gradients[0].data, x = arguments.inputs[0].data,
                    dweight = arguments.parameter_gradients[0].data,
                    dbias = bias_ ? arguments.parameter_gradients[1].as<float>() : nullptr,
@@ -190,4 +190,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Conv2d& op, Inputs inputs, const K
   return std::make_unique<Conv2dKernel>(op, inputs[0], options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

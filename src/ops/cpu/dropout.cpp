@@ -5,7 +5,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int64_t kPiece = 1024;  // elements whose factors are held at once
@@ -15,16 +15,16 @@ class DropoutKernel : public Kernel {
   DropoutKernel(const Dropout& op, const TensorSpec& input, const KernelOptions& options)
       : rate_(options.training ? op.rate : 0.0f), sample_count_(input.shape.count()), options_(options) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     apply(arguments.inputs[0], arguments.outputs[0], arguments, stream);
   }
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     apply(arguments.output_gradients[0], arguments.input_gradients[0], arguments, stream);
   }
 
  private:
   // The mask is linear: gradients pass through it as values do.
-  void apply(const Tensor& from, const Tensor& to, const KernelArguments& arguments, Stream& stream) const {
+  void apply(const Tensor& from, const Tensor& to, const KernelArguments& arguments, device::Stream& stream) const {
     if (to.data == nullptr) return;
     if (rate_ == 0) {
       stream.launch([from = from.data, to = to.data, size = static_cast<size_t>(from.size_bytes())] {
@@ -61,4 +61,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Dropout& op, Inputs inputs, const 
   return std::make_unique<DropoutKernel>(op, inputs[0], options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

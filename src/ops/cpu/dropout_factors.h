@@ -5,7 +5,7 @@
 #include "ops/elementwise.h"
 #include "ops/op.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 inline DropoutMask make_dropout_mask(float rate, uint32_t op_number, const StepConstants& constants) {
   return DropoutMask::of(rate, op_number, constants.seed, constants.step);
@@ -23,4 +23,4 @@ inline void dropout_factors(const DropoutMask& mask, uint32_t first_group, uint3
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -7,7 +7,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 class EmbeddingKernel : public Kernel {
@@ -15,7 +15,7 @@ class EmbeddingKernel : public Kernel {
   EmbeddingKernel(const Embedding& op, const TensorSpec& input)
       : op_(op), positions_(std::max<int64_t>(1, input.shape.count())) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([tokens = arguments.inputs[0].as<const int32_t>(), count = arguments.inputs[0].count(),
                    table = arguments.parameters[0].as<const float>(), y = arguments.outputs[0].as<float>(),
                    first_sample = arguments.first_sample, op = op_, positions = positions_] {
@@ -31,7 +31,7 @@ class EmbeddingKernel : public Kernel {
     });
   }
 
-  void backward_weight(const KernelArguments& arguments, Stream& stream) override {
+  void backward_weight(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([tokens = arguments.inputs[0].as<const int32_t>(), count = arguments.inputs[0].count(),
                    dy = arguments.output_gradients[0].as<const float>(),
                    table = arguments.parameter_gradients[0].as<float>(), accumulate = arguments.accumulate,
@@ -55,7 +55,7 @@ class PositionEmbeddingKernel : public Kernel {
   PositionEmbeddingKernel(const PositionEmbedding& op, const TensorSpec& input, const KernelOptions& options)
       : sample_count_(input.shape.count()), table_count_(op.positions * input.shape[1]), options_(options) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([x = arguments.inputs[0].as<const float>(),
                    table = arguments.parameters[0].as<const float>(), y = arguments.outputs[0].as<float>(),
                    count = sample_count_, options = options_] {
@@ -67,7 +67,7 @@ class PositionEmbeddingKernel : public Kernel {
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     stream.launch([dy = arguments.output_gradients[0].data, dx = arguments.input_gradients[0].data,
                    size = static_cast<size_t>(arguments.output_gradients[0].size_bytes())] {
@@ -75,7 +75,7 @@ class PositionEmbeddingKernel : public Kernel {
     });
   }
 
-  void backward_weight(const KernelArguments& arguments, Stream& stream) override {
+  void backward_weight(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([dy = arguments.output_gradients[0].as<const float>(),
                    table = arguments.parameter_gradients[0].as<float>(), accumulate = arguments.accumulate,
                    count = sample_count_, table_count = table_count_, options = options_] {
@@ -108,4 +108,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const PositionEmbedding& op, Inputs inpu
   return std::make_unique<PositionEmbeddingKernel>(op, inputs[0], options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -2,19 +2,19 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/sum.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 class ForkKernel : public Kernel {
  public:
   explicit ForkKernel(const KernelOptions& options) : threads_(options.intra_op_threads) {}
 
-  void forward(const KernelArguments& arguments, Stream&) override {
+  void forward(const KernelArguments& arguments, device::Stream&) override {
     for (const Tensor& output : arguments.outputs)
       ensure(output.data == arguments.inputs[0].data, "fork: an output is not its input's memory");
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     stream.launch([a = arguments.output_gradients[0].as<const float>(),
                    b = arguments.output_gradients[1].as<const float>(),
@@ -33,4 +33,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Fork&, Inputs, const KernelOptions
   return std::make_unique<ForkKernel>(options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -1,7 +1,7 @@
 #include "ops/cpu/columns.h"
 #include "ops/cpu/kernels.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 class GlobalPool2dKernel : public Kernel {
@@ -12,7 +12,7 @@ class GlobalPool2dKernel : public Kernel {
         batch_(options.batch),
         threads_(options.intra_op_threads) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch(
         [this, inputs = arguments.inputs[0].as<const float>(), outputs = arguments.outputs[0].as<float>()] {
           parallel_for(threads_, batch_, [=, this](int64_t sample) {
@@ -24,7 +24,7 @@ class GlobalPool2dKernel : public Kernel {
         });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     stream.launch([this, gradients = arguments.output_gradients[0].as<const float>(),
                    input_gradients = arguments.input_gradients[0].as<float>()] {
@@ -51,4 +51,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const GlobalPool2d&, Inputs inputs, cons
   return std::make_unique<GlobalPool2dKernel>(inputs[0].shape, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -6,7 +6,7 @@
 #include "ops/op.h"
 #include "ops/rules.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // Makers of the CPU kernels, defined in ops/cpu/<op>.cpp.
 
@@ -31,4 +31,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Reshape& op, Inputs inputs, const 
 std::unique_ptr<Kernel> make_cpu_kernel(const SoftmaxCrossEntropy& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_cpu_kernel(const MeanSquaredError& op, Inputs inputs, const KernelOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -4,7 +4,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/rows.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 // Gradients of parameters are summed over blocks of so many rows, then over the blocks: an order that does
@@ -72,7 +72,7 @@ class LayerNormKernel : public Kernel {
     return sizes_.blocks() * 2 * sizes_.channels * static_cast<int64_t>(sizeof(float));
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([x = arguments.inputs[0].as<const float>(), y = arguments.outputs[0].as<float>(),
                    weight = arguments.parameters[0].as<const float>(),
                    bias = op_.bias ? arguments.parameters[1].as<const float>() : nullptr,
@@ -88,7 +88,7 @@ class LayerNormKernel : public Kernel {
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     const Gradient gradient{
         arguments.inputs[0].as<const float>(),     arguments.output_gradients[0].as<const float>(),
         arguments.parameters[0].as<const float>(), arguments.auxiliary[0].as<const float>(),
@@ -148,4 +148,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const LayerNorm& op, Inputs inputs, cons
   return std::make_unique<LayerNormKernel>(op, inputs[0], options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -2,7 +2,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/onednn.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 using Format = dnnl::memory::format_tag;
@@ -49,13 +49,13 @@ class LinearKernel : public Kernel {
     return std::max(weight_bytes_, bias_bytes);
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([this, x = arguments.inputs[0].data, weight = arguments.parameters[0].data,
                    bias = bias_ ? arguments.parameters[1].data : nullptr, y = arguments.outputs[0].data,
                    workspace = arguments.workspace] { run(forward_, x, weight, bias, y, workspace); });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     stream.launch([this, dy = arguments.output_gradients[0].data, weight = arguments.parameters[0].data,
                    dx = arguments.input_gradients[0].data, workspace = arguments.workspace] {
@@ -63,7 +63,7 @@ class LinearKernel : public Kernel {
     });
   }
 
-  void backward_weight(const KernelArguments& arguments, Stream& stream) override {
+  void backward_weight(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([this, dy = arguments.output_gradients[0].data, x = arguments.inputs[0].data,
                    dweight = arguments.parameter_gradients[0].data,
                    dbias = bias_ ? arguments.parameter_gradients[1].as<float>() : nullptr,
@@ -113,4 +113,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Linear& op, Inputs inputs, const K
   return std::make_unique<LinearKernel>(op, inputs[0], options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -1,7 +1,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 class MeanSquaredErrorKernel : public Kernel {
@@ -9,7 +9,7 @@ class MeanSquaredErrorKernel : public Kernel {
   MeanSquaredErrorKernel(int64_t count, const KernelOptions& options)
       : count_(count), loss_weight_(options.loss_weight), threads_(options.intra_op_threads) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([prediction = arguments.inputs[0].as<const float>(),
                    target = arguments.inputs[1].as<const float>(), metrics = arguments.metrics,
                    accumulate = arguments.accumulate, count = count_] {
@@ -27,7 +27,7 @@ class MeanSquaredErrorKernel : public Kernel {
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     stream.launch([prediction = arguments.inputs[0].as<const float>(),
                    target = arguments.inputs[1].as<const float>(),
@@ -57,4 +57,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const MeanSquaredError&, Inputs inputs,
   return std::make_unique<MeanSquaredErrorKernel>(inputs[0].shape.count() * options.batch, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -10,7 +10,7 @@
 #include "ops/cpu/parallel.h"
 #include "tensor/convert.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int64_t kPiece = 65536;  // elements that a thread converts at a time
@@ -57,17 +57,17 @@ class NarrowKernel : public Kernel {
     return bytes;
   }
 
-  void prepare(Device& device) override { kernel_->prepare(device); }
+  void prepare(device::Device& device) override { kernel_->prepare(device); }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     // Where outputs are the input's memory, nothing is computed.
     computes(KernelPhase::forward) ? call(KernelPhase::forward, arguments, stream)
                                    : kernel_->forward(arguments, stream);
   }
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (computes(KernelPhase::backward_input)) call(KernelPhase::backward_input, arguments, stream);
   }
-  void backward_weight(const KernelArguments& arguments, Stream& stream) override {
+  void backward_weight(const KernelArguments& arguments, device::Stream& stream) override {
     if (computes(KernelPhase::backward_weight)) call(KernelPhase::backward_weight, arguments, stream);
   }
 
@@ -103,7 +103,7 @@ class NarrowKernel : public Kernel {
     return lists_[list].narrow[i] && (reads(phase, list, i) || writes(phase, list));
   }
 
-  void call(KernelPhase phase, const KernelArguments& arguments, Stream& stream) {
+  void call(KernelPhase phase, const KernelArguments& arguments, device::Stream& stream) {
     const std::array<std::span<const Tensor>, kListCount> originals = {
         arguments.inputs, arguments.outputs, arguments.parameters, arguments.output_gradients,
         arguments.input_gradients};
@@ -127,7 +127,7 @@ class NarrowKernel : public Kernel {
           launch_conversion(made, originals[list][i], stream);
   }
 
-  void run(KernelPhase phase, const KernelArguments& arguments, Stream& stream) {
+  void run(KernelPhase phase, const KernelArguments& arguments, device::Stream& stream) {
     KernelArguments wide = arguments;
     wide.inputs = lists_[kInputs].tensors;
     wide.outputs = lists_[kOutputs].tensors;
@@ -144,11 +144,11 @@ class NarrowKernel : public Kernel {
     }
   }
 
-  void launch_conversion(const Tensor& from, const Tensor& to, Stream& stream) const {
+  void launch_conversion(const Tensor& from, const Tensor& to, device::Stream& stream) const {
     stream.launch([from = from.as<const std::byte>(), from_type = from.dtype, to = to.as<std::byte>(),
                    to_type = to.dtype, count = to.count(), threads = threads_] {
       parallel_pieces(threads, count, kPiece, [=](int64_t begin, int64_t end) {
-        convert(to + begin * size_of(to_type), to_type, from + begin * size_of(from_type), from_type,
+        tensor::convert(to + begin * size_of(to_type), to_type, from + begin * size_of(from_type), from_type,
                 end - begin);
       });
     });
@@ -165,7 +165,7 @@ class NarrowKernel : public Kernel {
 
 std::unique_ptr<Kernel> make_narrow_kernel(const Op& op, Inputs inputs, const KernelOptions& options,
                                            std::unique_ptr<Kernel> float32_kernel) {
-  require(is_narrow(options.compute),
+  require(tensor::is_narrow(options.compute),
           fmt::format("op {}: elements of {} are not computed with; float32, bfloat16 and float16 are",
                       name_of(op), name_of(options.compute)));
   OpSignature signature = infer(op, inputs);
@@ -174,4 +174,4 @@ std::unique_ptr<Kernel> make_narrow_kernel(const Op& op, Inputs inputs, const Ke
   return std::make_unique<NarrowKernel>(std::move(signature), inputs, options, std::move(float32_kernel));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -6,7 +6,7 @@
 #include "ops/op.h"
 #include "ops/rules.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// Makes the float32 kernel of an op do with tensors of two-byte elements: they are widened into workspace,
 /// the kernel runs, and what it made is rounded. So an op's arithmetic on CPUs is float32 whatever its
@@ -19,4 +19,4 @@ namespace lockstep {
 std::unique_ptr<Kernel> make_narrow_kernel(const Op& op, Inputs inputs, const KernelOptions& options,
                                            std::unique_ptr<Kernel> float32_kernel);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -10,7 +10,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// Sets this thread's OpenMP thread count for a scope. oneDNN cuts work, sizes scratch memory and so decides
 /// bits by the count it sees when a primitive is made, and must see the same one when it runs.
@@ -81,4 +81,4 @@ class OneDnnCall {
   std::unordered_map<int, dnnl::memory> memories_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// Calls work(i) for every i in [0, count), on up to `threads` OpenMP threads; each thread takes one
 /// contiguous range. REQUIRES: calls touch different memory, so that results do not depend on `threads`; work
@@ -27,4 +27,4 @@ void parallel_pieces(int threads, int64_t count, int64_t piece, const Work& work
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

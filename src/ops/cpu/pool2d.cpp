@@ -7,7 +7,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 /// The input pixels under one output pixel, without padding.
@@ -113,7 +113,7 @@ class MaxPool2dKernel : public Kernel {
   MaxPool2dKernel(const Geometry& geometry, const KernelOptions& options)
       : geometry_(geometry), batch_(options.batch), threads_(options.intra_op_threads) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([this, x = arguments.inputs[0].as<const float>(), y = arguments.outputs[0].as<float>(),
                    argmax = arguments.auxiliary[0].as<int32_t>()] {
       parallel_for(threads_, batch_, [=, &g = geometry_](int64_t sample) {
@@ -123,7 +123,7 @@ class MaxPool2dKernel : public Kernel {
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     stream.launch([this, dy = arguments.output_gradients[0].as<const float>(),
                    argmax = arguments.auxiliary[0].as<const int32_t>(),
@@ -146,7 +146,7 @@ class AveragePool2dKernel : public Kernel {
   AveragePool2dKernel(const Geometry& geometry, const KernelOptions& options)
       : geometry_(geometry), batch_(options.batch), threads_(options.intra_op_threads) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([this, x = arguments.inputs[0].as<const float>(), y = arguments.outputs[0].as<float>()] {
       parallel_for(threads_, batch_, [=, &g = geometry_](int64_t sample) {
         average_forward(g, x + sample * g.input_size(), y + sample * g.output_size());
@@ -154,7 +154,7 @@ class AveragePool2dKernel : public Kernel {
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     stream.launch([this, dy = arguments.output_gradients[0].as<const float>(),
                    dx = arguments.input_gradients[0].as<float>()] {
@@ -178,4 +178,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Pool2d& op, Inputs inputs, const K
   return std::make_unique<AveragePool2dKernel>(geometry, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -6,7 +6,7 @@
 #include "base/simd.h"
 #include "base/vector_math.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // Reductions over one row in the fixed order of base/simd.h.
 
@@ -50,4 +50,4 @@ inline float exponentials(float* to, const float* row, int64_t count, float scal
   return fold_sum(sum);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -8,7 +8,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/rows.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 struct Sizes {
@@ -57,7 +57,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
     return phase == KernelPhase::forward ? sizes_.rows() * static_cast<int64_t>(sizeof(RowResult)) : 0;
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([logits = arguments.inputs[0].as<const float>(),
                    labels = arguments.inputs[1].as<const int32_t>(),
                    log_sum_exp = arguments.auxiliary[0].as<float>(), metrics = arguments.metrics,
@@ -85,7 +85,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     stream.launch(
         [logits = arguments.inputs[0].as<const float>(), labels = arguments.inputs[1].as<const int32_t>(),
@@ -132,4 +132,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const SoftmaxCrossEntropy& op, Inputs in
   return std::make_unique<SoftmaxCrossEntropyKernel>(op, inputs, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -4,7 +4,7 @@
 
 #include "ops/cpu/parallel.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// sum[i] = a[i] + b[i]; the three do not overlap.
 inline void sum_of_two(float* __restrict sum, const float* __restrict a, const float* __restrict b,
@@ -15,4 +15,4 @@ inline void sum_of_two(float* __restrict sum, const float* __restrict a, const f
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

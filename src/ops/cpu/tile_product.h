@@ -4,7 +4,7 @@
 
 #include "base/simd.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // Products of matrices that lie in the cache, for attention, where a library call per block of 64 would cost
 // about as much as the block. Each element of the result is one chain of fused multiply-adds in ascending
@@ -79,4 +79,4 @@ inline void tile_product(int64_t rows, int64_t columns, int64_t inner, LeftFacto
                             accumulate);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

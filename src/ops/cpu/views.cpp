@@ -1,12 +1,12 @@
 #include "ops/cpu/kernels.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 /// Output and input are one memory, and so are their gradients: there is nothing to do.
 class ViewKernel : public Kernel {
  public:
-  void forward(const KernelArguments&, Stream&) override {}
+  void forward(const KernelArguments&, device::Stream&) override {}
 };
 
 }  // namespace
@@ -19,4 +19,4 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Reshape&, Inputs, const KernelOpti
   return std::make_unique<ViewKernel>();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

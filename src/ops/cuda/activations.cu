@@ -2,20 +2,20 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/map.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 template <class Formula>
 class ActivationKernel : public Kernel {
  public:
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     const Tensor &x = arguments.inputs[0], &y = arguments.outputs[0];
     with_element_type(x.dtype, [&]<class T>(T) {
       launch_map(stream, y.as<T>(), x.as<const T>(), x.count(), Forward<Formula, MathFor<T>>{});
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     const Tensor &dx = arguments.input_gradients[0], &dy = arguments.output_gradients[0];
     if (dx.data == nullptr) return;
     const bool reads_output = Formula::kBackwardReads == ForwardValue::output;
@@ -42,4 +42,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Tanh&, Inputs, const KernelOptions
   return std::make_unique<ActivationKernel<TanhFormula>>();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -1,12 +1,12 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/map.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 class AddKernel : public Kernel {
  public:
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     const Tensor& y = arguments.outputs[0];
     with_element_type(y.dtype, [&]<class T>(T) {
       launch_map(stream, y.as<T>(), arguments.inputs[0].as<const T>(), arguments.inputs[1].as<const T>(),
@@ -21,4 +21,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Add&, Inputs, const KernelOptions&
   return std::make_unique<AddKernel>();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

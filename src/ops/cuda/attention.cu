@@ -5,7 +5,7 @@
 #include "ops/cuda/elements.h"
 #include "ops/cuda/kernels.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int kDotsThreads = 256;
@@ -22,14 +22,14 @@ __global__ void dots_kernel(AttentionCall<T> call, int lanes) {
     float sum = 0;
     if (row < rows)
       for (int i = lane * kPack; i < call.head_size; i += lanes * kPack) {
-        const auto output = *reinterpret_cast<const Pack<T, kPack>*>(call.output + row * call.head_size + i);
+        const auto output = *reinterpret_cast<const device::Pack<T, kPack>*>(call.output + row * call.head_size + i);
         const auto gradient =
-            *reinterpret_cast<const Pack<T, kPack>*>(call.output_gradient + row * call.head_size + i);
+            *reinterpret_cast<const device::Pack<T, kPack>*>(call.output_gradient + row * call.head_size + i);
 #pragma unroll
         for (int j = 0; j < kPack; ++j)
           sum = std::fma(static_cast<float>(output.value[j]), static_cast<float>(gradient.value[j]), sum);
       }
-    for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(kFullWarp, sum, offset);
+    for (int offset = lanes / 2; offset > 0; offset /= 2) sum += device::__shfl_xor_sync(device::kFullWarp, sum, offset);
     if (lane == 0 && row < rows) {
       const int64_t head = row % call.heads, position = row / call.heads % call.positions;
       const int64_t sample = row / call.heads / call.positions;
@@ -39,11 +39,11 @@ __global__ void dots_kernel(AttentionCall<T> call, int lanes) {
 }
 
 template <class T, int kPack>
-void launch_dots(const AttentionCall<T>& call, Stream& stream) {
+void launch_dots(const AttentionCall<T>& call, device::Stream& stream) {
   int lanes = 1;
-  while (lanes < kWarpSize && lanes * kPack < call.head_size) lanes *= 2;
+  while (lanes < device::kWarpSize && lanes * kPack < call.head_size) lanes *= 2;
   const int64_t rows = int64_t{call.batch} * call.positions * call.heads;
-  launch(stream, {.blocks = blocks_for(rows, kDotsThreads / lanes), .threads = kDotsThreads},
+  device::launch(stream, {.blocks = device::blocks_for(rows, kDotsThreads / lanes), .threads = kDotsThreads},
          dots_kernel<T, kPack>, call, lanes);
 }
 
@@ -72,14 +72,14 @@ class AttentionGpuKernel : public Kernel {
     return int64_t{batch_} * heads_ * positions_ * static_cast<int64_t>(sizeof(float));
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     const AttentionCall<T> call = make_call(arguments);
     if constexpr (sizeof(T) == 2)
       if (on_tensor_cores(head_size_)) return attention_forward(call, stream);
     general_attention_forward(call, stream);
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     AttentionCall<T> call = make_call(arguments);
     call.output_gradient = arguments.output_gradients[0].as<const T>();
@@ -125,4 +125,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Attention& op, Inputs inputs, cons
   return kernel;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -1,7 +1,7 @@
 #include "ops/cuda/attention.h"
 #include "ops/cuda/attention_tiles.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 // Backward after Dao, "FlashAttention-2" (2023), in two kernels, so that every gradient is summed in
@@ -24,7 +24,7 @@ template <class T, int kHead, bool kOwnsKeys>
 struct Layout {
   using Tile = AttentionTile<T, kHead>;
   static constexpr int kOwned = kHead <= 64 ? 128 : 64;
-  static constexpr int kThreads = kOwned / 16 * kWarpSize;
+  static constexpr int kThreads = kOwned / 16 * device::kWarpSize;
   // The owned rows; two stages of met rows; for met queries, two stages of their log-sum-exps and dots.
   static constexpr int kMetPlace = 2 * kOwned * kHead, kStatisticsPlace = kMetPlace + 4 * kMet * kHead;
   static constexpr size_t kSharedBytes = kStatisticsPlace * sizeof(T) + 2 * 2 * kMet * sizeof(float);
@@ -35,7 +35,7 @@ struct Layout {
   }
   /// Log-sum-exps, or dots, of a tile of met queries.
   __device__ static float* statistics(int which, int tile) {
-    return reinterpret_cast<float*>(dynamic_shared<T>() + kStatisticsPlace) + (tile % 2 * 2 + which) * kMet;
+    return reinterpret_cast<float*>(device::dynamic_shared<T>() + kStatisticsPlace) + (tile % 2 * 2 + which) * kMet;
   }
 
   /// Queries and gradients of the output, or keys and values, from row `first` on.
@@ -65,9 +65,9 @@ struct Layout {
       const bool inside = tile * kMet + i < call.positions;
       const float* from =
           (which == 0 ? call.log_sum_exp : call.dots) + head.row + (inside ? tile * kMet + i : 0);
-      copy_async<4>(statistics(which, tile) + i, from, inside);
+      device::copy_async<4>(statistics(which, tile) + i, from, inside);
     }
-    commit_copies();
+    device::commit_copies();
   }
 };
 
@@ -82,8 +82,8 @@ __device__ inline void multiply(float (&c)[kMet / 8][4], uint32_t (&held)[kHeld 
     for (int n = 0; n < kMet / 16; ++n) {
       uint32_t b[4];
       met.load_b(b, n * 16, k);
-      multiply_add<T>(c[2 * n], held[kHeld ? k : 0], b[0], b[1]);
-      multiply_add<T>(c[2 * n + 1], held[kHeld ? k : 0], b[2], b[3]);
+      device::multiply_add<T>(c[2 * n], held[kHeld ? k : 0], b[0], b[1]);
+      device::multiply_add<T>(c[2 * n + 1], held[kHeld ? k : 0], b[2], b[3]);
     }
   }
 }
@@ -100,8 +100,8 @@ __device__ inline void add_product(float (&sum)[kHead / 8][4], const float (&wei
     for (int n = 0; n < kHead / 16; ++n) {
       uint32_t b[4];
       met.load_b_by_rows(b, k * 16, n);
-      multiply_add<T>(sum[2 * n], a, b[0], b[1]);
-      multiply_add<T>(sum[2 * n + 1], a, b[2], b[3]);
+      device::multiply_add<T>(sum[2 * n], a, b[0], b[1]);
+      device::multiply_add<T>(sum[2 * n + 1], a, b[2], b[3]);
     }
   }
 }
@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
   const float kept_scale = kDrops ? AttentionDropout(call, head).scale() : 1.0f;
 
   const int first_owned = static_cast<int>(block.tile) * Rows::kOwned;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16, warp_owned = first_owned + warp_row;
+  const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize;
+  const int warp_row = static_cast<int>(threadIdx.x) / device::kWarpSize * 16, warp_owned = first_owned + warp_row;
   const int last_owned = first_owned + Rows::kOwned - 1, last_position = call.positions - 1;
   const int first_tile = kOwnsKeys ? first_owned / kMet : 0;
   const int last_tile = (kOwnsKeys || last_owned > last_position ? last_position : last_owned) / kMet;
@@ -137,9 +137,9 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
     }
 
   for (int tile = first_tile; tile <= last_tile; ++tile) {
-    wait_for_copies<0>();
+    device::wait_for_copies<0>();
     // All copies of this tile have arrived, and nobody reads the one before, whose place the next one takes.
-    __syncthreads();
+    device::__syncthreads();
     if (tile < last_tile) Rows::copy_met(tile + 1, call, head);
     if (kHeld && tile == first_tile)
 #pragma unroll
@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
       continue;
 
     float weights[kMet / 8][4] = {}, gradients[kMet / 8][4] = {};
-    multiply<T, kHead, kHeld>(weights, held[0], {opaque(Rows::owned(0).first)}, warp_row, Rows::met(0, tile));
-    multiply<T, kHead, kHeld>(gradients, held[1], {opaque(Rows::owned(1).first)}, warp_row,
+    multiply<T, kHead, kHeld>(weights, held[0], {device::opaque(Rows::owned(0).first)}, warp_row, Rows::met(0, tile));
+    multiply<T, kHead, kHeld>(gradients, held[1], {device::opaque(Rows::owned(1).first)}, warp_row,
                               Rows::met(1, tile));
     const bool masked = kOwnsKeys ? first_met < warp_owned + 15 : first_met + kMet - 1 > warp_owned;
     uint32_t kept = ~0u;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
         const float dot = kOwnsKeys ? Rows::statistics(1, tile)[column + i % 2] : row_dot[i / 2];
         const int row = warp_owned + lane / 4 + i / 2 * 8, met = first_met + column + i % 2;
         const bool hidden = masked && (kOwnsKeys ? row > met : met > row);
-        const float weight = hidden ? 0.0f : fast_exp2(std::fma(weights[n][i], scale * kLog2E, -offset));
+        const float weight = hidden ? 0.0f : device::fast_exp2(std::fma(weights[n][i], scale * kLog2E, -offset));
         const bool keep = kept >> (4 * n + i) & 1u;
         gradients[n][i] = hidden ? 0.0f : weight * std::fma(gradients[n][i], keep ? kept_scale : 0.0f, -dot);
         weights[n][i] = keep ? weight : 0.0f;
@@ -185,10 +185,10 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
   }
 
   // The warp's own rows make room for its results, which then leave in whole rows.
-  __syncwarp();
+  device::__syncwarp();
   Rows::owned(0).store(sums[0], warp_row, scale, scale);
   if constexpr (kOwnsKeys) Rows::owned(1).store(sums[1], warp_row, kept_scale, kept_scale);
-  __syncwarp();
+  device::__syncwarp();
   const int channels = call.channels();
   T* const gradient = call.qkv_gradient + head.input + (kOwnsKeys ? channels : 0);
   Rows::owned(0).template copy_to<16>(gradient, 3 * channels, warp_row, warp_owned, call.positions);
@@ -198,21 +198,21 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
 }
 
 template <int kHead, bool kOwnsKeys, class T>
-void launch_backward(const AttentionCall<T>& call, Stream& stream) {
+void launch_backward(const AttentionCall<T>& call, device::Stream& stream) {
   using Rows = Layout<T, kHead, kOwnsKeys>;
   // The first keys are seen by the most queries, and the last queries see the most keys.
   const AttentionOrder order =
       order_of(call, Rows::kOwned, kOwnsKeys ? HeaviestTiles::first : HeaviestTiles::last);
-  const Grid grid{.blocks = blocks_of(order), .threads = Rows::kThreads, .shared_bytes = Rows::kSharedBytes};
+  const device::Grid grid{.blocks = blocks_of(order), .threads = Rows::kThreads, .shared_bytes = Rows::kSharedBytes};
   if (call.dropout > 0) {
-    launch(stream, grid, backward_kernel<T, kHead, kOwnsKeys, true>, call, order, call.scale());
+    device::launch(stream, grid, backward_kernel<T, kHead, kOwnsKeys, true>, call, order, call.scale());
   } else {
-    launch(stream, grid, backward_kernel<T, kHead, kOwnsKeys, false>, call, order, call.scale());
+    device::launch(stream, grid, backward_kernel<T, kHead, kOwnsKeys, false>, call, order, call.scale());
   }
 }
 
 template <int kHead, class T>
-void launch_both(const AttentionCall<T>& call, Stream& stream) {
+void launch_both(const AttentionCall<T>& call, device::Stream& stream) {
   launch_backward<kHead, true>(call, stream);
   launch_backward<kHead, false>(call, stream);
 }
@@ -220,7 +220,7 @@ void launch_both(const AttentionCall<T>& call, Stream& stream) {
 }  // namespace
 
 template <class T>
-void attention_backward(const AttentionCall<T>& call, Stream& stream) {
+void attention_backward(const AttentionCall<T>& call, device::Stream& stream) {
   switch (call.head_size) {
     case 32:
       return launch_both<32>(call, stream);
@@ -234,4 +234,4 @@ void attention_backward(const AttentionCall<T>& call, Stream& stream) {
 template void attention_backward(const AttentionCall<bfloat16>&, Stream&);
 template void attention_backward(const AttentionCall<float16>&, Stream&);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

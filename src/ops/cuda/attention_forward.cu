@@ -3,7 +3,7 @@
 #include "ops/cuda/attention.h"
 #include "ops/cuda/attention_tiles.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 // Forward after Dao, "FlashAttention-2" (2023). A block of four warps owns 128 queries of one head and meets
@@ -12,7 +12,7 @@ namespace {
 // in registers only; the sums of exponentials are kept per lane and added over lanes at the end. While a tile
 // is computed, the next one is copied. Moves, at the least, a head's query, key, value, output and
 // log-sum-exps once: 8 bytes for 2 T flops.
-constexpr int kQueries = 128, kKeys = 64, kWarps = 4, kThreads = kWarps * kWarpSize;
+constexpr int kQueries = 128, kKeys = 64, kWarps = 4, kThreads = kWarps * device::kWarpSize;
 constexpr int kWarpTiles = kQueries / kWarps / 16;  // tiles of 16 queries that a warp owns
 
 template <class T, int kHead>
@@ -28,7 +28,7 @@ struct KeyTiles {
   __device__ static void copy(int tile, const T* key, int channels, int positions) {
     keys(tile).template copy_from<kKeys, kThreads>(key, 3 * channels, tile * kKeys, positions);
     values(tile).template copy_from<kKeys, kThreads>(key + channels, 3 * channels, tile * kKeys, positions);
-    commit_copies();
+    device::commit_copies();
   }
 };
 
@@ -69,8 +69,8 @@ struct Rows {
         keys.load_b(b, n * 16, k);
 #pragma unroll
         for (int m = 0; m < kWarpTiles; ++m) {
-          multiply_add<T>(scores[m][2 * n], query[m][kHoldsQueries ? k : 0], b[0], b[1]);
-          multiply_add<T>(scores[m][2 * n + 1], query[m][kHoldsQueries ? k : 0], b[2], b[3]);
+          device::multiply_add<T>(scores[m][2 * n], query[m][kHoldsQueries ? k : 0], b[0], b[1]);
+          device::multiply_add<T>(scores[m][2 * n + 1], query[m][kHoldsQueries ? k : 0], b[2], b[3]);
         }
       }
     }
@@ -78,7 +78,7 @@ struct Rows {
 
   /// Keys after a query get the score of minus infinity.
   __device__ void hide_later_keys(int first_query, int first_key) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize;
     const int before = first_query + lane / 4 - first_key - lane % 4 * 2;
 #pragma unroll
     for (int m = 0; m < kWarpTiles; ++m)
@@ -97,16 +97,16 @@ struct Rows {
     for (int n = 0; n < kKeys / 8; ++n)
       highest = fmaxf(highest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
     // Four lanes share a row.
-    highest = fmaxf(highest, __shfl_xor_sync(kFullWarp, highest, 1));
-    highest = fmaxf(highest, __shfl_xor_sync(kFullWarp, highest, 2));
-    const float factor = fast_exp2((maximum[m][half] - highest) * scale_log2), offset = -highest * scale_log2;
+    highest = fmaxf(highest, device::__shfl_xor_sync(device::kFullWarp, highest, 1));
+    highest = fmaxf(highest, device::__shfl_xor_sync(device::kFullWarp, highest, 2));
+    const float factor = device::fast_exp2((maximum[m][half] - highest) * scale_log2), offset = -highest * scale_log2;
     maximum[m][half] = highest;
     float added = 0;
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
-        scores[m][n][i] = fast_exp2(std::fma(scores[m][n][i], scale_log2, offset));
+        scores[m][n][i] = device::fast_exp2(std::fma(scores[m][n][i], scale_log2, offset));
         added += scores[m][n][i];
       }
     sum[m][half] = std::fma(sum[m][half], factor, added);
@@ -137,8 +137,8 @@ struct Rows {
         values.load_b_by_rows(b, k * 16, n);
 #pragma unroll
         for (int m = 0; m < kWarpTiles; ++m) {
-          multiply_add<T>(output[m][2 * n], weights[m], b[0], b[1]);
-          multiply_add<T>(output[m][2 * n + 1], weights[m], b[2], b[3]);
+          device::multiply_add<T>(output[m][2 * n], weights[m], b[0], b[1]);
+          device::multiply_add<T>(output[m][2 * n + 1], weights[m], b[2], b[3]);
         }
       }
     }
@@ -148,11 +148,11 @@ struct Rows {
   /// log-sum-exps.
   __device__ float finish(int m, int half, float scale, float* log_sum_exp, int first_query,
                           int positions) const {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpSize,
+    const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize,
               at = first_query + m * 16 + half * 8 + lane / 4;
     float total = sum[m][half];
-    total += __shfl_xor_sync(kFullWarp, total, 1);
-    total += __shfl_xor_sync(kFullWarp, total, 2);
+    total += device::__shfl_xor_sync(device::kFullWarp, total, 1);
+    total += device::__shfl_xor_sync(device::kFullWarp, total, 2);
     if (lane % 4 == 0 && at < positions) log_sum_exp[at] = std::fma(maximum[m][half], scale, std::log(total));
     return 1.0f / total;
   }
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const AttentionTile<T, kHead> queries{0};
 
   const int first_query = static_cast<int>(block.tile) * kQueries;
-  const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * kWarpTiles * 16;
+  const int warp_row = static_cast<int>(threadIdx.x) / device::kWarpSize * kWarpTiles * 16;
   const int warp_query = first_query + warp_row;
   const int last_query =
       (first_query + kQueries < call.positions ? first_query + kQueries : call.positions) - 1;
@@ -180,9 +180,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   Stages::copy(0, input + channels, channels, call.positions);
   Rows<T, kHead> rows;
   for (int tile = 0; tile < tiles; ++tile) {
-    wait_for_copies<0>();
+    device::wait_for_copies<0>();
     // All copies of this tile have arrived, and nobody reads the one before, whose place the next one takes.
-    __syncthreads();
+    device::__syncthreads();
     if (tile + 1 < tiles) Stages::copy(tile + 1, input + channels, channels, call.positions);
     if (rows.kHoldsQueries && tile == 0)
 #pragma unroll
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     // Nothing to do where none of the warp's queries sees the keys, or the warp has none.
     if (first_key > warp_query + kWarpTiles * 16 - 1 || warp_query >= call.positions) continue;
 
-    rows.compute_scores({opaque(queries.first)}, warp_row, Stages::keys(tile));
+    rows.compute_scores({device::opaque(queries.first)}, warp_row, Stages::keys(tile));
     if (first_key + kKeys - 1 > warp_query) rows.hide_later_keys(warp_query, first_key);
 #pragma unroll
     for (int m = 0; m < kWarpTiles; ++m) {
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   // The warp's own queries make room for its results, which then leave in whole rows.
   const float kept_scale = kDrops ? AttentionDropout(call, head).scale() : 1.0f;
-  __syncwarp();
+  device::__syncwarp();
 #pragma unroll
   for (int m = 0; m < kWarpTiles; ++m) {
     float factor[2];
@@ -215,27 +215,27 @@ __global__ void __launch_bounds__(kThreads, 2)
           kept_scale * rows.finish(m, half, scale, call.log_sum_exp + head.row, warp_query, call.positions);
     queries.store(rows.output[m], warp_row + m * 16, factor[0], factor[1]);
   }
-  __syncwarp();
+  device::__syncwarp();
   queries.template copy_to<kWarpTiles * 16>(call.output + head.output, channels, warp_row, warp_query,
                                             call.positions);
 }
 
 template <int kHead, class T>
-void launch_forward(const AttentionCall<T>& call, Stream& stream) {
+void launch_forward(const AttentionCall<T>& call, device::Stream& stream) {
   // The last queries see the most keys.
   const AttentionOrder order = order_of(call, kQueries, HeaviestTiles::last);
-  const Grid grid{.blocks = blocks_of(order), .threads = kThreads, .shared_bytes = kSharedBytes<T, kHead>};
+  const device::Grid grid{.blocks = blocks_of(order), .threads = kThreads, .shared_bytes = kSharedBytes<T, kHead>};
   if (call.dropout > 0) {
-    launch(stream, grid, forward_kernel<T, kHead, true>, call, order, call.scale());
+    device::launch(stream, grid, forward_kernel<T, kHead, true>, call, order, call.scale());
   } else {
-    launch(stream, grid, forward_kernel<T, kHead, false>, call, order, call.scale());
+    device::launch(stream, grid, forward_kernel<T, kHead, false>, call, order, call.scale());
   }
 }
 
 }  // namespace
 
 template <class T>
-void attention_forward(const AttentionCall<T>& call, Stream& stream) {
+void attention_forward(const AttentionCall<T>& call, device::Stream& stream) {
   switch (call.head_size) {
     case 32:
       return launch_forward<32>(call, stream);
@@ -249,4 +249,4 @@ void attention_forward(const AttentionCall<T>& call, Stream& stream) {
 template void attention_forward(const AttentionCall<bfloat16>&, Stream&);
 template void attention_forward(const AttentionCall<float16>&, Stream&);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -2,7 +2,7 @@
 
 #include "ops/cuda/attention.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 // Attention for every type, head size and length, multiplied in float32 without tensor cores. A block of 16 x
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
   const AttentionHead head(call, block.unit);
   const int64_t channels = call.channels();
   const T* const query = call.qkv + head.input;
-  float* const queries = dynamic_shared<float>();
+  float* const queries = device::dynamic_shared<float>();
   float* const met = queries + S::kTileCount;  // keys, then values
   float* const weights = met + S::kTileCount;
   const int first_query = static_cast<int>(block.tile) * kTile;
@@ -112,10 +112,10 @@ __global__ void __launch_bounds__(kThreads)
   for (int first_key = 0; first_key <= first_query; first_key += kTile) {
     load_tile<kTile, kColumns>(met, query + channels, 3 * channels, first_key, call);
     fill_factors<kTile, false>(weights, call, head, first_query, first_key);
-    __syncthreads();
+    device::__syncthreads();
     float scores[S::kRows][S::kRows];
     multiply_rows<kTile, kColumns>(scores, queries, met, call.head_size);
-    __syncthreads();
+    device::__syncthreads();
     load_tile<kTile, kColumns>(met, query + 2 * channels, 3 * channels, first_key, call);
 #pragma unroll
     for (int i = 0; i < S::kRows; ++i) {
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int j = 0; j < S::kRows; ++j)
         if (first_key + thread_x() + kSide * j <= first_query + row) highest = fmaxf(highest, scores[i][j]);
       for (int lanes = kSide / 2; lanes > 0; lanes /= 2)
-        highest = fmaxf(highest, __shfl_xor_sync(kFullWarp, highest, lanes));
+        highest = fmaxf(highest, device::__shfl_xor_sync(device::kFullWarp, highest, lanes));
       const float factor = fast_exp(scale * (maximum[i] - highest)), offset = scale * highest;
       maximum[i] = highest;
       sum[i] *= factor;
@@ -140,14 +140,14 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) output[i][j] *= factor;
     }
-    __syncthreads();
+    device::__syncthreads();
     add_weighted<kTile, kColumns>(output, weights, met);
-    __syncthreads();
+    device::__syncthreads();
   }
 #pragma unroll
   for (int i = 0; i < S::kRows; ++i) {
     const int at = first_query + thread_y() + kSide * i;
-    for (int lanes = kSide / 2; lanes > 0; lanes /= 2) sum[i] += __shfl_xor_sync(kFullWarp, sum[i], lanes);
+    for (int lanes = kSide / 2; lanes > 0; lanes /= 2) sum[i] += device::__shfl_xor_sync(device::kFullWarp, sum[i], lanes);
     if (at >= call.positions) continue;
     if (thread_x() == 0) call.log_sum_exp[head.row + at] = scale * maximum[i] + std::log(sum[i]);
     for (int j = 0; j < kColumns; ++j)
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t channels = call.channels(), stride = 3 * channels;
   const T* const query = call.qkv + head.input;
   const T* const output_gradient = call.output_gradient + head.output;
-  float* const owned = dynamic_shared<float>();
+  float* const owned = device::dynamic_shared<float>();
   float* const met = owned + 2 * S::kTileCount;
   float* const weights = met + 2 * S::kTileCount;
   float* const gradients = weights + S::kWeightCount;
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kThreads)
     const int first_query = kOwnsKeys ? first_met : first_owned,
               first_key = kOwnsKeys ? first_owned : first_met;
     fill_factors<kTile, kOwnsKeys>(weights, call, head, first_query, first_key);
-    __syncthreads();
+    device::__syncthreads();
     float scores[S::kRows][S::kRows], products[S::kRows][S::kRows];
     multiply_rows<kTile, kColumns>(scores, owned, met, call.head_size);
     multiply_rows<kTile, kColumns>(products, owned + S::kTileCount, met + S::kTileCount, call.head_size);
@@ -208,10 +208,10 @@ __global__ void __launch_bounds__(kThreads)
         gradients[place] = gradient;
         weights[place] *= weight;
       }
-    __syncthreads();
+    device::__syncthreads();
     add_weighted<kTile, kColumns>(sums[0], gradients, met);
     if constexpr (kOwnsKeys) add_weighted<kTile, kColumns>(sums[1], weights, met + S::kTileCount);
-    __syncthreads();
+    device::__syncthreads();
   }
   T* const to = call.qkv_gradient + head.input + (kOwnsKeys ? channels : 0);
 #pragma unroll
@@ -226,30 +226,30 @@ __global__ void __launch_bounds__(kThreads)
       }
 }
 
-Grid grid_of(const AttentionOrder& order, int floats) {
+device::Grid grid_of(const AttentionOrder& order, int floats) {
   return {.blocks = blocks_of(order),
           .threads = kThreads,
           .shared_bytes = static_cast<size_t>(floats) * sizeof(float)};
 }
 
 template <int kTile, int kColumns, class T>
-void launch_forward(const AttentionCall<T>& call, Stream& stream) {
+void launch_forward(const AttentionCall<T>& call, device::Stream& stream) {
   using S = Sizes<kTile, kColumns>;
   const AttentionOrder order = order_of(call, kTile, HeaviestTiles::last);
-  launch(stream, grid_of(order, 2 * S::kTileCount + S::kWeightCount), forward_kernel<T, kTile, kColumns>,
+  device::launch(stream, grid_of(order, 2 * S::kTileCount + S::kWeightCount), forward_kernel<T, kTile, kColumns>,
          call, order, call.scale());
 }
 
 template <int kTile, int kColumns, bool kOwnsKeys, class T>
-void launch_half_of_backward(const AttentionCall<T>& call, Stream& stream) {
+void launch_half_of_backward(const AttentionCall<T>& call, device::Stream& stream) {
   using S = Sizes<kTile, kColumns>;
   const AttentionOrder order = order_of(call, kTile, kOwnsKeys ? HeaviestTiles::first : HeaviestTiles::last);
-  launch(stream, grid_of(order, 4 * S::kTileCount + 2 * S::kWeightCount),
+  device::launch(stream, grid_of(order, 4 * S::kTileCount + 2 * S::kWeightCount),
          backward_kernel<T, kTile, kColumns, kOwnsKeys>, call, order, call.scale());
 }
 
 template <int kTile, int kColumns, class T>
-void launch_backward(const AttentionCall<T>& call, Stream& stream) {
+void launch_backward(const AttentionCall<T>& call, device::Stream& stream) {
   launch_half_of_backward<kTile, kColumns, true>(call, stream);
   launch_half_of_backward<kTile, kColumns, false>(call, stream);
 }
@@ -257,14 +257,14 @@ void launch_backward(const AttentionCall<T>& call, Stream& stream) {
 }  // namespace
 
 template <class T>
-void general_attention_forward(const AttentionCall<T>& call, Stream& stream) {
+void general_attention_forward(const AttentionCall<T>& call, device::Stream& stream) {
   if (call.head_size <= 64) return launch_forward<64, 4>(call, stream);
   if (call.head_size <= 128) return launch_forward<32, 8>(call, stream);
   launch_forward<16, 16>(call, stream);
 }
 
 template <class T>
-void general_attention_backward(const AttentionCall<T>& call, Stream& stream) {
+void general_attention_backward(const AttentionCall<T>& call, device::Stream& stream) {
   if (call.head_size <= 64) return launch_backward<64, 4>(call, stream);
   if (call.head_size <= 128) return launch_backward<32, 8>(call, stream);
   launch_backward<16, 16>(call, stream);
@@ -277,4 +277,4 @@ template void general_attention_backward(const AttentionCall<float>&, Stream&);
 template void general_attention_backward(const AttentionCall<bfloat16>&, Stream&);
 template void general_attention_backward(const AttentionCall<float16>&, Stream&);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

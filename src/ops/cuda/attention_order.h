@@ -20,7 +20,7 @@
 
 #include "base/host_device.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// Which tiles of a head have the most work under a causal mask.
 enum class HeaviestTiles { first, last };
@@ -62,4 +62,4 @@ class AttentionOrder {
   bool last_first_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -4,7 +4,7 @@
 #include "ops/cuda/column_reduction.h"
 #include "ops/cuda/kernels.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 /// Moments of the block's rows, less row 0 of the matrix: where a column's mean is large, what is summed is
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   if (at.works) load_floats<N>(x + at.column, origin);
   float count = 0;
   const T* const from[] = {x};
-  for_column_rows<N, 1>(g, at, from, [&](int64_t, const Pack<T, N>(&packs)[1]) {
+  for_column_rows<N, 1>(g, at, from, [&](int64_t, const device::Pack<T, N>(&packs)[1]) {
     count += 1;
     const float share = 1.0f / count;
 #pragma unroll
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   load_floats<N>(scale + at.column, s);
   load_floats<N>(bias + at.column, b);
   const T* const from[] = {x};
-  for_column_rows<N, 1>(g, at, from, [&](int64_t place, const Pack<T, N>(&packs)[1]) {
+  for_column_rows<N, 1>(g, at, from, [&](int64_t place, const device::Pack<T, N>(&packs)[1]) {
     float result[N];
 #pragma unroll
     for (int i = 0; i < N; ++i)
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   float m[N] = {};
   if (at.works) load_floats<N>(mean + at.column, m);
   const T* const from[] = {x, dy};
-  for_column_rows<N, 2>(g, at, from, [&](int64_t, const Pack<T, N>(&packs)[2]) {
+  for_column_rows<N, 2>(g, at, from, [&](int64_t, const device::Pack<T, N>(&packs)[2]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const auto gradient = static_cast<float>(packs[1].value[i]);
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   load_floats<N>(factors + g.columns + at.column, of_x);
   load_floats<N>(factors + 2 * g.columns + at.column, constant);
   const T* const from[] = {x, dy};
-  for_column_rows<N, 2>(g, at, from, [&](int64_t place, const Pack<T, N>(&packs)[2]) {
+  for_column_rows<N, 2>(g, at, from, [&](int64_t place, const device::Pack<T, N>(&packs)[2]) {
     float result[N];
 #pragma unroll
     for (int i = 0; i < N; ++i)
@@ -165,7 +165,7 @@ class BatchNormKernel : public Kernel {
     return 0;
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     const auto* weight = arguments.parameters[0].as<const float>();
     const auto* bias = arguments.parameters[1].as<const float>();
     auto* scale = static_cast<float*>(arguments.workspace);
@@ -175,7 +175,7 @@ class BatchNormKernel : public Kernel {
       const float* mean = nullptr;
       if (training_) {
         auto* partials = partials_behind<Moments<float>>(scale, 1);
-        launch(stream, g.grid(N * sizeof(Moments<float>)), moments_kernel<T, N>, x, g, partials);
+        device::launch(stream, g.grid(N * sizeof(Moments<float>)), moments_kernel<T, N>, x, g, partials);
         const FinishMoments<T> finish{x,
                                       weight,
                                       arguments.auxiliary[0].as<float>(),
@@ -187,14 +187,14 @@ class BatchNormKernel : public Kernel {
         mean = finish.mean;
       } else {
         mean = arguments.parameters[2].as<const float>();
-        launch(stream, {.blocks = blocks_for(columns_, 256, columns_), .threads = 256}, running_scale_kernel,
+        device::launch(stream, {.blocks = device::blocks_for(columns_, 256, columns_), .threads = 256}, running_scale_kernel,
                arguments.parameters[3].as<const float>(), weight, epsilon_, columns_, scale);
       }
-      launch(stream, g.grid(), normalize_kernel<T, N>, x, mean, scale, bias, g, arguments.outputs[0].as<T>());
+      device::launch(stream, g.grid(), normalize_kernel<T, N>, x, mean, scale, bias, g, arguments.outputs[0].as<T>());
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     auto* factors = static_cast<float*>(arguments.workspace);
     const FinishGradients finish{arguments.parameters[0].as<const float>(),
                                  arguments.auxiliary[0].as<const float>(),
@@ -214,11 +214,11 @@ class BatchNormKernel : public Kernel {
       const auto* dy = arguments.output_gradients[0].as<const T>();
       auto* dx = arguments.input_gradients[0].as<T>();
       auto* partials = partials_behind<SumPair<float>>(factors, 3);
-      launch(stream, g.grid(N * sizeof(SumPair<float>)), gradient_sums_kernel<T, N>, x, dy, finish.mean, g,
+      device::launch(stream, g.grid(N * sizeof(SumPair<float>)), gradient_sums_kernel<T, N>, x, dy, finish.mean, g,
              partials);
       fold_columns(stream, partials, g.row_blocks, columns_, finish);
       if (dx != nullptr)
-        launch(stream, g.grid(), input_gradient_kernel<T, N>, x, dy, finish.mean, factors, g, dx);
+        device::launch(stream, g.grid(), input_gradient_kernel<T, N>, x, dy, finish.mean, factors, g, dx);
     });
   }
 
@@ -245,4 +245,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const BatchNorm& op, Inputs inputs, cons
   return std::make_unique<BatchNormKernel>(op, inputs[0].shape, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -5,7 +5,7 @@
 
 #include "ops/cuda/floats.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // Work on the columns of a row-major matrix [rows, columns]: threads keep to their columns and go down the
 // rows, so that what belongs to a column stays in registers. Reductions over rows take two kernels: blocks
@@ -39,8 +39,8 @@ struct ColumnGrid {
     row_blocks = static_cast<int>((rows + rows_per_block - 1) / rows_per_block);
   }
 
-  Grid grid(size_t shared_bytes_per_thread = 0) const {
-    return {.blocks = dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(tiles)),
+  device::Grid grid(size_t shared_bytes_per_thread = 0) const {
+    return {.blocks = device::dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(tiles)),
             .threads = kColumnThreads,
             .shared_bytes = kColumnThreads * shared_bytes_per_thread};
   }
@@ -73,7 +73,7 @@ __device__ inline void for_column_rows(const ColumnGrid& g, const ColumnPlace<N>
   if (!at.works) return;
   constexpr int kAhead = 4;
   for (int64_t first = at.first_row; first < at.end_row; first += kAhead * g.row_lanes) {
-    Pack<T, N> packs[kAhead][kCount];
+    device::Pack<T, N> packs[kAhead][kCount];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k)
       if (const int64_t row = first + k * g.row_lanes; row < at.end_row) {
@@ -136,7 +136,7 @@ __device__ inline void join_row_lanes(int lanes, int row_lanes, int threads, Val
   for (int i = 0; i < N; ++i) shared[i * threads + thread] = values[i];
   for (int height = row_lanes; height > 1;) {
     const int half = (height + 1) / 2;
-    __syncthreads();
+    device::__syncthreads();
     if (row_lane < height - half) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
@@ -153,7 +153,7 @@ __device__ inline void join_row_lanes(int lanes, int row_lanes, int threads, Val
 template <int N, class Value>
 __device__ inline void store_partials(const ColumnGrid& g, const ColumnPlace<N>& at, Value (&values)[N],
                                       Value* partials) {
-  join_row_lanes(g.lanes, g.row_lanes, kColumnThreads, values, dynamic_shared<Value>());
+  join_row_lanes(g.lanes, g.row_lanes, kColumnThreads, values, device::dynamic_shared<Value>());
   if (at.row_lane != 0 || !at.works) return;
 #pragma unroll
   for (int i = 0; i < N; ++i) partials[blockIdx.x * g.columns + at.column + i] = values[i];
@@ -175,17 +175,17 @@ __global__ void __launch_bounds__(kFoldThreads)
 #pragma unroll 4
     for (int i = row_lane; i < count; i += kFoldRowLanes) values[0].join(partials[i * columns + column]);
   }
-  join_row_lanes(kFoldLanes, kFoldRowLanes, kFoldThreads, values, dynamic_shared<Wide>());
+  join_row_lanes(kFoldLanes, kFoldRowLanes, kFoldThreads, values, device::dynamic_shared<Wide>());
   if (row_lane == 0 && column < columns) finish(column, values[0]);
 }
 
 template <class Partial, class Finish>
-void fold_columns(Stream& stream, const Partial* partials, int count, int64_t columns, const Finish& finish) {
-  launch(stream,
-         {.blocks = blocks_for(columns, kFoldLanes, columns),
+void fold_columns(device::Stream& stream, const Partial* partials, int count, int64_t columns, const Finish& finish) {
+  device::launch(stream,
+         {.blocks = device::blocks_for(columns, kFoldLanes, columns),
           .threads = kFoldThreads,
           .shared_bytes = kFoldThreads * sizeof(typename Partial::Wide)},
          fold_columns_kernel<Partial, Finish>, partials, count, columns, finish);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -3,7 +3,7 @@
 #include "device/cuda/kernel.h"
 #include "ops/cuda/column_sum.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr unsigned kThreads = 256;
@@ -17,8 +17,8 @@ struct Tiling {
 
   Tiling(int64_t columns, int64_t pack) {
     const int64_t packs = (columns + pack - 1) / pack;
-    while (lanes < kWarpSize && lanes < packs) lanes *= 2;
-    tiles = blocks_for(packs, lanes, INT32_MAX);
+    while (lanes < device::kWarpSize && lanes < packs) lanes *= 2;
+    tiles = device::blocks_for(packs, lanes, INT32_MAX);
   }
   unsigned row_lanes() const { return kThreads / lanes; }
 };
@@ -33,7 +33,7 @@ int64_t pack_of(int64_t columns, DType dtype) {
 template <class T, int N>
 __global__ void column_sum_kernel(const T* x, int64_t rows, int64_t columns, int64_t rows_per_part,
                                   float* sums, bool accumulate) {
-  float* shared = dynamic_shared<float>();  // [row lanes][lanes * N]
+  float* shared = device::dynamic_shared<float>();  // [row lanes][lanes * N]
   const int lanes = static_cast<int>(blockDim.x), row_lanes = static_cast<int>(blockDim.y);
   const int lane = static_cast<int>(threadIdx.x), row_lane = static_cast<int>(threadIdx.y);
   const int64_t tile = int64_t{blockIdx.x} * lanes * N, column = tile + lane * N;
@@ -44,12 +44,12 @@ __global__ void column_sum_kernel(const T* x, int64_t rows, int64_t columns, int
   if (column < columns) {
 #pragma unroll 4
     for (int64_t row = begin + row_lane; row < end; row += row_lanes) {
-      const auto pack = *reinterpret_cast<const Pack<T, N>*>(x + row * columns + column);
+      const auto pack = *reinterpret_cast<const device::Pack<T, N>*>(x + row * columns + column);
       for (int i = 0; i < N; ++i) sum[i] += static_cast<float>(pack.value[i]);
     }
   }
   for (int i = 0; i < N; ++i) shared[(row_lane * lanes + lane) * N + i] = sum[i];
-  __syncthreads();
+  device::__syncthreads();
 
   const int width = lanes * N;
   for (int c = row_lane * lanes + lane; c < width && tile + c < columns; c += lanes * row_lanes) {
@@ -62,11 +62,11 @@ __global__ void column_sum_kernel(const T* x, int64_t rows, int64_t columns, int
 
 template <class T, int N>
 void launch_sum(const void* x, int64_t rows, int64_t columns, int64_t parts, float* sums, bool accumulate,
-                Stream& stream) {
+                device::Stream& stream) {
   const Tiling tiling(columns, N);
-  launch(stream,
-         {.blocks = dim3(tiling.tiles, static_cast<unsigned>(parts)),
-          .threads = dim3(tiling.lanes, tiling.row_lanes()),
+  device::launch(stream,
+         {.blocks = device::dim3(tiling.tiles, static_cast<unsigned>(parts)),
+          .threads = device::dim3(tiling.lanes, tiling.row_lanes()),
           .shared_bytes = kThreads * N * sizeof(float)},
          column_sum_kernel<T, N>, static_cast<const T*>(x), rows, columns, (rows + parts - 1) / parts, sums,
          accumulate);
@@ -74,7 +74,7 @@ void launch_sum(const void* x, int64_t rows, int64_t columns, int64_t parts, flo
 
 template <class T>
 void sum_parts(const void* x, int64_t rows, int64_t columns, DType dtype, int64_t parts, float* sums,
-               bool accumulate, Stream& stream) {
+               bool accumulate, device::Stream& stream) {
   if (pack_of(columns, dtype) > 1)
     launch_sum<T, 16 / sizeof(T)>(x, rows, columns, parts, sums, accumulate, stream);
   else
@@ -94,7 +94,7 @@ int64_t ColumnSum::workspace_bytes() const {
   return parts_ == 1 ? 0 : parts_ * columns_ * int64_t{sizeof(float)};
 }
 
-void ColumnSum::run(const void* x, float* sums, bool accumulate, void* workspace, Stream& stream) const {
+void ColumnSum::run(const void* x, float* sums, bool accumulate, void* workspace, device::Stream& stream) const {
   const bool is_direct = parts_ == 1;
   float* first = is_direct ? sums : static_cast<float*>(workspace);
   const bool first_accumulates = is_direct && accumulate;
@@ -108,4 +108,4 @@ void ColumnSum::run(const void* x, float* sums, bool accumulate, void* workspace
   if (!is_direct) launch_sum<float, 1>(workspace, parts_, columns_, 1, sums, accumulate, stream);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -4,7 +4,7 @@
 #include "ops/cuda/columns.h"
 #include "ops/cuda/divisor.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr unsigned kThreads = 256;
@@ -13,14 +13,14 @@ constexpr int64_t kMostBlocks = 132 * 64;  // of an H200's multiprocessors, seve
 /// Blocks take places (windows or pixels) of an image along x and images along y, and stride over the rest. A
 /// block's threads lie along the `length` packs of a place, and over several places where those are few.
 struct PlaceGrid {
-  dim3 blocks, threads;
+  device::dim3 blocks, threads;
 
   PlaceGrid(int64_t places, int64_t length, int64_t images) {
     unsigned along = 8;
     while (along < kThreads && along < length) along *= 2;
-    threads = dim3(along, kThreads / along);
-    blocks.x = blocks_for(places, threads.y, kMostBlocks);
-    blocks.y = blocks_for(images, 1, std::max<int64_t>(1, kMostBlocks / blocks.x));
+    threads = device::dim3(along, kThreads / along);
+    blocks.x = device::blocks_for(places, threads.y, kMostBlocks);
+    blocks.y = device::blocks_for(images, 1, std::max<int64_t>(1, kMostBlocks / blocks.x));
   }
 };
 
@@ -32,18 +32,18 @@ __global__ void images_to_columns_kernel(const T* images, Windows s, Divisor by_
   const unsigned length = kernel * kernel * packs;
   const unsigned per_image = static_cast<unsigned>(s.out_height) * static_cast<unsigned>(s.out_width);
   for (int64_t image = blockIdx.y; image < count; image += gridDim.y) {
-    const auto* from = reinterpret_cast<const Pack<T, N>*>(images) + image * s.height * s.width * packs;
+    const auto* from = reinterpret_cast<const device::Pack<T, N>*>(images) + image * s.height * s.width * packs;
     for (unsigned window = blockIdx.x * blockDim.y + threadIdx.y; window < per_image;
          window += gridDim.x * blockDim.y) {
       const unsigned out_y = by_out_width.quotient(window), out_x = by_out_width.remainder(window, out_y);
       const int top = static_cast<int>(out_y) * s.stride - s.padding;
       const int left = static_cast<int>(out_x) * s.stride - s.padding;
-      auto* to = reinterpret_cast<Pack<T, N>*>(columns) + (image * per_image + window) * length;
+      auto* to = reinterpret_cast<device::Pack<T, N>*>(columns) + (image * per_image + window) * length;
       for (unsigned i = threadIdx.x; i < length; i += blockDim.x) {
         const unsigned element = by_packs.quotient(i), channel = by_packs.remainder(i, element);
         const unsigned down = by_kernel.quotient(element), right = by_kernel.remainder(element, down);
         const int y = top + static_cast<int>(down), x = left + static_cast<int>(right);
-        Pack<T, N> pixel{};
+        device::Pack<T, N> pixel{};
         if (y >= 0 && y < s.height && x >= 0 && x < s.width)
           pixel = from[(int64_t{y} * s.width + x) * packs + channel];
         to[i] = pixel;
@@ -59,7 +59,7 @@ __global__ void columns_to_images_kernel(const float* columns, Windows s, Diviso
   const unsigned packs = static_cast<unsigned>(s.channels) / N;
   const unsigned per_image = static_cast<unsigned>(s.height) * static_cast<unsigned>(s.width);
   for (int64_t image = blockIdx.y; image < count; image += gridDim.y) {
-    const auto* from = reinterpret_cast<const Pack<float, N>*>(columns) +
+    const auto* from = reinterpret_cast<const device::Pack<float, N>*>(columns) +
                        image * s.out_height * s.out_width * s.kernel * s.kernel * packs;
     for (unsigned pixel = blockIdx.x * blockDim.y + threadIdx.y; pixel < per_image;
          pixel += gridDim.x * blockDim.y) {
@@ -79,13 +79,13 @@ __global__ void columns_to_images_kernel(const float* columns, Windows s, Diviso
           for (int j = first_j; j < s.kernel && column >= 0; j += s.stride, --column) {
             if (column >= s.out_width) continue;
             const int64_t window = int64_t{row} * s.out_width + column;
-            const Pack<float, N> part = from[((window * s.kernel + i) * s.kernel + j) * packs + channel];
+            const device::Pack<float, N> part = from[((window * s.kernel + i) * s.kernel + j) * packs + channel];
             for (int n = 0; n < N; ++n) sum[n] += part.value[n];
           }
         }
-        Pack<T, N> result;
+        device::Pack<T, N> result;
         for (int n = 0; n < N; ++n) result.value[n] = T(sum[n]);
-        reinterpret_cast<Pack<T, N>*>(images)[(image * per_image + pixel) * packs + channel] = result;
+        reinterpret_cast<device::Pack<T, N>*>(images)[(image * per_image + pixel) * packs + channel] = result;
       }
     }
   }
@@ -95,23 +95,23 @@ Divisor divisor_of(int value) { return Divisor(static_cast<uint32_t>(value)); }
 
 template <class T, int N>
 void launch_to_columns(const Windows& windows, const void* images, int64_t count, void* columns,
-                       Stream& stream) {
+                       device::Stream& stream) {
   if constexpr (N > 1)
     if (windows.channels % N != 0)
       return launch_to_columns<T, N / 2>(windows, images, count, columns, stream);
   const PlaceGrid grid(windows.per_image(), windows.row_length() / N, count);
-  launch(stream, {.blocks = grid.blocks, .threads = grid.threads}, images_to_columns_kernel<T, N>,
+  device::launch(stream, {.blocks = grid.blocks, .threads = grid.threads}, images_to_columns_kernel<T, N>,
          static_cast<const T*>(images), windows, divisor_of(windows.channels / N), divisor_of(windows.kernel),
          divisor_of(windows.out_width), count, static_cast<T*>(columns));
 }
 
 template <class T, int N>
 void launch_to_images(const Windows& windows, const float* columns, int64_t count, void* images,
-                      Stream& stream) {
+                      device::Stream& stream) {
   if constexpr (N > 1)
     if (windows.channels % N != 0) return launch_to_images<T, N / 2>(windows, columns, count, images, stream);
   const PlaceGrid grid(int64_t{windows.height} * windows.width, windows.channels / N, count);
-  launch(stream, {.blocks = grid.blocks, .threads = grid.threads}, columns_to_images_kernel<T, N>, columns,
+  device::launch(stream, {.blocks = grid.blocks, .threads = grid.threads}, columns_to_images_kernel<T, N>, columns,
          windows, divisor_of(windows.width), divisor_of(windows.stride), count, static_cast<T*>(images));
 }
 
@@ -123,7 +123,7 @@ int64_t chunk_size(int64_t batch, int64_t image_bytes, int64_t budget) {
 }
 
 void images_to_columns(const Windows& windows, DType dtype, const void* images, int64_t count, void* columns,
-                       Stream& stream) {
+                       device::Stream& stream) {
   // What matters of an element is its size: nothing is computed.
   if (size_of(dtype) == 2)
     launch_to_columns<uint16_t, 8>(windows, images, count, columns, stream);
@@ -132,7 +132,7 @@ void images_to_columns(const Windows& windows, DType dtype, const void* images, 
 }
 
 void columns_to_images(const Windows& windows, const float* columns, int64_t count, DType dtype, void* images,
-                       Stream& stream) {
+                       device::Stream& stream) {
   if (dtype == DType::bfloat16)
     launch_to_images<bfloat16, 4>(windows, columns, count, images, stream);
   else if (dtype == DType::float16)
@@ -141,4 +141,4 @@ void columns_to_images(const Windows& windows, const float* columns, int64_t cou
     launch_to_images<float, 4>(windows, columns, count, images, stream);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -5,7 +5,7 @@
 #include "device/device.h"
 #include "lockstep/tensor.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// A convolution's windows over one image, and the matrix of columns that makes it a product: a row for each
 /// window, which holds the pixels under it as [kernel, kernel, channels], zero outside the image.
@@ -27,11 +27,11 @@ int64_t chunk_size(int64_t batch, int64_t image_bytes, int64_t budget);
 
 /// columns [images * per_image, row_length] from images [images, height, width, channels] of the same type.
 void images_to_columns(const Windows& windows, DType dtype, const void* images, int64_t count, void* columns,
-                       Stream& stream);
+                       device::Stream& stream);
 
 /// Back again: each pixel becomes the sum of what float32 columns hold of it, in the order of the kernel's
 /// elements, and is rounded once. Images are overwritten.
 void columns_to_images(const Windows& windows, const float* columns, int64_t count, DType dtype, void* images,
-                       Stream& stream);
+                       device::Stream& stream);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -7,7 +7,7 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/product.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -42,7 +42,7 @@ class ChunkedProduct {
     if (batch % chunk != 0) rest_.emplace(make_spec(batch % chunk));
   }
 
-  void prepare(Device& device) {
+  void prepare(device::Device& device) {
     whole_.prepare(device);
     if (rest_) rest_->prepare(device);
   }
@@ -83,14 +83,14 @@ class Conv2dKernel : public Kernel {
     return std::max(columns_bytes_ + Product::workspace_bytes(), sums);
   }
 
-  void prepare(Device& device) override {
+  void prepare(device::Device& device) override {
     forward_.prepare(device);
     if (!training_) return;
     input_gradient_.prepare(device);
     weight_gradient_.prepare(device);
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     const auto* x = arguments.inputs[0].as<std::byte>();
     auto* y = arguments.outputs[0].as<std::byte>();
     auto* workspace = static_cast<std::byte*>(arguments.workspace);
@@ -103,7 +103,7 @@ class Conv2dKernel : public Kernel {
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     const auto* dy = arguments.output_gradients[0].as<std::byte>();
     auto* dx = arguments.input_gradients[0].as<std::byte>();
@@ -119,7 +119,7 @@ class Conv2dKernel : public Kernel {
     });
   }
 
-  void backward_weight(const KernelArguments& arguments, Stream& stream) override {
+  void backward_weight(const KernelArguments& arguments, device::Stream& stream) override {
     const auto* x = arguments.inputs[0].as<std::byte>();
     const auto* dy = arguments.output_gradients[0].as<std::byte>();
     auto* workspace = static_cast<std::byte*>(arguments.workspace);
@@ -196,7 +196,7 @@ class Conv2dKernel : public Kernel {
   }
 
   const void* columns_of(const std::byte* images, int64_t samples, std::byte* workspace,
-                         Stream& stream) const {
+                         device::Stream& stream) const {
     if (windows_.are_pixels()) return images;
     images_to_columns(windows_, compute_, images, samples, workspace, stream);
     return workspace;
@@ -219,4 +219,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Conv2d& op, Inputs inputs, const K
   return std::make_unique<Conv2dKernel>(op, inputs[0], options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

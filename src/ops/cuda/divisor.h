@@ -5,7 +5,7 @@
 
 #include "base/host_device.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// Divides by a number in [1, 2^31) that is known at launch, by one multiplication in place of the twenty
 /// instructions of a division: exact for dividends below 2^31 (Granlund and Montgomery, 1994).
@@ -29,4 +29,4 @@ class Divisor {
   uint32_t multiplier_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

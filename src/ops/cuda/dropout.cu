@@ -2,7 +2,7 @@
 #include "ops/cuda/kernels.h"
 #include "ops/elementwise.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int kThreads = 256;
@@ -42,16 +42,16 @@ class DropoutKernel : public Kernel {
         sample_count_(input.shape.count()),
         op_number_(options.op_number) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     apply(arguments.inputs[0], arguments.outputs[0], arguments, stream);
   }
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     apply(arguments.output_gradients[0], arguments.input_gradients[0], arguments, stream);
   }
 
  private:
   // The mask is linear: gradients pass through it as values do.
-  void apply(const Tensor& from, const Tensor& to, const KernelArguments& arguments, Stream& stream) const {
+  void apply(const Tensor& from, const Tensor& to, const KernelArguments& arguments, device::Stream& stream) const {
     if (to.data == nullptr) return;
     if (rate_ == 0) {
       stream.copy(to.data, from.data, from.size_bytes());
@@ -59,7 +59,7 @@ class DropoutKernel : public Kernel {
     }
     with_element_type(from.dtype, [&]<class T>(T) {
       const RowPacks samples = row_packs_of(batch_, sample_count_, kPackElements<T>);
-      launch(stream, {.blocks = blocks_for(samples.packs, kThreads, 0x7fffffff), .threads = kThreads},
+      device::launch(stream, {.blocks = device::blocks_for(samples.packs, kThreads, 0x7fffffff), .threads = kThreads},
              dropout_kernel<T>, to.as<T>(), from.as<const T>(), samples, arguments.first_sample, rate_,
              op_number_, arguments.constants);
     });
@@ -76,4 +76,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Dropout& op, Inputs inputs, const 
   return std::make_unique<DropoutKernel>(op, inputs[0], options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -5,7 +5,7 @@
 #include "device/cuda/kernel.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // How kernels move elements of any storage type: in packs of 16 bytes, the widest access there is. Tensors
 // begin at multiples of 64 bytes, so packs of a whole tensor are aligned; those of a row are where its length
@@ -14,7 +14,7 @@ namespace lockstep {
 template <class T>
 inline constexpr int kPackElements = 16 / sizeof(T);
 template <class T>
-using ElementPack = Pack<T, kPackElements<T>>;
+using ElementPack = device::Pack<T, kPackElements<T>>;
 
 /// A pack's worth of elements, of which the first `count` count: where these are fewer than that, or `packed`
 /// is false, they are read one by one, and the others are 0.
@@ -68,4 +68,4 @@ void with_element_type(DType dtype, const Function& function) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -4,10 +4,10 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/token_order.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarpSize;
+constexpr int kThreads = 256, kWarps = kThreads / device::kWarpSize;
 constexpr int kPacks = 2;  // of rows, read by a thread of forward before it writes
 constexpr int kSegment =
     32;  // positions in the tokens' order that a warp sums: a lane each while it reads their tokens
@@ -19,7 +19,7 @@ constexpr int kRows = 32;  // of the table that a block finishes
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     look_up_kernel(T* y, const T* table, const int32_t* tokens, RowPacks rows, int64_t vocabulary) {
-  Pack<T, N> packs[kPacks];
+  device::Pack<T, N> packs[kPacks];
   const uint32_t first = blockIdx.x * kPacks * kThreads + threadIdx.x;
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int p = 0; p < kPacks; ++p)
     if (const uint32_t index = first + p * kThreads; index < rows.packs)
-      *reinterpret_cast<Pack<T, N>*>(y + int64_t{index} * N) = packs[p];
+      *reinterpret_cast<device::Pack<T, N>*>(y + int64_t{index} * N) = packs[p];
 }
 
 // The gradient of a row sums those of its token's positions in ascending order, however often the token
@@ -73,11 +73,11 @@ __device__ void put(float* to, float (&sums)[N], bool add) {
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     sum_segments_kernel(TableGradient g, const T* gradients, int64_t row_warps) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int64_t warp = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize, segment = warp / row_warps,
+  const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize;
+  const int64_t warp = int64_t{blockIdx.x} * kWarps + threadIdx.x / device::kWarpSize, segment = warp / row_warps,
                 first = segment * kSegment;
   if (first >= g.count) return;
-  const int64_t in_row = (warp % row_warps * kWarpSize + lane) * N;
+  const int64_t in_row = (warp % row_warps * device::kWarpSize + lane) * N;
   const bool in_table = in_row < g.width;
   const int size = g.count - first < kSegment ? static_cast<int>(g.count - first) : kSegment;
   const int32_t token_of_lane = lane < size ? g.order.tokens[first + lane] : 0;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads)
   const int32_t after = first + size < g.count ? g.order.tokens[first + size] : -1;
 
   float sums[N] = {};
-  int32_t current = __shfl_sync(kFullWarp, token_of_lane, 0);
+  int32_t current = device::__shfl_sync(device::kFullWarp, token_of_lane, 0);
   bool at_head = true;  // the run began with the segment
   const auto finish = [&](bool at_tail) {
     if (current >= g.vocabulary || !in_table) return;
@@ -96,15 +96,15 @@ __global__ void __launch_bounds__(kThreads)
     put(to + in_row, sums, g.accumulate && !head && !tail);
   };
   for (int begin = 0; begin < size; begin += kAhead) {
-    Pack<T, N> packs[kAhead];
+    device::Pack<T, N> packs[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const int64_t position = __shfl_sync(kFullWarp, position_of_lane, begin + i);
+      const int64_t position = device::__shfl_sync(device::kFullWarp, position_of_lane, begin + i);
       if (begin + i < size && in_table) packs[i] = load_pack<N>(gradients + position * g.width + in_row);
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const int32_t token = __shfl_sync(kFullWarp, token_of_lane, begin + i);
+      const int32_t token = device::__shfl_sync(device::kFullWarp, token_of_lane, begin + i);
       if (begin + i >= size) continue;
       if (token != current) {
         finish(false);
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads) finish_rows_kernel(TableGradient g) 
   __shared__ int64_t begins[kRows + 1];
   const int64_t first_row = int64_t{blockIdx.x} * kRows, rest = g.vocabulary - first_row;
   if (threadIdx.x <= kRows) begins[threadIdx.x] = lower_bound(g, first_row + threadIdx.x);
-  __syncthreads();
+  device::__syncthreads();
   const auto row_packs = static_cast<uint32_t>(g.width / N);
   const uint32_t packs = static_cast<uint32_t>(rest < kRows ? rest : kRows) * row_packs;
   for (uint32_t index = threadIdx.x; index < packs; index += kThreads) {
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads) finish_rows_kernel(TableGradient g) 
     if (begin == end ? g.accumulate : first == last) continue;
     float sums[N] = {};
     for (int64_t segment = first; begin < end && segment <= last; segment += kAhead) {
-      Pack<float, N> parts[kAhead];
+      device::Pack<float, N> parts[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i)
         if (segment + i <= last) {
@@ -177,17 +177,17 @@ class EmbeddingKernel : public Kernel {
     return parts_at() + segments() * 2 * op_.width * int64_t{sizeof(float)};
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     const Tensor& y = arguments.outputs[0];
     with_element_type_and_pack(y.dtype, op_.width, [&]<class T, int N>(T, std::integral_constant<int, N>) {
       const RowPacks rows = row_packs_of(count_, op_.width, N);
-      launch(stream, {.blocks = blocks_for(rows.packs, kThreads * kPacks, 0x7fffffff), .threads = kThreads},
+      device::launch(stream, {.blocks = device::blocks_for(rows.packs, kThreads * kPacks, 0x7fffffff), .threads = kThreads},
              look_up_kernel<T, N>, y.as<T>(), arguments.parameters[0].as<const T>(),
              arguments.inputs[0].as<const int32_t>(), rows, op_.vocabulary);
     });
   }
 
-  void backward_weight(const KernelArguments& arguments, Stream& stream) override {
+  void backward_weight(const KernelArguments& arguments, device::Stream& stream) override {
     const Tensor& dy = arguments.output_gradients[0];
     auto* workspace = static_cast<std::byte*>(arguments.workspace);
     TableGradient gradient{.order = launch_token_order(stream, arguments.inputs[0].as<const int32_t>(),
@@ -199,11 +199,11 @@ class EmbeddingKernel : public Kernel {
                            .parts = reinterpret_cast<float*>(workspace + parts_at()),
                            .accumulate = arguments.accumulate};
     with_element_type_and_pack(dy.dtype, op_.width, [&]<class T, int N>(T, std::integral_constant<int, N>) {
-      const int64_t row_warps = (op_.width + kWarpSize * N - 1) / (kWarpSize * N);
-      launch(stream, {.blocks = blocks_for(segments() * row_warps, kWarps, 0x7fffffff), .threads = kThreads},
+      const int64_t row_warps = (op_.width + device::kWarpSize * N - 1) / (device::kWarpSize * N);
+      device::launch(stream, {.blocks = device::blocks_for(segments() * row_warps, kWarps, 0x7fffffff), .threads = kThreads},
              sum_segments_kernel<T, N>, gradient, dy.as<const T>(), row_warps);
     });
-    launch(stream, {.blocks = blocks_for(op_.vocabulary, kRows, 0x7fffffff), .threads = kThreads},
+    device::launch(stream, {.blocks = device::blocks_for(op_.vocabulary, kRows, 0x7fffffff), .threads = kThreads},
            op_.width % 4 == 0 ? finish_rows_kernel<4> : finish_rows_kernel<1>, gradient);
   }
 
@@ -221,4 +221,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Embedding& op, Inputs inputs, cons
   return std::make_unique<EmbeddingKernel>(op, inputs[0], options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -4,7 +4,7 @@
 #include "ops/cuda/formulas.h"
 #include "ops/cuda/map.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 /// Reads and writes c once; biases come from a cache but for the first time. Packs run on over the ends of
@@ -46,26 +46,26 @@ __global__ void __launch_bounds__(kMapThreads)
 
 }  // namespace
 
-void add_bias(const void* bias, int64_t rows, int64_t columns, DType dtype, void* c, Stream& stream) {
+void add_bias(const void* bias, int64_t rows, int64_t columns, DType dtype, void* c, device::Stream& stream) {
   const bool packed = reinterpret_cast<uintptr_t>(c) % 16 == 0;
   with_element_type(dtype, [&]<class T>(T) {
-    launch(stream, map_grid(rows * columns, kPackElements<T>), add_bias_kernel<T>, static_cast<T*>(c),
+    device::launch(stream, map_grid(rows * columns, kPackElements<T>), add_bias_kernel<T>, static_cast<T*>(c),
            static_cast<const T*>(bias), rows * columns, columns, packed);
   });
 }
 
-void apply_gelu(const void* kept, int64_t count, DType dtype, void* c, Stream& stream) {
+void apply_gelu(const void* kept, int64_t count, DType dtype, void* c, device::Stream& stream) {
   with_element_type(dtype, [&]<class T>(T) {
     launch_map(stream, static_cast<T*>(c), static_cast<const T*>(kept), count,
                Forward<GeluFormula, MathFor<T>>{});
   });
 }
 
-void apply_gelu_gradient(const void* kept, int64_t count, DType dtype, void* c, Stream& stream) {
+void apply_gelu_gradient(const void* kept, int64_t count, DType dtype, void* c, device::Stream& stream) {
   with_element_type(dtype, [&]<class T>(T) {
     launch_map(stream, static_cast<T*>(c), static_cast<const T*>(c), static_cast<const T*>(kept), count,
                Backward<GeluFormula, MathFor<T>>{});
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

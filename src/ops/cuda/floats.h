@@ -4,21 +4,21 @@
 
 #include "ops/cuda/elements.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // Rows of a matrix as float32, N elements by one access where all rows begin on its border.
 
 template <int N, class T>
-__device__ inline Pack<T, N> load_pack(const T* from) {
-  return *reinterpret_cast<const Pack<T, N>*>(from);
+__device__ inline device::Pack<T, N> load_pack(const T* from) {
+  return *reinterpret_cast<const device::Pack<T, N>*>(from);
 }
 
 template <class T, int N>
-__device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
-  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+__device__ inline void store_pack(T* to, const device::Pack<T, N>& pack) {
+  *reinterpret_cast<device::Pack<T, N>*>(to) = pack;
 }
 template <class T, int N>
-__device__ inline void widen(const Pack<T, N>& pack, float (&to)[N]) {
+__device__ inline void widen(const device::Pack<T, N>& pack, float (&to)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) to[i] = static_cast<float>(pack.value[i]);
 }
@@ -39,10 +39,10 @@ __device__ inline void store_floats(T* to, const float (&from)[N]) {
   constexpr int kEach = N < kPackElements<T> ? N : kPackElements<T>;
 #pragma unroll
   for (int i = 0; i < N; i += kEach) {
-    Pack<T, kEach> pack;
+    device::Pack<T, kEach> pack;
 #pragma unroll
     for (int k = 0; k < kEach; ++k) pack.value[k] = static_cast<T>(from[i + k]);
-    *reinterpret_cast<Pack<T, kEach>*>(to + i) = pack;
+    *reinterpret_cast<device::Pack<T, kEach>*>(to + i) = pack;
   }
 }
 
@@ -64,4 +64,4 @@ void with_element_type_and_pack(DType dtype, int64_t width, const Function& func
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

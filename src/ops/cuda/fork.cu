@@ -1,17 +1,17 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/map.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 class ForkKernel : public Kernel {
  public:
-  void forward(const KernelArguments& arguments, Stream&) override {
+  void forward(const KernelArguments& arguments, device::Stream&) override {
     for (const Tensor& output : arguments.outputs)
       ensure(output.data == arguments.inputs[0].data, "fork: an output is not its input's memory");
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     const Tensor& sum = arguments.input_gradients[0];
     if (sum.data == nullptr) return;
     with_element_type(sum.dtype, [&]<class T>(T) {
@@ -27,4 +27,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Fork&, Inputs, const KernelOptions
   return std::make_unique<ForkKernel>();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -1,7 +1,7 @@
 #include "ops/cuda/column_reduction.h"
 #include "ops/cuda/kernels.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 struct Sum {
@@ -15,11 +15,11 @@ __global__ void __launch_bounds__(kColumnThreads) mean_kernel(const T* x, Column
   const ColumnPlace<N> at(g);
   Sum sums[N];
   const T* const from[] = {x};
-  for_column_rows<N, 1>(g, at, from, [&](int64_t, const Pack<T, N>(&packs)[1]) {
+  for_column_rows<N, 1>(g, at, from, [&](int64_t, const device::Pack<T, N>(&packs)[1]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) sums[i].value += static_cast<float>(packs[0].value[i]);
   });
-  join_row_lanes(g.lanes, g.row_lanes, kColumnThreads, sums, dynamic_shared<Sum>());
+  join_row_lanes(g.lanes, g.row_lanes, kColumnThreads, sums, device::dynamic_shared<Sum>());
   if (at.row_lane != 0 || !at.works) return;
   float means[N];
 #pragma unroll
@@ -48,19 +48,19 @@ class GlobalPool2dKernel : public Kernel {
         rows_(pixels_ * options.batch),
         columns_(image[2]) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     with_element_type_and_pack(dtype_, columns_, [&]<class T, int N>(T, std::integral_constant<int, N>) {
       const ColumnGrid g(rows_, columns_, N, pixels_);
-      launch(stream, g.grid(N * sizeof(Sum)), mean_kernel<T, N>, arguments.inputs[0].as<const T>(), g,
+      device::launch(stream, g.grid(N * sizeof(Sum)), mean_kernel<T, N>, arguments.inputs[0].as<const T>(), g,
              arguments.outputs[0].as<T>());
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     with_element_type_and_pack(dtype_, columns_, [&]<class T, int N>(T, std::integral_constant<int, N>) {
       const ColumnGrid g(rows_, columns_, N, pixels_);
-      launch(stream, g.grid(), spread_kernel<T, N>, arguments.output_gradients[0].as<const T>(), g,
+      device::launch(stream, g.grid(), spread_kernel<T, N>, arguments.output_gradients[0].as<const T>(), g,
              arguments.input_gradients[0].as<T>());
     });
   }
@@ -76,4 +76,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const GlobalPool2d&, Inputs inputs, cons
   return std::make_unique<GlobalPool2dKernel>(inputs[0].shape, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -5,7 +5,7 @@
 #include "ops/op.h"
 #include "ops/rules.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // Makers of the GPU kernels, defined in ops/cuda/<op>.cu. Like all kernels they are made without a device. An op
 // without a line here does not compile.
@@ -31,4 +31,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const LayerNorm& op, Inputs inputs, cons
 std::unique_ptr<Kernel> make_gpu_kernel(const Attention& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_gpu_kernel(const SoftmaxCrossEntropy& op, Inputs inputs, const KernelOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -3,7 +3,7 @@
 #include "ops/cuda/column_reduction.h"
 #include "ops/cuda/kernels.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int64_t kWarpWidth = 1024;  // rows up to here are a warp's each, longer ones a block's
@@ -19,9 +19,9 @@ struct RowGroup {
 
   __device__ explicit RowGroup(int width_) : width(width_) {
     const int t = static_cast<int>(threadIdx.x);
-    threads = kWarp ? kWarpSize : static_cast<int>(blockDim.x);
-    thread = kWarp ? t % kWarpSize : t;
-    first = kWarp ? static_cast<int64_t>(blockIdx.x) * kWarps + t / kWarpSize : blockIdx.x;
+    threads = kWarp ? device::kWarpSize : static_cast<int>(blockDim.x);
+    thread = kWarp ? t % device::kWarpSize : t;
+    first = kWarp ? static_cast<int64_t>(blockIdx.x) * kWarps + t / device::kWarpSize : blockIdx.x;
     step = kWarp ? static_cast<int64_t>(gridDim.x) * kWarps : gridDim.x;
   }
   /// Where pack k of the thread begins.
@@ -35,17 +35,17 @@ struct RowGroup {
   /// `scratch`: 33 values, used again only after another sum with other scratch.
   __device__ float sum(float value, float* scratch) const {
     if constexpr (kWarp) {
-      return warp_sum(value);
+      return device::warp_sum(value);
     } else {
-      return block_sum(value, scratch);
+      return device::block_sum(value, scratch);
     }
   }
 };
 
 /// As the ops that add two tensors round it.
 template <class T, int N>
-__device__ inline Pack<T, N> rounded_sum(const Pack<T, N>& a, const Pack<T, N>& b) {
-  Pack<T, N> sum;
+__device__ inline device::Pack<T, N> rounded_sum(const device::Pack<T, N>& a, const device::Pack<T, N>& b) {
+  device::Pack<T, N> sum;
 #pragma unroll
   for (int i = 0; i < N; ++i)
     sum.value[i] = static_cast<T>(static_cast<float>(a.value[i]) + static_cast<float>(b.value[i]));
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kWarp ? kWarps* kWarpSize : kMostThreads)
     forward_kernel(ForwardArguments<T> a) {
   // Packs of a sum's terms that are under way together.
   constexpr int kTogether = kWarp ? (N > 1 ? kPacks : 8) : (N > 1 ? 2 : 4);
-  __shared__ float scratch[2][kWarpSize + 1];
+  __shared__ float scratch[2][device::kWarpSize + 1];
   const RowGroup<N, kPacks, kWarp> group(a.width);
   const float share = 1.0f / static_cast<float>(a.width);
   for (int64_t row = group.first; row < a.rows; row += group.step) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kWarp ? kWarps* kWarpSize : kMostThreads)
     if constexpr (kAdds) {
 #pragma unroll
       for (int first = 0; first < kPacks; first += kTogether) {
-        Pack<T, N> x[kTogether], addend[kTogether];
+        device::Pack<T, N> x[kTogether], addend[kTogether];
 #pragma unroll
         for (int k = 0; k < kTogether; ++k)
           if (const int c = group.column(first + k); c < a.width) {
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kWarp ? kWarps* kWarpSize : kMostThreads)
 #pragma unroll
         for (int k = 0; k < kTogether; ++k)
           if (const int c = group.column(first + k); c < a.width) {
-            const Pack<T, N> sum = rounded_sum(x[k], addend[k]);
+            const device::Pack<T, N> sum = rounded_sum(x[k], addend[k]);
             store_pack(a.sum + begin + c, sum);
             widen(sum, kept[first + k]);
           }
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kWarp ? kWarps* kWarpSize : kMostThreads)
     for (int k = 0; k < kPacks; ++k)
       if (group.column(k) < a.width) sum += sum_of(kept[k]);
     group.for_rest([&](int c) {
-      Pack<T, N> x = load_pack<N>(a.x + begin + c);
+      device::Pack<T, N> x = load_pack<N>(a.x + begin + c);
       if constexpr (kAdds) {
         x = rounded_sum(x, load_pack<N>(a.addend + begin + c));
         store_pack(a.sum + begin + c, x);
@@ -185,7 +185,7 @@ struct BackwardArguments {
 /// Blocks that a multiprocessor is to hold at the least, which limits registers. The longer the rows of
 /// warps, the fewer blocks have as much under way.
 constexpr int least_blocks(int group, int elements, int packs) {
-  if (group != kWarpSize || elements == 1 || packs * elements > 24) return 1;
+  if (group != device::kWarpSize || elements == 1 || packs * elements > 24) return 1;
   return packs * elements > 8 ? 2 : 4;
 }
 
@@ -197,8 +197,8 @@ constexpr int least_blocks(int group, int elements, int packs) {
 template <class T, int N, int kPacks, int kGroup>
 __global__ void __launch_bounds__(kGroup == kWarpSize ? kWarps * kWarpSize : kGroup,
                                   least_blocks(kGroup, N, kPacks)) backward_kernel(BackwardArguments<T> a) {
-  constexpr bool kWarp = kGroup == kWarpSize;
-  __shared__ float scratch[2][kWarpSize + 1];
+  constexpr bool kWarp = kGroup == device::kWarpSize;
+  __shared__ float scratch[2][device::kWarpSize + 1];
   const RowGroup<N, kPacks, kWarp> group(a.width);
   const float share = 1.0f / static_cast<float>(a.width);
   const bool adds = a.addend != nullptr && a.dx != nullptr;
@@ -207,18 +207,18 @@ __global__ void __launch_bounds__(kGroup == kWarpSize ? kWarps * kWarpSize : kGr
   for (int64_t row = group.first; row < a.rows; row += group.step) {
     const int64_t begin = row * a.width;
     const T *row_x = a.x + begin, *row_dy = a.dy + begin;
-    Pack<T, N> x[kPacks], dy[kPacks];
+    device::Pack<T, N> x[kPacks], dy[kPacks];
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
       if (group.column(k) < a.width) {
         x[k] = load_pack<N>(row_x + group.column(k));
         dy[k] = load_pack<N>(row_dy + group.column(k));
-        if (adds) prefetch(a.addend + begin + group.column(k));
+        if (adds) device::prefetch(a.addend + begin + group.column(k));
       }
     const float mean = a.means[row], inverse = a.inverses[row];
 
     float sum_g = 0, sum_gn = 0;
-    const auto add = [&](int c, const Pack<T, N>& of_x, const Pack<T, N>& of_dy, SumPair<float>(&to)[N]) {
+    const auto add = [&](int c, const device::Pack<T, N>& of_x, const device::Pack<T, N>& of_dy, SumPair<float>(&to)[N]) {
       float w[N];
       load_floats<N>(a.weight + c, w);
 #pragma unroll
@@ -249,13 +249,13 @@ __global__ void __launch_bounds__(kGroup == kWarpSize ? kWarps * kWarpSize : kGr
                 mean_gn = group.sum(sum_gn, scratch[1]) * share;
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      compute_anew(x[k]);
-      compute_anew(dy[k]);
+      device::compute_anew(x[k]);
+      device::compute_anew(dy[k]);
     }
-    const auto gradient_of_x = [&](int c, const Pack<T, N>& of_x, const Pack<T, N>& of_dy) {
+    const auto gradient_of_x = [&](int c, const device::Pack<T, N>& of_x, const device::Pack<T, N>& of_dy) {
       float w[N];
       load_floats<N>(a.weight + c, w);
-      Pack<T, N> result;
+      device::Pack<T, N> result;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const float normalized = (static_cast<float>(of_x.value[i]) - mean) * inverse;
@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(kGroup == kWarpSize ? kWarps * kWarpSize : kGr
     for (int k = 0; k < kPacks; ++k)
       if (group.column(k) < a.width) store_pack(row_dx + group.column(k), x[k]);
     group.for_rest([&](int c) {
-      Pack<T, N> result = gradient_of_x(c, load_pack<N>(row_x + c), load_pack<N>(row_dy + c));
+      device::Pack<T, N> result = gradient_of_x(c, load_pack<N>(row_x + c), load_pack<N>(row_dy + c));
       if (adds) result = rounded_sum(result, load_pack<N>(a.addend + begin + c));
       store_pack(row_dx + c, result);
     });
@@ -289,9 +289,9 @@ __global__ void __launch_bounds__(kGroup == kWarpSize ? kWarps * kWarpSize : kGr
 
   if constexpr (kWarp) {
     // The block's warps have sums of the same columns: they add them up one after the other.
-    auto* joined = dynamic_shared<SumPair<float>>();
+    auto* joined = device::dynamic_shared<SumPair<float>>();
     for (int warp = 0; warp < kWarps; ++warp) {
-      if (static_cast<int>(threadIdx.x) / kWarpSize == warp) {
+      if (static_cast<int>(threadIdx.x) / device::kWarpSize == warp) {
 #pragma unroll
         for (int k = 0; k < kPacks; ++k)
           if (group.column(k) < a.width) {
@@ -303,9 +303,9 @@ __global__ void __launch_bounds__(kGroup == kWarpSize ? kWarps * kWarpSize : kGr
             }
           }
       }
-      __syncthreads();
+      device::__syncthreads();
     }
-    for (int c = static_cast<int>(threadIdx.x); c < a.width; c += kWarps * kWarpSize) of_block[c] = joined[c];
+    for (int c = static_cast<int>(threadIdx.x); c < a.width; c += kWarps * device::kWarpSize) of_block[c] = joined[c];
   } else {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
@@ -334,14 +334,14 @@ struct Layout {
 
   Layout(int64_t width, int64_t values_per_thread) : by_warps(width <= kWarpWidth) {
     if (by_warps) {
-      threads = kWarps * kWarpSize;
+      threads = kWarps * device::kWarpSize;
       groups_per_block = kWarps;
       return;
     }
-    const int64_t per_warp = values_per_thread * kWarpSize;
+    const int64_t per_warp = values_per_thread * device::kWarpSize;
     threads = static_cast<unsigned>(
-                  std::min<int64_t>(kMostThreads / kWarpSize, (width + per_warp - 1) / per_warp)) *
-              kWarpSize;
+                  std::min<int64_t>(kMostThreads / device::kWarpSize, (width + per_warp - 1) / per_warp)) *
+              device::kWarpSize;
     groups_per_block = 1;
   }
 };
@@ -360,7 +360,7 @@ class LayerNormKernel : public Kernel {
     return backward_blocks(backward_layout()) * width_ * static_cast<int64_t>(sizeof(SumPair<float>));
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     with_element_type_and_pack(dtype_, width_, [&]<class T, int N>(T, std::integral_constant<int, N>) {
       // Short rows in few registers, so that more of them are under way; odd ones do not deserve kernels of
       // their own.
@@ -375,7 +375,7 @@ class LayerNormKernel : public Kernel {
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     const Layout layout = backward_layout();
     const int64_t blocks = backward_blocks(layout);
     auto* partials = static_cast<SumPair<float>*>(arguments.workspace);
@@ -390,20 +390,20 @@ class LayerNormKernel : public Kernel {
                                    partials,
                                    rows_,
                                    static_cast<int>(width_)};
-      const Grid grid{
+      const device::Grid grid{
           .blocks = static_cast<unsigned>(blocks),
           .threads = layout.threads,
           .shared_bytes = layout.by_warps ? static_cast<size_t>(width_) * sizeof(SumPair<float>) : 0};
       if (layout.threads > 512)
-        launch(stream, grid, backward_kernel<T, N, kBackwardValues / N, kMostThreads>, a);
+        device::launch(stream, grid, backward_kernel<T, N, kBackwardValues / N, kMostThreads>, a);
       else if (!layout.by_warps)
-        launch(stream, grid, backward_kernel<T, N, kBackwardValues / N, 512>, a);
+        device::launch(stream, grid, backward_kernel<T, N, kBackwardValues / N, 512>, a);
       else if (N > 1 && width_ <= 256)
-        launch(stream, grid, backward_kernel<T, N, (N > 1 ? 8 : 32) / N, kWarpSize>, a);
+        device::launch(stream, grid, backward_kernel<T, N, (N > 1 ? 8 : 32) / N, device::kWarpSize>, a);
       else if (N > 1 && width_ <= 768)
-        launch(stream, grid, backward_kernel<T, N, (N > 1 ? 24 : 32) / N, kWarpSize>, a);
+        device::launch(stream, grid, backward_kernel<T, N, (N > 1 ? 24 : 32) / N, device::kWarpSize>, a);
       else
-        launch(stream, grid, backward_kernel<T, N, 32 / N, kWarpSize>, a);
+        device::launch(stream, grid, backward_kernel<T, N, 32 / N, device::kWarpSize>, a);
     });
     fold_columns(stream, partials, static_cast<int>(blocks), width_,
                  FinishParameters{arguments.parameter_gradients[0].as<float>(),
@@ -416,10 +416,10 @@ class LayerNormKernel : public Kernel {
   static constexpr int kForwardValues = 16, kBackwardValues = 8;
 
   template <class T, int N, int kPacks, bool kWarp>
-  void launch_forward(const KernelArguments& arguments, Stream& stream) const {
+  void launch_forward(const KernelArguments& arguments, device::Stream& stream) const {
     const Layout layout(width_, kForwardValues);
-    launch(stream,
-           {.blocks = blocks_for(rows_, layout.groups_per_block, INT32_MAX), .threads = layout.threads},
+    device::launch(stream,
+           {.blocks = device::blocks_for(rows_, layout.groups_per_block, INT32_MAX), .threads = layout.threads},
            fused_.add_before ? forward_kernel<T, N, kPacks, kWarp, true>
                              : forward_kernel<T, N, kPacks, kWarp, false>,
            ForwardArguments<T>{arguments.inputs[0].as<const T>(),
@@ -454,4 +454,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const LayerNorm& op, Inputs inputs, cons
   return std::make_unique<LayerNormKernel>(op, inputs[0], options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -8,7 +8,7 @@
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_device.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr uint64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA recommends for Hopper
@@ -41,17 +41,17 @@ cudaDataType_t cuda_type(DType dtype) {
 
 template <class Value>
 void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, Value value) {
-  check(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof value));
+  device::check(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof value));
 }
 
 template <class Value>
 void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
-  check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
+  device::check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
 }
 
 Layout make_layout(const ColumnMajorMatrix& matrix) {
   cublasLtMatrixLayout_t layout = nullptr;
-  check(cublasLtMatrixLayoutCreate(&layout, cuda_type(matrix.dtype), static_cast<uint64_t>(matrix.rows),
+  device::check(cublasLtMatrixLayoutCreate(&layout, cuda_type(matrix.dtype), static_cast<uint64_t>(matrix.rows),
                                    static_cast<uint64_t>(matrix.columns), matrix.leading));
   return Layout(layout);
 }
@@ -72,7 +72,7 @@ Operation make_operation(const ProductSpec& spec, const ColumnMajorProduct& prod
   // float32.
   const bool tf32 = spec.tf32 && spec.factors == DType::float32;
   cublasLtMatmulDesc_t created = nullptr;
-  check(cublasLtMatmulDescCreate(&created, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+  device::check(cublasLtMatmulDescCreate(&created, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                  CUDA_R_32F));
   Operation operation(created);
   set(operation, CUBLASLT_MATMUL_DESC_TRANSA, int32_t{product.first.transposed ? CUBLAS_OP_T : CUBLAS_OP_N});
@@ -94,7 +94,7 @@ Operation make_operation(const ProductSpec& spec, const ColumnMajorProduct& prod
 
 Preference make_preference(const ColumnMajorProduct& product) {
   cublasLtMatmulPreference_t created = nullptr;
-  check(cublasLtMatmulPreferenceCreate(&created));
+  device::check(cublasLtMatmulPreferenceCreate(&created));
   Preference preference(created);
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
   // Where the inner dimension is divided among blocks, partial sums are kept in float32 and added by a kernel
@@ -116,7 +116,7 @@ Preference make_preference(const ColumnMajorProduct& product) {
 
 /// A product as cuBLASLt is asked for it.
 struct MatmulProblem {
-  MatmulProblem(const ProductSpec& spec, CudaDevice& device)
+  MatmulProblem(const ProductSpec& spec, device::CudaDevice& device)
       : library(device.cublas_lt()), product(column_major(spec)), operation(make_operation(spec, product)) {}
 
   cublasLtHandle_t library;
@@ -127,7 +127,7 @@ struct MatmulProblem {
 };
 
 /// At most `most` that work, cuBLASLt's favourite first.
-std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& spec, CudaDevice& device,
+std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& spec, device::CudaDevice& device,
                                                              int most) {
   const MatmulProblem problem(spec, device);
   const Preference preference = make_preference(problem.product);
@@ -140,21 +140,21 @@ std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& 
   // may be what is impossible.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_INVALID_VALUE && spec.has_epilogue()))
     return {};
-  check(status);
+  device::check(status);
   found.resize(static_cast<size_t>(count));
   const auto failed = [](const auto& each) { return each.state != CUBLAS_STATUS_SUCCESS; };
   // Of several some may not do; that none does is an error, and not the answer that there is none.
-  if (count > 0 && std::all_of(found.begin(), found.end(), failed)) check(found.front().state);
+  if (count > 0 && std::all_of(found.begin(), found.end(), failed)) device::check(found.front().state);
   std::erase_if(found, failed);
   return found;
 }
 
 class CublasLtProduct : public LibraryProduct {
  public:
-  CublasLtProduct(const ProductSpec& spec, CudaDevice& device, const cublasLtMatmulHeuristicResult_t& chosen)
+  CublasLtProduct(const ProductSpec& spec, device::CudaDevice& device, const cublasLtMatmulHeuristicResult_t& chosen)
       : spec_(spec), problem_(spec, device), chosen_(chosen) {}
 
-  void run(const ProductOperands& operands, void* workspace, Stream& stream) override {
+  void run(const ProductOperands& operands, void* workspace, device::Stream& stream) override {
     if (spec_.bias) set(problem_.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
     if (spec_.epilogue != Epilogue::none)
       set(problem_.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.kept);
@@ -163,7 +163,7 @@ class CublasLtProduct : public LibraryProduct {
                     (kWorkspaceAlignment - address % kWorkspaceAlignment) % kWorkspaceAlignment;
     const float alpha = 1,
                 beta = operands.accumulate ? 1 : 0;  // in host memory: read before the call returns
-    check(cublasLtMatmul(problem_.library, problem_.operation.get(), &alpha, operands.b, problem_.first.get(),
+    device::check(cublasLtMatmul(problem_.library, problem_.operation.get(), &alpha, operands.b, problem_.first.get(),
                          operands.a, problem_.second.get(), &beta, operands.c, problem_.result.get(),
                          operands.c, problem_.result.get(), &chosen_.algo, aligned, kWorkspaceBytes,
                          static_cast<cudaStream_t>(stream.native())));
@@ -208,8 +208,8 @@ int64_t LibraryProduct::workspace_bytes() { return kWorkspaceBytes + kWorkspaceA
 int64_t LibraryProduct::factor_bytes() { return 20 << 20; }
 
 std::vector<std::unique_ptr<LibraryProduct>> LibraryProduct::candidates(const ProductSpec& spec,
-                                                                        Device& device, int most) {
-  auto& gpu = dynamic_cast<CudaDevice&>(device);
+                                                                        device::Device& device, int most) {
+  auto& gpu = dynamic_cast<device::CudaDevice&>(device);
   gpu.make_current();
   std::vector<std::unique_ptr<LibraryProduct>> all;
   for (const auto& algorithm : find_algorithms(spec, gpu, most))
@@ -217,4 +217,4 @@ std::vector<std::unique_ptr<LibraryProduct>> LibraryProduct::candidates(const Pr
   return all;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

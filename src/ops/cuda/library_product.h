@@ -9,7 +9,7 @@
 #include "device/device.h"
 #include "ops/cuda/product_spec.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// Where the matrices of one product lie.
 struct ProductOperands {
@@ -38,17 +38,17 @@ class LibraryProduct {
 
   /// The product by each of the library's deterministic algorithms, at most `most`, its favourite first. It
   /// looks at shapes, types and promised alignment alone. Empty where it has none.
-  static std::vector<std::unique_ptr<LibraryProduct>> candidates(const ProductSpec& spec, Device& device,
+  static std::vector<std::unique_ptr<LibraryProduct>> candidates(const ProductSpec& spec, device::Device& device,
                                                                  int most);
   /// The first candidate, which is what lockstep computes with; null where there is none.
-  static std::unique_ptr<LibraryProduct> choose(const ProductSpec& spec, Device& device) {
+  static std::unique_ptr<LibraryProduct> choose(const ProductSpec& spec, device::Device& device) {
     auto all = candidates(spec, device, 1);
     return all.empty() ? nullptr : std::move(all.front());
   }
 
   virtual ~LibraryProduct() = default;
-  virtual void run(const ProductOperands& operands, void* workspace, Stream& stream) = 0;
+  virtual void run(const ProductOperands& operands, void* workspace, device::Stream& stream) = 0;
   virtual ProductAlgorithm algorithm() const = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

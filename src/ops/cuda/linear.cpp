@@ -7,7 +7,7 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/product.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 int64_t rows_of(const TensorSpec& input, const KernelOptions& options) {
@@ -29,14 +29,14 @@ class LinearKernel : public Kernel {
     return std::max(Product::workspace_bytes(), sums);
   }
 
-  void prepare(Device& device) override {
+  void prepare(device::Device& device) override {
     forward_.prepare(device);
     if (!training_) return;
     input_gradient_.prepare(device);
     weight_gradient_.prepare(device);
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     ProductOperands operands{.a = arguments.inputs[0].data,
                              .b = arguments.parameters[0].data,
                              .c = arguments.outputs[0].data,
@@ -48,7 +48,7 @@ class LinearKernel : public Kernel {
     forward_.run(operands, arguments.workspace, stream);
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     input_gradient_.run({.a = arguments.output_gradients[0].data,
                          .b = arguments.parameters[0].data,
@@ -57,7 +57,7 @@ class LinearKernel : public Kernel {
                         arguments.workspace, stream);
   }
 
-  void backward_weight(const KernelArguments& arguments, Stream& stream) override {
+  void backward_weight(const KernelArguments& arguments, device::Stream& stream) override {
     const void* dy = arguments.output_gradients[0].data;
     weight_gradient_.run({.a = dy,
                           .b = arguments.inputs[0].data,
@@ -118,4 +118,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Linear& op, Inputs inputs, const K
   return std::make_unique<LinearKernel>(op, inputs[0], options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -4,7 +4,7 @@
 #include "ops/cuda/product_spec.h"
 #include "ops/op.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// The products that a linear op of `rows` rows of `in` channels is computed by, its neighbours' GELUs
 /// included.
@@ -13,4 +13,4 @@ struct LinearProducts {
 };
 LinearProducts linear_products(const Linear& op, int64_t rows, int64_t in, const KernelOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -2,7 +2,7 @@
 
 #include "ops/cuda/elements.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 inline constexpr int kMapThreads = 256;
 inline constexpr int kMapPacks =
@@ -41,20 +41,20 @@ __global__ void __launch_bounds__(kMapThreads)
   }
 }
 
-inline Grid map_grid(int64_t count, int64_t pack_elements) {
-  return {.blocks = blocks_for(count, kMapThreads * kMapPacks * pack_elements, 0x7fffffff),
+inline device::Grid map_grid(int64_t count, int64_t pack_elements) {
+  return {.blocks = device::blocks_for(count, kMapThreads * kMapPacks * pack_elements, 0x7fffffff),
           .threads = kMapThreads};
 }
 
 template <class T, class Function>
-void launch_map(Stream& stream, T* to, const T* from, int64_t count, const Function& function) {
-  launch(stream, map_grid(count, kPackElements<T>), map_kernel<1, T, Function>, to, from,
+void launch_map(device::Stream& stream, T* to, const T* from, int64_t count, const Function& function) {
+  device::launch(stream, map_grid(count, kPackElements<T>), map_kernel<1, T, Function>, to, from,
          static_cast<const T*>(nullptr), count, function);
 }
 template <class T, class Function>
-void launch_map(Stream& stream, T* to, const T* first, const T* second, int64_t count,
+void launch_map(device::Stream& stream, T* to, const T* first, const T* second, int64_t count,
                 const Function& function) {
-  launch(stream, map_grid(count, kPackElements<T>), map_kernel<2, T, Function>, to, first, second, count,
+  device::launch(stream, map_grid(count, kPackElements<T>), map_kernel<2, T, Function>, to, first, second, count,
          function);
 }
 
@@ -62,4 +62,4 @@ struct SumOfTwo {
   LOCKSTEP_HOST_DEVICE float operator()(float a, float b) const { return a + b; }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -1,7 +1,7 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/map.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int kThreads = 256;
@@ -11,7 +11,7 @@ constexpr int64_t kMostBlocks = 1024;  // of the sum: eight for each of an H200'
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     squares_kernel(const T* prediction, const T* target, int64_t count, double* sums) {
-  __shared__ double scratch[kWarpSize + 1];
+  __shared__ double scratch[device::kWarpSize + 1];
   const int64_t step = int64_t{gridDim.x} * kThreads * kPackElements<T>;
   double sum = 0;
   for (int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kPackElements<T>; at < count;
@@ -24,17 +24,17 @@ __global__ void __launch_bounds__(kThreads)
       sum = std::fma(error, error, sum);
     }
   }
-  sum = block_sum(sum, scratch);
+  sum = device::block_sum(sum, scratch);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
 /// Adds up the blocks' sums, in one block.
 __global__ void __launch_bounds__(kThreads)
     metrics_kernel(const double* sums, int blocks, int64_t count, bool accumulate, double* metrics) {
-  __shared__ double scratch[kWarpSize + 1];
+  __shared__ double scratch[device::kWarpSize + 1];
   double sum = 0;
   for (int i = static_cast<int>(threadIdx.x); i < blocks; i += kThreads) sum += sums[i];
-  sum = block_sum(sum, scratch);
+  sum = device::block_sum(sum, scratch);
   if (threadIdx.x != 0) return;
   if (!accumulate)
     for (int m = 0; m < kMetricCount; ++m) metrics[m] = 0;
@@ -54,25 +54,25 @@ class MeanSquaredErrorKernel : public Kernel {
  public:
   MeanSquaredErrorKernel(int64_t count, const KernelOptions& options)
       : count_(count),
-        blocks_(blocks_for(count, kThreads * kPackElements<float>, kMostBlocks)),
+        blocks_(device::blocks_for(count, kThreads * kPackElements<float>, kMostBlocks)),
         loss_weight_(options.loss_weight) {}
 
   int64_t workspace_bytes(KernelPhase phase) const override {
     return phase == KernelPhase::forward ? blocks_ * int64_t{sizeof(double)} : 0;
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     const Tensor &prediction = arguments.inputs[0], &target = arguments.inputs[1];
     auto* sums = static_cast<double*>(arguments.workspace);
     with_element_type(prediction.dtype, [&]<class T>(T) {
-      launch(stream, {.blocks = blocks_, .threads = kThreads}, squares_kernel<T>, prediction.as<const T>(),
+      device::launch(stream, {.blocks = blocks_, .threads = kThreads}, squares_kernel<T>, prediction.as<const T>(),
              target.as<const T>(), count_, sums);
     });
-    launch(stream, {.blocks = 1, .threads = kThreads}, metrics_kernel, sums, static_cast<int>(blocks_),
+    device::launch(stream, {.blocks = 1, .threads = kThreads}, metrics_kernel, sums, static_cast<int>(blocks_),
            count_, arguments.accumulate, arguments.metrics);
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     const Tensor& gradient = arguments.input_gradients[0];
     if (gradient.data == nullptr) return;
     with_element_type(gradient.dtype, [&]<class T>(T) {
@@ -94,4 +94,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const MeanSquaredError&, Inputs inputs,
   return std::make_unique<MeanSquaredErrorKernel>(inputs[0].shape.count() * options.batch, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -4,7 +4,7 @@
 #include "ops/cuda/kernels.h"
 #include "ops/pool2d.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 /// A sample's sizes as threads count with them; `packs` of channels lie in a pixel.
@@ -57,10 +57,10 @@ __device__ inline void store_places(int32_t* to, const int32_t (&places)[N]) {
   constexpr int kEach = N < 4 ? N : 4;
 #pragma unroll
   for (int i = 0; i < N; i += kEach) {
-    Pack<int32_t, kEach> pack;
+    device::Pack<int32_t, kEach> pack;
 #pragma unroll
     for (int k = 0; k < kEach; ++k) pack.value[k] = places[i + k];
-    *reinterpret_cast<Pack<int32_t, kEach>*>(to + i) = pack;
+    *reinterpret_cast<device::Pack<int32_t, kEach>*>(to + i) = pack;
   }
 }
 template <int N>
@@ -179,43 +179,43 @@ class Pool2dKernel : public Kernel {
         batch_(options.batch),
         dtype_(options.compute) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     with_element_type_and_pack(
         dtype_, geometry_.channels, [&]<class T, int N>(T, std::integral_constant<int, N>) {
           const Sizes s(geometry_, N);
           const auto* x = arguments.inputs[0].as<const T>();
           auto* y = arguments.outputs[0].as<T>();
-          const Grid grid = grid_of(s.out_height, s.out_width * s.packs);
+          const device::Grid grid = grid_of(s.out_height, s.out_width * s.packs);
           if (is_max_)
-            launch(stream, grid, max_forward_kernel<T, N>, x, s, y, arguments.auxiliary[0].as<int32_t>());
+            device::launch(stream, grid, max_forward_kernel<T, N>, x, s, y, arguments.auxiliary[0].as<int32_t>());
           else
-            launch(stream, grid, average_forward_kernel<T, N>, x, s, y);
+            device::launch(stream, grid, average_forward_kernel<T, N>, x, s, y);
         });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     with_element_type_and_pack(dtype_, geometry_.channels,
                                [&]<class T, int N>(T, std::integral_constant<int, N>) {
                                  const Sizes s(geometry_, N);
                                  const auto* dy = arguments.output_gradients[0].as<const T>();
                                  auto* dx = arguments.input_gradients[0].as<T>();
-                                 const Grid grid = grid_of(s.height, s.width * s.packs);
+                                 const device::Grid grid = grid_of(s.height, s.width * s.packs);
                                  if (is_max_)
-                                   launch(stream, grid, max_backward_kernel<T, N>, dy,
+                                   device::launch(stream, grid, max_backward_kernel<T, N>, dy,
                                           arguments.auxiliary[0].as<const int32_t>(), s, dx);
                                  else
-                                   launch(stream, grid, average_backward_kernel<T, N>, dy, s, dx);
+                                   device::launch(stream, grid, average_backward_kernel<T, N>, dy, s, dx);
                                });
   }
 
  private:
   /// A block for each row of each image, as wide as the row but not wider than is useful.
-  Grid grid_of(int64_t height, int64_t packs_in_row) const {
+  device::Grid grid_of(int64_t height, int64_t packs_in_row) const {
     constexpr int64_t kMostThreads = 256;
     return {.blocks = static_cast<unsigned>(batch_ * height),
             .threads = static_cast<unsigned>(
-                std::min(kMostThreads, (packs_in_row + kWarpSize - 1) / kWarpSize * kWarpSize))};
+                std::min(kMostThreads, (packs_in_row + device::kWarpSize - 1) / device::kWarpSize * device::kWarpSize))};
   }
 
   bool is_max_;
@@ -230,4 +230,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Pool2d& op, Inputs inputs, const K
   return std::make_unique<Pool2dKernel>(op, inputs[0].shape, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -1,7 +1,7 @@
 #include "ops/cuda/elements.h"
 #include "ops/cuda/kernels.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int kThreads = 256;
@@ -83,28 +83,28 @@ class PositionEmbeddingKernel : public Kernel {
         sample_count_(input.shape.count()),
         table_count_(op.positions * input.shape[1]) {}
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     const Tensor& y = arguments.outputs[0];
     with_element_type(y.dtype, [&]<class T>(T) {
       const RowPacks samples = row_packs_of(batch_, sample_count_, kPackElements<T>);
-      launch(stream,
-             {.blocks = blocks_for(samples.packs, kThreads * kPacks, 0x7fffffff), .threads = kThreads},
+      device::launch(stream,
+             {.blocks = device::blocks_for(samples.packs, kThreads * kPacks, 0x7fffffff), .threads = kThreads},
              add_table_kernel<T>, y.as<T>(), arguments.inputs[0].as<const T>(),
              arguments.parameters[0].as<const T>(), samples);
     });
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     const Tensor &dx = arguments.input_gradients[0], &dy = arguments.output_gradients[0];
     if (dx.data != nullptr) stream.copy(dx.data, dy.data, dy.size_bytes());
   }
 
-  void backward_weight(const KernelArguments& arguments, Stream& stream) override {
+  void backward_weight(const KernelArguments& arguments, device::Stream& stream) override {
     const Tensor& dy = arguments.output_gradients[0];
     with_element_type(dy.dtype, [&]<class T>(T) {
-      launch(
+      device::launch(
           stream,
-          {.blocks = blocks_for(table_count_, kThreads * kPackElements<T>, 0x7fffffff), .threads = kThreads},
+          {.blocks = device::blocks_for(table_count_, kThreads * kPackElements<T>, 0x7fffffff), .threads = kThreads},
           sum_samples_kernel<T>, arguments.parameter_gradients[0].as<float>(), table_count_, dy.as<const T>(),
           sample_count_, batch_, arguments.accumulate);
     });
@@ -121,4 +121,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const PositionEmbedding& op, Inputs inpu
   return std::make_unique<PositionEmbeddingKernel>(op, inputs[0], options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

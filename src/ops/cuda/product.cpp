@@ -10,7 +10,7 @@
 #include "lockstep/error.h"
 #include "ops/cuda/epilogue.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 /// Layers of one shape have the same product: what is said of it is said once in a process.
@@ -25,7 +25,7 @@ void say_once(const std::string& message) {
 
 Product::Product(const ProductSpec& spec) : spec_(spec) { spec.validate(); }
 
-void Product::prepare(Device& device) {
+void Product::prepare(device::Device& device) {
   library_ = LibraryProduct::choose(spec_, device);
   epilogue_follows_ = library_ == nullptr && spec_.has_epilogue();
   if (epilogue_follows_) library_ = LibraryProduct::choose(spec_.without_epilogue(), device);
@@ -40,7 +40,7 @@ void Product::prepare(Device& device) {
                          LibraryProduct::library(), spec_.to_string()));
 }
 
-void Product::run(const ProductOperands& operands, void* workspace, Stream& stream) {
+void Product::run(const ProductOperands& operands, void* workspace, device::Stream& stream) {
   ensure(library_ != nullptr, "a product is run before it is prepared");
   if (!epilogue_follows_) return library_->run(operands, workspace, stream);
   const int64_t count = spec_.rows * spec_.columns;
@@ -54,4 +54,4 @@ void Product::run(const ProductOperands& operands, void* workspace, Stream& stre
     apply_gelu_gradient(operands.kept, count, spec_.result, operands.c, stream);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

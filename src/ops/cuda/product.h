@@ -5,7 +5,7 @@
 
 #include "ops/cuda/library_product.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// A matrix product on a GPU, by its library. Where that has no algorithm for the bias and the epilogue, it
 /// computes the product alone, and kernels of ours do the rest, in a pass over memory for each: to values
@@ -22,9 +22,9 @@ class Product {
 
   /// Chooses the algorithm, from shapes, types and promised alignment alone. Once, before the first run.
   /// Throws DeviceError where there is none.
-  void prepare(Device& device);
+  void prepare(device::Device& device);
   /// `workspace`, aligned as tensors are, is not read before it is written.
-  void run(const ProductOperands& operands, void* workspace, Stream& stream);
+  void run(const ProductOperands& operands, void* workspace, device::Stream& stream);
 
  private:
   ProductSpec spec_;
@@ -32,4 +32,4 @@ class Product {
   bool epilogue_follows_ = false;            ///< by kernels of ours
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

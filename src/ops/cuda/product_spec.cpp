@@ -7,7 +7,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 int alignment_at(int64_t stride_bytes) {
   return static_cast<int>(std::min<int64_t>(kTensorAlignment, stride_bytes & -stride_bytes));
@@ -68,4 +68,4 @@ ColumnMajorProduct column_major(const ProductSpec& spec) {
           .result = read_by_columns(spec.rows, spec.columns, false, spec.result, spec.c_alignment)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -5,7 +5,7 @@
 
 #include "lockstep/tensor.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// To how many bytes pointers of tensors are aligned at the least: parameters in two bytes per element lie on
 /// multiples of 32, everything else on 64. More than 16 is of no use to any load.
@@ -58,4 +58,4 @@ struct ColumnMajorProduct {
 };
 ColumnMajorProduct column_major(const ProductSpec& spec);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

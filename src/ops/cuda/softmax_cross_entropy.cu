@@ -4,7 +4,7 @@
 #include "ops/cuda/floats.h"
 #include "ops/cuda/kernels.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr float kLog2E = 1.44269504f;
@@ -44,18 +44,18 @@ struct Denominator {
     for (int i = 0; i < N; ++i) larger = x[i] > larger ? x[i] : larger;
     float added = 0;
 #pragma unroll
-    for (int i = 0; i < N; ++i) added += fast_exp2((x[i] - larger) * kLog2E);
-    sum = std::fma(sum, fast_exp2((largest - larger) * kLog2E), added);
+    for (int i = 0; i < N; ++i) added += device::fast_exp2((x[i] - larger) * kLog2E);
+    sum = std::fma(sum, device::fast_exp2((largest - larger) * kLog2E), added);
     largest = larger;
   }
   /// The sum for a value that is at least as large.
-  __device__ float sum_below(float larger) const { return sum * fast_exp2((largest - larger) * kLog2E); }
+  __device__ float sum_below(float larger) const { return sum * device::fast_exp2((largest - larger) * kLog2E); }
 };
 
 /// The threads that share a row: a warp, or the block.
 template <bool kWarp>
 struct RowGroup {
-  static constexpr int kSize = kWarp ? kWarpSize : kThreads;
+  static constexpr int kSize = kWarp ? device::kWarpSize : kThreads;
   int thread;
   int64_t row;
   __device__ RowGroup()
@@ -63,27 +63,27 @@ struct RowGroup {
         row(static_cast<int64_t>(blockIdx.x) * (kThreads / kSize) + static_cast<int>(threadIdx.x) / kSize) {}
 };
 template <bool kWarp>
-Grid row_grid(int64_t rows) {
-  return {.blocks = blocks_for(rows, kThreads / RowGroup<kWarp>::kSize, INT32_MAX), .threads = kThreads};
+device::Grid row_grid(int64_t rows) {
+  return {.blocks = device::blocks_for(rows, kThreads / RowGroup<kWarp>::kSize, INT32_MAX), .threads = kThreads};
 }
 
 /// Joins what the group's threads found, in a fixed order; every thread gets the results. `before` is a
 /// maximum.
 template <bool kWarp>
 __device__ inline void join(Denominator& all, float& before) {
-  const float largest = warp_max(all.largest);
-  all = {largest, warp_sum(all.sum_below(largest))};
-  before = warp_max(before);
+  const float largest = device::warp_max(all.largest);
+  all = {largest, device::warp_sum(all.sum_below(largest))};
+  before = device::warp_max(before);
   if constexpr (!kWarp) {
-    constexpr int kWarps = kThreads / kWarpSize;
+    constexpr int kWarps = kThreads / device::kWarpSize;
     __shared__ Denominator of_warps[kWarps];
     __shared__ float before_of_warps[kWarps];
     const int thread = static_cast<int>(threadIdx.x);
-    if (thread % kWarpSize == 0) {
-      of_warps[thread / kWarpSize] = all;
-      before_of_warps[thread / kWarpSize] = before;
+    if (thread % device::kWarpSize == 0) {
+      of_warps[thread / device::kWarpSize] = all;
+      before_of_warps[thread / device::kWarpSize] = before;
     }
-    __syncthreads();
+    device::__syncthreads();
     for (int i = 0; i < kWarps; ++i) {
       all.largest = of_warps[i].largest > all.largest ? of_warps[i].largest : all.largest;
       before = before_of_warps[i] > before ? before_of_warps[i] : before;
@@ -107,7 +107,7 @@ struct RowScan {
     constexpr int kPacks = kValues / N;
     const T* from = x + begin + first;
     const int left = classes - begin - first;
-    Pack<T, N> packs[kPacks];
+    device::Pack<T, N> packs[kPacks];
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
       if (kWhole || k * kGroup * N < left) packs[k] = load_pack<N>(from + k * kGroup * N);
@@ -178,7 +178,7 @@ constexpr int kSumThreads = 1024;
 /// Reads 16 bytes of each row, next to nothing beside its logits.
 __global__ void __launch_bounds__(kSumThreads)
     metrics_kernel(const RowTerm* terms, int64_t rows, bool accumulate, double* metrics) {
-  __shared__ double scratch[3][kWarpSize + 1];
+  __shared__ double scratch[3][device::kWarpSize + 1];
   double loss = 0, counted = 0, correct = 0;
 #pragma unroll 4
   for (int64_t row = threadIdx.x; row < rows; row += kSumThreads) {
@@ -186,9 +186,9 @@ __global__ void __launch_bounds__(kSumThreads)
     counted += terms[row].counted;
     correct += terms[row].correct;
   }
-  loss = block_sum(loss, scratch[0]);
-  counted = block_sum(counted, scratch[1]);
-  correct = block_sum(correct, scratch[2]);
+  loss = device::block_sum(loss, scratch[0]);
+  counted = device::block_sum(counted, scratch[1]);
+  correct = device::block_sum(correct, scratch[2]);
   if (threadIdx.x != 0) return;
   if (!accumulate)
     for (int i = 0; i < kMetricCount; ++i) metrics[i] = 0;
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto one = [&](int c) {
     float result = 0;
     if (counts) {
-      const float probability = fast_exp2((static_cast<float>(x[c]) - lse) * kLog2E);
+      const float probability = device::fast_exp2((static_cast<float>(x[c]) - lse) * kLog2E);
       result = (c == label ? probability - 1.0f : probability) * factor;
     }
     dx[c] = static_cast<T>(result);
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kThreads)
   const int packs = (sizes.classes - head) / N, tail = head + packs * N;
   for (int c = group.thread; c < head; c += group.kSize) one(c);
   for (int first = group.thread; first < packs; first += kPacks * group.kSize) {
-    Pack<T, N> pack[kPacks];
+    device::Pack<T, N> pack[kPacks];
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
       if (const int p = first + k * group.kSize; counts && p < packs)
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kThreads)
       if (counts) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-          const float probability = fast_exp2((static_cast<float>(pack[k].value[i]) - lse) * kLog2E);
+          const float probability = device::fast_exp2((static_cast<float>(pack[k].value[i]) - lse) * kLog2E);
           result[i] = (c + i == label ? probability - 1.0f : probability) * factor;
         }
       }
@@ -262,12 +262,12 @@ class SoftmaxCrossEntropyKernel : public Kernel {
     return phase == KernelPhase::forward ? sizes_.rows * static_cast<int64_t>(sizeof(RowTerm)) : 0;
   }
 
-  void forward(const KernelArguments& arguments, Stream& stream) override {
+  void forward(const KernelArguments& arguments, device::Stream& stream) override {
     auto* terms = static_cast<RowTerm*>(arguments.workspace);
     with_element_type_and_pack(dtype_, sizes_.classes,
                                [&]<class T, int N>(T, std::integral_constant<int, N>) {
-                                 const auto start = [&](const Grid& grid, auto* kernel) {
-                                   launch(stream, grid, kernel, arguments.inputs[0].as<const T>(),
+                                 const auto start = [&](const device::Grid& grid, auto* kernel) {
+                                   device::launch(stream, grid, kernel, arguments.inputs[0].as<const T>(),
                                           arguments.inputs[1].as<const int32_t>(), sizes_,
                                           arguments.auxiliary[0].as<float>(), terms);
                                  };
@@ -276,15 +276,15 @@ class SoftmaxCrossEntropyKernel : public Kernel {
                                  else
                                    start(row_grid<false>(sizes_.rows), forward_kernel<T, N, false>);
                                });
-    launch(stream, {.blocks = 1, .threads = kSumThreads}, metrics_kernel, terms, sizes_.rows,
+    device::launch(stream, {.blocks = 1, .threads = kSumThreads}, metrics_kernel, terms, sizes_.rows,
            arguments.accumulate, arguments.metrics);
   }
 
-  void backward_input(const KernelArguments& arguments, Stream& stream) override {
+  void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     with_element_type(dtype_, [&]<class T>(T) {
-      const auto start = [&](const Grid& grid, auto* kernel) {
-        launch(stream, grid, kernel, arguments.inputs[0].as<const T>(),
+      const auto start = [&](const device::Grid& grid, auto* kernel) {
+        device::launch(stream, grid, kernel, arguments.inputs[0].as<const T>(),
                arguments.inputs[1].as<const int32_t>(), arguments.auxiliary[0].as<const float>(), sizes_,
                loss_weight_, arguments.constants, arguments.input_gradients[0].as<T>());
       };
@@ -308,4 +308,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const SoftmaxCrossEntropy& op, Inputs in
   return std::make_unique<SoftmaxCrossEntropyKernel>(op, inputs, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -1,7 +1,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cuda/kernels.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 // Ops that only name memory anew do nothing, on every device alike.
 
@@ -12,4 +12,4 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Reshape& op, Inputs inputs, const 
   return make_cpu_kernel(op, inputs, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

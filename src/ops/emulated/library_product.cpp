@@ -11,7 +11,7 @@
 #include "lockstep/error.h"
 #include "ops/elementwise.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int64_t kWorkspaceBytes = 256;
@@ -94,7 +94,7 @@ class EmulatedProduct : public LibraryProduct {
  public:
   explicit EmulatedProduct(const ProductSpec& spec) : spec_(spec) {}
 
-  void run(const ProductOperands& operands, void* workspace, Stream& stream) override {
+  void run(const ProductOperands& operands, void* workspace, device::Stream& stream) override {
     const auto is_aligned = [](const void* data, int alignment) {
       return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) == 0;
     };
@@ -131,7 +131,7 @@ int64_t LibraryProduct::factor_bytes() { return 8 << 10; }  // little, so that s
 
 // Which epilogues cuBLASLt lacks is its own affair. This library has them where every row begins on a
 // multiple of 16 bytes, and no product of matrices that are not aligned to their elements.
-std::vector<std::unique_ptr<LibraryProduct>> LibraryProduct::candidates(const ProductSpec& spec, Device&,
+std::vector<std::unique_ptr<LibraryProduct>> LibraryProduct::candidates(const ProductSpec& spec, device::Device&,
                                                                         int) {
   const auto [first, second, result] = column_major(spec);
   for (const ColumnMajorMatrix& matrix : {first, second, result}) {
@@ -144,4 +144,4 @@ std::vector<std::unique_ptr<LibraryProduct>> LibraryProduct::candidates(const Pr
   return only;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

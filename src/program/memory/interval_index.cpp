@@ -2,7 +2,7 @@
 
 #include <bit>
 
-namespace lockstep {
+namespace lockstep::program {
 
 IntervalIndex::IntervalIndex(size_t ids, std::span<const Item> items)
     : items_(items.begin(), items.end()),
@@ -20,4 +20,4 @@ void IntervalIndex::enter(int id) {
   for (size_t node = leaves_ + leaf; node >= 1; node /= 2) latest_[node] = std::max(latest_[node], last);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

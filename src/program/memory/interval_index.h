@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// A set of closed intervals that is asked which of them meet another one. All intervals are known from the
 /// start, but only those that have been entered are found. Entering one takes O(log n), a query that finds k
@@ -51,4 +51,4 @@ class IntervalIndex {
   std::vector<int> latest_;      ///< binary tree in an array, from 1: last points of entered items, or -1
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::program

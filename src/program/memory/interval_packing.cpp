@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::program {
 
 int64_t pack_intervals(std::span<Interval> intervals) {
   constexpr int64_t kAlignment = 64;
@@ -32,4 +32,4 @@ int64_t pack_intervals(std::span<Interval> intervals) {
   return total;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// Something that needs `size_bytes` during the closed interval [first, last] of a sequence of events.
 struct Interval {
@@ -16,4 +16,4 @@ struct Interval {
 /// multiples of 64 bytes. Returns the bytes needed in all. Deterministic.
 int64_t pack_intervals(std::span<Interval> intervals);
 
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -6,7 +6,7 @@
 
 #include "program/happens_before.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();
@@ -110,4 +110,4 @@ const std::vector<int>& Lifetimes::in_use_with(int buffer) {
   return found_;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

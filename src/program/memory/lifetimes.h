@@ -6,7 +6,7 @@
 #include "program/memory/interval_index.h"
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// Which buffers must not share bytes with which: those of which neither is finished before the other begins.
 /// A buffer is finished before another begins if every access to it happens before every access to the other,
@@ -54,4 +54,4 @@ class Lifetimes {
   std::vector<int> found_by_;  ///< by buffer: the last query that found it
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::program

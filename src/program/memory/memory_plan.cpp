@@ -13,7 +13,7 @@
 #include "program/memory/lifetimes.h"
 #include "program/range_map.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 int64_t align_up(int64_t bytes) {
@@ -113,4 +113,4 @@ std::string describe(const MemoryPlan& plan) {
   return text + fmt::format("  {:<16}{:>12}\n", "total", human_bytes(plan.total_bytes));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::program

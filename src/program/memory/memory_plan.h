@@ -6,7 +6,7 @@
 
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::program {
 
 /// Buffers begin at multiples of it, and count in the plan with their size rounded up to it.
 inline constexpr int64_t kBufferAlignment = 256;
@@ -32,4 +32,4 @@ MemoryPlan plan_memory(Program& program);
 
 std::string describe(const MemoryPlan& plan);  ///< the table printed at start
 
-}  // namespace lockstep
+}  // namespace lockstep::program

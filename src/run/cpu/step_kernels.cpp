@@ -5,7 +5,7 @@
 #include "run/cpu/vector_sums.h"
 #include "tensor/convert.h"
 
-namespace lockstep {
+namespace lockstep::run {
 namespace {
 
 void add_into(void* destination, const void* source, DType dtype, int64_t count) {
@@ -16,28 +16,28 @@ void add_into(void* destination, const void* source, DType dtype, int64_t count)
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t size = std::min(kBlock, count - begin);
     auto* const to = static_cast<std::byte*>(destination) + begin * width;
-    convert(sum, DType::float32, to, dtype, size);
-    convert(other, DType::float32, static_cast<const std::byte*>(source) + begin * width, dtype, size);
+    tensor::convert(sum, DType::float32, to, dtype, size);
+    tensor::convert(other, DType::float32, static_cast<const std::byte*>(source) + begin * width, dtype, size);
     lockstep::add_into(sum, other, size);
-    convert(to, dtype, sum, DType::float32, size);
+    tensor::convert(to, dtype, sum, DType::float32, size);
   }
 }
 
 class CpuStepKernels : public StepKernels {
  public:
-  void add(void* destination, const void* source, DType dtype, int64_t count, Stream& stream) override {
+  void add(void* destination, const void* source, DType dtype, int64_t count, device::Stream& stream) override {
     stream.launch([=] { add_into(destination, source, dtype, count); });
   }
 
-  void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count, Stream& stream) override {
-    stream.launch([=] { convert(to, to_type, from, from_type, count); });
+  void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count, device::Stream& stream) override {
+    stream.launch([=] { tensor::convert(to, to_type, from, from_type, count); });
   }
 
-  void agree(const AgreementCall& call, Stream& stream) override {
-    stream.launch([&call] { fold_agreement(call.records, call.block_bytes, call.ranks, *call.verdict); });
+  void agree(const AgreementCall& call, device::Stream& stream) override {
+    stream.launch([&call] { program::fold_agreement(call.records, call.block_bytes, call.ranks, *call.verdict); });
   }
 
-  void sum_squares(const NormCall& call, Stream& stream) override {
+  void sum_squares(const NormCall& call, device::Stream& stream) override {
     stream.launch([&call] {
       for (const auto& piece : call.pieces)
         for (int64_t begin = 0, chunk = piece.first_chunk; begin < piece.count; begin += kNormChunk, ++chunk)
@@ -45,27 +45,27 @@ class CpuStepKernels : public StepKernels {
     });
   }
 
-  void conclude_norm(const NormCall& call, Stream& stream) override {
+  void conclude_norm(const NormCall& call, device::Stream& stream) override {
     stream.launch([&call] {
       double weights = 0, statistics = 0;
       for (int64_t chunk = 0; chunk < call.chunks; ++chunk) (chunk < call.weight_chunks ? weights : statistics) += call.sums[chunk];
-      lockstep::conclude_norm(weights, statistics, call.static_count, call.clip_norm, *call.constants, *call.verdict);
+      lockstep::program::conclude_norm(weights, statistics, call.static_count, call.clip_norm, *call.constants, *call.verdict);
     });
   }
 
-  void update(const UpdateCall& call, Stream& stream) override {
+  void update(const UpdateCall& call, device::Stream& stream) override {
     if (call.predicated && call.verdict->finite == 0) return;
     for (const auto& piece : call.pieces) {
       if (piece.is_statistic) {
-        update_statistic(call.parameters + piece.offset, call.gradients + piece.offset, piece.count, piece.momentum,
+        optim::update_statistic(call.parameters + piece.offset, call.gradients + piece.offset, piece.count, piece.momentum,
                          call.statistic_scale, stream);
         continue;
       }
-      UpdateArguments arguments{.parameters = call.parameters + piece.offset, .gradients = call.gradients + piece.offset,
+      optim::UpdateArguments arguments{.parameters = call.parameters + piece.offset, .gradients = call.gradients + piece.offset,
                                 .count = piece.count, .decay = piece.decay,
-                                .gradient_scale = update_scale(*call.verdict, *call.constants, call.static_count, call.whole_step)};
-      for (int slot = 0; slot < state_slots(call.optimizer); ++slot) arguments.state[slot] = call.state[slot] + piece.offset;
-      lockstep::update(call.optimizer, arguments, *call.constants, stream);
+                                .gradient_scale = program::update_scale(*call.verdict, *call.constants, call.static_count, call.whole_step)};
+      for (int slot = 0; slot < optim::state_slots(call.optimizer); ++slot) arguments.state[slot] = call.state[slot] + piece.offset;
+      lockstep::optim::update(call.optimizer, arguments, *call.constants, stream);
     }
   }
 };
@@ -74,8 +74,8 @@ class CpuStepKernels : public StepKernels {
 
 std::unique_ptr<StepKernels> make_cpu_step_kernels() { return std::make_unique<CpuStepKernels>(); }
 
-std::unique_ptr<StepKernels> make_step_kernels(DeviceKind device) {
-  return device == DeviceKind::cuda ? make_gpu_step_kernels() : make_cpu_step_kernels();
+std::unique_ptr<StepKernels> make_step_kernels(device::DeviceKind device) {
+  return device == device::DeviceKind::cuda ? make_gpu_step_kernels() : make_cpu_step_kernels();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -1,6 +1,6 @@
 #include "run/cpu/vector_sums.h"
 
-namespace lockstep {
+namespace lockstep::run {
 
 void add_into(float* __restrict destination, const float* __restrict source, int64_t count) {
   for (int64_t i = 0; i < count; ++i) destination[i] += source[i];
@@ -24,4 +24,4 @@ double sum_of_squares(const float* data, int64_t count) {
   return lanes[0];
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::run {
 
 /// destination[i] += source[i]: a node of the gradient tree.
 void add_into(float* destination, const float* source, int64_t count);
@@ -10,4 +10,4 @@ void add_into(float* destination, const float* source, int64_t count);
 /// Sum of squares in double precision, in a fixed order: 16 lanes, folded pairwise at the end.
 double sum_of_squares(const float* data, int64_t count);
 
-}  // namespace lockstep
+}  // namespace lockstep::run

@@ -7,7 +7,7 @@
 #include "lockstep/error.h"
 #include "optim/formulas.h"
 
-namespace lockstep {
+namespace lockstep::run {
 namespace {
 
 constexpr int kThreads = 256;
@@ -16,7 +16,7 @@ constexpr int kMostPieces = 64;
 /// Elements that a block of the update takes: 16 of each thread, in packs of 4.
 constexpr int64_t kUpdateElements = 16 * kThreads;
 
-using Floats = Pack<float, 4>;
+using Floats = device::Pack<float, 4>;
 
 /// 12 bytes move for each element.
 __global__ void add_kernel(float* destination, const float* source, int64_t count, int64_t packs) {
@@ -43,19 +43,19 @@ __global__ void add_narrow_kernel(T* destination, const T* source, int64_t count
 template <class To, class From>
 __global__ void cast_kernel(To* to, const From* from, int64_t count) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x, first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  auto* packed_to = reinterpret_cast<Pack<To, 4>*>(to);
-  const auto* packed_from = reinterpret_cast<const Pack<From, 4>*>(from);
+  auto* packed_to = reinterpret_cast<device::Pack<To, 4>*>(to);
+  const auto* packed_from = reinterpret_cast<const device::Pack<From, 4>*>(from);
   for (int64_t i = first; i < count / 4; i += stride) {
-    const Pack<From, 4> values = packed_from[i];
-    Pack<To, 4> results;
+    const device::Pack<From, 4> values = packed_from[i];
+    device::Pack<To, 4> results;
     for (int e = 0; e < 4; ++e) results.value[e] = static_cast<To>(static_cast<float>(values.value[e]));
     packed_to[i] = results;
   }
   for (int64_t i = count / 4 * 4 + first; i < count; i += stride) to[i] = static_cast<To>(static_cast<float>(from[i]));
 }
 
-__global__ void agree_kernel(const std::byte* records, int64_t block_bytes, int ranks, Verdict* verdict) {
-  fold_agreement(records, block_bytes, ranks, *verdict);
+__global__ void agree_kernel(const std::byte* records, int64_t block_bytes, int ranks, program::Verdict* verdict) {
+  program::fold_agreement(records, block_bytes, ranks, *verdict);
 }
 
 struct NormPieces {
@@ -66,7 +66,7 @@ struct NormPieces {
 
 /// A block sums a chunk: the pieces' chunks follow each other. Every element is read once.
 __global__ void __launch_bounds__(1024) chunk_kernel(const __grid_constant__ NormPieces pieces, double* sums) {
-  __shared__ double scratch[kWarpSize + 1];
+  __shared__ double scratch[device::kWarpSize + 1];
   const int64_t chunk = pieces.first_chunk + blockIdx.x;
   int p = 0;
   while (p + 1 < pieces.count && pieces.piece[p + 1].first_chunk <= chunk) ++p;
@@ -86,19 +86,19 @@ __global__ void __launch_bounds__(1024) chunk_kernel(const __grid_constant__ Nor
   }
   double sum = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
   if (const int64_t i = count / 4 * 4 + threadIdx.x; i < count) sum = std::fma(double{data[i]}, double{data[i]}, sum);
-  sum = block_sum(sum, scratch);
+  sum = device::block_sum(sum, scratch);
   if (threadIdx.x == 0) sums[chunk] = sum;
 }
 
 __global__ void __launch_bounds__(1024) conclude_kernel(const double* sums, int64_t weight_chunks, int64_t chunks, double static_count, double clip_norm,
-                                const StepConstants* constants, Verdict* verdict) {
-  __shared__ double scratch[2][kWarpSize + 1];
+                                const ops::StepConstants* constants, program::Verdict* verdict) {
+  __shared__ double scratch[2][device::kWarpSize + 1];
   double weights = 0, statistics = 0;
   for (int64_t i = threadIdx.x; i < weight_chunks; i += blockDim.x) weights += sums[i];
   for (int64_t i = weight_chunks + threadIdx.x; i < chunks; i += blockDim.x) statistics += sums[i];
-  weights = block_sum(weights, scratch[0]);
-  statistics = block_sum(statistics, scratch[1]);
-  if (threadIdx.x == 0) lockstep::conclude_norm(weights, statistics, static_count, clip_norm, *constants, *verdict);
+  weights = device::block_sum(weights, scratch[0]);
+  statistics = device::block_sum(statistics, scratch[1]);
+  if (threadIdx.x == 0) lockstep::program::conclude_norm(weights, statistics, static_count, clip_norm, *constants, *verdict);
 }
 
 struct UpdatePieces {
@@ -108,9 +108,9 @@ struct UpdatePieces {
   float* parameters;
   const float* gradients;
   float* state[2];
-  const Verdict* verdict;
-  const StepConstants* constants;
-  OptimizerOptions optimizer;
+  const program::Verdict* verdict;
+  const ops::StepConstants* constants;
+  optim::OptimizerOptions optimizer;
   double static_count, statistic_scale;
   bool whole_step, predicated;
 };
@@ -168,26 +168,26 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
   const int64_t begin = (static_cast<int64_t>(blockIdx.x) - call.first_block[p]) * kUpdateElements;
   const int64_t end = begin + kUpdateElements < piece.count ? begin + kUpdateElements : piece.count;
   if (piece.is_statistic) {
-    const StatisticFormula formula{piece.momentum, static_cast<float>(call.statistic_scale)};
+    const optim::StatisticFormula formula{piece.momentum, static_cast<float>(call.statistic_scale)};
     return apply<0>(formula, call, piece.offset + begin, piece.offset + end);
   }
   // What all elements share takes divisions and roots in double precision: one thread works it out.
   __shared__ unsigned shared[sizeof(Formula) / sizeof(unsigned)];
   if (threadIdx.x == 0) {
-    UpdateArguments arguments;
+    optim::UpdateArguments arguments;
     arguments.decay = piece.decay;
-    arguments.gradient_scale = update_scale(*call.verdict, *call.constants, call.static_count, call.whole_step);
+    arguments.gradient_scale = program::update_scale(*call.verdict, *call.constants, call.static_count, call.whole_step);
     const Formula formula(call.optimizer, arguments, *call.constants);
     memcpy(shared, &formula, sizeof formula);
   }
-  __syncthreads();
+  device::__syncthreads();
   Formula formula;
   memcpy(&formula, shared, sizeof formula);
   apply<Slots>(formula, call, piece.offset + begin, piece.offset + end);
 }
 
 template <class Formula, int Slots>
-void launch_update(const UpdateCall& call, Stream& stream) {
+void launch_update(const UpdateCall& call, device::Stream& stream) {
   for (size_t first = 0; first < call.pieces.size(); first += kMostPieces) {
     UpdatePieces part{.parameters = call.parameters, .gradients = call.gradients, .state = {call.state[0], call.state[1]},
                       .verdict = call.verdict, .constants = call.constants, .optimizer = call.optimizer,
@@ -200,41 +200,41 @@ void launch_update(const UpdateCall& call, Stream& stream) {
       blocks += (call.pieces[p].count + kUpdateElements - 1) / kUpdateElements;
     }
     ensure(blocks <= 0x7fffffff, "a launch has fewer than 2^31 blocks");
-    if (blocks > 0) launch(stream, {.blocks = static_cast<unsigned>(blocks), .threads = kThreads}, update_kernel<Formula, Slots>, part);
+    if (blocks > 0) device::launch(stream, {.blocks = static_cast<unsigned>(blocks), .threads = kThreads}, update_kernel<Formula, Slots>, part);
   }
 }
 
 template <class To>
-void launch_cast(void* to, const void* from, DType from_type, int64_t count, Stream& stream) {
-  const Grid grid{.blocks = blocks_for(count, 4 * kThreads), .threads = kThreads};
+void launch_cast(void* to, const void* from, DType from_type, int64_t count, device::Stream& stream) {
+  const device::Grid grid{.blocks = device::blocks_for(count, 4 * kThreads), .threads = kThreads};
   switch (from_type) {
-    case DType::float32: return launch(stream, grid, cast_kernel<To, float>, static_cast<To*>(to), static_cast<const float*>(from), count);
-    case DType::bfloat16: return launch(stream, grid, cast_kernel<To, bfloat16>, static_cast<To*>(to), static_cast<const bfloat16*>(from), count);
-    case DType::float16: return launch(stream, grid, cast_kernel<To, float16>, static_cast<To*>(to), static_cast<const float16*>(from), count);
+    case DType::float32: return device::launch(stream, grid, cast_kernel<To, float>, static_cast<To*>(to), static_cast<const float*>(from), count);
+    case DType::bfloat16: return device::launch(stream, grid, cast_kernel<To, bfloat16>, static_cast<To*>(to), static_cast<const bfloat16*>(from), count);
+    case DType::float16: return device::launch(stream, grid, cast_kernel<To, float16>, static_cast<To*>(to), static_cast<const float16*>(from), count);
     default: throw InternalError("a cast is between float32 and narrower types");
   }
 }
 
 class GpuStepKernels : public StepKernels {
  public:
-  void add(void* destination, const void* source, DType dtype, int64_t count, Stream& stream) override {
+  void add(void* destination, const void* source, DType dtype, int64_t count, device::Stream& stream) override {
     if (count == 0) return;
-    const Grid grid{.blocks = blocks_for(count, 4 * kThreads), .threads = kThreads};
+    const device::Grid grid{.blocks = device::blocks_for(count, 4 * kThreads), .threads = kThreads};
     // Shares of a bucket may begin anywhere.
     const bool aligned = (reinterpret_cast<uintptr_t>(destination) | reinterpret_cast<uintptr_t>(source)) % sizeof(Floats) == 0;
     switch (dtype) {
       case DType::float32:
-        return launch(stream, grid, add_kernel, static_cast<float*>(destination), static_cast<const float*>(source), count,
+        return device::launch(stream, grid, add_kernel, static_cast<float*>(destination), static_cast<const float*>(source), count,
                       aligned ? count / 4 : 0);
       case DType::bfloat16:
-        return launch(stream, grid, add_narrow_kernel<bfloat16>, static_cast<bfloat16*>(destination), static_cast<const bfloat16*>(source), count);
+        return device::launch(stream, grid, add_narrow_kernel<bfloat16>, static_cast<bfloat16*>(destination), static_cast<const bfloat16*>(source), count);
       case DType::float16:
-        return launch(stream, grid, add_narrow_kernel<float16>, static_cast<float16*>(destination), static_cast<const float16*>(source), count);
+        return device::launch(stream, grid, add_narrow_kernel<float16>, static_cast<float16*>(destination), static_cast<const float16*>(source), count);
       default: throw InternalError("a sum is of float32 or narrower types");
     }
   }
 
-  void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count, Stream& stream) override {
+  void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count, device::Stream& stream) override {
     if (count == 0) return;
     switch (to_type) {
       case DType::float32: return launch_cast<float>(to, from, from_type, count, stream);
@@ -244,29 +244,29 @@ class GpuStepKernels : public StepKernels {
     }
   }
 
-  void agree(const AgreementCall& call, Stream& stream) override {
-    launch(stream, {.blocks = 1, .threads = 1}, agree_kernel, call.records, call.block_bytes, call.ranks, call.verdict);
+  void agree(const AgreementCall& call, device::Stream& stream) override {
+    device::launch(stream, {.blocks = 1, .threads = 1}, agree_kernel, call.records, call.block_bytes, call.ranks, call.verdict);
   }
 
-  void sum_squares(const NormCall& call, Stream& stream) override {
+  void sum_squares(const NormCall& call, device::Stream& stream) override {
     for (size_t first = 0; first < call.pieces.size(); first += kMostPieces) {
       NormPieces part{.count = 0, .piece = {}, .first_chunk = call.pieces[first].first_chunk};
       const size_t last = std::min(first + kMostPieces, call.pieces.size());
       for (size_t p = first; p < last; ++p) part.piece[part.count++] = call.pieces[p];
       const int64_t chunks = (last < call.pieces.size() ? call.pieces[last].first_chunk : call.chunks) - part.first_chunk;
-      if (chunks > 0) launch(stream, {.blocks = static_cast<unsigned>(chunks), .threads = 1024}, chunk_kernel, part, call.sums);
+      if (chunks > 0) device::launch(stream, {.blocks = static_cast<unsigned>(chunks), .threads = 1024}, chunk_kernel, part, call.sums);
     }
   }
 
-  void conclude_norm(const NormCall& call, Stream& stream) override {
-    launch(stream, {.blocks = 1, .threads = 1024}, conclude_kernel, call.sums, call.weight_chunks, call.chunks, call.static_count,
+  void conclude_norm(const NormCall& call, device::Stream& stream) override {
+    device::launch(stream, {.blocks = 1, .threads = 1024}, conclude_kernel, call.sums, call.weight_chunks, call.chunks, call.static_count,
            call.clip_norm, call.constants, call.verdict);
   }
 
-  void update(const UpdateCall& call, Stream& stream) override {
-    if (call.optimizer.kind != OptimizerKind::sgd) return launch_update<AdamFormula, 2>(call, stream);
-    if (call.optimizer.momentum != 0) return launch_update<SgdFormula, 1>(call, stream);
-    launch_update<SgdFormula, 0>(call, stream);
+  void update(const UpdateCall& call, device::Stream& stream) override {
+    if (call.optimizer.kind != optim::OptimizerKind::sgd) return launch_update<optim::AdamFormula, 2>(call, stream);
+    if (call.optimizer.momentum != 0) return launch_update<optim::SgdFormula, 1>(call, stream);
+    launch_update<optim::SgdFormula, 0>(call, stream);
   }
 };
 
@@ -274,4 +274,4 @@ class GpuStepKernels : public StepKernels {
 
 std::unique_ptr<StepKernels> make_gpu_step_kernels() { return std::make_unique<GpuStepKernels>(); }
 
-}  // namespace lockstep
+}  // namespace lockstep::run

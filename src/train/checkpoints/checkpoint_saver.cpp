@@ -11,7 +11,7 @@
 #include "base/thread.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr const char* kReports = "checkpoint.report";
@@ -21,13 +21,13 @@ constexpr size_t kMostBytes = 512 << 10;  // of a message; a mailbox takes twice
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(const CheckpointSaverOptions& options)
-    : options_(options), files_(*options.files, options.progress, Progress::kWriterSlot) {}
+    : options_(options), files_(*options.files, options.progress, control::Progress::kWriterSlot) {}
 
 CheckpointSaver::~CheckpointSaver() {
   if (!settled()) join_writer();
 }
 
-void CheckpointSaver::start(CheckpointShare share, Manifest manifest) {
+void CheckpointSaver::start(checkpoint::CheckpointShare share, checkpoint::Manifest manifest) {
   ensure(settled(), "a save begins when the one before it has ended");
   ++number_;
   pieces_.clear();
@@ -39,12 +39,12 @@ void CheckpointSaver::start(CheckpointShare share, Manifest manifest) {
       });
 }
 
-std::optional<SaveOutcome> CheckpointSaver::poll() {
+std::optional<checkpoint::SaveOutcome> CheckpointSaver::poll() {
   if (settled() || !done_.load(std::memory_order_acquire)) return std::nullopt;
   return settle();
 }
 
-std::optional<SaveOutcome> CheckpointSaver::settle() {
+std::optional<checkpoint::SaveOutcome> CheckpointSaver::settle() {
   if (settled()) return std::nullopt;
   join_writer();
   return std::move(outcome_);
@@ -56,20 +56,20 @@ std::optional<SaveOutcome> CheckpointSaver::settle() {
 void CheckpointSaver::join_writer() {
   thread_.join();
   if (options_.progress == nullptr) return;
-  const auto now = options_.progress->at(Progress::kMainSlot);
-  options_.progress->enter(Progress::kMainSlot, now.activity, now.program, now.instruction);
-  enter(Activity::idle);
+  const auto now = options_.progress->at(control::Progress::kMainSlot);
+  options_.progress->enter(control::Progress::kMainSlot, now.activity, now.program, now.instruction);
+  enter(control::Activity::idle);
 }
 
-void CheckpointSaver::enter(Activity activity) {
-  if (options_.progress != nullptr) options_.progress->enter(Progress::kWriterSlot, activity, kSaving, 0);
+void CheckpointSaver::enter(control::Activity activity) {
+  if (options_.progress != nullptr) options_.progress->enter(control::Progress::kWriterSlot, activity, kSaving, 0);
 }
 
-void CheckpointSaver::save(const CheckpointShare& share, Manifest manifest) {
+void CheckpointSaver::save(const checkpoint::CheckpointShare& share, checkpoint::Manifest manifest) {
   const int64_t step = manifest.step;
   try {
-    CheckpointWriter writer(options_.directory, step, files_);
-    ShareReport report = write_share(writer, share);
+    checkpoint::CheckpointWriter writer(options_.directory, step, files_);
+    checkpoint::ShareReport report = checkpoint::write_share(writer, share);
     outcome_ = options_.mailbox->rank() == 0
                    ? collect_and_commit(writer, std::move(manifest), std::move(report))
                    : report_and_wait(step, report);
@@ -78,24 +78,24 @@ void CheckpointSaver::save(const CheckpointShare& share, Manifest manifest) {
   }
   try {
     for (int rank = 1; rank < options_.mailbox->size() && options_.mailbox->rank() == 0; ++rank)
-      send(rank, kOutcomes, to_text(outcome_));
+      send(rank, kOutcomes, checkpoint::to_text(outcome_));
   } catch (const std::exception&) {
     // Who hears nothing ends by its patience.
   }
-  enter(Activity::waiting);  // for the training thread
+  enter(control::Activity::waiting);  // for the training thread
 }
 
-SaveOutcome CheckpointSaver::collect_and_commit(CheckpointWriter& writer, Manifest manifest,
-                                                ShareReport own) {
-  std::vector<std::optional<ShareReport>> found(static_cast<size_t>(options_.mailbox->size()));
+checkpoint::SaveOutcome CheckpointSaver::collect_and_commit(checkpoint::CheckpointWriter& writer, checkpoint::Manifest manifest,
+                                                checkpoint::ShareReport own) {
+  std::vector<std::optional<checkpoint::ShareReport>> found(static_cast<size_t>(options_.mailbox->size()));
   found[0] = std::move(own);
   const auto deadline = deadline_in(options_.patience);
   for (size_t missing = found.size() - 1; missing > 0; --missing) {
     const auto message = receive(kReports, deadline);
     if (!message) break;
-    found.at(static_cast<size_t>(message->from)) = share_report_from_text(message->text);
+    found.at(static_cast<size_t>(message->from)) = checkpoint::share_report_from_text(message->text);
   }
-  std::vector<ShareReport> reports;
+  std::vector<checkpoint::ShareReport> reports;
   std::vector<std::string> silent;
   for (size_t rank = 0; rank < found.size(); ++rank) {
     if (!found[rank])
@@ -111,13 +111,13 @@ SaveOutcome CheckpointSaver::collect_and_commit(CheckpointWriter& writer, Manife
         .error = fmt::format("rank{} {} did not finish writing within {:g} s", silent.size() == 1 ? "" : "s",
                              join(silent, ", "), static_cast<double>(options_.patience.count()) / 1000),
         .code = ExitCode::disk};
-  return conclude_save(writer, std::move(manifest), reports, options_.keep);
+  return checkpoint::conclude_save(writer, std::move(manifest), reports, options_.keep);
 }
 
-SaveOutcome CheckpointSaver::report_and_wait(int64_t step, const ShareReport& own) {
-  send(0, kReports, to_text(own));
+checkpoint::SaveOutcome CheckpointSaver::report_and_wait(int64_t step, const checkpoint::ShareReport& own) {
+  send(0, kReports, checkpoint::to_text(own));
   if (const auto message = receive(kOutcomes, deadline_in(2 * options_.patience)))
-    return save_outcome_from_text(message->text);
+    return checkpoint::save_outcome_from_text(message->text);
   return {.step = step,
           .path = "",
           .error = fmt::format("rank 0 has not told within {:g} s how it went",
@@ -137,8 +137,8 @@ void CheckpointSaver::send(int to, const char* topic, const std::string& text) {
   } while (begin < text.size());
 }
 
-std::optional<Mailbox::Message> CheckpointSaver::receive(const char* topic, Deadline deadline) {
-  enter(Activity::waiting);
+std::optional<control::Mailbox::Message> CheckpointSaver::receive(const char* topic, Deadline deadline) {
+  enter(control::Activity::waiting);
   while (auto message = options_.mailbox->receive(topic, deadline)) {
     const auto& text = message->text;
     const size_t first = text.find(' '), second = text.find(' ', first + 1);
@@ -149,9 +149,9 @@ std::optional<Mailbox::Message> CheckpointSaver::receive(const char* topic, Dead
     auto& whole = pieces_[message->from];
     whole += text.substr(second + 1);
     if (text[first + 1] == '1') continue;
-    return Mailbox::Message{message->from, std::exchange(whole, "")};
+    return control::Mailbox::Message{message->from, std::exchange(whole, "")};
   }
   return std::nullopt;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -14,14 +14,14 @@
 #include "control/progress.h"
 #include "train/checkpoints/reported_file_system.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 struct CheckpointSaverOptions {
   std::string directory;         ///< of checkpoints
   int keep = 0;                  ///< 0: all
-  Mailbox* mailbox = nullptr;    ///< outlives the saver
-  FileSystem* files = nullptr;   ///< outlives the saver
-  Progress* progress = nullptr;  ///< may be null
+  control::Mailbox* mailbox = nullptr;    ///< outlives the saver
+  checkpoint::FileSystem* files = nullptr;   ///< outlives the saver
+  control::Progress* progress = nullptr;  ///< may be null
   /// How long rank 0 waits for the others' reports, and then at most for the disk. Others wait twice as long
   /// for it.
   std::chrono::milliseconds patience{600000};
@@ -47,30 +47,30 @@ class CheckpointSaver {
   /// Starts this rank's part. All ranks do so for the same saves, in one order. `share` borrows memory that
   /// stays as it is until the save is settled; `manifest` counts on rank 0, without files and hashes.
   /// REQUIRES: settled().
-  void start(CheckpointShare share, Manifest manifest);
+  void start(checkpoint::CheckpointShare share, checkpoint::Manifest manifest);
   bool settled() const { return !thread_.joinable(); }
   /// How the save ended, once it has; nothing before, and where none is under way.
-  std::optional<SaveOutcome> poll();
+  std::optional<checkpoint::SaveOutcome> poll();
   /// Waits for the save under way; how it ended, or nothing where there is none.
-  std::optional<SaveOutcome> settle();
+  std::optional<checkpoint::SaveOutcome> settle();
 
  private:
-  void save(const CheckpointShare& share, Manifest manifest);
-  SaveOutcome collect_and_commit(CheckpointWriter& writer, Manifest manifest, ShareReport own);
-  SaveOutcome report_and_wait(int64_t step, const ShareReport& own);
+  void save(const checkpoint::CheckpointShare& share, checkpoint::Manifest manifest);
+  checkpoint::SaveOutcome collect_and_commit(checkpoint::CheckpointWriter& writer, checkpoint::Manifest manifest, checkpoint::ShareReport own);
+  checkpoint::SaveOutcome report_and_wait(int64_t step, const checkpoint::ShareReport& own);
   void send(int to, const char* topic, const std::string& text);
   /// A whole text of this save, from anyone; nothing where none has come by `deadline`.
-  std::optional<Mailbox::Message> receive(const char* topic, Deadline deadline);
+  std::optional<control::Mailbox::Message> receive(const char* topic, Deadline deadline);
   void join_writer();
-  void enter(Activity activity);
+  void enter(control::Activity activity);
 
   CheckpointSaverOptions options_;
   ReportedFileSystem files_;
   int64_t number_ = 0;  // of the save, the same on all ranks: tells its messages from those of earlier ones
   std::map<int, std::string> pieces_;  // of texts that are not whole yet, by sender
-  SaveOutcome outcome_;                // the thread's until done_
+  checkpoint::SaveOutcome outcome_;                // the thread's until done_
   std::atomic<bool> done_ = false;
   std::thread thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -4,11 +4,11 @@
 
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
-class ReportedFileSystem::File : public WritableFile {
+class ReportedFileSystem::File : public checkpoint::WritableFile {
  public:
-  File(ReportedFileSystem& owner, std::unique_ptr<WritableFile> file)
+  File(ReportedFileSystem& owner, std::unique_ptr<checkpoint::WritableFile> file)
       : owner_(owner), file_(std::move(file)) {}
   void write(const void* data, size_t size_bytes) override {
     owner_.report();
@@ -25,12 +25,12 @@ class ReportedFileSystem::File : public WritableFile {
 
  private:
   ReportedFileSystem& owner_;
-  std::unique_ptr<WritableFile> file_;
+  std::unique_ptr<checkpoint::WritableFile> file_;
 };
 
 void ReportedFileSystem::report() {
   ++operations_;
-  if (progress_ != nullptr) progress_->enter(slot_, Activity::storage, kSaving, operations_);
+  if (progress_ != nullptr) progress_->enter(slot_, control::Activity::storage, kSaving, operations_);
 }
 
 void ReportedFileSystem::make_directory(const std::string& path) {
@@ -38,7 +38,7 @@ void ReportedFileSystem::make_directory(const std::string& path) {
   files_.make_directory(path);
 }
 
-std::unique_ptr<WritableFile> ReportedFileSystem::create(const std::string& path) {
+std::unique_ptr<checkpoint::WritableFile> ReportedFileSystem::create(const std::string& path) {
   report();
   return std::make_unique<File>(*this, files_.create(path));
 }
@@ -63,4 +63,4 @@ int64_t ReportedFileSystem::free_bytes(const std::string& path) {
   return files_.free_bytes(path);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

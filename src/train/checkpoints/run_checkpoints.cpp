@@ -16,26 +16,26 @@
 #include "train/worker/model_state.h"
 #include "train/faults/position.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
-std::vector<TensorRecord> records_of(const std::vector<NamedTensor>& tensors) {
-  std::vector<TensorRecord> records;
+std::vector<checkpoint::TensorRecord> records_of(const std::vector<checkpoint::NamedTensor>& tensors) {
+  std::vector<checkpoint::TensorRecord> records;
   for (const auto& tensor : tensors) records.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
   return records;
 }
 
 /// Into the worker's own memory, which NamedTensor borrows as constant for writers and hashes.
-void load_tensors(const Worker& worker, const Checkpoint& checkpoint, FileKind kind, const std::vector<NamedTensor>& tensors,
-                  const BeforeRead& before_read) {
+void load_tensors(const Worker& worker, const checkpoint::Checkpoint& checkpoint, checkpoint::FileKind kind, const std::vector<checkpoint::NamedTensor>& tensors,
+                  const checkpoint::BeforeRead& before_read) {
   for (const auto& tensor : tensors)
     worker.window().write(const_cast<void*>(tensor.data), tensor.size_bytes(), [&](void* to) {
-      checkpoint.load(kind, std::vector<TensorDestination>{{tensor.name, tensor.dtype, tensor.shape, to, tensor.slice}}, before_read);
+      checkpoint.load(kind, std::vector<checkpoint::TensorDestination>{{tensor.name, tensor.dtype, tensor.shape, to, tensor.slice}}, before_read);
     });
 }
 
 /// Where the first element that is not finite lies, or -1. By blocks, so that compilers vectorise the search.
-int64_t first_nonfinite(const NamedTensor& tensor) {
+int64_t first_nonfinite(const checkpoint::NamedTensor& tensor) {
   constexpr int64_t kBlock = 4096;
   constexpr uint32_t kExponent = 0x7f800000;
   const auto* bits = static_cast<const uint32_t*>(tensor.data);
@@ -52,7 +52,7 @@ int64_t first_nonfinite(const NamedTensor& tensor) {
 
 /// What a step wrote from finite gradients may still have overflowed. Such a state is never saved over a good
 /// one.
-void require_finite(const NamedTensor& tensor, int64_t step) {
+void require_finite(const checkpoint::NamedTensor& tensor, int64_t step) {
   const int64_t element = first_nonfinite(tensor);
   if (element < 0) return;
   throw Error(fmt::format("the state after step {} is not saved: element {} of {} is {}; go on from an "
@@ -98,7 +98,7 @@ std::string to_text(const TrainingProgress& progress) {
 RunCheckpoints::RunCheckpoints(Worker& worker, RunCheckpointsOptions options)
     : worker_(worker),
       options_(std::move(options)),
-      files_(*options_.files, options_.progress, Progress::kMainSlot),
+      files_(*options_.files, options_.progress, control::Progress::kMainSlot),
       directory_(options_.output_directory.empty() ? "" : options_.output_directory + "/checkpoints"),
       run_id_(new_run_id()) {
   const auto& config = worker.config();
@@ -112,7 +112,7 @@ RunCheckpoints::RunCheckpoints(Worker& worker, RunCheckpointsOptions options)
                                .patience = config.watchdog.storage_deadline});
 }
 
-void RunCheckpoints::save(Communicator& world, int64_t step, const TrainingProgress& progress) {
+void RunCheckpoints::save(comm::Communicator& world, int64_t step, const TrainingProgress& progress) {
   settle();
   std::exception_ptr not_finite, not_begun;
   const bool ready = worker_.run_boundary([&] {
@@ -121,7 +121,7 @@ void RunCheckpoints::save(Communicator& world, int64_t step, const TrainingProgr
     return !not_finite && !not_begun;
   });
   if (!ready) {
-    if (world.rank() == 0) CheckpointWriter(directory_, step, files_).abandon();
+    if (world.rank() == 0) checkpoint::CheckpointWriter(directory_, step, files_).abandon();
     agree_on_outcome(world, not_finite, patience());
     // Whatever it is, it counts as it would if it came later, while the checkpoint is written.
     try {
@@ -131,7 +131,7 @@ void RunCheckpoints::save(Communicator& world, int64_t step, const TrainingProgr
     }
     return;
   }
-  Manifest manifest;
+  checkpoint::Manifest manifest;
   if (world.rank() == 0) manifest = make_manifest(step, progress);
   manifest.step = step;
   if (saver_) {
@@ -142,7 +142,7 @@ void RunCheckpoints::save(Communicator& world, int64_t step, const TrainingProgr
   }
 }
 
-std::optional<SaveOutcome> RunCheckpoints::poll() {
+std::optional<checkpoint::SaveOutcome> RunCheckpoints::poll() {
   if (saver_)
     if (auto outcome = saver_->poll()) outcomes_.push_back(std::move(*outcome));
   if (outcomes_.empty()) return std::nullopt;
@@ -159,8 +159,8 @@ void RunCheckpoints::settle() {
 }
 
 void RunCheckpoints::require_finite_snapshot(int64_t step) const {
-  if (worker_.config().trainer.nonfinite == NonFinitePolicy::ignore) return;
-  const CheckpointShare share = own_share();
+  if (worker_.config().trainer.nonfinite == config::NonFinitePolicy::ignore) return;
+  const checkpoint::CheckpointShare share = own_share();
   for (const auto* tensors : {&share.parameters, &share.state})
     for (const auto& tensor : *tensors) require_finite(tensor, step);
 }
@@ -170,32 +170,32 @@ void RunCheckpoints::begin(int64_t step) {
   if (options_.before_write) options_.before_write(step);
   int64_t bytes = 0, tensors = 0;
   for (const auto& each : worker_.compiled().checkpoint_shares()) {
-    bytes += size_bytes_of(each);
+    bytes += layout::size_bytes_of(each);
     tensors += static_cast<int64_t>(each.size());
   }
-  CheckpointWriter(directory_, step, *options_.files).begin(bytes + size_bytes_of_text(tensors));
+  checkpoint::CheckpointWriter(directory_, step, *options_.files).begin(bytes + size_bytes_of_text(tensors));
 }
 
-CheckpointShare RunCheckpoints::own_share() const {
+checkpoint::CheckpointShare RunCheckpoints::own_share() const {
   return checkpoint_share(worker_.compiled(), worker_.config().optimizer, worker_.rank(), worker_.snapshot());
 }
 
-SaveOutcome RunCheckpoints::save_in_foreground(Communicator& world, const CheckpointShare& share,
-                                               Manifest manifest) {
-  CheckpointWriter writer(directory_, manifest.step, files_);
-  std::vector<ShareReport> reports;
-  for (const auto& text : gather_texts(world, to_text(write_share(writer, share)), patience()))
-    reports.push_back(share_report_from_text(text));
-  SaveOutcome outcome;
+checkpoint::SaveOutcome RunCheckpoints::save_in_foreground(comm::Communicator& world, const checkpoint::CheckpointShare& share,
+                                               checkpoint::Manifest manifest) {
+  checkpoint::CheckpointWriter writer(directory_, manifest.step, files_);
+  std::vector<checkpoint::ShareReport> reports;
+  for (const auto& text : comm::gather_texts(world, checkpoint::to_text(checkpoint::write_share(writer, share)), patience()))
+    reports.push_back(checkpoint::share_report_from_text(text));
+  checkpoint::SaveOutcome outcome;
   if (world.rank() == 0)
     outcome =
-        conclude_save(writer, std::move(manifest), reports, worker_.config().checkpoint.keep);
-  return save_outcome_from_text(gather_texts(world, to_text(outcome), patience())[0]);
+        checkpoint::conclude_save(writer, std::move(manifest), reports, worker_.config().checkpoint.keep);
+  return checkpoint::save_outcome_from_text(comm::gather_texts(world, checkpoint::to_text(outcome), patience())[0]);
 }
 
-Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& progress) const {
+checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& progress) const {
   const auto& config = worker_.config();
-  Manifest manifest;
+  checkpoint::Manifest manifest;
   manifest.run_id = run_id_;
   manifest.step = step;
   manifest.data_position = step * config.trainer.global_batch;
@@ -204,7 +204,7 @@ Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& pro
   manifest.seed = config.trainer.seed;
   manifest.math_hash = config.math_hash;
   manifest.config_hash = config.config_hash;
-  manifest.layout = to_string(worker_.compiled().layout());
+  manifest.layout = layout::to_string(worker_.compiled().layout());
   manifest.math_fields = config.math_fields;
   manifest.dataset_identity = worker_.train_data().identity();
   manifest.arithmetic_fingerprint = arithmetic_fingerprint(worker_.device(), config.parallel.intra_op_threads);
@@ -227,30 +227,30 @@ void RunCheckpoints::tell(const std::string& message) const {
 }
 
 std::optional<std::string> RunCheckpoints::newest_below(const std::string& directory) const {
-  const auto checkpoint = load_latest_valid(
+  const auto checkpoint = checkpoint::load_latest_valid(
       directory,
       [&](const std::string& path, const std::string& reason) {
         log_warning(fmt::format("refused checkpoint {}: {}", path, reason));
       },
       [this] { read_on(); });
   if (checkpoint) return checkpoint->path();
-  if (find_checkpoints(directory).empty()) return std::nullopt;
+  if (checkpoint::find_checkpoints(directory).empty()) return std::nullopt;
   throw CheckpointError(fmt::format(
       "none of the checkpoints in {} can be used; to start anew choose another --out", directory));
 }
 
-std::optional<RestoredState> RunCheckpoints::restore_newest(Communicator& world) {
+std::optional<RestoredState> RunCheckpoints::restore_newest(comm::Communicator& world) {
   const std::string path = first_ranks_choice(world, [&] { return newest_below(directory_).value_or(""); });
   if (path.empty()) return std::nullopt;
   return load_on_all(world, path);
 }
 
-RestoredState RunCheckpoints::restore(Communicator& world, const std::string& path) {
+RestoredState RunCheckpoints::restore(comm::Communicator& world, const std::string& path) {
   return load_on_all(world, first_ranks_choice(world, [&] {
                        namespace fs = std::filesystem;
                        if (!fs::exists(path))
                          throw CheckpointError(fmt::format("there is no checkpoint {}", path));
-                       if (step_of_folder_name(fs::path(path).lexically_normal().filename().string()))
+                       if (checkpoint::step_of_folder_name(fs::path(path).lexically_normal().filename().string()))
                          return path;
                        const auto newest =
                            newest_below(fs::exists(path + "/checkpoints") ? path + "/checkpoints" : path);
@@ -260,17 +260,17 @@ RestoredState RunCheckpoints::restore(Communicator& world, const std::string& pa
                      }));
 }
 
-std::string RunCheckpoints::first_ranks_choice(Communicator& world,
+std::string RunCheckpoints::first_ranks_choice(comm::Communicator& world,
                                                const std::function<std::string()>& choose) {
   std::string choice;
   const auto failure = failure_of([&] {
     if (world.rank() == 0) choice = choose();
   });
   agree_on_outcome(world, failure, patience());
-  return gather_texts(world, choice, patience())[0];
+  return comm::gather_texts(world, choice, patience())[0];
 }
 
-RestoredState RunCheckpoints::load_on_all(Communicator& world, const std::string& path) {
+RestoredState RunCheckpoints::load_on_all(comm::Communicator& world, const std::string& path) {
   agree_on_outcome(world, failure_of([&] { load(path); }), patience());
   // Under one name, hosts that share no folder may hold different checkpoints.
   read_on();
@@ -289,9 +289,9 @@ RestoredState RunCheckpoints::load_on_all(Communicator& world, const std::string
   return restored_;
 }
 
-void RunCheckpoints::check_configuration(const Manifest& manifest) const {
+void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) const {
   const auto& config = worker_.config();
-  auto differences = compare_math(manifest.math_fields, config.math_fields);
+  auto differences = checkpoint::compare_math(manifest.math_fields, config.math_fields);
   if (manifest.dataset_identity != worker_.train_data().identity())
     differences.push_back(fmt::format("training data: {} in the checkpoint, {} now",
                                       to_hex(manifest.dataset_identity),
@@ -313,14 +313,14 @@ void RunCheckpoints::check_configuration(const Manifest& manifest) const {
 
 void RunCheckpoints::load(const std::string& path) {
   const auto before_read = [this] { read_on(); };
-  const Checkpoint checkpoint(path, before_read);
-  const Manifest& manifest = checkpoint.manifest();
+  const checkpoint::Checkpoint checkpoint(path, before_read);
+  const checkpoint::Manifest& manifest = checkpoint.manifest();
   check_configuration(manifest);
   const auto parameters = parameter_tensors(worker_), state = optimizer_tensors(worker_);
-  checkpoint.require_exactly(FileKind::model, records_of(parameters));
-  checkpoint.require_exactly(FileKind::optimizer, optimizer_records(worker_.compiled(), worker_.config().optimizer));
-  load_tensors(worker_, checkpoint, FileKind::model, parameters, before_read);
-  load_tensors(worker_, checkpoint, FileKind::optimizer, state, before_read);
+  checkpoint.require_exactly(checkpoint::FileKind::model, records_of(parameters));
+  checkpoint.require_exactly(checkpoint::FileKind::optimizer, optimizer_records(worker_.compiled(), worker_.config().optimizer));
+  load_tensors(worker_, checkpoint, checkpoint::FileKind::model, parameters, before_read);
+  load_tensors(worker_, checkpoint, checkpoint::FileKind::optimizer, state, before_read);
   read_on();
   if (parameters_hash_of(worker_) != manifest.params_hash) throw_other_hash(path);
   saved_state_hash_ = manifest.state_hash;
@@ -333,4 +333,4 @@ void RunCheckpoints::load(const std::string& path) {
                             .loss_scaling = {manifest.loss_scale, manifest.loss_scale_steps}}};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -19,14 +19,14 @@
 #include "train/checkpoints/reported_file_system.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// What a training is besides its tensors and its step.
 struct TrainingProgress {
   bool pending_evaluation = false;  ///< one is due behind the step, and is not done
   int64_t skipped_steps = 0;        ///< steps that updated nothing, their gradients not being finite
   int64_t overflowed_steps = 0;     ///< of these, those that lowered the scale of the loss
-  LossScalingState loss_scaling;    ///< scale 0 where losses are not scaled
+  optim::LossScalingState loss_scaling;    ///< scale 0 where losses are not scaled
   bool operator==(const TrainingProgress&) const = default;
 };
 
@@ -41,9 +41,9 @@ struct RunCheckpointsOptions {
   std::string output_directory;  ///< of the run, the same on all ranks' hosts; empty: nothing is saved
   /// By which writers talk in the background; null: saves are complete when save() returns. Outlives the
   /// checkpoints.
-  Mailbox* mailbox = nullptr;
-  Progress* progress = nullptr;  ///< may be null; outlives the checkpoints
-  FileSystem* files = &posix_file_system();
+  control::Mailbox* mailbox = nullptr;
+  control::Progress* progress = nullptr;  ///< may be null; outlives the checkpoints
+  checkpoint::FileSystem* files = &checkpoint::posix_file_system();
   /// On rank 0, before anything of a checkpoint of `step` is written: makes durable what must not be older
   /// than it. What it throws makes the save fail. May be empty.
   std::function<void(int64_t step)> before_write;
@@ -62,37 +62,37 @@ class RunCheckpoints {
   /// returns. How it went is for poll() to tell, also where it could not begin, for whatever reason. Where
   /// anything to be saved is not finite, every rank throws a CollectiveError. Older checkpoints stay as they
   /// were whatever happens.
-  void save(Communicator& world, int64_t step, const TrainingProgress& progress = {});
+  void save(comm::Communicator& world, int64_t step, const TrainingProgress& progress = {});
   /// How a save ended, oldest first, each once; nothing where none has ended. Does not wait, so that ranks
   /// may hear of one outcome at different steps; they all hear the same, unless one gives up waiting for the
   /// others.
-  std::optional<SaveOutcome> poll();
+  std::optional<checkpoint::SaveOutcome> poll();
   /// Waits until no save is under way; poll() tells all outcomes then.
   void settle();
 
   /// COLLECTIVE: goes on from the newest complete checkpoint of this run; damaged ones are reported by name.
   /// Nothing where there is none at all. Throws CollectiveError where there are some and none can be used.
-  std::optional<RestoredState> restore_newest(Communicator& world);
+  std::optional<RestoredState> restore_newest(comm::Communicator& world);
   /// COLLECTIVE: goes on from the checkpoint in `path`, or from the newest in the run or folder of
   /// checkpoints that `path` names. Throws CollectiveError: damaged, of another model, or of another
   /// configuration without permission.
-  RestoredState restore(Communicator& world, const std::string& path);
+  RestoredState restore(comm::Communicator& world, const std::string& path);
 
  private:
   /// Throws where anything of the snapshot of `step` is not finite.
   void require_finite_snapshot(int64_t step) const;
   /// On rank 0: makes the folder that all write into.
   void begin(int64_t step);
-  CheckpointShare own_share() const;
+  checkpoint::CheckpointShare own_share() const;
   /// COLLECTIVE: the save without threads.
-  SaveOutcome save_in_foreground(Communicator& world, const CheckpointShare& share, Manifest manifest);
-  Manifest make_manifest(int64_t step, const TrainingProgress& progress) const;
+  checkpoint::SaveOutcome save_in_foreground(comm::Communicator& world, const checkpoint::CheckpointShare& share, checkpoint::Manifest manifest);
+  checkpoint::Manifest make_manifest(int64_t step, const TrainingProgress& progress) const;
   /// COLLECTIVE: what rank 0 chooses, on every rank; its errors reach all.
-  std::string first_ranks_choice(Communicator& world, const std::function<std::string()>& choose);
+  std::string first_ranks_choice(comm::Communicator& world, const std::function<std::string()>& choose);
   /// COLLECTIVE: every rank loads `path`, then they make sure that it was the same.
-  RestoredState load_on_all(Communicator& world, const std::string& path);
+  RestoredState load_on_all(comm::Communicator& world, const std::string& path);
   void load(const std::string& path);
-  void check_configuration(const Manifest& manifest) const;
+  void check_configuration(const checkpoint::Manifest& manifest) const;
   std::optional<std::string> newest_below(const std::string& directory) const;
   /// Another piece of the restoring begins, with a limit of its own.
   void read_on() const;
@@ -106,8 +106,8 @@ class RunCheckpoints {
   std::string run_id_;
   RestoredState restored_;
   uint64_t saved_state_hash_ = 0;           // as the manifest of what was loaded has it
-  std::deque<SaveOutcome> outcomes_;        // that poll() has not told yet
+  std::deque<checkpoint::SaveOutcome> outcomes_;        // that poll() has not told yet
   std::unique_ptr<CheckpointSaver> saver_;  // null: saves in the foreground
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

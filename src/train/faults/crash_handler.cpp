@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstring>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -96,4 +96,4 @@ void install_crash_handler() {
 
 void set_crash_rank(int rank) { crash_rank = rank; }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

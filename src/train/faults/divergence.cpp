@@ -14,17 +14,17 @@
 #include "train/start/agreement.h"
 #include "train/worker/model_state.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr std::chrono::minutes kPatience{5};
 
 /// COLLECTIVE: every rank's values, by rank.
 template <class Value>
-std::vector<std::vector<Value>> gather(Communicator& world, const std::vector<Value>& own) {
+std::vector<std::vector<Value>> gather(comm::Communicator& world, const std::vector<Value>& own) {
   const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(Value));
   std::vector<std::vector<Value>> all;
-  for (const auto& text : gather_texts(world, bytes, kPatience)) {
+  for (const auto& text : comm::gather_texts(world, bytes, kPatience)) {
     all.emplace_back(text.size() / sizeof(Value));
     std::memcpy(all.back().data(), text.data(), text.size());
   }
@@ -76,7 +76,7 @@ struct DifferingElement {
 
 /// COLLECTIVE: the first element of `tensor` that differs between two ranks. Hashes of ever smaller parts are
 /// compared, so that a tensor of any size takes a few small messages.
-DifferingElement find_element(Communicator& world, const NamedTensor& tensor, int reference, int suspect) {
+DifferingElement find_element(comm::Communicator& world, const checkpoint::NamedTensor& tensor, int reference, int suspect) {
   constexpr int64_t kParts = 256;
   const auto* values = static_cast<const float*>(tensor.data);
   int64_t begin = 0, end = tensor.shape.count();
@@ -103,7 +103,7 @@ DifferingElement find_element(Communicator& world, const NamedTensor& tensor, in
   return {begin + (ours - expected.begin()), std::bit_cast<float>(*ours), std::bit_cast<float>(*theirs)};
 }
 
-std::string describe(const DifferingElement& element, const NamedTensor& tensor, int suspect,
+std::string describe(const DifferingElement& element, const checkpoint::NamedTensor& tensor, int suspect,
                      const std::string& others) {
   if (element.index < 0)
     return fmt::format("first: {} on rank {}; the update since then has written over it", tensor.name,
@@ -137,13 +137,13 @@ uint64_t ReplicaComparison::hash() {
   return std::max<uint64_t>(hash, 1);
 }
 
-bool ReplicaComparison::all_equal(Communicator& world) {
+bool ReplicaComparison::all_equal(comm::Communicator& world) {
   const auto all = gather<uint64_t>(world, {hash()});
   return std::all_of(all.begin(), all.end(), [&](const auto& other) { return other == all[0]; });
 }
 
-std::string ReplicaComparison::locate(Communicator& world) const {
-  const auto hosts = gather_texts(world, host_name(), kPatience);
+std::string ReplicaComparison::locate(comm::Communicator& world) const {
+  const auto hosts = comm::gather_texts(world, host_name(), kPatience);
   const auto hashes = gather(world, hashes_);
   const Parties parties = find_parties(hashes);
   const auto hash_of = [&](int rank, size_t tensor) { return hashes[static_cast<size_t>(rank)][tensor]; };
@@ -177,4 +177,4 @@ std::string ReplicaComparison::locate(Communicator& world) const {
                             parties.suspects.size() == 1 ? "it" : "them");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

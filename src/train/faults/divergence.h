@@ -8,7 +8,7 @@
 #include "comm/communicator.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Compares data-parallel replicas: parameters, statistics and, unless each rank has a part of its own, optimizer
 /// state of all ranks hold the same bits between two steps, unless memory or a processor has erred. Borrows the worker and its memory; only what
@@ -22,17 +22,17 @@ class ReplicaComparison {
   /// this saw last.
   uint64_t hash();
   /// COLLECTIVE: whether hash() is the same on all ranks.
-  bool all_equal(Communicator& world);
+  bool all_equal(comm::Communicator& world);
   /// COLLECTIVE: the lines that tell where the replicas differed at the last hash(): the ranks that do not
   /// hold what most hold (where no more than half agree, all that differ), how many tensors, and of the first
   /// tensor the first element with both values; "" where no tensor differs. The same text on all ranks.
   /// REQUIRES: hash() was called on all ranks.
-  std::string locate(Communicator& world) const;
+  std::string locate(comm::Communicator& world) const;
 
  private:
   const Worker& worker_;
-  std::vector<NamedTensor> tensors_;
+  std::vector<checkpoint::NamedTensor> tensors_;
   std::vector<uint64_t> hashes_;  // by tensor, as of the last hash()
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -11,19 +11,19 @@
 #include "lockstep/error.h"
 #include "train/faults/failpoints.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// The real file system, but for the operations that failpoints mean.
-class FailingFileSystem : public FileSystem {
+class FailingFileSystem : public checkpoint::FileSystem {
  public:
-  FailingFileSystem(Failpoints& failpoints, FileSystem& real) : failpoints_(failpoints), real_(real) {}
+  FailingFileSystem(Failpoints& failpoints, checkpoint::FileSystem& real) : failpoints_(failpoints), real_(real) {}
 
   void make_directory(const std::string& path) override {
     notice_folder(step_of_temporary(path));
     before(path);
     real_.make_directory(path);
   }
-  std::unique_ptr<WritableFile> create(const std::string& path) override {
+  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
     if (const auto step = step_of_temporary(std::filesystem::path(path).parent_path().string()))
       notice_checkpoint(*step);
     before(path);
@@ -47,7 +47,7 @@ class FailingFileSystem : public FileSystem {
   }
 
  private:
-  class File : public WritableFile {
+  class File : public checkpoint::WritableFile {
    public:
     File(FailingFileSystem& owner, const std::string& path)
         : owner_(owner), path_(path), real_(owner.real_.create(path)) {}
@@ -68,7 +68,7 @@ class FailingFileSystem : public FileSystem {
    private:
     FailingFileSystem& owner_;
     std::string path_;
-    std::unique_ptr<WritableFile> real_;
+    std::unique_ptr<checkpoint::WritableFile> real_;
   };
 
   /// Whoever begins a checkpoint makes the folder of all of them before anything else: what comes next, up to
@@ -86,9 +86,9 @@ class FailingFileSystem : public FileSystem {
   /// Of the checkpoint whose temporary folder that is; nothing where it is another folder.
   static std::optional<int64_t> step_of_temporary(const std::string& folder) {
     std::string name = std::filesystem::path(folder).filename().string();
-    if (!name.ends_with(kTemporarySuffix)) return std::nullopt;
-    name.resize(name.size() - kTemporarySuffix.size());
-    return step_of_folder_name(name);
+    if (!name.ends_with(checkpoint::kTemporarySuffix)) return std::nullopt;
+    name.resize(name.size() - checkpoint::kTemporarySuffix.size());
+    return checkpoint::step_of_folder_name(name);
   }
 
   template <class Cleanup = void (*)()>
@@ -104,13 +104,13 @@ class FailingFileSystem : public FileSystem {
   }
 
   Failpoints& failpoints_;
-  FileSystem& real_;
+  checkpoint::FileSystem& real_;
   std::optional<int64_t> step_;
   int operations_ = 0;
 };
 
-std::unique_ptr<FileSystem> Failpoints::wrap(FileSystem& real) {
+std::unique_ptr<checkpoint::FileSystem> Failpoints::wrap(checkpoint::FileSystem& real) {
   return std::make_unique<FailingFileSystem>(*this, real);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr std::array kKinds = {FaultKind::kill,   FaultKind::stop, FaultKind::hang,
@@ -18,9 +18,9 @@ constexpr std::array kKinds = {FaultKind::kill,   FaultKind::stop, FaultKind::ha
                                FaultKind::enospc, FaultKind::eio,  FaultKind::error};
 /// Instructions of a step that compilers write.
 constexpr std::array kInstructions = {
-    InstructionKind::load,  InstructionKind::forward,  InstructionKind::backward,
-    InstructionKind::add,   InstructionKind::exchange, InstructionKind::all_reduce,
-    InstructionKind::agree, InstructionKind::norm,     InstructionKind::update};
+    program::InstructionKind::load,  program::InstructionKind::forward,  program::InstructionKind::backward,
+    program::InstructionKind::add,   program::InstructionKind::exchange, program::InstructionKind::all_reduce,
+    program::InstructionKind::agree, program::InstructionKind::norm,     program::InstructionKind::update};
 constexpr const char* kExample = "an example: --failpoint kill@1,40,backward";
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
@@ -99,7 +99,7 @@ void read_phase(const std::string& text, std::string_view word, Failpoint& failp
       return;
     }
   for (const auto kind : kInstructions)
-    if (phase.name == name_of(kind)) {
+    if (phase.name == program::name_of(kind)) {
       failpoint.place = FaultPlace::instruction;
       failpoint.instruction = kind;
       return;
@@ -110,7 +110,7 @@ void read_phase(const std::string& text, std::string_view word, Failpoint& failp
 
 /// Refuses what could never happen.
 void check(const std::string& text, const Failpoint& failpoint) {
-  const auto instruction = [&](InstructionKind kind) {
+  const auto instruction = [&](program::InstructionKind kind) {
     return failpoint.place == FaultPlace::instruction && failpoint.instruction == kind;
   };
   const bool in_step = failpoint.place == FaultPlace::begin || failpoint.place == FaultPlace::instruction;
@@ -119,7 +119,7 @@ void check(const std::string& text, const Failpoint& failpoint) {
   if (failpoint.place != FaultPlace::start && failpoint.step == 0)
     refuse(text, "steps count from 1; only phase start has step 0");
   if (failpoint.kind == FaultKind::nan && failpoint.place != FaultPlace::begin &&
-      !instruction(InstructionKind::forward) && !instruction(InstructionKind::backward))
+      !instruction(program::InstructionKind::forward) && !instruction(program::InstructionKind::backward))
     refuse(text, "nan appears in what forward or backward wrote: its phase is forward, backward or left out");
   if (failpoint.kind == FaultKind::flip && !in_step)
     refuse(text, "flip changes a parameter within a step: its phase is an instruction's, begin or left out");
@@ -141,7 +141,7 @@ std::string_view name_of(FaultKind kind) {
 
 std::vector<std::string> phase_names() {
   std::vector<std::string> names = {"start", "begin"};
-  for (const auto kind : kInstructions) names.emplace_back(name_of(kind));
+  for (const auto kind : kInstructions) names.emplace_back(program::name_of(kind));
   for (const char* name : {"evaluate", "save", "write:K"}) names.emplace_back(name);
   return names;
 }
@@ -183,7 +183,7 @@ std::string to_text(const Failpoint& failpoint) {
     case FaultPlace::instruction:
       break;
   }
-  return text + fmt::format(",{}", name_of(failpoint.instruction));
+  return text + fmt::format(",{}", program::name_of(failpoint.instruction));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

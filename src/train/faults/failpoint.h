@@ -7,7 +7,7 @@
 
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// What a run does to itself. kill, stop: that signal to its own process. hang: the thread goes no further,
 /// while the process lives. nan, flip: wrong numbers. enospc, eio: a file operation of the checkpoint fails.
@@ -25,7 +25,7 @@ struct Failpoint {
   int rank = 0;
   int64_t step = 1;  ///< 0 for `start` alone
   FaultPlace place = FaultPlace::begin;
-  InstructionKind instruction = InstructionKind::load;  ///< where place is instruction
+  program::InstructionKind instruction = program::InstructionKind::load;  ///< where place is instruction
   int operation = 1;                                    ///< write: counted from 1
   int64_t delay_ms = 0;                                 ///< delay
   bool operator==(const Failpoint&) const = default;
@@ -39,4 +39,4 @@ std::string to_text(const Failpoint& failpoint);
 /// "begin", "load", ..., "write:K": for help texts.
 std::vector<std::string> phase_names();
 
-}  // namespace lockstep
+}  // namespace lockstep::train

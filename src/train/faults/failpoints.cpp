@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 /// Failpoints that this run, or one before it, has seen act.
@@ -52,27 +52,27 @@ int64_t wall_clock_microseconds() {
   for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
-bool overlap(const ByteRange& a, const ByteRange& b) {
+bool overlap(const program::ByteRange& a, const program::ByteRange& b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.size_bytes && b.offset < a.offset + a.size_bytes;
 }
 
 /// Where a NaN goes: into `range`, before `instruction`, which reads it.
 struct Target {
   int instruction;
-  ByteRange range;
+  program::ByteRange range;
 };
 
 /// What the first instruction of `producer`'s kind with a result in `role` wrote, where it is read first.
-std::optional<Target> find_target(const Program& program, InstructionKind producer, Role role,
-                                  InstructionKind reader_kind, bool any_reader) {
+std::optional<Target> find_target(const program::Program& program, program::InstructionKind producer, program::Role role,
+                                  program::InstructionKind reader_kind, bool any_reader) {
   const auto& instructions = program.instructions;
   for (size_t i = 0; i < instructions.size(); ++i) {
     if (instructions[i].kind != producer) continue;
     for (const auto& written : instructions[i].operands) {
-      if (written.role != role || written.access == Access::read) continue;
+      if (written.role != role || written.access == program::Access::read) continue;
       for (size_t j = i + 1; j < instructions.size(); ++j)
         for (const auto& read : instructions[j].operands)
-          if ((any_reader || instructions[j].kind == reader_kind) && read.access != Access::write &&
+          if ((any_reader || instructions[j].kind == reader_kind) && read.access != program::Access::write &&
               overlap(written.range, read.range))
             return Target{static_cast<int>(j), written.range};
     }
@@ -82,25 +82,25 @@ std::optional<Target> find_target(const Program& program, InstructionKind produc
 
 /// forward: an activation between two segments, or the loss where the model is a single one. backward: a
 /// gradient.
-std::optional<Target> nan_target(const Program& program, const Failpoint& failpoint) {
+std::optional<Target> nan_target(const program::Program& program, const Failpoint& failpoint) {
   const bool forward =
-      failpoint.place == FaultPlace::instruction && failpoint.instruction == InstructionKind::forward;
-  if (!forward) return find_target(program, InstructionKind::backward, Role::gradients, {}, true);
+      failpoint.place == FaultPlace::instruction && failpoint.instruction == program::InstructionKind::forward;
+  if (!forward) return find_target(program, program::InstructionKind::backward, program::Role::gradients, {}, true);
   const auto activation =
-      find_target(program, InstructionKind::forward, Role::output, InstructionKind::forward, false);
+      find_target(program, program::InstructionKind::forward, program::Role::output, program::InstructionKind::forward, false);
   return activation
              ? activation
-             : find_target(program, InstructionKind::forward, Role::metrics, InstructionKind::agree, false);
+             : find_target(program, program::InstructionKind::forward, program::Role::metrics, program::InstructionKind::agree, false);
 }
 
-void write_nan(Device& device, std::byte* at, bool is_double) {
+void write_nan(device::Device& device, std::byte* at, bool is_double) {
   const double wide = std::numeric_limits<double>::quiet_NaN();
   const float narrow = std::numeric_limits<float>::quiet_NaN();
   is_double ? device.copy_now(at, &wide, sizeof wide) : device.copy_now(at, &narrow, sizeof narrow);
 }
 
 /// The highest bit of the fraction, which changes a value by a quarter to a half; 0 becomes 2.
-void flip_bit(Device& device, std::byte* at) {
+void flip_bit(device::Device& device, std::byte* at) {
   uint32_t bits = 0;
   device.copy_now(&bits, at, sizeof bits);
   bits ^= (bits << 1) == 0 ? uint32_t{1} << 30 : uint32_t{1} << 22;
@@ -108,7 +108,7 @@ void flip_bit(Device& device, std::byte* at) {
 }
 
 /// Whether the instruction is where `failpoint` waits.
-bool meant(const Failpoint& failpoint, const Program& program, int instruction) {
+bool meant(const Failpoint& failpoint, const program::Program& program, int instruction) {
   switch (failpoint.place) {
     case FaultPlace::begin:
       return program.name == "step";
@@ -152,18 +152,18 @@ Failpoints::Failpoints(std::vector<Failpoint> failpoints) {
     if (!done.contains(to_text(failpoint))) armed_.push_back({failpoint});
 }
 
-void Failpoints::check(const Program& step) const {
+void Failpoints::check(const program::Program& step) const {
   std::vector<std::string> kinds;
   for (const auto& instruction : step.instructions)
-    if (const std::string name(name_of(instruction.kind));
+    if (const std::string name(program::name_of(instruction.kind));
         std::find(kinds.begin(), kinds.end(), name) == kinds.end())
       kinds.push_back(name);
   for (const auto& armed : armed_) {
     const Failpoint& failpoint = armed.failpoint;
     if (failpoint.place == FaultPlace::instruction &&
-        std::find(kinds.begin(), kinds.end(), name_of(failpoint.instruction)) == kinds.end())
+        std::find(kinds.begin(), kinds.end(), program::name_of(failpoint.instruction)) == kinds.end())
       throw ConfigError(fmt::format("--failpoint {}: this job's steps have no instruction '{}'; they have {}",
-                                    to_text(failpoint), name_of(failpoint.instruction), join(kinds, ", ")));
+                                    to_text(failpoint), program::name_of(failpoint.instruction), join(kinds, ", ")));
     ensure(failpoint.kind != FaultKind::nan || nan_target(step, failpoint),
            "every step has gradients that something reads");
   }
@@ -207,8 +207,8 @@ void Failpoints::at_start() {
       act(armed.failpoint, "at the start");
 }
 
-void Failpoints::before_instruction(const Program& program, int instruction, int64_t step,
-                                    const ProgramMemory& memory) {
+void Failpoints::before_instruction(const program::Program& program, int instruction, int64_t step,
+                                    const run::ProgramMemory& memory) {
   for (auto& armed : armed_) {
     const Failpoint& failpoint = armed.failpoint;
     if (failpoint.step != step) continue;
@@ -217,7 +217,7 @@ void Failpoints::before_instruction(const Program& program, int instruction, int
       continue;
     }
     if (!meant(failpoint, program, instruction)) continue;
-    const std::string where = fmt::format("step {}, before {}", step, describe(program, instruction));
+    const std::string where = fmt::format("step {}, before {}", step, program::describe(program, instruction));
     if (!claim(armed, where)) continue;
     if (failpoint.kind == FaultKind::flip) {
       const auto& place = program.parameters.at(0);
@@ -228,12 +228,12 @@ void Failpoints::before_instruction(const Program& program, int instruction, int
 }
 
 /// In every pass through its step: the replay that searches for the first NaN shall meet it again.
-void Failpoints::spoil(Armed& armed, const Program& program, int instruction, const ProgramMemory& memory) {
+void Failpoints::spoil(Armed& armed, const program::Program& program, int instruction, const run::ProgramMemory& memory) {
   const auto target = nan_target(program, armed.failpoint);
   if (!target || target->instruction != instruction) return;
-  claim(armed, fmt::format("step {}, before {}", armed.failpoint.step, describe(program, instruction)));
-  const Space space = program.buffers[static_cast<size_t>(target->range.buffer)].space;
-  write_nan(memory.device(), memory.at(program, target->range), /*is_double=*/space == Space::scalars);
+  claim(armed, fmt::format("step {}, before {}", armed.failpoint.step, program::describe(program, instruction)));
+  const program::Space space = program.buffers[static_cast<size_t>(target->range.buffer)].space;
+  write_nan(memory.device(), memory.at(program, target->range), /*is_double=*/space == program::Space::scalars);
 }
 
 const Failpoint* Failpoints::at_operation(int64_t step, int operation, const std::string& path) {
@@ -250,4 +250,4 @@ const Failpoint* Failpoints::at_operation(int64_t step, int operation, const std
   return nullptr;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -11,7 +11,7 @@
 #include "run/program_memory.h"
 #include "train/faults/failpoint.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// The failpoints of one rank, armed. Without any there is no object, and nothing is asked anywhere.
 ///
@@ -25,17 +25,17 @@ class Failpoints {
   static std::unique_ptr<Failpoints> parse(const std::vector<std::string>& texts, int rank, int world_size);
 
   /// Throws ConfigError where one waits for an instruction that `step` does not have.
-  void check(const Program& step) const;
+  void check(const program::Program& step) const;
 
   /// Before the first step.
   void at_start();
   /// For Executor's `before`. `step`: the optimizer step being made, counted from 1; in programs other than
   /// "step" the steps complete. Returns, or throws Error, or does not return at all, as the failpoints say.
-  void before_instruction(const Program& program, int instruction, int64_t step, const ProgramMemory& memory);
+  void before_instruction(const program::Program& program, int instruction, int64_t step, const run::ProgramMemory& memory);
   /// A file system through which `real` fails at the operations meant by write:K. They are counted for each
   /// checkpoint, from where its temporary folder is made (or, on ranks that do not make it, from the first
   /// file in it) until the next checkpoint is begun. Both must outlive it.
-  std::unique_ptr<FileSystem> wrap(FileSystem& real);
+  std::unique_ptr<checkpoint::FileSystem> wrap(checkpoint::FileSystem& real);
 
  private:
   friend class FailingFileSystem;
@@ -48,7 +48,7 @@ class Failpoints {
   /// Whether this failpoint's time has come, for the first time; then it stands in the log.
   bool claim(Armed& armed, const std::string& where);
   void act(const Failpoint& failpoint, const std::string& where) const;
-  void spoil(Armed& armed, const Program& program, int instruction, const ProgramMemory& memory);
+  void spoil(Armed& armed, const program::Program& program, int instruction, const run::ProgramMemory& memory);
   /// Whether an operation shall fail that belongs to the checkpoint of `step`; other kinds act here.
   const Failpoint* at_operation(int64_t step, int operation, const std::string& path);
 
@@ -57,4 +57,4 @@ class Failpoints {
   std::string log_path_;  // empty: none
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

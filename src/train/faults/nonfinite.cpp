@@ -10,20 +10,20 @@
 
 #include "tensor/convert.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 /// REQUIRES: the tensor is of float32 or narrower.
 float element_of(const Tensor& tensor, int64_t index) {
   float value = 0;
-  convert(&value, DType::float32, tensor.as<const std::byte>() + index * size_of(tensor.dtype), tensor.dtype, 1);
+  tensor::convert(&value, DType::float32, tensor.as<const std::byte>() + index * size_of(tensor.dtype), tensor.dtype, 1);
   return value;
 }
 
 /// Values for the host to look at: a device's memory itself, or a copy of it.
 class HostView {
  public:
-  HostView(Device& device, const Tensor& tensor) : tensor_(tensor) {
+  HostView(device::Device& device, const Tensor& tensor) : tensor_(tensor) {
     if (tensor.data == nullptr || device.shares_host_memory()) return;
     copy_.resize(static_cast<size_t>(tensor.size_bytes()));
     device.copy_now(copy_.data(), tensor.data, tensor.size_bytes());
@@ -38,27 +38,27 @@ class HostView {
 
 /// Index of the first element that is not finite, or -1.
 int64_t first_nonfinite(const Tensor& tensor) {
-  if (tensor.data == nullptr || (tensor.dtype != DType::float32 && !is_narrow(tensor.dtype))) return -1;
+  if (tensor.data == nullptr || (tensor.dtype != DType::float32 && !tensor::is_narrow(tensor.dtype))) return -1;
   constexpr int64_t kBlock = 1024;
   float values[kBlock];
   const int64_t count = tensor.count();
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t size = std::min(kBlock, count - begin);
-    convert(values, DType::float32, tensor.as<const std::byte>() + begin * size_of(tensor.dtype), tensor.dtype, size);
+    tensor::convert(values, DType::float32, tensor.as<const std::byte>() + begin * size_of(tensor.dtype), tensor.dtype, size);
     for (int64_t i = 0; i < size; ++i)
       if (!std::isfinite(values[i])) return begin + i;
   }
   return -1;
 }
 
-std::string describe_finding(const Worker& worker, const KernelObservation& observation, const Node& node, const char* verb,
+std::string describe_finding(const Worker& worker, const run::KernelObservation& observation, const model::Node& node, const char* verb,
                              const std::string& tensor, int64_t element, float value) {
   const auto& program = worker.programs().step;
   const auto& instruction = program.instructions[static_cast<size_t>(observation.instruction)];
-  const char* phase = observation.call.phase == KernelPhase::forward ? "forward" : "backward";
+  const char* phase = observation.call.phase == ops::KernelPhase::forward ? "forward" : "backward";
   return fmt::format("{} of layer {} ({}) {} {} in {}, element {}, micro-batch {} of rank {} ({})", phase, node.name,
                      name_of(node.op), verb, std::isnan(value) ? "NaN" : "infinity", tensor, element, instruction.micro_batch,
-                     program.rank, describe(program, observation.instruction));
+                     program.rank, program::describe(program, observation.instruction));
 }
 
 /// Places of `values`, the earliest of the graph first: a kernel that did the work of several nodes is blamed on the first.
@@ -71,35 +71,35 @@ std::vector<size_t> in_graph_order(const std::vector<int>& values) {
 
 /// What forward reads and no kernel has made, with a name: model inputs, and parameters' narrow copies. Both were finite in
 /// float32, but may be too large for their type.
-std::vector<std::pair<Tensor, std::string>> narrow_sources(const Graph& graph, const KernelCall& call) {
+std::vector<std::pair<Tensor, std::string>> narrow_sources(const model::Graph& graph, const program::KernelCall& call) {
   const auto& node = graph.nodes[static_cast<size_t>(call.node)];
   std::vector<std::pair<Tensor, std::string>> sources;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const int root = graph.values[static_cast<size_t>(node.inputs[i])].storage;
     const auto& value = graph.values[static_cast<size_t>(root)];
-    if (value.producer < 0 && is_narrow(value.spec.dtype))
+    if (value.producer < 0 && tensor::is_narrow(value.spec.dtype))
       sources.emplace_back(call.inputs[i], fmt::format("model input {} as {}", value.name, name_of(value.spec.dtype)));
   }
   for (size_t p = 0; p < call.parameters.size(); ++p)
-    if (is_narrow(call.parameters[p].dtype))
+    if (tensor::is_narrow(call.parameters[p].dtype))
       sources.emplace_back(call.parameters[p], fmt::format("parameter {} as {}", graph.parameters[static_cast<size_t>(node.parameters[p])].name,
                                                            name_of(call.parameters[p].dtype)));
   return sources;
 }
 
 /// What a kernel call read and wrote, in the order in which it is worth naming.
-std::optional<std::string> examine(const Worker& worker, const KernelObservation& observation) {
+std::optional<std::string> examine(const Worker& worker, const run::KernelObservation& observation) {
   const auto& call = observation.call;
   const auto& graph = worker.compiled().graph();
   const auto& node = graph.nodes[static_cast<size_t>(call.node)];
-  const auto look = [&](const Tensor& tensor, const Node& of, const std::string& name,
+  const auto look = [&](const Tensor& tensor, const model::Node& of, const std::string& name,
                         const char* verb = "made") -> std::optional<std::string> {
     const HostView view(worker.device(), tensor);
     const int64_t element = first_nonfinite(view.tensor());
     if (element < 0) return std::nullopt;
     return describe_finding(worker, observation, of, verb, name, element, element_of(view.tensor(), element));
   };
-  if (call.phase == KernelPhase::forward) {
+  if (call.phase == ops::KernelPhase::forward) {
     for (const auto& [tensor, name] : narrow_sources(graph, call))
       if (auto found = look(tensor, node, name, "read")) return found;
     for (const size_t o : in_graph_order(call.output_values)) {
@@ -109,10 +109,10 @@ std::optional<std::string> examine(const Worker& worker, const KernelObservation
     for (size_t a = 0; a < call.auxiliary.size(); ++a)
       if (auto found = look(call.auxiliary[a], node, "its " + node.signature.auxiliary[a].name)) return found;
     if (call.metrics == nullptr) return std::nullopt;
-    double metrics[kMetricCount];
+    double metrics[ops::kMetricCount];
     worker.device().copy_now(metrics, call.metrics, sizeof metrics);
-    if (!std::isfinite(metrics[kLossSum]))
-      return describe_finding(worker, observation, node, "made", "the loss", 0, static_cast<float>(metrics[kLossSum]));
+    if (!std::isfinite(metrics[ops::kLossSum]))
+      return describe_finding(worker, observation, node, "made", "the loss", 0, static_cast<float>(metrics[ops::kLossSum]));
     return std::nullopt;
   }
   for (size_t i = 0; i < call.input_gradients.size(); ++i) {
@@ -150,7 +150,7 @@ std::string earliest_message(const std::vector<NonFiniteFinding>& by_rank) {
   return earliest == nullptr ? "" : earliest->message;
 }
 
-std::string locate_nonfinite(Worker& worker, Communicator& world, const StepInputs& inputs) {
+std::string locate_nonfinite(Worker& worker, comm::Communicator& world, const run::StepInputs& inputs) {
   NonFiniteFinding finding;
   worker.finish_step();
   const auto& graph = worker.compiled().graph();
@@ -162,18 +162,18 @@ std::string locate_nonfinite(Worker& worker, Communicator& world, const StepInpu
                                     "overflowed", parameter.name, world.rank(), element);
   }
   int instruction = -1, call = 0;
-  worker.replay_step(inputs, [&](const KernelObservation& observation) {
+  worker.replay_step(inputs, [&](const run::KernelObservation& observation) {
     call = observation.instruction == instruction ? call + 1 : 0;
     instruction = observation.instruction;
     if (finding.message.empty())
       if (const auto found = examine(worker, observation)) finding = {instruction, call, *found};
   });
   std::vector<NonFiniteFinding> findings;
-  for (const auto& text : gather_texts(world, to_text(finding), std::chrono::minutes(5))) findings.push_back(finding_from_text(text));
+  for (const auto& text : comm::gather_texts(world, to_text(finding), std::chrono::minutes(5))) findings.push_back(finding_from_text(text));
   const std::string message = earliest_message(findings);
   return !message.empty() ? message
                           : "every kernel's result was finite in the replay: the sum of finite gradients overflowed, or the "
                             "hardware erred";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -6,7 +6,7 @@
 
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// What one rank found, if anything: the earlier in the step, the nearer to the cause.
 struct NonFiniteFinding {
@@ -26,6 +26,6 @@ std::string earliest_message(const std::vector<NonFiniteFinding>& by_rank);
 /// COLLECTIVE: replays the step described by `inputs`, with unchanged parameters, and looks at what every kernel makes.
 /// Returns one line naming the first tensor that is not finite: op, tensor, micro-batch, rank, or the parameter that
 /// was so before the step. `world` carries the ranks' findings.
-std::string locate_nonfinite(Worker& worker, Communicator& world, const StepInputs& inputs);
+std::string locate_nonfinite(Worker& worker, comm::Communicator& world, const run::StepInputs& inputs);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

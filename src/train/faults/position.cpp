@@ -2,44 +2,44 @@
 
 #include <fmt/format.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 struct PhaseText {
-  Activity activity;
+  control::Activity activity;
   const char* text;
 };
 
 PhaseText text_of(Phase phase) {
   switch (phase) {
     case Phase::outside:
-      return {Activity::idle, "its caller's own work"};
+      return {control::Activity::idle, "its caller's own work"};
     case Phase::start:
-      return {Activity::input, "the start"};
+      return {control::Activity::input, "the start"};
     case Phase::prepare:
-      return {Activity::input, "the preparation of programs and data"};
+      return {control::Activity::input, "the preparation of programs and data"};
     case Phase::meet:
-      return {Activity::waiting, "a meeting of all ranks"};
+      return {control::Activity::waiting, "a meeting of all ranks"};
     case Phase::restore:
-      return {Activity::storage, "the restoring of a checkpoint"};
+      return {control::Activity::storage, "the restoring of a checkpoint"};
     case Phase::between_steps:
-      return {Activity::compute, "the work between two steps"};
+      return {control::Activity::compute, "the work between two steps"};
     case Phase::locate:
-      return {Activity::compute, "the search for what is not finite"};
+      return {control::Activity::compute, "the search for what is not finite"};
     case Phase::settle:
-      return {Activity::waiting, "the wait for a checkpoint"};
+      return {control::Activity::waiting, "the wait for a checkpoint"};
     case Phase::report:
-      return {Activity::compute, "the report at the end"};
+      return {control::Activity::compute, "the report at the end"};
   }
-  return {Activity::idle, "an unknown place"};
+  return {control::Activity::idle, "an unknown place"};
 }
 
 /// The layers of a segment, or the parameters of its bucket: what the user's config calls them.
-std::string contents_of(const Instruction& instruction, const CompiledRun& compiled) {
+std::string contents_of(const program::Instruction& instruction, const compile::CompiledRun& compiled) {
   if (instruction.segment < 0) return "";
   const auto s = static_cast<size_t>(instruction.segment);
   const auto& graph = compiled.graph();
-  if (instruction.kind == InstructionKind::forward || instruction.kind == InstructionKind::backward) {
+  if (instruction.kind == program::InstructionKind::forward || instruction.kind == program::InstructionKind::backward) {
     const auto& segment = compiled.partition().segments[s];
     const auto& first = graph.nodes[static_cast<size_t>(segment.first_node)].name;
     const auto& last = graph.nodes[static_cast<size_t>(segment.last_node)].name;
@@ -54,19 +54,19 @@ std::string contents_of(const Instruction& instruction, const CompiledRun& compi
 
 }  // namespace
 
-void enter_phase(Progress* progress, Phase phase) {
+void enter_phase(control::Progress* progress, Phase phase) {
   if (progress != nullptr)
-    progress->enter(Progress::kMainSlot, text_of(phase).activity, kNoProgram, static_cast<int>(phase));
+    progress->enter(control::Progress::kMainSlot, text_of(phase).activity, kNoProgram, static_cast<int>(phase));
 }
 
-std::string describe_position(const Progress::Entry& entry, const Worker* worker) {
+std::string describe_position(const control::Progress::Entry& entry, const Worker* worker) {
   if (entry.program == kNoProgram) return text_of(static_cast<Phase>(entry.instruction)).text;
   if (entry.program == kSaving) return fmt::format("the writing of a checkpoint (file operation {})", entry.instruction);
-  const Program* program = worker == nullptr ? nullptr : worker->program_of(entry.program);
+  const program::Program* program = worker == nullptr ? nullptr : worker->program_of(entry.program);
   if (program == nullptr || static_cast<size_t>(entry.instruction) >= program->instructions.size())
     return fmt::format("instruction {} of program {}", entry.instruction, entry.program);
-  return describe(*program, entry.instruction) +
+  return program::describe(*program, entry.instruction) +
          contents_of(program->instructions[static_cast<size_t>(entry.instruction)], worker->compiled());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

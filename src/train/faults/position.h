@@ -5,16 +5,16 @@
 #include "control/progress.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// What a rank does outside its programs.
 enum class Phase { outside, start, prepare, meet, restore, between_steps, locate, settle, report };
 
 /// `progress` may be null.
-void enter_phase(Progress* progress, Phase phase);
+void enter_phase(control::Progress* progress, Phase phase);
 
 /// Where, for a sentence that ends with "in ...": "the preparation of programs and data", "evaluate instruction 3 (forward, ..., layers conv1 to relu1)". `worker` may be null: then
 /// programs are known by their number alone. Reads what never changes once a worker is made, so any thread may call it.
-std::string describe_position(const Progress::Entry& entry, const Worker* worker);
+std::string describe_position(const control::Progress::Entry& entry, const Worker* worker);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

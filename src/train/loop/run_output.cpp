@@ -18,7 +18,7 @@
 #include "train/loop/run_recorder.h"
 #include "train/worker/worker_memory.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -39,12 +39,12 @@ bool holds_something(const fs::path& path) {
 }
 
 /// A line where it is not float32 that is computed in.
-std::string describe(const PrecisionOptions& precision, DeviceKind device) {
+std::string describe(const config::PrecisionOptions& precision, device::DeviceKind device) {
   switch (precision.compute) {
-    case ComputeType::float32:
+    case config::ComputeType::float32:
       return "";
-    case ComputeType::tf32:
-      return device == DeviceKind::cuda ? "products round their factors to TF32; all is stored as float32\n"
+    case config::ComputeType::tf32:
+      return device == device::DeviceKind::cuda ? "products round their factors to TF32; all is stored as float32\n"
                                         : "precision.compute TF32 is FLOAT32 on CPUs\n";
     default:
       return fmt::format("activations and weights are stored as {}; parameters, their gradients and sums are float32\n",
@@ -64,13 +64,13 @@ void set_aside(const fs::path& path) {
 }  // namespace
 
 RunOutput::RunOutput(const RunOutputOptions& options, Worker& worker)
-    : options_(options), worker_(worker), layout_(to_string(worker.compiled().layout())) {}
+    : options_(options), worker_(worker), layout_(layout::to_string(worker.compiled().layout())) {}
 
 RunOutput::~RunOutput() {
   if (progress_) set_before_log({});
 }
 
-DirectoryLock::DirectoryLock(const std::string& directory, FileSystem& files) {
+DirectoryLock::DirectoryLock(const std::string& directory, checkpoint::FileSystem& files) {
   files.make_directory(directory);
   // The folder itself is locked, so that no file is left behind.
   descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -82,13 +82,13 @@ DirectoryLock::DirectoryLock(const std::string& directory, FileSystem& files) {
 
 DirectoryLock::~DirectoryLock() { ::close(descriptor_); }
 
-std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& directory, const RunConfig& config) {
+std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& directory, const config::RunConfig& config) {
   if (directory.empty()) return nullptr;
   std::error_code unknown;
   if (fs::exists(directory, unknown) && !fs::is_directory(directory, unknown))
     throw ConfigError(fmt::format("--out {}: is a file; name a folder", directory));
   auto lock = std::make_unique<DirectoryLock>(directory);
-  if (config.checkpoint.resume == ResumePolicy::automatic) return lock;
+  if (config.checkpoint.resume == checkpoint::ResumePolicy::automatic) return lock;
   for (const char* name : {kMetricsFile, kCheckpointFolder})
     if (holds_something(fs::path(directory) / name))
       throw ConfigError(
@@ -104,10 +104,10 @@ void RunOutput::show_start() {
   const int workers = compiled.layout().workers();
   std::string text = fmt::format("{} worker{}, layout {}, {} reduction; model of {} parameters\n", workers,
                                  workers == 1 ? "" : "s", layout_,
-                                 config.parallel.reduction == Reduction::fast ? "FAST" : "REPRODUCIBLE",
+                                 config.parallel.reduction == layout::Reduction::fast ? "FAST" : "REPRODUCIBLE",
                                  compiled.graph().parameter_count());
-  text += describe(compiled.division()) + "\n" + describe(config.precision, worker_.device().kind());
-  if (config.parallel.reduction == Reduction::fast && config.trainer.virtual_replicas > 1)
+  text += layout::describe(compiled.division()) + "\n" + describe(config.precision, worker_.device().kind());
+  if (config.parallel.reduction == layout::Reduction::fast && config.trainer.virtual_replicas > 1)
     text += "trainer.virtual_replicas is unused under FAST\n";
   text += fmt::format("training data: {}\n", worker_.train_data().description());
   if (worker_.has_eval_data())
@@ -127,16 +127,16 @@ void RunOutput::open(int64_t first_step) {
     const fs::path directory(options_.directory);
     if (first_step == 0) set_aside(directory / kMetricsFile);
     write_file(directory / kConfigFile, config.effective_text);
-    if (config.checkpoint.resume != ResumePolicy::never) resumed_at_ = first_step;
-    metrics_ = std::make_unique<MetricsWriter>((directory / kMetricsFile).string(), resumed_at_);
+    if (config.checkpoint.resume != checkpoint::ResumePolicy::never) resumed_at_ = first_step;
+    metrics_ = std::make_unique<observe::MetricsWriter>((directory / kMetricsFile).string(), resumed_at_);
     if (resumed_at_)
-      for (const auto& row : read_metrics((directory / kMetricsFile).string()))
+      for (const auto& row : observe::read_metrics((directory / kMetricsFile).string()))
         evaluated_then_ = evaluated_then_ || (row.step() == first_step && row.has("eval_loss"));
     if (const auto& dropped = metrics_->dropped(); dropped.later + dropped.damaged > 0)
       log_warning(fmt::format("{}: dropped {} lines of steps after step {} and {} damaged ones", kMetricsFile,
                           dropped.later, first_step, dropped.damaged));
   }
-  progress_.emplace(ProgressOptions{.total = worker_.total_steps(),
+  progress_.emplace(observe::ProgressOptions{.total = worker_.total_steps(),
                                     .first = first_step,
                                     .enabled = !options_.quiet && config.metrics.progress});
   set_before_log([this] { progress_->clear(); });
@@ -156,7 +156,7 @@ void RunOutput::step(const StepRecord& record) {
   if (metrics_ &&
       (record.step % config.metrics.log_every_steps == 0 || record.step == worker_.total_steps() || record.skipped || record.spike)) {
     const double samples = static_cast<double>(config.trainer.global_batch);
-    std::vector<NamedMetric> metrics = {{"loss", record.loss},
+    std::vector<observe::NamedMetric> metrics = {{"loss", record.loss},
                                         {"learning_rate", record.learning_rate},
                                         {"grad_norm", record.gradient_norm},
                                         {"step_ms", record.step_ms},
@@ -179,7 +179,7 @@ void RunOutput::evaluation(const EvaluationRecord& record) {
   const bool classifier = is_classifier(worker_.compiled().graph());
   // What was evaluated before the run was stopped was written then.
   if (metrics_ && !(record.step == resumed_at_ && evaluated_then_)) {
-    std::vector<NamedMetric> metrics = {{"eval_loss", record.loss}, {"eval_ms", record.milliseconds}};
+    std::vector<observe::NamedMetric> metrics = {{"eval_loss", record.loss}, {"eval_ms", record.milliseconds}};
     if (classifier) metrics.emplace_back("eval_accuracy", record.accuracy);
     metrics.emplace_back("layout", layout_);
     metrics_->write(record.step, metrics);
@@ -201,4 +201,4 @@ void RunOutput::finish() {
   if (metrics_) metrics_->finish();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -9,7 +9,7 @@
 #include "observe/progress.h"
 #include "train/loop/trainer.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 struct RunOutputOptions {
   std::string directory;  ///< of the run; empty: no files
@@ -21,7 +21,7 @@ class DirectoryLock {
  public:
   /// Throws ConfigError where another process holds it, IoError where the folder cannot be made or locked.
   /// A folder that it makes is durable: checkpoints below it shall survive a power failure.
-  explicit DirectoryLock(const std::string& directory, FileSystem& files = posix_file_system());
+  explicit DirectoryLock(const std::string& directory, checkpoint::FileSystem& files = checkpoint::posix_file_system());
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
@@ -43,7 +43,7 @@ class RunOutput {
   /// Makes the run's folder and keeps other processes out of it until the result is destroyed. Throws ConfigError where
   /// another process writes there, or where the folder holds a run that this one, by its config, does not go on with:
   /// nothing that is there is ever replaced. Nothing for an empty name.
-  static std::unique_ptr<DirectoryLock> claim_directory(const std::string& directory, const RunConfig& config);
+  static std::unique_ptr<DirectoryLock> claim_directory(const std::string& directory, const config::RunConfig& config);
   /// What this run is: workers, batch, data, memory.
   void show_start();
   /// Makes the folder and its files, and draws the progress line from `first_step` on. Throws IoError.
@@ -62,10 +62,10 @@ class RunOutput {
   RunOutputOptions options_;
   Worker& worker_;
   std::string layout_;  // for people and metrics
-  std::optional<ProgressLine> progress_;
-  std::unique_ptr<MetricsWriter> metrics_;
+  std::optional<observe::ProgressLine> progress_;
+  std::unique_ptr<observe::MetricsWriter> metrics_;
   std::optional<int64_t> resumed_at_;
   bool evaluated_then_ = false;   // metrics hold an evaluation of that step
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -8,28 +8,28 @@
 #include "observe/step_times.h"
 #include "train/loop/trainer.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Collects, on every rank, what a run's report says about its steps.
 class RunRecorder {
  public:
   /// Both must outlive the recorder.
-  RunRecorder(Worker& worker, const StartupTimes& startup) : worker_(worker), startup_(startup) {}
+  RunRecorder(Worker& worker, const observe::StartupTimes& startup) : worker_(worker), startup_(startup) {}
 
   void add(const StepRecord& record);
   /// COLLECTIVE: waits and memory are those of the rank where they are largest.
-  RunReport report(Communicator& world, const TrainingOutcome& outcome) const;
+  observe::RunReport report(comm::Communicator& world, const TrainingOutcome& outcome) const;
 
  private:
   Worker& worker_;
-  const StartupTimes& startup_;
-  StepTimes times_;
+  const observe::StartupTimes& startup_;
+  observe::StepTimes times_;
   double exposed_communication_ms_ = 0, data_wait_ms_ = 0;  // sums
 };
 
 /// Whether a sample has one label, so that the share of right answers is what people call accuracy.
-bool is_classifier(const Graph& graph);
+bool is_classifier(const model::Graph& graph);
 /// Tokens of a sample, where the model predicts each of them; nothing for other models.
-std::optional<int64_t> tokens_per_sample(const Graph& graph);
+std::optional<int64_t> tokens_per_sample(const model::Graph& graph);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -5,7 +5,7 @@
 #include <csignal>
 #include <ctime>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr std::sig_atomic_t kSameRequestSeconds = 2;
@@ -58,4 +58,4 @@ bool termination_requested() { return told_to_end != 0; }
 
 ExitCode stop_exit_code() { return received_signal == SIGINT ? ExitCode::interrupted : ExitCode::terminated; }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

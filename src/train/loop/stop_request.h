@@ -2,7 +2,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Turns signals into a request to stop behind the current step. SIGUSR1 always: mpirun forwards it to all ranks. SIGINT
 /// and SIGTERM only where this process is `alone`. mpirun sends SIGTERM to the ranks of a job that has failed, and kills
@@ -16,4 +16,4 @@ bool termination_requested();
 /// with the others, and say 143.
 ExitCode stop_exit_code();
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -16,7 +16,7 @@
 #include "lockstep/error.h"
 #include "train/worker/model_state.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -103,7 +103,7 @@ TraceWriter::TraceWriter(const std::string& directory, int rank) : path_(trace_p
     throw IoError(fmt::format("cannot write {}: {}", path_, error ? error.message() : std::strerror(errno)));
 }
 
-void TraceWriter::add(const StepRecord& record, const Worker& worker, Communicator& world) {
+void TraceWriter::add(const StepRecord& record, const Worker& worker, comm::Communicator& world) {
   Trace::Entries entries = {{"loss", std::bit_cast<uint64_t>(record.loss)},
                             {"gradient norm", std::bit_cast<uint64_t>(record.gradient_norm)}};
   for (auto& [name, hash] : tensor_hashes(worker, world)) entries.emplace_back(std::move(name), hash);
@@ -152,4 +152,4 @@ std::optional<TraceDifference> first_difference(const Trace& first, const Trace&
   return std::nullopt;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -10,7 +10,7 @@
 
 #include "train/loop/trainer.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// The bits of a run: of every step's loss and gradient norm, every tensor's hash after it, and of
 /// evaluations. Names stand in the order in which they came to be, so that the first difference is the one
@@ -30,7 +30,7 @@ class TraceWriter {
   /// Makes the folder where it is missing. Throws IoError.
   TraceWriter(const std::string& directory, int rank);
   /// COLLECTIVE where the workers hold different parts of the optimizer's state.
-  void add(const StepRecord& record, const Worker& worker, Communicator& world);
+  void add(const StepRecord& record, const Worker& worker, comm::Communicator& world);
   void add(const EvaluationRecord& record);
 
  private:
@@ -54,4 +54,4 @@ struct TraceDifference {
 };
 std::optional<TraceDifference> first_difference(const Trace& first, const Trace& second);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -16,21 +16,21 @@
 #include "train/faults/nonfinite.h"
 #include "train/faults/position.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 /// With ranks that have just made the same step.
 constexpr std::chrono::minutes kPatience{5};
 
 /// Every rank computes these from the reduced gradients by itself. NaNs of any bits are the same NaN.
-uint64_t hash_of_norm(const Verdict& verdict) {
+uint64_t hash_of_norm(const program::Verdict& verdict) {
   const double values[] = {verdict.finite, std::isfinite(verdict.gradient_norm) ? verdict.gradient_norm : 0.0};
   return hash64(values, sizeof values);
 }
 
 }  // namespace
 
-Trainer::Trainer(Worker& worker, Communicator& world, TrainerEvents events, TrainerRunOptions options)
+Trainer::Trainer(Worker& worker, comm::Communicator& world, TrainerEvents events, TrainerRunOptions options)
     : worker_(worker),
       world_(world),
       events_(std::move(events)),
@@ -55,7 +55,7 @@ void Trainer::prepare() {
                              initialize_parameter(graph.parameters[p], config_.trainer.seed, static_cast<float*>(values),
                                                   options_.drawing_threads);
                            });
-  if (config_.checkpoint.resume != ResumePolicy::never) {
+  if (config_.checkpoint.resume != checkpoint::ResumePolicy::never) {
     enter_phase(options_.progress, Phase::restore);
     resume();
     enter_phase(options_.progress, Phase::prepare);
@@ -68,7 +68,7 @@ void Trainer::prepare() {
 
 void Trainer::resume() {
   std::optional<RestoredState> restored;
-  if (config_.checkpoint.resume == ResumePolicy::path) {
+  if (config_.checkpoint.resume == checkpoint::ResumePolicy::path) {
     restored = checkpoints_.restore(world_, config_.checkpoint.resume_path);
   } else if (!options_.output_directory.empty()) {
     restored = checkpoints_.restore_newest(world_);
@@ -119,12 +119,12 @@ bool Trainer::checkpoint_due() const {
   return every > 0 && step_ % every == 0 && step_ < worker_.total_steps();
 }
 
-StepInputs Trainer::inputs_of(int64_t step) const {
-  StepInputs inputs;
+run::StepInputs Trainer::inputs_of(int64_t step) const {
+  run::StepInputs inputs;
   inputs.iteration = static_cast<uint64_t>(step);
   inputs.constants.step = static_cast<uint64_t>(step);
   inputs.constants.seed = config_.trainer.seed;
-  inputs.constants.learning_rate = learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
+  inputs.constants.learning_rate = optim::learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
   if (loss_scaler_) inputs.constants.loss_scale = loss_scaler_->scale();
   // Moments know nothing of steps that were skipped.
   const auto updates = static_cast<double>(step + 1 - skipped_steps_);
@@ -137,20 +137,20 @@ StepInputs Trainer::inputs_of(int64_t step) const {
 }
 
 void Trainer::train_one_step() {
-  StepInputs inputs = inputs_of(step_);
+  run::StepInputs inputs = inputs_of(step_);
   const bool compared = comparison_is_due();
   if (compares_replicas()) inputs.state_hash = agreement_hash(compared);
   const double waited_before = worker_.data_wait_ms();
   worker_.run_step(inputs);
   enter_phase(options_.progress, Phase::between_steps);
   // A copy: what is not finite makes the step run again.
-  const Verdict verdict = worker_.verdict();
+  const program::Verdict verdict = worker_.verdict();
   if (verdict.replicas_differ != 0) report_divergence();
   if (compared) equal_step_ = step_;
   norm_hash_ = hash_of_norm(verdict);
   last_norm_ = verdict.gradient_norm;
   StepRecord record{.data_wait_ms = worker_.data_wait_ms() - waited_before};
-  record.skipped = verdict.finite == 0 && config_.trainer.nonfinite != NonFinitePolicy::ignore;
+  record.skipped = verdict.finite == 0 && config_.trainer.nonfinite != config::NonFinitePolicy::ignore;
   if (loss_scaler_) record.loss_scale = inputs.constants.loss_scale;
   if (record.skipped) {
     if (!lowered_loss_scale(verdict)) handle_nonfinite(inputs, verdict);
@@ -169,7 +169,7 @@ void Trainer::train_one_step() {
   tell_step(inputs, verdict, std::move(record));
 }
 
-void Trainer::tell_step(const StepInputs& inputs, const Verdict& verdict, StepRecord record) {
+void Trainer::tell_step(const run::StepInputs& inputs, const program::Verdict& verdict, StepRecord record) {
   const auto complete = Clock::now();
   record.step = step_;
   record.loss = verdict.mean_loss();
@@ -202,7 +202,7 @@ void Trainer::require_equal_replicas() {
 
 void Trainer::require_equal_norms() {
   if (!compares_replicas()) return;
-  StepInputs again = inputs_of(step_);
+  run::StepInputs again = inputs_of(step_);
   again.state_hash = agreement_hash(true);
   worker_.replay_step(again, {});
   if (worker_.verdict().replicas_differ != 0) report_divergence();
@@ -215,11 +215,11 @@ void Trainer::report_divergence() {
   std::string message = step_ == 0 ? "the replicas differ before the first step" : fmt::format("the replicas differ after step {}", step_);
   if (equal_step_ >= 0) message += fmt::format("; they were equal after step {}", equal_step_);
   // What was hashed before the update tells more, but only where all did so.
-  const auto hashed = gather_texts(world_, hashed_step_ == step_ ? "1" : "0", kPatience);
+  const auto hashed = comm::gather_texts(world_, hashed_step_ == step_ ? "1" : "0", kPatience);
   if (std::any_of(hashed.begin(), hashed.end(), [](const auto& one) { return one == "0"; })) replicas_.hash();
   std::string what = replicas_.locate(world_);
   if (what.empty()) {
-    const auto norms = gather_texts(world_, exact(last_norm_), kPatience);
+    const auto norms = comm::gather_texts(world_, exact(last_norm_), kPatience);
     what = fmt::format("their tensors are equal by now, but not the norms of the last reduced gradients: {}, by rank\nThe memory "
                        "or a processor of one of their hosts is suspect.", join(norms, ", "));
   }
@@ -228,7 +228,7 @@ void Trainer::report_divergence() {
   throw CollectiveError(fmt::format("{}\n  {}{}", message, what, advice), ExitCode::internal);
 }
 
-bool Trainer::lowered_loss_scale(const Verdict& verdict) {
+bool Trainer::lowered_loss_scale(const program::Verdict& verdict) {
   // The scale is applied behind the loss: it cannot have made that infinite.
   if (!loss_scaler_ || !std::isfinite(verdict.loss_sum) || !loss_scaler_->step_overflowed()) return false;
   ++skipped_steps_;
@@ -236,28 +236,28 @@ bool Trainer::lowered_loss_scale(const Verdict& verdict) {
   return true;
 }
 
-std::string Trainer::advice(const Verdict& verdict) const {
+std::string Trainer::advice(const program::Verdict& verdict) const {
   if (loss_scaler_ && std::isfinite(verdict.loss_sum))
     return "Gradients overflow at the lowest scale of the loss, precision.loss_scaling.minimum: lower that, or set "
            "precision.compute: BFLOAT16.";
   return "Lower optimizer.learning_rate, add warm-up or set trainer.clip_norm; check the data near this step.";
 }
 
-void Trainer::handle_nonfinite(const StepInputs& inputs, const Verdict& verdict) {
+void Trainer::handle_nonfinite(const run::StepInputs& inputs, const program::Verdict& verdict) {
   worker_.finish_step();
   // The damage of one rank's memory is no fault of the model's.
   require_equal_norms();
-  if (config_.trainer.nonfinite == NonFinitePolicy::skip) return skip_step(verdict);
+  if (config_.trainer.nonfinite == config::NonFinitePolicy::skip) return skip_step(verdict);
   enter_phase(options_.progress, Phase::locate);
   std::string message = fmt::format("step {}: loss {} and gradient norm {} are not both finite{}; parameters are as before this step",
                                     step_ + 1, verdict.mean_loss(), verdict.gradient_norm,
                                     loss_scaler_ ? fmt::format(" at a loss scale of {}", loss_scaler_->scale()) : "");
-  if (config_.trainer.nonfinite == NonFinitePolicy::locate)
+  if (config_.trainer.nonfinite == config::NonFinitePolicy::locate)
     message += "\n  first: " + locate_nonfinite(worker_, world_, inputs);
   throw CollectiveError(message + "\n" + advice(verdict), ExitCode::internal);
 }
 
-void Trainer::skip_step(const Verdict& verdict) {
+void Trainer::skip_step(const program::Verdict& verdict) {
   ++skipped_steps_;
   // Those that only lowered the scale of the loss are no sign of trouble.
   const int64_t counted = skipped_steps_ - overflowed_steps_;
@@ -276,7 +276,7 @@ void Trainer::skip_step(const Verdict& verdict) {
 void Trainer::evaluate() {
   const auto begin = Clock::now();
   // Whoever asked to stop waits for the checkpoint, not for the evaluation: that is made up for when the run goes on.
-  Verdict verdict;
+  program::Verdict verdict;
   verdict.stop_requested = stop_ ? 1 : 0;
   if (!stop_) verdict = worker_.evaluate(options_.stop_requested);
   pending_evaluation_ = verdict.stop_requested > 0;
@@ -290,7 +290,7 @@ void Trainer::evaluate() {
   outcome_.evaluation = record;
   if (events_.on_evaluation) events_.on_evaluation(record);
   step_began_ = Clock::now();
-  if (!std::isfinite(record.loss) && config_.trainer.nonfinite != NonFinitePolicy::ignore)
+  if (!std::isfinite(record.loss) && config_.trainer.nonfinite != config::NonFinitePolicy::ignore)
     throw CollectiveError(fmt::format("the evaluation loss after step {} is {}: the model has diverged; lower "
                                       "optimizer.learning_rate, add warm-up or set trainer.clip_norm", step_, record.loss),
                           ExitCode::internal);
@@ -303,12 +303,12 @@ void Trainer::save_checkpoint() {
                     {.pending_evaluation = pending_evaluation_,
                      .skipped_steps = skipped_steps_,
                      .overflowed_steps = overflowed_steps_,
-                     .loss_scaling = loss_scaler_ ? loss_scaler_->state() : LossScalingState{}});
+                     .loss_scaling = loss_scaler_ ? loss_scaler_->state() : optim::LossScalingState{}});
   saved_step_ = step_;
   step_began_ = Clock::now();
 }
 
-void Trainer::hear_of_checkpoints(SaveFailurePolicy on_failure) {
+void Trainer::hear_of_checkpoints(checkpoint::SaveFailurePolicy on_failure) {
   while (const auto outcome = checkpoints_.poll()) {
     const bool saved = !outcome->path.empty();
     if (saved && events_.on_checkpoint) events_.on_checkpoint(outcome->step, outcome->path);
@@ -316,7 +316,7 @@ void Trainer::hear_of_checkpoints(SaveFailurePolicy on_failure) {
     if (outcome->error.empty()) continue;
     const std::string message = saved ? outcome->error
                                       : fmt::format("the checkpoint of step {} is not written: {}", outcome->step, outcome->error);
-    if (!saved && on_failure == SaveFailurePolicy::stop) {
+    if (!saved && on_failure == checkpoint::SaveFailurePolicy::stop) {
       save_failure_ = std::make_exception_ptr(Error(message, outcome->code));
     } else if (world_.rank() == 0) {
       log_warning(message);
@@ -330,11 +330,11 @@ void Trainer::settle_checkpoints() {
   const auto patience = config_.watchdog.storage_deadline;
   if (config_.checkpoint.at_end || outcome_.stopped) {
     // What one rank takes for saved, another may have given up waiting for.
-    const auto saved = gather_texts(world_, std::to_string(saved_step_), patience);
+    const auto saved = comm::gather_texts(world_, std::to_string(saved_step_), patience);
     if (std::any_of(saved.begin(), saved.end(), [&](const auto& step) { return step != saved[0]; })) saved_step_ = -1;
     save_checkpoint();
     checkpoints_.settle();
-    hear_of_checkpoints(SaveFailurePolicy::stop);
+    hear_of_checkpoints(checkpoint::SaveFailurePolicy::stop);
   }
   agree_on_outcome(world_, save_failure_, patience);
 }
@@ -344,4 +344,4 @@ std::optional<EvaluationRecord> Trainer::evaluate_only() {
   return pending_evaluation_ ? std::nullopt : outcome_.evaluation;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -13,7 +13,7 @@
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// What is known about a step once it is complete.
 struct StepRecord {
@@ -27,7 +27,7 @@ struct StepRecord {
   double data_wait_ms = 0;         ///< of this step, on this rank
   bool skipped = false;            ///< not finite, and so not applied
   std::optional<double> loss_scale;   ///< of this step, where losses are scaled
-  std::optional<Spike> spike;      ///< where loss or norm stand out
+  std::optional<observe::Spike> spike;      ///< where loss or norm stand out
 };
 
 struct EvaluationRecord {
@@ -53,9 +53,9 @@ struct TrainerRunOptions {
   /// Asked once per step, and per batch of an evaluation; ranks stop when any of them says so.
   std::function<bool()> stop_requested;
   int64_t stop_after = 0;                 ///< steps; 0: none. The same on all ranks
-  Progress* progress = nullptr;           ///< told of steps and phases; may be null
-  Mailbox* mailbox = nullptr;             ///< by which checkpoints are written in the background; null: in the foreground
-  FileSystem* files = &posix_file_system();   ///< where checkpoints are written
+  control::Progress* progress = nullptr;           ///< told of steps and phases; may be null
+  control::Mailbox* mailbox = nullptr;             ///< by which checkpoints are written in the background; null: in the foreground
+  checkpoint::FileSystem* files = &checkpoint::posix_file_system();   ///< where checkpoints are written
   int drawing_threads = 1;                ///< that draw the first parameters; their bits do not depend on it
 };
 
@@ -75,7 +75,7 @@ struct TrainingOutcome {
 class Trainer {
  public:
   /// `world`: for locating non-finite values and resuming; must outlive the trainer, as must `worker`.
-  Trainer(Worker& worker, Communicator& world, TrainerEvents events, TrainerRunOptions options);
+  Trainer(Worker& worker, comm::Communicator& world, TrainerEvents events, TrainerRunOptions options);
 
   /// COLLECTIVE: initial parameters, or those of a checkpoint as the config's resume policy says.
   void prepare();
@@ -87,20 +87,20 @@ class Trainer {
   int64_t next_step() const { return step_; }
 
  private:
-  StepInputs inputs_of(int64_t step) const;
+  run::StepInputs inputs_of(int64_t step) const;
   void train_one_step();
   /// Counts the step where the policy says so; otherwise throws.
-  void handle_nonfinite(const StepInputs& inputs, const Verdict& verdict);
+  void handle_nonfinite(const run::StepInputs& inputs, const program::Verdict& verdict);
   /// Where scaling the loss made the gradients overflow: lowers the scale and counts the step. All ranks agree on what it
   /// looks at; one that saw something else is found by the next step's agreement on norms.
-  bool lowered_loss_scale(const Verdict& verdict);
-  void tell_step(const StepInputs& inputs, const Verdict& verdict, StepRecord record);
+  bool lowered_loss_scale(const program::Verdict& verdict);
+  void tell_step(const run::StepInputs& inputs, const program::Verdict& verdict, StepRecord record);
   /// COLLECTIVE where all ranks saw what this one saw: the step again, without an update, to find out whether they did.
   /// A rank that is alone with it meets the others in their next step, whose communication is the same.
   void require_equal_norms();
-  void skip_step(const Verdict& verdict);
+  void skip_step(const program::Verdict& verdict);
   /// What to do about a step that is not finite.
-  std::string advice(const Verdict& verdict) const;
+  std::string advice(const program::Verdict& verdict) const;
   bool compares_replicas() const { return world_.size() > 1 && config_.trainer.check_every_steps > 0; }
   bool comparison_is_due() const;
   /// What the ranks compare in a step's agreement: the last norm, and this replica where that is due.
@@ -113,25 +113,25 @@ class Trainer {
   void evaluate();
   void save_checkpoint();
   /// Tells of the saves that have ended since it was last asked. Failures are remembered, or warned of.
-  void hear_of_checkpoints(SaveFailurePolicy on_failure);
+  void hear_of_checkpoints(checkpoint::SaveFailurePolicy on_failure);
   /// COLLECTIVE: saves the end where the config or a stop wants it, and throws where that, or a save before it, failed.
   void settle_checkpoints();
   void resume();
 
   Worker& worker_;
-  Communicator& world_;
+  comm::Communicator& world_;
   TrainerEvents events_;
   TrainerRunOptions options_;
-  const RunConfig& config_;
+  const config::RunConfig& config_;
   RunCheckpoints checkpoints_;
   ReplicaComparison replicas_;
-  SpikeDetector spikes_;
+  observe::SpikeDetector spikes_;
   int64_t step_ = 0;               ///< steps complete
   int64_t saved_step_ = -1;        ///< last step whose save began and is not known to have failed
   std::exception_ptr save_failure_;   ///< ends the run, once all ranks agree on the step
   int64_t skipped_steps_ = 0;      ///< of all steps so far, those before a resume included
   int64_t overflowed_steps_ = 0;   ///< of these, those that lowered the loss scale, if it is scaled now or not
-  std::optional<LossScaler> loss_scaler_;   ///< nothing where losses are not scaled
+  std::optional<optim::LossScaler> loss_scaler_;   ///< nothing where losses are not scaled
   int64_t equal_step_ = -1;        ///< last step behind which the replicas were found equal
   int64_t hashed_step_ = -1;       ///< last step behind which this rank hashed its replica
   double last_norm_ = 0;
@@ -143,4 +143,4 @@ class Trainer {
   bool pending_evaluation_ = false;   ///< due, but interrupted
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

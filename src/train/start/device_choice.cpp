@@ -10,7 +10,7 @@
 #include "lockstep/error.h"
 #include "train/start/agreement.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 /// Making a GPU's driver ready takes a second or two on a host with many.
@@ -29,13 +29,13 @@ const RankDevice& first_of(const std::vector<RankDevice>& ranks, const std::vect
 }
 
 void require_one_kind(const std::vector<RankDevice>& ranks) {
-  const auto by_kind = ranks_by<DeviceKind>(ranks, [](const RankDevice& r) { return r.kind; });
+  const auto by_kind = ranks_by<device::DeviceKind>(ranks, [](const RankDevice& r) { return r.kind; });
   if (by_kind.size() == 1) return;
-  const auto& on_cpu = by_kind.at(DeviceKind::cpu);
+  const auto& on_cpu = by_kind.at(device::DeviceKind::cpu);
   const RankDevice& first = first_of(ranks, on_cpu);
   throw DeviceError(fmt::format("some workers would compute on CPUs ({}), others on GPUs ({}); {} on host {}: {}. Use --device cpu for "
                                 "all, or start workers only where GPUs are",
-                                rank_list(on_cpu), rank_list(by_kind.at(DeviceKind::cuda)), rank_list({on_cpu.front()}), first.host,
+                                rank_list(on_cpu), rank_list(by_kind.at(device::DeviceKind::cuda)), rank_list({on_cpu.front()}), first.host,
                                 first.reason.empty() ? "CPUs are asked for" : first.reason));
 }
 
@@ -66,7 +66,7 @@ void require_gpus_of_their_own(const std::vector<RankDevice>& ranks) {
 /// One line for each field: none of them has line breaks that mean anything.
 std::string pack(const RankDevice& device, bool allow_shared_gpu) {
   std::string text;
-  for (std::string field : {device.host, std::string(name_of(device.kind)), device.name, device.uuid, device.libraries, device.reason,
+  for (std::string field : {device.host, std::string(device::name_of(device.kind)), device.name, device.uuid, device.libraries, device.reason,
                             std::string(allow_shared_gpu ? "1" : "0")}) {
     std::replace(field.begin(), field.end(), '\n', ' ');
     text += field + "\n";
@@ -79,7 +79,7 @@ RankDevice unpack(const std::string& text, int host_number, bool& allow_shared_g
   allow_shared_gpu = fields.at(6) == "1";
   return {.host = fields.at(0),
           .host_number = host_number,
-          .kind = fields.at(1) == name_of(DeviceKind::cuda) ? DeviceKind::cuda : DeviceKind::cpu,
+          .kind = fields.at(1) == device::name_of(device::DeviceKind::cuda) ? device::DeviceKind::cuda : device::DeviceKind::cpu,
           .name = fields.at(2),
           .uuid = fields.at(3),
           .libraries = fields.at(4),
@@ -95,26 +95,26 @@ DeviceWish device_wish_from_name(const std::string& name) {
   throw ConfigError(fmt::format("there is no device '{}'; expected auto, cpu or cuda", name));
 }
 
-DeviceChoice choose_device(const DeviceRequest& request, const GpuProbe& probe, int local_rank, int local_size) {
+DeviceChoice choose_device(const DeviceRequest& request, const device::GpuProbe& probe, int local_rank, int local_size) {
   if (request.wish == DeviceWish::cpu) return {};
   const int count = static_cast<int>(probe.devices.size());
   if (count == 0) {
     if (request.wish == DeviceWish::cuda) throw DeviceError("--device cuda: " + probe.problem);
-    return {.kind = DeviceKind::cpu, .reason = "computing on CPUs: " + probe.problem};
+    return {.kind = device::DeviceKind::cpu, .reason = "computing on CPUs: " + probe.problem};
   }
   if (count > 1 && count < local_size && !request.allow_shared_gpu)
     throw DeviceError(fmt::format("this host has {} GPUs for {} workers: start at most {} here (mpirun -n), choose other GPUs by "
                                   "CUDA_VISIBLE_DEVICES, or pass --allow-shared-gpu, which is slow", count, local_size, count));
   const int ordinal = local_rank % count;
   const auto& gpu = probe.devices[static_cast<size_t>(ordinal)];
-  return {.kind = DeviceKind::cuda,
+  return {.kind = device::DeviceKind::cuda,
           .ordinal = ordinal,
           .reason = fmt::format("computing on GPU {} ({})", ordinal, gpu.name)};
 }
 
 void check_devices(const std::vector<RankDevice>& ranks, bool reproducible, bool allow_shared_gpu) {
   require_one_kind(ranks);
-  if (ranks.front().kind != DeviceKind::cuda) return;
+  if (ranks.front().kind != device::DeviceKind::cuda) return;
   if (reproducible) {
     require_one(ranks, "GPUs", &RankDevice::name);
     require_one(ranks, "GPU libraries", &RankDevice::libraries);
@@ -122,12 +122,12 @@ void check_devices(const std::vector<RankDevice>& ranks, bool reproducible, bool
   if (!allow_shared_gpu) require_gpus_of_their_own(ranks);
 }
 
-DeviceChoice agree_on_device(Communicator& world, const DeviceRequest& request, const std::function<GpuProbe()>& probe,
+DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& request, const std::function<device::GpuProbe()>& probe,
                              const std::vector<int>& hosts, const std::string& host, bool reproducible) {
   const auto own_host = hosts.begin() + world.rank();
   const auto local_rank = static_cast<int>(std::count(hosts.begin(), own_host, *own_host));
   const auto local_size = static_cast<int>(std::count(hosts.begin(), hosts.end(), *own_host));
-  GpuProbe found;
+  device::GpuProbe found;
   DeviceChoice choice;
   std::exception_ptr failure;
   try {
@@ -139,13 +139,13 @@ DeviceChoice agree_on_device(Communicator& world, const DeviceRequest& request, 
   agree_on_outcome(world, failure, kTimeout);
 
   RankDevice own{.host = host, .kind = choice.kind, .reason = choice.reason};
-  if (choice.kind == DeviceKind::cuda) {
+  if (choice.kind == device::DeviceKind::cuda) {
     const auto& gpu = found.devices[static_cast<size_t>(choice.ordinal)];
     own.name = gpu.name;
     own.uuid = gpu.uuid;
-    own.libraries = gpu_libraries();
+    own.libraries = device::gpu_libraries();
   }
-  const auto texts = gather_texts(world, pack(own, request.allow_shared_gpu), kTimeout);
+  const auto texts = comm::gather_texts(world, pack(own, request.allow_shared_gpu), kTimeout);
   std::vector<RankDevice> ranks;
   bool all_allow = true;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
@@ -162,4 +162,4 @@ DeviceChoice agree_on_device(Communicator& world, const DeviceRequest& request, 
   return choice;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -7,7 +7,7 @@
 #include "comm/communicator.h"
 #include "device/device.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// What the user asks for. automatic: GPUs where there are any, otherwise CPUs.
 enum class DeviceWish { automatic, cpu, cuda };
@@ -22,7 +22,7 @@ struct DeviceRequest {
 DeviceWish device_wish_from_name(const std::string& name);
 
 struct DeviceChoice {
-  DeviceKind kind = DeviceKind::cpu;   ///< cpu or cuda
+  device::DeviceKind kind = device::DeviceKind::cpu;   ///< cpu or cuda
   int ordinal = 0;                     ///< of the GPU, as this process counts them
   std::string reason;                  ///< one line for the user; empty where he has asked for just that
 };
@@ -30,13 +30,13 @@ struct DeviceChoice {
 /// What a rank computes on. The only GPU that its process sees, or else the one whose number is its place among the ranks of
 /// its host (`local_rank` of `local_size`). `probe` is not looked at where CPUs are asked for. Throws DeviceError, saying what
 /// to do, where GPUs are asked for and there are none, or there are too few for the ranks of this host.
-DeviceChoice choose_device(const DeviceRequest& request, const GpuProbe& probe, int local_rank, int local_size);
+DeviceChoice choose_device(const DeviceRequest& request, const device::GpuProbe& probe, int local_rank, int local_size);
 
 /// What the others need to know of a rank's choice.
 struct RankDevice {
   std::string host;        ///< as messages call it
   int host_number = 0;     ///< ranks of one machine have the same
-  DeviceKind kind = DeviceKind::cpu;
+  device::DeviceKind kind = device::DeviceKind::cpu;
   std::string name, uuid;  ///< of the GPU
   std::string libraries;   ///< that compute on it, with versions
   std::string reason;
@@ -48,7 +48,7 @@ void check_devices(const std::vector<RankDevice>& ranks, bool reproducible, bool
 
 /// COLLECTIVE: all ranks choose, and learn whether their choices agree. `hosts`: numbers of the ranks' hosts; `host`: the
 /// own one's name. `probe` is asked where GPUs may be used. Throws CollectiveError on all ranks.
-DeviceChoice agree_on_device(Communicator& world, const DeviceRequest& request, const std::function<GpuProbe()>& probe,
+DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& request, const std::function<device::GpuProbe()>& probe,
                              const std::vector<int>& hosts, const std::string& host, bool reproducible);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -13,7 +13,7 @@
 #include "comm/gather_texts.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 std::optional<int> number(const LaunchFacts& facts, const std::string& name) {
@@ -82,8 +82,8 @@ int idle_threads(const LaunchFacts& facts) {
   return std::max(threads, 1);
 }
 
-std::vector<int> hosts_of_ranks(Communicator& world, const std::string& host_name) {
-  const auto names = gather_texts(world, own_machine(host_name), std::chrono::minutes(5));
+std::vector<int> hosts_of_ranks(comm::Communicator& world, const std::string& host_name) {
+  const auto names = comm::gather_texts(world, control::own_machine(host_name), std::chrono::minutes(5));
   std::vector<std::string> known;
   std::vector<int> hosts;
   for (const auto& name : names) {
@@ -94,4 +94,4 @@ std::vector<int> hosts_of_ranks(Communicator& world, const std::string& host_nam
   return hosts;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -7,7 +7,7 @@
 
 #include "comm/communicator.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// How this process was started and where it may run, as the operating system and the launcher say.
 struct LaunchFacts {
@@ -33,6 +33,6 @@ std::vector<std::string> launch_warnings(const LaunchFacts& facts, int threads);
 int idle_threads(const LaunchFacts& facts);
 
 /// COLLECTIVE: for each rank the number of its host, counted from 0 in the order of ranks.
-std::vector<int> hosts_of_ranks(Communicator& world, const std::string& host_name);
+std::vector<int> hosts_of_ranks(comm::Communicator& world, const std::string& host_name);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

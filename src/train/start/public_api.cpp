@@ -9,7 +9,7 @@ namespace {
 
 class WorldJob : public Job {
  public:
-  explicit WorldJob(World& world) : world_(world) {}
+  explicit WorldJob(train::World& world) : world_(world) {}
 
   int rank() const override { return world_.rank(); }
   int world_size() const override { return world_.size(); }
@@ -17,23 +17,23 @@ class WorldJob : public Job {
 
   TrainingSummary train(const ModelSpec& model, const std::string& config,
                         const TrainingOptions& options) override {
-    SessionOptions session;
+    train::SessionOptions session;
     session.load_config = [&] {
       // Behind the rest, so that the lines which errors name are the caller's.
-      return parse_run_config(config + "\nmodel {\n" + model_to_text(model) + "}\n", "config",
+      return config::parse_run_config(config + "\nmodel {\n" + config::model_to_text(model) + "}\n", "config",
                               options.overrides);
     };
     session.output_directory = options.output_directory;
     session.quiet = options.quiet;
-    session.stop_requested = stop_requested;
+    session.stop_requested = train::stop_requested;
     if (options.on_step)
-      session.on_step = [&](const StepRecord& record) {
+      session.on_step = [&](const train::StepRecord& record) {
         options.on_step({.step = record.step,
                          .loss = record.loss,
                          .learning_rate = record.learning_rate,
                          .gradient_norm = record.gradient_norm});
       };
-    const auto [report, stopped] = train_session(world_, session);
+    const auto [report, stopped] = train::train_session(world_, session);
     stopped_ = stopped_ || stopped;
     return {.steps = report.steps,
             .epochs = report.epochs,
@@ -46,17 +46,17 @@ class WorldJob : public Job {
   }
 
  private:
-  World& world_;
+  train::World& world_;
   bool stopped_ = false;
 };
 
 }  // namespace
 
 int run_job(const std::function<void(Job&)>& body) {
-  return run_in_world([&](World& world) {
+  return train::run_in_world([&](train::World& world) {
     WorldJob job(world);
     body(job);
-    return static_cast<int>(job.stopped() ? stop_exit_code() : ExitCode::done);
+    return static_cast<int>(job.stopped() ? train::stop_exit_code() : ExitCode::done);
   });
 }
 

@@ -16,7 +16,7 @@
 #include "train/start/shared_directory.h"
 #include "train/loop/trace.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 /// Where `action` throws on any rank, all ranks throw alike.
@@ -55,7 +55,7 @@ class Session {
   bool first_;
   std::unique_ptr<DirectoryLock> lock_;
   std::unique_ptr<Failpoints> failpoints_;
-  std::unique_ptr<FileSystem> failing_files_;
+  std::unique_ptr<checkpoint::FileSystem> failing_files_;
   std::unique_ptr<Worker> worker_;
   std::optional<WatchedWorker> watched_;
   std::optional<RunOutput> output_;
@@ -67,7 +67,7 @@ class Session {
 void Session::make_worker() {
   WorkerOptions worker_options;
   if (!options_.failpoints.empty())
-    worker_options.before_instruction = [this](const Worker& worker, const Program& program,
+    worker_options.before_instruction = [this](const Worker& worker, const program::Program& program,
                                                uint64_t iteration, int instruction) {
       // Of a step, the end may run when the next one has begun.
       const int64_t step =
@@ -77,7 +77,7 @@ void Session::make_worker() {
   DeviceRequest device = options_.device;
   if (!options_.quiet) device.say = log_info;
   worker_ = start_worker(world_, [this] {
-    RunConfig config = options_.load_config();
+    config::RunConfig config = options_.load_config();
     failpoints_ = Failpoints::parse(options_.failpoints, world_.rank(), world_.size());
     // Only rank 0 writes there, and on other hosts the folder may be another one.
     if (first_) lock_ = RunOutput::claim_directory(options_.output_directory, config);
@@ -96,7 +96,7 @@ void Session::make_worker() {
 TrainerEvents Session::events() {
   TrainerEvents events;
   events.on_step = [this](const StepRecord& record) {
-    world_.startup().end(StartupPart::first_step);
+    world_.startup().end(observe::StartupPart::first_step);
     recorder_->add(record);
     if (trace_) trace_->add(record, *worker_, world_.communicator());
     if (first_) output_->step(record);
@@ -104,7 +104,7 @@ TrainerEvents Session::events() {
   };
   events.on_evaluation = [this](const EvaluationRecord& record) {
     // That of the step at which the run was stopped comes before the first step.
-    world_.startup().end(StartupPart::other);
+    world_.startup().end(observe::StartupPart::other);
     if (trace_) trace_->add(record);
     if (first_) output_->evaluation(record);
   };
@@ -119,7 +119,7 @@ TrainerEvents Session::events() {
 }
 
 void Session::make_trainer() {
-  if (failpoints_) failing_files_ = failpoints_->wrap(posix_file_system());
+  if (failpoints_) failing_files_ = failpoints_->wrap(checkpoint::posix_file_system());
   const bool watched = worker_->config().watchdog.enabled;
   trainer_.emplace(*worker_, world_.communicator(), events(),
                    TrainerRunOptions{.output_directory = options_.output_directory,
@@ -127,7 +127,7 @@ void Session::make_trainer() {
                                      .stop_after = options_.stop_after,
                                      .progress = watched ? &world_.control().progress() : nullptr,
                                      .mailbox = &world_.control().mailbox(),
-                                     .files = failing_files_ ? failing_files_.get() : &posix_file_system(),
+                                     .files = failing_files_ ? failing_files_.get() : &checkpoint::posix_file_system(),
                                      .drawing_threads = idle_threads(world_.placement())});
 }
 
@@ -137,9 +137,9 @@ void Session::prepare() {
     on_all_ranks(world_, [this] {
       if (failpoints_) failpoints_->check(worker_->programs().step);
     });
-  world_.startup().end(StartupPart::other);
+  world_.startup().end(observe::StartupPart::other);
   trainer_->prepare();
-  world_.startup().end(StartupPart::parameters);
+  world_.startup().end(observe::StartupPart::parameters);
   if (options_.stop_after > 0 && trainer_->next_step() >= options_.stop_after)
     throw CollectiveError(
         fmt::format("--stop-after {}: the run has {} steps already", options_.stop_after, trainer_->next_step()), ExitCode::usage);
@@ -155,7 +155,7 @@ SessionResult Session::run() {
   recorder_.emplace(*worker_, world_.startup());
   make_trainer();
   prepare();
-  world_.startup().end(StartupPart::other);
+  world_.startup().end(observe::StartupPart::other);
   const TrainingOutcome outcome = trainer_->run();
   enter(Phase::report);
   if (first_) output_->finish();
@@ -184,4 +184,4 @@ SessionResult train_session(World& world, const SessionOptions& options) {
   return result;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

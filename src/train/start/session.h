@@ -10,10 +10,10 @@
 #include "train/loop/trainer.h"
 #include "train/start/world.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 struct SessionOptions {
-  std::function<RunConfig()> load_config;
+  std::function<config::RunConfig()> load_config;
   std::string output_directory;  ///< empty: nothing is written
   std::string trace_directory;   ///< empty: no trace; see train/trace.h
   bool quiet = false;
@@ -25,7 +25,7 @@ struct SessionOptions {
 };
 
 struct SessionResult {
-  RunReport report;      ///< the same on all ranks
+  observe::RunReport report;      ///< the same on all ranks
   bool stopped = false;  ///< before the last step
 };
 
@@ -33,4 +33,4 @@ struct SessionResult {
 /// and writes and shows on rank 0 what there is to see. What `lockstep train` and the public train() share.
 SessionResult train_session(World& world, const SessionOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

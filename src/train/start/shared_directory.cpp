@@ -14,7 +14,7 @@
 #include "checkpoint/file_system.h"
 #include "train/start/agreement.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -23,7 +23,7 @@ constexpr std::chrono::minutes kPatience{5};  // with ranks, not with file syste
 constexpr std::chrono::milliseconds kBetweenLooks{50};
 
 void write_file(const std::string& path) {
-  const auto file = posix_file_system().create(path);
+  const auto file = checkpoint::posix_file_system().create(path);
   file->write(path.data(), path.size());
   file->close();
 }
@@ -57,7 +57,7 @@ std::string list_ranks(const std::vector<std::string>& hosts, const std::vector<
 
 }  // namespace
 
-void check_shared_directory(Communicator& world, const std::string& directory, const std::string& host,
+void check_shared_directory(comm::Communicator& world, const std::string& directory, const std::string& host,
                             std::chrono::milliseconds patience) {
   const int rank = world.rank();
   std::exception_ptr failure;
@@ -69,7 +69,7 @@ void check_shared_directory(Communicator& world, const std::string& directory, c
     failure = std::current_exception();
   }
   agree_on_outcome(world, failure, kPatience);
-  name = gather_texts(world, name, kPatience)[0];
+  name = comm::gather_texts(world, name, kPatience)[0];
   const std::string path = directory + "/" + name;
 
   const bool seen = rank == 0 || sees(directory, name, deadline_in(patience));
@@ -86,8 +86,8 @@ void check_shared_directory(Communicator& world, const std::string& directory, c
                                 "them may write to",
                                 error.what(), host)));
   }
-  const auto hosts = gather_texts(world, host, kPatience);
-  const auto looks = gather_texts(world, seen ? directory : "", kPatience);
+  const auto hosts = comm::gather_texts(world, host, kPatience);
+  const auto looks = comm::gather_texts(world, seen ? directory : "", kPatience);
   if (rank == 0) remove_quietly(path);
   std::vector<int> blind;
   for (size_t r = 0; r < looks.size(); ++r)
@@ -102,4 +102,4 @@ void check_shared_directory(Communicator& world, const std::string& directory, c
   agree_on_outcome(world, failure, kPatience);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

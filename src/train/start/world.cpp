@@ -25,7 +25,7 @@
 #include "train/faults/position.h"
 #include "train/loop/stop_request.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 /// Ranks reach an agreement when each has opened its data; a rank that is not there after this time is not
@@ -34,9 +34,9 @@ constexpr std::chrono::seconds kAgreementTimeout{300};
 
 constexpr std::chrono::seconds kStartTimeout{300};
 
-Meeting meeting_of(Communicator& world) {
+control::Meeting meeting_of(comm::Communicator& world) {
   return {.rank = world.rank(), .size = world.size(), .exchange = [&world](const std::string& own, std::chrono::milliseconds timeout) {
-            return gather_texts(world, own, timeout);
+            return comm::gather_texts(world, own, timeout);
           }};
 }
 
@@ -106,7 +106,7 @@ class SignalScope {
 bool can_share_memory(World& world) {
   if (world.size() == 1 || !world.one_host()) return false;
   try {
-    make_shared_memory_communicator(world.communicator());
+    comm::make_shared_memory_communicator(world.communicator());
     return true;
   } catch (const CommError& error) {
     if (world.rank() == 0) log_warning(fmt::format("gradients go through MPI, not through shared memory: {}", error.what()));
@@ -116,13 +116,13 @@ bool can_share_memory(World& world) {
 
 }  // namespace
 
-World::World() : startup_(process_start()), host_(host_name()) {
-  if (started_by_mpi_launcher()) {
+World::World() : startup_(observe::process_start()), host_(host_name()) {
+  if (comm::started_by_mpi_launcher()) {
     const StartTimer timer;
-    environment_ = make_mpi_environment();
+    environment_ = comm::make_mpi_environment();
     communicator_ = environment_->world();
   } else {
-    communicator_ = make_solo_communicator();
+    communicator_ = comm::make_solo_communicator();
   }
   rank_ = communicator_->rank();
   size_ = communicator_->size();
@@ -138,7 +138,7 @@ void World::start() {
   hosts_ = hosts_of_ranks(*communicator_, host_);
   const int port = control_port();
   try {
-    control_ = start_control_plane(meeting_of(*communicator_), {.host = host_,
+    control_ = control::start_control_plane(meeting_of(*communicator_), {.host = host_,
                                                     .interface = variable_or_empty("LOCKSTEP_CONTROL_INTERFACE"),
                                                     .port = port,
                                                     .termination_requested = termination_requested,
@@ -148,15 +148,15 @@ void World::start() {
     if (error.code() != ExitCode::usage && error.code() != ExitCode::unavailable) throw;
     throw CollectiveError(error.what(), error.code());
   }
-  control_->set_describer([](const Progress::Entry& entry) { return describe_position(entry, nullptr); });
+  control_->set_describer([](const control::Progress::Entry& entry) { return describe_position(entry, nullptr); });
   enter_phase(&control_->progress(), Phase::outside);
   auto watched = std::make_unique<WatchedCommunicator>(std::move(communicator_), control_->progress());
   watched_ = watched.get();
   communicator_ = std::move(watched);
-  startup_.end(StartupPart::launch);
+  startup_.end(observe::StartupPart::launch);
 }
 
-void World::watch(const WatchdogOptions& options) {
+void World::watch(const control::WatchdogOptions& options) {
   control_->configure(options);
   watched_->set_watched(options.enabled);
 }
@@ -170,7 +170,7 @@ LaunchFacts World::placement() const {
 }
 
 void World::finish() {
-  const auto device = make_cpu_device();
+  const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("finish");
   communicator_->barrier(*stream);
   communicator_->synchronize(*stream, deadline_in(kFinishTimeout));
@@ -210,7 +210,7 @@ int run_in_world(const std::function<int(World&)>& body) {
   const SignalScope signals;
   install_crash_handler();
   // Before MPI starts, which takes a while: a stop request that comes then must not end the process.
-  install_stop_request(/*alone=*/!started_by_mpi_launcher());
+  install_stop_request(/*alone=*/!comm::started_by_mpi_launcher());
   std::unique_ptr<World> world;
   try {
     world = std::make_unique<World>();
@@ -237,15 +237,15 @@ int run_in_world(const std::function<int(World&)>& body) {
   }
 }
 
-std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig()>& load_config, const DeviceRequest& device,
+std::unique_ptr<Worker> start_worker(World& world, const std::function<config::RunConfig()>& load_config, const DeviceRequest& device,
                                      const std::vector<AgreementField>& options, const WorkerOptions& worker_options) {
   // A process may train several times; the others begin here.
-  if (world.startup().complete()) world.startup() = StartupTimes(Clock::now());
-  Communicator& communicator = world.communicator();
-  Progress* progress = &world.control().progress();
+  if (world.startup().complete()) world.startup() = observe::StartupTimes(Clock::now());
+  comm::Communicator& communicator = world.communicator();
+  control::Progress* progress = &world.control().progress();
   enter_phase(progress, Phase::prepare);
   const bool shared_memory = can_share_memory(world);
-  world.startup().end(StartupPart::communicators);
+  world.startup().end(observe::StartupPart::communicators);
   // What fails on any rank fails on all.
   const auto on_all_ranks = [&](const std::function<void()>& action) {
     std::exception_ptr failure;
@@ -256,17 +256,17 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
     }
     agree_on_outcome(communicator, failure, kAgreementTimeout);
   };
-  RunConfig loaded;
+  config::RunConfig loaded;
   on_all_ranks([&] {
     loaded = load_config();
     world.watch(loaded.watchdog);
-    if (loaded.parallel.algorithm == AllReduceAlgorithm::shared_memory && !shared_memory && world.size() > 1)
+    if (loaded.parallel.algorithm == parallel::AllReduceAlgorithm::shared_memory && !shared_memory && world.size() > 1)
       throw ConfigError("parallel.algorithm is SHARED_MEMORY, but these workers cannot share memory; leave it out");
   });
-  world.startup().end(StartupPart::config);
-  const DeviceChoice choice = agree_on_device(communicator, device, probe_gpus, world.hosts(), world.host(),
-                                              loaded.parallel.reduction != Reduction::fast);
-  world.startup().end(StartupPart::device);
+  world.startup().end(observe::StartupPart::config);
+  const DeviceChoice choice = agree_on_device(communicator, device, device::probe_gpus, world.hosts(), world.host(),
+                                              loaded.parallel.reduction != layout::Reduction::fast);
+  world.startup().end(observe::StartupPart::device);
   std::unique_ptr<Worker> worker;
   on_all_ranks([&] {
     WorkerOptions own = worker_options;
@@ -291,7 +291,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
   auto fields = worker->agreement_fields();
   fields.insert(fields.end(), options.begin(), options.end());
   agree_on_fields(communicator, fields, kAgreementTimeout);
-  world.startup().end(StartupPart::agreement);
+  world.startup().end(observe::StartupPart::agreement);
   worker->connect(communicator);
   const auto& config = worker->config();
   if (world.rank() == 0 && world.size() > 1 && worker->compiled().placement().shards_optimizer() && config.trainer.check_every_steps > 0)
@@ -305,11 +305,11 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig
 }
 
 WatchedWorker::WatchedWorker(World& world, const Worker& worker) : world_(world) {
-  world_.control().set_describer([&worker](const Progress::Entry& entry) { return describe_position(entry, &worker); });
+  world_.control().set_describer([&worker](const control::Progress::Entry& entry) { return describe_position(entry, &worker); });
 }
 
 WatchedWorker::~WatchedWorker() {
-  world_.control().set_describer([](const Progress::Entry& entry) { return describe_position(entry, nullptr); });
+  world_.control().set_describer([](const control::Progress::Entry& entry) { return describe_position(entry, nullptr); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -15,7 +15,7 @@
 #include "train/faults/watched_communicator.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// The processes of a job, as one of them sees it: those that mpirun or srun started, or this one alone, in
 /// which case MPI is never touched. Owned by main's frame; everything that
@@ -30,17 +30,17 @@ class World {
   /// find each other, CollectiveError where they cannot be connected.
   void start();
 
-  Communicator& communicator() { return *communicator_; }
-  ControlPlane& control() { return *control_; }
+  comm::Communicator& communicator() { return *communicator_; }
+  control::ControlPlane& control() { return *control_; }
   /// The limits of `options` count from now on.
-  void watch(const WatchdogOptions& options);
+  void watch(const control::WatchdogOptions& options);
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::string& host() const { return host_; }
   /// Numbers of the ranks' hosts, from 0 in the order of ranks.
   const std::vector<int>& hosts() const { return hosts_; }
   /// How long this process took to get to its first training step.
-  StartupTimes& startup() { return startup_; }
+  observe::StartupTimes& startup() { return startup_; }
   bool one_host() const;
   /// Where this rank may run, and how many share its host.
   LaunchFacts placement() const;
@@ -54,11 +54,11 @@ class World {
   ExitCode tell_failure(const std::exception& error) noexcept;
 
  private:
-  StartupTimes startup_;
+  observe::StartupTimes startup_;
   std::optional<ExitCode> told_failure_;
-  std::unique_ptr<MpiEnvironment> environment_;
-  std::unique_ptr<ControlPlane> control_;
-  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<comm::MpiEnvironment> environment_;
+  std::unique_ptr<control::ControlPlane> control_;
+  std::unique_ptr<comm::Communicator> communicator_;
   WatchedCommunicator* watched_ = nullptr;   // communicator_, once the control plane stands
   std::string host_;
   std::vector<int> hosts_;
@@ -78,7 +78,7 @@ ExitCode report_error(const std::exception& error);
 /// the ranks make sure that all of them could, and that they run the same job, and connect. Throws CollectiveError on all
 /// ranks where that is not so.
 /// `options`: what else decides which collective calls a rank makes, such as whether it saves checkpoints.
-std::unique_ptr<Worker> start_worker(World& world, const std::function<RunConfig()>& load_config,
+std::unique_ptr<Worker> start_worker(World& world, const std::function<config::RunConfig()>& load_config,
                                      const DeviceRequest& device = {}, const std::vector<AgreementField>& options = {},
                                      const WorkerOptions& worker_options = {});
 
@@ -94,4 +94,4 @@ class WatchedWorker {
   World& world_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -7,23 +7,23 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
-PrefetchedBatches::PrefetchedBatches(const Dataset& dataset, const Graph& graph, SampleOrder order, int64_t batch_samples,
+PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph, data::SampleOrder order, int64_t batch_samples,
                                      std::vector<int64_t> positions, int64_t micro_batch, int threads, int depth)
     : batch_samples_(batch_samples), micro_batch_(micro_batch), positions_(std::move(positions)) {
-  PrefetchOptions options{.threads = threads, .depth = depth, .fields = {}, .float_type = graph.compute};
+  data::PrefetchOptions options{.threads = threads, .depth = depth, .fields = {}, .float_type = graph.compute};
   for (const int input : graph.inputs) options.fields.push_back(graph.values[static_cast<size_t>(input)].name);
-  const auto next = [this](SampleSpan span) {
+  const auto next = [this](data::SampleSpan span) {
     const int64_t batch = span.first_position / batch_samples_;
     const auto later = std::upper_bound(positions_.begin(), positions_.end(), span.first_position % batch_samples_);
-    return later != positions_.end() ? SampleSpan{batch * batch_samples_ + *later, micro_batch_}
-                                     : SampleSpan{(batch + 1) * batch_samples_ + positions_.front(), micro_batch_};
+    return later != positions_.end() ? data::SampleSpan{batch * batch_samples_ + *later, micro_batch_}
+                                     : data::SampleSpan{(batch + 1) * batch_samples_ + positions_.front(), micro_batch_};
   };
-  prefetcher_ = std::make_unique<Prefetcher>(dataset, order, next, options);
+  prefetcher_ = std::make_unique<data::Prefetcher>(dataset, order, next, options);
 }
 
-SampleSpan PrefetchedBatches::span_of(uint64_t iteration, int64_t position) const {
+data::SampleSpan PrefetchedBatches::span_of(uint64_t iteration, int64_t position) const {
   return {static_cast<int64_t>(iteration) * batch_samples_ + position, micro_batch_};
 }
 
@@ -33,7 +33,7 @@ void PrefetchedBatches::load(uint64_t iteration, int64_t position, std::span<con
 
 void PrefetchedBatches::start(uint64_t iteration) { prefetcher_->start(span_of(iteration, positions_.front())); }
 
-int64_t read_ahead_bytes(const Graph& graph, int64_t micro_batch, int threads, int depth) {
+int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, int threads, int depth) {
   int64_t batch_bytes = 0, converted_bytes = 0;
   for (const int input : graph.inputs) {
     const auto& spec = graph.values[static_cast<size_t>(input)].spec;
@@ -45,13 +45,13 @@ int64_t read_ahead_bytes(const Graph& graph, int64_t micro_batch, int threads, i
   return (threads > 0 ? depth * batch_bytes : 0) + (depth + 1) * converted_bytes;
 }
 
-void check_data_fits_model(const Dataset& dataset, const Graph& graph) {
+void check_data_fits_model(const data::Dataset& dataset, const model::Graph& graph) {
   std::vector<std::string> names;
   for (const auto& field : dataset.fields()) names.push_back(field.name);
   for (const int input : graph.inputs) {
     const auto& value = graph.values[static_cast<size_t>(input)];
     const auto field = std::find_if(dataset.fields().begin(), dataset.fields().end(),
-                                    [&](const Field& f) { return f.name == value.name; });
+                                    [&](const data::Field& f) { return f.name == value.name; });
     if (field == dataset.fields().end())
       throw ConfigError(fmt::format("model input '{}' is no field of the data ({}); its fields are: {}{}", value.name,
                                     dataset.description(), join(names, ", "), did_you_mean(value.name, names)));
@@ -76,4 +76,4 @@ void check_data_fits_model(const Dataset& dataset, const Graph& graph) {
                                     embedding->vocabulary, dataset.description(), dataset.classes(), dataset.classes()));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -8,14 +8,14 @@
 #include "model/graph.h"
 #include "run/actions.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Feeds a rank's `load` instructions from a data set, read ahead in the order in which the program asks.
-class PrefetchedBatches : public BatchSource {
+class PrefetchedBatches : public run::BatchSource {
  public:
   /// `batch_samples`: samples of one iteration over all ranks; `positions`: where this rank's micro-batches begin in
   /// it, ascending; `micro_batch`: samples in each.
-  PrefetchedBatches(const Dataset& dataset, const Graph& graph, SampleOrder order, int64_t batch_samples,
+  PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph, data::SampleOrder order, int64_t batch_samples,
                     std::vector<int64_t> positions, int64_t micro_batch, int threads, int depth);
 
   void load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) override;
@@ -25,17 +25,17 @@ class PrefetchedBatches : public BatchSource {
   int64_t held_bytes() const { return prefetcher_->held_bytes(); }
 
  private:
-  SampleSpan span_of(uint64_t iteration, int64_t position) const;
+  data::SampleSpan span_of(uint64_t iteration, int64_t position) const;
 
   int64_t batch_samples_, micro_batch_;
   std::vector<int64_t> positions_;
-  std::unique_ptr<Prefetcher> prefetcher_;
+  std::unique_ptr<data::Prefetcher> prefetcher_;
 };
 
 /// What PrefetchedBatches holds once all of its micro-batches have been read ahead.
-int64_t read_ahead_bytes(const Graph& graph, int64_t micro_batch, int threads, int depth);
+int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, int threads, int depth);
 
 /// Throws ConfigError where the model's inputs are not what the data set has: names, shapes, types, classes.
-void check_data_fits_model(const Dataset& dataset, const Graph& graph);
+void check_data_fits_model(const data::Dataset& dataset, const model::Graph& graph);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

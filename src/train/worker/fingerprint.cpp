@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 std::string arithmetic_fingerprint(int intra_op_threads) {
   const dnnl_version_t* version = dnnl_version();
@@ -15,11 +15,11 @@ std::string arithmetic_fingerprint(int intra_op_threads) {
                      version->patch, static_cast<unsigned>(dnnl_get_effective_cpu_isa()), gnu_get_libc_version(), intra_op_threads);
 }
 
-std::string arithmetic_fingerprint(const Device& device, int intra_op_threads) {
-  if (device.kind() != DeviceKind::cuda) return arithmetic_fingerprint(intra_op_threads);
-  return fmt::format("gpu={} {} libc={}", device.description(), gpu_libraries(), gnu_get_libc_version());
+std::string arithmetic_fingerprint(const device::Device& device, int intra_op_threads) {
+  if (device.kind() != device::DeviceKind::cuda) return arithmetic_fingerprint(intra_op_threads);
+  return fmt::format("gpu={} {} libc={}", device.description(), device::gpu_libraries(), gnu_get_libc_version());
 }
 
 std::string binary_identity() { return to_hex(hash64(read_text_file("/proc/self/exe"))); }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

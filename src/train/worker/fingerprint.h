@@ -4,7 +4,7 @@
 
 #include "device/device.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// What the bits of a CPU run depend on besides the config: the instruction set that oneDNN dispatches to, its
 /// version, the compiler's target and the number of threads within an op. Two runs with equal fingerprints and equal
@@ -13,9 +13,9 @@ std::string arithmetic_fingerprint(int intra_op_threads);
 
 /// The same for a run on `device`: of a GPU, its model, the libraries that compute there, and what the host makes the first
 /// parameters with.
-std::string arithmetic_fingerprint(const Device& device, int intra_op_threads);
+std::string arithmetic_fingerprint(const device::Device& device, int intra_op_threads);
 
 /// Version and content hash of the running program.
 std::string binary_identity();
 
-}  // namespace lockstep
+}  // namespace lockstep::train

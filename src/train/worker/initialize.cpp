@@ -7,7 +7,7 @@
 #include "base/philox_stream.h"
 #include "base/ranges.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 /// About 0.2 ms of normals, beside which starting a thread (some 20 us) and taking a range are cheap.
@@ -15,7 +15,7 @@ constexpr int64_t kRange = 64 << 10;
 
 }  // namespace
 
-void initialize_parameter(const Parameter& parameter, uint64_t seed, float* values, int threads) {
+void initialize_parameter(const model::Parameter& parameter, uint64_t seed, float* values, int threads) {
   const auto [kind, scale] = parameter.spec.init;
   const PhiloxStream stream{.seed = hash_combine(seed, hash64(parameter.name)),
                             .purpose = RandomPurpose::initialization};
@@ -23,12 +23,12 @@ void initialize_parameter(const Parameter& parameter, uint64_t seed, float* valu
     const std::span range(values + begin, static_cast<size_t>(end - begin));
     const auto first = static_cast<uint64_t>(begin);
     switch (kind) {
-      case Initializer::Kind::zero: std::ranges::fill(range, 0.0f); break;
-      case Initializer::Kind::one: std::ranges::fill(range, 1.0f); break;
-      case Initializer::Kind::normal: draw_normals(stream, first, scale, range); break;
-      case Initializer::Kind::uniform: draw_uniforms(stream, first, scale, range); break;
+      case ops::Initializer::Kind::zero: std::ranges::fill(range, 0.0f); break;
+      case ops::Initializer::Kind::one: std::ranges::fill(range, 1.0f); break;
+      case ops::Initializer::Kind::normal: draw_normals(stream, first, scale, range); break;
+      case ops::Initializer::Kind::uniform: draw_uniforms(stream, first, scale, range); break;
     }
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

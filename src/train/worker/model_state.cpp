@@ -6,17 +6,17 @@
 #include "checkpoint/state_hash.h"
 #include "comm/gather_texts.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
-std::string state_name(const CompiledRun& compiled, const OptimizerOptions& optimizer, int parameter, int slot) {
+std::string state_name(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer, int parameter, int slot) {
   return compiled.graph().parameters[static_cast<size_t>(parameter)].name + "." +
-         std::string(state_slot_name(optimizer, slot));
+         std::string(optim::state_slot_name(optimizer, slot));
 }
 
-std::vector<TensorChunks> hashes_of(const Worker& worker, const std::vector<NamedTensor>& tensors) {
-  std::vector<TensorChunks> hashes;
-  for (const auto& tensor : tensors) hashes.push_back(hashed_chunks_of(shown(worker, tensor)));
+std::vector<checkpoint::TensorChunks> hashes_of(const Worker& worker, const std::vector<checkpoint::NamedTensor>& tensors) {
+  std::vector<checkpoint::TensorChunks> hashes;
+  for (const auto& tensor : tensors) hashes.push_back(checkpoint::hashed_chunks_of(shown(worker, tensor)));
   return hashes;
 }
 
@@ -24,24 +24,24 @@ std::vector<TensorChunks> hashes_of(const Worker& worker, const std::vector<Name
 static_assert(kHashChunkElements % kNormChunk == 0 && kNormChunk % kHashChunkElements == 0);
 
 /// COLLECTIVE: every rank's parts together.
-std::vector<TensorChunks> gather(Communicator& world, const std::vector<TensorChunks>& own) {
+std::vector<checkpoint::TensorChunks> gather(comm::Communicator& world, const std::vector<checkpoint::TensorChunks>& own) {
   constexpr std::chrono::minutes kPatience{5};
-  std::vector<TensorChunks> all;
-  for (const auto& text : gather_texts(world, to_text(own), kPatience))
-    for (auto& part : tensor_chunks_from_text(text)) all.push_back(std::move(part));
+  std::vector<checkpoint::TensorChunks> all;
+  for (const auto& text : comm::gather_texts(world, checkpoint::to_text(own), kPatience))
+    for (auto& part : checkpoint::tensor_chunks_from_text(text)) all.push_back(std::move(part));
   return all;
 }
 
-Slice elements_of(const ByteSpan& bytes, const Shape& shape) {
+checkpoint::Slice elements_of(const layout::ByteSpan& bytes, const Shape& shape) {
   constexpr int64_t kWidth = sizeof(float);
-  if (bytes == ByteSpan{0, shape.count() * kWidth}) return {};
+  if (bytes == layout::ByteSpan{0, shape.count() * kWidth}) return {};
   return {bytes.begin / kWidth, bytes.size() / kWidth};
 }
 
 /// Ranks that hold tensors of a kind number their shards in order.
 template <class Holds>
-CheckpointShare::Shard shard_of(const std::vector<std::vector<SavedPart>>& shares, int rank, const Holds& holds) {
-  CheckpointShare::Shard shard;
+checkpoint::CheckpointShare::Shard shard_of(const std::vector<std::vector<layout::SavedPart>>& shares, int rank, const Holds& holds) {
+  checkpoint::CheckpointShare::Shard shard;
   for (size_t r = 0; r < shares.size(); ++r) {
     if (std::none_of(shares[r].begin(), shares[r].end(), holds)) continue;
     ++shard.count;
@@ -52,71 +52,71 @@ CheckpointShare::Shard shard_of(const std::vector<std::vector<SavedPart>>& share
 
 }  // namespace
 
-std::vector<NamedTensor> parameter_tensors(const Worker& worker) {
-  std::vector<NamedTensor> tensors;
+std::vector<checkpoint::NamedTensor> parameter_tensors(const Worker& worker) {
+  std::vector<checkpoint::NamedTensor> tensors;
   const auto& parameters = worker.compiled().graph().parameters;
   for (size_t p = 0; p < parameters.size(); ++p)
     tensors.push_back({parameters[p].name, DType::float32, parameters[p].spec.shape, worker.parameter_data(static_cast<int>(p))});
   return tensors;
 }
 
-std::vector<NamedTensor> optimizer_tensors(const Worker& worker) {
-  std::vector<NamedTensor> tensors;
+std::vector<checkpoint::NamedTensor> optimizer_tensors(const Worker& worker) {
+  std::vector<checkpoint::NamedTensor> tensors;
   const auto& optimizer = worker.config().optimizer;
   const auto& parameters = worker.compiled().graph().parameters;
   const auto& places = worker.programs().step.parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
-    if (parameters[p].spec.role != ParameterRole::weight || places[p].owned_begin == places[p].owned_end) continue;
-    const Slice slice = elements_of({places[p].owned_begin, places[p].owned_end}, parameters[p].spec.shape);
-    for (int slot = 0; slot < state_slots(optimizer); ++slot)
+    if (parameters[p].spec.role != ops::ParameterRole::weight || places[p].owned_begin == places[p].owned_end) continue;
+    const checkpoint::Slice slice = elements_of({places[p].owned_begin, places[p].owned_end}, parameters[p].spec.shape);
+    for (int slot = 0; slot < optim::state_slots(optimizer); ++slot)
       tensors.push_back({state_name(worker.compiled(), optimizer, static_cast<int>(p), slot), DType::float32, parameters[p].spec.shape,
                          worker.state_data(static_cast<int>(p), slot), slice});
   }
   return tensors;
 }
 
-std::vector<TensorRecord> optimizer_records(const CompiledRun& compiled, const OptimizerOptions& optimizer) {
-  std::vector<TensorRecord> records;
+std::vector<checkpoint::TensorRecord> optimizer_records(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer) {
+  std::vector<checkpoint::TensorRecord> records;
   const auto& parameters = compiled.graph().parameters;
   for (size_t p = 0; p < parameters.size(); ++p)
     for (int slot = 0; slot < compiled.state_slot_count(); ++slot)
-      if (parameters[p].spec.role == ParameterRole::weight)
+      if (parameters[p].spec.role == ops::ParameterRole::weight)
         records.push_back({state_name(compiled, optimizer, static_cast<int>(p), slot), DType::float32, parameters[p].spec.shape});
   return records;
 }
 
-CheckpointShare checkpoint_share(const CompiledRun& compiled, const OptimizerOptions& optimizer, int rank, std::byte* snapshot) {
+checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer, int rank, std::byte* snapshot) {
   const auto& shares = compiled.checkpoint_shares();
-  CheckpointShare share;
+  checkpoint::CheckpointShare share;
   for (const auto& part : shares[static_cast<size_t>(rank)]) {
     const auto& parameter = compiled.graph().parameters[static_cast<size_t>(part.parameter)];
-    const Slice slice = elements_of(part.bytes, parameter.spec.shape);
+    const checkpoint::Slice slice = elements_of(part.bytes, parameter.spec.shape);
     if (part.slot < 0)
       share.parameters.push_back({parameter.name, DType::float32, parameter.spec.shape, snapshot, slice});
     else
       share.state.push_back({state_name(compiled, optimizer, part.parameter, part.slot), DType::float32, parameter.spec.shape, snapshot, slice});
     snapshot += part.bytes.size();
   }
-  share.model = shard_of(shares, rank, [](const SavedPart& part) { return part.slot < 0; });
-  share.optimizer = shard_of(shares, rank, [](const SavedPart& part) { return part.slot >= 0; });
+  share.model = shard_of(shares, rank, [](const layout::SavedPart& part) { return part.slot < 0; });
+  share.optimizer = shard_of(shares, rank, [](const layout::SavedPart& part) { return part.slot >= 0; });
   return share;
 }
 
-NamedTensor shown(const Worker& worker, NamedTensor tensor) {
+checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tensor) {
   tensor.data = worker.window().read(tensor.data, tensor.size_bytes());
   return tensor;
 }
 
-std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker, Communicator& world) {
-  auto hashes = fold_parts(hashes_of(worker, parameter_tensors(worker)));
+std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker, comm::Communicator& world) {
+  auto hashes = checkpoint::fold_parts(hashes_of(worker, parameter_tensors(worker)));
   auto state = hashes_of(worker, optimizer_tensors(worker));
   if (worker.compiled().placement().shards_optimizer() && world.size() > 1) state = gather(world, state);
-  for (auto& hash : fold_parts(std::move(state))) hashes.push_back(std::move(hash));
+  for (auto& hash : checkpoint::fold_parts(std::move(state))) hashes.push_back(std::move(hash));
   return hashes;
 }
 
-uint64_t parameters_hash_of(const Worker& worker) { return fold_tensors(fold_parts(hashes_of(worker, parameter_tensors(worker)))); }
+uint64_t parameters_hash_of(const Worker& worker) { return checkpoint::fold_tensors(checkpoint::fold_parts(hashes_of(worker, parameter_tensors(worker)))); }
 
-uint64_t state_hash_of(const Worker& worker, Communicator& world) { return fold_tensors(tensor_hashes(worker, world)); }
+uint64_t state_hash_of(const Worker& worker, comm::Communicator& world) { return checkpoint::fold_tensors(tensor_hashes(worker, world)); }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -13,9 +13,9 @@
 #include "train/worker/fingerprint.h"
 #include "train/worker/worker_memory.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
-int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples) {
+int64_t total_steps(const config::TrainerOptions& trainer, int64_t train_samples) {
   if (trainer.steps > 0) return trainer.steps;
   const double steps = trainer.epochs * static_cast<double>(train_samples) / static_cast<double>(trainer.global_batch);
   // Epochs such as 8.3 are not exact: a product that misses a whole number by rounding alone is that number.
@@ -23,17 +23,17 @@ int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples) {
   return std::max(int64_t{1}, static_cast<int64_t>(std::abs(steps - whole) <= 1e-9 * whole ? whole : std::ceil(steps)));
 }
 
-Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_(options), config_(config) {
+Worker::Worker(const config::RunConfig& config, const WorkerOptions& options) : options_(options), config_(config) {
   omp_set_num_threads(config.parallel.intra_op_threads);
-  spent_on(StartupPart::other);
-  compiled_ = std::make_unique<CompiledRun>(
+  spent_on(observe::StartupPart::other);
+  compiled_ = std::make_unique<compile::CompiledRun>(
       compile_options(config),
-      CompileFacts{.world_size = options.world_size, .shared_memory = options.shared_memory, .device = options.device});
+      compile::CompileFacts{.world_size = options.world_size, .shared_memory = options.shared_memory, .device = options.device});
   programs_ = compiled_->compile(options.rank);
   // One proof serves all: the ranks agree on everything that programs are compiled from.
   if (options.rank == 0) compiled_->check();
-  spent_on(StartupPart::programs);
-  data_ = open_datasets(config.data);
+  spent_on(observe::StartupPart::programs);
+  data_ = data::open_datasets(config.data);
   check_data_fits_model(*data_.train, compiled_->graph());
   total_steps_ = lockstep::total_steps(config.trainer, data_.train->size());
 
@@ -41,31 +41,31 @@ Worker::Worker(const RunConfig& config, const WorkerOptions& options) : options_
   std::vector<int64_t> train_positions, eval_positions;
   for (int m = 0; m < division.micro_batches_of(options.rank); ++m)
     train_positions.push_back(division.first_sample(options.rank, m));
-  const TreeNode leaves = division.leaves_of(options.rank);
+  const layout::TreeNode leaves = division.leaves_of(options.rank);
   for (int leaf = leaves.begin; leaf < leaves.end; ++leaf) eval_positions.push_back(leaf * division.micro_batch);
   train_batches_ = std::make_unique<PrefetchedBatches>(
-      *data_.train, compiled_->graph(), SampleOrder(config.trainer.seed, data_.train->size(), config.data.shuffle),
+      *data_.train, compiled_->graph(), data::SampleOrder(config.trainer.seed, data_.train->size(), config.data.shuffle),
       division.global_batch, train_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
   if (data_.eval)
     eval_batches_ = std::make_unique<PrefetchedBatches>(
-        *data_.eval, compiled_->graph(), SampleOrder::once(data_.eval->size()), division.leaves * division.micro_batch,
+        *data_.eval, compiled_->graph(), data::SampleOrder::once(data_.eval->size()), division.leaves * division.micro_batch,
         eval_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
-  spent_on(StartupPart::data);
+  spent_on(observe::StartupPart::data);
 
-  device_ = options.device == DeviceKind::cuda ? make_cuda_device(options.gpu_ordinal)
-            : options.asynchronous             ? make_async_cpu_device(*options.asynchronous)
-                                               : make_cpu_device();
+  device_ = options.device == device::DeviceKind::cuda ? device::make_cuda_device(options.gpu_ordinal)
+            : options.asynchronous             ? device::make_async_cpu_device(*options.asynchronous)
+                                               : device::make_cpu_device();
   share_progress();
-  spent_on(StartupPart::device);
+  spent_on(observe::StartupPart::device);
   compiled_->prepare(*device_);
-  spent_on(StartupPart::kernels);
-  const MemoryPlan plans[] = {programs_.step_plan, programs_.evaluate_plan, programs_.boundary_plan};
-  memory_ = std::make_unique<ProgramMemory>(*device_, plans);
-  window_ = std::make_unique<HostWindow>(*device_, largest_tensor_bytes(programs_.step));
-  spent_on(StartupPart::memory);
-  step_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->training_code(), train_positions, train_batches_.get()));
-  evaluate_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), eval_positions, eval_batches_.get()));
-  boundary_context_ = std::make_unique<ExecutionContext>(make_context(compiled_->evaluation_code(), {}, nullptr));
+  spent_on(observe::StartupPart::kernels);
+  const program::MemoryPlan plans[] = {programs_.step_plan, programs_.evaluate_plan, programs_.boundary_plan};
+  memory_ = std::make_unique<run::ProgramMemory>(*device_, plans);
+  window_ = std::make_unique<device::HostWindow>(*device_, largest_tensor_bytes(programs_.step));
+  spent_on(observe::StartupPart::memory);
+  step_context_ = std::make_unique<run::ExecutionContext>(make_context(compiled_->training_code(), train_positions, train_batches_.get()));
+  evaluate_context_ = std::make_unique<run::ExecutionContext>(make_context(compiled_->evaluation_code(), eval_positions, eval_batches_.get()));
+  boundary_context_ = std::make_unique<run::ExecutionContext>(make_context(compiled_->evaluation_code(), {}, nullptr));
   boundary_context_->snapshot = [this] { return prepare_save_(); };
 }
 
@@ -81,11 +81,11 @@ void Worker::share_progress() {
                             device_->description(), problem));
 }
 
-void Worker::spent_on(StartupPart part) {
+void Worker::spent_on(observe::StartupPart part) {
   if (options_.startup != nullptr) options_.startup->end(part);
 }
 
-ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches) {
+run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::vector<int64_t> first_samples, run::BatchSource* batches) {
   const auto& division = compiled_->division();
   return {.graph = compiled_->graph(),
           .code = code,
@@ -101,49 +101,49 @@ ExecutionContext Worker::make_context(const ModelCode& code, std::vector<int64_t
           .communicators = {}};
 }
 
-void Worker::connect_groups(Communicator& world, const Program& program, ExecutionContext& context) {
+void Worker::connect_groups(comm::Communicator& world, const program::Program& program, run::ExecutionContext& context) {
   // A channel for each group, made in one order on all ranks: every rank's program lists the same groups.
   for (const auto& group : program.groups) {
     const bool member = group.members.contains(options_.rank);
     // Those of GPUs take memory and time, and programs run one after the other: groups of one name share one.
     if (const auto made = gpu_channels_.find(group.name);
-        group.transport == Transport::device && made != gpu_channels_.end()) {
+        group.transport == program::Transport::device && made != gpu_channels_.end()) {
       context.communicators.push_back(made->second);
       continue;
     }
     communicators_.push_back(world.split(member ? 0 : -1, options_.rank));
-    Communicator* channel = communicators_.back().get();
-    if (group.transport == Transport::device) {
+    comm::Communicator* channel = communicators_.back().get();
+    if (group.transport == program::Transport::device) {
       if (member) {
         const auto algorithm = config_.parallel.algorithm;
-        const GpuCommunicatorOptions options{.algorithm = algorithm == AllReduceAlgorithm::ring   ? GpuAlgorithm::ring
-                                                          : algorithm == AllReduceAlgorithm::tree ? GpuAlgorithm::tree
-                                                                                                  : GpuAlgorithm::automatic};
-        channels_.push_back(channel->size() > 1 ? make_gpu_communicator(*channel, *device_, options) : make_solo_communicator());
+        const comm::GpuCommunicatorOptions options{.algorithm = algorithm == parallel::AllReduceAlgorithm::ring   ? comm::GpuAlgorithm::ring
+                                                          : algorithm == parallel::AllReduceAlgorithm::tree ? comm::GpuAlgorithm::tree
+                                                                                                  : comm::GpuAlgorithm::automatic};
+        channels_.push_back(channel->size() > 1 ? comm::make_gpu_communicator(*channel, *device_, options) : comm::make_solo_communicator());
         channel = channels_.back().get();
       }
       gpu_channels_[group.name] = channel;
-    } else if (member && group.transport == Transport::shared_memory && !channel->sums_along_tree()) {
+    } else if (member && group.transport == program::Transport::shared_memory && !channel->sums_along_tree()) {
       // Threads of one process need no other memory than theirs.
-      channels_.push_back(make_shared_memory_communicator(*channel));
+      channels_.push_back(comm::make_shared_memory_communicator(*channel));
       channel = channels_.back().get();
     }
     context.communicators.push_back(channel);
   }
 }
 
-void Worker::connect(Communicator& world) {
+void Worker::connect(comm::Communicator& world) {
   connect_groups(world, programs_.step, *step_context_);
   connect_groups(world, programs_.evaluate, *evaluate_context_);
   connect_groups(world, programs_.boundary, *boundary_context_);
-  spent_on(StartupPart::communicators);
+  spent_on(observe::StartupPart::communicators);
   step_executor_ = make_executor(kStepProgram, *step_context_);
   replay_executor_ = make_executor(kReplayProgram, *step_context_, &observer_);
   if (data_.eval) evaluate_executor_ = make_executor(kEvaluateProgram, *evaluate_context_);
   boundary_executor_ = make_executor(kBoundaryProgram, *boundary_context_);
 }
 
-const Program* Worker::program_of(int number) const {
+const program::Program* Worker::program_of(int number) const {
   switch (number) {
     case kStepProgram:
     case kReplayProgram:
@@ -157,25 +157,25 @@ const Program* Worker::program_of(int number) const {
   }
 }
 
-std::unique_ptr<Executor> Worker::make_executor(int program_number, const ExecutionContext& context,
-                                                const KernelObserver* observer) {
-  const Program& program = *program_of(program_number);
-  ExecutorOptions options{.progress = options_.progress, .program_number = program_number, .device_tells = device_tells_, .failed = options_.failed};
+std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const run::ExecutionContext& context,
+                                                const run::KernelObserver* observer) {
+  const program::Program& program = *program_of(program_number);
+  run::ExecutorOptions options{.progress = options_.progress, .program_number = program_number, .device_tells = device_tells_, .failed = options_.failed};
   if (options_.progress != nullptr) options.communication_timeout.reset();
   if (options_.before_instruction)
     options.before = [this, &program](uint64_t iteration, int instruction) {
       options_.before_instruction(*this, program, iteration, instruction);
     };
-  return options_.asynchronous || options_.device == DeviceKind::cuda ? make_stream_executor(program, context, options, *device_, observer)
-                               : make_inline_executor(program, context, options, observer);
+  return options_.asynchronous || options_.device == device::DeviceKind::cuda ? run::make_stream_executor(program, context, options, *device_, observer)
+                               : run::make_inline_executor(program, context, options, observer);
 }
 
 std::vector<AgreementField> Worker::agreement_fields() const {
   std::vector<AgreementField> fields;
   fields.push_back({"lockstep binary", binary_identity(), ExitCode::usage});
   fields.push_back({"arithmetic", arithmetic_fingerprint(*device_, config_.parallel.intra_op_threads), ExitCode::usage});
-  if (options_.device == DeviceKind::cuda && options_.world_size > 1)
-    fields.push_back({"communication library", gpu_communication_library(), ExitCode::usage});
+  if (options_.device == device::DeviceKind::cuda && options_.world_size > 1)
+    fields.push_back({"communication library", comm::gpu_communication_library(), ExitCode::usage});
   for (const auto& [name, value] : config_.math_fields) fields.push_back({"config " + name, value, ExitCode::usage});
   fields.push_back({"config", to_hex(config_.config_hash), ExitCode::usage});
   fields.push_back({"training data", to_hex(data_.train->identity()), ExitCode::data});
@@ -188,14 +188,14 @@ void Worker::finish_step() const {
   if (step_executor_) step_executor_->finish();
 }
 
-HostWindow& Worker::window() const {
+device::HostWindow& Worker::window() const {
   finish_step();
   return *window_;
 }
 
 // All programs share memory and communicators: one is complete before another begins.
 
-void Worker::replay_step(StepInputs inputs, const KernelObserver& observer) {
+void Worker::replay_step(run::StepInputs inputs, const run::KernelObserver& observer) {
   finish_step();
   observer_ = observer;
   inputs.suppress_updates = true;
@@ -204,19 +204,19 @@ void Worker::replay_step(StepInputs inputs, const KernelObserver& observer) {
   observer_ = {};
 }
 
-Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {
+program::Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {
   const auto& division = compiled_->division();
   const int64_t samples_each = division.leaves * division.micro_batch;
   const int64_t iterations = (data_.eval->size() + samples_each - 1) / samples_each;
   finish_step();
   eval_batches_->start(0);
-  Verdict total;
-  StepInputs inputs;
+  program::Verdict total;
+  run::StepInputs inputs;
   for (int64_t i = 0; i < iterations; ++i) {
     inputs.iteration = static_cast<uint64_t>(i);
     inputs.stop_requested = stop_requested && stop_requested() ? 1 : 0;
     evaluate_executor_->run(inputs);
-    const Verdict part = verdict_of(programs_.evaluate);
+    const program::Verdict part = verdict_of(programs_.evaluate);
     total.stop_requested = part.stop_requested;
     if (part.stop_requested > 0) break;
     total.loss_sum += part.loss_sum;
@@ -239,17 +239,17 @@ bool Worker::run_boundary(const std::function<bool()>& prepare) {
 std::byte* Worker::snapshot() const {
   for (const auto& instruction : programs_.boundary.instructions)
     for (const auto& operand : instruction.operands)
-      if (instruction.kind == InstructionKind::snapshot && operand.role == Role::destination)
+      if (instruction.kind == program::InstructionKind::snapshot && operand.role == program::Role::destination)
         return memory_->at(programs_.boundary, operand.range);
   return nullptr;   // an empty share
 }
 
-Verdict Worker::verdict_of(const Program& program) const {
+program::Verdict Worker::verdict_of(const program::Program& program) const {
   for (const auto& instruction : program.instructions)
-    if (instruction.kind == InstructionKind::agree)
+    if (instruction.kind == program::InstructionKind::agree)
       for (const auto& operand : instruction.operands)
-        if (operand.role == Role::verdict) {
-          Verdict verdict;
+        if (operand.role == program::Role::verdict) {
+          program::Verdict verdict;
           device_->copy_now(&verdict, memory_->at(program, operand.range), sizeof verdict);
           return verdict;
         }
@@ -257,7 +257,7 @@ Verdict Worker::verdict_of(const Program& program) const {
 }
 
 int64_t Worker::peak_host_bytes() const {
-  return device_->memory_use(MemoryKind::host).peak_bytes + train_batches_->held_bytes() + (eval_batches_ ? eval_batches_->held_bytes() : 0);
+  return device_->memory_use(device::MemoryKind::host).peak_bytes + train_batches_->held_bytes() + (eval_batches_ ? eval_batches_->held_bytes() : 0);
 }
 
 float* Worker::parameter_data(int parameter) const {
@@ -274,4 +274,4 @@ float* Worker::state_data(int parameter, int slot) const {
       memory_->at(programs_.step, {state.buffer, state.offset + place.owned_begin, place.owned_end - place.owned_begin}));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -16,7 +16,7 @@
 #include "train/start/agreement.h"
 #include "train/worker/batches.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// How Progress knows what a rank executes (train/position.h).
 inline constexpr int kNoProgram = 0, kStepProgram = 1, kEvaluateProgram = 2, kBoundaryProgram = 3, kReplayProgram = 4,
@@ -29,60 +29,60 @@ struct WorkerOptions {
   int rank = 0;
   int world_size = 1;
   bool shared_memory = false;   ///< all workers share a host's memory: the programs may count on it
-  DeviceKind device = DeviceKind::cpu;   ///< cpu or cuda
+  device::DeviceKind device = device::DeviceKind::cpu;   ///< cpu or cuda
   int gpu_ordinal = 0;
   /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise, on CPUs, all of
   /// them on the calling thread.
-  std::optional<AsyncCpuOptions> asynchronous;
-  StartupTimes* startup = nullptr;   ///< which is told what takes how long; may be null
-  Progress* progress = nullptr;   ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
+  std::optional<device::AsyncCpuOptions> asynchronous;
+  observe::StartupTimes* startup = nullptr;   ///< which is told what takes how long; may be null
+  control::Progress* progress = nullptr;   ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
   /// See ExecutorOptions::failed; may be empty.
   std::function<void(const std::exception_ptr& error)> failed;
   /// Called before each instruction, with its StepInputs::iteration; may be empty.
-  std::function<void(const Worker&, const Program&, uint64_t iteration, int instruction)> before_instruction;
+  std::function<void(const Worker&, const program::Program&, uint64_t iteration, int instruction)> before_instruction;
 };
 
 /// One rank's parts, ready to run: memory, data, communicators, executors. Owns them all.
 /// The constructor does what needs no other rank; connect() is COLLECTIVE.
 class Worker {
  public:
-  Worker(const RunConfig& config, const WorkerOptions& options);
+  Worker(const config::RunConfig& config, const WorkerOptions& options);
   ~Worker();
   Worker(const Worker&) = delete;
 
   /// COLLECTIVE: makes the groups' communicators and the executors.
-  void connect(Communicator& world);
+  void connect(comm::Communicator& world);
   /// What all ranks must have in common.
   std::vector<AgreementField> agreement_fields() const;
 
   /// One optimizer step, up to its report: afterwards verdict() holds what was agreed. Its last updates, and
   /// the sending of what they changed, may go on into the next step (Executor).
-  void run_step(const StepInputs& inputs) { step_executor_->run(inputs); }
+  void run_step(const run::StepInputs& inputs) { step_executor_->run(inputs); }
   /// COLLECTIVE. Completes the last step. Whatever below runs another program or touches parameters does so
   /// by itself.
   void finish_step() const;
-  IterationTimes step_times() const { return step_executor_->last_times(); }
+  run::IterationTimes step_times() const { return step_executor_->last_times(); }
   /// The same with a check of every kernel's results; used to locate what is not finite. Nothing is updated.
-  void replay_step(StepInputs inputs, const KernelObserver& observer);
+  void replay_step(run::StepInputs inputs, const run::KernelObserver& observer);
   /// The whole evaluation set; returns the sums over it. Ends behind the iteration in which any rank's
   /// `stop_requested` (may be empty) says so; the result says it too.
-  Verdict evaluate(const std::function<bool()>& stop_requested = {});
+  program::Verdict evaluate(const std::function<bool()>& stop_requested = {});
   /// The boundary program: copies this rank's share of a checkpoint to snapshot(), then calls `prepare`; true where that
   /// is so on all ranks. COLLECTIVE.
   bool run_boundary(const std::function<bool()>& prepare);
   /// The copy, part behind part as in checkpoint_shares(). Nothing but run_boundary() writes there.
   std::byte* snapshot() const;
 
-  Verdict verdict() const { return verdict_of(programs_.step); }
+  program::Verdict verdict() const { return verdict_of(programs_.step); }
   int rank() const { return options_.rank; }
-  const RunConfig& config() const { return config_; }  ///< its layout as stated; compiled().layout() is resolved
-  const CompiledRun& compiled() const { return *compiled_; }
-  const CompiledRun::RankPrograms& programs() const { return programs_; }
+  const config::RunConfig& config() const { return config_; }  ///< its layout as stated; compiled().layout() is resolved
+  const compile::CompiledRun& compiled() const { return *compiled_; }
+  const compile::CompiledRun::RankPrograms& programs() const { return programs_; }
   /// By its number (kStepProgram...); null for any other.
-  const Program* program_of(int number) const;
-  const ProgramMemory& memory() const { return *memory_; }
-  const Dataset& train_data() const { return *data_.train; }
-  const Dataset& eval_data() const { return *data_.eval; }
+  const program::Program* program_of(int number) const;
+  const run::ProgramMemory& memory() const { return *memory_; }
+  const data::Dataset& train_data() const { return *data_.train; }
+  const data::Dataset& eval_data() const { return *data_.eval; }
   bool has_eval_data() const { return data_.eval != nullptr; }
   int64_t total_steps() const { return total_steps_; }
   /// Where batches of the training data begin to be read ahead.
@@ -91,45 +91,45 @@ class Worker {
   /// Most that was taken of the host's memory: what the device was given of it, and batches read ahead.
   int64_t peak_host_bytes() const;
 
-  Device& device() const { return *device_; }
+  device::Device& device() const { return *device_; }
   /// Where a parameter lies, in the device's memory: to be touched after finish_step(); and the part of its
   /// optimizer state that this worker holds, which is that of the bytes that it owns (ParameterPlace).
   float* parameter_data(int parameter) const;
   float* state_data(int parameter, int slot) const;
   /// For the host to read and write them, one at a time. Between steps only. COLLECTIVE after a step, which
   /// it completes.
-  HostWindow& window() const;
+  device::HostWindow& window() const;
 
  private:
-  Verdict verdict_of(const Program& program) const;
-  std::unique_ptr<Executor> make_executor(int program_number, const ExecutionContext& context,
-                                          const KernelObserver* observer = nullptr);
-  ExecutionContext make_context(const ModelCode& code, std::vector<int64_t> first_samples, BatchSource* batches);
-  void connect_groups(Communicator& world, const Program& program, ExecutionContext& context);
+  program::Verdict verdict_of(const program::Program& program) const;
+  std::unique_ptr<run::Executor> make_executor(int program_number, const run::ExecutionContext& context,
+                                          const run::KernelObserver* observer = nullptr);
+  run::ExecutionContext make_context(const program::ModelCode& code, std::vector<int64_t> first_samples, run::BatchSource* batches);
+  void connect_groups(comm::Communicator& world, const program::Program& program, run::ExecutionContext& context);
   void share_progress();
-  void spent_on(StartupPart part);
+  void spent_on(observe::StartupPart part);
 
   WorkerOptions options_;
-  RunConfig config_;
-  std::unique_ptr<CompiledRun> compiled_;
-  CompiledRun::RankPrograms programs_;
+  config::RunConfig config_;
+  std::unique_ptr<compile::CompiledRun> compiled_;
+  compile::CompiledRun::RankPrograms programs_;
   int64_t total_steps_ = 0;
-  DatasetPair data_;
+  data::DatasetPair data_;
   std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<device::Device> device_;
   bool device_tells_ = true;   // to options_.progress, where its lanes are
-  std::unique_ptr<ProgramMemory> memory_;
-  std::unique_ptr<HostWindow> window_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;   // by program and group
-  std::vector<std::unique_ptr<Communicator>> channels_;        // through shared memory or of GPUs, each over one of those
-  std::map<std::string, Communicator*> gpu_channels_;          // by the group's name; null where this rank is no member
-  std::unique_ptr<ExecutionContext> step_context_, evaluate_context_, boundary_context_;
+  std::unique_ptr<run::ProgramMemory> memory_;
+  std::unique_ptr<device::HostWindow> window_;
+  std::vector<std::unique_ptr<comm::Communicator>> communicators_;   // by program and group
+  std::vector<std::unique_ptr<comm::Communicator>> channels_;        // through shared memory or of GPUs, each over one of those
+  std::map<std::string, comm::Communicator*> gpu_channels_;          // by the group's name; null where this rank is no member
+  std::unique_ptr<run::ExecutionContext> step_context_, evaluate_context_, boundary_context_;
   std::function<bool()> prepare_save_;
-  KernelObserver observer_;
-  std::unique_ptr<Executor> step_executor_, evaluate_executor_, boundary_executor_, replay_executor_;
+  run::KernelObserver observer_;
+  std::unique_ptr<run::Executor> step_executor_, evaluate_executor_, boundary_executor_, replay_executor_;
 };
 
 /// Optimizer steps of a run: as stated, or ceil(epochs * samples / global_batch).
-int64_t total_steps(const TrainerOptions& trainer, int64_t train_samples);
+int64_t total_steps(const config::TrainerOptions& trainer, int64_t train_samples);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

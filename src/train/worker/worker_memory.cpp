@@ -9,38 +9,38 @@
 #include "run/program_memory.h"
 #include "train/worker/batches.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
-WorkerMemory plan_worker_memory(const CompiledRun& run, const CompiledRun::RankPrograms& programs,
-                                const DataOptions& data) {
-  const MemoryPlan plans[] = {programs.step_plan, programs.evaluate_plan, programs.boundary_plan};
-  WorkerMemory memory{.device = combine_plans(plans), .host = {}};
-  MemoryPlan& device = memory.device;
+WorkerMemory plan_worker_memory(const compile::CompiledRun& run, const compile::CompiledRun::RankPrograms& programs,
+                                const data::DataOptions& data) {
+  const program::MemoryPlan plans[] = {programs.step_plan, programs.evaluate_plan, programs.boundary_plan};
+  WorkerMemory memory{.device = run::combine_plans(plans), .host = {}};
+  program::MemoryPlan& device = memory.device;
   HostMemory& host = memory.host;
-  const bool is_gpu = run.device() == DeviceKind::cuda;
+  const bool is_gpu = run.device() == device::DeviceKind::cuda;
   if (is_gpu) {
-    host.checkpoint_copy_bytes = std::exchange(device.space_bytes[static_cast<size_t>(Space::host)], 0);
-    device.category_bytes[static_cast<size_t>(Category::staging)] -= host.checkpoint_copy_bytes;
+    host.checkpoint_copy_bytes = std::exchange(device.space_bytes[static_cast<size_t>(program::Space::host)], 0);
+    device.category_bytes[static_cast<size_t>(program::Category::staging)] -= host.checkpoint_copy_bytes;
     device.total_bytes -= host.checkpoint_copy_bytes;
     host.staging_bytes = largest_tensor_bytes(programs.step);
   }
   const auto micro_batch = run.division().micro_batch;
   // The step twice: once more for its replay, which looks for values that are not finite.
-  for (const Program* program : {&programs.step, &programs.step, &programs.evaluate, &programs.boundary})
-    host.staging_bytes += staging_bytes(*program, run.graph(), micro_batch, run.device());
+  for (const program::Program* program : {&programs.step, &programs.step, &programs.evaluate, &programs.boundary})
+    host.staging_bytes += run::staging_bytes(*program, run.graph(), micro_batch, run.device());
   host.read_ahead_bytes =
       2 * read_ahead_bytes(run.graph(), micro_batch, data.prefetch_threads, data.prefetch_depth);
   return memory;
 }
 
-int64_t largest_tensor_bytes(const Program& program) {
+int64_t largest_tensor_bytes(const program::Program& program) {
   int64_t most = 0;
   for (const auto& place : program.parameters) most = std::max(most, place.size_bytes);
   return most;
 }
 
 std::string describe(const WorkerMemory& memory) {
-  std::string text = describe(memory.device) + "beside it, of the host:\n";
+  std::string text = program::describe(memory.device) + "beside it, of the host:\n";
   for (const auto& [name, size_bytes] :
        {std::pair("checkpoint copy", memory.host.checkpoint_copy_bytes),
         std::pair("staging", memory.host.staging_bytes),
@@ -49,4 +49,4 @@ std::string describe(const WorkerMemory& memory) {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -5,7 +5,7 @@
 
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// What a worker takes of its host's memory beside its device's: exactly what it will allocate. Data sets,
 /// libraries and the program itself come on top.
@@ -20,19 +20,19 @@ struct HostMemory {
 };
 
 struct WorkerMemory {
-  MemoryPlan
+  program::MemoryPlan
       device;  ///< exactly what the device will allocate; Space::host is empty where it is not the device's
   HostMemory host;
 };
 
 /// Of the rank whose programs these are, on the kind of device that they were compiled for.
-WorkerMemory plan_worker_memory(const CompiledRun& run, const CompiledRun::RankPrograms& programs,
-                                const DataOptions& data);
+WorkerMemory plan_worker_memory(const compile::CompiledRun& run, const compile::CompiledRun::RankPrograms& programs,
+                                const data::DataOptions& data);
 
 /// The table printed at start.
 std::string describe(const WorkerMemory& memory);
 
 /// The most that a parameter takes, or a slot of its optimizer state: what passes through Worker::window().
-int64_t largest_tensor_bytes(const Program& program);
+int64_t largest_tensor_bytes(const program::Program& program);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

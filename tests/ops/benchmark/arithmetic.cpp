@@ -4,7 +4,7 @@
 #include "gpt2.h"
 #include "op_run.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 void report_linear(Bench& bench, const GptShape& shape, const GptLinear& linear) {
@@ -40,4 +40,4 @@ void measure_arithmetic(Bench& bench) {
   for (const float dropout : {0.0f, 0.1f}) report_attention(bench, shape, dropout);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -8,7 +8,7 @@
 
 #include "tensor/convert.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int kRounds = 5;
@@ -18,7 +18,7 @@ constexpr double kLeastShare = 0.85;
 }  // namespace
 
 Bench::Bench(bool tiny)
-    : tiny_(tiny), device_(make_cuda_device(0)), stream_(device_->create_stream("benchmark")) {
+    : tiny_(tiny), device_(device::make_cuda_device(0)), stream_(device_->create_stream("benchmark")) {
   for (auto& event : events_) event = device_->create_event(true);
   const int64_t bytes = int64_t{1} << (tiny ? 16 : 29);
   copy_from_ = device_->allocate(bytes);
@@ -38,7 +38,7 @@ void Bench::fill(const Tensor& tensor, int below) {
   } else {
     std::vector<float> numbers(static_cast<size_t>(block));
     for (auto& number : numbers) number = static_cast<float>(static_cast<int32_t>(next() >> 32)) * 0x1p-31f;
-    convert(bytes.data(), tensor.dtype, numbers.data(), DType::float32, block);
+    tensor::convert(bytes.data(), tensor.dtype, numbers.data(), DType::float32, block);
   }
   repeat(tensor.as<std::byte>(), tensor.size_bytes(), bytes);
 }
@@ -117,4 +117,4 @@ int Bench::conclude() const {
   return too_slow_;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -9,7 +9,7 @@
 #include "device/device.h"
 #include "lockstep/tensor.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// Memory and times of kernel_benchmark and gpu_probe, and the former's table. `tiny`: as little of
 /// everything as shows that it runs, on the emulated GPU; figures mean nothing then.
@@ -18,8 +18,8 @@ class Bench {
   explicit Bench(bool tiny);
 
   bool tiny() const { return tiny_; }
-  Device& device() { return *device_; }
-  Stream& stream() { return *stream_; }
+  device::Device& device() { return *device_; }
+  device::Stream& stream() { return *stream_; }
 
   /// Random numbers in [-1, 1), or integers in [0, below). Until release().
   Tensor make(const TensorSpec& spec, int below = 1);
@@ -56,11 +56,11 @@ class Bench {
   void repeat(std::byte* to, int64_t size_bytes, const std::vector<std::byte>& block);
 
   bool tiny_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Event> events_[2];
-  Buffer copy_from_, copy_to_;
-  std::vector<Buffer> buffers_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<device::Event> events_[2];
+  device::Buffer copy_from_, copy_to_;
+  std::vector<device::Buffer> buffers_;
   uint64_t random_ = 1;
   double copy_bytes_per_second_ = 0, product_flops_per_second_ = 0, least_share_ = 0;
   int measured_ = 0, too_slow_ = 0;
@@ -82,4 +82,4 @@ void print_ceilings(Bench& bench);
 /// A line of JSON for each shape and type: microseconds of a convolution's three products.
 void print_convolutions(Bench& bench);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -5,7 +5,7 @@
 #include "bench.h"
 #include "ops/cuda/column_sum.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 struct Shapes {
@@ -50,4 +50,4 @@ void measure_columns(Bench& bench, DType compute) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

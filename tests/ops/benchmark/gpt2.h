@@ -7,7 +7,7 @@
 #include "lockstep/ops.h"
 #include "lockstep/tensor.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// A linear op of configs/gpt2_124m.textproto.
 struct GptLinear {
@@ -44,4 +44,4 @@ struct GptShape {
   }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

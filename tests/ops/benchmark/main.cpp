@@ -21,7 +21,7 @@
 #include "bench.h"
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 int measure_memory(Bench& bench, const std::vector<std::string>& words) {
@@ -42,7 +42,7 @@ int measure_memory(Bench& bench, const std::vector<std::string>& words) {
 }
 
 int run(std::vector<std::string> words) {
-  if (const GpuProbe probe = probe_gpus(); probe.devices.empty()) {
+  if (const device::GpuProbe probe = device::probe_gpus(); probe.devices.empty()) {
     fmt::print(stderr, "kernel_benchmark: {}\n", probe.problem);
     return 77;
   }
@@ -53,7 +53,7 @@ int run(std::vector<std::string> words) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::ops
 
 int main(int argc, char** argv) {
   try {

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::ops {
 
 OpRun::OpRun(Bench& bench, const Op& op, const std::vector<TensorSpec>& inputs, const KernelOptions& options,
              int below)
     : bench_(bench),
       signature_(infer(op, inputs)),
-      kernel_(make_kernel(DeviceKind::cuda, op, inputs, options)) {
+      kernel_(make_kernel(device::DeviceKind::cuda, op, inputs, options)) {
   kernel_->prepare(bench.device());
   make_tensors(inputs, options, below);
   int64_t workspace_bytes = 0;
@@ -55,4 +55,4 @@ void OpRun::make_tensors(const std::vector<TensorSpec>& inputs, const KernelOpti
         bench_.make({spec.per_sample ? spec.shape.batched(options.batch) : spec.shape, spec.dtype}, below));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -6,7 +6,7 @@
 #include "bench.h"
 #include "ops/op.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// A kernel of the GPU with tensors of random numbers to run it on. They are there until Bench::release().
 class OpRun {
@@ -35,4 +35,4 @@ class OpRun {
   KernelArguments arguments_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

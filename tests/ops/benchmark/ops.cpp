@@ -7,7 +7,7 @@
 #include "bench.h"
 #include "op_run.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 struct Case {
@@ -134,4 +134,4 @@ void measure_ops(Bench& bench, DType compute) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -8,7 +8,7 @@
 #include "bench.h"
 #include "op_run.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 struct Type {
@@ -80,4 +80,4 @@ void print_convolutions(Bench& bench) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

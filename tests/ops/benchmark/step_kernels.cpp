@@ -2,13 +2,13 @@
 
 #include "bench.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 void measure_step_kernels(Bench& bench) {
   const int64_t count = bench.tiny() ? 4 * kNormChunk : int64_t{1} << 26;  // 256 MiB of float32
-  const auto kernels = make_step_kernels(DeviceKind::cuda);
+  const auto kernels = run::make_step_kernels(device::DeviceKind::cuda);
   const auto floats = [&] { return bench.make({Shape({count})}).as<float>(); };
-  Verdict verdict;
+  program::Verdict verdict;
   verdict.count = 1;
   StepConstants constants;
   constants.learning_rate = 1e-6;
@@ -35,7 +35,7 @@ void measure_step_kernels(Bench& bench) {
   }
 
   const int64_t chunks = count / kNormChunk;
-  const NormCall norm{.pieces = {{b, count, 0}},
+  const run::NormCall norm{.pieces = {{b, count, 0}},
                       .weight_chunks = chunks,
                       .chunks = chunks,
                       .sums = static_cast<double*>(bench.make_bytes(chunks * 8)),
@@ -46,9 +46,9 @@ void measure_step_kernels(Bench& bench) {
     kernels->conclude_norm(norm, bench.stream());
   });
 
-  const auto update = [&](std::string_view name, const OptimizerOptions& optimizer, bool is_statistic) {
-    const int slots = is_statistic ? 0 : state_slots(optimizer);
-    const UpdateCall call{.pieces = {{0, count, true, is_statistic, 0.1f}},
+  const auto update = [&](std::string_view name, const optim::OptimizerOptions& optimizer, bool is_statistic) {
+    const int slots = is_statistic ? 0 : optim::state_slots(optimizer);
+    const run::UpdateCall call{.pieces = {{0, count, true, is_statistic, 0.1f}},
                           .optimizer = optimizer,
                           .parameters = a,
                           .gradients = b,
@@ -61,12 +61,12 @@ void measure_step_kernels(Bench& bench) {
     bench.report(name, "float32", "", (12 + 8 * slots) * count,
                  [&] { kernels->update(call, bench.stream()); });
   };
-  update("update, SGD", {.kind = OptimizerKind::sgd}, false);
-  update("update, SGD with momentum", {.kind = OptimizerKind::sgd, .momentum = 0.9}, false);
-  update("update, Adam", {.kind = OptimizerKind::adam}, false);
-  update("update, AdamW", {.kind = OptimizerKind::adamw, .weight_decay = 0.1}, false);
-  update("update of a statistic", {.kind = OptimizerKind::sgd}, true);
+  update("update, SGD", {.kind = optim::OptimizerKind::sgd}, false);
+  update("update, SGD with momentum", {.kind = optim::OptimizerKind::sgd, .momentum = 0.9}, false);
+  update("update, Adam", {.kind = optim::OptimizerKind::adam}, false);
+  update("update, AdamW", {.kind = optim::OptimizerKind::adamw, .weight_decay = 0.1}, false);
+  update("update of a statistic", {.kind = optim::OptimizerKind::sgd}, true);
   bench.release();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

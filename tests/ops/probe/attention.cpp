@@ -2,7 +2,7 @@
 #include "../benchmark/op_run.h"
 #include "probe.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 bool probe_attention(Bench& bench) {
   const GptShape shape = bench.tiny() ? GptShape::tiny() : GptShape{};
@@ -25,4 +25,4 @@ bool probe_attention(Bench& bench) {
   return worked;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

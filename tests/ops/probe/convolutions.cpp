@@ -4,7 +4,7 @@
 #include "probe.h"
 #include "resnet50.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int64_t kLargeColumns = int64_t{64} << 20;
@@ -39,4 +39,4 @@ bool probe_convolutions(Bench& bench) {
   return worked;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -1,7 +1,7 @@
 #include "cuda_kernels.h"
 #include "device/cuda/check.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 __global__ void empty_kernel() {}
@@ -29,4 +29,4 @@ void launch_waiting_kernel(const uint64_t* word, uint64_t most_nanoseconds, cuda
   check(cudaGetLastError());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -14,24 +14,24 @@
 #include "lockstep/error.h"
 #include "prices.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr double kPatienceMs = 1000;  // of a gate
 constexpr int kQueued = 4096;         // launches behind a gate; about a thousand are expected to fit
 
-cudaStream_t native(Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
+cudaStream_t native(device::Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 
 /// A kernel that waits for a word of the host's.
 class CudaGate : public Gate {
  public:
-  explicit CudaGate(Device& device)
+  explicit CudaGate(device::Device& device)
       : memory_(device.allocate_host(64)), word_(*new (memory_.data()) std::atomic<uint64_t>(0)) {
-    check(cudaHostGetDevicePointer(&device_word_, memory_.data(), 0));
+    device::check(cudaHostGetDevicePointer(&device_word_, memory_.data(), 0));
   }
   ~CudaGate() override { word_ = 1; }
 
-  void close(Stream& stream) override {
+  void close(device::Stream& stream) override {
     word_ = 0;
     closed_ = Clock::now();
     launch_waiting_kernel(static_cast<const uint64_t*>(device_word_),
@@ -43,7 +43,7 @@ class CudaGate : public Gate {
   }
 
  private:
-  Buffer memory_;
+  device::Buffer memory_;
   std::atomic<uint64_t>& word_;
   void* device_word_ = nullptr;
   Clock::time_point closed_{};
@@ -52,8 +52,8 @@ class CudaGate : public Gate {
 /// Work of a stream, captured. Throws if it cannot be.
 class Graph {
  public:
-  Graph(Stream& stream, const std::function<void()>& work) : stream_(native(stream)) {
-    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  Graph(device::Stream& stream, const std::function<void()>& work) : stream_(native(stream)) {
+    device::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     try {
       work();
     } catch (...) {
@@ -63,9 +63,9 @@ class Graph {
       throw;
     }
     try {
-      check(end_capture());
-      check(cudaGraphInstantiate(&executable_, graph_, 0));
-      check(cudaGraphUpload(executable_, stream_));
+      device::check(end_capture());
+      device::check(cudaGraphInstantiate(&executable_, graph_, 0));
+      device::check(cudaGraphUpload(executable_, stream_));
     } catch (...) {
       cudaGetLastError();
       destroy();
@@ -75,10 +75,10 @@ class Graph {
   ~Graph() { destroy(); }
   Graph(const Graph&) = delete;
 
-  void launch() { check(cudaGraphLaunch(executable_, stream_)); }
+  void launch() { device::check(cudaGraphLaunch(executable_, stream_)); }
   int64_t nodes() const {
     size_t count = 0;
-    check(cudaGraphGetNodes(graph_, nullptr, &count));
+    device::check(cudaGraphGetNodes(graph_, nullptr, &count));
     return static_cast<int64_t>(count);
   }
 
@@ -97,9 +97,9 @@ class Graph {
 /// Whether a stream write can be captured, does its work in a graph, and what it costs there. That it cannot
 /// is no failure.
 void probe_captured_writes(Bench& bench, Prices& prices, Line& line) {
-  Stream& stream = bench.stream();
+  device::Stream& stream = bench.stream();
   const int writes = bench.tiny() ? 2 : 100;
-  const Buffer memory = bench.device().allocate_host(64);
+  const device::Buffer memory = bench.device().allocate_host(64);
   auto& word = *new (memory.data()) std::atomic<uint64_t>(0);
   line["works"] = false;
   try {
@@ -171,7 +171,7 @@ void probe_pinning(int64_t size_bytes, Line& line) {
 
 }  // namespace
 
-std::unique_ptr<Gate> make_gate(Device& device) { return std::make_unique<CudaGate>(device); }
+std::unique_ptr<Gate> make_gate(device::Device& device) { return std::make_unique<CudaGate>(device); }
 
 bool probe_cuda_launches(Bench& bench, Prices& prices, bool streams_write) {
   const auto launch = [&] { launch_empty_kernel(native(bench.stream())); };
@@ -185,7 +185,7 @@ bool probe_cuda_launches(Bench& bench, Prices& prices, bool streams_write) {
              [&](Line& line) { probe_graph(bench, prices, kernels, line); });
   if (streams_write) measured("graph of 100 stream writes", [&](Line& line) { probe_captured_writes(bench, prices, line); });
 
-  const Buffer memory = bench.device().allocate_host(64);
+  const device::Buffer memory = bench.device().allocate_host(64);
   auto& word = *new (memory.data()) std::atomic<uint64_t>(0);
   measured("queue, empty kernels", [&](Line& line) { probe_queue(bench, line, launch); });
   if (streams_write) measured("queue, empty kernels with stream writes", [&](Line& line) {
@@ -202,4 +202,4 @@ bool probe_cuda_launches(Bench& bench, Prices& prices, bool streams_write) {
   return worked;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int64_t kImages = 1, kWeights = 2, kOutputs = 3;  // ids of tensors
@@ -169,4 +169,4 @@ void CudnnConvolution::run(const Plan& plan, void* x, void* w, void* y, void* wo
                  "cudnnBackendExecute");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

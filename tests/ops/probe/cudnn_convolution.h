@@ -6,7 +6,7 @@
 #include "cudnn_library.h"
 #include "resnet50.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 enum class ConvolutionPhase { forward, input_gradient, weight_gradient };
 
@@ -38,4 +38,4 @@ class CudnnConvolution {
   std::vector<CudnnObject> configurations_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -7,7 +7,7 @@
 
 #include "lockstep/error.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr const char* kLibrary = "libcudnn.so.9";
@@ -79,4 +79,4 @@ int64_t CudnnObject::get(cudnnBackendAttributeName_t name, cudnnBackendAttribute
 
 void CudnnObject::finish() { library_->check(library_->finalize(object_), "cudnnBackendFinalize"); }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// The library and a handle of it.
 class Cudnn {
@@ -73,4 +73,4 @@ class CudnnObject {
   cudnnBackendDescriptor_t object_ = nullptr;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

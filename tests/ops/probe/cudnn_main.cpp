@@ -17,7 +17,7 @@
 #include "lockstep/error.h"
 #include "probe.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int kTimedPlans = 8;          // that work
@@ -72,7 +72,7 @@ Line measure(Bench& bench, const Cudnn& library, const ProbedConvolution& shape,
 
 int run(std::vector<std::string> words) {
   const bool tiny = std::erase(words, "--tiny") > 0;
-  if (const GpuProbe found = probe_gpus(); found.devices.empty()) {
+  if (const device::GpuProbe found = device::probe_gpus(); found.devices.empty()) {
     fmt::print(stderr, "cudnn_probe: {}\n", found.problem);
     return 77;
   }
@@ -104,7 +104,7 @@ int run(std::vector<std::string> words) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::ops
 
 int main(int argc, char** argv) {
   try {

@@ -7,7 +7,7 @@
 #include "prices.h"
 #include "run/step_kernels.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 Prices::Prices(Bench& bench)
     : bench_(bench),
@@ -16,7 +16,7 @@ Prices::Prices(Bench& bench)
       end_(bench.device().create_event(true)) {}
 
 std::vector<Prices::Round> Prices::rounds(int calls, const std::function<void()>& call, bool gated) {
-  Stream& stream = bench_.stream();
+  device::Stream& stream = bench_.stream();
   std::vector<Round> all;
   for (int i = 0; i < (bench_.tiny() ? 1 : 5); ++i) {
     if (gated) gate_->close(stream);
@@ -49,20 +49,20 @@ void Prices::measure(Line& line, int calls, const std::function<void()>& call) {
 
 bool probe_launches(Bench& bench) {
   Prices prices(bench);
-  Stream& stream = bench.stream();
+  device::Stream& stream = bench.stream();
   const int calls = bench.tiny() ? 4 : 100;  // each may enqueue four things: fewer than a queue takes
   bool worked = true;
   const auto price = [&](const char* name, const std::function<void()>& call) {
     worked &= print_measured({{"name", name}}, [&](Line& line) { prices.measure(line, calls, call); });
   };
 
-  const auto kernels = make_step_kernels(DeviceKind::cuda);
+  const auto kernels = run::make_step_kernels(device::DeviceKind::cuda);
   float* const to = bench.make({Shape({64})}).as<float>();
   const float* const from = bench.make({Shape({64})}).as<float>();
   const auto launch = [&] { kernels->add(to, from, DType::float32, 64, stream); };
   price("kernel of 64 sums", launch);
 
-  const Buffer memory = bench.device().allocate_host(64);
+  const device::Buffer memory = bench.device().allocate_host(64);
   auto& word = *new (memory.data()) std::atomic<uint64_t>(0);
   uint64_t written = 0;
   const auto write = [&] { stream.write_word(word, ++written); };
@@ -99,4 +99,4 @@ bool probe_launches(Bench& bench) {
   return worked;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -4,7 +4,7 @@
 
 #include "probe.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 void print_line(const Line& line) {
   fmt::print("{}\n", line.dump());
@@ -23,4 +23,4 @@ bool print_measured(Line line, const std::function<void(Line&)>& measure) {
   return worked;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

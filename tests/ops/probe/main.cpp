@@ -20,7 +20,7 @@
 
 #include "probe.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 struct Part {
@@ -41,18 +41,18 @@ int run(std::vector<std::string> words) {
     fmt::print(stderr, "usage: gpu_probe products|attention|convolutions|launches [--tiny]\n");
     return 2;
   }
-  if (const GpuProbe found = probe_gpus(); found.devices.empty()) {
+  if (const device::GpuProbe found = device::probe_gpus(); found.devices.empty()) {
     fmt::print(stderr, "gpu_probe: {}\n", found.problem);
     return 77;
   }
   Bench bench(tiny);
   print_line(
-      {{"part", part->name}, {"device", bench.device().description()}, {"libraries", gpu_libraries()}});
+      {{"part", part->name}, {"device", bench.device().description()}, {"libraries", device::gpu_libraries()}});
   return part->probe(bench) ? 0 : 1;
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::ops
 
 int main(int argc, char** argv) {
   try {

@@ -6,7 +6,7 @@
 #include "gate.h"
 #include "probe.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// What calls cost.
 class Prices {
@@ -28,11 +28,11 @@ class Prices {
 
   Bench& bench_;
   std::unique_ptr<Gate> gate_;
-  std::unique_ptr<Event> begin_, end_;
+  std::unique_ptr<device::Event> begin_, end_;
 };
 
 /// Adds what is the CUDA backend's alone: captures, graphs, the queue's length, pinning. The emulated GPU has
 /// none of it.
 bool probe_cuda_launches(Bench& bench, Prices& prices, bool streams_write);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

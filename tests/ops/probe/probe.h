@@ -5,7 +5,7 @@
 
 #include "../benchmark/bench.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 
 using Line = nlohmann::ordered_json;
 
@@ -26,4 +26,4 @@ bool probe_convolutions(Bench& bench);
 /// Lines of prices: what the host waits for a call, and for how long it keeps a stream.
 bool probe_launches(Bench& bench);
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

@@ -10,7 +10,7 @@
 #include "ops/cuda/linear.h"
 #include "probe.h"
 
-namespace lockstep {
+namespace lockstep::ops {
 namespace {
 
 constexpr int kCandidates = 8;
@@ -113,7 +113,7 @@ void measure_product(Bench& bench, const ProductSpec& asked, Line& line) {
 /// Which products of linear layers the library refuses, of all types; none of them is run.
 class Refusals {
  public:
-  explicit Refusals(Device& device) : device_(device) {}
+  explicit Refusals(device::Device& device) : device_(device) {}
 
   void ask(const Linear& op, int64_t rows, int64_t in) {
     for (const auto& [type, tf32] : {std::pair{DType::float32, false}, std::pair{DType::float32, true},
@@ -141,7 +141,7 @@ class Refusals {
     }
   }
 
-  Device& device_;
+  device::Device& device_;
   int asked_ = 0;
   std::vector<std::string> refused_, epilogue_refused_;
 };
@@ -179,4 +179,4 @@ bool probe_products(Bench& bench) {
   return worked;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

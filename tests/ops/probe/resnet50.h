@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::ops {
 
 /// A convolution of ResNet-50, of square images without bias.
 struct ProbedConvolution {
@@ -44,4 +44,4 @@ constexpr ProbedConvolution shrunk(ProbedConvolution c) {
   return c;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ops

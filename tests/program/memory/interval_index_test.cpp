@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 using testing::ElementsAre;
@@ -76,4 +76,4 @@ TEST(IntervalIndex, FindsWhatPlainSearchFinds) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 TEST(IntervalPacking, WhatIsNotAliveAtOnceSharesBytes) {
@@ -60,4 +60,4 @@ TEST(IntervalPacking, NeverOverlapsAndStaysBetweenTheBounds) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::program

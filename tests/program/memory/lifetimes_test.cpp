@@ -8,7 +8,7 @@
 
 #include "program/random_programs.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 using testing::IsEmpty;
@@ -125,4 +125,4 @@ TEST(Lifetimes, AreThoseOfPlainSearchInRandomPrograms) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::program

@@ -12,7 +12,7 @@
 #include "program/golden_programs.h"
 #include "program/random_programs.h"
 
-namespace lockstep {
+namespace lockstep::program {
 namespace {
 
 int64_t bytes(const MemoryPlan& plan, Category category) {
@@ -284,4 +284,4 @@ TEST(MemoryPlan, PlanningAgainChangesNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::program

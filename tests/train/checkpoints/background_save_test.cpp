@@ -10,7 +10,7 @@
 #include "train/worker/model_state.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using test::GatedFileSystem;
@@ -39,9 +39,9 @@ class FailingFileSystem : public GatedFileSystem {
  public:
   explicit FailingFileSystem(std::string failing = "")
       : GatedFileSystem("nothing is held"), failing_(std::move(failing)) {}
-  std::unique_ptr<WritableFile> create(const std::string& path) override {
+  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
     if (!failing_.empty() && path.find(failing_) != std::string::npos)
-      throw_io_error("create", path, path, EIO);
+      checkpoint::throw_io_error("create", path, path, EIO);
     return GatedFileSystem::create(path);
   }
   int64_t free_bytes(const std::string& path) override {
@@ -65,10 +65,10 @@ struct RankResult {
 class BackgroundSaves : public ::testing::Test {
  protected:
   std::vector<RankResult> train(const std::vector<std::string>& overrides, bool with_mailbox = true) {
-    const RunConfig config = parse_run_config(kConfig, "test", overrides);
-    const auto mailboxes = make_local_mailboxes(kRanks);
+    const config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
+    const auto mailboxes = control::make_local_mailboxes(kRanks);
     std::vector<RankResult> results(kRanks);
-    run_ranks(kRanks, [&](int rank, Communicator& world) {
+    run_ranks(kRanks, [&](int rank, comm::Communicator& world) {
       const auto r = static_cast<size_t>(rank);
       Worker worker(config, {.rank = rank, .world_size = kRanks, .asynchronous = {}});
       worker.connect(world);
@@ -103,8 +103,8 @@ class BackgroundSaves : public ::testing::Test {
 
   std::vector<int64_t> found() const {
     std::vector<int64_t> steps;
-    for (const auto& checkpoint : find_checkpoints(directory_)) {
-      EXPECT_EQ(Checkpoint(checkpoint.path).manifest().step, checkpoint.step);
+    for (const auto& checkpoint : checkpoint::find_checkpoints(directory_)) {
+      EXPECT_EQ(checkpoint::Checkpoint(checkpoint.path).manifest().step, checkpoint.step);
       steps.push_back(checkpoint.step);
     }
     std::reverse(steps.begin(), steps.end());
@@ -113,7 +113,7 @@ class BackgroundSaves : public ::testing::Test {
 
   TemporaryDirectory folder_;
   std::string directory_ = folder_ / "checkpoints";
-  FileSystem* files_[kRanks] = {};
+  checkpoint::FileSystem* files_[kRanks] = {};
   std::function<void(int rank, int64_t step, const Worker&)> on_step_;
   std::function<void(int64_t)> before_checkpoint_;
 };
@@ -123,12 +123,12 @@ TEST_F(BackgroundSaves, HoldWhatTheStepLeftWhileTrainingGoesOn) {
   files_[1] = &slow;
   uint64_t hash = 0;
   on_step_ = [&](int rank, int64_t step, const Worker& worker) {
-    if (rank == 0 && step == 2) hash = state_hash_of(worker, *make_solo_communicator());
+    if (rank == 0 && step == 2) hash = state_hash_of(worker, *comm::make_solo_communicator());
     // Two steps behind the snapshot, its checkpoint is still being written.
     if (rank == 1 && step == 4) {
       slow.await_visitor();
       EXPECT_THAT(found(), IsEmpty());
-      EXPECT_NE(state_hash_of(worker, *make_solo_communicator()), hash);
+      EXPECT_NE(state_hash_of(worker, *comm::make_solo_communicator()), hash);
       slow.open();
     }
   };
@@ -136,8 +136,8 @@ TEST_F(BackgroundSaves, HoldWhatTheStepLeftWhileTrainingGoesOn) {
   EXPECT_EQ(results[0].error, "");
   EXPECT_THAT(results[0].saved, ElementsAre(2, 4, 6, 8));
   EXPECT_THAT(found(), ElementsAre(2, 4, 6, 8));
-  EXPECT_EQ(Checkpoint(directory_ + "/step-00000002").manifest().state_hash, hash);
-  EXPECT_EQ(Checkpoint(directory_ + "/step-00000008").manifest().state_hash, results[0].state_hash);
+  EXPECT_EQ(checkpoint::Checkpoint(directory_ + "/step-00000002").manifest().state_hash, hash);
+  EXPECT_EQ(checkpoint::Checkpoint(directory_ + "/step-00000008").manifest().state_hash, results[0].state_hash);
 }
 
 TEST_F(BackgroundSaves, BeginOnlyWhenTheOneBeforeHasEnded) {
@@ -241,12 +241,12 @@ TEST_F(BackgroundSaves, WithoutSpaceDoNotBegin) {
   EXPECT_EQ(results[0].code, ExitCode::disk);
   EXPECT_THAT(results[0].error,
               AllOf(HasSubstr("step-00000008: expected "), HasSubstr("of free space, found 1000 B")));
-  EXPECT_THAT(list_directory(directory_), IsEmpty());
+  EXPECT_THAT(checkpoint::list_directory(directory_), IsEmpty());
 }
 
 TEST_F(BackgroundSaves, ComeBehindWhatTheyMustNotOutlive) {
   before_checkpoint_ = [&](int64_t step) {
-    EXPECT_THAT(list_directory(folder_.path()), Not(Contains("checkpoints"))) << "nothing is written yet";
+    EXPECT_THAT(checkpoint::list_directory(folder_.path()), Not(Contains("checkpoints"))) << "nothing is written yet";
     throw IoError("metrics of step " + std::to_string(step) + " cannot be written");
   };
   const auto results = train({"checkpoint.every_steps=0"});
@@ -279,18 +279,18 @@ TEST_F(BackgroundSaves, InTheForegroundAreCompleteBeforeTheNextStep) {
 /// The real file system, which looks at the training thread's slot before each operation of a file.
 class WatchingFileSystem : public GatedFileSystem {
  public:
-  explicit WatchingFileSystem(const Progress& progress)
+  explicit WatchingFileSystem(const control::Progress& progress)
       : GatedFileSystem("nothing is held"), progress_(progress) {}
-  std::unique_ptr<WritableFile> create(const std::string& path) override {
+  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
     look();
     return std::make_unique<File>(*this, GatedFileSystem::create(path));
   }
-  std::vector<Progress::Entry> seen;
+  std::vector<control::Progress::Entry> seen;
 
  private:
-  class File : public WritableFile {
+  class File : public checkpoint::WritableFile {
    public:
-    File(WatchingFileSystem& owner, std::unique_ptr<WritableFile> real)
+    File(WatchingFileSystem& owner, std::unique_ptr<checkpoint::WritableFile> real)
         : owner_(owner), real_(std::move(real)) {}
     void write(const void* data, size_t size_bytes) override {
       owner_.look();
@@ -307,20 +307,20 @@ class WatchingFileSystem : public GatedFileSystem {
 
    private:
     WatchingFileSystem& owner_;
-    std::unique_ptr<WritableFile> real_;
+    std::unique_ptr<checkpoint::WritableFile> real_;
   };
-  void look() { seen.push_back(progress_.at(Progress::kMainSlot)); }
+  void look() { seen.push_back(progress_.at(control::Progress::kMainSlot)); }
 
-  const Progress& progress_;
+  const control::Progress& progress_;
 };
 
 TEST(RunCheckpoints, GiveEachOperationALimitOfItsOwn) {
   const TemporaryDirectory folder;
-  const RunConfig config = parse_run_config(kConfig, "test", {});
-  run_ranks(2, [&](int rank, Communicator& world) {
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", {});
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});
     worker.connect(world);
-    Progress progress;
+    control::Progress progress;
     WatchingFileSystem files(progress);
     // Without a mailbox, the training thread writes.
     RunCheckpoints checkpoints(worker,
@@ -328,32 +328,32 @@ TEST(RunCheckpoints, GiveEachOperationALimitOfItsOwn) {
     checkpoints.save(world, 5);
     EXPECT_GE(files.seen.size(), 4u) << "at least one file: made, written, synced, closed";
     for (size_t i = 0; i < files.seen.size(); ++i) {
-      EXPECT_EQ(files.seen[i].activity, Activity::storage);
+      EXPECT_EQ(files.seen[i].activity, control::Activity::storage);
       if (i > 0) {
         EXPECT_GT(files.seen[i].changes, files.seen[i - 1].changes);
       }
     }
-    EXPECT_NE(progress.at(Progress::kMainSlot).activity, Activity::storage);
+    EXPECT_NE(progress.at(control::Progress::kMainSlot).activity, control::Activity::storage);
 
-    const uint32_t before = progress.at(Progress::kMainSlot).changes;
+    const uint32_t before = progress.at(control::Progress::kMainSlot).changes;
     checkpoints.restore(world, folder / "checkpoints/step-00000005");
     // Each of five files and its end; each tensor; two hashes; before the ranks compare.
     const auto tensors = parameter_tensors(worker).size() + optimizer_tensors(worker).size();
-    EXPECT_EQ(progress.at(Progress::kMainSlot).changes - before, 5 * 2 + tensors + 2 + 1);
-    EXPECT_EQ(progress.at(Progress::kMainSlot).activity, Activity::storage);
+    EXPECT_EQ(progress.at(control::Progress::kMainSlot).changes - before, 5 * 2 + tensors + 2 + 1);
+    EXPECT_EQ(progress.at(control::Progress::kMainSlot).activity, control::Activity::storage);
   });
 }
 
 TEST(RunCheckpoints, CarryWhatTheTrainingIsBesidesItsTensors) {
   const TemporaryDirectory folder;
-  const RunConfig config = parse_run_config(kConfig, "test", {});
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", {});
   const TrainingProgress progress{
       .pending_evaluation = true,
       .skipped_steps = 3,
       .overflowed_steps = 2,
       .loss_scaling = {.scale = 0.25, .good_steps = 7}};
-  const auto mailboxes = make_local_mailboxes(2);
-  run_ranks(2, [&](int rank, Communicator& world) {
+  const auto mailboxes = control::make_local_mailboxes(2);
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});
     worker.connect(world);
     RunCheckpoints checkpoints(
@@ -366,7 +366,7 @@ TEST(RunCheckpoints, CarryWhatTheTrainingIsBesidesItsTensors) {
     EXPECT_EQ(checkpoints.poll()->step, 6);
     EXPECT_EQ(checkpoints.poll(), std::nullopt);
   });
-  run_ranks(1, [&](int, Communicator& world) {
+  run_ranks(1, [&](int, comm::Communicator& world) {
     Worker worker(config, {.rank = 0, .world_size = 1, .asynchronous = {}});
     worker.connect(world);
     RunCheckpoints checkpoints(worker, {.output_directory = folder.path()});
@@ -378,33 +378,33 @@ TEST(RunCheckpoints, CarryWhatTheTrainingIsBesidesItsTensors) {
 }
 
 TEST(BoundaryPrograms, SaveEveryTensorOnceAndKeepItsCopyFromOtherPrograms) {
-  const RunConfig config = parse_run_config(kConfig, "test", {});
-  const CompiledRun run = compile_run(config, {.world_size = 4});
-  std::map<std::pair<Role, int64_t>, int> reads;  // by place, the same on all replicas
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", {});
+  const compile::CompiledRun run = compile_run(config, {.world_size = 4});
+  std::map<std::pair<program::Role, int64_t>, int> reads;  // by place, the same on all replicas
   int64_t read_bytes = 0, owned_bytes = 0;
   for (int rank = 0; rank < 4; ++rank) {
     const auto programs = run.compile(rank);
     for (const auto& instruction : programs.boundary.instructions)
       for (const auto& operand : instruction.operands)
-        if (instruction.kind == InstructionKind::snapshot && operand.access == Access::read) {
+        if (instruction.kind == program::InstructionKind::snapshot && operand.access == program::Access::read) {
           const auto& buffer = programs.boundary.buffers[static_cast<size_t>(operand.range.buffer)];
           ++reads[{operand.role, buffer.offset + operand.range.offset}];
           read_bytes += operand.range.size_bytes;
         }
-    const ByteRange copy = [&]() -> ByteRange {
+    const program::ByteRange copy = [&]() -> program::ByteRange {
       for (const auto& operand : programs.boundary.instructions[0].operands)
-        if (operand.role == Role::destination) return operand.range;
+        if (operand.role == program::Role::destination) return operand.range;
       return {};
     }();
     ASSERT_GE(copy.buffer, 0);
-    for (const Program* program : {&programs.step, &programs.evaluate, &programs.boundary}) {
+    for (const program::Program* program : {&programs.step, &programs.evaluate, &programs.boundary}) {
       const auto& buffer = program->buffers[static_cast<size_t>(copy.buffer)];
       EXPECT_EQ(buffer.name, "snapshot");
-      EXPECT_EQ(buffer.size_bytes, size_bytes_of(run.checkpoint_shares()[static_cast<size_t>(rank)]));
+      EXPECT_EQ(buffer.size_bytes, layout::size_bytes_of(run.checkpoint_shares()[static_cast<size_t>(rank)]));
       EXPECT_EQ(buffer.offset, programs.boundary.buffers[static_cast<size_t>(copy.buffer)].offset);
       for (const auto& instruction : program->instructions)
         for (const auto& operand : instruction.operands)
-          EXPECT_TRUE(operand.range.buffer != copy.buffer || instruction.kind == InstructionKind::snapshot);
+          EXPECT_TRUE(operand.range.buffer != copy.buffer || instruction.kind == program::InstructionKind::snapshot);
     }
   }
   for (const auto& [place, times] : reads) EXPECT_EQ(times, 1);
@@ -414,4 +414,4 @@ TEST(BoundaryPrograms, SaveEveryTensorOnceAndKeepItsCopyFromOtherPrograms) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -12,7 +12,7 @@
 #include "train/checkpoints/gated_file_system.h"
 #include "train/checkpoints/saving_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using test::FaultyFileSystem;
@@ -28,8 +28,8 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Fault = FaultyFileSystem::Fault;
 
-FileSystem* const kPosix = &posix_file_system();
-const std::vector<FileSystem*> kHealthy{kPosix, kPosix, kPosix};
+checkpoint::FileSystem* const kPosix = &checkpoint::posix_file_system();
+const std::vector<checkpoint::FileSystem*> kHealthy{kPosix, kPosix, kPosix};
 
 TEST(CheckpointSaver, WritesTheSharesOfAllRanks) {
   const TemporaryDirectory folder;
@@ -38,17 +38,17 @@ TEST(CheckpointSaver, WritesTheSharesOfAllRanks) {
   for (const auto& outcome : ranks.save(4, state))
     EXPECT_EQ(
         outcome,
-        (SaveOutcome{.step = 4, .path = folder / "step-00000004", .error = "", .code = ExitCode::done}));
+        (checkpoint::SaveOutcome{.step = 4, .path = folder / "step-00000004", .error = "", .code = ExitCode::done}));
   EXPECT_THAT(
-      list_directory(folder / "step-00000004"),
+      checkpoint::list_directory(folder / "step-00000004"),
       ElementsAre("manifest.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
                   "model.safetensors.index.json", "optimizer-00001-of-00001.safetensors"));
-  const Checkpoint checkpoint(folder / "step-00000004");
+  const checkpoint::Checkpoint checkpoint(folder / "step-00000004");
   EXPECT_EQ(loaded(checkpoint), state);
-  EXPECT_EQ(checkpoint.manifest().params_hash, parameters_hash(state.parameters()));
+  EXPECT_EQ(checkpoint.manifest().params_hash, checkpoint::parameters_hash(state.parameters()));
   auto all = state.parameters();
   all.push_back(state.state()[0]);
-  EXPECT_EQ(checkpoint.manifest().state_hash, parameters_hash(all));
+  EXPECT_EQ(checkpoint.manifest().state_hash, checkpoint::parameters_hash(all));
   EXPECT_EQ(checkpoint.manifest().run_id, "r1") << "what rank 0 put into the manifest is there";
 }
 
@@ -57,7 +57,7 @@ TEST(CheckpointSaver, KeepsTheNewest) {
   const SmallState state(1);
   SavingRanks ranks(folder.path(), kHealthy, 2);
   for (const int64_t step : {1, 2, 3}) ranks.save(step, state);
-  EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000002", "step-00000003"));
+  EXPECT_THAT(checkpoint::list_directory(folder.path()), ElementsAre("step-00000002", "step-00000003"));
 }
 
 TEST(CheckpointSaver, IsBusyUntilTheSlowestRankHasWritten) {
@@ -69,14 +69,14 @@ TEST(CheckpointSaver, IsBusyUntilTheSlowestRankHasWritten) {
   slow.await_visitor();
   EXPECT_EQ(ranks.saver(0).poll(), std::nullopt);
   EXPECT_FALSE(ranks.saver(0).settled());
-  EXPECT_TRUE(find_checkpoints(folder.path()).empty());
+  EXPECT_TRUE(checkpoint::find_checkpoints(folder.path()).empty());
   // The watchdog sees who is at the disk, and who waits for whom.
-  EXPECT_EQ(ranks.writer(1).activity, Activity::storage);
-  while (ranks.writer(0).activity != Activity::waiting || ranks.writer(2).activity != Activity::waiting)
+  EXPECT_EQ(ranks.writer(1).activity, control::Activity::storage);
+  while (ranks.writer(0).activity != control::Activity::waiting || ranks.writer(2).activity != control::Activity::waiting)
     std::this_thread::yield();
   slow.open();
   for (const auto& outcome : ranks.settle()) EXPECT_EQ(outcome.path, folder / "step-00000001");
-  for (const int rank : {0, 1, 2}) EXPECT_EQ(ranks.writer(rank).activity, Activity::idle);
+  for (const int rank : {0, 1, 2}) EXPECT_EQ(ranks.writer(rank).activity, control::Activity::idle);
   EXPECT_TRUE(ranks.saver(0).settled());
 }
 
@@ -85,20 +85,20 @@ TEST(CheckpointSaver, IsSeenByTheWatchdogUntilTheTrainingThreadGetsOn) {
   const SmallState state(1);
   GatedFileSystem slow("manifest.json");
   SavingRanks ranks(folder.path(), {&slow, kPosix, kPosix}, 0);
-  ranks.progress(0).enter(Progress::kMainSlot, Activity::waiting, 3, 14);  // for its writer
-  const auto before = ranks.progress(0).at(Progress::kMainSlot);
+  ranks.progress(0).enter(control::Progress::kMainSlot, control::Activity::waiting, 3, 14);  // for its writer
+  const auto before = ranks.progress(0).at(control::Progress::kMainSlot);
   ranks.start(1, state);
   slow.await_visitor();
-  EXPECT_EQ(ranks.writer(0).activity, Activity::storage);
+  EXPECT_EQ(ranks.writer(0).activity, control::Activity::storage);
   slow.open();
-  while (ranks.writer(0).activity == Activity::storage) std::this_thread::yield();
-  EXPECT_EQ(ranks.writer(0).activity, Activity::waiting)
+  while (ranks.writer(0).activity == control::Activity::storage) std::this_thread::yield();
+  EXPECT_EQ(ranks.writer(0).activity, control::Activity::waiting)
       << "the save is done, and nobody has heard of it yet";
-  EXPECT_EQ(ranks.progress(0).at(Progress::kMainSlot), before);
+  EXPECT_EQ(ranks.progress(0).at(control::Progress::kMainSlot), before);
   ranks.settle();
-  EXPECT_EQ(ranks.writer(0).activity, Activity::idle);
-  EXPECT_EQ(ranks.progress(0).at(Progress::kMainSlot),
-            (Progress::Entry{Activity::waiting, 3, 14, before.changes + 1}))
+  EXPECT_EQ(ranks.writer(0).activity, control::Activity::idle);
+  EXPECT_EQ(ranks.progress(0).at(control::Progress::kMainSlot),
+            (control::Progress::Entry{control::Activity::waiting, 3, 14, before.changes + 1}))
       << "its wait begins anew";
 }
 
@@ -108,7 +108,7 @@ TEST(CheckpointSaver, WhoPollsHearsOnceWithoutWaiting) {
   SavingRanks ranks(folder.path(), kHealthy, 0);
   EXPECT_EQ(ranks.saver(2).poll(), std::nullopt);
   ranks.start(1, state);
-  std::optional<SaveOutcome> outcome;
+  std::optional<checkpoint::SaveOutcome> outcome;
   while (!outcome) outcome = ranks.saver(2).poll();
   EXPECT_EQ(outcome->path, folder / "step-00000001");
   EXPECT_EQ(ranks.saver(2).poll(), std::nullopt);
@@ -128,10 +128,10 @@ TEST(CheckpointSaver, ARankThatDoesNotReportIsNamedAndDisturbsNothing) {
   EXPECT_EQ(outcome->code, ExitCode::disk);
   stuck.open();
   EXPECT_NE(ranks.saver(1).settle()->error, "") << "it hears of it, or gives up likewise";
-  EXPECT_TRUE(find_checkpoints(folder.path()).empty());
+  EXPECT_TRUE(checkpoint::find_checkpoints(folder.path()).empty());
   SavingRanks next(folder.path(), kHealthy, 0);
   EXPECT_EQ(next.save(2, state)[2].error, "");
-  EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000002"));
+  EXPECT_THAT(checkpoint::list_directory(folder.path()), ElementsAre("step-00000002"));
 }
 
 TEST(CheckpointSaver, IgnoresWhatEarlierSavesLeftInTheMailbox) {
@@ -149,16 +149,16 @@ TEST(CheckpointSaver, ReportsOnManyTensorsTravelInPieces) {
   constexpr int kTensors = 7000;  // their report takes more than a mailbox's 1 MiB
   const float value = 1;
   const auto tensors = [&](int rank) {
-    std::vector<NamedTensor> named;
+    std::vector<checkpoint::NamedTensor> named;
     for (int t = 0; t < kTensors; ++t)
       named.push_back({"rank" + std::to_string(rank) + "." + std::string(40, 'x') + std::to_string(t),
                        DType::float32, Shape{1}, &value});
     return named;
   };
-  const auto mailboxes = make_local_mailboxes(2);
+  const auto mailboxes = control::make_local_mailboxes(2);
   std::vector<std::unique_ptr<CheckpointSaver>> savers;
-  CheckpointWriter(folder.path(), 1).begin();
-  Manifest manifest;
+  checkpoint::CheckpointWriter(folder.path(), 1).begin();
+  checkpoint::Manifest manifest;
   manifest.step = 1;
   for (const int rank : {0, 1}) {
     savers.push_back(std::make_unique<CheckpointSaver>(CheckpointSaverOptions{
@@ -167,14 +167,14 @@ TEST(CheckpointSaver, ReportsOnManyTensorsTravelInPieces) {
   }
   EXPECT_EQ(savers[0]->settle()->error, "");
   EXPECT_EQ(savers[1]->settle()->path, folder / "step-00000001");
-  EXPECT_EQ(Checkpoint(folder / "step-00000001").tensors(FileKind::model).size(), size_t{2 * kTensors});
+  EXPECT_EQ(checkpoint::Checkpoint(folder / "step-00000001").tensors(checkpoint::FileKind::model).size(), size_t{2 * kTensors});
 }
 
 TEST(CheckpointSaver, ItsThreadTakesNoSignals) {
   class Asking : public GatedFileSystem {
    public:
     Asking() : GatedFileSystem("nothing is held") {}
-    std::unique_ptr<WritableFile> create(const std::string& path) override {
+    std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
       sigset_t mask;
       pthread_sigmask(SIG_SETMASK, nullptr, &mask);
       blocked = sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGUSR1) == 1;
@@ -239,7 +239,7 @@ void survive_every_fault_of_a_rank(int faulty, Fault fault, bool power_failure, 
     }
     for (const auto& next : SavingRanks(directory, kHealthy, 1).save(3, three)) ASSERT_EQ(next.error, "");
     ASSERT_EQ(loaded(*latest_of_all_complete(directory)), three);
-    ASSERT_THAT(list_directory(directory), ElementsAre("step-00000003"));
+    ASSERT_THAT(checkpoint::list_directory(directory), ElementsAre("step-00000003"));
     if (!fired) {
       EXPECT_EQ(outcome.error, "");
       EXPECT_GT(at, faulty == 0 ? 20 : faulty == 1 ? 4 : 0) << "the faults covered what the rank does";
@@ -267,4 +267,4 @@ TEST_P(EveryFaultOfEveryRank, IsAnIoErrorBeforeAPowerFailure) { survive(Fault::i
 TEST_P(EveryFaultOfEveryRank, IsAPowerFailure) { survive(Fault::crash, true); }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -10,7 +10,7 @@
 namespace lockstep::test {
 
 /// The real file system, which holds whoever creates a file of a name with `held` in it until it is opened.
-class GatedFileSystem : public FileSystem {
+class GatedFileSystem : public checkpoint::FileSystem {
  public:
   explicit GatedFileSystem(std::string held) : held_(std::move(held)) {}
   void open() {
@@ -22,7 +22,7 @@ class GatedFileSystem : public FileSystem {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return visited_; });
   }
-  std::unique_ptr<WritableFile> create(const std::string& path) override {
+  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
     if (path.find(held_) != std::string::npos) {
       std::unique_lock lock(mutex_);
       visited_ = true;
@@ -38,7 +38,7 @@ class GatedFileSystem : public FileSystem {
   int64_t free_bytes(const std::string& path) override { return real_.free_bytes(path); }
 
  private:
-  FileSystem& real_ = posix_file_system();
+  checkpoint::FileSystem& real_ = checkpoint::posix_file_system();
   std::string held_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -8,7 +8,7 @@
 #include "train/worker/model_state.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -34,10 +34,10 @@ class Resume : public testing::Test {
 
   /// Trains on `ranks` threads, stopping after `stop_after` steps of this run (0: to the end).
   Result train(int ranks, int stop_after = 0, const std::vector<std::string>& overrides = {}) const {
-    const RunConfig config = parse_run_config(kConfig, "test", overrides);
+    const config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
     std::vector<Result> results(static_cast<size_t>(ranks));
-    const auto mailboxes = make_local_mailboxes(ranks);
-    run_ranks(ranks, [&](int rank, Communicator& world) {
+    const auto mailboxes = control::make_local_mailboxes(ranks);
+    run_ranks(ranks, [&](int rank, comm::Communicator& world) {
       auto& result = results[static_cast<size_t>(rank)];
       Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
       worker.connect(world);
@@ -121,7 +121,7 @@ TEST_F(Resume, UnderAnotherConfigurationIsRefusedNamingTheField) {
 
 TEST_F(Resume, KeepsAsManyCheckpointsAsAsked) {
   train(1, 0, {"checkpoint.keep=2", "checkpoint.every_steps=2"});
-  const auto found = find_checkpoints(directory_ + "/checkpoints");
+  const auto found = checkpoint::find_checkpoints(directory_ + "/checkpoints");
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].step, 10);
   EXPECT_EQ(found[1].step, 8);
@@ -133,4 +133,4 @@ TEST_F(Resume, FromAPathThatHoldsNothingNamesIt) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -48,4 +48,4 @@ TEST(CrashHandlerDeathTest, SpeaksUpWhenTheStackIsFull) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -13,7 +13,7 @@
 #include "train/worker/model_state.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -58,9 +58,9 @@ struct Damage {
 /// Has `ranks` replicas compare themselves with `damages` done to them; what each says, after checking that all say the same.
 /// `repaired`: the damage is undone between hash and search.
 std::string located(int ranks, const std::vector<Damage>& damages, const char* model = kConfig, bool repaired = false) {
-  const RunConfig config = parse_run_config(model, "test", {});
+  const config::RunConfig config = config::parse_run_config(model, "test", {});
   std::vector<std::string> texts(static_cast<size_t>(ranks));
-  run_ranks(ranks, [&](int rank, Communicator& world) {
+  run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
     worker.connect(world);
     Trainer trainer(worker, world, {}, {});
@@ -136,8 +136,8 @@ TEST(ReplicaComparison, NamesTheTensorEvenWhereTheDifferenceIsGone) {
 }
 
 TEST(ReplicaComparison, AnyBitAnywhereIsFoundByRankTensorAndElement) {
-  const RunConfig config = parse_run_config(kConfig, "test", {});
-  run_ranks(3, [&](int rank, Communicator& world) {
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", {});
+  run_ranks(3, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = 3, .asynchronous = {}});
     worker.connect(world);
     Trainer trainer(worker, world, {}, {});
@@ -181,9 +181,9 @@ class Divergence : public testing::Test {
 
   /// Trains; `disturb` comes after every step. What all ranks threw, after checking that it is the same.
   Failure train(int ranks, const Disturb& disturb, const std::vector<std::string>& overrides = {}) {
-    const RunConfig config = parse_run_config(kConfig, "test", overrides);
+    const config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
     std::vector<Failure> failures(static_cast<size_t>(ranks));
-    run_ranks(ranks, [&](int rank, Communicator& world) {
+    run_ranks(ranks, [&](int rank, comm::Communicator& world) {
       Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
       worker.connect(world);
       TrainerEvents events;
@@ -234,7 +234,7 @@ TEST_F(Divergence, IsNeverSaved) {
   const Failure failure = train(3, damage(4, 0, "fc2.bias", 2));
   EXPECT_THAT(failure.message, AllOf(HasSubstr("the replicas differ after step 4; they were equal after step 3"), HasSubstr("rank 0 (host"),
                                      HasSubstr("fc2.bias, element 2:"), HasSubstr("; bit 22 differs")));
-  EXPECT_TRUE(find_checkpoints(directory_ + "/checkpoints").empty());
+  EXPECT_TRUE(checkpoint::find_checkpoints(directory_ + "/checkpoints").empty());
 }
 
 TEST_F(Divergence, IsFoundAtTheEndOfARunThatSavesNothing) {
@@ -268,13 +268,13 @@ TEST_F(Divergence, IsNotSoughtWhereTheConfigSaysSo) {
 }
 
 TEST_F(Divergence, ChecksChangeNoBit) {
-  const auto with = [](int every) { return parse_run_config(kConfig, "test", {"trainer.check_every_steps=" + std::to_string(every)}); };
+  const auto with = [](int every) { return config::parse_run_config(kConfig, "test", {"trainer.check_every_steps=" + std::to_string(every)}); };
   const Trace never = train_on_threads(with(0), 3);
   EXPECT_EQ(never.losses.size(), 8u);
   for (const int every : {1, 3, 1000}) EXPECT_EQ(train_on_threads(with(every), 3), never) << every;
   EXPECT_EQ(train_on_threads(with(1), 1), never);
-  EXPECT_EQ(train_on_threads(with(1), 2, {.asynchronous = AsyncCpuOptions{.jitter_seed = 1, .max_jitter_us = 100}, .output_directory = {}}), never);
+  EXPECT_EQ(train_on_threads(with(1), 2, {.asynchronous = device::AsyncCpuOptions{.jitter_seed = 1, .max_jitter_us = 100}, .output_directory = {}}), never);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -18,7 +18,7 @@
 #include "train/worker/compile_options.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using test::TemporaryDirectory;
@@ -43,7 +43,7 @@ TEST(Failpoint, ReadsEveryKindAndPhase) {
                        .rank = 2,
                        .step = 7,
                        .place = FaultPlace::instruction,
-                       .instruction = InstructionKind::all_reduce,
+                       .instruction = program::InstructionKind::all_reduce,
                        .delay_ms = 250}));
   EXPECT_EQ(parse_failpoint("hang@1,9,write:12"),
             (Failpoint{
@@ -100,7 +100,7 @@ class LogVariable {
 /// Rank 0 of two: its programs and their memory.
 struct Rank {
   explicit Rank(const std::string& bucket_bytes = "1048576")
-      : run(compile_run(parse_run_config(R"(
+      : run(compile_run(config::parse_run_config(R"(
 model { mlp { image: [4, 4, 1] hidden: [8] classes: 3 } }
 data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
 trainer { steps: 5 global_batch: 8 virtual_replicas: 2 }
@@ -110,10 +110,10 @@ parallel { reduction: REPRODUCIBLE algorithm: TREE }
                              "test", {"parallel.bucket_bytes=" + bucket_bytes}),
                         {.world_size = 2})),
         programs(run.compile(0)),
-        device(make_cpu_device()),
+        device(device::make_cpu_device()),
         memory(*device, std::array{programs.step_plan, programs.evaluate_plan, programs.boundary_plan}) {}
 
-  int first(InstructionKind kind) const {
+  int first(program::InstructionKind kind) const {
     for (size_t i = 0; i < programs.step.instructions.size(); ++i)
       if (programs.step.instructions[i].kind == kind) return static_cast<int>(i);
     return -1;
@@ -127,7 +127,7 @@ parallel { reduction: REPRODUCIBLE algorithm: TREE }
   }
   /// Where the failpoint throws in one pass through `step`: "step 2, before step instruction 3 (...)", or
   /// "nowhere".
-  std::string pass(Failpoints& failpoints, const Program& program, int64_t step) {
+  std::string pass(Failpoints& failpoints, const program::Program& program, int64_t step) {
     try {
       for (size_t i = 0; i < program.instructions.size(); ++i)
         failpoints.before_instruction(program, static_cast<int>(i), step, memory);
@@ -138,10 +138,10 @@ parallel { reduction: REPRODUCIBLE algorithm: TREE }
     return "nowhere";
   }
 
-  CompiledRun run;
-  CompiledRun::RankPrograms programs;
-  std::unique_ptr<Device> device;
-  ProgramMemory memory;
+  compile::CompiledRun run;
+  compile::CompiledRun::RankPrograms programs;
+  std::unique_ptr<device::Device> device;
+  run::ProgramMemory memory;
 };
 
 TEST(Failpoints, AreThereForTheirRankAlone) {
@@ -163,13 +163,13 @@ TEST(Failpoints, AreThereForTheirRankAlone) {
 TEST(Failpoints, FireOnceAtTheFirstInstructionOfTheirPhase) {
   Rank rank;
   const auto& [step, evaluate, boundary, a, b, c] = rank.programs;
-  const auto where = [&](InstructionKind kind) {
-    return "step 2, before " + describe(step, rank.first(kind));
+  const auto where = [&](program::InstructionKind kind) {
+    return "step 2, before " + program::describe(step, rank.first(kind));
   };
   for (const auto& [phase, expected] :
-       {std::pair(std::string(",backward"), where(InstructionKind::backward)),
-        std::pair(std::string(",exchange"), where(InstructionKind::exchange)),
-        std::pair(std::string(",update"), where(InstructionKind::update)),
+       {std::pair(std::string(",backward"), where(program::InstructionKind::backward)),
+        std::pair(std::string(",exchange"), where(program::InstructionKind::exchange)),
+        std::pair(std::string(",update"), where(program::InstructionKind::update)),
         std::pair(std::string(""), std::string("step 2, before step instruction 0 (load, lane copy, "
                                                "micro-batch 0, leaf 0)"))}) {
     const auto failpoints = Failpoints::parse({"error@0,2" + phase}, 0, 2);
@@ -210,12 +210,12 @@ TEST(Failpoints, ANaNOverwritesAGradientThatWasJustWrittenAndDoesSoAgainInTheRep
   Rank rank;
   const auto failpoints = Failpoints::parse({"nan@0,2"}, 0, 2);
   auto* gradient = rank.buffer<float>("grad.0.slot0");
-  const int backward = rank.first(InstructionKind::backward);
+  const int backward = rank.first(program::InstructionKind::backward);
   for (int pass = 0; pass < 2; ++pass) {
     gradient[0] = 1;
     for (int i = 0; i <= backward; ++i) failpoints->before_instruction(rank.programs.step, i, 2, rank.memory);
     EXPECT_EQ(gradient[0], 1);  // backward would overwrite it
-    const int reader = rank.first(InstructionKind::exchange);
+    const int reader = rank.first(program::InstructionKind::exchange);
     ASSERT_GT(reader, backward);
     for (int i = backward + 1; i <= reader; ++i)
       failpoints->before_instruction(rank.programs.step, i, 2, rank.memory);
@@ -234,7 +234,7 @@ TEST(Failpoints, ANaNOfForwardIsAnActivationOrTheLossOfASingleSegment) {
   Rank several("4");  // a segment for each layer
   auto* activation = several.buffer<float>("act.fc1.mb0");
   if (activation == nullptr) activation = several.buffer<float>("act.relu1.mb0");
-  ASSERT_NE(activation, nullptr) << to_text(several.programs.step);
+  ASSERT_NE(activation, nullptr) << program::to_text(several.programs.step);
   activation[0] = 1;
   EXPECT_EQ(several.pass(*Failpoints::parse({"nan@0,2,forward"}, 0, 2), several.programs.step, 2), "nowhere");
   EXPECT_TRUE(std::isnan(activation[0]));
@@ -295,16 +295,16 @@ TEST(Failpoints, TheLogSaysWhenAndWhereAndIsRemembered) {
 }
 
 /// What writing the checkpoint of `step` ends with.
-std::string write_through(FileSystem& files, const std::string& directory, int64_t step) {
+std::string write_through(checkpoint::FileSystem& files, const std::string& directory, int64_t step) {
   try {
-    CheckpointWriter writer(directory, step, files);
+    checkpoint::CheckpointWriter writer(directory, step, files);
     writer.begin();
     const float value = 1;
-    Manifest manifest;
+    checkpoint::Manifest manifest;
     manifest.step = step;
-    for (const FileKind kind : {FileKind::model, FileKind::optimizer})
+    for (const checkpoint::FileKind kind : {checkpoint::FileKind::model, checkpoint::FileKind::optimizer})
       manifest.files.push_back(
-          writer.write_shard(kind, 1, 1, std::vector<NamedTensor>{{"w", DType::float32, Shape{1}, &value}}));
+          writer.write_shard(kind, 1, 1, std::vector<checkpoint::NamedTensor>{{"w", DType::float32, Shape{1}, &value}}));
     writer.commit(manifest);
   } catch (const Error& error) {
     return error.what();
@@ -313,7 +313,7 @@ std::string write_through(FileSystem& files, const std::string& directory, int64
 }
 
 std::string write_through(Failpoints& failpoints, const std::string& directory, int64_t step) {
-  return write_through(*failpoints.wrap(posix_file_system()), directory, step);
+  return write_through(*failpoints.wrap(checkpoint::posix_file_system()), directory, step);
 }
 
 TEST(FailingFileSystem, FailsTheOperationThatIsMeantOfTheCheckpointThatIsMeant) {
@@ -342,7 +342,7 @@ TEST(FailingFileSystem, WhatComesBehindACheckpointBelongsToTheNextOne) {
   for (int operation = first_beyond; operation < first_beyond + 5; ++operation) {
     const TemporaryDirectory folder;
     const auto failpoints = Failpoints::parse({"eio@0,5,write:" + std::to_string(operation)}, 0, 2);
-    const auto files = failpoints->wrap(posix_file_system());
+    const auto files = failpoints->wrap(checkpoint::posix_file_system());
     EXPECT_EQ(write_through(*files, folder.path(), 5), "written");
     std::filesystem::create_directory(folder / "step-00000009.tmp");
     EXPECT_EQ(write_through(*files, folder.path(), 10), "written") << operation;
@@ -371,4 +371,4 @@ TEST(FailingFileSystem, EveryOperationOfACheckpointCanFail) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -8,7 +8,7 @@
 #include "device/emulated/emulated_device.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr const char* kConfig = R"(
@@ -20,18 +20,18 @@ optimizer { learning_rate: 0.1 sgd {} }
 parallel { reduction: REPRODUCIBLE bucket_bytes: 512 }
 )";
 
-RunConfig config_of(const std::vector<std::string>& overrides = {}) {
-  return parse_run_config(kConfig, "test", overrides);
+config::RunConfig config_of(const std::vector<std::string>& overrides = {}) {
+  return config::parse_run_config(kConfig, "test", overrides);
 }
 
 class GpuProgress : public ::testing::TestWithParam<bool> {
  protected:
-  GpuProgress() { set_emulated_options({.writes_words = GetParam()}); }
-  ~GpuProgress() override { set_emulated_options({}); }
+  GpuProgress() { device::set_emulated_options({.writes_words = GetParam()}); }
+  ~GpuProgress() override { device::set_emulated_options({}); }
 };
 
 TEST_P(GpuProgress, TrainingIsTheSameAndALineSaysWhatIsLost) {
-  const TraceOptions cuda{.device = DeviceKind::cuda}, watched{.device = DeviceKind::cuda, .watched = true};
+  const TraceOptions cuda{.device = device::DeviceKind::cuda}, watched{.device = device::DeviceKind::cuda, .watched = true};
   const Trace expected = train_on_threads(config_of(), 2, cuda);
   ::testing::internal::CaptureStderr();
   const Trace actual = train_on_threads(config_of(), 2, watched);
@@ -44,29 +44,29 @@ TEST_P(GpuProgress, TrainingIsTheSameAndALineSaysWhatIsLost) {
   EXPECT_EQ(lines, GetParam() ? 0 : 2) << "one for each rank: " << told;
 }
 
-std::vector<Progress::Entry> entries(const Progress& progress) {
-  std::vector<Progress::Entry> all;
-  for (int slot = 0; slot < Progress::kSlots; ++slot) all.push_back(progress.at(slot));
+std::vector<control::Progress::Entry> entries(const control::Progress& progress) {
+  std::vector<control::Progress::Entry> all;
+  for (int slot = 0; slot < control::Progress::kSlots; ++slot) all.push_back(progress.at(slot));
   return all;
 }
 
-bool only_waits(const std::vector<Progress::Entry>& entries) {
+bool only_waits(const std::vector<control::Progress::Entry>& entries) {
   bool waits = false;
   for (const auto& entry : entries) {
-    if (entry.activity != Activity::idle && entry.activity != Activity::waiting) return false;
-    waits = waits || (entry.activity == Activity::waiting && entry.program == kStepProgram);
+    if (entry.activity != control::Activity::idle && entry.activity != control::Activity::waiting) return false;
+    waits = waits || (entry.activity == control::Activity::waiting && entry.program == kStepProgram);
   }
   return waits;
 }
 
 /// Such a rank must not be blamed, however long that takes; and the watchdog must see that it stands still.
 TEST_P(GpuProgress, ARankThatWaitsForAPeerSaysSoAndNothingElse) {
-  const RunConfig config = config_of();
-  std::vector<Progress> progress(2);
-  run_ranks(2, [&](int rank, Communicator& world) {
+  const config::RunConfig config = config_of();
+  std::vector<control::Progress> progress(2);
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank,
                            .world_size = 2,
-                           .device = DeviceKind::cuda,
+                           .device = device::DeviceKind::cuda,
                            .progress = &progress[static_cast<size_t>(rank)]});
     worker.connect(world);
     Trainer trainer(worker, world, {},
@@ -74,7 +74,7 @@ TEST_P(GpuProgress, ARankThatWaitsForAPeerSaysSoAndNothingElse) {
     trainer.prepare();
     if (rank == 1) {
       const Deadline deadline = deadline_in(std::chrono::seconds(60));
-      std::vector<Progress::Entry> before, now;
+      std::vector<control::Progress::Entry> before, now;
       do {
         before = entries(progress[0]);
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -82,11 +82,11 @@ TEST_P(GpuProgress, ARankThatWaitsForAPeerSaysSoAndNothingElse) {
       } while (!(now == before && only_waits(now)) && Clock::now() < deadline);
       EXPECT_TRUE(now == before && only_waits(now));
       for (int lane = 0; lane < static_cast<int>(worker.programs().step.lanes.size()); ++lane) {
-        const auto& entry = now[static_cast<size_t>(Progress::lane_slot(lane))];
-        if (entry.activity == Activity::idle) continue;
+        const auto& entry = now[static_cast<size_t>(control::Progress::lane_slot(lane))];
+        if (entry.activity == control::Activity::idle) continue;
         const auto& instruction = worker.programs().step.instructions[static_cast<size_t>(entry.instruction)];
         EXPECT_EQ(instruction.lane, lane);
-        EXPECT_EQ(instruction.deadline, DeadlineClass::communication);
+        EXPECT_EQ(instruction.deadline, program::DeadlineClass::communication);
       }
     }
     trainer.run();
@@ -96,14 +96,14 @@ TEST_P(GpuProgress, ARankThatWaitsForAPeerSaysSoAndNothingElse) {
 TEST_P(GpuProgress, TheHostStaysNearItsDeviceHoweverLongTheProgram) {
   const auto most_queued = [](const char* batch) {
     size_t most = 0;
-    run_ranks(1, [&](int, Communicator& world) {
-      Progress progress;
-      Worker worker(config_of({batch}), {.device = DeviceKind::cuda, .progress = &progress});
+    run_ranks(1, [&](int, comm::Communicator& world) {
+      control::Progress progress;
+      Worker worker(config_of({batch}), {.device = device::DeviceKind::cuda, .progress = &progress});
       worker.connect(world);
       Trainer trainer(worker, world, {}, {.stop_requested = {}, .progress = &progress});
       trainer.prepare();
       trainer.run();
-      most = dynamic_cast<EmulatedDevice&>(worker.device()).most_queued();
+      most = dynamic_cast<device::EmulatedDevice&>(worker.device()).most_queued();
     });
     return most;
   };
@@ -117,4 +117,4 @@ INSTANTIATE_TEST_SUITE_P(Words, GpuProgress, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "WrittenByTheDevice" : "Refused"; });
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

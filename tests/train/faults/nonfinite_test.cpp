@@ -10,7 +10,7 @@
 #include "train/faults/nonfinite.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -35,9 +35,9 @@ struct Failure {
 
 /// Trains until the step that overflows; what each rank threw.
 std::vector<Failure> train_to_failure(int ranks, const std::vector<std::string>& overrides) {
-  const RunConfig config = parse_run_config(kConfig, "test", overrides);
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
   std::vector<Failure> failures(static_cast<size_t>(ranks));
-  run_ranks(ranks, [&](int rank, Communicator& world) {
+  run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
     worker.connect(world);
     Trainer trainer(worker, world, {}, {});
@@ -108,9 +108,9 @@ TEST(NonFinite, StateThatOverflowedInTheUpdateIsNotSaved) {
   const std::string directory = testing::TempDir() + "lockstep_nonfinite_save";
   std::filesystem::remove_all(directory);
   // The step's gradients are finite, what the update makes of them is not.
-  const RunConfig config = parse_run_config(kConfig, "test", {"optimizer.learning_rate=1e200", "trainer.steps=1"});
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", {"optimizer.learning_rate=1e200", "trainer.steps=1"});
   std::string message;
-  run_ranks(2, [&](int rank, Communicator& world) {
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});
     worker.connect(world);
     Trainer trainer(worker, world, {}, {.output_directory = directory, .stop_requested = {}});
@@ -122,7 +122,7 @@ TEST(NonFinite, StateThatOverflowedInTheUpdateIsNotSaved) {
     }
   });
   EXPECT_THAT(message, AllOf(HasSubstr("is not saved"), HasSubstr("fc"), HasSubstr("step 1")));
-  EXPECT_TRUE(find_checkpoints(directory + "/checkpoints").empty());
+  EXPECT_TRUE(checkpoint::find_checkpoints(directory + "/checkpoints").empty());
   std::filesystem::remove_all(directory);
 }
 
@@ -154,9 +154,9 @@ struct SkippingRun {
 
 /// Trains with one weight not a number during steps 3 and 5 of 6, on every rank; rank 0's view.
 SkippingRun train_with_bad_steps(int ranks, const std::vector<std::string>& overrides = {}) {
-  const RunConfig config = parse_run_config(kBatchNorm, "test", overrides);
+  const config::RunConfig config = config::parse_run_config(kBatchNorm, "test", overrides);
   std::vector<SkippingRun> runs(static_cast<size_t>(ranks));
-  run_ranks(ranks, [&](int rank, Communicator& world) {
+  run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     auto& run = runs[static_cast<size_t>(rank)];
     Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
     worker.connect(world);
@@ -225,4 +225,4 @@ TEST(NonFinite, IgnorePolicyTrainsOn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

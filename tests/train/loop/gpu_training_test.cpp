@@ -13,7 +13,7 @@
 #include "train/thread_ranks.h"
 #include "train/worker/worker_memory.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr const char* kCommon = R"(
@@ -33,21 +33,21 @@ model { gpt { vocabulary: 11 context: 6 layers: 2 heads: 2 width: 32 dropout: 0.
 data { synthetic { samples: 40 eval_samples: 9 classes: 11 context: 6 } }
 )"};
 
-RunConfig config_of(const char* model, const std::vector<std::string>& overrides = {}) {
-  return parse_run_config(std::string(kCommon) + model, "test", overrides);
+config::RunConfig config_of(const char* model, const std::vector<std::string>& overrides = {}) {
+  return config::parse_run_config(std::string(kCommon) + model, "test", overrides);
 }
 
 /// One thread per rank needs a GPU of its own for each, of which the emulated one has any number.
 bool can_have(int ranks) {
-  const auto devices = probe_gpus().devices;
+  const auto devices = device::probe_gpus().devices;
   return !devices.empty() && (ranks == 1 || devices[0].name == "emulated GPU");
 }
 #define NEEDS_GPUS(ranks)                                                                     \
   if (!can_have(ranks)) GTEST_SKIP() << "this needs " << ranks << " GPUs for threads of one process" \
                                      << (can_have(1) ? "" : ": ONLY_SKIPPED_TESTS")
 
-Trace train_on_gpu(const RunConfig& config, int ranks) {
-  return train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = false, .output_directory = {}, .device = DeviceKind::cuda});
+Trace train_on_gpu(const config::RunConfig& config, int ranks) {
+  return train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = false, .output_directory = {}, .device = device::DeviceKind::cuda});
 }
 
 void expect_close(const Trace& actual, const Trace& expected, double tolerance) {
@@ -63,28 +63,28 @@ class GpuTraining : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GpuTraining, FollowsTheCpuInFloat32) {
   NEEDS_GPUS(1);
-  const RunConfig config = config_of(GetParam());
+  const config::RunConfig config = config_of(GetParam());
   expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 1e-4);
 }
 
 TEST_P(GpuTraining, FollowsTheCpuInNarrowTypes) {
   NEEDS_GPUS(1);
   for (const char* type : {"BFLOAT16", "FLOAT16"}) {
-    const RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
+    const config::RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
     expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 2e-2);
   }
 }
 
 TEST_P(GpuTraining, FollowsTheCpuInTf32) {
   NEEDS_GPUS(1);
-  const RunConfig config = config_of(GetParam(), {"precision.compute=TF32"});
+  const config::RunConfig config = config_of(GetParam(), {"precision.compute=TF32"});
   expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 2e-3);
 }
 
 TEST_P(GpuTraining, HasTheSameBitsTwice) {
   NEEDS_GPUS(1);
   for (const char* type : {"FLOAT32", "TF32", "BFLOAT16"}) {
-    const RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
+    const config::RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
     EXPECT_EQ(train_on_gpu(config, 1), train_on_gpu(config, 1)) << type;
   }
 }
@@ -92,7 +92,7 @@ TEST_P(GpuTraining, HasTheSameBitsTwice) {
 TEST_P(GpuTraining, HasTheSameBitsOnAnyNumberOfGpus) {
   NEEDS_GPUS(3);
   for (const char* type : {"FLOAT32", "TF32", "BFLOAT16"}) {
-    const RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
+    const config::RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
     const Trace one = train_on_gpu(config, 1);
     for (const int ranks : {2, 3}) EXPECT_EQ(train_on_gpu(config, ranks), one) << ranks << " GPUs, " << type;
   }
@@ -101,7 +101,7 @@ TEST_P(GpuTraining, HasTheSameBitsOnAnyNumberOfGpus) {
 TEST_P(GpuTraining, SkipsWhatOverflowsOnAnyNumberOfGpus) {
   NEEDS_GPUS(3);
   // One step's gradients overflow at this scale; at half of it the others' do not.
-  const RunConfig config =
+  const config::RunConfig config =
       config_of(GetParam(), {"precision.compute=FLOAT16", "precision.loss_scaling.initial_scale=1048576"});
   const Trace one = train_on_gpu(config, 1);
   const auto overflows =
@@ -124,7 +124,7 @@ TEST_P(GpuTraining, ShardsOfTheOptimizerHaveTheSameBitsOnAnyNumberOfGpus) {
 
 TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
   NEEDS_GPUS(2);
-  const RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});
+  const config::RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});
   expect_close(train_on_gpu(config, 2), train_on_threads(config, 1), 1e-3);
 }
 
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(All, GpuTraining, ::testing::ValuesIn(kModels));
 TEST(GpuTrainingOnce, FusedGelusRoundLessAndFollowTheCpu) {
   NEEDS_GPUS(1);
   for (const char* type : {"precision.compute=BFLOAT16", "precision.compute=FLOAT16"}) {
-    const RunConfig config = config_of(kModels[2], {type, "precision.fused_gelu=true"});
+    const config::RunConfig config = config_of(kModels[2], {type, "precision.fused_gelu=true"});
     const Trace one = train_on_gpu(config, 1);
     expect_close(one, train_on_threads(config, 1), 2e-2);
     EXPECT_NE(one, train_on_gpu(config_of(kModels[2], {type}), 1)) << "GELUs were not fused";
@@ -146,7 +146,7 @@ TEST(GpuTrainingOnce, FusedGelusRoundLessAndFollowTheCpu) {
 TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
   NEEDS_GPUS(1);
   for (const char* optimizer : {"optimizer.sgd.momentum=0", "optimizer.sgd.momentum=0.9", "optimizer.adam.beta1=0.8"}) {
-    const RunConfig config = config_of(kModels[0], {optimizer});
+    const config::RunConfig config = config_of(kModels[0], {optimizer});
     expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 1e-4);
   }
 }
@@ -155,14 +155,14 @@ TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
 TEST(GpuTrainingOnce, TheHostsMemoryIsPlannedBesideTheDevices) {
   NEEDS_GPUS(1);
   const auto planned = [](const char* type) {
-    const RunConfig config = config_of(kModels[0], {std::string("precision.compute=") + type});
-    const CompiledRun run = compile_run(config, {.device = DeviceKind::cuda});
+    const config::RunConfig config = config_of(kModels[0], {std::string("precision.compute=") + type});
+    const compile::CompiledRun run = compile_run(config, {.device = device::DeviceKind::cuda});
     return plan_worker_memory(run, run.compile(0), config.data);
   };
   const WorkerMemory plan = planned("FLOAT32");
   // 36 x 17 + 17 + 17 x 13 + 13 + 13 x 5 + 5 = 933 parameters of 4 bytes, two moments of each; rounded up to 256.
   EXPECT_EQ(plan.host.checkpoint_copy_bytes, 11264);
-  EXPECT_EQ(plan.device.space_bytes[static_cast<size_t>(Space::host)], 0);
+  EXPECT_EQ(plan.device.space_bytes[static_cast<size_t>(program::Space::host)], 0);
   // The largest weight; twice constants, image and label, 256 bytes each, for step, replay and evaluation; four records
   // of 16 bytes and one of 32.
   EXPECT_EQ(plan.host.staging_bytes, 36 * 17 * 4 + 2 * 3 * 3 * 256 + 4 * 16 + 32);
@@ -175,7 +175,7 @@ TEST(GpuTrainingOnce, TheHostsMemoryIsPlannedBesideTheDevices) {
 TEST(GpuTrainingOnce, AnOverflowUpdatesNothing) {
   NEEDS_GPUS(1);
   // The scale is so large that gradients overflow until it has been halved a few times.
-  const RunConfig config =
+  const config::RunConfig config =
       config_of(kModels[0], {"precision.compute=FLOAT16",
                              "precision.loss_scaling={initial_scale: 1073741824 maximum: 1073741824}",
                              "trainer.steps=2"});
@@ -186,26 +186,26 @@ TEST(GpuTrainingOnce, AnOverflowUpdatesNothing) {
 TEST(GpuTrainingOnce, GoesOnFromItsCheckpointToTheSameBitsAndFromTheCpusNearby) {
   NEEDS_GPUS(1);
   const std::vector<std::string> saves{"checkpoint.every_steps=2", "precision.compute=FLOAT16"};
-  const auto train = [&](DeviceKind device, const std::string& folder, const std::string& resume) {
+  const auto train = [&](device::DeviceKind device, const std::string& folder, const std::string& resume) {
     auto overrides = saves;
     if (!resume.empty()) overrides.push_back("checkpoint.resume_path='" + resume + "/checkpoints/step-00000002'");
     return train_on_threads(config_of(kModels[1], overrides), 1,
                             {.asynchronous = {}, .shared_memory = false, .output_directory = folder, .device = device});
   };
   const test::TemporaryDirectory gpu, cpu, again, back, there;
-  const Trace whole = train(DeviceKind::cuda, gpu.path(), ""), on_cpu = train(DeviceKind::cpu, cpu.path(), "");
-  const Trace resumed = train(DeviceKind::cuda, again.path(), gpu.path());
+  const Trace whole = train(device::DeviceKind::cuda, gpu.path(), ""), on_cpu = train(device::DeviceKind::cpu, cpu.path(), "");
+  const Trace resumed = train(device::DeviceKind::cuda, again.path(), gpu.path());
   EXPECT_EQ(resumed.losses, std::vector<double>{whole.losses.back()});
   EXPECT_EQ(resumed.parameters, whole.parameters);
   EXPECT_EQ(resumed.eval_loss, whole.eval_loss);
-  const Trace to_gpu = train(DeviceKind::cuda, there.path(), cpu.path()), to_cpu = train(DeviceKind::cpu, back.path(), gpu.path());
+  const Trace to_gpu = train(device::DeviceKind::cuda, there.path(), cpu.path()), to_cpu = train(device::DeviceKind::cpu, back.path(), gpu.path());
   EXPECT_NEAR(to_gpu.losses.at(0), on_cpu.losses.back(), 2e-2 * on_cpu.losses.back());
   EXPECT_NEAR(to_cpu.losses.at(0), whole.losses.back(), 2e-2 * whole.losses.back());
 }
 
 TEST(GpuTrainingOnce, SumsAreAskedForByNameWhereTheyExist) {
   NEEDS_GPUS(2);
-  const RunConfig config = config_of(kModels[0], {"parallel.reduction=FAST"});
+  const config::RunConfig config = config_of(kModels[0], {"parallel.reduction=FAST"});
   const Trace expected = train_on_gpu(config, 2);
   for (const char* algorithm : {"LIBRARY", "RING", "TREE"})
     EXPECT_EQ(train_on_gpu(config_of(kModels[0], {"parallel.reduction=FAST", std::string("parallel.algorithm=") + algorithm}), 2), expected);
@@ -215,9 +215,9 @@ TEST(GpuTrainingOnce, SumsAreAskedForByNameWhereTheyExist) {
 
 /// GPT-2's logits of 64 samples are 3.3 billion.
 TEST(GpuTrainingOnce, TensorsMayHaveAsManyElementsAs32BitsCount) {
-  const auto compile = [](int micro_batch, DeviceKind device) {
+  const auto compile = [](int micro_batch, device::DeviceKind device) {
     const std::string batch = std::to_string(micro_batch);
-    compile_run(parse_run_config("format_version: 1 trainer { steps: 1 virtual_replicas: 1 global_batch: " + batch +
+    compile_run(config::parse_run_config("format_version: 1 trainer { steps: 1 virtual_replicas: 1 global_batch: " + batch +
                                      " micro_batch: " + batch +
                                      " } optimizer { learning_rate: 0.1 sgd {} } precision { compute: BFLOAT16 }"
                                      " model { gpt { vocabulary: 50304 context: 1024 layers: 1 heads: 1 width: 32 } }"
@@ -225,14 +225,14 @@ TEST(GpuTrainingOnce, TensorsMayHaveAsManyElementsAs32BitsCount) {
                                  "test", {}),
                 {.device = device});
   };
-  EXPECT_NO_THROW(compile(83, DeviceKind::cuda));
-  EXPECT_THROW(compile(84, DeviceKind::cuda), ConfigError);
-  EXPECT_NO_THROW(compile(41, DeviceKind::cpu));
-  EXPECT_THROW(compile(42, DeviceKind::cpu), ConfigError);
+  EXPECT_NO_THROW(compile(83, device::DeviceKind::cuda));
+  EXPECT_THROW(compile(84, device::DeviceKind::cuda), ConfigError);
+  EXPECT_NO_THROW(compile(41, device::DeviceKind::cpu));
+  EXPECT_THROW(compile(42, device::DeviceKind::cpu), ConfigError);
 }
 
 /// Its second batch cannot be read.
-class BrokenBatches : public BatchSource {
+class BrokenBatches : public run::BatchSource {
  public:
   void load(uint64_t, int64_t position, std::span<const Tensor>) override {
     if (position > 0) throw DataError("the disk is gone");
@@ -241,19 +241,19 @@ class BrokenBatches : public BatchSource {
 
 TEST(GpuTrainingOnce, AnErrorOfTheHostNamesItsInstructionAndAbandonsTheOthers) {
   NEEDS_GPUS(1);
-  const RunConfig config = config_of(kModels[0]);
-  run_ranks(1, [&](int, Communicator& world) {
-    Worker worker(config, {.rank = 0, .world_size = 1, .device = DeviceKind::cuda});
+  const config::RunConfig config = config_of(kModels[0]);
+  run_ranks(1, [&](int, comm::Communicator& world) {
+    Worker worker(config, {.rank = 0, .world_size = 1, .device = device::DeviceKind::cuda});
     worker.connect(world);
     BrokenBatches batches;
-    ExecutionContext context{.graph = worker.compiled().graph(),
+    run::ExecutionContext context{.graph = worker.compiled().graph(),
                              .code = worker.compiled().training_code(), .memory = worker.memory(), .device = worker.device(),
                              .optimizer = config.optimizer};
     context.first_samples = {0, 1, 2, 3, 4, 5, 6, 7};
     context.batches = &batches;
-    const auto solo = make_solo_communicator();
+    const auto solo = comm::make_solo_communicator();
     context.communicators.assign(worker.programs().step.groups.size(), solo.get());
-    const auto executor = make_stream_executor(worker.programs().step, context, {}, worker.device());
+    const auto executor = run::make_stream_executor(worker.programs().step, context, {}, worker.device());
     try {
       executor->run({});
       ADD_FAILURE() << "nothing was thrown";
@@ -265,4 +265,4 @@ TEST(GpuTrainingOnce, AnErrorOfTheHostNamesItsInstructionAndAbandonsTheOthers) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -2,7 +2,7 @@
 
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // Small models that hold everything which could depend on a layout: dropout, batch norm, ties, forks, accumulation,
@@ -23,11 +23,11 @@ model { lenet { image: 16 image: 16 image: 1 classes: 4 dropout: 0.2 batch_norm:
 data { synthetic { samples: 40 eval_samples: 23 classes: 4 shape: 16 shape: 16 shape: 1 } }
 )";
 
-RunConfig config_of(const char* model, const std::vector<std::string>& overrides = {}) {
-  return parse_run_config(std::string(kCommon) + model, "test", overrides);
+config::RunConfig config_of(const char* model, const std::vector<std::string>& overrides = {}) {
+  return config::parse_run_config(std::string(kCommon) + model, "test", overrides);
 }
 
-void expect_same_on_all_layouts(const RunConfig& config) {
+void expect_same_on_all_layouts(const config::RunConfig& config) {
   const Trace one = train_on_threads(config, 1);
   ASSERT_EQ(one.losses.size(), 6u);
   EXPECT_NE(one.losses.front(), one.losses.back());
@@ -43,24 +43,24 @@ TEST(Layouts, SmallMicroBatchesHaveTheSameBitsOnAnyNumberOfWorkers) {
 }
 
 TEST(Layouts, SevenLeavesDivideAmongAnyNumberOfWorkers) {
-  const RunConfig config = config_of(kMlp, {"trainer.virtual_replicas=7", "trainer.global_batch=14"});
+  const config::RunConfig config = config_of(kMlp, {"trainer.virtual_replicas=7", "trainer.global_batch=14"});
   const Trace one = train_on_threads(config, 1);
   for (const int ranks : {2, 3, 5, 7}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
 }
 
 TEST(Layouts, WorkersWhoseNumberIsNoPowerOfTwoFoldTheTreeInBlocksToTheSameBits) {
   for (const char* model : {kMlp, kLenet}) {
-    const RunConfig config = config_of(model, {"trainer.virtual_replicas=12", "trainer.global_batch=24", "trainer.micro_batch=1"});
+    const config::RunConfig config = config_of(model, {"trainer.virtual_replicas=12", "trainer.global_batch=24", "trainer.micro_batch=1"});
     const Trace one = train_on_threads(config, 1);
     for (const int ranks : {3, 6, 12}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
-    const TraceOptions lanes{.asynchronous = AsyncCpuOptions{.jitter_seed = 5, .max_jitter_us = 200}, .shared_memory = false,
+    const TraceOptions lanes{.asynchronous = device::AsyncCpuOptions{.jitter_seed = 5, .max_jitter_us = 200}, .shared_memory = false,
                              .output_directory = {}};
     EXPECT_EQ(train_on_threads(config, 3, lanes), one);
   }
 }
 
 TEST(Layouts, SumsInSharedMemoryHaveTheSameBits) {
-  const RunConfig config = config_of(kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"});
+  const config::RunConfig config = config_of(kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"});
   const Trace one = train_on_threads(config, 1);
   // 3 workers do not follow the tree over 8 leaves: exchanges run over the same channel.
   for (const int ranks : {1, 2, 3, 4, 8})
@@ -76,7 +76,7 @@ TEST(Layouts, BucketSizesChangeNoBit) {
 TEST(Layouts, LanesThatRunAtOnceGiveTheSameBits) {
   const Trace one = train_on_threads(config_of(kMlp), 1);
   for (const uint64_t seed : {1, 2, 3}) {
-    const TraceOptions options{.asynchronous = AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200}, .shared_memory = seed == 3,
+    const TraceOptions options{.asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200}, .shared_memory = seed == 3,
                                .output_directory = {}};
     EXPECT_EQ(train_on_threads(config_of(kMlp), 2, options), one);
     EXPECT_EQ(train_on_threads(config_of(kMlp), 3, options), one);
@@ -95,7 +95,7 @@ TEST(Layouts, FastModeIsCloseToReproducible) {
     const Trace fast = train_on_threads(config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"}), ranks);
     ASSERT_EQ(fast.losses.size(), exact.losses.size());
     for (size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(fast.losses[i], exact.losses[i], 1e-4) << ranks;
-    const RunConfig config = config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"});
+    const config::RunConfig config = config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"});
     const Trace shared = train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = true, .output_directory = {}});
     ASSERT_EQ(shared.losses.size(), exact.losses.size());
     for (size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(shared.losses[i], exact.losses[i], 1e-4) << ranks;
@@ -103,4 +103,4 @@ TEST(Layouts, FastModeIsCloseToReproducible) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -15,7 +15,7 @@
 #include "train/thread_ranks.h"
 #include "train/worker/worker_memory.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -42,13 +42,13 @@ model { gpt { vocabulary: 11 context: 6 layers: 2 heads: 2 width: 8 dropout: 0.1
 data { synthetic { samples: 40 eval_samples: 23 classes: 11 context: 6 } }
 )";
 
-RunConfig config_of(const char* model, const std::vector<std::string>& overrides) {
-  return parse_run_config(std::string(kCommon) + model, "test", overrides);
+config::RunConfig config_of(const char* model, const std::vector<std::string>& overrides) {
+  return config::parse_run_config(std::string(kCommon) + model, "test", overrides);
 }
 
 class NarrowTraining : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
-  RunConfig config(std::vector<std::string> overrides = {}) const {
+  config::RunConfig config(std::vector<std::string> overrides = {}) const {
     overrides.push_back(std::string("precision.compute=") + std::get<1>(GetParam()));
     return config_of(std::get<0>(GetParam()), overrides);
   }
@@ -73,7 +73,7 @@ TEST_P(NarrowTraining, HasTheSameBitsOnAnyNumberOfWorkers) {
 TEST_P(NarrowTraining, HasTheSameBitsOnLanesThatRunAtOnceAndInSharedMemory) {
   const Trace one = train_on_threads(config(), 1);
   EXPECT_EQ(train_on_threads(config(), 2,
-                             {.asynchronous = AsyncCpuOptions{.jitter_seed = 5, .max_jitter_us = 100},
+                             {.asynchronous = device::AsyncCpuOptions{.jitter_seed = 5, .max_jitter_us = 100},
                               .shared_memory = true,
                               .output_directory = {}}),
             one);
@@ -108,23 +108,23 @@ TEST(Precision, UpdatingBucketsAsTheyLandChangesNoBit) {
 }
 
 TEST(Precision, TwoByteStorageTakesHalfOfTheActivationsAndAddsACopyOfTheWeights) {
-  const auto bytes = [](const char* compute, Category category) {
-    const RunConfig config = config_of(kLenet, {std::string("precision.compute=") + compute});
-    const CompiledRun run = compile_run(config, {});
+  const auto bytes = [](const char* compute, program::Category category) {
+    const config::RunConfig config = config_of(kLenet, {std::string("precision.compute=") + compute});
+    const compile::CompiledRun run = compile_run(config, {});
     return plan_worker_memory(run, run.compile(0), config.data).device.category_bytes[static_cast<size_t>(category)];
   };
-  const auto ratio = [&](Category category) {
+  const auto ratio = [&](program::Category category) {
     return static_cast<double>(bytes("BFLOAT16", category)) / static_cast<double>(bytes("FLOAT32", category));
   };
-  EXPECT_NEAR(ratio(Category::parameters), 1.5, 0.01);  // places are rounded up to 256 bytes
-  EXPECT_EQ(ratio(Category::gradients), 1);
-  EXPECT_EQ(ratio(Category::optimizer_state), 1);
-  EXPECT_LT(ratio(Category::activations), 0.65);
+  EXPECT_NEAR(ratio(program::Category::parameters), 1.5, 0.01);  // places are rounded up to 256 bytes
+  EXPECT_EQ(ratio(program::Category::gradients), 1);
+  EXPECT_EQ(ratio(program::Category::optimizer_state), 1);
+  EXPECT_LT(ratio(program::Category::activations), 0.65);
 }
 
 /// Runs `body` with a worker that has its first parameters, alone.
-void with_worker(const RunConfig& config, const std::function<void(Worker&)>& body) {
-  run_ranks(1, [&](int, Communicator& world) {
+void with_worker(const config::RunConfig& config, const std::function<void(Worker&)>& body) {
+  run_ranks(1, [&](int, comm::Communicator& world) {
     Worker worker(config, {.rank = 0, .world_size = 1, .asynchronous = {}});
     worker.connect(world);
     const auto& graph = worker.compiled().graph();
@@ -141,7 +141,7 @@ TEST(Precision, AStepReadsTheParametersRounded) {
       worker.run_step({});
       worker.run_step(
           {.iteration = 1, .suppress_updates = true});  // so that nothing has changed since the cast
-      const Program& program = worker.programs().step;
+      const program::Program& program = worker.programs().step;
       const DType dtype = worker.compiled().graph().compute;
       int compared = 0;
       for (size_t p = 0; p < program.parameters.size(); ++p) {
@@ -149,7 +149,7 @@ TEST(Precision, AStepReadsTheParametersRounded) {
         ASSERT_GE(place.narrow_buffer, 0) << place.name;
         const int64_t count = place.size_bytes / 4;
         std::vector<uint16_t> expected(static_cast<size_t>(count));
-        convert(expected.data(), dtype, worker.parameter_data(static_cast<int>(p)), DType::float32, count);
+        tensor::convert(expected.data(), dtype, worker.parameter_data(static_cast<int>(p)), DType::float32, count);
         const auto* copy = reinterpret_cast<const uint16_t*>(
             worker.memory().at(program, {place.narrow_buffer, place.narrow_offset, 2 * count}));
         EXPECT_EQ(std::vector<uint16_t>(copy, copy + count), expected) << place.name;
@@ -162,7 +162,7 @@ TEST(Precision, AStepReadsTheParametersRounded) {
 TEST(Precision, ModelInputsAreRoundedWhereBatchesAreRead) {
   with_worker(config_of(kMlp, {"precision.compute=BFLOAT16", "data.shuffle=false"}), [](Worker& worker) {
     worker.run_step({});
-    const Program& program = worker.programs().step;
+    const program::Program& program = worker.programs().step;
     std::vector<float> first(36);
     int32_t label = 0;
     std::byte* destinations[] = {reinterpret_cast<std::byte*>(first.data()),
@@ -173,9 +173,9 @@ TEST(Precision, ModelInputsAreRoundedWhereBatchesAreRead) {
     worker.train_data().read(division.first_sample(0, last), destinations);
     const uint16_t* staged = nullptr;
     for (const auto& instruction : program.instructions)
-      if (instruction.kind == InstructionKind::load && instruction.micro_batch == last)
+      if (instruction.kind == program::InstructionKind::load && instruction.micro_batch == last)
         for (const auto& operand : instruction.operands)
-          if (operand.role == Role::batch && operand.index == 0) {
+          if (operand.role == program::Role::batch && operand.index == 0) {
             EXPECT_EQ(operand.dtype, DType::bfloat16);
             EXPECT_EQ(operand.range.size_bytes, division.micro_batch * 36 * 2);
             staged = reinterpret_cast<const uint16_t*>(worker.memory().at(program, operand.range));
@@ -194,7 +194,7 @@ TEST(LossScale, DividesOutOfEverythingExactly) {
     for (const double scale : {1.0, 1024.0, 0x1p-10}) {
       with_worker(config_of(kLenet, {rule}), [&](Worker& worker) {
         for (uint64_t step = 0; step < 3; ++step) {
-          StepInputs inputs{.iteration = step};
+          run::StepInputs inputs{.iteration = step};
           inputs.constants = {.step = step,
                               .seed = 1,
                               .learning_rate = 0.01,
@@ -203,7 +203,7 @@ TEST(LossScale, DividesOutOfEverythingExactly) {
                               .beta2_power = 0.5};
           worker.run_step(inputs);
         }
-        hashes.push_back(state_hash_of(worker, *make_solo_communicator()));
+        hashes.push_back(state_hash_of(worker, *comm::make_solo_communicator()));
         norms.push_back(worker.verdict().gradient_norm);
       });
     }
@@ -229,10 +229,10 @@ struct ScaledRun {
 };
 
 /// Rank 0's view, after checking that all ranks have the same.
-ScaledRun train_scaled(const RunConfig& config, int ranks, const std::string& directory = {},
+ScaledRun train_scaled(const config::RunConfig& config, int ranks, const std::string& directory = {},
                        int64_t stop_after = 0) {
   std::vector<ScaledRun> runs(static_cast<size_t>(ranks));
-  run_ranks(ranks, [&](int rank, Communicator& world) {
+  run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     auto& run = runs[static_cast<size_t>(rank)];
     Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
     worker.connect(world);
@@ -304,13 +304,13 @@ TEST(LossScale, SkippedStepsChangeNothing) {
   const ScaledRun run = train_scaled(config_of(kLenet, overrides), 1);
   ASSERT_EQ(run.skipped, "x");
   with_worker(config_of(kLenet, overrides),
-              [&](Worker& worker) { EXPECT_EQ(state_hash_of(worker, *make_solo_communicator()), run.state_hash); });
+              [&](Worker& worker) { EXPECT_EQ(state_hash_of(worker, *comm::make_solo_communicator()), run.state_hash); });
 }
 
 TEST(LossScale, IsGoneOnWithWhereARunWasStopped) {
   auto overrides = kOverflowing;
   overrides.push_back("checkpoint.resume_automatic=true");
-  const RunConfig config = config_of(kMlp, overrides);
+  const config::RunConfig config = config_of(kMlp, overrides);
   const ScaledRun whole = train_scaled(config, 1);
   for (const int64_t stop : {2, 7, 17}) {
     const test::TemporaryDirectory folder;
@@ -330,7 +330,7 @@ TEST(LossScale, IsGoneOnWithWhereARunWasStopped) {
 TEST(LossScale, ARunThatGoesOnFromFloat32BeginsWithTheFirstScale) {
   const test::TemporaryDirectory folder;
   const std::vector<std::string> plain{"checkpoint.resume_automatic=true", "trainer.steps=6"};
-  run_ranks(1, [&](int, Communicator& world) {
+  run_ranks(1, [&](int, comm::Communicator& world) {
     Worker worker(config_of(kMlp, plain), {.rank = 0, .world_size = 1, .asynchronous = {}});
     worker.connect(world);
     Trainer trainer(worker, world, {},
@@ -396,4 +396,4 @@ TEST(LossScale, ALossThatIsNotFiniteIsNoMatterOfTheScale) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

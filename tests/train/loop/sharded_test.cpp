@@ -11,7 +11,7 @@
 #include "train/worker/model_state.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // Models of several chunks of 65,536 elements, as far as that is what is cut; batch norm, dropout, tied weights, clipping,
@@ -35,11 +35,11 @@ model { gpt { vocabulary: 1100 context: 8 layers: 1 heads: 2 width: 64 dropout: 
 data { synthetic { samples: 40 eval_samples: 23 classes: 1100 context: 8 } }
 )";
 
-RunConfig config_of(const char* model, std::vector<std::string> overrides = {}) {
-  return parse_run_config(std::string(kCommon) + model, "test", overrides);
+config::RunConfig config_of(const char* model, std::vector<std::string> overrides = {}) {
+  return config::parse_run_config(std::string(kCommon) + model, "test", overrides);
 }
-RunConfig sharded(RunConfig config) {
-  config.parallel.layout.shard = ShardedState::optimizer;
+config::RunConfig sharded(config::RunConfig config) {
+  config.parallel.layout.shard = layout::ShardedState::optimizer;
   return config;
 }
 
@@ -52,7 +52,7 @@ struct Case {
 class ShardedOptimizer : public testing::TestWithParam<Case> {};
 
 TEST_P(ShardedOptimizer, TrainsToTheSameBits) {
-  const RunConfig config = config_of(GetParam().model, GetParam().overrides);
+  const config::RunConfig config = config_of(GetParam().model, GetParam().overrides);
   const Trace one = train_on_threads(config, 1);
   for (const int ranks : {1, 2, 3, 4}) EXPECT_EQ(train_on_threads(sharded(config), ranks), one) << ranks << " workers";
 }
@@ -70,18 +70,18 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(ShardedOptimizers, TrainInSharedMemoryToTheSameBits) {
-  const RunConfig config = config_of(kMlp);
+  const config::RunConfig config = config_of(kMlp);
   const Trace one = train_on_threads(config, 1);
   for (const int ranks : {2, 3})
     EXPECT_EQ(train_on_threads(sharded(config), ranks, {.asynchronous = {}, .shared_memory = true, .output_directory = {}}), one) << ranks;
 }
 
 TEST(ShardedOptimizers, OfLanesThatRunAtOnceGiveTheSameBits) {
-  const RunConfig config = config_of(kGpt);
+  const config::RunConfig config = config_of(kGpt);
   const Trace one = train_on_threads(config, 1);
   for (const uint64_t seed : {1, 2})
     for (const int ranks : {2, 3})
-      EXPECT_EQ(train_on_threads(sharded(config), ranks, {.asynchronous = AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200},
+      EXPECT_EQ(train_on_threads(sharded(config), ranks, {.asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200},
                                                           .output_directory = {}}), one) << ranks;
 }
 
@@ -95,28 +95,28 @@ TEST(ShardedOptimizers, InFastModeAreCloseToReproducible) {
 }
 
 TEST(ShardedOptimizers, OverflowsSkipTheSameSteps) {
-  const RunConfig config = config_of(kMlp, {"precision.compute=FLOAT16", "precision.loss_scaling={initial_scale: 1099511627776 maximum: 1099511627776}"});
+  const config::RunConfig config = config_of(kMlp, {"precision.compute=FLOAT16", "precision.loss_scaling={initial_scale: 1099511627776 maximum: 1099511627776}"});
   const Trace one = train_on_threads(config, 1);
   EXPECT_FALSE(std::isfinite(one.norms.front())) << "no step has overflowed";
   for (const int ranks : {2, 3}) EXPECT_EQ(train_on_threads(sharded(config), ranks), one) << ranks;
 }
 
-int64_t bytes_of(const CompiledRun& run, int rank, Category category) {
+int64_t bytes_of(const compile::CompiledRun& run, int rank, program::Category category) {
   return run.compile(rank).step_plan.category_bytes[static_cast<size_t>(category)];
 }
 
 TEST(ShardedOptimizers, HoldTheirPartOfTheState) {
-  const RunConfig config = config_of(kMlp);
-  const int64_t all = bytes_of(compile_run(config, {.world_size = 1}), 0, Category::optimizer_state);
+  const config::RunConfig config = config_of(kMlp);
+  const int64_t all = bytes_of(compile_run(config, {.world_size = 1}), 0, program::Category::optimizer_state);
   constexpr int64_t kSlots = 2, kChunk = 4 * kNormChunk;
   for (const int ranks : {2, 3, 4}) {
-    const CompiledRun run = compile_run(sharded(config), {.world_size = ranks});
+    const compile::CompiledRun run = compile_run(sharded(config), {.world_size = ranks});
     int64_t together = 0;
     for (int rank = 0; rank < ranks; ++rank) {
-      const int64_t own = bytes_of(run, rank, Category::optimizer_state);
+      const int64_t own = bytes_of(run, rank, program::Category::optimizer_state);
       together += own;
       EXPECT_NEAR(static_cast<double>(own), static_cast<double>(all) / ranks, kSlots * kChunk) << rank << " of " << ranks;
-      EXPECT_EQ(bytes_of(run, rank, Category::parameters), bytes_of(compile_run(config, {.world_size = 1}), 0, Category::parameters));
+      EXPECT_EQ(bytes_of(run, rank, program::Category::parameters), bytes_of(compile_run(config, {.world_size = 1}), 0, program::Category::parameters));
     }
     EXPECT_NEAR(static_cast<double>(together), static_cast<double>(all), 256.0 * ranks * 10) << "rounded to 256 bytes a buffer";
   }
@@ -130,20 +130,20 @@ TEST(ShardedOptimizers, AreProven) {
           compile_run(sharded(config_of(model, {reduction})), {.world_size = ranks, .shared_memory = shared_memory}).check();
 }
 
-int64_t bytes_sent(const CompiledRun& run, int rank) {
+int64_t bytes_sent(const compile::CompiledRun& run, int rank) {
   int64_t bytes = 0;
-  const Program step = run.compile(rank).step;
+  const program::Program step = run.compile(rank).step;
   for (const auto& instruction : step.instructions)
     for (const auto& operand : instruction.operands)
-      if (operand.role == Role::send) bytes += operand.range.size_bytes;
+      if (operand.role == program::Role::send) bytes += operand.range.size_bytes;
   return bytes;
 }
 
 TEST(ShardedOptimizers, SendAsManyBytesAsSumsOfAllGradients) {
   for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
     for (const int ranks : {2, 4}) {
-      const RunConfig config = config_of(kMlp, {reduction, "parallel.bucket_bytes=100000000"});
-      const CompiledRun whole = compile_run(config, {.world_size = ranks}), cut = compile_run(sharded(config), {.world_size = ranks});
+      const config::RunConfig config = config_of(kMlp, {reduction, "parallel.bucket_bytes=100000000"});
+      const compile::CompiledRun whole = compile_run(config, {.world_size = ranks}), cut = compile_run(sharded(config), {.world_size = ranks});
       int64_t sent_whole = 0, sent_cut = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         sent_whole += bytes_sent(whole, rank);
@@ -154,12 +154,12 @@ TEST(ShardedOptimizers, SendAsManyBytesAsSumsOfAllGradients) {
 }
 
 /// Trains `ranks` workers until `steps`, in a folder that may hold checkpoints; the trace of what was trained here.
-Trace train_until(RunConfig config, int ranks, int64_t steps, const std::string& folder) {
+Trace train_until(config::RunConfig config, int ranks, int64_t steps, const std::string& folder) {
   config.checkpoint.every_steps = 2;
   config.checkpoint.background = false;
-  config.checkpoint.resume = ResumePolicy::automatic;
+  config.checkpoint.resume = checkpoint::ResumePolicy::automatic;
   std::vector<Trace> traces(static_cast<size_t>(ranks));
-  run_ranks(ranks, [&](int rank, Communicator& world) {
+  run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     Trace& trace = traces[static_cast<size_t>(rank)];
     Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
     worker.connect(world);
@@ -174,7 +174,7 @@ Trace train_until(RunConfig config, int ranks, int64_t steps, const std::string&
 }
 
 TEST(ShardedOptimizers, ResumeFromWholeStateAndBackOnAnyNumberOfWorkers) {
-  const RunConfig config = config_of(kGpt);
+  const config::RunConfig config = config_of(kGpt);
   const auto folder_of = [](const std::string& name) {
     const auto folder = std::filesystem::path(testing::TempDir()) / ("sharded-" + name);
     std::filesystem::remove_all(folder);
@@ -201,15 +201,15 @@ TEST(ShardedOptimizers, SaveModelsThatAreWhole) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "sharded-save";
   std::filesystem::remove_all(folder);
   train_until(sharded(config_of(kMlp)), 4, 2, folder.string());
-  const Checkpoint checkpoint(folder.string() + "/checkpoints/step-00000002");
+  const checkpoint::Checkpoint checkpoint(folder.string() + "/checkpoints/step-00000002");
   int slices = 0;
   for (const auto& file : checkpoint.manifest().files)
     for (const auto& tensor : file.tensors) {
-      EXPECT_TRUE(file.kind == FileKind::optimizer || tensor.slice.is_whole()) << tensor.name;
+      EXPECT_TRUE(file.kind == checkpoint::FileKind::optimizer || tensor.slice.is_whole()) << tensor.name;
       slices += tensor.slice.is_whole() ? 0 : 1;
     }
   EXPECT_GT(slices, 0) << "no state was cut";
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

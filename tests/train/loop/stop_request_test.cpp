@@ -5,7 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // Each in a process of its own: signal handlers and what they remember belong to the process.
@@ -59,4 +59,4 @@ TEST(StopRequestDeathTest, ASignalThatArrivesTwiceByTwoWaysIsOneRequest) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -6,7 +6,7 @@
 
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr const char* kCommon = R"(
@@ -53,15 +53,15 @@ std::string model(bool shares) {
          layer("loss", {"head", "label"}, "softmax_cross_entropy {}") + "}\n";
 }
 
-Trace train(bool shares, DeviceKind device, const char* type, const char* bucket_bytes) {
-  const RunConfig config = parse_run_config(
+Trace train(bool shares, device::DeviceKind device, const char* type, const char* bucket_bytes) {
+  const config::RunConfig config = config::parse_run_config(
       kCommon + model(shares), "test",
       {std::string("precision.compute=") + type, std::string("parallel.bucket_bytes=") + bucket_bytes});
   return train_on_threads(
       config, 1, {.asynchronous = {}, .shared_memory = false, .output_directory = {}, .device = device});
 }
 
-void expect_the_bits_of_copies(DeviceKind device) {
+void expect_the_bits_of_copies(device::DeviceKind device) {
   for (const char* type : {"FLOAT32", "BFLOAT16"}) {
     const Trace copies = train(false, device, type, "1000000");
     ASSERT_EQ(copies.losses.size(), 3u);
@@ -72,21 +72,21 @@ void expect_the_bits_of_copies(DeviceKind device) {
   }
 }
 
-TEST(Sums, ShareGradientsToTheBitsOfCopies) { expect_the_bits_of_copies(DeviceKind::cpu); }
+TEST(Sums, ShareGradientsToTheBitsOfCopies) { expect_the_bits_of_copies(device::DeviceKind::cpu); }
 
 TEST(Sums, ShareGradientsOnLanesThatRunAtOnce) {
-  const RunConfig config = parse_run_config(kCommon + model(true), "test", {"parallel.bucket_bytes=1"});
-  const Trace one = train(false, DeviceKind::cpu, "FLOAT32", "1000000");
+  const config::RunConfig config = config::parse_run_config(kCommon + model(true), "test", {"parallel.bucket_bytes=1"});
+  const Trace one = train(false, device::DeviceKind::cpu, "FLOAT32", "1000000");
   EXPECT_EQ(
       train_on_threads(config, 2,
-                       {.asynchronous = AsyncCpuOptions{}, .shared_memory = false, .output_directory = {}}),
+                       {.asynchronous = device::AsyncCpuOptions{}, .shared_memory = false, .output_directory = {}}),
       one);
 }
 
 TEST(Sums, ShareGradientsOnGpusWhereKernelsAddToo) {
-  if (const GpuProbe probe = probe_gpus(); probe.devices.empty()) GTEST_SKIP() << probe.problem;
-  expect_the_bits_of_copies(DeviceKind::cuda);
+  if (const device::GpuProbe probe = device::probe_gpus(); probe.devices.empty()) GTEST_SKIP() << probe.problem;
+  expect_the_bits_of_copies(device::DeviceKind::cuda);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

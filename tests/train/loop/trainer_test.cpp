@@ -10,7 +10,7 @@
 #include "train/worker/model_state.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -29,7 +29,7 @@ checkpoint { resume_automatic: true }
 )";
 
 /// Called before each instruction of a training on threads.
-using Before = std::function<void(int rank, int64_t step, const Worker&, const Program&, int instruction)>;
+using Before = std::function<void(int rank, int64_t step, const Worker&, const program::Program&, int instruction)>;
 
 struct Ended {
   TrainingOutcome outcome;
@@ -44,15 +44,15 @@ class TrainerOnThreads : public testing::Test {
   /// found is its own.
   Ended train(const std::vector<std::string>& overrides, const std::function<void(TrainerRunOptions&, int rank)>& adjust = {},
             const Before& before = {}, int ranks = 2) const {
-    const RunConfig config = parse_run_config(kConfig, "test", overrides);
+    const config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
     std::vector<Ended> runs(static_cast<size_t>(ranks));
-    const auto mailboxes = make_local_mailboxes(ranks);
-    run_ranks(ranks, [&](int rank, Communicator& world) {
+    const auto mailboxes = control::make_local_mailboxes(ranks);
+    run_ranks(ranks, [&](int rank, comm::Communicator& world) {
       Ended& run = runs[static_cast<size_t>(rank)];
       Trainer* trainer = nullptr;
       WorkerOptions worker_options{.rank = rank, .world_size = ranks, .asynchronous = {}};
       if (before)
-        worker_options.before_instruction = [&](const Worker& worker, const Program& program, uint64_t iteration, int instruction) {
+        worker_options.before_instruction = [&](const Worker& worker, const program::Program& program, uint64_t iteration, int instruction) {
           const bool trains = program.name == "step";
           before(rank, trains ? static_cast<int64_t>(iteration) + 1 : trainer->next_step() + 1, worker, program, instruction);
         };
@@ -87,9 +87,9 @@ class TrainerOnThreads : public testing::Test {
 };
 
 /// The gradients that reach the first instruction of `kind`, on one rank.
-float* first_gradient(const Worker& worker, const Program& program, int instruction) {
+float* first_gradient(const Worker& worker, const program::Program& program, int instruction) {
   for (const auto& operand : program.instructions[static_cast<size_t>(instruction)].operands)
-    if (operand.role == Role::gradients) return reinterpret_cast<float*>(worker.memory().at(program, operand.range));
+    if (operand.role == program::Role::gradients) return reinterpret_cast<float*>(worker.memory().at(program, operand.range));
   return nullptr;
 }
 
@@ -133,8 +133,8 @@ TEST_F(TrainerOnThreads, AStopInTheLastEvaluationIsAStop) {
 
 TEST_F(TrainerOnThreads, SkippedStepsCountOnWhenTheRunIsResumed) {
   const auto nan_at = [](int64_t bad) {
-    return [bad](int, int64_t step, const Worker& worker, const Program& program, int instruction) {
-      if (program.name == "step" && step == bad && program.instructions[static_cast<size_t>(instruction)].kind == InstructionKind::norm)
+    return [bad](int, int64_t step, const Worker& worker, const program::Program& program, int instruction) {
+      if (program.name == "step" && step == bad && program.instructions[static_cast<size_t>(instruction)].kind == program::InstructionKind::norm)
         *first_gradient(worker, program, instruction) = std::numeric_limits<float>::quiet_NaN();
     };
   };
@@ -148,12 +148,12 @@ TEST_F(TrainerOnThreads, SkippedStepsCountOnWhenTheRunIsResumed) {
 
 TEST_F(TrainerOnThreads, ASkippedFirstStepLeavesAdamAsIfItHadNeverBeen) {
   // With constant gradients of one sign, Adam's first update is the learning rate itself, whichever step it is made in.
-  const auto nan_first = [](int, int64_t step, const Worker& worker, const Program& program, int instruction) {
-    if (program.name == "step" && step <= 3 && program.instructions[static_cast<size_t>(instruction)].kind == InstructionKind::norm)
+  const auto nan_first = [](int, int64_t step, const Worker& worker, const program::Program& program, int instruction) {
+    if (program.name == "step" && step <= 3 && program.instructions[static_cast<size_t>(instruction)].kind == program::InstructionKind::norm)
       *first_gradient(worker, program, instruction) = std::numeric_limits<float>::quiet_NaN();
   };
   float largest = 0;
-  const auto measure = [&](int rank, int64_t step, const Worker& worker, const Program& program, int instruction) {
+  const auto measure = [&](int rank, int64_t step, const Worker& worker, const program::Program& program, int instruction) {
     nan_first(rank, step, worker, program, instruction);
     static thread_local std::vector<float> before;
     if (program.name != "step" || rank != 0 || instruction != 0) return;
@@ -170,9 +170,9 @@ TEST_F(TrainerOnThreads, ASkippedFirstStepLeavesAdamAsIfItHadNeverBeen) {
 }
 
 TEST_F(TrainerOnThreads, AGradientThatIsNotFiniteOnOneRankAloneIsADivergenceThatAllReport) {
-  const auto damage = [](int rank, int64_t step, const Worker& worker, const Program& program, int instruction) {
+  const auto damage = [](int rank, int64_t step, const Worker& worker, const program::Program& program, int instruction) {
     if (rank == 1 && step == 4 && program.name == "step" &&
-        program.instructions[static_cast<size_t>(instruction)].kind == InstructionKind::norm)
+        program.instructions[static_cast<size_t>(instruction)].kind == program::InstructionKind::norm)
       *first_gradient(worker, program, instruction) = std::numeric_limits<float>::infinity();
   };
   for (const char* policy : {"trainer.nonfinite=LOCATE", "trainer.nonfinite=SKIP", "trainer.nonfinite=STOP"}) {
@@ -182,9 +182,9 @@ TEST_F(TrainerOnThreads, AGradientThatIsNotFiniteOnOneRankAloneIsADivergenceThat
 }
 
 TEST_F(TrainerOnThreads, AGradientThatDiffersOnOneRankIsFoundInTheNextStep) {
-  const auto damage = [](int rank, int64_t step, const Worker& worker, const Program& program, int instruction) {
+  const auto damage = [](int rank, int64_t step, const Worker& worker, const program::Program& program, int instruction) {
     if (rank == 2 && step == 4 && program.name == "step" &&
-        program.instructions[static_cast<size_t>(instruction)].kind == InstructionKind::norm)
+        program.instructions[static_cast<size_t>(instruction)].kind == program::InstructionKind::norm)
       *first_gradient(worker, program, instruction) += 1;
   };
   const Ended run = train({"trainer.check_every_steps=1000"}, {}, damage, 3);
@@ -192,4 +192,4 @@ TEST_F(TrainerOnThreads, AGradientThatDiffersOnOneRankIsFoundInTheNextStep) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

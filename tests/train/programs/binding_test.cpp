@@ -8,17 +8,17 @@
 #include "program/golden_programs.h"
 #include "train/programs/golden_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::HasSubstr;
 
 /// The first rank's program of a golden, its text changed from one thing to another at the first place.
-Program changed(const std::string& golden, const std::string& from, const std::string& to) {
-  std::string text = golden_text(golden);
+program::Program changed(const std::string& golden, const std::string& from, const std::string& to) {
+  std::string text = program::golden_text(golden);
   const size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
-  return programs_from_text(text.replace(at, from.size(), to))[0];
+  return program::programs_from_text(text.replace(at, from.size(), to))[0];
 }
 
 void expect_refused(const std::string& golden, const std::string& from, const std::string& to,
@@ -33,7 +33,7 @@ void expect_refused(const std::string& golden, const std::string& from, const st
 
 TEST(Binding, AcceptsGoldensAsTheyStand) {
   for (const char* golden : {"dp2_fast", "dp2_sharded", "pp2_1f1b", "ps_sync"})
-    for (const Program& program : load_golden(golden))
+    for (const program::Program& program : program::load_golden(golden))
       EXPECT_NO_THROW(bind(*model_of_golden(golden), program)) << golden;
 }
 
@@ -109,4 +109,4 @@ TEST(Binding, RefusesPartsOfANormThatCutAChunk) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

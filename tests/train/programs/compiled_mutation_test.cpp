@@ -8,7 +8,7 @@
 #include "train/worker/compile_options.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // The programs that compilers write are broken in one way, the one that no run would show reliably: a
@@ -68,10 +68,10 @@ std::vector<Case> cases() {
   return list;
 }
 
-using Programs = std::vector<Program>;
+using Programs = std::vector<program::Program>;
 
 std::vector<Programs> compiled(const Case& one) {
-  const CompiledRun run = compile_run(parse_run_config(std::string(kTrainer) + one.model, "test", one.overrides),
+  const compile::CompiledRun run = compile_run(config::parse_run_config(std::string(kTrainer) + one.model, "test", one.overrides),
                                       {.world_size = one.workers, .shared_memory = one.shared_memory});
   std::vector<Programs> by_name(3);
   for (int rank = 0; rank < one.workers; ++rank) {
@@ -88,10 +88,10 @@ constexpr int kIterations = 3;
 constexpr size_t kMostNodes = 2048;
 using Nodes = std::bitset<kMostNodes>;
 
-bool conflict(const Program& program, const Instruction& a, const Instruction& b) {
-  for (const Operand& x : a.operands)
-    for (const Operand& y : b.operands) {
-      if (x.access == Access::read && y.access == Access::read) continue;
+bool conflict(const program::Program& program, const program::Instruction& a, const program::Instruction& b) {
+  for (const program::Operand& x : a.operands)
+    for (const program::Operand& y : b.operands) {
+      if (x.access == program::Access::read && y.access == program::Access::read) continue;
       const auto& of_x = program.buffers[static_cast<size_t>(x.range.buffer)];
       const auto& of_y = program.buffers[static_cast<size_t>(y.range.buffer)];
       const int64_t at_x = of_x.offset + x.range.offset, at_y = of_y.offset + y.range.offset;
@@ -102,7 +102,7 @@ bool conflict(const Program& program, const Instruction& a, const Instruction& b
 }
 
 /// By instruction: those that touch what it touches.
-std::vector<std::vector<size_t>> conflicts_of(const Program& program) {
+std::vector<std::vector<size_t>> conflicts_of(const program::Program& program) {
   const auto& list = program.instructions;
   std::vector<std::vector<size_t>> found(list.size());
   for (size_t a = 0; a < list.size(); ++a)
@@ -112,17 +112,17 @@ std::vector<std::vector<size_t>> conflicts_of(const Program& program) {
 }
 
 /// Whether all that conflicts is ordered, over the iterations written one behind the other.
-bool orders_all(const Program& program, const std::vector<std::vector<size_t>>& conflicts) {
+bool orders_all(const program::Program& program, const std::vector<std::vector<size_t>>& conflicts) {
   const size_t count = program.instructions.size();
   std::vector<Nodes> before(count * kIterations);  // what a node is behind
   std::vector<int> last(program.lanes.size(), -1);
   for (size_t node = 0; node < before.size(); ++node) {
-    const Instruction& i = program.instructions[node % count];
+    const program::Instruction& i = program.instructions[node % count];
     const auto behind = [&](size_t earlier) { before[node] |= before[earlier].set(earlier); };
     int& previous = last[static_cast<size_t>(i.lane)];
     if (previous >= 0) behind(static_cast<size_t>(previous));
     previous = static_cast<int>(node);
-    for (const Dependency& d : i.after)
+    for (const program::Dependency& d : i.after)
       if (node / count >= static_cast<size_t>(d.distance))
         behind((node / count - static_cast<size_t>(d.distance)) * count + static_cast<size_t>(d.instruction));
     for (size_t iteration = 0; iteration <= node / count; ++iteration)
@@ -134,9 +134,9 @@ bool orders_all(const Program& program, const std::vector<std::vector<size_t>>& 
   return true;
 }
 
-bool is_data_finding_of(const std::vector<CheckFinding>& findings, int rank) {
-  return std::any_of(findings.begin(), findings.end(), [&](const CheckFinding& finding) {
-    return finding.property == CheckFinding::Property::data && finding.rank == rank;
+bool is_data_finding_of(const std::vector<proof::CheckFinding>& findings, int rank) {
+  return std::any_of(findings.begin(), findings.end(), [&](const proof::CheckFinding& finding) {
+    return finding.property == proof::CheckFinding::Property::data && finding.rank == rank;
   });
 }
 
@@ -147,7 +147,7 @@ struct Count {
 /// Leaves out every dependency of some ranks, one at a time, and demands a finding exactly where one matters.
 Count leave_out_each_dependency(const Programs& programs, const std::string& what) {
   Count count;
-  EXPECT_TRUE(check_programs(programs).empty()) << what;
+  EXPECT_TRUE(proof::check_programs(programs).empty()) << what;
   const size_t last = programs.size() - 1;
   for (const size_t rank : last == 0 ? std::vector<size_t>{0} : std::vector<size_t>{0, last}) {
     const auto conflicts = conflicts_of(programs[rank]);
@@ -159,9 +159,9 @@ Count leave_out_each_dependency(const Programs& programs, const std::string& wha
         auto& after = mutant[rank].instructions[i].after;
         after.erase(after.begin() + static_cast<std::ptrdiff_t>(d));
         const bool matters = !orders_all(mutant[rank], conflicts);
-        const auto findings = check_programs(mutant);
+        const auto findings = proof::check_programs(mutant);
         EXPECT_EQ(is_data_finding_of(findings, static_cast<int>(rank)), matters)
-            << what << ", rank " << rank << ", " << describe(programs[rank], static_cast<int>(i))
+            << what << ", rank " << rank << ", " << program::describe(programs[rank], static_cast<int>(i))
             << " without its dependency " << d;
         ++(matters ? count.matter : count.do_not);
         after = programs[rank].instructions[i].after;
@@ -171,7 +171,7 @@ Count leave_out_each_dependency(const Programs& programs, const std::string& wha
 }
 
 /// Dependencies between all that conflicts on different lanes, whether others imply them or not.
-void depend_on_everything(Program& program) {
+void depend_on_everything(program::Program& program) {
   const auto conflicts = conflicts_of(program);
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     auto& after = program.instructions[i].after;
@@ -202,7 +202,7 @@ TEST(CompiledPrograms, OfDependenciesThatOthersImplyNoneIsMissed) {
     const auto one = std::find_if(all.begin(), all.end(), [&](const Case& c) { return c.name == name; });
     ASSERT_NE(one, all.end()) << name;
     Programs step = compiled(*one)[0];
-    for (Program& program : step) depend_on_everything(program);
+    for (program::Program& program : step) depend_on_everything(program);
     const Count count = leave_out_each_dependency(step, one->name + " with all dependencies");
     total.matter += count.matter;
     total.do_not += count.do_not;
@@ -212,4 +212,4 @@ TEST(CompiledPrograms, OfDependenciesThatOthersImplyNoneIsMissed) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

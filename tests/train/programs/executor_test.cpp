@@ -11,7 +11,7 @@
 #include "train/programs/program_rank.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -27,14 +27,14 @@ optimizer { learning_rate: 0.1 sgd {} }
 parallel { reduction: REPRODUCIBLE }
 )";
 
-RunConfig config() { return parse_run_config(kConfig, "test", {}); }
+config::RunConfig config() { return config::parse_run_config(kConfig, "test", {}); }
 
-class BrokenBatches : public BatchSource {
+class BrokenBatches : public run::BatchSource {
  public:
   void load(uint64_t, int64_t, std::span<const Tensor>) override { throw DataError("images.gz is cut short"); }
 };
 
-class EmptyBatches : public BatchSource {
+class EmptyBatches : public run::BatchSource {
  public:
   void load(uint64_t, int64_t, std::span<const Tensor>) override {}
 };
@@ -42,11 +42,11 @@ class EmptyBatches : public BatchSource {
 TEST(InlineExecutor, ASilentPeerEndsTheStepNamingWhatWaits) {
   std::string message;
   ExitCode code = ExitCode::done;
-  run_ranks(2, [&](int rank, Communicator& world) {
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     EmptyBatches batches;
     ProgramRank self(config(), rank, batches, world);
     if (rank == 1) return;   // never steps
-    auto executor = make_inline_executor(self.programs.step, self.context, {.communication_timeout = std::chrono::milliseconds(100)});
+    auto executor = run::make_inline_executor(self.programs.step, self.context, {.communication_timeout = std::chrono::milliseconds(100)});
     try {
       executor->run({});
     } catch (const Error& error) {
@@ -59,10 +59,10 @@ TEST(InlineExecutor, ASilentPeerEndsTheStepNamingWhatWaits) {
 }
 
 TEST(InlineExecutor, ErrorsCarryTheInstructionAndKeepTheirExitCode) {
-  run_ranks(1, [&](int, Communicator& world) {
+  run_ranks(1, [&](int, comm::Communicator& world) {
     BrokenBatches batches;
     ProgramRank self(config(), 0, batches, world);
-    auto executor = make_inline_executor(self.programs.step, self.context, {});
+    auto executor = run::make_inline_executor(self.programs.step, self.context, {});
     try {
       executor->run({});
       FAIL() << "nothing was thrown";
@@ -74,10 +74,10 @@ TEST(InlineExecutor, ErrorsCarryTheInstructionAndKeepTheirExitCode) {
 }
 
 TEST(InlineExecutor, RunsManyIterationsWithoutAllocatingOnTheDevice) {
-  run_ranks(2, [&](int rank, Communicator& world) {
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     EmptyBatches batches;
     ProgramRank self(config(), rank, batches, world);
-    auto executor = make_inline_executor(self.programs.step, self.context, {});
+    auto executor = run::make_inline_executor(self.programs.step, self.context, {});
     const int64_t before = self.device->memory_use().allocations;
     for (int i = 0; i < 20; ++i) executor->run({});
     executor->finish();
@@ -89,16 +89,16 @@ TEST(InlineExecutor, RunsManyIterationsWithoutAllocatingOnTheDevice) {
 /// Runs a hand-written program on threads. `fill` sets up each rank's buffers by index, `read` looks at them afterwards.
 void run_by_hand(const std::vector<std::string>& texts, const std::function<void(int rank, const std::vector<float*>&)>& fill,
                  const std::function<void(int rank, const std::vector<float*>&)>& read, bool streams) {
-  run_ranks(static_cast<int>(texts.size()), [&](int rank, Communicator& world) {
+  run_ranks(static_cast<int>(texts.size()), [&](int rank, comm::Communicator& world) {
     EmptyBatches batches;
-    ProgramRank self(config(), 0, batches, *make_solo_communicator());   // for what every context holds
-    Program program = program_from_text(texts[static_cast<size_t>(rank)]);
-    const MemoryPlan plan = plan_memory(program);
-    const auto device = make_cpu_device();
-    const ProgramMemory memory(*device, std::span(&plan, 1));
-    ExecutionContext context{.graph = self.run.graph(), .code = self.run.training_code(),
+    ProgramRank self(config(), 0, batches, *comm::make_solo_communicator());   // for what every context holds
+    program::Program program = program::program_from_text(texts[static_cast<size_t>(rank)]);
+    const program::MemoryPlan plan = program::plan_memory(program);
+    const auto device = device::make_cpu_device();
+    const run::ProgramMemory memory(*device, std::span(&plan, 1));
+    run::ExecutionContext context{.graph = self.run.graph(), .code = self.run.training_code(),
                              .memory = memory, .device = *device, .optimizer = {}};
-    std::vector<std::unique_ptr<Communicator>> channels;
+    std::vector<std::unique_ptr<comm::Communicator>> channels;
     for (size_t group = 0; group < program.groups.size(); ++group) {
       channels.push_back(world.split(0, rank));
       context.communicators.push_back(channels.back().get());
@@ -107,8 +107,8 @@ void run_by_hand(const std::vector<std::string>& texts, const std::function<void
     for (size_t b = 0; b < program.buffers.size(); ++b)
       buffers.push_back(reinterpret_cast<float*>(memory.at(program, program.whole(static_cast<int>(b)))));
     fill(rank, buffers);
-    const auto lanes = make_async_cpu_device({});
-    const auto executor = streams ? make_stream_executor(program, context, {}, *lanes) : make_inline_executor(program, context, {});
+    const auto lanes = device::make_async_cpu_device({});
+    const auto executor = streams ? run::make_stream_executor(program, context, {}, *lanes) : run::make_inline_executor(program, context, {});
     executor->run({});
     executor->finish();
     read(rank, buffers);
@@ -141,34 +141,34 @@ TEST(Executors, ScatterGatherAndBroadcast) {
 }
 
 /// A backend whose sums have an order of their own.
-class Unordered : public ForwardingCommunicator {
+class Unordered : public comm::ForwardingCommunicator {
  public:
-  explicit Unordered(std::unique_ptr<Communicator> inner) : ForwardingCommunicator(std::move(inner)) {}
+  explicit Unordered(std::unique_ptr<comm::Communicator> inner) : comm::ForwardingCommunicator(std::move(inner)) {}
   std::string_view backend() const override { return "unordered"; }
   bool sums_along_tree() const override { return false; }
 };
 
 TEST(Executors, AnOrderedSumNeedsACommunicatorThatAddsAlongTheTree) {
-  run_ranks(2, [&](int rank, Communicator& world) {
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     EmptyBatches batches;
-    const auto unordered = [](int, std::unique_ptr<Communicator> inner) { return std::make_unique<Unordered>(std::move(inner)); };
+    const auto unordered = [](int, std::unique_ptr<comm::Communicator> inner) { return std::make_unique<Unordered>(std::move(inner)); };
     ProgramRank good(config(), rank, batches, world, /*shared_memory=*/true);
-    EXPECT_NO_THROW(make_inline_executor(good.programs.step, good.context, {}));
+    EXPECT_NO_THROW(run::make_inline_executor(good.programs.step, good.context, {}));
     ProgramRank bad(config(), rank, batches, world, /*shared_memory=*/true, unordered);
     try {
-      make_inline_executor(bad.programs.step, bad.context, {});
+      run::make_inline_executor(bad.programs.step, bad.context, {});
       FAIL() << "nothing was thrown";
     } catch (const InternalError& error) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr("(all_reduce, lane reduce"), HasSubstr("(unordered) adds in an order of its own")));
     }
   });
   // Alone there is nothing to add.
-  run_ranks(1, [&](int, Communicator& world) {
+  run_ranks(1, [&](int, comm::Communicator& world) {
     EmptyBatches batches;
     ProgramRank alone(config(), 0, batches, world, true);
-    EXPECT_NO_THROW(make_inline_executor(alone.programs.step, alone.context, {}));
+    EXPECT_NO_THROW(run::make_inline_executor(alone.programs.step, alone.context, {}));
   });
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -18,7 +18,7 @@
 #include "train/programs/program_rank.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // Three layers, a bucket each: load, forward 0 to 3, agree, backward and all_reduce 3 to 1, norm, update 3
@@ -67,46 +67,46 @@ class Script {
 };
 
 /// Keeps the script's time of its last record.
-struct ScriptedEvent : Event {
-  std::unique_ptr<Event> inner;
+struct ScriptedEvent : device::Event {
+  std::unique_ptr<device::Event> inner;
   bool timed = false;
   int64_t recorded_at = 0;  // written by the stream that records, read when it is ready
 
   bool ready() const override { return inner->ready(); }
   void synchronize() override { inner->synchronize(); }
-  double milliseconds_since(const Event& earlier) const override {
+  double milliseconds_since(const device::Event& earlier) const override {
     return static_cast<double>(recorded_at - dynamic_cast<const ScriptedEvent&>(earlier).recorded_at);
   }
 };
 
-class ScriptedStream : public Stream {
+class ScriptedStream : public device::Stream {
  public:
-  ScriptedStream(std::unique_ptr<Stream> inner, Script& script) : inner_(std::move(inner)), script_(script) {}
+  ScriptedStream(std::unique_ptr<device::Stream> inner, Script& script) : inner_(std::move(inner)), script_(script) {}
   const std::string& name() const override { return inner_->name(); }
   void launch(std::function<void()> work) override { inner_->launch(std::move(work)); }
-  void record(Event& event) override {
+  void record(device::Event& event) override {
     auto& own = dynamic_cast<ScriptedEvent&>(event);
     if (own.timed) inner_->launch([this, &own] { own.recorded_at = script_.read_clock(name()); });
     inner_->record(*own.inner);
   }
-  void wait(const Event& event) override { inner_->wait(*dynamic_cast<const ScriptedEvent&>(event).inner); }
+  void wait(const device::Event& event) override { inner_->wait(*dynamic_cast<const ScriptedEvent&>(event).inner); }
   void synchronize() override { inner_->synchronize(); }
 
  private:
-  std::unique_ptr<Stream> inner_;
+  std::unique_ptr<device::Stream> inner_;
   Script& script_;
 };
 
 /// Asynchronous lanes whose timed events tell the script's time.
-class ScriptedDevice : public Device {
+class ScriptedDevice : public device::Device {
  public:
   explicit ScriptedDevice(Script& script) : script_(script) {}
-  DeviceKind kind() const override { return inner_->kind(); }
+  device::DeviceKind kind() const override { return inner_->kind(); }
   std::string description() const override { return inner_->description(); }
-  std::unique_ptr<Stream> create_stream(const std::string& name) override {
+  std::unique_ptr<device::Stream> create_stream(const std::string& name) override {
     return std::make_unique<ScriptedStream>(inner_->create_stream(name), script_);
   }
-  std::unique_ptr<Event> create_event(bool timed) override {
+  std::unique_ptr<device::Event> create_event(bool timed) override {
     auto event = std::make_unique<ScriptedEvent>();
     event->inner = inner_->create_event(timed);
     event->timed = timed;
@@ -118,33 +118,33 @@ class ScriptedDevice : public Device {
   void free_bytes(void*, int64_t) noexcept override {}
 
  private:
-  std::unique_ptr<Device> inner_ = make_async_cpu_device({});
+  std::unique_ptr<device::Device> inner_ = device::make_async_cpu_device({});
   Script& script_;
 };
 
 /// "all_reduce 3".
-std::string name_of(const Instruction& instruction) {
-  return std::string(lockstep::name_of(instruction.kind)) + " " + std::to_string(instruction.segment);
+std::string name_of(const program::Instruction& instruction) {
+  return std::string(lockstep::program::name_of(instruction.kind)) + " " + std::to_string(instruction.segment);
 }
 
 using Scene = std::function<void(const std::string& instruction, Script&)>;
 
 /// What rank 0 of two reports of a step in which `scene` is called before each of its instructions.
 double exposed_on_streams(const std::vector<std::string>& overrides, const Scene& scene,
-                          const std::function<void(Program&)>& edit = {}) {
-  const RunConfig config = parse_run_config(kConfig, "test", overrides);
+                          const std::function<void(program::Program&)>& edit = {}) {
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
   std::optional<double> exposed;
-  run_ranks(2, [&](int rank, Communicator& world) {
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world);
-    Program& step = self.programs.step;
+    program::Program& step = self.programs.step;
     if (edit) edit(step);
     Script script;
     ScriptedDevice device(script);
-    ExecutorOptions options;
+    run::ExecutorOptions options;
     if (rank == 0)
       options.before = [&](uint64_t, int i) { scene(name_of(step.instructions[static_cast<size_t>(i)]), script); };
-    const auto executor = make_stream_executor(step, self.context, options, device);
+    const auto executor = run::make_stream_executor(step, self.context, options, device);
     executor->run({});
     executor->finish();
     if (rank == 0) exposed = executor->last_times().exposed_communication_ms;
@@ -213,14 +213,14 @@ TEST(ExposedCommunication, IsNoneWhereOneOfTwoComputeLanesWorks) {
 }
 
 /// Gives the norm a lane of its own, whose end the first update awaits, besides the sums.
-void move_norm(Program& step) {
+void move_norm(program::Program& step) {
   auto& list = step.instructions;
   const auto norm = std::find_if(list.begin(), list.end(),
-                                 [](const Instruction& i) { return i.kind == InstructionKind::norm; });
+                                 [](const program::Instruction& i) { return i.kind == program::InstructionKind::norm; });
   norm->lane = static_cast<int>(step.lanes.size());
-  step.lanes.push_back({"norm", LaneKind::compute});
+  step.lanes.push_back({"norm", program::LaneKind::compute});
   auto& update = *(norm + 1);
-  ASSERT_EQ(update.kind, InstructionKind::update);
+  ASSERT_EQ(update.kind, program::InstructionKind::update);
   update.after = norm->after;
   update.after.push_back({static_cast<int>(norm - list.begin()), 0});
 }
@@ -246,11 +246,11 @@ TEST(ExposedCommunication, IsNotTheTimeInWhichMoreThanCommunicationIsWaitedFor) 
 
 /// Its operations end, as far as it lies with this rank, where `may_end` says so to who asks; he waits for
 /// the peer.
-class Asked : public ForwardingCommunicator {
+class Asked : public comm::ForwardingCommunicator {
  public:
-  Asked(std::unique_ptr<Communicator> inner, std::function<bool()> may_end)
-      : ForwardingCommunicator(std::move(inner)), may_end_(std::move(may_end)) {}
-  bool poll(Ticket operation) override {
+  Asked(std::unique_ptr<comm::Communicator> inner, std::function<bool()> may_end)
+      : comm::ForwardingCommunicator(std::move(inner)), may_end_(std::move(may_end)) {}
+  bool poll(comm::Ticket operation) override {
     if (!may_end_()) return false;
     while (!inner_->poll(operation)) sched_yield();
     return true;
@@ -261,16 +261,16 @@ class Asked : public ForwardingCommunicator {
 };
 
 /// What rank 0 of two reports of a step on one thread.
-double exposed_on_one_thread(const std::function<bool(const Progress&)>& may_end) {
-  const RunConfig config = parse_run_config(kConfig, "test", {});
+double exposed_on_one_thread(const std::function<bool(const control::Progress&)>& may_end) {
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", {});
   std::optional<double> exposed;
-  run_ranks(2, [&](int rank, Communicator& world) {
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
-    Progress progress;
-    ProgramRank self(config, rank, batches, world, false, [&](int, std::unique_ptr<Communicator> inner) {
+    control::Progress progress;
+    ProgramRank self(config, rank, batches, world, false, [&](int, std::unique_ptr<comm::Communicator> inner) {
       return std::make_unique<Asked>(std::move(inner), [&, rank] { return rank != 0 || may_end(progress); });
     });
-    const auto executor = make_inline_executor(self.programs.step, self.context, {.progress = &progress});
+    const auto executor = run::make_inline_executor(self.programs.step, self.context, {.progress = &progress});
     executor->run({});
     executor->finish();
     if (rank == 0) exposed = executor->last_times().exposed_communication_ms;
@@ -279,14 +279,14 @@ double exposed_on_one_thread(const std::function<bool(const Progress&)>& may_end
 }
 
 TEST(ExposedCommunication, OnOneThreadIsNoneWhereCommunicationEndsBetweenComputations) {
-  EXPECT_EQ(exposed_on_one_thread([](const Progress&) { return true; }), 0);
+  EXPECT_EQ(exposed_on_one_thread([](const control::Progress&) { return true; }), 0);
 }
 
 TEST(ExposedCommunication, OnOneThreadIsAtLeastHowLongItIsHeldWhileNothingElseCanGoOn) {
   constexpr std::chrono::milliseconds kHeld{5};
   std::optional<Clock::time_point> since;
-  const double exposed = exposed_on_one_thread([&](const Progress& progress) {
-    if (progress.at(Progress::kMainSlot).activity != Activity::waiting) return false;
+  const double exposed = exposed_on_one_thread([&](const control::Progress& progress) {
+    if (progress.at(control::Progress::kMainSlot).activity != control::Activity::waiting) return false;
     if (!since) since = Clock::now();
     return Clock::now() - *since >= kHeld;
   });
@@ -294,4 +294,4 @@ TEST(ExposedCommunication, OnOneThreadIsAtLeastHowLongItIsHeldWhileNothingElseCa
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -12,15 +12,15 @@
 #include "program/golden_programs.h"
 #include "train/programs/golden_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::HasSubstr;
 
 /// The first instruction that no executor runs, over all ranks, as errors name it; "" where there is none.
-std::string not_runnable(const Program& program) {
+std::string not_runnable(const program::Program& program) {
   for (size_t i = 0; i < program.instructions.size(); ++i)
-    if (!is_runnable(program.instructions[i].kind)) return describe(program, static_cast<int>(i));
+    if (!run::is_runnable(program.instructions[i].kind)) return program::describe(program, static_cast<int>(i));
   return "";
 }
 
@@ -34,7 +34,7 @@ void expect_equal(const GoldenOutcome& golden, const GoldenOutcome& one) {
 
 class GoldenExecution : public testing::TestWithParam<std::string> {
  protected:
-  const std::vector<Program> programs_ = load_golden(GetParam());
+  const std::vector<program::Program> programs_ = program::load_golden(GetParam());
   const std::unique_ptr<GoldenModel> model_ = model_of_golden(GetParam());
   /// One rank with all leaves: along the tree, to which a FAST sum of two is equal, because a + b = b + a.
   GoldenOutcome one_rank() const {
@@ -47,7 +47,7 @@ class RunnableGolden : public GoldenExecution {};
 class RefusedGolden : public GoldenExecution {};
 
 TEST_P(RunnableGolden, HasTheModelsParameters) {
-  for (const Program& program : programs_) {
+  for (const program::Program& program : programs_) {
     ASSERT_EQ(program.parameters.size(), model_->graph.parameters.size());
     for (size_t p = 0; p < program.parameters.size(); ++p) {
       EXPECT_EQ(program.parameters[p].name, model_->graph.parameters[p].name);
@@ -68,14 +68,14 @@ TEST_P(RunnableGolden, GivesTheBitsOfOneRankWhereLanesRunAtOnce) {
   const GoldenOutcome one = one_rank();
   for (const uint64_t seed : {1, 2, 3})
     expect_equal(execute(*model_, programs_,
-                         {.asynchronous = AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200}}),
+                         {.asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200}}),
                  one);
 }
 
 TEST_P(RefusedGolden, IsRefusedByNameWhenItIsBound) {
   const auto any = model_of_golden("dp1_tree");
   int refused = 0;
-  for (const Program& program : programs_) {
+  for (const program::Program& program : programs_) {
     const std::string instruction = not_runnable(program);
     if (instruction.empty()) continue;
     ++refused;
@@ -91,11 +91,11 @@ TEST_P(RefusedGolden, IsRefusedByNameWhenItIsBound) {
 }
 
 std::vector<std::string> goldens_that(const std::function<bool(const std::string&)>& wanted) {
-  std::vector<std::string> names = golden_names();
+  std::vector<std::string> names = program::golden_names();
   std::erase_if(names, [&](const std::string& name) { return !wanted(name); });
   return names;
 }
-bool saves(const std::string& name) { return load_golden(name)[0].name == "boundary"; }
+bool saves(const std::string& name) { return program::load_golden(name)[0].name == "boundary"; }
 const auto kName = [](const auto& info) { return info.param; };
 
 INSTANTIATE_TEST_SUITE_P(All, RunnableGolden, testing::ValuesIn(goldens_that([](const auto& name) {
@@ -114,12 +114,12 @@ TEST(BoundaryGolden, CopiesTheModelOnceAndAgreesOnHowItWent) {
   for (const int failing : {-1, 0, 1}) {
     std::atomic<int64_t> copied{0};
     GoldenRun run{.iterations = 1, .saves = [=](int rank) { return rank != failing; }};
-    run.look = [&](int, const Program& program, const ProgramMemory& memory) {
+    run.look = [&](int, const program::Program& program, const run::ProgramMemory& memory) {
       const auto& operands = program.instructions[0].operands;
-      const auto to = std::ranges::find(operands, Role::destination, &Operand::role);
+      const auto to = std::ranges::find(operands, program::Role::destination, &program::Operand::role);
       const std::byte* copy = memory.at(program, to->range);
       for (const auto& operand : operands) {
-        if (operand.access != Access::read) continue;
+        if (operand.access != program::Access::read) continue;
         EXPECT_EQ(std::memcmp(copy, memory.at(program, operand.range),
                               static_cast<size_t>(operand.range.size_bytes)),
                   0);
@@ -127,11 +127,11 @@ TEST(BoundaryGolden, CopiesTheModelOnceAndAgreesOnHowItWent) {
         copied += operand.range.size_bytes;
       }
     };
-    const GoldenOutcome outcome = execute(*model, load_golden("dp2_boundary"), run);
+    const GoldenOutcome outcome = execute(*model, program::load_golden("dp2_boundary"), run);
     EXPECT_EQ(outcome.losses, std::vector<double>{failing < 0 ? 0.0 : 1.0}) << "how many failed";
     EXPECT_EQ(copied, 2 * 128) << "parameters, and a slot of momentum";
   }
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

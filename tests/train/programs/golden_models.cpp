@@ -5,7 +5,7 @@
 
 #include "lockstep/model.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using Ref = ModelBuilder::Ref;
@@ -68,12 +68,12 @@ struct Recipe {
   std::vector<std::string> ends;  ///< layers that end a segment; the last one ends with the loss
   int64_t micro_batch;
   int leaves, micro_batches_per_leaf, workers;
-  OptimizerKind optimizer;
+  optim::OptimizerKind optimizer;
   double clip_norm;
 };
 
 std::vector<Recipe> recipes() {
-  constexpr auto momentum = OptimizerKind::sgd, adam = OptimizerKind::adam;
+  constexpr auto momentum = optim::OptimizerKind::sgd, adam = optim::OptimizerKind::adam;
   const ModelSpec small = two_layers(4, linear(8), 2), with_tie = tied({"fc"});
   return {{"dp1_tree", one_layer(), {}, 4, 2, 1, 1, adam, 0.5},
           {"dp2_boundary", one_layer(), {}, 4, 2, 1, 2, momentum, 0},
@@ -90,12 +90,12 @@ std::vector<Recipe> recipes() {
 
 }  // namespace
 
-std::unique_ptr<ModelCode> GoldenModel::code(bool training) const {
+std::unique_ptr<program::ModelCode> GoldenModel::code(bool training) const {
   const double terms =
       static_cast<double>(division.global_batch) * static_cast<double>(graph.loss_positions());
-  return std::make_unique<ModelCode>(
+  return std::make_unique<program::ModelCode>(
       graph, partition,
-      ModelCode::Options{
+      program::ModelCode::Options{
           .micro_batch = division.micro_batch, .training = training, .loss_weight = 1 / terms});
 }
 
@@ -105,13 +105,13 @@ std::unique_ptr<GoldenModel> model_of_golden(const std::string& golden) {
       std::find_if(all.begin(), all.end(), [&](const Recipe& r) { return r.golden == golden; });
   if (recipe == all.end()) return nullptr;
   auto model = std::make_unique<GoldenModel>();
-  model->graph = make_graph(recipe->spec);
+  model->graph = model::make_graph(recipe->spec);
   std::vector<int> last_nodes;
   const auto& nodes = model->graph.nodes;
   for (int n = 0; n + 1 < static_cast<int>(nodes.size()); ++n)
     if (std::ranges::count(recipe->ends, nodes[static_cast<size_t>(n)].name) > 0) last_nodes.push_back(n);
   last_nodes.push_back(static_cast<int>(nodes.size()) - 1);
-  model->partition = partition_behind(model->graph, last_nodes);
+  model->partition = model::partition_behind(model->graph, last_nodes);
   const int64_t leaf_samples = recipe->micro_batch * recipe->micro_batches_per_leaf;
   model->division = {.global_batch = leaf_samples * recipe->leaves,
                      .leaves = recipe->leaves,
@@ -120,9 +120,9 @@ std::unique_ptr<GoldenModel> model_of_golden(const std::string& golden) {
                      .micro_batches_per_leaf = recipe->micro_batches_per_leaf,
                      .workers = recipe->workers};
   model->optimizer = {.kind = recipe->optimizer, .learning_rate = 0.1};
-  if (recipe->optimizer == OptimizerKind::sgd) model->optimizer.momentum = 0.9;
+  if (recipe->optimizer == optim::OptimizerKind::sgd) model->optimizer.momentum = 0.9;
   model->clip_norm = recipe->clip_norm;
   return model;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

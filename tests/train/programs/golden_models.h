@@ -9,23 +9,23 @@
 #include "layout/batch_division.h"
 #include "program/segment_code.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// A small model that a golden program was written for, cut into the segments that the program names, with
 /// what else decides its numbers.
 struct GoldenModel {
-  Graph graph;
-  Partition partition;
-  BatchDivision division;
-  OptimizerOptions optimizer;
+  model::Graph graph;
+  model::Partition partition;
+  layout::BatchDivision division;
+  optim::OptimizerOptions optimizer;
   double clip_norm = 0;
 
   /// Kernels of it for training, or for evaluation.
-  std::unique_ptr<ModelCode> code(bool training) const;
+  std::unique_ptr<program::ModelCode> code(bool training) const;
 };
 
 /// The model of tests/step/goldens/`golden`.program; null where no executor runs one of its kinds of
 /// instructions, so that there is nothing to fit.
 std::unique_ptr<GoldenModel> model_of_golden(const std::string& golden);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

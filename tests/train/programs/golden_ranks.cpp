@@ -7,11 +7,11 @@
 
 #include "parallel/data_parallel.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 /// The first input is drawn from 8 numbers, the label from 2 classes: every model has as many.
-class Batches : public BatchSource {
+class Batches : public run::BatchSource {
  public:
   void load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) override {
     for (size_t f = 0; f < fields.size(); ++f) {
@@ -30,14 +30,14 @@ class Batches : public BatchSource {
   }
 };
 
-bool trains(const Program& program) { return program.name == "step"; }
+bool trains(const program::Program& program) { return program.name == "step"; }
 
 /// One rank's program with all that running it takes.
 struct Rank {
-  Rank(const GoldenModel& m, Program p, Device& d)
+  Rank(const GoldenModel& m, program::Program p, device::Device& d)
       : model(m),
         program(std::move(p)),
-        plan(plan_memory(program)),
+        plan(program::plan_memory(program)),
         device(d),
         memory(d, std::span(&plan, 1)),
         code(m.code(trains(program))),
@@ -48,7 +48,7 @@ struct Rank {
     context.batches = &batches;
     // A program says itself which leaves its micro-batches belong to.
     for (const auto& instruction : program.instructions) {
-      if (instruction.kind != InstructionKind::load || instruction.micro_batch < 0) continue;
+      if (instruction.kind != program::InstructionKind::load || instruction.micro_batch < 0) continue;
       const int in_leaf = instruction.micro_batch % program.micro_batches_per_leaf;
       context.first_samples.push_back(instruction.leaf * m.division.leaf_samples +
                                       in_leaf * m.division.micro_batch);
@@ -62,38 +62,38 @@ struct Rank {
             static_cast<float>((i * 5 + static_cast<int64_t>(place.name.size())) % 7 - 3) / 16.0f;
   }
 
-  void connect(Communicator& world) {
+  void connect(comm::Communicator& world) {
     for (size_t group = 0; group < program.groups.size(); ++group) {
       channels.push_back(world.split(0, program.rank));
       context.communicators.push_back(channels.back().get());
     }
   }
 
-  float* parameter(const ParameterPlace& place) const {
+  float* parameter(const program::ParameterPlace& place) const {
     return reinterpret_cast<float*>(memory.at(program, {place.buffer, place.offset, place.size_bytes}));
   }
 
-  const Verdict* verdict() const {
+  const program::Verdict* verdict() const {
     for (size_t b = 0; b < program.buffers.size(); ++b)
       if (program.buffers[b].name == "verdict")
-        return reinterpret_cast<const Verdict*>(memory.at(program, program.whole(static_cast<int>(b))));
+        return reinterpret_cast<const program::Verdict*>(memory.at(program, program.whole(static_cast<int>(b))));
     return nullptr;
   }
 
   bool knows_norm() const {
     return std::ranges::any_of(program.instructions,
-                               [](const auto& i) { return i.kind == InstructionKind::norm; });
+                               [](const auto& i) { return i.kind == program::InstructionKind::norm; });
   }
 
   GoldenOutcome run(const GoldenRun& options) {
-    const ExecutorOptions patience{.communication_timeout = std::chrono::seconds(30)};
-    const auto executor = options.asynchronous ? make_stream_executor(program, context, patience, device)
-                                               : make_inline_executor(program, context, patience);
-    EXPECT_EQ(device.memory_use(MemoryKind::host).peak_bytes,
-              staging_bytes(program, model.graph, model.division.micro_batch, device.kind()));
+    const run::ExecutorOptions patience{.communication_timeout = std::chrono::seconds(30)};
+    const auto executor = options.asynchronous ? run::make_stream_executor(program, context, patience, device)
+                                               : run::make_inline_executor(program, context, patience);
+    EXPECT_EQ(device.memory_use(device::MemoryKind::host).peak_bytes,
+              run::staging_bytes(program, model.graph, model.division.micro_batch, device.kind()));
     GoldenOutcome outcome;
     for (int k = 0; k < options.iterations; ++k) {
-      StepInputs inputs{.constants = {}, .iteration = static_cast<uint64_t>(k)};
+      run::StepInputs inputs{.constants = {}, .iteration = static_cast<uint64_t>(k)};
       inputs.constants.step = inputs.iteration;
       inputs.constants.learning_rate = model.optimizer.learning_rate;
       inputs.constants.beta1_power = std::pow(model.optimizer.beta1, k + 1);
@@ -112,14 +112,14 @@ struct Rank {
   }
 
   const GoldenModel& model;
-  Program program;
-  MemoryPlan plan;
-  Device& device;
-  ProgramMemory memory;
-  std::unique_ptr<ModelCode> code;
+  program::Program program;
+  program::MemoryPlan plan;
+  device::Device& device;
+  run::ProgramMemory memory;
+  std::unique_ptr<program::ModelCode> code;
   Batches batches;
-  std::vector<std::unique_ptr<Communicator>> channels;
-  ExecutionContext context;
+  std::vector<std::unique_ptr<comm::Communicator>> channels;
+  run::ExecutionContext context;
 };
 
 /// What one rank knows joins what others know; where both know something, it is the same.
@@ -133,36 +133,36 @@ void merge(GoldenOutcome& all, const GoldenOutcome& one, int rank) {
         << name << ", rank " << rank;
 }
 
-std::unique_ptr<Device> make_device(const GoldenRun& run) {
-  return run.asynchronous ? make_async_cpu_device(*run.asynchronous) : make_cpu_device();
+std::unique_ptr<device::Device> make_device(const GoldenRun& run) {
+  return run.asynchronous ? device::make_async_cpu_device(*run.asynchronous) : device::make_cpu_device();
 }
 
-Program compiled_for_one(const GoldenModel& model, Program (*compile)(const DataParallelPlan&, int)) {
-  BatchDivision division = model.division;
+program::Program compiled_for_one(const GoldenModel& model, program::Program (*compile)(const parallel::DataParallelPlan&, int)) {
+  layout::BatchDivision division = model.division;
   division.workers = 1;
   const auto training = model.code(true), evaluation = model.code(false);
-  const int slots = state_slots(model.optimizer);
-  const Placement placement(model.graph, model.partition, {.workers = 1, .state_slots = slots});
-  DataParallelPlan plan{.graph = model.graph,
+  const int slots = optim::state_slots(model.optimizer);
+  const layout::Placement placement(model.graph, model.partition, {.workers = 1, .state_slots = slots});
+  parallel::DataParallelPlan plan{.graph = model.graph,
                         .partition = model.partition,
                         .training = *training,
                         .evaluation = *evaluation,
                         .division = division,
-                        .parallel = {.layout = {}, .reduction = Reduction::reproducible},
+                        .parallel = {.layout = {}, .reduction = layout::Reduction::reproducible},
                         .placement = placement,
                         .shares = placement.shares(),
                         .state_slots = slots};
-  Program program = compile(plan, 0);
-  derive_dependencies(program);
+  program::Program program = compile(plan, 0);
+  program::derive_dependencies(program);
   return program;
 }
 
 }  // namespace
 
-GoldenOutcome execute(const GoldenModel& model, std::vector<Program> programs, const GoldenRun& run) {
+GoldenOutcome execute(const GoldenModel& model, std::vector<program::Program> programs, const GoldenRun& run) {
   const int ranks = static_cast<int>(programs.size());
   std::vector<GoldenOutcome> outcomes(programs.size());
-  run_ranks(ranks, [&](int rank, Communicator& world) {
+  run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     const auto device = make_device(run);
     Rank self(model, std::move(programs[static_cast<size_t>(rank)]), *device);
     self.context.snapshot = [&run, rank] { return run.saves(rank); };
@@ -174,17 +174,17 @@ GoldenOutcome execute(const GoldenModel& model, std::vector<Program> programs, c
   return all;
 }
 
-void bind(const GoldenModel& model, Program program) {
-  const auto device = make_cpu_device();
-  const auto communicators = make_local_communicators(program.world_size);
+void bind(const GoldenModel& model, program::Program program) {
+  const auto device = device::make_cpu_device();
+  const auto communicators = comm::make_local_communicators(program.world_size);
   Rank self(model, std::move(program), *device);
   // Binding talks to nobody: any communicator of the right size will do.
   self.context.communicators.assign(self.program.groups.size(),
                                     communicators[static_cast<size_t>(self.program.rank)].get());
-  make_actions(self.program, self.context, nullptr);
+  run::make_actions(self.program, self.context, nullptr);
 }
 
-Program one_rank_step(const GoldenModel& model) { return compiled_for_one(model, compile_step); }
-Program one_rank_evaluation(const GoldenModel& model) { return compiled_for_one(model, compile_evaluation); }
+program::Program one_rank_step(const GoldenModel& model) { return compiled_for_one(model, parallel::compile_step); }
+program::Program one_rank_evaluation(const GoldenModel& model) { return compiled_for_one(model, parallel::compile_evaluation); }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -11,7 +11,7 @@
 #include "train/programs/program_rank.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -28,17 +28,17 @@ optimizer { learning_rate: 0.1 sgd {} }
 parallel { reduction: REPRODUCIBLE bucket_bytes: 1 }
 )";
 
-int last_on(const Program& program, InstructionKind kind, const std::string& lane) {
+int last_on(const program::Program& program, program::InstructionKind kind, const std::string& lane) {
   for (size_t i = program.instructions.size(); i-- > 0;)
     if (program.instructions[i].kind == kind &&
         program.lanes[static_cast<size_t>(program.instructions[i].lane)].name == lane)
       return static_cast<int>(i);
-  ADD_FAILURE() << "no " << name_of(kind) << " on lane " << lane;
+  ADD_FAILURE() << "no " << program::name_of(kind) << " on lane " << lane;
   return 0;
 }
-int first_exchange(const Program& program) {
+int first_exchange(const program::Program& program) {
   for (size_t i = 0; i < program.instructions.size(); ++i)
-    if (program.instructions[i].kind == InstructionKind::exchange) return static_cast<int>(i);
+    if (program.instructions[i].kind == program::InstructionKind::exchange) return static_cast<int>(i);
   ADD_FAILURE() << "no exchange";
   return 0;
 }
@@ -48,7 +48,7 @@ struct Failure {
   ExitCode code = ExitCode::done;
 };
 
-Failure failure_of(Executor& executor) {
+Failure failure_of(run::Executor& executor) {
   try {
     executor.run({});
   } catch (const Error& error) {
@@ -68,7 +68,7 @@ std::string message_of(const std::exception_ptr& error) {
 }
 
 /// An instruction of a program.
-using Choice = std::function<int(const Program&)>;
+using Choice = std::function<int(const program::Program&)>;
 
 /// Rank 0's `culprit` throws once another of its lanes has reached `waiting`, for which it needs rank 1; rank
 /// 1 does not begin before rank 0 has ended. Nobody has a time-out: where that lane is not released, this
@@ -76,15 +76,15 @@ using Choice = std::function<int(const Program&)>;
 template <class Exception>
 std::vector<Failure> fail_while_another_lane_waits(const Choice& culprit, const Choice& waiting,
                                                    const Exception& exception) {
-  const RunConfig config = parse_run_config(kConfig, "test", {});
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", {});
   std::vector<Failure> failures(2);
   std::promise<void> ended;
-  run_ranks(2, [&](int rank, Communicator& world) {
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world);
-    const Program& step = self.programs.step;
-    const auto device = make_async_cpu_device({});
-    ExecutorOptions options{.communication_timeout = std::nullopt};
+    const program::Program& step = self.programs.step;
+    const auto device = device::make_async_cpu_device({});
+    run::ExecutorOptions options{.communication_timeout = std::nullopt};
     std::promise<void> waits;
     std::vector<std::string> told;
     options.failed = [&](const std::exception_ptr& error) { told.push_back(message_of(error)); };
@@ -98,7 +98,7 @@ std::vector<Failure> fail_while_another_lane_waits(const Choice& culprit, const 
     } else {
       ended.get_future().wait();
     }
-    const auto executor = make_stream_executor(step, self.context, options, *device);
+    const auto executor = run::make_stream_executor(step, self.context, options, *device);
     failures[static_cast<size_t>(rank)] = failure_of(*executor);
     EXPECT_THAT(told, ElementsAre(failures[static_cast<size_t>(rank)].message)) << "rank " << rank;
     if (rank == 0) ended.set_value();
@@ -106,8 +106,8 @@ std::vector<Failure> fail_while_another_lane_waits(const Choice& culprit, const 
   return failures;
 }
 
-int agree(const Program& program) { return last_on(program, InstructionKind::agree, "agree"); }
-int last_backward(const Program& program) { return last_on(program, InstructionKind::backward, "compute"); }
+int agree(const program::Program& program) { return last_on(program, program::InstructionKind::agree, "agree"); }
+int last_backward(const program::Program& program) { return last_on(program, program::InstructionKind::backward, "compute"); }
 
 TEST(StreamExecutor, AKernelThatFailsReleasesTheLanesThatWaitForPeers) {
   for (const Choice& waiting : {Choice(agree), Choice(first_exchange)}) {
@@ -141,22 +141,22 @@ TEST(StreamExecutor, ErrorsOfOthersReleaseTheLanesToo) {
 }
 
 /// Fails in the last update of the first step, when run() has returned.
-Failure fail_after_the_report(bool streams, const std::function<void(Executor&)>& go_on) {
+Failure fail_after_the_report(bool streams, const std::function<void(run::Executor&)>& go_on) {
   Failure failure;
-  run_ranks(1, [&](int rank, Communicator& world) {
+  run_ranks(1, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
-    ProgramRank self(parse_run_config(kConfig, "test", {}), rank, batches, world);
-    const Program& step = self.programs.step;
-    const int update = last_on(step, InstructionKind::update, "compute");
+    ProgramRank self(config::parse_run_config(kConfig, "test", {}), rank, batches, world);
+    const program::Program& step = self.programs.step;
+    const int update = last_on(step, program::InstructionKind::update, "compute");
     std::promise<void> returned;
-    const ExecutorOptions options{.before = [&](uint64_t iteration, int i) {
+    const run::ExecutorOptions options{.before = [&](uint64_t iteration, int i) {
       if (iteration != 0 || i != update) return;
       returned.get_future().wait();
       throw DataError("the optimizer is torn");
     }};
-    const auto device = make_async_cpu_device({});
-    const auto executor = streams ? make_stream_executor(step, self.context, options, *device)
-                                  : make_inline_executor(step, self.context, options);
+    const auto device = device::make_async_cpu_device({});
+    const auto executor = streams ? run::make_stream_executor(step, self.context, options, *device)
+                                  : run::make_inline_executor(step, self.context, options);
     executor->run({.iteration = 0});
     returned.set_value();
     try {
@@ -173,7 +173,7 @@ Failure fail_after_the_report(bool streams, const std::function<void(Executor&)>
 TEST(Executors, AnErrorInWhatIsLeftOfAStepSaysSo) {
   for (const bool streams : {false, true})
     for (const bool next_step : {false, true}) {
-      const Failure failure = fail_after_the_report(streams, [&](Executor& executor) {
+      const Failure failure = fail_after_the_report(streams, [&](run::Executor& executor) {
         if (next_step) executor.run({.iteration = 1});
         executor.finish();
       });
@@ -186,12 +186,12 @@ TEST(Executors, AnErrorInWhatIsLeftOfAStepSaysSo) {
 }
 
 TEST(StreamExecutor, AfterAFailureEveryRunThrowsIt) {
-  run_ranks(1, [&](int rank, Communicator& world) {
+  run_ranks(1, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
-    ProgramRank self(parse_run_config(kConfig, "test", {}), rank, batches, world);
-    const auto device = make_async_cpu_device({});
+    ProgramRank self(config::parse_run_config(kConfig, "test", {}), rank, batches, world);
+    const auto device = device::make_async_cpu_device({});
     bool broken = true;
-    const auto executor = make_stream_executor(self.programs.step, self.context,
+    const auto executor = run::make_stream_executor(self.programs.step, self.context,
                                                {.before =
                                                     [&](uint64_t, int i) {
                                                       if (broken && i == 0)
@@ -205,4 +205,4 @@ TEST(StreamExecutor, AfterAFailureEveryRunThrowsIt) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

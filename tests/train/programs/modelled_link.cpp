@@ -7,43 +7,43 @@
 
 #include "comm/forwarding_communicator.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 /// A bound for runs that have gone wrong: nothing that works comes near it.
 constexpr std::chrono::seconds kPatience{60};
 
-class HeldCommunicator : public ForwardingCommunicator {
+class HeldCommunicator : public comm::ForwardingCommunicator {
  public:
-  HeldCommunicator(ModelledLink& link, int group, std::unique_ptr<Communicator> inner)
-      : ForwardingCommunicator(std::move(inner)), link_(link), group_(group) {}
+  HeldCommunicator(ModelledLink& link, int group, std::unique_ptr<comm::Communicator> inner)
+      : comm::ForwardingCommunicator(std::move(inner)), link_(link), group_(group) {}
 
-  Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
+  comm::Ticket all_reduce(void* data, int64_t count, DType dtype, comm::ReduceOp op, device::Stream& stream) override {
     return hold([=, this, &stream] { return inner_->all_reduce(data, count, dtype, op, stream); });
   }
-  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, Stream& stream) override {
+  comm::Ticket reduce_scatter(void* data, int64_t count, DType dtype, comm::ReduceOp op, device::Stream& stream) override {
     return hold([=, this, &stream] { return inner_->reduce_scatter(data, count, dtype, op, stream); });
   }
-  Ticket all_gather(void* data, int64_t block_bytes, Stream& stream) override {
+  comm::Ticket all_gather(void* data, int64_t block_bytes, device::Stream& stream) override {
     return hold([=, this, &stream] { return inner_->all_gather(data, block_bytes, stream); });
   }
-  Ticket broadcast(void* data, int64_t size_bytes, int root, Stream& stream) override {
+  comm::Ticket broadcast(void* data, int64_t size_bytes, int root, device::Stream& stream) override {
     return hold([=, this, &stream] { return inner_->broadcast(data, size_bytes, root, stream); });
   }
-  Ticket exchange(std::span<const Transfer> transfers, Stream& stream) override {
-    return hold([this, list = std::vector<Transfer>(transfers.begin(), transfers.end()), &stream] {
+  comm::Ticket exchange(std::span<const comm::Transfer> transfers, device::Stream& stream) override {
+    return hold([this, list = std::vector<comm::Transfer>(transfers.begin(), transfers.end()), &stream] {
       return inner_->exchange(list, stream);
     });
   }
-  Ticket barrier(Stream& stream) override {
+  comm::Ticket barrier(device::Stream& stream) override {
     return hold([this, &stream] { return inner_->barrier(stream); });
   }
 
-  bool poll(Ticket operation) override {
+  bool poll(comm::Ticket operation) override {
     while (!held_.empty() && link_.has_arrived(group_, started_)) go_on();
     return (held_.empty() || operation.number <= started_) && inner_->poll(operation);
   }
-  void synchronize(Stream& stream, Deadline deadline) override {
+  void synchronize(device::Stream& stream, Deadline deadline) override {
     while (!held_.empty() && link_.wait_for_arrival(group_, started_, deadline)) go_on();
     inner_->synchronize(stream, deadline);
   }
@@ -54,7 +54,7 @@ class HeldCommunicator : public ForwardingCommunicator {
 
  private:
   /// Every operation held becomes one of the inner communicator: both have one number.
-  Ticket hold(std::function<Ticket()> operation) {
+  comm::Ticket hold(std::function<comm::Ticket()> operation) {
     held_.push_back(std::move(operation));
     return {started_ + static_cast<int64_t>(held_.size())};
   }
@@ -66,21 +66,21 @@ class HeldCommunicator : public ForwardingCommunicator {
 
   ModelledLink& link_;
   int group_;
-  std::deque<std::function<Ticket()>> held_;
+  std::deque<std::function<comm::Ticket()>> held_;
   int64_t started_ = 0;  // on the inner communicator
 };
 
 /// What an operation puts on the link.
-int64_t bytes_of(const Instruction& instruction) {
+int64_t bytes_of(const program::Instruction& instruction) {
   int64_t sent = 0;
   for (const auto& operand : instruction.operands)
-    if (operand.role == Role::send || operand.role == Role::data) sent += operand.range.size_bytes;
+    if (operand.role == program::Role::send || operand.role == program::Role::data) sent += operand.range.size_bytes;
   return sent;
 }
 
 }  // namespace
 
-ModelledLink::ModelledLink(std::vector<Program> programs, int iterations, const LinkSpeed& speed,
+ModelledLink::ModelledLink(std::vector<program::Program> programs, int iterations, const LinkSpeed& speed,
                            bool issues_in_order)
     : programs_(std::move(programs)),
       iterations_(iterations),
@@ -88,28 +88,28 @@ ModelledLink::ModelledLink(std::vector<Program> programs, int iterations, const 
       issues_in_order_(issues_in_order),
       ranks_(programs_.size()) {
   for (size_t r = 0; r < programs_.size(); ++r) {
-    const Program& program = programs_[r];
+    const program::Program& program = programs_[r];
     auto& by_group = operations_.emplace_back(program.groups.size());
     for (int node = 0; node < count_of(r) * iterations; ++node)
-      if (const Instruction& i = instruction(r, node); communicates(i.kind))
+      if (const program::Instruction& i = instruction(r, node); program::communicates(i.kind))
         by_group[static_cast<size_t>(i.group)].push_back(node);
     ranks_[r].started.assign(static_cast<size_t>(count_of(r) * iterations), false);
     ranks_[r].times.assign(ranks_[r].started.size(), -1);
-    reports_.push_back(report_instructions(program));
+    reports_.push_back(program::report_instructions(program));
   }
   carried_.assign(programs_[0].groups.size(), 0);
 }
 
-const Instruction& ModelledLink::instruction(size_t rank, int node) const {
+const program::Instruction& ModelledLink::instruction(size_t rank, int node) const {
   return programs_[rank].instructions[static_cast<size_t>(node % count_of(rank))];
 }
 
 std::string ModelledLink::describe_node(size_t rank, int node) const {
-  return fmt::format("{} of iteration {}", describe(programs_[rank], node % count_of(rank)),
+  return fmt::format("{} of iteration {}", program::describe(programs_[rank], node % count_of(rank)),
                      node / count_of(rank));
 }
 
-std::unique_ptr<Communicator> ModelledLink::attach(int group, std::unique_ptr<Communicator> inner) {
+std::unique_ptr<comm::Communicator> ModelledLink::attach(int group, std::unique_ptr<comm::Communicator> inner) {
   return std::make_unique<HeldCommunicator>(*this, group, std::move(inner));
 }
 
@@ -141,8 +141,8 @@ void ModelledLink::started(int rank, int64_t iteration, int instruction) {
 /// Whether what depends on an instruction that has started may start. Computation ends by itself, a
 /// communication when the link has carried it.
 bool ModelledLink::is_done(size_t rank, int node) const {
-  const Instruction& i = instruction(rank, node);
-  if (!communicates(i.kind)) return true;
+  const program::Instruction& i = instruction(rank, node);
+  if (!program::communicates(i.kind)) return true;
   const auto group = static_cast<size_t>(i.group);
   const auto& list = operations_[rank][group];
   return std::find(list.begin(), list.end(), node) - list.begin() < carried_[group];
@@ -161,7 +161,7 @@ bool ModelledLink::may_start(size_t rank, int node, const std::vector<bool>& sta
   const auto complete = [&](int other) {
     return started[static_cast<size_t>(other)] && is_done(rank, other);
   };
-  const Instruction& own = instruction(rank, node);
+  const program::Instruction& own = instruction(rank, node);
   const int count = count_of(rank), iteration = node / count;
   if (!may_begin(rank, iteration, started)) return false;
   // Nothing is left of the one before the last.
@@ -172,9 +172,9 @@ bool ModelledLink::may_start(size_t rank, int node, const std::vector<bool>& sta
     if (other >= 0 && !complete(other)) return false;
   }
   for (int other = 0; other < node; ++other) {
-    const Instruction& earlier = instruction(rank, other);
+    const program::Instruction& earlier = instruction(rank, other);
     if (earlier.lane == own.lane && !complete(other)) return false;
-    if (issues_in_order_ && communicates(earlier.kind) && communicates(own.kind) &&
+    if (issues_in_order_ && program::communicates(earlier.kind) && program::communicates(own.kind) &&
         !started[static_cast<size_t>(other)])
       return false;
   }
@@ -296,4 +296,4 @@ void ModelledLink::complain(const std::string& what) {
   changed_.notify_all();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -12,7 +12,7 @@
 #include "comm/communicator.h"
 #include "program/program.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// What a communication costs: this many ticks, and one more for so many bytes.
 struct LinkSpeed {
@@ -32,10 +32,10 @@ class ModelledLink {
  public:
   /// `issues_in_order`: a rank's communications start in program order over all lanes (as the inline executor
   /// has it).
-  ModelledLink(std::vector<Program> programs, int iterations, const LinkSpeed& speed, bool issues_in_order);
+  ModelledLink(std::vector<program::Program> programs, int iterations, const LinkSpeed& speed, bool issues_in_order);
 
   /// A communicator whose operations wait for the link.
-  std::unique_ptr<Communicator> attach(int group, std::unique_ptr<Communicator> inner);
+  std::unique_ptr<comm::Communicator> attach(int group, std::unique_ptr<comm::Communicator> inner);
   /// To be called by the rank's executor before each instruction.
   void started(int rank, int64_t iteration, int instruction);
   /// To be called by each rank before it runs its next iteration, at once when it has run the one before.
@@ -69,7 +69,7 @@ class ModelledLink {
   };
 
   int count_of(size_t rank) const { return static_cast<int>(programs_[rank].instructions.size()); }
-  const Instruction& instruction(size_t rank, int node) const;
+  const program::Instruction& instruction(size_t rank, int node) const;
   std::string describe_node(size_t rank, int node) const;
   bool is_done(size_t rank, int node) const;
   bool may_begin(size_t rank, int iteration, const std::vector<bool>& started) const;
@@ -80,7 +80,7 @@ class ModelledLink {
   void complain(const std::string& what);
   int64_t arrival_time(int group, int64_t operation);
 
-  std::vector<Program> programs_;
+  std::vector<program::Program> programs_;
   int iterations_;
   LinkSpeed speed_;
   bool issues_in_order_;
@@ -97,4 +97,4 @@ class ModelledLink {
   std::string complaint_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

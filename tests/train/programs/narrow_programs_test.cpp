@@ -9,7 +9,7 @@
 #include "train/worker/compile_options.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -26,35 +26,35 @@ precision { compute: FLOAT16 }
 parallel { reduction: REPRODUCIBLE bucket_bytes: 2048 }
 )";
 
-using Programs = std::vector<Program>;
+using Programs = std::vector<program::Program>;
 
 Programs step_programs(const std::vector<std::string>& overrides = {}) {
-  const CompiledRun run = compile_run(parse_run_config(kConfig, "test", overrides), {.world_size = 2});
+  const compile::CompiledRun run = compile_run(config::parse_run_config(kConfig, "test", overrides), {.world_size = 2});
   return {run.compile(0).step, run.compile(1).step};
 }
 
-std::vector<size_t> casts_of(const Program& program) {
+std::vector<size_t> casts_of(const program::Program& program) {
   std::vector<size_t> found;
   for (size_t i = 0; i < program.instructions.size(); ++i)
-    if (program.instructions[i].kind == InstructionKind::cast) found.push_back(i);
+    if (program.instructions[i].kind == program::InstructionKind::cast) found.push_back(i);
   return found;
 }
 
-Operand& operand_of(Instruction& instruction, Role role) {
+program::Operand& operand_of(program::Instruction& instruction, program::Role role) {
   return *std::find_if(instruction.operands.begin(), instruction.operands.end(),
-                       [&](const Operand& o) { return o.role == role; });
+                       [&](const program::Operand& o) { return o.role == role; });
 }
 
 std::string findings_of(const Programs& programs) {
   std::string text;
-  for (const auto& finding : check_programs(programs)) text += finding.message + "\n";
+  for (const auto& finding : proof::check_programs(programs)) text += finding.message + "\n";
   return text;
 }
 
 TEST(NarrowPrograms, CastParametersOnceBeforeAnythingReadsThem) {
-  const CompiledRun run = compile_run(parse_run_config(kConfig, "test", {}), {.world_size = 2});
+  const compile::CompiledRun run = compile_run(config::parse_run_config(kConfig, "test", {}), {.world_size = 2});
   const auto programs = run.compile(0);
-  for (const Program* program : {&programs.step, &programs.evaluate}) {
+  for (const program::Program* program : {&programs.step, &programs.evaluate}) {
     const auto casts = casts_of(*program);
     size_t with_narrow_parameters = 0;
     for (const auto& buffer : program->buffers)
@@ -73,15 +73,15 @@ TEST(NarrowPrograms, OfFloat32HaveNoCasts) {
 }
 
 TEST(NarrowPrograms, StoreActivationsNarrowAndGradientsOfParametersInFloat32) {
-  for (const Program& program : step_programs())
+  for (const program::Program& program : step_programs())
     for (const auto& instruction : program.instructions)
       for (const auto& operand : instruction.operands) {
-        const bool is_activation = operand.role == Role::output || operand.role == Role::output_gradient ||
-                                   operand.role == Role::input_gradient;
+        const bool is_activation = operand.role == program::Role::output || operand.role == program::Role::output_gradient ||
+                                   operand.role == program::Role::input_gradient;
         if (is_activation) {
           EXPECT_EQ(operand.dtype, DType::float16);
         }
-        if (operand.role == Role::gradients || operand.role == Role::state || operand.role == Role::data) {
+        if (operand.role == program::Role::gradients || operand.role == program::Role::state || operand.role == program::Role::data) {
           EXPECT_EQ(operand.dtype, DType::float32);
         }
       }
@@ -92,10 +92,10 @@ TEST(NarrowPrograms, SegmentsReadBothKindsOfParameters) {
   // A block has layer norms, which are read as they are, and products.
   const auto& block = *std::find_if(
       programs[0].instructions.begin(), programs[0].instructions.end(),
-      [](const Instruction& i) { return i.kind == InstructionKind::forward && i.segment == 1; });
+      [](const program::Instruction& i) { return i.kind == program::InstructionKind::forward && i.segment == 1; });
   std::vector<DType> types;
   for (const auto& operand : block.operands)
-    if (operand.role == Role::parameters && operand.index == 1) types.push_back(operand.dtype);
+    if (operand.role == program::Role::parameters && operand.index == 1) types.push_back(operand.dtype);
   EXPECT_EQ(types, (std::vector<DType>{DType::float32, DType::float16}));
 }
 
@@ -107,39 +107,39 @@ TEST(NarrowPrograms, WithoutACastAreRefused) {
     Programs programs = good;
     // In place, so that dependencies keep their numbers: it reads what it should, and writes nothing.
     auto& instruction = programs[0].instructions[cast];
-    operand_of(instruction, Role::destination).range.size_bytes = 0;
-    operand_of(instruction, Role::source).range.size_bytes = 0;
+    operand_of(instruction, program::Role::destination).range.size_bytes = 0;
+    operand_of(instruction, program::Role::source).range.size_bytes = 0;
     EXPECT_THAT(findings_of(programs), HasSubstr(".float16")) << cast;
   }
 }
 
 TEST(NarrowPrograms, ThatCastTooLateAreRefused) {
   Programs programs = step_programs();
-  for (Program& program : programs) {
+  for (program::Program& program : programs) {
     auto& list = program.instructions;
     const auto update = std::find_if(list.begin(), list.end(),
-                                     [](const Instruction& i) { return i.kind == InstructionKind::update; });
+                                     [](const program::Instruction& i) { return i.kind == program::InstructionKind::update; });
     // The last cast changes places with the first update: forward reads the parameters of a step before.
     std::swap(list[casts_of(program).back()], *update);
     for (auto& instruction : list) instruction.after.clear();
-    derive_dependencies(program);
+    program::derive_dependencies(program);
   }
   EXPECT_NE(findings_of(programs), "");
 }
 
 TEST(NarrowPrograms, ThatCastAnotherSegmentsParametersAreRefused) {
   Programs programs = step_programs();
-  for (Program& program : programs) {
-    Instruction *first = nullptr, *second = nullptr;
+  for (program::Program& program : programs) {
+    program::Instruction *first = nullptr, *second = nullptr;
     for (const size_t cast : casts_of(program))
       for (const size_t other : casts_of(program)) {
         auto &a = program.instructions[cast], &b = program.instructions[other];
         if (cast < other &&
-            operand_of(a, Role::source).range.size_bytes == operand_of(b, Role::source).range.size_bytes)
+            operand_of(a, program::Role::source).range.size_bytes == operand_of(b, program::Role::source).range.size_bytes)
           first = &a, second = &b;
       }
     ASSERT_NE(first, nullptr) << "two of the blocks have buckets of one size";
-    std::swap(operand_of(*first, Role::source).range, operand_of(*second, Role::source).range);
+    std::swap(operand_of(*first, program::Role::source).range, operand_of(*second, program::Role::source).range);
   }
   EXPECT_THAT(findings_of(programs),
               AllOf(HasSubstr("in its parameters"), HasSubstr("belongs, and there is")));
@@ -147,11 +147,11 @@ TEST(NarrowPrograms, ThatCastAnotherSegmentsParametersAreRefused) {
 
 TEST(NarrowPrograms, ThatCastToAnotherPlaceAreRefused) {
   Programs programs = step_programs();
-  for (Program& program : programs) {
+  for (program::Program& program : programs) {
     auto& cast = program.instructions[1];
     // The second half of the block's copy is made of the first half of its parameters.
-    auto &source = operand_of(cast, Role::source).range,
-         &destination = operand_of(cast, Role::destination).range;
+    auto &source = operand_of(cast, program::Role::source).range,
+         &destination = operand_of(cast, program::Role::destination).range;
     source.size_bytes /= 2;
     destination.size_bytes /= 2;
     destination.offset = destination.size_bytes;
@@ -161,10 +161,10 @@ TEST(NarrowPrograms, ThatCastToAnotherPlaceAreRefused) {
 
 TEST(NarrowPrograms, ThatCastToAnotherTypeAreRefused) {
   Programs programs = step_programs();
-  for (Program& program : programs)
-    operand_of(program.instructions[0], Role::destination).dtype = DType::bfloat16;
+  for (program::Program& program : programs)
+    operand_of(program.instructions[0], program::Role::destination).dtype = DType::bfloat16;
   EXPECT_THAT(findings_of(programs), HasSubstr("bfloat16, read as float16"));
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

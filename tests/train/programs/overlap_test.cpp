@@ -12,7 +12,7 @@
 #include "train/programs/program_rank.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -44,12 +44,12 @@ struct Arrangement {
 /// What three steps of a layout leave: the ticks at which rank 0's instructions started in the last, and its
 /// parameters.
 struct Outcome {
-  Program program;
+  program::Program program;
   std::vector<int64_t> times;
   std::vector<std::vector<float>> parameters;
   std::string complaint;
 
-  std::vector<int64_t> times_of(InstructionKind kind) const {
+  std::vector<int64_t> times_of(program::InstructionKind kind) const {
     std::vector<int64_t> found;
     for (size_t i = 0; i < times.size(); ++i)
       if (program.instructions[i].kind == kind) found.push_back(times[i]);
@@ -57,20 +57,20 @@ struct Outcome {
   }
 };
 
-std::unique_ptr<Executor> make_executor(ProgramRank& self, Lanes lanes, Device& streams,
-                                        const ExecutorOptions& options) {
-  return lanes == Lanes::streams ? make_stream_executor(self.programs.step, self.context, options, streams)
-                                 : make_inline_executor(self.programs.step, self.context, options);
+std::unique_ptr<run::Executor> make_executor(ProgramRank& self, Lanes lanes, device::Device& streams,
+                                        const run::ExecutorOptions& options) {
+  return lanes == Lanes::streams ? run::make_stream_executor(self.programs.step, self.context, options, streams)
+                                 : run::make_inline_executor(self.programs.step, self.context, options);
 }
 
 /// `believed`: changes what the link takes the programs for.
 Outcome run_over_link(const Arrangement& layout, Lanes lanes, const LinkSpeed& speed,
-                      const AsyncCpuOptions& streams = {},
-                      const std::function<void(Program&)>& believed = {}) {
-  const RunConfig config = parse_run_config(kConfig, "test", layout.overrides);
-  const CompiledRun compiled =
+                      const device::AsyncCpuOptions& streams = {},
+                      const std::function<void(program::Program&)>& believed = {}) {
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", layout.overrides);
+  const compile::CompiledRun compiled =
       compile_run(config, {.world_size = layout.ranks, .shared_memory = layout.shared_memory});
-  std::vector<Program> programs;
+  std::vector<program::Program> programs;
   for (int rank = 0; rank < layout.ranks; ++rank) {
     programs.push_back(compiled.compile(rank).step);
     if (believed) believed(programs.back());
@@ -81,12 +81,12 @@ Outcome run_over_link(const Arrangement& layout, Lanes lanes, const LinkSpeed& s
   std::thread carrier([&] { link.carry(); });
   std::string error;
   try {
-    run_ranks(layout.ranks, [&](int rank, Communicator& world) {
+    run_ranks(layout.ranks, [&](int rank, comm::Communicator& world) {
       try {
         NumberedBatches batches;
         ProgramRank self(config, rank, batches, world, layout.shared_memory,
                          [&](int group, auto inner) { return link.attach(group, std::move(inner)); });
-        const auto device = make_async_cpu_device(streams);
+        const auto device = device::make_async_cpu_device(streams);
         const auto executor = make_executor(self, lanes, *device, {.before = [&, rank](uint64_t k, int i) {
                                               link.started(rank, static_cast<int64_t>(k), i);
                                             }});
@@ -127,13 +127,13 @@ TEST(Overlap, TheBackwardPassGoesOnWhileBucketsAreUnderWay) {
   for (const Lanes lanes : kBoth) {
     const Outcome outcome = run_over_link(kLibrary, lanes, {.latency = 10, .bytes_per_tick = 100});
     EXPECT_EQ(outcome.complaint, "");
-    EXPECT_THAT(outcome.times_of(InstructionKind::load), ElementsAre(0));
-    EXPECT_THAT(outcome.times_of(InstructionKind::forward), ElementsAre(0, 0, 0, 0));
-    EXPECT_THAT(outcome.times_of(InstructionKind::agree), ElementsAre(0));
-    EXPECT_THAT(outcome.times_of(InstructionKind::backward), ElementsAre(0, 0, 0));
-    EXPECT_THAT(outcome.times_of(InstructionKind::all_reduce), ElementsAre(0, 23, 37));
-    EXPECT_THAT(outcome.times_of(InstructionKind::norm), ElementsAre(53));
-    EXPECT_THAT(outcome.times_of(InstructionKind::update), ElementsAre(53, 53, 53));
+    EXPECT_THAT(outcome.times_of(program::InstructionKind::load), ElementsAre(0));
+    EXPECT_THAT(outcome.times_of(program::InstructionKind::forward), ElementsAre(0, 0, 0, 0));
+    EXPECT_THAT(outcome.times_of(program::InstructionKind::agree), ElementsAre(0));
+    EXPECT_THAT(outcome.times_of(program::InstructionKind::backward), ElementsAre(0, 0, 0));
+    EXPECT_THAT(outcome.times_of(program::InstructionKind::all_reduce), ElementsAre(0, 23, 37));
+    EXPECT_THAT(outcome.times_of(program::InstructionKind::norm), ElementsAre(53));
+    EXPECT_THAT(outcome.times_of(program::InstructionKind::update), ElementsAre(53, 53, 53));
   }
 }
 
@@ -143,9 +143,9 @@ TEST(Overlap, BucketsAreUpdatedAsTheyLand) {
   for (const Lanes lanes : kBoth) {
     const Outcome outcome = run_over_link(layout, lanes, {.latency = 10, .bytes_per_tick = 100});
     EXPECT_EQ(outcome.complaint, "");
-    EXPECT_THAT(outcome.times_of(InstructionKind::all_reduce), ElementsAre(0, 23, 37));
-    EXPECT_THAT(outcome.times_of(InstructionKind::update), ElementsAre(23, 37, 53));
-    EXPECT_THAT(outcome.times_of(InstructionKind::norm), ElementsAre(53));
+    EXPECT_THAT(outcome.times_of(program::InstructionKind::all_reduce), ElementsAre(0, 23, 37));
+    EXPECT_THAT(outcome.times_of(program::InstructionKind::update), ElementsAre(23, 37, 53));
+    EXPECT_THAT(outcome.times_of(program::InstructionKind::norm), ElementsAre(53));
   }
 }
 
@@ -163,8 +163,8 @@ TEST(Overlap, AForwardPassWaitsForItsOwnParametersAlone) {
             run_over_link({2, false, {kSharded, reduction, nonfinite, "trainer.micro_batch=6"}}, lanes,
                           {.latency = 10, .bytes_per_tick = 100});
         EXPECT_EQ(outcome.complaint, "");
-        EXPECT_EQ(outcome.times_of(InstructionKind::load)[0], 0);
-        const std::vector<int64_t> forwards = outcome.times_of(InstructionKind::forward);
+        EXPECT_EQ(outcome.times_of(program::InstructionKind::load)[0], 0);
+        const std::vector<int64_t> forwards = outcome.times_of(program::InstructionKind::forward);
         // The first segment has no parameters.
         ASSERT_GE(forwards.size(), 4u);
         EXPECT_EQ(forwards[0], 0);
@@ -202,13 +202,13 @@ TEST(Overlap, NoComputationBeforeTheUpdatesWaitsForTheLink) {
     for (const Lanes lanes : kBoth) {
       const Outcome outcome = run_over_link(layout, lanes, {.latency = 1000, .bytes_per_tick = 1});
       EXPECT_EQ(outcome.complaint, "") << testing::PrintToString(layout.overrides);
-      EXPECT_EQ(outcome.times_of(InstructionKind::load)[0], 0);
+      EXPECT_EQ(outcome.times_of(program::InstructionKind::load)[0], 0);
       if (layout.overrides[0] != kSharded) {  // whose parameters are on the link then
-        EXPECT_THAT(outcome.times_of(InstructionKind::load), Each(0));
-        EXPECT_THAT(outcome.times_of(InstructionKind::forward), Each(0));
-        EXPECT_THAT(outcome.times_of(InstructionKind::backward), Each(0));
+        EXPECT_THAT(outcome.times_of(program::InstructionKind::load), Each(0));
+        EXPECT_THAT(outcome.times_of(program::InstructionKind::forward), Each(0));
+        EXPECT_THAT(outcome.times_of(program::InstructionKind::backward), Each(0));
       }
-      EXPECT_THAT(outcome.times_of(InstructionKind::update), Each(Gt(1000)));
+      EXPECT_THAT(outcome.times_of(program::InstructionKind::update), Each(Gt(1000)));
     }
 }
 
@@ -218,7 +218,7 @@ TEST(Overlap, NeitherTheLinkNorDelaysChangeABit) {
         run_over_link(layout, Lanes::inline_executor, {.latency = 0, .bytes_per_tick = 1 << 30});
     EXPECT_NE(plain.parameters, std::vector<std::vector<float>>());
     for (const uint64_t seed : {1, 2, 3}) {
-      const AsyncCpuOptions delays{.jitter_seed = seed, .max_jitter_us = 100};
+      const device::AsyncCpuOptions delays{.jitter_seed = seed, .max_jitter_us = 100};
       const Outcome delayed = run_over_link(
           layout, Lanes::streams, {.latency = 7, .bytes_per_tick = static_cast<int64_t>(seed)}, delays);
       EXPECT_EQ(delayed.complaint, "") << testing::PrintToString(layout.overrides);
@@ -230,14 +230,14 @@ TEST(Overlap, NeitherTheLinkNorDelaysChangeABit) {
 
 /// The steps on lanes that share nothing but events: no link between them, and no hook that would take a
 /// lock.
-std::vector<std::vector<float>> run_on_streams(const Arrangement& layout, const AsyncCpuOptions& delays) {
-  const RunConfig config = parse_run_config(kConfig, "test", layout.overrides);
+std::vector<std::vector<float>> run_on_streams(const Arrangement& layout, const device::AsyncCpuOptions& delays) {
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", layout.overrides);
   std::vector<std::vector<float>> parameters;
-  run_ranks(layout.ranks, [&](int rank, Communicator& world) {
+  run_ranks(layout.ranks, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world, layout.shared_memory);
-    const auto device = make_async_cpu_device(delays);
-    const auto executor = make_stream_executor(self.programs.step, self.context, {}, *device);
+    const auto device = device::make_async_cpu_device(delays);
+    const auto executor = run::make_stream_executor(self.programs.step, self.context, {}, *device);
     for (uint64_t k = 0; k < kIterations; ++k)
       executor->run({.constants = {.step = k, .learning_rate = 0.125}, .iteration = k});
     executor->finish();
@@ -257,20 +257,20 @@ TEST(Overlap, LanesThatShareNothingButEventsChangeNoBit) {
   }
 }
 
-int index_of(const Program& program, InstructionKind kind, int segment) {
+int index_of(const program::Program& program, program::InstructionKind kind, int segment) {
   for (size_t i = 0; i < program.instructions.size(); ++i)
     if (program.instructions[i].kind == kind && program.instructions[i].segment == segment)
       return static_cast<int>(i);
-  ADD_FAILURE() << "no " << name_of(kind) << " of segment " << segment;
+  ADD_FAILURE() << "no " << program::name_of(kind) << " of segment " << segment;
   return 0;
 }
 
 TEST(Overlap, TheLinkNoticesWhatStartsTooEarly) {
   for (const Lanes lanes : kBoth) {
     const Outcome outcome =
-        run_over_link(kLibrary, lanes, {.latency = 10, .bytes_per_tick = 100}, {}, [](Program& program) {
-          const int reduction = index_of(program, InstructionKind::all_reduce, 3);
-          program.instructions[static_cast<size_t>(index_of(program, InstructionKind::backward, 2))]
+        run_over_link(kLibrary, lanes, {.latency = 10, .bytes_per_tick = 100}, {}, [](program::Program& program) {
+          const int reduction = index_of(program, program::InstructionKind::all_reduce, 3);
+          program.instructions[static_cast<size_t>(index_of(program, program::InstructionKind::backward, 2))]
               .after.push_back({reduction, 0});
         });
     EXPECT_THAT(outcome.complaint, AllOf(HasSubstr("(backward, lane compute, segment 2, "),
@@ -281,16 +281,16 @@ TEST(Overlap, TheLinkNoticesWhatStartsTooEarly) {
 TEST(Overlap, AReductionStartsBeforeTheNextBackwardPass) {
   // On streams the backward pass of bucket 2 does not begin until the reduction of bucket 3 has: it needs no
   // more than the bucket itself.
-  const RunConfig config = parse_run_config(kConfig, "test", kLibrary.overrides);
-  run_ranks(2, [&](int rank, Communicator& world) {
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", kLibrary.overrides);
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world);
-    const Program& step = self.programs.step;
-    const int reduction = index_of(step, InstructionKind::all_reduce, 3),
-              backward = index_of(step, InstructionKind::backward, 2);
+    const program::Program& step = self.programs.step;
+    const int reduction = index_of(step, program::InstructionKind::all_reduce, 3),
+              backward = index_of(step, program::InstructionKind::backward, 2);
     std::promise<void> reducing;
-    const auto device = make_async_cpu_device({});
-    const auto executor = make_stream_executor(step, self.context,
+    const auto device = device::make_async_cpu_device({});
+    const auto executor = run::make_stream_executor(step, self.context,
                                                {.before =
                                                     [&](uint64_t, int i) {
                                                       if (i == reduction) reducing.set_value();
@@ -301,18 +301,18 @@ TEST(Overlap, AReductionStartsBeforeTheNextBackwardPass) {
     executor->finish();
   });
   // On one thread it is in the order of starts.
-  run_ranks(2, [&](int rank, Communicator& world) {
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world);
-    const Program& step = self.programs.step;
+    const program::Program& step = self.programs.step;
     std::vector<int> order;
     const auto executor =
-        make_inline_executor(step, self.context, {.before = [&](uint64_t, int i) { order.push_back(i); }});
+        run::make_inline_executor(step, self.context, {.before = [&](uint64_t, int i) { order.push_back(i); }});
     executor->run({});
     executor->finish();
     const auto place = [&](int i) { return std::find(order.begin(), order.end(), i) - order.begin(); };
-    EXPECT_LT(place(index_of(step, InstructionKind::all_reduce, 3)),
-              place(index_of(step, InstructionKind::backward, 2)));
+    EXPECT_LT(place(index_of(step, program::InstructionKind::all_reduce, 3)),
+              place(index_of(step, program::InstructionKind::backward, 2)));
   });
 }
 
@@ -332,19 +332,19 @@ class Signal {
 
 // The last parameters of a step are sent only when the next step's forward pass has begun.
 TEST(Overlap, OnLanesAStepBeginsWhileParametersOfTheOneBeforeAreStillToBeSent) {
-  const RunConfig config = parse_run_config(kConfig, "test", {kSharded});
-  run_ranks(2, [&](int rank, Communicator& world) {
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", {kSharded});
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world);
-    const Program& step = self.programs.step;
-    const int first = index_of(step, InstructionKind::forward, 1);
+    const program::Program& step = self.programs.step;
+    const int first = index_of(step, program::InstructionKind::forward, 1);
     int gather = -1;
     for (size_t i = 0; i < step.instructions.size(); ++i)
-      if (step.instructions[i].kind == InstructionKind::exchange) gather = static_cast<int>(i);
+      if (step.instructions[i].kind == program::InstructionKind::exchange) gather = static_cast<int>(i);
     ASSERT_EQ(step.instructions[static_cast<size_t>(gather)].segment, 3);
     Signal begun;
-    const auto device = make_async_cpu_device({.jitter_seed = 1, .max_jitter_us = 100});
-    const auto executor = make_stream_executor(step, self.context,
+    const auto device = device::make_async_cpu_device({.jitter_seed = 1, .max_jitter_us = 100});
+    const auto executor = run::make_stream_executor(step, self.context,
                                                {.before =
                                                     [&](uint64_t iteration, int i) {
                                                       if (iteration == 1 && i == first) begun.set();
@@ -359,22 +359,22 @@ TEST(Overlap, OnLanesAStepBeginsWhileParametersOfTheOneBeforeAreStillToBeSent) {
 
 // An iteration is complete before the one after the next begins.
 TEST(Overlap, NoMoreThanTwoIterationsAreUnderWay) {
-  const RunConfig config = parse_run_config(kConfig, "test", {});
-  run_ranks(1, [&](int rank, Communicator& world) {
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", {});
+  run_ranks(1, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world);
-    const Program& step = self.programs.step;
+    const program::Program& step = self.programs.step;
     // Nothing orders the iterations of a lane of its own but the executor.
-    Program odd = step;
+    program::Program odd = step;
     const int last = static_cast<int>(odd.instructions.size()) - 1;
-    ASSERT_EQ(odd.instructions.back().kind, InstructionKind::update);
-    odd.instructions.back().lane = odd.add_lane("odd", LaneKind::compute);
+    ASSERT_EQ(odd.instructions.back().kind, program::InstructionKind::update);
+    odd.instructions.back().lane = odd.add_lane("odd", program::LaneKind::compute);
     for (auto& instruction : odd.instructions)
-      std::erase_if(instruction.after, [&](const Dependency& d) { return d.instruction == last; });
+      std::erase_if(instruction.after, [&](const program::Dependency& d) { return d.instruction == last; });
     constexpr uint64_t kSteps = 10;
     std::atomic<uint64_t> loaded{0}, updated{0};
-    const auto device = make_async_cpu_device({.jitter_seed = 1, .max_jitter_us = 100});
-    const auto executor = make_stream_executor(odd, self.context,
+    const auto device = device::make_async_cpu_device({.jitter_seed = 1, .max_jitter_us = 100});
+    const auto executor = run::make_stream_executor(odd, self.context,
                                                {.before =
                                                     [&](uint64_t iteration, int i) {
                                                       if (i == 0) {
@@ -399,41 +399,41 @@ TEST(Overlap, NoMoreThanTwoIterationsAreUnderWay) {
 }
 
 /// Makes the streams of a CPU device, and writes down which were asked to be urgent.
-class UrgencyRecorder : public Device {
+class UrgencyRecorder : public device::Device {
  public:
   std::vector<std::string> urgent, others;
 
-  DeviceKind kind() const override { return cpu_->kind(); }
+  device::DeviceKind kind() const override { return cpu_->kind(); }
   std::string description() const override { return cpu_->description(); }
-  std::unique_ptr<Stream> create_stream(const std::string& name) override {
+  std::unique_ptr<device::Stream> create_stream(const std::string& name) override {
     others.push_back(name);
     return cpu_->create_stream(name);
   }
-  std::unique_ptr<Stream> create_urgent_stream(const std::string& name) override {
+  std::unique_ptr<device::Stream> create_urgent_stream(const std::string& name) override {
     urgent.push_back(name);
     return cpu_->create_stream(name);
   }
-  std::unique_ptr<Event> create_event(bool timed) override { return cpu_->create_event(timed); }
+  std::unique_ptr<device::Event> create_event(bool timed) override { return cpu_->create_event(timed); }
 
  protected:
   void* allocate_bytes(int64_t) override { throw InternalError("an executor allocates nothing"); }
   void free_bytes(void*, int64_t) noexcept override {}
 
  private:
-  std::unique_ptr<Device> cpu_ = make_cpu_device();
+  std::unique_ptr<device::Device> cpu_ = device::make_cpu_device();
 };
 
 TEST(Overlap, CommunicationLanesAreUrgent) {
-  const RunConfig config = parse_run_config(kConfig, "test", kLibrary.overrides);
-  run_ranks(2, [&](int rank, Communicator& world) {
+  const config::RunConfig config = config::parse_run_config(kConfig, "test", kLibrary.overrides);
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world);
     UrgencyRecorder device;
-    const auto executor = make_stream_executor(self.programs.step, self.context, {}, device);
+    const auto executor = run::make_stream_executor(self.programs.step, self.context, {}, device);
     EXPECT_THAT(device.urgent, ElementsAre("agree", "reduce"));
     EXPECT_THAT(device.others, ElementsAre("copy", "compute"));
   });
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

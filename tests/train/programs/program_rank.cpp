@@ -4,13 +4,13 @@
 
 #include "train/worker/compile_options.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
-ExecutionContext context_of(const RunConfig& config, const CompiledRun& run, int rank, const ProgramMemory& memory,
-                            BatchSource& batches) {
+run::ExecutionContext context_of(const config::RunConfig& config, const compile::CompiledRun& run, int rank, const run::ProgramMemory& memory,
+                            run::BatchSource& batches) {
   const auto& division = run.division();
-  ExecutionContext context{.graph = run.graph(),
+  run::ExecutionContext context{.graph = run.graph(),
                            .code = run.training_code(),
                            .memory = memory,
                            .device = memory.device(),
@@ -41,11 +41,11 @@ void NumberedBatches::load(uint64_t iteration, int64_t position, std::span<const
   }
 }
 
-ProgramRank::ProgramRank(const RunConfig& config, int rank, BatchSource& batches, Communicator& world,
+ProgramRank::ProgramRank(const config::RunConfig& config, int rank, run::BatchSource& batches, comm::Communicator& world,
                          bool shared_memory, const Wrap& wrap)
     : run(compile_run(config, {.world_size = world.size(), .shared_memory = shared_memory})),
       programs(run.compile(rank)),
-      device(make_cpu_device()),
+      device(device::make_cpu_device()),
       memory(*device, std::span(&programs.step_plan, 1)),
       context(context_of(config, run, rank, memory, batches)) {
   for (size_t group = 0; group < programs.step.groups.size(); ++group) {
@@ -71,4 +71,4 @@ std::vector<std::vector<float>> ProgramRank::parameters() const {
   return values;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -10,10 +10,10 @@
 #include "run/executor.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Fields that depend on the place in the global batch alone.
-class NumberedBatches : public BatchSource {
+class NumberedBatches : public run::BatchSource {
  public:
   void load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) override;
 };
@@ -21,20 +21,20 @@ class NumberedBatches : public BatchSource {
 /// One rank's step program with what executors need to run it, and nothing of the trainer.
 struct ProgramRank {
   /// Puts something around the communicator of a group.
-  using Wrap = std::function<std::unique_ptr<Communicator>(int group, std::unique_ptr<Communicator>)>;
+  using Wrap = std::function<std::unique_ptr<comm::Communicator>(int group, std::unique_ptr<comm::Communicator>)>;
 
   /// COLLECTIVE over `world`: makes a communicator for each group.
-  ProgramRank(const RunConfig& config, int rank, BatchSource& batches, Communicator& world,
+  ProgramRank(const config::RunConfig& config, int rank, run::BatchSource& batches, comm::Communicator& world,
               bool shared_memory = false, const Wrap& wrap = {});
 
   std::vector<std::vector<float>> parameters() const;
 
-  CompiledRun run;
-  CompiledRun::RankPrograms programs;
-  std::unique_ptr<Device> device;
-  ProgramMemory memory;
-  std::vector<std::unique_ptr<Communicator>> channels;  // by group
-  ExecutionContext context;
+  compile::CompiledRun run;
+  compile::CompiledRun::RankPrograms programs;
+  std::unique_ptr<device::Device> device;
+  run::ProgramMemory memory;
+  std::vector<std::unique_ptr<comm::Communicator>> channels;  // by group
+  run::ExecutionContext context;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -7,7 +7,7 @@
 #include "train/start/agreement.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -16,14 +16,14 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-GpuProbe gpus(std::vector<std::string> uuids, const std::string& name = "NVIDIA H200") {
-  GpuProbe probe;
+device::GpuProbe gpus(std::vector<std::string> uuids, const std::string& name = "NVIDIA H200") {
+  device::GpuProbe probe;
   for (const auto& uuid : uuids)
     probe.devices.push_back({.ordinal = static_cast<int>(probe.devices.size()), .name = name, .uuid = uuid});
   return probe;
 }
 
-GpuProbe none() { return {{}, "there is no CUDA driver; install one"}; }
+device::GpuProbe none() { return {{}, "there is no CUDA driver; install one"}; }
 
 DeviceRequest wish(DeviceWish wish, bool allow_shared = false) { return {.wish = wish, .allow_shared_gpu = allow_shared, .say = {}}; }
 
@@ -40,7 +40,7 @@ std::string refusal(const std::function<void()>& action) {
 TEST(DeviceChoice, TakesTheGpuOfItsPlaceOnTheHost) {
   for (const auto asked : {DeviceWish::automatic, DeviceWish::cuda}) {
     const DeviceChoice choice = choose_device(wish(asked), gpus({"a", "b", "c", "d"}), 2, 4);
-    EXPECT_EQ(choice.kind, DeviceKind::cuda);
+    EXPECT_EQ(choice.kind, device::DeviceKind::cuda);
     EXPECT_EQ(choice.ordinal, 2);
     EXPECT_EQ(choice.reason, "computing on GPU 2 (NVIDIA H200)");
   }
@@ -54,7 +54,7 @@ TEST(DeviceChoice, TakesTheOnlyGpuThatItSees) {
 
 TEST(DeviceChoice, WithoutGpusItIsCpusOrAnError) {
   const DeviceChoice choice = choose_device(wish(DeviceWish::automatic), none(), 0, 1);
-  EXPECT_EQ(choice.kind, DeviceKind::cpu);
+  EXPECT_EQ(choice.kind, device::DeviceKind::cpu);
   EXPECT_EQ(choice.reason, "computing on CPUs: there is no CUDA driver; install one");
   EXPECT_EQ(refusal([] { choose_device(wish(DeviceWish::cuda), none(), 0, 1); }),
             "--device cuda: there is no CUDA driver; install one");
@@ -62,7 +62,7 @@ TEST(DeviceChoice, WithoutGpusItIsCpusOrAnError) {
 
 TEST(DeviceChoice, CpusAreTakenWhereTheyAreAskedFor) {
   const DeviceChoice choice = choose_device(wish(DeviceWish::cpu), gpus({"a"}), 0, 1);
-  EXPECT_EQ(choice.kind, DeviceKind::cpu);
+  EXPECT_EQ(choice.kind, device::DeviceKind::cpu);
   EXPECT_THAT(choice.reason, IsEmpty());
 }
 
@@ -81,7 +81,7 @@ TEST(DeviceChoice, NamesAreThoseOfTheCommandLine) {
 }
 
 RankDevice on_gpu(int host, const std::string& uuid, const std::string& name = "NVIDIA H200", const std::string& libraries = "cuda=13.0") {
-  return {.host = "host" + std::to_string(host), .host_number = host, .kind = DeviceKind::cuda, .name = name, .uuid = uuid,
+  return {.host = "host" + std::to_string(host), .host_number = host, .kind = device::DeviceKind::cuda, .name = name, .uuid = uuid,
           .libraries = libraries, .reason = "computing on GPU"};
 }
 
@@ -118,9 +118,9 @@ TEST(DeviceCheck, CpusAndGpusDoNotWorkTogether) {
 
 /// What each rank throws.
 std::vector<std::string> refusals(const std::vector<int>& hosts, const DeviceRequest& request,
-                                  const std::function<GpuProbe(int rank)>& probe) {
+                                  const std::function<device::GpuProbe(int rank)>& probe) {
   std::vector<std::string> errors(hosts.size());
-  run_ranks(static_cast<int>(hosts.size()), [&](int rank, Communicator& world) {
+  run_ranks(static_cast<int>(hosts.size()), [&](int rank, comm::Communicator& world) {
     try {
       agree_on_device(world, request, [&] { return probe(rank); }, hosts, "host" + std::to_string(hosts[static_cast<size_t>(rank)]), true);
     } catch (const CollectiveError& error) {
@@ -134,12 +134,12 @@ std::vector<std::string> refusals(const std::vector<int>& hosts, const DeviceReq
 TEST(DeviceAgreement, EachRankTakesTheGpuOfItsPlaceOnItsHost) {
   std::vector<int> ordinals(5, -1);
   std::vector<std::string> said;
-  run_ranks(5, [&](int rank, Communicator& world) {
+  run_ranks(5, [&](int rank, comm::Communicator& world) {
     const std::vector<int> hosts{0, 1, 0, 1, 0};
     DeviceRequest request;
     request.say = [&](const std::string& text) { said.push_back(text); };   // rank 0 alone
     const auto choice = agree_on_device(world, request, [&] { return gpus({"a", "b", "c"}); }, hosts, "host", true);
-    EXPECT_EQ(choice.kind, DeviceKind::cuda);
+    EXPECT_EQ(choice.kind, device::DeviceKind::cuda);
     ordinals[static_cast<size_t>(rank)] = choice.ordinal;
   });
   EXPECT_THAT(ordinals, ElementsAre(0, 0, 1, 1, 2));
@@ -162,18 +162,18 @@ TEST(DeviceAgreement, AllRanksLearnThatOneHostHasNoGpu) {
 }
 
 TEST(DeviceAgreement, SharingNeedsTheConsentOfAllRanks) {
-  run_ranks(2, [](int rank, Communicator& world) {
+  run_ranks(2, [](int rank, comm::Communicator& world) {
     EXPECT_THROW(agree_on_device(world, wish(DeviceWish::cuda, rank == 0), [] { return gpus({"a"}); }, {0, 0}, "host", false),
                  CollectiveError);
   });
 }
 
 TEST(DeviceAgreement, CpusNeedNoDriver) {
-  run_ranks(2, [](int, Communicator& world) {
-    const auto never = []() -> GpuProbe { throw InternalError("nobody may ask"); };
-    EXPECT_EQ(agree_on_device(world, wish(DeviceWish::cpu), never, {0, 0}, "host", true).kind, DeviceKind::cpu);
+  run_ranks(2, [](int, comm::Communicator& world) {
+    const auto never = []() -> device::GpuProbe { throw InternalError("nobody may ask"); };
+    EXPECT_EQ(agree_on_device(world, wish(DeviceWish::cpu), never, {0, 0}, "host", true).kind, device::DeviceKind::cpu);
   });
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

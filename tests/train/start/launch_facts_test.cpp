@@ -8,7 +8,7 @@
 #include "lockstep/error.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::ElementsAre;
@@ -66,7 +66,7 @@ TEST(Placement, WarnsOfMoreRanksThanCores) {
 }
 
 TEST(Placement, HostsAreNumberedInTheOrderOfRanks) {
-  run_ranks(4, [](int rank, Communicator& world) {
+  run_ranks(4, [](int rank, comm::Communicator& world) {
     const char* names[] = {"b", "a", "b", "c"};
     EXPECT_THAT(hosts_of_ranks(world, names[rank]), ElementsAre(0, 1, 0, 2));
   });
@@ -92,4 +92,4 @@ TEST(Placement, IdleThreadsKeepToTheControlGroupsQuota) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

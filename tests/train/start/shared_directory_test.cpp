@@ -8,7 +8,7 @@
 #include "train/loop/run_output.h"
 #include "train/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using test::TemporaryDirectory;
@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 std::string message_for(const std::vector<std::string>& directories, const std::vector<std::string>& hosts,
                         std::chrono::milliseconds patience = std::chrono::seconds(5)) {
   std::vector<std::string> messages(directories.size());
-  run_ranks(static_cast<int>(directories.size()), [&](int rank, Communicator& world) {
+  run_ranks(static_cast<int>(directories.size()), [&](int rank, comm::Communicator& world) {
     const auto r = static_cast<size_t>(rank);
     try {
       check_shared_directory(world, directories[r], hosts[r], patience);
@@ -38,7 +38,7 @@ TEST(SharedDirectory, OfAllRanksIsFineAndStaysEmpty) {
   const TemporaryDirectory folder;
   EXPECT_EQ(message_for({folder.path(), folder.path(), folder.path()}, {"a", "b", "b"}), "");
   EXPECT_EQ(message_for({folder.path()}, {"a"}), "");
-  EXPECT_THAT(list_directory(folder.path()), IsEmpty());
+  EXPECT_THAT(checkpoint::list_directory(folder.path()), IsEmpty());
 }
 
 TEST(SharedDirectory, ThatIsAnotherOneOnSomeHostsIsNamedWithThem) {
@@ -51,8 +51,8 @@ TEST(SharedDirectory, ThatIsAnotherOneOnSomeHostsIsNamedWithThem) {
       AllOf(HasSubstr(
                 "ranks 2, 3 on host node2, rank 4 on host node3 do not see what rank 0 on host node1 writes"),
             HasSubstr("file system that all hosts share")));
-  EXPECT_THAT(list_directory(shared.path()), IsEmpty());
-  EXPECT_THAT(list_directory(other.path()), IsEmpty());
+  EXPECT_THAT(checkpoint::list_directory(shared.path()), IsEmpty());
+  EXPECT_THAT(checkpoint::list_directory(other.path()), IsEmpty());
 }
 
 TEST(SharedDirectory, ThatRank0CannotWriteToIsAnErrorOfAll) {
@@ -69,7 +69,7 @@ TEST(SharedDirectory, ThatAnotherRankCannotWriteToIsNamedWithItsHost) {
   const auto message = message_for({folder.path(), long_path}, {"a", "node2"});
   EXPECT_THAT(message, AllOf(HasSubstr("rank 1: cannot create"), HasSubstr("on host node2"),
                              HasSubstr("--out must name")));
-  EXPECT_THAT(list_directory(folder.path()), IsEmpty());
+  EXPECT_THAT(checkpoint::list_directory(folder.path()), IsEmpty());
 }
 
 TEST(DirectoryLock, MakesItsFolderDurablyAndKeepsOthersOut) {
@@ -84,4 +84,4 @@ TEST(DirectoryLock, MakesItsFolderDurablyAndKeepsOthersOut) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -55,10 +55,10 @@ std::vector<Time> measure(int turns, const Ways& ways) {
 }
 
 void measure_parameters(int64_t count, int threads) {
-  Parameter parameter;
+  model::Parameter parameter;
   parameter.name = "parameter";
   parameter.spec.shape = Shape{count};
-  parameter.spec.init = {Initializer::Kind::normal, 0.02f};
+  parameter.spec.init = {ops::Initializer::Kind::normal, 0.02f};
   std::vector<float> values(static_cast<size_t>(count));
   const uint64_t key = hash_combine(1, hash64(parameter.name));
   const auto one_by_one = [&] {
@@ -67,7 +67,7 @@ void measure_parameters(int64_t count, int threads) {
           0.02f * philox_normal(key, RandomPurpose::initialization, 0, static_cast<uint64_t>(i)));
   };
   const auto drawn_on = [&](int on) {
-    return [&, on] { initialize_parameter(parameter, 1, values.data(), on); };
+    return [&, on] { train::initialize_parameter(parameter, 1, values.data(), on); };
   };
   const auto times = measure(3, {one_by_one, drawn_on(1), drawn_on(threads)});
   fmt::print("{} million normals:\n", count / 1'000'000);
@@ -83,12 +83,12 @@ void measure_parameters(int64_t count, int threads) {
 }
 
 /// `blocks`: of random numbers that a sample took when each was drawn by itself.
-void measure_samples(const char* what, DataOptions options, int64_t samples, int64_t blocks) {
-  options.kind = DataKind::synthetic;
+void measure_samples(const char* what, data::DataOptions options, int64_t samples, int64_t blocks) {
+  options.kind = data::DataKind::synthetic;
   options.samples = 60000;
   options.eval_samples = 1;
-  const auto data = open_datasets(options);
-  const BatchReader reader(*data.train, SampleOrder(1, options.samples, true), {});
+  const auto data = data::open_datasets(options);
+  const data::BatchReader reader(*data.train, data::SampleOrder(1, options.samples, true), {});
   std::vector<std::vector<std::byte>> storage;
   std::vector<std::byte*> batches;
   for (size_t field = 0; field < reader.field_count(); ++field) {
@@ -114,12 +114,12 @@ void measure_samples(const char* what, DataOptions options, int64_t samples, int
 
 int main(int argc, char** argv) {
   const int64_t millions = argc > 1 ? std::atoll(argv[1]) : 124;
-  measure_parameters(millions * 1'000'000, idle_threads(launch_facts(1, 1)));
-  DataOptions images;
+  measure_parameters(millions * 1'000'000, train::idle_threads(train::launch_facts(1, 1)));
+  data::DataOptions images;
   images.classes = 10;
   images.shape = "28,28,1";
   measure_samples("images of 28 x 28", images, 64, 2 * 784 / 4);
-  DataOptions tokens;
+  data::DataOptions tokens;
   tokens.classes = 65;
   tokens.context = 256;
   measure_samples("texts of 256 tokens", tokens, 64, 257);

@@ -8,26 +8,26 @@
 
 #include "base/hash.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
-using Kind = Initializer::Kind;
+using Kind = ops::Initializer::Kind;
 
-Parameter parameter(const std::string& name, Shape shape, Kind kind, float scale) {
-  Parameter result;
+model::Parameter parameter(const std::string& name, Shape shape, Kind kind, float scale) {
+  model::Parameter result;
   result.name = name;
   result.spec.shape = std::move(shape);
   result.spec.init = {kind, scale};
   return result;
 }
 
-std::vector<float> drawn(const Parameter& parameter, uint64_t seed, int threads = 1) {
+std::vector<float> drawn(const model::Parameter& parameter, uint64_t seed, int threads = 1) {
   std::vector<float> values(static_cast<size_t>(parameter.spec.shape.count()), -7);
   initialize_parameter(parameter, seed, values.data(), threads);
   return values;
 }
 
-std::string hash_of_drawn(const Parameter& parameter, uint64_t seed) {
+std::string hash_of_drawn(const model::Parameter& parameter, uint64_t seed) {
   const auto values = drawn(parameter, seed);
   return to_hex(hash64(values.data(), values.size() * sizeof(float)));
 }
@@ -51,7 +51,7 @@ TEST(Initialize, TheBitsOfEveryKindAreWhatTheyWereFromTheStart) {
 
 TEST(Initialize, TheBitsDoNotDependOnTheNumberOfThreads) {
   for (const Kind kind : {Kind::normal, Kind::uniform, Kind::one}) {
-    const Parameter large = parameter("wte.weight", {1000003}, kind, 0.02f);
+    const model::Parameter large = parameter("wte.weight", {1000003}, kind, 0.02f);
     const auto values = drawn(large, 1);
     EXPECT_EQ(std::count(values.begin(), values.end(), -7), 0) << "not all were written";
     for (const int threads : {2, 3, 7, 64}) EXPECT_EQ(drawn(large, 1, threads), values) << threads;
@@ -71,4 +71,4 @@ TEST(Initialize, NamesAndSeedsDrawDifferentNumbers) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

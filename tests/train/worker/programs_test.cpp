@@ -11,7 +11,7 @@
 #include "train/worker/compile_options.h"
 #include "train/worker/worker.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr const char* kConfig = R"(
@@ -23,8 +23,8 @@ optimizer { learning_rate: 0.01 adamw {} }
 parallel { reduction: REPRODUCIBLE bucket_bytes: 1024 }
 )";
 
-CompiledRun compile(int workers, const std::vector<std::string>& overrides = {}) {
-  return compile_run(parse_run_config(kConfig, "test", overrides), {.world_size = workers});
+compile::CompiledRun compile(int workers, const std::vector<std::string>& overrides = {}) {
+  return compile_run(config::parse_run_config(kConfig, "test", overrides), {.world_size = workers});
 }
 
 TEST(DataParallelPrograms, AreProvenInReproducibleMode) {
@@ -44,13 +44,13 @@ TEST(DataParallelPrograms, AreProvenInFastMode) {
           << algorithm << ", " << workers << " workers";
 }
 
-CompiledRun compile_for_one_host(int workers, const std::vector<std::string>& overrides) {
-  return compile_run(parse_run_config(kConfig, "test", overrides), {.world_size = workers, .shared_memory = true});
+compile::CompiledRun compile_for_one_host(int workers, const std::vector<std::string>& overrides) {
+  return compile_run(config::parse_run_config(kConfig, "test", overrides), {.world_size = workers, .shared_memory = true});
 }
 
-int count_of(const Program& program, InstructionKind kind) {
+int count_of(const program::Program& program, program::InstructionKind kind) {
   return static_cast<int>(std::count_if(program.instructions.begin(), program.instructions.end(),
-                                        [&](const Instruction& i) { return i.kind == kind; }));
+                                        [&](const program::Instruction& i) { return i.kind == kind; }));
 }
 
 TEST(DataParallelPrograms, AddInSharedMemoryWhereTheWorkersFollowTheTree) {
@@ -60,13 +60,13 @@ TEST(DataParallelPrograms, AddInSharedMemoryWhereTheWorkersFollowTheTree) {
     for (int workers = 1; workers <= leaves; ++workers) {
       const auto run = compile_for_one_host(workers, {"trainer.virtual_replicas=" + std::to_string(leaves), "trainer.global_batch=120"});
       EXPECT_NO_THROW(run.check()) << workers << " workers, " << leaves << " leaves";
-      const Program step = run.compile(0).step;
+      const program::Program step = run.compile(0).step;
       const bool follows = std::find(numbers.begin(), numbers.end(), workers) != numbers.end();
-      EXPECT_EQ(count_of(step, InstructionKind::all_reduce) > 0, follows) << workers << " workers, " << leaves << " leaves";
-      EXPECT_EQ(count_of(step, InstructionKind::exchange) > 0, workers > 1 && !follows) << workers << " workers, " << leaves << " leaves";
+      EXPECT_EQ(count_of(step, program::InstructionKind::all_reduce) > 0, follows) << workers << " workers, " << leaves << " leaves";
+      EXPECT_EQ(count_of(step, program::InstructionKind::exchange) > 0, workers > 1 && !follows) << workers << " workers, " << leaves << " leaves";
       for (const auto& instruction : step.instructions)
-        EXPECT_EQ(instruction.ordered, instruction.kind == InstructionKind::all_reduce);
-      for (const auto& group : step.groups) EXPECT_EQ(group.transport == Transport::shared_memory, group.name == "reduce");
+        EXPECT_EQ(instruction.ordered, instruction.kind == program::InstructionKind::all_reduce);
+      for (const auto& group : step.groups) EXPECT_EQ(group.transport == program::Transport::shared_memory, group.name == "reduce");
     }
 }
 
@@ -74,9 +74,9 @@ TEST(DataParallelPrograms, ReduceByTheAlgorithmThatIsAskedFor) {
   const auto reductions = [](const std::string& reduction, const std::string& algorithm) {
     const auto run = compile_for_one_host(2, {"parallel.reduction=" + reduction, "parallel.algorithm=" + algorithm});
     run.check();
-    const Program step = run.compile(0).step;
-    return std::tuple(count_of(step, InstructionKind::all_reduce) > 0, count_of(step, InstructionKind::exchange) > 0,
-                      step.groups[1].transport == Transport::shared_memory);
+    const program::Program step = run.compile(0).step;
+    return std::tuple(count_of(step, program::InstructionKind::all_reduce) > 0, count_of(step, program::InstructionKind::exchange) > 0,
+                      step.groups[1].transport == program::Transport::shared_memory);
   };
   using Answer = std::tuple<bool, bool, bool>;   // all-reduces, exchanges, wants shared memory
   EXPECT_EQ(reductions("FAST", "AUTOMATIC"), Answer(true, false, true));
@@ -103,12 +103,12 @@ TEST(DataParallelPrograms, AreProvenWhenBucketsAreUpdatedAsTheyLand) {
 
 TEST(DataParallelPrograms, ReductionsStartInTheMiddleOfTheBackwardPass) {
   const auto run = compile(2);
-  const Program step = run.compile(0).step;
+  const program::Program step = run.compile(0).step;
   int first_reduction = -1, last_backward = -1, backwards_behind = 0;
   for (size_t i = 0; i < step.instructions.size(); ++i) {
     const auto& instruction = step.instructions[i];
-    if (instruction.kind == InstructionKind::exchange && first_reduction < 0) first_reduction = static_cast<int>(i);
-    if (instruction.kind == InstructionKind::backward) {
+    if (instruction.kind == program::InstructionKind::exchange && first_reduction < 0) first_reduction = static_cast<int>(i);
+    if (instruction.kind == program::InstructionKind::backward) {
       last_backward = static_cast<int>(i);
       if (first_reduction >= 0) ++backwards_behind;
     }
@@ -124,11 +124,11 @@ TEST(DataParallelPrograms, ReductionsStartInTheMiddleOfTheBackwardPass) {
   }
 }
 
-int64_t bytes_sent(const Program& program) {
+int64_t bytes_sent(const program::Program& program) {
   int64_t bytes = 0;
   for (const auto& instruction : program.instructions)
     for (const auto& operand : instruction.operands)
-      if (operand.role == Role::send) bytes += operand.range.size_bytes;
+      if (operand.role == program::Role::send) bytes += operand.range.size_bytes;
   return bytes;
 }
 
@@ -145,8 +145,8 @@ TEST(DataParallelPrograms, FoldTreesOfAnyNumberOfWorkersInLogarithmicallyManyRou
     int64_t bytes = 0;
     for (const auto& bucket : run.partition().buckets) bytes += bucket.size_bytes;
     for (int rank = 0; rank < workers; ++rank) {
-      const Program step = run.compile(rank).step;
-      EXPECT_LE(count_of(step, InstructionKind::exchange), 4 * rounds * buckets) << "rank " << rank << " of " << workers;
+      const program::Program step = run.compile(rank).step;
+      EXPECT_LE(count_of(step, program::InstructionKind::exchange), 4 * rounds * buckets) << "rank " << rank << " of " << workers;
       // Halving and doubling send less than twice a bucket; what passes between two blocks is at most all of it, each way.
       EXPECT_LE(bytes_sent(step), 4 * bytes) << "rank " << rank << " of " << workers;
     }
@@ -158,7 +158,7 @@ TEST(DataParallelPrograms, AreTheSameWhereverTheyAreCompiled) {
   EXPECT_NE(compile(3).program_hash(), compile(2).program_hash());
   EXPECT_NE(compile(3).program_hash(), compile(3, {"parallel.bucket_bytes=2048"}).program_hash());
   const auto run = compile(3);
-  EXPECT_EQ(hash_of(run.compile(1).step), hash_of(run.compile(1).step));
+  EXPECT_EQ(program::hash_of(run.compile(1).step), program::hash_of(run.compile(1).step));
 }
 
 TEST(DataParallelPrograms, MayBeOfThousandsOfMicroBatchesButNotOfMillions) {
@@ -166,20 +166,20 @@ TEST(DataParallelPrograms, MayBeOfThousandsOfMicroBatchesButNotOfMillions) {
     return compile(1, {"parallel.reduction=FAST", "trainer.micro_batch=1",
                        "trainer.global_batch=" + std::to_string(count)});
   };
-  const Program step = of_micro_batches(4096).compile(0).step;
-  EXPECT_EQ(count_of(step, InstructionKind::load), 4096);
+  const program::Program step = of_micro_batches(4096).compile(0).step;
+  EXPECT_EQ(count_of(step, program::InstructionKind::load), 4096);
   EXPECT_GT(step.instructions.size(), 20'000u);
   EXPECT_THROW(of_micro_batches(int64_t{1} << 20), ConfigError);
 }
 
 TEST(DataParallelPrograms, TextRoundTrip) {
-  const Program step = compile(2).compile(1).step;
-  EXPECT_EQ(program_from_text(to_text(step)), step);
+  const program::Program step = compile(2).compile(1).step;
+  EXPECT_EQ(program::program_from_text(program::to_text(step)), step);
 }
 
 TEST(DataParallelPrograms, ParametersLieAtTheSamePlacesInAllProgramsOfARank) {
   const auto programs = compile(2).compile(0);
-  for (const Program* other : {&programs.evaluate, &programs.boundary})
+  for (const program::Program* other : {&programs.evaluate, &programs.boundary})
     for (size_t p = 0; p < programs.step.parameters.size(); ++p) {
       const auto& a = programs.step.parameters[p];
       const auto& b = other->parameters[p];
@@ -189,4 +189,4 @@ TEST(DataParallelPrograms, ParametersLieAtTheSamePlacesInAllProgramsOfARank) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

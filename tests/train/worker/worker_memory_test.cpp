@@ -7,7 +7,7 @@
 #include "train/worker/batches.h"
 #include "train/worker/compile_options.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // In a micro-batch: 2 images of 16 numbers, and 2 labels.
@@ -19,13 +19,13 @@ trainer { steps: 8 global_batch: 8 virtual_replicas: 2 micro_batch: 2 }
 optimizer { learning_rate: 0.01 adam {} }
 )";
 
-RunConfig config_of(const std::vector<std::string>& overrides) {
-  return parse_run_config(kConfig, "test", overrides);
+config::RunConfig config_of(const std::vector<std::string>& overrides) {
+  return config::parse_run_config(kConfig, "test", overrides);
 }
 
 HostMemory planned(const std::vector<std::string>& overrides) {
-  const RunConfig config = config_of(overrides);
-  const CompiledRun run = compile_run(config, {});
+  const config::RunConfig config = config_of(overrides);
+  const compile::CompiledRun run = compile_run(config, {});
   return plan_worker_memory(run, run.compile(0), config.data).host;
 }
 
@@ -38,14 +38,14 @@ TEST(WorkerMemory, OnCpusTheHostAddsWhatIsReadAhead) {
 }
 
 TEST(WorkerMemory, OfTheDeviceIsThatOfAllItsPrograms) {
-  const RunConfig config = config_of({});
-  const CompiledRun run = compile_run(config, {});
+  const config::RunConfig config = config_of({});
+  const compile::CompiledRun run = compile_run(config, {});
   const auto programs = run.compile(0);
-  const MemoryPlan device = plan_worker_memory(run, programs, config.data).device;
+  const program::MemoryPlan device = plan_worker_memory(run, programs, config.data).device;
   EXPECT_GE(device.total_bytes, programs.step_plan.total_bytes);
   // 16 x 8 + 8 + 8 x 5 + 5 = 181 parameters of 4 bytes with two moments, rounded up to 256: what a checkpoint
   // is written from.
-  EXPECT_EQ(device.space_bytes[static_cast<size_t>(Space::host)], 2304);
+  EXPECT_EQ(device.space_bytes[static_cast<size_t>(program::Space::host)], 2304);
 }
 
 TEST(WorkerMemory, NothingIsReadAheadWithoutThreads) {
@@ -58,10 +58,10 @@ TEST(WorkerMemory, NothingIsReadAheadWithoutThreads) {
 
 TEST(WorkerMemory, PrefetchingComesToHoldWhatIsPlanned) {
   for (const char* type : {"FLOAT32", "BFLOAT16"}) {
-    const RunConfig config = config_of({std::string("precision.compute=") + type});
-    const CompiledRun run = compile_run(config, {});
-    const DatasetPair data = open_datasets(config.data);
-    PrefetchedBatches batches(*data.train, run.graph(), SampleOrder(1, data.train->size(), true), 8,
+    const config::RunConfig config = config_of({std::string("precision.compute=") + type});
+    const compile::CompiledRun run = compile_run(config, {});
+    const data::DatasetPair data = data::open_datasets(config.data);
+    PrefetchedBatches batches(*data.train, run.graph(), data::SampleOrder(1, data.train->size(), true), 8,
                               {0, 2, 4, 6}, 2, config.data.prefetch_threads, config.data.prefetch_depth);
     std::array<std::array<std::byte, 2 * 16 * 4>, 2> memory;
     std::vector<Tensor> fields;
@@ -92,4 +92,4 @@ TEST(WorkerMemory, IsPrintedAsTwoSums) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train
