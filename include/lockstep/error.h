@@ -10,18 +10,19 @@ namespace lockstep {
 /// What the process tells whoever started it. Documented in docs/cli.md; never renumbered.
 enum class ExitCode : int {
   done = 0,
-  usage = 2,              ///< bad config or command line
-  data = 65,              ///< corrupt or mismatched data or checkpoint
-  unavailable = 69,       ///< a device or library is missing
-  internal = 70,          ///< a bug of ours, or too many non-finite steps
-  disk = 74,              ///< reading or writing failed
-  interrupted = 130,      ///< SIGINT, with a checkpoint saved
-  terminated = 143,       ///< SIGTERM or a stop request, with a checkpoint saved
+  usage = 2,          ///< bad config or command line
+  data = 65,          ///< corrupt or mismatched data or checkpoint
+  unavailable = 69,   ///< a device or library is missing
+  internal = 70,      ///< a bug of ours, or too many non-finite steps
+  disk = 74,          ///< reading or writing failed
+  interrupted = 130,  ///< SIGINT, with a checkpoint saved
+  terminated = 143,   ///< SIGTERM or a stop request, with a checkpoint saved
   peer_lost = 200,
   hang = 201,
 };
 
-/// Base of everything lockstep throws. The message says what was expected, what was found, where, and what to do.
+/// Base of everything lockstep throws. The message says what was expected, what was found, where, and what to
+/// do.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, ExitCode code = ExitCode::internal)
@@ -43,7 +44,8 @@ struct DeviceError : Error {
 };
 /// After a CommError the communicator that threw it is dead.
 struct CommError : Error {
-  explicit CommError(const std::string& message, ExitCode code = ExitCode::peer_lost) : Error(message, code) {}
+  explicit CommError(const std::string& message, ExitCode code = ExitCode::peer_lost)
+      : Error(message, code) {}
 };
 struct CheckpointError : Error {
   explicit CheckpointError(const std::string& message) : Error(message, ExitCode::data) {}
@@ -62,7 +64,8 @@ inline void require(bool condition, std::string_view message) {
   if (!condition) throw ConfigError(std::string(message));
 }
 
-/// Throws InternalError naming the place where `condition` is false: for a mistake of ours, in every build type.
+/// Throws InternalError naming the place where `condition` is false: for a mistake of ours, in every build
+/// type.
 void ensure(bool condition, std::string_view message,
             std::source_location where = std::source_location::current());
 

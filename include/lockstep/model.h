@@ -11,27 +11,28 @@ namespace lockstep {
 
 /// Uses another layer's parameter in place of an own one: `{"weight", "wte.weight"}`.
 struct Tie {
-  std::string parameter;   ///< name within this layer
-  std::string with;        ///< full name, "layer.parameter"; of the same shape or refused
+  std::string parameter;  ///< name within this layer
+  std::string with;       ///< full name, "layer.parameter"; of the same shape or refused
   bool operator==(const Tie&) const = default;
 };
 
 struct Layer {
   std::string name;
   Op op;
-  std::vector<std::string> inputs;   ///< names of layers or of model inputs
+  std::vector<std::string> inputs;  ///< names of layers or of model inputs
   std::vector<Tie> ties;
   bool operator==(const Layer&) const = default;
 };
 
 struct ModelInput {
-  std::string name;     ///< the data set's field: "image", "tokens", "label", ...
-  TensorSpec spec;      ///< per sample
+  std::string name;  ///< the data set's field: "image", "tokens", "label", ...
+  TensorSpec spec;   ///< per sample
   bool operator==(const ModelInput&) const = default;
 };
 
-/// A model as its author writes it: a list of layers in an order in which inputs come first. It never mentions
-/// ranks, devices or batch sizes. Exactly one layer is a loss. What a preset, a config and ModelBuilder all make.
+/// A model as its author writes it: a list of layers in an order in which inputs come first. It never
+/// mentions ranks, devices or batch sizes. Exactly one layer is a loss. What a preset, a config and
+/// ModelBuilder all make.
 struct ModelSpec {
   std::vector<ModelInput> inputs;
   std::vector<Layer> layers;
@@ -44,8 +45,8 @@ struct ModelSpec {
 ///     auto x = b.input("image", {{28, 28, 1}});
 ///     auto y = b.input("label", {{}, DType::int32});
 ///     auto h = b.add("fc1", Linear{.units = 128}, {b.add("flat", Flatten{}, {x})});
-///     b.add("loss", SoftmaxCrossEntropy{}, {b.add("fc2", Linear{.units = 10}, {b.add("relu", Relu{}, {h})}), y});
-///     ModelSpec model = b.build();
+///     b.add("loss", SoftmaxCrossEntropy{}, {b.add("fc2", Linear{.units = 10}, {b.add("relu", Relu{}, {h})}),
+///     y}); ModelSpec model = b.build();
 ///
 /// Names must be unique, of letters, digits, '_', '-', '.' and '/'. Errors (ConfigError) name the layer.
 class ModelBuilder {

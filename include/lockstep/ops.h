@@ -7,17 +7,24 @@
 
 namespace lockstep {
 
-// The options of every op, as a user writes them in a config or passes them to ModelBuilder. Each has a name, and
-// visit(), which calls `v(field_name, field)` for each option in order: text, comparison and hashing follow from it.
-// Shapes in comments are those of one sample; the batch comes in front.
+// The options of every op, as a user writes them in a config or passes them to ModelBuilder. Each has a name,
+// and visit(), which calls `v(field_name, field)` for each option in order: text, comparison and hashing
+// follow from it. Shapes in comments are those of one sample; the batch comes in front.
 
-/// y = x W^T + b over the last dimension: [..., in] -> [..., units]. Parameters weight [units, in], bias [units].
+/// y = x W^T + b over the last dimension: [..., in] -> [..., units]. Parameters weight [units, in], bias
+/// [units].
 struct Linear {
   static constexpr std::string_view kName = "linear";
   int64_t units = 0;
   bool bias = true;
-  float init_std = 0;      ///< standard deviation of the weight's normal init; 0: uniform in ±1/sqrt(in) (Kaiming, a=sqrt 5)
-  template <class V> void visit(V&& v) { v("units", units); v("bias", bias); v("init_std", init_std); }
+  float init_std =
+      0;  ///< standard deviation of the weight's normal init; 0: uniform in ±1/sqrt(in) (Kaiming, a=sqrt 5)
+  template <class V>
+  void visit(V&& v) {
+    v("units", units);
+    v("bias", bias);
+    v("init_std", init_std);
+  }
   bool operator==(const Linear&) const = default;
 };
 
@@ -30,39 +37,57 @@ struct Conv2d {
   int64_t stride = 1;
   int64_t padding = 0;
   bool bias = true;
-  template <class V> void visit(V&& v) {
-    v("channels", channels); v("kernel", kernel); v("stride", stride); v("padding", padding); v("bias", bias);
+  template <class V>
+  void visit(V&& v) {
+    v("channels", channels);
+    v("kernel", kernel);
+    v("stride", stride);
+    v("padding", padding);
+    v("bias", bias);
   }
   bool operator==(const Conv2d&) const = default;
 };
 
 enum class PoolKind : int { max, average };
 
-/// [H, W, C] -> [H', W', C]. Padding counts for nothing: an average divides by the window's elements in the image.
+/// [H, W, C] -> [H', W', C]. Padding counts for nothing: an average divides by the window's elements in the
+/// image.
 struct Pool2d {
   static constexpr std::string_view kName = "pool2d";
   PoolKind kind = PoolKind::max;
   int64_t kernel = 0;
-  int64_t stride = 0;      ///< 0: as kernel
+  int64_t stride = 0;  ///< 0: as kernel
   int64_t padding = 0;
-  template <class V> void visit(V&& v) { v("kind", kind); v("kernel", kernel); v("stride", stride); v("padding", padding); }
+  template <class V>
+  void visit(V&& v) {
+    v("kind", kind);
+    v("kernel", kernel);
+    v("stride", stride);
+    v("padding", padding);
+  }
   bool operator==(const Pool2d&) const = default;
 };
 
 /// Mean over height and width: [H, W, C] -> [C].
 struct GlobalPool2d {
   static constexpr std::string_view kName = "global_pool2d";
-  template <class V> void visit(V&&) {}
+  template <class V>
+  void visit(V&&) {}
   bool operator==(const GlobalPool2d&) const = default;
 };
 
 /// Over all dimensions but the last, per micro-batch. Parameters weight, bias [C]; statistics running_mean,
-/// running_var [C], which move once per optimizer step: running += momentum (mean over micro-batches - running).
+/// running_var [C], which move once per optimizer step: running += momentum (mean over micro-batches -
+/// running).
 struct BatchNorm {
   static constexpr std::string_view kName = "batch_norm";
   float momentum = 0.1f;
   float epsilon = 1e-5f;
-  template <class V> void visit(V&& v) { v("momentum", momentum); v("epsilon", epsilon); }
+  template <class V>
+  void visit(V&& v) {
+    v("momentum", momentum);
+    v("epsilon", epsilon);
+  }
   bool operator==(const BatchNorm&) const = default;
 };
 
@@ -71,7 +96,11 @@ struct LayerNorm {
   static constexpr std::string_view kName = "layer_norm";
   float epsilon = 1e-5f;
   bool bias = true;
-  template <class V> void visit(V&& v) { v("epsilon", epsilon); v("bias", bias); }
+  template <class V>
+  void visit(V&& v) {
+    v("epsilon", epsilon);
+    v("bias", bias);
+  }
   bool operator==(const LayerNorm&) const = default;
 };
 
@@ -81,7 +110,12 @@ struct Embedding {
   int64_t vocabulary = 0;
   int64_t width = 0;
   float init_std = 0.02f;
-  template <class V> void visit(V&& v) { v("vocabulary", vocabulary); v("width", width); v("init_std", init_std); }
+  template <class V>
+  void visit(V&& v) {
+    v("vocabulary", vocabulary);
+    v("width", width);
+    v("init_std", init_std);
+  }
   bool operator==(const Embedding&) const = default;
 };
 
@@ -90,18 +124,26 @@ struct PositionEmbedding {
   static constexpr std::string_view kName = "position_embedding";
   int64_t positions = 0;
   float init_std = 0.02f;
-  template <class V> void visit(V&& v) { v("positions", positions); v("init_std", init_std); }
+  template <class V>
+  void visit(V&& v) {
+    v("positions", positions);
+    v("init_std", init_std);
+  }
   bool operator==(const PositionEmbedding&) const = default;
 };
 
-/// Causal multi-head self-attention core: [T, 3C] (query, key, value side by side, each split into heads) -> [T, C].
-/// softmax(q k^T / sqrt(C / heads) + causal mask) v. `dropout` acts on the attention weights. Keeps [heads, T]
-/// log-sum-exps for the backward pass, never a T×T tensor.
+/// Causal multi-head self-attention core: [T, 3C] (query, key, value side by side, each split into heads) ->
+/// [T, C]. softmax(q k^T / sqrt(C / heads) + causal mask) v. `dropout` acts on the attention weights. Keeps
+/// [heads, T] log-sum-exps for the backward pass, never a T×T tensor.
 struct Attention {
   static constexpr std::string_view kName = "attention";
   int64_t heads = 0;
   float dropout = 0;
-  template <class V> void visit(V&& v) { v("heads", heads); v("dropout", dropout); }
+  template <class V>
+  void visit(V&& v) {
+    v("heads", heads);
+    v("dropout", dropout);
+  }
   bool operator==(const Attention&) const = default;
 };
 
@@ -109,51 +151,61 @@ struct Attention {
 struct Dropout {
   static constexpr std::string_view kName = "dropout";
   float rate = 0.5f;
-  template <class V> void visit(V&& v) { v("rate", rate); }
+  template <class V>
+  void visit(V&& v) {
+    v("rate", rate);
+  }
   bool operator==(const Dropout&) const = default;
 };
 
 struct Relu {
   static constexpr std::string_view kName = "relu";
-  template <class V> void visit(V&&) {}
+  template <class V>
+  void visit(V&&) {}
   bool operator==(const Relu&) const = default;
 };
 /// The tanh approximation: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x³))), as GPT-2 uses it.
 struct Gelu {
   static constexpr std::string_view kName = "gelu";
-  template <class V> void visit(V&&) {}
+  template <class V>
+  void visit(V&&) {}
   bool operator==(const Gelu&) const = default;
 };
 struct Sigmoid {
   static constexpr std::string_view kName = "sigmoid";
-  template <class V> void visit(V&&) {}
+  template <class V>
+  void visit(V&&) {}
   bool operator==(const Sigmoid&) const = default;
 };
 struct Tanh {
   static constexpr std::string_view kName = "tanh";
-  template <class V> void visit(V&&) {}
+  template <class V>
+  void visit(V&&) {}
   bool operator==(const Tanh&) const = default;
 };
 
 /// Sum of two tensors of one shape.
 struct Add {
   static constexpr std::string_view kName = "add";
-  template <class V> void visit(V&&) {}
+  template <class V>
+  void visit(V&&) {}
   bool operator==(const Add&) const = default;
 };
 
-/// One value to two readers; put in by the graph wherever a value is used again. Its backward is the sum of both
-/// gradients. Not written by users.
+/// One value to two readers; put in by the graph wherever a value is used again. Its backward is the sum of
+/// both gradients. Not written by users.
 struct Fork {
   static constexpr std::string_view kName = "fork";
-  template <class V> void visit(V&&) {}
+  template <class V>
+  void visit(V&&) {}
   bool operator==(const Fork&) const = default;
 };
 
 /// [...] -> [product].
 struct Flatten {
   static constexpr std::string_view kName = "flatten";
-  template <class V> void visit(V&&) {}
+  template <class V>
+  void visit(V&&) {}
   bool operator==(const Flatten&) const = default;
 };
 
@@ -161,7 +213,10 @@ struct Flatten {
 struct Reshape {
   static constexpr std::string_view kName = "reshape";
   std::string shape;
-  template <class V> void visit(V&& v) { v("shape", shape); }
+  template <class V>
+  void visit(V&& v) {
+    v("shape", shape);
+  }
   bool operator==(const Reshape&) const = default;
 };
 
@@ -170,20 +225,25 @@ struct Reshape {
 struct SoftmaxCrossEntropy {
   static constexpr std::string_view kName = "softmax_cross_entropy";
   int64_t ignore_index = -1;
-  template <class V> void visit(V&& v) { v("ignore_index", ignore_index); }
+  template <class V>
+  void visit(V&& v) {
+    v("ignore_index", ignore_index);
+  }
   bool operator==(const SoftmaxCrossEntropy&) const = default;
 };
 
-/// Prediction [...] and target float32 [...] of the same shape -> metrics; the mean runs over samples and elements.
+/// Prediction [...] and target float32 [...] of the same shape -> metrics; the mean runs over samples and
+/// elements.
 struct MeanSquaredError {
   static constexpr std::string_view kName = "mean_squared_error";
-  template <class V> void visit(V&&) {}
+  template <class V>
+  void visit(V&&) {}
   bool operator==(const MeanSquaredError&) const = default;
 };
 
-using Op = std::variant<Linear, Conv2d, Pool2d, GlobalPool2d, BatchNorm, LayerNorm, Embedding, PositionEmbedding,
-                        Attention, Dropout, Relu, Gelu, Sigmoid, Tanh, Add, Fork, Flatten, Reshape,
-                        SoftmaxCrossEntropy, MeanSquaredError>;
+using Op = std::variant<Linear, Conv2d, Pool2d, GlobalPool2d, BatchNorm, LayerNorm, Embedding,
+                        PositionEmbedding, Attention, Dropout, Relu, Gelu, Sigmoid, Tanh, Add, Fork, Flatten,
+                        Reshape, SoftmaxCrossEntropy, MeanSquaredError>;
 
 inline std::string_view name_of(const Op& op) {
   return std::visit([](const auto& o) { return o.kName; }, op);

@@ -10,11 +10,12 @@ namespace lockstep {
 
 enum class DType : uint8_t { float32, bfloat16, float16, float64, int32, uint8 };
 
-int64_t size_of(DType dtype);               ///< bytes of one element
-std::string_view name_of(DType dtype);      ///< "float32", ...
+int64_t size_of(DType dtype);                  ///< bytes of one element
+std::string_view name_of(DType dtype);         ///< "float32", ...
 DType dtype_from_name(std::string_view name);  ///< throws ConfigError, listing the known names
 
-/// Dimensions of a tensor, outermost first. Rank 0 is a scalar (count 1). Immutable in length after construction.
+/// Dimensions of a tensor, outermost first. Rank 0 is a scalar (count 1). Immutable in length after
+/// construction.
 class Shape {
  public:
   Shape() = default;
@@ -25,7 +26,8 @@ class Shape {
   /// `axis` may be negative: -1 is the last dimension. REQUIRES: -rank() <= axis < rank().
   int64_t operator[](int axis) const { return dims_[static_cast<size_t>(axis < 0 ? axis + rank() : axis)]; }
   const std::vector<int64_t>& dims() const { return dims_; }
-  /// Number of elements; throws ConfigError where the product does not fit 63 bits or a dimension is negative.
+  /// Number of elements; throws ConfigError where the product does not fit 63 bits or a dimension is
+  /// negative.
   int64_t count() const;
   /// The same shape with `n` put before it: a batch of `n` samples of this shape.
   Shape batched(int64_t n) const;
@@ -50,7 +52,8 @@ struct Tensor {
   }
 };
 
-/// Shape and element type without memory. In a model graph the shape is that of one sample, without the batch.
+/// Shape and element type without memory. In a model graph the shape is that of one sample, without the
+/// batch.
 struct TensorSpec {
   Shape shape;
   DType dtype = DType::float32;

@@ -34,7 +34,8 @@ struct TrainingSummary {
   std::optional<double> eval_accuracy;  ///< of classifiers, from 0 to 1
   double samples_per_second = 0;
   std::string parameters_hash;  ///< 16 hex digits: equal for equal bits of all parameters
-  bool stopped = false;  ///< by a request (SIGUSR1; of one process also SIGTERM, SIGINT), saved in output_directory
+  bool stopped =
+      false;  ///< by a request (SIGUSR1; of one process also SIGTERM, SIGINT), saved in output_directory
 };
 
 /// The processes that train together: those that mpirun started, or this one alone.
@@ -57,8 +58,9 @@ class Job {
 ///     }
 ///
 /// Until it returns, signals ask trainings to stop: train() then returns early, and says so.
-/// Returns the exit code: 0; 143 or 130 where a training was stopped by request; or that of what `body` threw (lockstep/error.h), which is printed once; where
-/// one rank fails alone the whole job is ended, so that no other waits for it.
+/// Returns the exit code: 0; 143 or 130 where a training was stopped by request; or that of what `body` threw
+/// (lockstep/error.h), which is printed once; where one rank fails alone the whole job is ended, so that no
+/// other waits for it.
 int run_job(const std::function<void(Job&)>& body);
 
 }  // namespace lockstep

@@ -28,12 +28,19 @@ struct Philox {
   }
 
   /// Uniform in [0, 1), with 24 random bits.
-  LOCKSTEP_HOST_DEVICE static float uniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+  LOCKSTEP_HOST_DEVICE static float uniform(uint32_t word) {
+    return static_cast<float>(word >> 8) * 0x1p-24f;
+  }
 };
 
-/// What a stream of random numbers is for. Streams with different purposes never share numbers; neither do the
-/// ops of one graph, which take `op` below as their number in graph order.
-enum class RandomPurpose : uint32_t { initialization = 1, dropout = 2, sample_order = 3, data_generation = 4 };
+/// What a stream of random numbers is for. Streams with different purposes never share numbers; neither do
+/// the ops of one graph, which take `op` below as their number in graph order.
+enum class RandomPurpose : uint32_t {
+  initialization = 1,
+  dropout = 2,
+  sample_order = 3,
+  data_generation = 4
+};
 
 /// Standard normal number `index` of stream (`seed`, `purpose`, `stream`), by Box-Muller in double precision.
 double philox_normal(uint64_t seed, RandomPurpose purpose, uint32_t stream, uint64_t index);

@@ -150,12 +150,14 @@ Checkpoint::Checkpoint(const std::string& path, const BeforeRead& before_read)
       const TensorRecord whole{part.name, part.dtype, part.shape};
       Tensor& tensor = tensors_.try_emplace({record.kind, part.name}, Tensor{whole, {}}).first->second;
       if (tensor.record != whole)
-        throw CheckpointError(fmt::format("{}: expected all parts of tensor '{}' to be of one type and shape", path_, part.name));
+        throw CheckpointError(fmt::format("{}: expected all parts of tensor '{}' to be of one type and shape",
+                                          path_, part.name));
       tensor.parts.push_back({part.slice.first, &shard.file, shard.file.find(entry_of(part).name)});
     }
   }
   for (auto& [name, tensor] : tensors_) {
-    std::sort(tensor.parts.begin(), tensor.parts.end(), [](const Part& a, const Part& b) { return a.first < b.first; });
+    std::sort(tensor.parts.begin(), tensor.parts.end(),
+              [](const Part& a, const Part& b) { return a.first < b.first; });
     require_complete(tensor);
   }
 }
@@ -164,13 +166,14 @@ void Checkpoint::require_complete(const Tensor& tensor) const {
   int64_t next = 0;
   for (const auto& part : tensor.parts) {
     if (part.first != next)
-      throw CheckpointError(fmt::format("{}: expected element {} of tensor '{}' once, found it {}", path_, std::min(part.first, next),
-                                        tensor.record.name, part.first < next ? "in two files" : "in no file"));
+      throw CheckpointError(fmt::format("{}: expected element {} of tensor '{}' once, found it {}", path_,
+                                        std::min(part.first, next), tensor.record.name,
+                                        part.first < next ? "in two files" : "in no file"));
     next += part.entry->shape.count();
   }
   if (next != tensor.record.shape.count())
-    throw CheckpointError(fmt::format("{}: expected {} elements of tensor '{}', found {}", path_, tensor.record.shape.count(),
-                                      tensor.record.name, next));
+    throw CheckpointError(fmt::format("{}: expected {} elements of tensor '{}', found {}", path_,
+                                      tensor.record.shape.count(), tensor.record.name, next));
 }
 
 std::vector<TensorRecord> Checkpoint::tensors(FileKind kind) const {
@@ -190,8 +193,8 @@ std::string Checkpoint::mismatch(FileKind kind, const TensorRecord& expected) co
   if (tensor == nullptr) return fmt::format("'{}' is missing", expected.name);
   const auto& [name, dtype, shape, slice] = tensor->record;
   if (dtype == expected.dtype && shape == expected.shape) return "";
-  return fmt::format("'{}' is {} {}, expected {} {}", expected.name, safetensors_name(dtype), shape.to_string(),
-                     safetensors_name(expected.dtype), expected.shape.to_string());
+  return fmt::format("'{}' is {} {}, expected {} {}", expected.name, safetensors_name(dtype),
+                     shape.to_string(), safetensors_name(expected.dtype), expected.shape.to_string());
 }
 
 void Checkpoint::require_exactly(FileKind kind, std::span<const TensorRecord> expected) const {
@@ -216,12 +219,15 @@ void Checkpoint::load(FileKind kind, std::span<const TensorDestination> destinat
   if (!problems.empty()) throw CheckpointError(join_problems(path_, kind, problems));
   for (const auto& destination : destinations) {
     if (before_read) before_read();
-    const int64_t begin = destination.slice.first, end = begin + destination.slice.count_of(destination.shape);
+    const int64_t begin = destination.slice.first,
+                  end = begin + destination.slice.count_of(destination.shape);
     for (const auto& part : find(kind, destination.name)->parts) {
-      const int64_t from = std::max(begin, part.first), to = std::min(end, part.first + part.entry->shape.count());
+      const int64_t from = std::max(begin, part.first),
+                    to = std::min(end, part.first + part.entry->shape.count());
       if (from < to)
-        part.file->read_slice(*part.entry, from - part.first, to - from,
-                              static_cast<std::byte*>(destination.data) + (from - begin) * size_of(destination.dtype));
+        part.file->read_slice(
+            *part.entry, from - part.first, to - from,
+            static_cast<std::byte*>(destination.data) + (from - begin) * size_of(destination.dtype));
     }
   }
 }

@@ -44,13 +44,13 @@ class Checkpoint {
 
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
-  std::vector<TensorRecord> tensors(FileKind kind) const;   ///< each once, whole, however it is cut
+  std::vector<TensorRecord> tensors(FileKind kind) const;  ///< each once, whole, however it is cut
 
   /// Throws CheckpointError listing every tensor that is missing, left over, or of another type or shape.
   void require_exactly(FileKind kind, std::span<const TensorRecord> expected) const;
-  /// Loads tensors, or slices of them, by name: a rank asks for what it holds. They may lie in several files, cut
-  /// elsewhere. Throws CheckpointError as above, before anything is written, for tensors that are missing or do not
-  /// fit.
+  /// Loads tensors, or slices of them, by name: a rank asks for what it holds. They may lie in several files,
+  /// cut elsewhere. Throws CheckpointError as above, before anything is written, for tensors that are missing
+  /// or do not fit.
   void load(FileKind kind, std::span<const TensorDestination> destinations,
             const BeforeRead& before_read = {}) const;
 
@@ -70,13 +70,13 @@ class Checkpoint {
     std::vector<Part> parts;  ///< ascending, without gaps
   };
   void require_complete(const Tensor& tensor) const;
-  const Tensor* find(FileKind kind, const std::string& name) const;   ///< null where there is none
+  const Tensor* find(FileKind kind, const std::string& name) const;  ///< null where there is none
   /// What is wrong with the checkpoint's tensor of this name; "" where nothing is.
   std::string mismatch(FileKind kind, const TensorRecord& expected) const;
 
   std::string path_;
   Manifest manifest_;
-  std::deque<Shard> shards_;   // whose places stay
+  std::deque<Shard> shards_;  // whose places stay
   std::map<std::pair<FileKind, std::string>, Tensor> tensors_;
 };
 

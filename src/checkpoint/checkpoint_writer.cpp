@@ -96,7 +96,8 @@ FileRecord CheckpointWriter::write_shard(FileKind kind, int index, int count,
       write_safetensors(files_, temporary_path_ + "/" + record.name, tensors, {{"format", "pt"}});
   record.size_bytes = written.size_bytes;
   record.checksums = written.checksums;
-  for (const auto& tensor : tensors) record.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.slice});
+  for (const auto& tensor : tensors)
+    record.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.slice});
   return record;
 }
 

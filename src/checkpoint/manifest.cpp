@@ -92,9 +92,11 @@ FileRecord record_from(const Json& json) {
     if (!tensor.contains("first") && !tensor.contains("count")) continue;
     TensorRecord& sliced = record.tensors.back();
     sliced.slice = {count_from(tensor.at("first")), count_from(tensor.at("count"))};
-    if (sliced.slice.first > sliced.shape.count() || sliced.slice.count > sliced.shape.count() - sliced.slice.first)
-      throw CheckpointError(fmt::format("expected a slice within the {} elements of '{}', found {} from element {}",
-                                        sliced.shape.count(), sliced.name, sliced.slice.count, sliced.slice.first));
+    if (sliced.slice.first > sliced.shape.count() ||
+        sliced.slice.count > sliced.shape.count() - sliced.slice.first)
+      throw CheckpointError(
+          fmt::format("expected a slice within the {} elements of '{}', found {} from element {}",
+                      sliced.shape.count(), sliced.name, sliced.slice.count, sliced.slice.first));
   }
   return record;
 }

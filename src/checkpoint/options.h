@@ -11,13 +11,13 @@ enum class SaveFailurePolicy { stop, go_on };
 enum class ResumePolicy { never, automatic, path };
 
 struct CheckpointOptions {
-  int64_t every_steps = 0;       ///< 0: only at the end
+  int64_t every_steps = 0;  ///< 0: only at the end
   bool at_end = true;
-  int keep = 3;                  ///< complete checkpoints kept; 0: all
+  int keep = 3;  ///< complete checkpoints kept; 0: all
   ResumePolicy resume = ResumePolicy::never;
-  std::string resume_path;       ///< where resume is path
+  std::string resume_path;  ///< where resume is path
   bool allow_config_change = false;
-  bool background = true;        ///< written while training goes on
+  bool background = true;  ///< written while training goes on
   SaveFailurePolicy on_failure = SaveFailurePolicy::stop;
   bool operator==(const CheckpointOptions&) const = default;
 };

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <tuple>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "checkpoint/safetensors.h"
 #include "lockstep/error.h"
@@ -47,7 +47,8 @@ std::string header_of(std::span<const NamedTensor* const> tensors,
 TensorRecord entry_of(const TensorRecord& record) {
   if (record.slice.is_whole()) return record;
   const int64_t count = record.slice.count_of(record.shape);
-  return {fmt::format("{}[{}:{}]", record.name, record.slice.first, record.slice.first + count), record.dtype, Shape{count}};
+  return {fmt::format("{}[{}:{}]", record.name, record.slice.first, record.slice.first + count), record.dtype,
+          Shape{count}};
 }
 
 WrittenFile write_safetensors(FileSystem& files, const std::string& path,
@@ -57,7 +58,8 @@ WrittenFile write_safetensors(FileSystem& files, const std::string& path,
   for (const auto& tensor : tensors) ordered.push_back(&tensor);
   std::sort(ordered.begin(), ordered.end(), [](const NamedTensor* a, const NamedTensor* b) {
     const int64_t size_a = size_of(a->dtype), size_b = size_of(b->dtype);
-    return size_a != size_b ? size_a > size_b : std::tie(a->name, a->slice.first) < std::tie(b->name, b->slice.first);
+    return size_a != size_b ? size_a > size_b
+                            : std::tie(a->name, a->slice.first) < std::tie(b->name, b->slice.first);
   });
   const std::string header = header_of(ordered, metadata);
   const auto header_bytes = static_cast<uint64_t>(header.size());

@@ -25,18 +25,21 @@ std::vector<uint64_t> chunk_hashes(const void* data, DType dtype, int64_t count)
 
 TensorChunks hashed_chunks_of(const NamedTensor& tensor) {
   ensure(tensor.slice.first % kHashChunkElements == 0, "a part of a tensor begins on a chunk's border");
-  return {tensor.name, tensor.slice.first / kHashChunkElements, chunk_hashes(tensor.data, tensor.dtype, tensor.count())};
+  return {tensor.name, tensor.slice.first / kHashChunkElements,
+          chunk_hashes(tensor.data, tensor.dtype, tensor.count())};
 }
 
 std::vector<std::pair<std::string, uint64_t>> fold_parts(std::vector<TensorChunks> parts) {
-  std::sort(parts.begin(), parts.end(),
-            [](const auto& a, const auto& b) { return std::tie(a.name, a.first) < std::tie(b.name, b.first); });
+  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.name, a.first) < std::tie(b.name, b.first);
+  });
   std::vector<std::pair<std::string, uint64_t>> tensors;
   for (size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
     std::vector<uint64_t> chunks;
     for (; end < parts.size() && parts[end].name == parts[begin].name; ++end) {
       ensure(parts[end].first == static_cast<int64_t>(chunks.size()),
-             fmt::format("the hashes of '{}' have {} chunks before chunk {}", parts[end].name, chunks.size(), parts[end].first));
+             fmt::format("the hashes of '{}' have {} chunks before chunk {}", parts[end].name, chunks.size(),
+                         parts[end].first));
       chunks.insert(chunks.end(), parts[end].hashes.begin(), parts[end].hashes.end());
     }
     tensors.emplace_back(parts[begin].name, fold_chunks(chunks));

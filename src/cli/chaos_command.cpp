@@ -58,7 +58,8 @@ class Chaos {
  private:
   /// As the job does it, whose workers are all on this host.
   compile::CompiledRun compiled() const {
-    return train::compile_run(config_, {.world_size = layout_.world_size(), .shared_memory = true, .device = device_});
+    return train::compile_run(config_,
+                              {.world_size = layout_.world_size(), .shared_memory = true, .device = device_});
   }
   config::RunConfig load() const;
   layout::Layout chosen_layout() const;
@@ -97,8 +98,9 @@ layout::Layout Chaos::chosen_layout() const {
   const int processes = arguments_.processes.value_or(stated.dp > 0 ? stated.world_size() : kFewestProcesses);
   const layout::Layout layout = layout::resolve(stated, processes);
   if (processes < kFewestProcesses)
-    throw ConfigError(fmt::format(
-        "layout '{}': is one process, which mpirun has nothing to do for; use 'dp=2'", layout::to_string(layout)));
+    throw ConfigError(
+        fmt::format("layout '{}': is one process, which mpirun has nothing to do for; use 'dp=2'",
+                    layout::to_string(layout)));
   return layout;
 }
 
@@ -111,8 +113,9 @@ Chaos::Chaos(const ChaosArguments& arguments)
   if (arguments.kinds.empty() && config_.parallel.layout.shard != layout::ShardedState::none)
     log_info("leaves out flip: with shard=optimizer a flipped bit is not noticed");
   const train::DeviceRequest request = arguments.device.request();
-  const auto choice = train::choose_device(request, request.wish == train::DeviceWish::cpu ? device::GpuProbe{} : device::probe_gpus(), 0,
-                                    layout_.world_size());
+  const auto choice = train::choose_device(
+      request, request.wish == train::DeviceWish::cpu ? device::GpuProbe{} : device::probe_gpus(), 0,
+      layout_.world_size());
   device_ = choice.kind;
   if (!choice.reason.empty()) log_info(choice.reason);
   compiled().check();
@@ -180,7 +183,8 @@ void Chaos::adapt_watchdog() {
       shorter.push_back(fmt::format("watchdog.{}={}", name, exact(most)));
       overrides_.push_back(shorter.back());
     }
-  if (!shorter.empty()) log_info(fmt::format("sets {}, so that a fault is noticed sooner", join(shorter, ", ")));
+  if (!shorter.empty())
+    log_info(fmt::format("sets {}, so that a fault is noticed sooner", join(shorter, ", ")));
 }
 
 /// Nothing of this changes what is computed.

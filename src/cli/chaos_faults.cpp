@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/index.h"
 #include "base/philox.h"
 #include "base/text.h"
 #include "lockstep/error.h"
@@ -27,7 +28,7 @@ class Draw {
   }
   template <class T>
   const T& one_of(const std::vector<T>& values) {
-    return values[static_cast<size_t>(below(static_cast<int64_t>(values.size())))];
+    return nth(values, below(static_cast<int64_t>(values.size())));
   }
 
  private:
@@ -78,8 +79,8 @@ void draw_place(const ChaosSpace& space, Draw& draw, train::Failpoint& failpoint
   if (fails_files || (is_beside && !beside.empty())) {
     if (beside.empty()) throw ConfigError("enospc needs checkpoints to disturb, and this run saves none");
     failpoint.place = draw.one_of(beside);
-    failpoint.step =
-        draw.one_of(failpoint.place == train::FaultPlace::evaluate ? space.evaluated_steps : space.saved_steps);
+    failpoint.step = draw.one_of(failpoint.place == train::FaultPlace::evaluate ? space.evaluated_steps
+                                                                                : space.saved_steps);
     if (failpoint.place == train::FaultPlace::write)
       failpoint.operation = 1 + static_cast<int>(draw.below(kMostOperations));
     return;
@@ -94,7 +95,8 @@ void draw_place(const ChaosSpace& space, Draw& draw, train::Failpoint& failpoint
 bool passes_for_overflow(const ChaosFault& fault, const config::RunConfig& config) {
   if (fault.kind != ChaosKind::nan || !config.precision.scales_loss()) return false;
   const train::Failpoint& failpoint = fault.failpoint.value();
-  return failpoint.place != train::FaultPlace::instruction || failpoint.instruction != program::InstructionKind::forward;
+  return failpoint.place != train::FaultPlace::instruction ||
+         failpoint.instruction != program::InstructionKind::forward;
 }
 
 }  // namespace
@@ -111,7 +113,8 @@ std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::
   for (const auto kind : kKinds) names.emplace_back(name_of(kind));
   if (trim(list).empty()) {
     for (const auto kind : kKinds)
-      if ((kind != ChaosKind::nan || !unwatched) && (kind != ChaosKind::flip || !uncompared)) kinds.push_back(kind);
+      if ((kind != ChaosKind::nan || !unwatched) && (kind != ChaosKind::flip || !uncompared))
+        kinds.push_back(kind);
     return kinds;
   }
   for (const auto& name : split(list, ',')) {
@@ -119,7 +122,7 @@ std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::
     if (found == names.end())
       throw ConfigError(fmt::format("--kinds: there is no kind '{}'{}; there are {}", name,
                                     did_you_mean(name, names), join(names, ", ")));
-    kinds.push_back(kKinds[static_cast<size_t>(found - names.begin())]);
+    kinds.push_back(nth(kKinds, found - names.begin()));
     if (std::count(kinds.begin(), kinds.end(), kinds.back()) > 1)
       throw ConfigError(fmt::format("--kinds: {} is named twice", name));
     if (kinds.back() == ChaosKind::nan && unwatched)
@@ -127,14 +130,17 @@ std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::
           "--kinds: with trainer.nonfinite: IGNORE nobody looks for a NaN; leave nan out, or --set "
           "trainer.nonfinite=STOP");
     if (kinds.back() == ChaosKind::flip && uncompared)
-      throw ConfigError("--kinds: with shard=optimizer a flipped bit is not noticed, since every step's parameters come from one "
-                        "owner each; leave flip out");
+      throw ConfigError(
+          "--kinds: with shard=optimizer a flipped bit is not noticed, since every step's parameters come "
+          "from one "
+          "owner each; leave flip out");
   }
   return kinds;
 }
 
 std::string to_text(const ChaosFault& fault) {
-  return fault.failpoint ? train::to_text(*fault.failpoint) : fmt::format("preempt after step {}", fault.step);
+  return fault.failpoint ? train::to_text(*fault.failpoint)
+                         : fmt::format("preempt after step {}", fault.step);
 }
 
 ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, uint32_t run) {
@@ -143,13 +149,15 @@ ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, ui
     // The last step leaves nothing to stop before.
     return {.kind = kind, .step = 1 + draw.below(std::max(int64_t{1}, space.steps - 1)), .failpoint = {}};
   }
-  train::Failpoint failpoint{.kind = failpoint_kind(kind), .rank = static_cast<int>(draw.below(space.workers))};
+  train::Failpoint failpoint{.kind = failpoint_kind(kind),
+                             .rank = static_cast<int>(draw.below(space.workers))};
   if (kind == ChaosKind::nan || kind == ChaosKind::flip) {
     failpoint.step = 1 + draw.below(space.steps);
     const bool forward = draw.uniform() < 0.5;
     if (kind == ChaosKind::nan) {
       failpoint.place = train::FaultPlace::instruction;
-      failpoint.instruction = forward ? program::InstructionKind::forward : program::InstructionKind::backward;
+      failpoint.instruction =
+          forward ? program::InstructionKind::forward : program::InstructionKind::backward;
     }
   } else {
     draw_place(space, draw, failpoint);

@@ -21,14 +21,14 @@ std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::
 /// What there is to disturb.
 struct ChaosSpace {
   int workers = 2;
-  std::vector<program::InstructionKind> instructions;          ///< kinds that every step has
-  int64_t steps = 0;                                  ///< of the whole run
-  std::vector<int64_t> saved_steps, evaluated_steps;  ///< steps that are followed by that
+  std::vector<program::InstructionKind> instructions;  ///< kinds that every step has
+  int64_t steps = 0;                                   ///< of the whole run
+  std::vector<int64_t> saved_steps, evaluated_steps;   ///< steps that are followed by that
 };
 
 struct ChaosFault {
   ChaosKind kind = ChaosKind::kill;
-  int64_t step = 1;                    ///< preempt: is requested once so many steps are complete
+  int64_t step = 1;                           ///< preempt: is requested once so many steps are complete
   std::optional<train::Failpoint> failpoint;  ///< all others
 };
 /// "kill@1,37,backward", "preempt after step 37".

@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "base/log.h"
-#include "lockstep/error.h"
 #include "layout/layout.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli {
 namespace {
@@ -73,11 +73,13 @@ void OutputArguments::add_to(CLI::App& command) {
 
 void DeviceArguments::add_to(CLI::App& command) {
   command
-      .add_option("--device", device,
-                  "Where to compute; auto: on GPUs where there are any, one for each worker, otherwise on CPUs")
+      .add_option(
+          "--device", device,
+          "Where to compute; auto: on GPUs where there are any, one for each worker, otherwise on CPUs")
       ->type_name("auto|cpu|cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  command.add_flag("--allow-shared-gpu", allow_shared_gpu, "Let several workers use one GPU: slow, for trying things out");
+  command.add_flag("--allow-shared-gpu", allow_shared_gpu,
+                   "Let several workers use one GPU: slow, for trying things out");
 }
 
 train::DeviceRequest DeviceArguments::request() const {

@@ -7,12 +7,12 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "observe/json_text.h"
-#include "train/worker/model_state.h"
 #include "train/faults/position.h"
 #include "train/loop/run_recorder.h"
 #include "train/loop/stop_request.h"
 #include "train/loop/trainer.h"
 #include "train/start/world.h"
+#include "train/worker/model_state.h"
 
 namespace lockstep::cli {
 namespace {
@@ -54,17 +54,18 @@ int evaluate(const EvalArguments& arguments) {
   return train::run_in_world([&](train::World& world) {
     train::DeviceRequest device = arguments.device.request();
     device.say = log_info;
-    const auto worker = train::start_worker(world, [&] { return load(arguments); }, device);
+    const auto worker = train::start_worker(
+        world, [&] { return load(arguments); }, device);
     const train::WatchedWorker watched(world, *worker);
     train::TrainerEvents events;
     events.on_message = [&](const std::string& text) {
       if (world.rank() == 0) log_info(text);
     };
     train::Trainer trainer(*worker, world.communicator(), std::move(events),
-                    {.output_directory = "",
-                     .stop_requested = train::stop_requested,
-                     .progress = &world.control().progress(),
-                     .drawing_threads = train::idle_threads(world.placement())});
+                           {.output_directory = "",
+                            .stop_requested = train::stop_requested,
+                            .progress = &world.control().progress(),
+                            .drawing_threads = train::idle_threads(world.placement())});
     trainer.prepare();
     const auto record = trainer.evaluate_only();
     train::enter_phase(&world.control().progress(), train::Phase::outside);

@@ -6,11 +6,12 @@
 #include <optional>
 
 #include "base/hash.h"
+#include "base/index.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/rank_table.h"
-#include "lockstep/error.h"
 #include "layout/layout.h"
+#include "lockstep/error.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/worker_memory.h"
 
@@ -30,7 +31,8 @@ struct InspectArguments {
   std::string device = "cpu";
 };
 
-const program::Program& program_named(const compile::CompiledRun::RankPrograms& programs, const std::string& name) {
+const program::Program& program_named(const compile::CompiledRun::RankPrograms& programs,
+                                      const std::string& name) {
   return name == "step" ? programs.step : name == "evaluate" ? programs.evaluate : programs.boundary;
 }
 
@@ -42,8 +44,7 @@ std::string segment_table(const compile::CompiledRun& run) {
   for (size_t s = 0; s < partition.segments.size(); ++s) {
     const auto& segment = partition.segments[s];
     text += fmt::format("  {:<4}{:>12}  {} ... {}\n", s, human_bytes(partition.buckets[s].size_bytes),
-                        nodes[static_cast<size_t>(segment.first_node)].name,
-                        nodes[static_cast<size_t>(segment.last_node)].name);
+                        nth(nodes, segment.first_node).name, nth(nodes, segment.last_node).name);
   }
   return text;
 }
@@ -56,14 +57,16 @@ std::string program_summary(const program::Program& program) {
                      program.instructions.size(), communicating, program.lanes.size());
 }
 
-std::string text_of(const InspectArguments& arguments, const config::RunConfig& config, const compile::CompiledRun& run,
-                    const compile::CompiledRun::RankPrograms& programs) {
+std::string text_of(const InspectArguments& arguments, const config::RunConfig& config,
+                    const compile::CompiledRun& run, const compile::CompiledRun::RankPrograms& programs) {
   if (!arguments.program.empty()) return program::to_text(program_named(programs, arguments.program));
   const bool all = !arguments.graph && !arguments.memory;
   std::string text;
   if (all || arguments.graph) text += model::describe(run.graph()) + "\n" + segment_table(run) + "\n";
-  if (all) text += fmt::format("layout {}: {}\n\n", layout::to_string(run.layout()), layout::describe(run.division())) +
-                   fmt::format("bytes that each rank holds, updates, saves and sends\n{}\n", describe(rank_shares(run)));
+  if (all)
+    text +=
+        fmt::format("layout {}: {}\n\n", layout::to_string(run.layout()), layout::describe(run.division())) +
+        fmt::format("bytes that each rank holds, updates, saves and sends\n{}\n", describe(rank_shares(run)));
   if (all || arguments.memory)
     text += fmt::format("memory of rank {} of {}, on {}\n{}\n", arguments.rank, run.layout().world_size(),
                         run.device() == device::DeviceKind::cuda ? "GPUs" : "CPUs",
@@ -93,8 +96,8 @@ Json json_of(const train::HostMemory& memory) {
           {"total", memory.total_bytes()}};
 }
 
-Json json_of(const InspectArguments& arguments, const config::RunConfig& config, const compile::CompiledRun& run,
-             const compile::CompiledRun::RankPrograms& programs) {
+Json json_of(const InspectArguments& arguments, const config::RunConfig& config,
+             const compile::CompiledRun& run, const compile::CompiledRun::RankPrograms& programs) {
   const auto& division = run.division();
   Json json;
   json["world_size"] = run.layout().world_size();
@@ -117,7 +120,8 @@ Json json_of(const InspectArguments& arguments, const config::RunConfig& config,
   json["host_memory_bytes"] = json_of(memory.host);
   for (const char* name : {"step", "evaluate", "boundary"})
     json["instructions"][name] = program_named(programs, name).instructions.size();
-  if (!arguments.program.empty()) json["program"] = program::to_text(program_named(programs, arguments.program));
+  if (!arguments.program.empty())
+    json["program"] = program::to_text(program_named(programs, arguments.program));
   json["program_hash"] = to_hex(run.program_hash());
   json["math_hash"] = to_hex(config.math_hash);
   json["proven"] = true;
@@ -133,17 +137,21 @@ int processes_of(const InspectArguments& arguments, layout::Layout layout) {
 
 int inspect(const InspectArguments& arguments) {
   const config::RunConfig config = arguments.config.load();
-  const layout::Layout layout = layout::resolve(config.parallel.layout, processes_of(arguments, config.parallel.layout));
+  const layout::Layout layout =
+      layout::resolve(config.parallel.layout, processes_of(arguments, config.parallel.layout));
   const int processes = layout.world_size();
   if (arguments.rank >= processes)
     throw ConfigError(fmt::format("--rank {}: of {} processes ranks go from 0 to {}", arguments.rank,
                                   processes, processes - 1));
   if (arguments.several_hosts && config.parallel.algorithm == parallel::AllReduceAlgorithm::shared_memory)
-    throw ConfigError("--several-hosts: they share no memory, but parallel.algorithm is SHARED_MEMORY; leave one of them out");
+    throw ConfigError(
+        "--several-hosts: they share no memory, but parallel.algorithm is SHARED_MEMORY; leave one of them "
+        "out");
   // Kernels of GPUs are made without one: what they need is planned anywhere.
-  const compile::CompiledRun run = train::compile_run(config, {.world_size = processes,
-                                               .shared_memory = processes > 1 && !arguments.several_hosts,
-                                               .device = arguments.device == "cuda" ? device::DeviceKind::cuda : device::DeviceKind::cpu});
+  const compile::CompiledRun run = train::compile_run(
+      config, {.world_size = processes,
+               .shared_memory = processes > 1 && !arguments.several_hosts,
+               .device = arguments.device == "cuda" ? device::DeviceKind::cuda : device::DeviceKind::cpu});
   run.check();
   const auto programs = run.compile(arguments.rank);
   write_result(arguments.output.json ? json_of(arguments, config, run, programs).dump() + "\n"

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/error.h"
 #include "layout/layout.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli {
 

@@ -5,12 +5,14 @@
 
 namespace {
 
-/// A program that is started with a standard descriptor closed would get its number for the next file it opens, and
-/// write messages into it. Reading from or writing to these stand-ins fails or does nothing, as it should.
+/// A program that is started with a standard descriptor closed would get its number for the next file it
+/// opens, and write messages into it. Reading from or writing to these stand-ins fails or does nothing, as it
+/// should.
 void occupy_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) != -1) continue;
-    // Lowest free number first: this one. Results must not vanish, so standard output is one that cannot be written to.
+    // Lowest free number first: this one. Results must not vanish, so standard output is one that cannot be
+    // written to.
     if (open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY) != descriptor) _exit(74);
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "program/program_traffic.h"
 
@@ -35,7 +36,7 @@ RankShare share_of(const compile::CompiledRun& run, int rank) {
     if (buffer.space == program::Space::optimizer) share.optimizer_state += buffer.size_bytes;
   }
   for (const auto& place : programs.step.parameters) share.updated += place.owned_end - place.owned_begin;
-  share.saved = layout::size_bytes_of(run.checkpoint_shares()[static_cast<size_t>(rank)]);
+  share.saved = layout::size_bytes_of(nth(run.checkpoint_shares(), rank));
   const program::ProgramTraffic traffic = program::traffic_of(programs.step);
   share.sent = traffic.sent_bytes;
   share.shared_memory = traffic.shared_memory_bytes;

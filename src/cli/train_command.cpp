@@ -6,8 +6,8 @@
 #include "cli/commands.h"
 #include "lockstep/error.h"
 #include "train/faults/failpoint.h"
-#include "train/start/session.h"
 #include "train/loop/stop_request.h"
+#include "train/start/session.h"
 #include "train/start/world.h"
 
 namespace lockstep::cli {
@@ -41,26 +41,30 @@ config::RunConfig load(const TrainArguments& arguments) {
           checkpoint::ResumePolicy::path;
   if (automatic && !begins_elsewhere) overrides.push_back("checkpoint.resume_automatic=true");
   if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
-  config::RunConfig config = config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
+  config::RunConfig config =
+      config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
   if (automatic) config.checkpoint.resume = checkpoint::ResumePolicy::automatic;
   return config;
 }
 
 /// A script's unset variable must not mean "save nothing".
-std::string not_empty(const std::string& value) { return value.empty() ? "is empty; name a folder or leave the option out" : ""; }
+std::string not_empty(const std::string& value) {
+  return value.empty() ? "is empty; name a folder or leave the option out" : "";
+}
 
 int train(const TrainArguments& arguments) {
   return train::run_in_world([&](train::World& world) {
     const auto result = train::train_session(world, {.load_config = [&] { return load(arguments); },
-                                              .output_directory = arguments.output_directory,
-                                              .trace_directory = arguments.trace_directory,
-                                              .quiet = arguments.output.quiet,
-                                              .device = arguments.device.request(),
-                                              .failpoints = arguments.failpoints,
-                                              .stop_after = arguments.stop_after,
-                                              .stop_requested = train::stop_requested});
+                                                     .output_directory = arguments.output_directory,
+                                                     .trace_directory = arguments.trace_directory,
+                                                     .quiet = arguments.output.quiet,
+                                                     .device = arguments.device.request(),
+                                                     .failpoints = arguments.failpoints,
+                                                     .stop_after = arguments.stop_after,
+                                                     .stop_requested = train::stop_requested});
     if (world.rank() == 0)
-      write_result(arguments.output.json ? observe::to_json(result.report) + "\n" : observe::describe(result.report));
+      write_result(arguments.output.json ? observe::to_json(result.report) + "\n"
+                                         : observe::describe(result.report));
     const bool as_told = arguments.stop_after > 0 && result.report.steps >= arguments.stop_after;
     if (!result.stopped || as_told) return static_cast<int>(ExitCode::done);
     if (world.rank() == 0)
@@ -88,10 +92,10 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
       ->type_name("DIR")
       ->check(not_empty);
   command
-      .add_option(
-          "--resume", arguments->resume,
-          "auto: from the newest complete checkpoint of --out, or else from the config's resume_path, where there is "
-          "one; never; or the path of a checkpoint or run. Left out: what the config says")
+      .add_option("--resume", arguments->resume,
+                  "auto: from the newest complete checkpoint of --out, or else from the config's "
+                  "resume_path, where there is "
+                  "one; never; or the path of a checkpoint or run. Left out: what the config says")
       ->type_name("auto|never|PATH")
       ->check(not_empty);
   command.add_flag("--allow-config-change", arguments->allow_config_change,
@@ -102,7 +106,8 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
   arguments->device.add_to(command);
   command
       .add_option("--failpoint", arguments->failpoints,
-                  "A fault that the run inflicts on itself, such as kill@1,40,backward; docs/cli.md lists kinds and phases; may be "
+                  "A fault that the run inflicts on itself, such as kill@1,40,backward; docs/cli.md lists "
+                  "kinds and phases; may be "
                   "repeated")
       ->allow_extra_args(false)
       ->type_name("KIND@RANK,STEP[,PHASE]");

@@ -10,10 +10,10 @@
 #include "cli/commands.h"
 #include "cli/job.h"
 #include "cli/workplace.h"
-#include "lockstep/error.h"
 #include "layout/layout.h"
-#include "train/worker/compile_options.h"
+#include "lockstep/error.h"
 #include "train/loop/trace.h"
+#include "train/worker/compile_options.h"
 
 namespace lockstep::cli {
 namespace {
@@ -95,8 +95,8 @@ class Verification {
   void check(const layout::Layout& layout) const;
   VerifiedRun whole(const layout::Layout& layout);
   VerifiedRun resumed(const layout::Layout& first, const layout::Layout& next);
-  void train(const layout::Layout& layout, const std::string& directory, const std::vector<std::string>& options,
-             VerifiedRun& run);
+  void train(const layout::Layout& layout, const std::string& directory,
+             const std::vector<std::string>& options, VerifiedRun& run);
   void add(const std::string& name, VerifiedRun run);
 
   const VerifyArguments& arguments_;
@@ -188,8 +188,8 @@ VerifiedRun Verification::resumed(const layout::Layout& first, const layout::Lay
   if (run.difference) return run;
   options = stop_after(arguments_.steps);
   options.insert(options.end(), {"--resume", stopped + "/run"});
-  train(next, fmt::format("{}/{:02}-{}-resumed", workplace_->path(), ++children_, layout::to_string(next)), options,
-        run);
+  train(next, fmt::format("{}/{:02}-{}-resumed", workplace_->path(), ++children_, layout::to_string(next)),
+        options, run);
   return run;
 }
 
@@ -200,7 +200,8 @@ void Verification::add(const std::string& name, VerifiedRun run) {
     run.first_side = runs_[0].name;
     run.second_side = name;
   }
-  log_info(fmt::format("{}: {} steps, {}", name, run.trace.steps.size(), run.difference ? "DIFFERENT" : "identical"));
+  log_info(fmt::format("{}: {} steps, {}", name, run.trace.steps.size(),
+                       run.difference ? "DIFFERENT" : "identical"));
   runs_.push_back(std::move(run));
 }
 

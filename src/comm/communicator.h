@@ -61,14 +61,16 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   /// In place over `count` elements of float32, float64 or int32, where follows_stream() also of bfloat16 or
-  /// float16 ("dtype not supported" is a CommError elsewhere). The order of summation is the library's own, unless sums_along_tree().
+  /// float16 ("dtype not supported" is a CommError elsewhere). The order of summation is the library's own,
+  /// unless sums_along_tree().
   virtual Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) = 0;
-  /// Whether all_reduce adds along the canonical tree over the ranks, split at the largest power of two below their
-  /// number: then its bits depend on nothing else.
+  /// Whether all_reduce adds along the canonical tree over the ranks, split at the largest power of two below
+  /// their number: then its bits depend on nothing else.
   virtual bool sums_along_tree() const { return false; }
   /// `data` holds size() blocks of `count` elements; afterwards block rank() holds the reduction, the others
   /// are unspecified.
-  virtual Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) = 0;
+  virtual Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op,
+                                device::Stream& stream) = 0;
   /// `data` holds size() blocks of `block_bytes`; block rank() is this rank's contribution, the others are
   /// filled.
   virtual Ticket all_gather(void* data, int64_t block_bytes, device::Stream& stream) = 0;
@@ -79,11 +81,11 @@ class Communicator {
   virtual Ticket exchange(std::span<const Transfer> transfers, device::Stream& stream) = 0;
   virtual Ticket barrier(device::Stream& stream) = 0;
 
-  /// Whether operations are enqueued on their stream and complete in its order: then events order them, and nobody has to
-  /// wait for them on the host.
+  /// Whether operations are enqueued on their stream and complete in its order: then events order them, and
+  /// nobody has to wait for them on the host.
   virtual bool follows_stream() const { return false; }
-  /// Throws CommError where the library has noticed, in the background, that something is wrong. For whoever waits on the
-  /// host for streams. Any thread.
+  /// Throws CommError where the library has noticed, in the background, that something is wrong. For whoever
+  /// waits on the host for streams. Any thread.
   virtual void check_health() {}
 
   /// Makes progress without blocking; true when this operation is complete, and so all that were started
@@ -95,14 +97,15 @@ class Communicator {
   /// Blocks (polling, and giving up its core between polls) until everything started is complete; throws
   /// CommError naming the operation, the rank and the time waited once `deadline` has passed.
   virtual void synchronize(device::Stream& stream, Deadline deadline) = 0;
-  /// Marks the communicator dead on every rank that the backend can reach (local: all; mpi and nccl: this one,
-  /// the others learn of it from the control plane): their pending and later operations throw CommError with
-  /// `reason`. Never throws. Returns at once, but nccl's once NCCL uses neither streams nor memory any more, or after
-  /// five seconds with a warning.
+  /// Marks the communicator dead on every rank that the backend can reach (local: all; mpi and nccl: this
+  /// one, the others learn of it from the control plane): their pending and later operations throw CommError
+  /// with `reason`. Never throws. Returns at once, but nccl's once NCCL uses neither streams nor memory any
+  /// more, or after five seconds with a warning.
   virtual void abort(std::string_view reason) noexcept = 0;
 };
 
-/// Aborts all of them (null: none) at the same time: one of nccl's may have to wait for the end of another's kernels.
+/// Aborts all of them (null: none) at the same time: one of nccl's may have to wait for the end of another's
+/// kernels.
 void abort_all(std::span<Communicator* const> communicators, std::string_view reason) noexcept;
 
 /// The one-process backend: every operation is complete at once.
@@ -112,28 +115,34 @@ std::unique_ptr<Communicator> make_solo_communicator();
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size);
 
 struct SharedMemoryOptions {
-  int64_t chunk_bytes = 0;   ///< of what is copied and added at once; 0: what fits the cache. Tests make it small
+  int64_t chunk_bytes =
+      0;  ///< of what is copied and added at once; 0: what fits the cache. Tests make it small
 };
-/// COLLECTIVE over `group`, whose ranks are all on this host (any backend): a communicator of the same ranks through
-/// memory that they share. Sums along the canonical tree. `group` must outlive it; only split() and the start use it.
-/// Throws CommError on all ranks where the memory cannot be had (how much, where, what to do).
-std::unique_ptr<Communicator> make_shared_memory_communicator(Communicator& group, const SharedMemoryOptions& options = {});
+/// COLLECTIVE over `group`, whose ranks are all on this host (any backend): a communicator of the same ranks
+/// through memory that they share. Sums along the canonical tree. `group` must outlive it; only split() and
+/// the start use it. Throws CommError on all ranks where the memory cannot be had (how much, where, what to
+/// do).
+std::unique_ptr<Communicator> make_shared_memory_communicator(Communicator& group,
+                                                              const SharedMemoryOptions& options = {});
 
-/// How the library may sum where its order is its own. Counts for all of the process, as its first communicator has it,
-/// and only where the user has not set NCCL_ALGO.
+/// How the library may sum where its order is its own. Counts for all of the process, as its first
+/// communicator has it, and only where the user has not set NCCL_ALGO.
 enum class GpuAlgorithm { automatic, ring, tree };
 
 struct GpuCommunicatorOptions {
   GpuAlgorithm algorithm = GpuAlgorithm::automatic;
   std::chrono::milliseconds start_timeout = std::chrono::minutes(2);
 };
-/// COLLECTIVE over `bootstrap` (any host backend; it need not outlive the result): a communicator of the same ranks for
-/// memory of `device`, which outlives it. Making, splitting and destroying one may wait for all work of the GPU. Ranks whose
-/// distance is a power of two are connected at the start; the first exchange between others waits, on the host, for both.
-/// Throws CommError on all ranks where any of them fails, DeviceError where the program is linked to no GPU backend.
-/// REQUIRES: device.kind() is cuda, and the device is current on this thread.
-std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, device::Device& device, const GpuCommunicatorOptions& options = {});
-/// What those communicators are made of, with its version: "nccl=2.28.9"; empty without a backend. All ranks need the same.
+/// COLLECTIVE over `bootstrap` (any host backend; it need not outlive the result): a communicator of the same
+/// ranks for memory of `device`, which outlives it. Making, splitting and destroying one may wait for all
+/// work of the GPU. Ranks whose distance is a power of two are connected at the start; the first exchange
+/// between others waits, on the host, for both. Throws CommError on all ranks where any of them fails,
+/// DeviceError where the program is linked to no GPU backend. REQUIRES: device.kind() is cuda, and the device
+/// is current on this thread.
+std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, device::Device& device,
+                                                    const GpuCommunicatorOptions& options = {});
+/// What those communicators are made of, with its version: "nccl=2.28.9"; empty without a backend. All ranks
+/// need the same.
 std::string gpu_communication_library();
 
 /// Owns MPI's initialisation. Made once, in main's frame; destroyed last. `make_mpi_environment` works

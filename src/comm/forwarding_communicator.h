@@ -7,7 +7,8 @@
 
 namespace lockstep::comm {
 
-/// Passes every call on to another communicator, which it owns: what overrides only some of them derives from it.
+/// Passes every call on to another communicator, which it owns: what overrides only some of them derives from
+/// it.
 class ForwardingCommunicator : public Communicator {
  public:
   int rank() const override { return inner_->rank(); }
@@ -18,7 +19,8 @@ class ForwardingCommunicator : public Communicator {
     return inner_->all_reduce(data, count, dtype, op, stream);
   }
   bool sums_along_tree() const override { return inner_->sums_along_tree(); }
-  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) override {
+  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op,
+                        device::Stream& stream) override {
     return inner_->reduce_scatter(data, count, dtype, op, stream);
   }
   Ticket all_gather(void* data, int64_t block_bytes, device::Stream& stream) override {
@@ -34,7 +36,9 @@ class ForwardingCommunicator : public Communicator {
   bool follows_stream() const override { return inner_->follows_stream(); }
   void check_health() override { inner_->check_health(); }
   bool poll(Ticket operation) override { return inner_->poll(operation); }
-  void synchronize(device::Stream& stream, Deadline deadline) override { inner_->synchronize(stream, deadline); }
+  void synchronize(device::Stream& stream, Deadline deadline) override {
+    inner_->synchronize(stream, deadline);
+  }
   void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
 
  protected:

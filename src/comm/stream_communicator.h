@@ -19,7 +19,8 @@ class StreamCommunicator : public CheckedCommunicator {
   void synchronize(device::Stream&, Deadline deadline) final;
 
  protected:
-  StreamCommunicator(std::string name, int rank, int size, std::shared_ptr<Death> death, device::Device& device)
+  StreamCommunicator(std::string name, int rank, int size, std::shared_ptr<Death> death,
+                     device::Device& device)
       : CheckedCommunicator(std::move(name), rank, size, std::move(death)), device_(device) {}
 
   /// Gives `operation` to the stream. Throws by fail() where it cannot.

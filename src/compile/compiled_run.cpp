@@ -13,7 +13,8 @@ namespace lockstep::compile {
 namespace {
 
 program::ModelCode::Options code_options(const CompileOptions& options, const layout::BatchDivision& division,
-                                const model::Graph& graph, device::DeviceKind device, bool training) {
+                                         const model::Graph& graph, device::DeviceKind device,
+                                         bool training) {
   return {.device = device,
           .micro_batch = division.micro_batch,
           .training = training,
@@ -36,8 +37,8 @@ constexpr int64_t kMostInstructions = 1'000'000;
 /// With how many bits kernels count the elements of a tensor: oneDNN's, and those of GPUs.
 int element_bits(device::DeviceKind device) { return device == device::DeviceKind::cuda ? 32 : 31; }
 
-void check_extent(const model::Graph& graph, const model::Partition& partition, const layout::BatchDivision& division,
-                  device::DeviceKind device) {
+void check_extent(const model::Graph& graph, const model::Partition& partition,
+                  const layout::BatchDivision& division, device::DeviceKind device) {
   const int64_t each = 2 * static_cast<int64_t>(partition.segments.size()) + 1;  // load, forwards, backwards
   const int64_t micro_batches = int64_t{division.leaves_of(0).size()} * division.micro_batches_per_leaf;
   if (micro_batches > kMostInstructions / each)
@@ -105,13 +106,14 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   parallel::ParallelOptions parallel = options.parallel;
   parallel.layout = layout::resolve(parallel.layout, facts.world_size);
   layout::require_available(parallel.layout);
-  const layout::BatchDivision division = layout::divide_batch(options.global_batch, options.micro_batch,
-                                              options.virtual_replicas, parallel.reduction, facts.world_size);
+  const layout::BatchDivision division =
+      layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
+                           parallel.reduction, facts.world_size);
   check_extent(graph_, partition_, division, facts.device);
-  training_ = std::make_unique<program::ModelCode>(graph_, partition_,
-                                          code_options(options, division, graph_, facts.device, true));
-  evaluation_ = std::make_unique<program::ModelCode>(graph_, partition_,
-                                            code_options(options, division, graph_, facts.device, false));
+  training_ = std::make_unique<program::ModelCode>(
+      graph_, partition_, code_options(options, division, graph_, facts.device, true));
+  evaluation_ = std::make_unique<program::ModelCode>(
+      graph_, partition_, code_options(options, division, graph_, facts.device, false));
   placement_ = std::make_unique<layout::Placement>(
       graph_, partition_,
       layout::PlacementOptions{
@@ -121,18 +123,18 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
           .reversed = parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving});
   plan_ = std::make_unique<parallel::DataParallelPlan>(
       parallel::DataParallelPlan{.graph = graph_,
-                       .partition = partition_,
-                       .training = *training_,
-                       .evaluation = *evaluation_,
-                       .division = division,
-                       .parallel = parallel,
-                       .placement = *placement_,
-                       .shares = placement_->shares(),
-                       .state_slots = options.state_slots,
-                       .shared_memory = facts.shared_memory,
-                       .device = facts.device,
-                       .skip_nonfinite = options.skips_nonfinite,
-                       .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
+                                 .partition = partition_,
+                                 .training = *training_,
+                                 .evaluation = *evaluation_,
+                                 .division = division,
+                                 .parallel = parallel,
+                                 .placement = *placement_,
+                                 .shares = placement_->shares(),
+                                 .state_slots = options.state_slots,
+                                 .shared_memory = facts.shared_memory,
+                                 .device = facts.device,
+                                 .skip_nonfinite = options.skips_nonfinite,
+                                 .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
   parallel::require_sums_exist(*plan_);
   for (const uint64_t part : {model::hash_of(graph_), hash_of(partition_), hash_of(*training_, partition_),
                               hash_of(*evaluation_, partition_), hash_of(*plan_)})
@@ -159,7 +161,8 @@ CompiledRun::RankPrograms CompiledRun::compile(int rank) const {
 
 void CompiledRun::check() const {
   // One kind after the other, so that no more than one is held of all ranks.
-  for (const auto& compile_kind : {parallel::compile_step, parallel::compile_evaluation, parallel::compile_boundary}) {
+  for (const auto& compile_kind :
+       {parallel::compile_step, parallel::compile_evaluation, parallel::compile_boundary}) {
     std::vector<program::Program> programs;
     for (int rank = 0; rank < plan_->division.workers; ++rank) {
       programs.push_back(compile_kind(*plan_, rank));

@@ -4,12 +4,12 @@
 #include <memory>
 #include <vector>
 
+#include "layout/batch_division.h"
+#include "layout/placement.h"
 #include "model/graph.h"
 #include "model/partition.h"
-#include "layout/batch_division.h"
 #include "parallel/data_parallel.h"
 #include "parallel/options.h"
-#include "layout/placement.h"
 #include "program/memory/memory_plan.h"
 #include "program/segment_code.h"
 
@@ -33,7 +33,7 @@ struct CompileOptions {
 /// What they depend on beside the config: the processes of the job, and what these share and compute on.
 struct CompileFacts {
   int world_size = 1;
-  bool shared_memory = false;           ///< all workers share a host's memory: the programs may count on it
+  bool shared_memory = false;  ///< all workers share a host's memory: the programs may count on it
   device::DeviceKind device = device::DeviceKind::cpu;  ///< cpu or cuda
 };
 

@@ -5,8 +5,8 @@
 
 #include "base/text.h"
 #include "config/schema.h"
-#include "lockstep/error.h"
 #include "layout/batch_division.h"
+#include "lockstep/error.h"
 
 namespace lockstep::config {
 namespace {
@@ -88,7 +88,7 @@ void check_division(const schema::RunConfig& config, const Document& document) {
   const bool too_many = reproducible && workers > trainer.virtual_replicas();
   try {
     layout::divide_batch(trainer.global_batch(), trainer.micro_batch(), trainer.virtual_replicas(),
-                 static_cast<layout::Reduction>(parallel.reduction()), workers);
+                         static_cast<layout::Reduction>(parallel.reduction()), workers);
   } catch (const ConfigError& error) {
     const char* culprit = too_many ? "parallel.dp" : "trainer.global_batch";
     throw ConfigError(fmt::format("{}: {}", document.where(culprit), error.what()));
@@ -99,13 +99,14 @@ void check_division(const schema::RunConfig& config, const Document& document) {
                     fmt::format("{} has an order of sums of its own, which REPRODUCIBLE rules out; use "
                                 "SHARED_MEMORY or TREE, leave it out, or use parallel.reduction: FAST",
                                 schema::Parallel::Algorithm_Name(algorithm)));
-  const bool adds_whole = algorithm == schema::Parallel::LIBRARY || algorithm == schema::Parallel::SHARED_MEMORY ||
+  const bool adds_whole = algorithm == schema::Parallel::LIBRARY ||
+                          algorithm == schema::Parallel::SHARED_MEMORY ||
                           (algorithm == schema::Parallel::TREE && !reproducible);
   if (parallel.shard() == schema::Shard::OPTIMIZER && adds_whole)
-    document.refuse("parallel.algorithm",
-                    fmt::format("{} adds whole gradients on every worker, and with shard: OPTIMIZER each needs the sum of its own "
-                                "part; leave it out",
-                                schema::Parallel::Algorithm_Name(algorithm)));
+    document.refuse("parallel.algorithm", fmt::format("{} adds whole gradients on every worker, and with "
+                                                      "shard: OPTIMIZER each needs the sum of its own "
+                                                      "part; leave it out",
+                                                      schema::Parallel::Algorithm_Name(algorithm)));
 }
 
 void check_optimizer(const schema::RunConfig& config, const Document& document) {
@@ -125,7 +126,8 @@ void check_precision(const schema::RunConfig& config, const Document& document) 
   const auto& scaling = config.precision().loss_scaling();
   const std::string path = "precision.loss_scaling";
   const auto compute = config.precision().compute();
-  if (config.precision().fused_gelu() && compute != schema::Precision::BFLOAT16 && compute != schema::Precision::FLOAT16)
+  if (config.precision().fused_gelu() && compute != schema::Precision::BFLOAT16 &&
+      compute != schema::Precision::FLOAT16)
     document.refuse("precision.fused_gelu", "is for precision.compute: BFLOAT16 and FLOAT16; leave it out");
   if (compute != schema::Precision::FLOAT16) {
     const auto demand_default = [&](const char* field, bool is_default) {
@@ -153,9 +155,10 @@ void check_precision(const schema::RunConfig& config, const Document& document) 
                     fmt::format("is {}, below initial_scale = {}; raise it, or lower initial_scale",
                                 exact(scaling.maximum()), exact(scaling.initial_scale())));
   if (config.trainer().nonfinite() == schema::Trainer::IGNORE)
-    document.refuse("trainer.nonfinite",
-                    "IGNORE would apply gradients that overflowed, which precision.compute: FLOAT16 leads to now and "
-                    "then; use LOCATE, STOP or SKIP, or BFLOAT16");
+    document.refuse(
+        "trainer.nonfinite",
+        "IGNORE would apply gradients that overflowed, which precision.compute: FLOAT16 leads to now and "
+        "then; use LOCATE, STOP or SKIP, or BFLOAT16");
 }
 
 void check_checkpoint(const schema::Checkpoint& checkpoint, const Document& document) {

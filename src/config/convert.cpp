@@ -21,7 +21,8 @@ static_assert(int{schema::Parallel::REPRODUCIBLE} == static_cast<int>(layout::Re
 static_assert(int{schema::Parallel::AUTOMATIC} == static_cast<int>(parallel::AllReduceAlgorithm::automatic));
 static_assert(int{schema::Parallel::LIBRARY} == static_cast<int>(parallel::AllReduceAlgorithm::library));
 static_assert(int{schema::Parallel::RING} == static_cast<int>(parallel::AllReduceAlgorithm::ring));
-static_assert(int{schema::Parallel::SHARED_MEMORY} == static_cast<int>(parallel::AllReduceAlgorithm::shared_memory));
+static_assert(int{schema::Parallel::SHARED_MEMORY} ==
+              static_cast<int>(parallel::AllReduceAlgorithm::shared_memory));
 static_assert(int{schema::Parallel::TREE} == static_cast<int>(parallel::AllReduceAlgorithm::tree));
 static_assert(int{schema::Precision::FLOAT32} == static_cast<int>(ComputeType::float32));
 static_assert(int{schema::Precision::BFLOAT16} == static_cast<int>(ComputeType::bfloat16));
@@ -32,9 +33,9 @@ static_assert(int{schema::Pool2d::AVERAGE} == static_cast<int>(PoolKind::average
 
 data::DataOptions convert_data(const schema::Data& data) {
   data::DataOptions options{.directory = data.directory(),
-                      .shuffle = data.shuffle(),
-                      .prefetch_threads = data.prefetch_threads(),
-                      .prefetch_depth = data.prefetch_depth()};
+                            .shuffle = data.shuffle(),
+                            .prefetch_threads = data.prefetch_threads(),
+                            .prefetch_depth = data.prefetch_depth()};
   if (data.has_idx()) {
     const auto& idx = data.idx();
     options.kind = data::DataKind::idx;
@@ -66,8 +67,8 @@ data::DataOptions convert_data(const schema::Data& data) {
 
 optim::OptimizerOptions convert_optimizer(const schema::Optimizer& optimizer) {
   optim::OptimizerOptions options{.learning_rate = optimizer.learning_rate(),
-                           .weight_decay = optimizer.weight_decay(),
-                           .decay_norm_and_bias = optimizer.decay_norm_and_bias()};
+                                  .weight_decay = optimizer.weight_decay(),
+                                  .decay_norm_and_bias = optimizer.decay_norm_and_bias()};
   if (optimizer.has_sgd()) {
     options.kind = optim::OptimizerKind::sgd;
     options.momentum = optimizer.sgd().momentum();

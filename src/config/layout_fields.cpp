@@ -4,6 +4,7 @@
 #include <cctype>
 #include <string>
 
+#include "base/index.h"
 #include "config/schema.h"
 #include "lockstep/error.h"
 
@@ -33,8 +34,7 @@ const FieldDescriptor& field_of(const layout::LayoutKey& key) {
   if (const auto* words = field->enum_type()) {
     same = same && static_cast<size_t>(words->value_count()) == key.words.size();
     for (int i = 0; same && i < words->value_count(); ++i)
-      same = words->value(i)->number() == i &&
-             words->value(i)->name() == enumerator_of(key.words[static_cast<size_t>(i)]);
+      same = words->value(i)->number() == i && words->value(i)->name() == enumerator_of(nth(key.words, i));
   } else {
     const auto& options = field->options();
     same = same && key.words.empty() && options.GetExtension(schema::at_least) == key.lowest &&
@@ -93,7 +93,8 @@ void check_overrides(const schema::Parallel& parallel, const layout::Layout& lay
 
 }  // namespace
 
-layout::Layout read_layout(schema::Parallel& parallel, Document& document, const std::optional<std::string>& option) {
+layout::Layout read_layout(schema::Parallel& parallel, Document& document,
+                           const std::optional<std::string>& option) {
   const bool has_older_dp = parallel.data_parallel() > 0;
   rename_older_fields(parallel, document);
   if (option) {

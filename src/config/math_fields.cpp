@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "config/schema.h"
-#include "lockstep/error.h"
 #include "layout/batch_division.h"
+#include "lockstep/error.h"
 
 namespace lockstep::config {
 namespace {
@@ -15,8 +15,8 @@ using Fields = std::vector<std::pair<std::string, std::string>>;
 // in `data`, `trainer`, `optimizer` and `precision` that is not listed here counts; of `parallel`, only what
 // is named below.
 constexpr std::string_view kWithoutEffect[] = {
-    "data.directory",           "data.prefetch_threads", "data.prefetch_depth",
-    "trainer.eval_every_steps", "trainer.eval_at_end",   "trainer.nonfinite",
+    "data.directory",           "data.prefetch_threads",     "data.prefetch_depth",
+    "trainer.eval_every_steps", "trainer.eval_at_end",       "trainer.nonfinite",
     "trainer.nonfinite_limit",  "trainer.check_every_steps", "trainer.spike_threshold",
 };
 // Left to the layout under FAST, which promises no bits; decisive under REPRODUCIBLE.
@@ -45,7 +45,7 @@ std::string file_identity(const std::string& value) {
 /// What the upper bound comes to: two bounds that give the same micro-batch give the same numbers.
 int64_t actual_micro_batch(const schema::Trainer& trainer) {
   return layout::divide_batch(trainer.global_batch(), trainer.micro_batch(), trainer.virtual_replicas(),
-                      layout::Reduction::reproducible, 1)
+                              layout::Reduction::reproducible, 1)
       .micro_batch;
 }
 
@@ -85,7 +85,8 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
     const bool counts = contains(kReproducibleOnly, path)
                             ? reproducible
                             : path == "parallel.reduction" || (in_section && !contains(kWithoutEffect, path));
-    if (!counts || (path.starts_with(kLossScaling) && !scales_loss) || (path == kFusedGelu && !config.precision().fused_gelu()))
+    if (!counts || (path.starts_with(kLossScaling) && !scales_loss) ||
+        (path == kFusedGelu && !config.precision().fused_gelu()))
       continue;
     if (contains(kFileNames, path)) value = file_identity(value);
     if (path == "trainer.micro_batch" && reproducible)

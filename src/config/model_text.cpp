@@ -248,26 +248,26 @@ ModelSpec expand_preset(const schema::Model& model) {
   if (model.has_mlp()) {
     const auto& mlp = model.mlp();
     return model::make_mlp({.image = to_shape(mlp.image()),
-                     .hidden = {mlp.hidden().begin(), mlp.hidden().end()},
-                     .classes = mlp.classes(),
-                     .dropout = mlp.dropout()});
+                            .hidden = {mlp.hidden().begin(), mlp.hidden().end()},
+                            .classes = mlp.classes(),
+                            .dropout = mlp.dropout()});
   }
   if (model.has_lenet()) {
     const auto& lenet = model.lenet();
     return model::make_lenet({.image = to_shape(lenet.image()),
-                       .classes = lenet.classes(),
-                       .dropout = lenet.dropout(),
-                       .batch_norm = lenet.batch_norm()});
+                              .classes = lenet.classes(),
+                              .dropout = lenet.dropout(),
+                              .batch_norm = lenet.batch_norm()});
   }
   const auto& gpt = model.gpt();
   return model::make_gpt({.vocabulary = gpt.vocabulary(),
-                   .context = gpt.context(),
-                   .layers = gpt.layers(),
-                   .heads = gpt.heads(),
-                   .width = gpt.width(),
-                   .dropout = gpt.dropout(),
-                   .bias = gpt.bias(),
-                   .tied_head = gpt.tied_head()});
+                          .context = gpt.context(),
+                          .layers = gpt.layers(),
+                          .heads = gpt.heads(),
+                          .width = gpt.width(),
+                          .dropout = gpt.dropout(),
+                          .bias = gpt.bias(),
+                          .tied_head = gpt.tied_head()});
 }
 
 }  // namespace

@@ -50,9 +50,12 @@ uint64_t hash_of(const std::vector<std::pair<std::string, std::string>>& fields)
 
 DType PrecisionOptions::storage() const {
   switch (compute) {
-    case ComputeType::bfloat16: return DType::bfloat16;
-    case ComputeType::float16: return DType::float16;
-    default: return DType::float32;
+    case ComputeType::bfloat16:
+      return DType::bfloat16;
+    case ComputeType::float16:
+      return DType::float16;
+    default:
+      return DType::float32;
   }
 }
 

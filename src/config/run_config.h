@@ -16,24 +16,26 @@
 
 namespace lockstep::config {
 
-/// What happens at a step whose loss or gradients are not finite. locate: stop, and name the first such tensor by
-/// replay. stop: stop at once. ignore: no check; buckets may be updated as they land. skip: go on without an update.
+/// What happens at a step whose loss or gradients are not finite. locate: stop, and name the first such
+/// tensor by replay. stop: stop at once. ignore: no check; buckets may be updated as they land. skip: go on
+/// without an update.
 enum class NonFinitePolicy { locate, stop, ignore, skip };
 
 struct TrainerOptions {
-  int64_t global_batch = 0;        ///< samples per optimizer step, over all workers
-  int64_t micro_batch = 0;         ///< upper bound of samples per forward pass; 0: the whole leaf
-  int virtual_replicas = 0;        ///< leaves of the gradient tree; 0: see resolved_virtual_replicas. Never 0 once read
-  int64_t steps = 0;               ///< 0 where epochs are given
+  int64_t global_batch = 0;  ///< samples per optimizer step, over all workers
+  int64_t micro_batch = 0;   ///< upper bound of samples per forward pass; 0: the whole leaf
+  int virtual_replicas =
+      0;              ///< leaves of the gradient tree; 0: see resolved_virtual_replicas. Never 0 once read
+  int64_t steps = 0;  ///< 0 where epochs are given
   double epochs = 0;
   uint64_t seed = 1;
-  double clip_norm = 0;            ///< 0: no clipping
-  int64_t eval_every_steps = 0;    ///< 0: only at the end
+  double clip_norm = 0;          ///< 0: no clipping
+  int64_t eval_every_steps = 0;  ///< 0: only at the end
   bool eval_at_end = true;
   NonFinitePolicy nonfinite = NonFinitePolicy::locate;
-  int64_t nonfinite_limit = 10;    ///< skip: steps
-  int64_t check_every_steps = 100; ///< replicas are compared; 0: never
-  double spike_threshold = 8;      ///< standard deviations; 0: no warnings
+  int64_t nonfinite_limit = 10;     ///< skip: steps
+  int64_t check_every_steps = 100;  ///< replicas are compared; 0: never
+  double spike_threshold = 8;       ///< standard deviations; 0: no warnings
   bool operator==(const TrainerOptions&) const = default;
 };
 
@@ -41,8 +43,8 @@ enum class ComputeType { float32, bfloat16, float16, tf32 };
 
 struct PrecisionOptions {
   ComputeType compute = ComputeType::float32;
-  optim::LossScalingOptions loss_scaling;   ///< float16
-  bool fused_gelu = false;           ///< linear layers on GPUs compute neighbouring GELUs (model/fusion.h)
+  optim::LossScalingOptions loss_scaling;  ///< float16
+  bool fused_gelu = false;  ///< linear layers on GPUs compute neighbouring GELUs (model/fusion.h)
 
   /// How activations, their gradients and copies of weights are stored.
   DType storage() const;
@@ -63,12 +65,14 @@ struct RunConfig {
   observe::MetricsOptions metrics;
   control::WatchdogOptions watchdog;
 
-  std::string effective_text;   ///< config.effective.textproto: every default filled in, reads back as the same run
-  uint64_t config_hash = 0;     ///< of everything
-  uint64_t math_hash = 0;       ///< of math_fields
-  /// What decides the numbers, by name ("trainer.seed" -> "7"): the layers of the model however they were written, data
-  /// selection, trainer, optimizer, precision, reduction and, under REPRODUCIBLE, virtual replicas, micro-batch size and
-  /// threads per op. Not layout, devices, folders, metrics, or how often the run is evaluated and saved.
+  std::string
+      effective_text;  ///< config.effective.textproto: every default filled in, reads back as the same run
+  uint64_t config_hash = 0;  ///< of everything
+  uint64_t math_hash = 0;    ///< of math_fields
+  /// What decides the numbers, by name ("trainer.seed" -> "7"): the layers of the model however they were
+  /// written, data selection, trainer, optimizer, precision, reduction and, under REPRODUCIBLE, virtual
+  /// replicas, micro-batch size and threads per op. Not layout, devices, folders, metrics, or how often the
+  /// run is evaluated and saved.
   std::vector<std::pair<std::string, std::string>> math_fields;
 };
 
@@ -85,8 +89,8 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
                            const std::vector<std::string>& overrides,
                            const std::optional<std::string>& layout = {});
 
-/// The model as text proto of plain layers (presets and repeated blocks expanded; a `Model` of lockstep.proto), and back.
-/// Checks what a config's reader checks, not shapes: make_graph does.
+/// The model as text proto of plain layers (presets and repeated blocks expanded; a `Model` of
+/// lockstep.proto), and back. Checks what a config's reader checks, not shapes: make_graph does.
 std::string model_to_text(const ModelSpec& model);
 ModelSpec model_from_text(const std::string& text, const std::string& name);
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/index.h"
+
 namespace lockstep::control {
 namespace {
 
@@ -48,7 +50,7 @@ std::vector<Admission::Arrival> Admission::serve(Clock::time_point now) {
       turn_away(stranger);
       continue;
     }
-    arrived_[static_cast<size_t>(hello->rank)] = true;
+    nth(arrived_, hello->rank) = true;
     arrivals.push_back({hello->rank, Connection(std::move(stranger.socket))});
     arrivals.back().connection.send(FrameType::welcome, encode_secret(token_.answer));
     arrivals.back().connection.flush();
@@ -96,7 +98,7 @@ Admission::Reading Admission::read_hello(Stranger& stranger) const {
 bool Admission::acceptable(const Hello& hello) const {
   const bool knows = same_secret(hello.token, token_.hello);
   return knows && hello.rank > 0 && static_cast<size_t>(hello.rank) < arrived_.size() &&
-         !arrived_[static_cast<size_t>(hello.rank)];
+         !nth(arrived_, hello.rank);
 }
 
 void Admission::turn_away(Stranger& stranger) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/index.h"
 #include "control/connection.h"
 #include "control/control_protocol.h"
 #include "control/endpoint.h"
@@ -37,7 +38,7 @@ class Admission {
   /// Accepts and reads what is there, and welcomes ranks that were missing.
   std::vector<Arrival> serve(Clock::time_point now);
   /// The connection of a rank that had arrived has ended: it may come again.
-  void expect_again(int rank) { arrived_[static_cast<size_t>(rank)] = false; }
+  void expect_again(int rank) { nth(arrived_, rank) = false; }
 
   std::vector<int> missing() const;
   size_t strangers() const { return strangers_.size(); }

@@ -98,7 +98,7 @@ class RootDuty : public Duty {
   JobVerdict announce(JobVerdict verdict);
 
   std::optional<Failure> failure_;             // the first one
-  std::optional<JobVerdict> condemned_;           // what others found of this rank while it could not know
+  std::optional<JobVerdict> condemned_;        // what others found of this rank while it could not know
   std::vector<bool> aborted_;                  // by rank: its connection may close
   std::optional<int> ended_by_launcher_;       // a rank that said so
   std::optional<Clock::time_point> asked_at_;  // the others, for what they do now, when a loss was seen

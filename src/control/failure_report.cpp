@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "base/text.h"
 
 namespace lockstep::control {
@@ -106,7 +107,7 @@ std::vector<std::pair<double, double>> times_of(const Heartbeat& heartbeat) {
 
 std::string group_line(const Group& group, std::span<const RankState> states,
                        const WatchdogOptions& options) {
-  const RankState& first = states[static_cast<size_t>(group.ranks.front())];
+  const RankState& first = nth(states, group.ranks.front());
   const bool plural = group.ranks.size() > 1;
   const std::string who = plural ? "ranks " + ranks_text(group.ranks)
                                  : fmt::format("rank {} on {}", group.ranks.front(), first.who.host);
@@ -120,9 +121,9 @@ std::string group_line(const Group& group, std::span<const RankState> states,
 
 void add_to_group(std::vector<Group>& groups, int rank, bool share, std::span<const RankState> states,
                   const WatchdogOptions& options) {
-  const RankState& state = states[static_cast<size_t>(rank)];
+  const RankState& state = nth(states, rank);
   const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
-    return share && alike(states[static_cast<size_t>(group.ranks.front())], state, options);
+    return share && alike(nth(states, group.ranks.front()), state, options);
   });
   if (same == groups.end()) {
     groups.push_back({{rank}, times_of(state.last)});
@@ -142,7 +143,7 @@ std::string other_lines(int culprit, std::span<const RankState> states, const Wa
   size_t unheard = 0, left_out = 0;
   for (int rank = 0; rank < static_cast<int>(states.size()); ++rank) {
     if (rank == culprit) continue;
-    if (!speaks(states[static_cast<size_t>(rank)])) {
+    if (!speaks(nth(states, rank))) {
       ++unheard;
     } else {
       add_to_group(groups, rank, share, states, options);
@@ -163,7 +164,7 @@ std::string other_lines(int culprit, std::span<const RankState> states, const Wa
 }
 
 std::string full_name(int rank, std::span<const RankState> states) {
-  const auto& who = states[static_cast<size_t>(rank)].who;
+  const auto& who = nth(states, rank).who;
   return fmt::format("rank {} of {} on host {} (pid {})", rank, states.size(), who.host, who.pid);
 }
 
@@ -183,7 +184,7 @@ std::string last_heard(const RankState& state) {
 
 std::string accusation(const Finding& finding, std::span<const RankState> states,
                        const WatchdogOptions& options) {
-  const RankState& state = states[static_cast<size_t>(finding.rank)];
+  const RankState& state = nth(states, finding.rank);
   const std::string who = full_name(finding.rank, states);
   int64_t complete = 0;
   for (const auto& each : states) complete = std::max(complete, each.last.step);
@@ -198,7 +199,7 @@ std::string accusation(const Finding& finding, std::span<const RankState> states
           who, complete + 1, state.heard_seconds, seconds(options.silent_after),
           state.told ? "then it was " + places(state.last) : "it had told nothing yet");
     case Fault::stuck: {
-      const SlotState& slot = state.last.slots[static_cast<size_t>(finding.slot)];
+      const SlotState& slot = nth(state.last.slots, finding.slot);
       return fmt::format("{} is stuck in step {}: it {} for {:.1f} s in {} (watchdog.{} is {:g})\n", who,
                          state.last.step + 1, verb_of(slot.activity, false), slot.seconds, slot.text,
                          field_of(slot.activity), seconds(deadline_of(slot.activity, options)));
@@ -232,7 +233,7 @@ std::string last_line(int code, Fault fault, int rank, const std::string& host) 
 
 std::string failure_report(const Finding& finding, std::span<const RankState> states,
                            const WatchdogOptions& options) {
-  const RankState& culprit = states[static_cast<size_t>(finding.rank)];
+  const RankState& culprit = nth(states, finding.rank);
   std::string text = "lockstep: error: " + accusation(finding, states, options);
   // What else the culprit does, beside the thread that is blamed.
   if (finding.fault == Fault::stuck && culprit.last.slots.size() > 1)
@@ -244,7 +245,7 @@ std::string failure_report(const Finding& finding, std::span<const RankState> st
 
 std::string abort_report(int rank, std::span<const RankState> states, int code, const std::string& reason) {
   return fmt::format("{} failed: {}\n{}", full_name(rank, states), reason,
-                     last_line(code, Fault::failed, rank, states[static_cast<size_t>(rank)].who.host));
+                     last_line(code, Fault::failed, rank, nth(states, rank).who.host));
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {

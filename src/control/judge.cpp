@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/index.h"
+
 namespace lockstep::control {
 namespace {
 
@@ -47,7 +49,7 @@ std::optional<Finding> find_deadlock(std::span<const RankState> states, const Wa
     if (!state.told || state.heard_seconds > seconds(options.silent_after) / 2) return {};
     if (!waits(state.last) || waited_seconds(state.last) <= seconds(options.communication_deadline))
       return {};
-    if (!behind || further_behind(state, states[static_cast<size_t>(behind->rank)]))
+    if (!behind || further_behind(state, nth(states, behind->rank)))
       behind = {Fault::deadlock, static_cast<int>(rank)};
   }
   return behind;
@@ -84,10 +86,10 @@ std::optional<Finding> find_absent(std::span<const RankState> states, const Watc
     const RankState& state = states[rank];
     if (state.left) continue;
     if (state.lost) {
-      if (!lost || state.lost_seconds > states[static_cast<size_t>(lost->rank)].lost_seconds)
+      if (!lost || state.lost_seconds > nth(states, lost->rank).lost_seconds)
         lost = {Fault::lost, static_cast<int>(rank)};
     } else if (options.enabled && state.heard_seconds > seconds(options.silent_after)) {
-      if (!silent || state.heard_seconds > states[static_cast<size_t>(silent->rank)].heard_seconds)
+      if (!silent || state.heard_seconds > nth(states, silent->rank).heard_seconds)
         silent = {Fault::silent, static_cast<int>(rank)};
     }
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/index.h"
 #include "control/control_protocol.h"
 #include "control/star_mailbox.h"
 #include "lockstep/error.h"
@@ -33,10 +34,10 @@ class LocalMailbox : public Mailbox {
   int size() const override { return static_cast<int>(inboxes_->size()); }
   void send(int to, std::string_view topic, std::string_view text) override {
     check_message(rank_, size(), to, topic, text);
-    (*inboxes_)[static_cast<size_t>(to)].put(topic, {rank_, std::string(text)});
+    nth((*inboxes_), to).put(topic, {rank_, std::string(text)});
   }
   std::optional<Message> receive(std::string_view topic, Deadline deadline) override {
-    return (*inboxes_)[static_cast<size_t>(rank_)].receive(topic, deadline);
+    return nth((*inboxes_), rank_).receive(topic, deadline);
   }
 
  private:
@@ -73,7 +74,7 @@ void StarMailbox::send(int to, std::string_view topic, std::string_view text) {
   if (to == rank_) return inbox_.put(topic, {rank_, std::string(text)});
   {
     std::unique_lock lock(mutex_);
-    auto& queue = queues_[static_cast<size_t>(to)];
+    auto& queue = nth(queues_, to);
     if (!taken_.wait_for(lock, kPatience, [&] { return queue.gone || queue.bytes < kMostQueuedBytes; }))
       throw CommError(fmt::format("rank {} has {} bytes of messages for rank {}, which takes none", rank_,
                                   queue.bytes, to),
@@ -92,7 +93,7 @@ std::optional<Mailbox::Message> StarMailbox::receive(std::string_view topic, Dea
 
 std::optional<std::string> StarMailbox::take(int to) {
   std::lock_guard lock(mutex_);
-  auto& queue = queues_[static_cast<size_t>(to)];
+  auto& queue = nth(queues_, to);
   if (queue.payloads.empty()) return {};
   std::string payload = std::move(queue.payloads.front());
   queue.payloads.pop_front();
@@ -104,8 +105,8 @@ std::optional<std::string> StarMailbox::take(int to) {
 
 void StarMailbox::gone(int rank) {
   std::lock_guard lock(mutex_);
-  queued_ -= queues_[static_cast<size_t>(rank)].payloads.size();
-  queues_[static_cast<size_t>(rank)] = {.payloads = {}, .bytes = 0, .gone = true};
+  queued_ -= nth(queues_, rank).payloads.size();
+  nth(queues_, rank) = {.payloads = {}, .bytes = 0, .gone = true};
   taken_.notify_all();
 }
 

@@ -1,3 +1,4 @@
+#include "base/index.h"
 #include "control/duty.h"
 #include "control/failure_report.h"
 #include "control/judge.h"
@@ -5,7 +6,7 @@
 namespace lockstep::control {
 
 bool prints_instead_of_root(int rank, const std::vector<RankIdentity>& ranks) {
-  const auto beside_root = [&](int r) { return ranks[static_cast<size_t>(r)].host == ranks[0].host; };
+  const auto beside_root = [&](int r) { return nth(ranks, r).host == ranks[0].host; };
   for (int lower = 1; lower < rank; ++lower)
     if (beside_root(lower) == beside_root(rank)) return false;
   return rank != 0;
@@ -67,7 +68,7 @@ std::optional<JobVerdict> PeerDuty::decide(const WatchdogOptions& options, Clock
     if (const auto finding = find_absent(std::span(states).first(1), options)) {
       const std::string report = failure_report(*finding, states, options);
       const JobVerdict verdict{finding->fault, 0, static_cast<int>(exit_code_of(finding->fault)), report,
-                            prints_ ? report : ""};
+                               prints_ ? report : ""};
       // A rank 0 that was stopped would otherwise wake up and take this rank for lost.
       notes_.push_back({0, FrameType::verdict, encode_verdict(verdict)});
       return verdict;
@@ -75,9 +76,9 @@ std::optional<JobVerdict> PeerDuty::decide(const WatchdogOptions& options, Clock
   }
   // Nobody is left who would answer.
   if (failure_ && root_gone_)
-    return JobVerdict{
-        Fault::failed, rank_, failure_->code, abort_report(rank_, states, failure_->code, failure_->reason),
-        last_line(failure_->code, Fault::failed, rank_, states[static_cast<size_t>(rank_)].who.host)};
+    return JobVerdict{Fault::failed, rank_, failure_->code,
+                      abort_report(rank_, states, failure_->code, failure_->reason),
+                      last_line(failure_->code, Fault::failed, rank_, nth(states, rank_).who.host)};
   if (terminated_at_ && now - *terminated_at_ >= timings_.verdict) {
     const int code = static_cast<int>(ExitCode::terminated);
     if (!told_termination_)

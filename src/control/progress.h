@@ -4,43 +4,49 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/index.h"
+
 namespace lockstep::control {
 
-/// What a thread of a rank is doing, as far as deadlines are concerned. `waiting`: for other ranks, so that nobody
-/// blames this one. `idle`: nothing that could be late.
+/// What a thread of a rank is doing, as far as deadlines are concerned. `waiting`: for other ranks, so that
+/// nobody blames this one. `idle`: nothing that could be late.
 enum class Activity : uint8_t { idle, compute, input, storage, waiting };
 
-/// Where a rank's threads are, for its watchdog to read. Every slot has one writer, which pays one store for each
-/// instruction; no clock is read. Whoever reads tells how long an entry has stood by seeing it unchanged. Who sees one
-/// slot's entry and then reads another slot sees there what its writer knew of.
+/// Where a rank's threads are, for its watchdog to read. Every slot has one writer, which pays one store for
+/// each instruction; no clock is read. Whoever reads tells how long an entry has stood by seeing it
+/// unchanged. Who sees one slot's entry and then reads another slot sees there what its writer knew of.
 /// Thread-safety: as said; readers may be any threads.
 class Progress {
  public:
   static constexpr int kSlots = 18;
-  static constexpr int kMainSlot = 0;      ///< the training thread
-  static constexpr int lane_slot(int lane) { return kMainSlot + 1 + lane; }   ///< of a program whose lanes are streams
-  static constexpr int kWriterSlot = 17;   ///< the thread that writes checkpoints
+  static constexpr int kMainSlot = 0;  ///< the training thread
+  static constexpr int lane_slot(int lane) {
+    return kMainSlot + 1 + lane;
+  }                                       ///< of a program whose lanes are streams
+  static constexpr int kWriterSlot = 17;  ///< the thread that writes checkpoints
 
   struct Entry {
     Activity activity = Activity::idle;
-    int program = 0;          ///< meaning of both is the writer's; see ControlPlane::set_describer
+    int program = 0;  ///< meaning of both is the writer's; see ControlPlane::set_describer
     int instruction = 0;
-    uint32_t changes = 0;     ///< how often the slot was written, so that two entries can be told apart
+    uint32_t changes = 0;  ///< how often the slot was written, so that two entries can be told apart
     bool operator==(const Entry&) const = default;
   };
 
   void enter(int slot, Activity activity, int program, int instruction) noexcept {
-    auto& word = slots_[static_cast<size_t>(slot)];
-    word.store(encode(word.load(std::memory_order_relaxed), activity, program, instruction), std::memory_order_release);
+    auto& word = nth(slots_, slot);
+    word.store(encode(word.load(std::memory_order_relaxed), activity, program, instruction),
+               std::memory_order_release);
   }
-  /// The word of a slot, for devices that write it by themselves: the values that enter() would store, one after `before`.
-  std::atomic<uint64_t>& word(int slot) noexcept { return slots_[static_cast<size_t>(slot)]; }
+  /// The word of a slot, for devices that write it by themselves: the values that enter() would store, one
+  /// after `before`.
+  std::atomic<uint64_t>& word(int slot) noexcept { return nth(slots_, slot); }
   static uint64_t encode(uint64_t before, Activity activity, int program, int instruction) noexcept {
-    return ((before >> 32) + 1) << 32 | static_cast<uint64_t>(activity) << 28 | static_cast<uint64_t>(program & 0xf) << 24 |
-           (static_cast<uint64_t>(instruction) & 0xffffff);
+    return ((before >> 32) + 1) << 32 | static_cast<uint64_t>(activity) << 28 |
+           static_cast<uint64_t>(program & 0xf) << 24 | (static_cast<uint64_t>(instruction) & 0xffffff);
   }
   Entry at(int slot) const noexcept {
-    const uint64_t word = slots_[static_cast<size_t>(slot)].load(std::memory_order_acquire);
+    const uint64_t word = nth(slots_, slot).load(std::memory_order_acquire);
     return {static_cast<Activity>((word >> 28) & 0xf), static_cast<int>((word >> 24) & 0xf),
             static_cast<int>(word & 0xffffff), static_cast<uint32_t>(word >> 32)};
   }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/index.h"
+
 namespace lockstep::control {
 namespace {
 
@@ -18,14 +20,13 @@ std::string describe_entry(const Progress::Entry& entry,
 }  // namespace
 
 ProgressObserver::ProgressObserver(const Progress& progress, Clock::time_point now) : progress_(progress) {
-  for (int slot = 0; slot < Progress::kSlots; ++slot)
-    seen_[static_cast<size_t>(slot)] = {progress_.at(slot), now};
+  for (int slot = 0; slot < Progress::kSlots; ++slot) nth(seen_, slot) = {progress_.at(slot), now};
 }
 
 void ProgressObserver::look(Clock::time_point now) {
   // The main slot last: whoever sees that its helpers are done sees too what it has done because of them.
   for (int slot = Progress::kSlots - 1; slot >= 0; --slot) {
-    auto& seen = seen_[static_cast<size_t>(slot)];
+    auto& seen = nth(seen_, slot);
     const auto entry = progress_.at(slot);
     if (entry != seen.entry) seen = {entry, now};
   }
@@ -39,7 +40,7 @@ Heartbeat ProgressObserver::heartbeat(const std::function<std::string(const Prog
                                       Clock::time_point now) const {
   Heartbeat heartbeat{.step = progress_.step(), .slots = {}};
   for (int slot = 0; slot < Progress::kSlots; ++slot) {
-    const auto& seen = seen_[static_cast<size_t>(slot)];
+    const auto& seen = nth(seen_, slot);
     if (seen.entry.activity == Activity::idle) continue;
     heartbeat.slots.push_back({slot, seen.entry.activity,
                                std::chrono::duration<double>(now - seen.since).count(),

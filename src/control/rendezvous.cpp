@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "control/admission.h"
 
@@ -126,8 +127,7 @@ std::vector<Connection> await_ranks(std::vector<Listener> listeners, const JobTo
       links[rank].next();
       if (!links[rank].open()) admission.expect_again(static_cast<int>(rank));
     }
-    for (auto& arrival : admission.serve(now))
-      links[static_cast<size_t>(arrival.rank)] = std::move(arrival.connection);
+    for (auto& arrival : admission.serve(now)) nth(links, arrival.rank) = std::move(arrival.connection);
     if (admission.missing().empty()) break;
     polled.clear();
     admission.add_to(polled, now);

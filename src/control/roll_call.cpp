@@ -1,5 +1,7 @@
 #include "control/roll_call.h"
 
+#include "base/index.h"
+
 namespace lockstep::control {
 namespace {
 
@@ -14,23 +16,23 @@ RollCall::RollCall(std::vector<RankIdentity> ranks, Clock::time_point now)
   for (size_t rank = 0; rank < ranks.size(); ++rank) states_[rank].who = std::move(ranks[rank]);
 }
 
-void RollCall::alive(int rank, Clock::time_point now) { times_[static_cast<size_t>(rank)].heard = now; }
+void RollCall::alive(int rank, Clock::time_point now) { nth(times_, rank).heard = now; }
 
 void RollCall::told(int rank, const Heartbeat& heartbeat, Clock::time_point now) {
-  auto& state = states_[static_cast<size_t>(rank)];
+  auto& state = nth(states_, rank);
   state.told = true;
   state.last = heartbeat;
-  times_[static_cast<size_t>(rank)].heard = now;
+  nth(times_, rank).heard = now;
 }
 
-void RollCall::left(int rank) { states_[static_cast<size_t>(rank)].left = true; }
+void RollCall::left(int rank) { nth(states_, rank).left = true; }
 
 void RollCall::closed(int rank, std::string_view reason, Clock::time_point now) {
-  auto& state = states_[static_cast<size_t>(rank)];
+  auto& state = nth(states_, rank);
   if (state.left || state.lost) return;
   state.lost = true;
   state.lost_reason = reason;
-  times_[static_cast<size_t>(rank)].lost = now;
+  nth(times_, rank).lost = now;
 }
 
 void RollCall::forgive(Clock::duration lost) {

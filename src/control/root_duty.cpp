@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/index.h"
 #include "control/duty.h"
 #include "control/failure_report.h"
 #include "control/judge.h"
@@ -22,14 +23,14 @@ RootDuty::RootDuty(std::vector<RankIdentity> ranks, const ControlTimings& timing
 bool RootDuty::heard(int from, const Frame& frame, Clock::time_point now) {
   if (frame.type == FrameType::heartbeat || frame.type == FrameType::answer) {
     const auto heartbeat = decode_heartbeat(frame.payload);
-    if (frame.type == FrameType::answer) answered_[static_cast<size_t>(from)] = true;
+    if (frame.type == FrameType::answer) nth(answered_, from) = true;
     if (heartbeat) roll_.told(from, *heartbeat, now);
     return heartbeat.has_value();
   }
   if (frame.type == FrameType::abort) {
     const auto note = decode_abort(frame.payload);
     if (!note) return false;
-    aborted_[static_cast<size_t>(from)] = true;
+    nth(aborted_, from) = true;
     if (note->code == kTerminated) {
       if (!ended_by_launcher_) ended_by_launcher_ = from;
     } else {
@@ -52,7 +53,7 @@ bool RootDuty::heard(int from, const Frame& frame, Clock::time_point now) {
 }
 
 void RootDuty::closed(int from, std::string_view reason, Clock::time_point now) {
-  if (!aborted_[static_cast<size_t>(from)]) roll_.closed(from, reason, now);
+  if (!nth(aborted_, from)) roll_.closed(from, reason, now);
 }
 
 void RootDuty::failed(int rank, const AbortNote& note, Clock::time_point now) {
@@ -69,18 +70,15 @@ bool RootDuty::fresh_enough(Clock::time_point now) {
   if (!asked_at_) {
     asked_at_ = now;
     for (int rank = 1; rank < size_; ++rank)
-      if (!states[static_cast<size_t>(rank)].lost && !states[static_cast<size_t>(rank)].left)
-        notes_.push_back({rank, FrameType::ask, ""});
+      if (!nth(states, rank).lost && !nth(states, rank).left) notes_.push_back({rank, FrameType::ask, ""});
     // This rank's own line shall be as fresh.
     heartbeat_requested_ = true;
     return false;
   }
   if (now - *asked_at_ >= timings_.fresh) return true;
   for (int rank = 1; rank < size_; ++rank) {
-    const auto& state = states[static_cast<size_t>(rank)];
-    if (!state.lost && !state.left && !aborted_[static_cast<size_t>(rank)] &&
-        !answered_[static_cast<size_t>(rank)])
-      return false;
+    const auto& state = nth(states, rank);
+    if (!state.lost && !state.left && !nth(aborted_, rank) && !nth(answered_, rank)) return false;
   }
   return true;
 }
@@ -98,7 +96,7 @@ std::optional<JobVerdict> RootDuty::decide(const WatchdogOptions& options, Clock
   const auto failed_verdict = [&] {
     const auto& [rank, note, at] = *failure_;
     return announce({Fault::failed, rank, note.code, abort_report(rank, states, note.code, note.reason),
-                     last_line(note.code, Fault::failed, rank, states[static_cast<size_t>(rank)].who.host)});
+                     last_line(note.code, Fault::failed, rank, nth(states, rank).who.host)});
   };
   if (failure_ && !is_consequence(failure_->note.code) && !asked_at_) return failed_verdict();
 

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "control/addresses.h"
 #include "control/byte_codec.h"
@@ -102,7 +103,8 @@ std::vector<Listener> listen(const std::vector<RankPlace>& places, const Control
   return listeners;
 }
 
-std::vector<RankPlace> exchange_places(const Meeting& meeting, const std::string& host, milliseconds timeout) {
+std::vector<RankPlace> exchange_places(const Meeting& meeting, const std::string& host,
+                                       milliseconds timeout) {
   std::vector<RankPlace> places;
   for (const auto& text :
        meeting.exchange(encode_place({host, own_machine(host), ::getpid(), own_addresses()}), timeout)) {
@@ -137,7 +139,7 @@ std::vector<Connection> connect(int rank, const std::vector<RankPlace>& places,
   }
   if (options.before_connect) options.before_connect(endpoints_text(invitation.endpoints));
   std::vector<Connection> links(places.size());
-  const auto& own = places[static_cast<size_t>(rank)];
+  const auto& own = nth(places, rank);
   std::string tried;
   links[0] = call_root(invitation.endpoints, invitation.token, rank, own.pid, timings,
                        deadline_in(timings.connect), tried);
@@ -155,8 +157,8 @@ Invitation share(const Meeting& meeting, const Invitation& invitation, milliseco
   return decode(texts[0]);
 }
 
-void agree_on_success(const Meeting& meeting, const std::string& failure, const std::vector<RankPlace>& places,
-                      milliseconds timeout) {
+void agree_on_success(const Meeting& meeting, const std::string& failure,
+                      const std::vector<RankPlace>& places, milliseconds timeout) {
   std::vector<std::string> failures;
   size_t count = 0;
   for (auto& text : meeting.exchange(failure, timeout)) {
@@ -212,7 +214,8 @@ std::unique_ptr<ControlPlane> start_control_plane(const Meeting& meeting, const 
   return std::make_unique<Watchdog>(meeting.rank, std::move(ranks), std::move(links), options, timings);
 }
 
-std::unique_ptr<ControlPlane> start_control_plane(const Meeting& meeting, const ControlPlaneOptions& options) {
+std::unique_ptr<ControlPlane> start_control_plane(const Meeting& meeting,
+                                                  const ControlPlaneOptions& options) {
   return start_control_plane(meeting, options, ControlTimings{});
 }
 

@@ -11,6 +11,7 @@
 #include <exception>
 #include <system_error>
 
+#include "base/index.h"
 #include "base/thread.h"
 #include "control/crash_file.h"
 #include "control/failure_report.h"
@@ -159,7 +160,7 @@ void Watchdog::watch() {
     if (duty_->leaving() && !left_at_) left_at_ = now;
     if (left_at_ && now - *left_at_ >= timings_.leave) {
       const int code = static_cast<int>(ExitCode::hang);
-      const auto& who = ranks_[static_cast<size_t>(rank_)];
+      const auto& who = nth(ranks_, rank_);
       const std::string text = fmt::format(
           "lockstep: error: rank {} of {} on host {} (pid {}) has not ended {} s after its work was done\n{}",
           rank_, ranks_.size(), who.host, who.pid,
@@ -223,7 +224,7 @@ void Watchdog::receive(Clock::time_point now) {
   for (size_t i = 0; i < polled_ranks_.size(); ++i) {
     if (polled_[i + 1].revents == 0) continue;
     const int from = polled_ranks_[i];
-    auto& link = links_[static_cast<size_t>(from)];
+    auto& link = nth(links_, from);
     if (!link.open()) continue;
     if (link.receive()) duty_->alive(from, now);
     while (const auto frame = link.next()) handle(from, *frame, now);
@@ -237,7 +238,7 @@ void Watchdog::receive(Clock::time_point now) {
 }
 
 void Watchdog::handle(int from, const Frame& frame, Clock::time_point now) {
-  auto& link = links_[static_cast<size_t>(from)];
+  auto& link = nth(links_, from);
   bool sensible;
   if (frame.type == FrameType::mail) {
     auto mail = decode_mail(frame.payload);
@@ -250,7 +251,7 @@ void Watchdog::handle(int from, const Frame& frame, Clock::time_point now) {
 }
 
 void Watchdog::send() {
-  for (auto& note : duty_->take_notes()) links_[static_cast<size_t>(note.to)].send(note.type, note.payload);
+  for (auto& note : duty_->take_notes()) nth(links_, note.to).send(note.type, note.payload);
   for (size_t to = 0; mailbox_.any() && to < links_.size(); ++to) {
     auto& link = links_[to];
     while (link.open() && link.unsent_bytes() < kMailInBuffer) {
@@ -301,7 +302,7 @@ void Watchdog::await_closings(milliseconds limit) {
 
 void Watchdog::say_last_words(const JobVerdict& verdict) {
   observer_.look(Clock::now());
-  CrashRecord record{rank_, ranks_[static_cast<size_t>(rank_)], verdict, own_heartbeat(Clock::now())};
+  CrashRecord record{rank_, nth(ranks_, rank_), verdict, own_heartbeat(Clock::now())};
   std::string directory;
   {
     std::lock_guard lock(mutex_);

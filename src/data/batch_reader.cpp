@@ -93,8 +93,8 @@ void BatchReader::read_one(int64_t position, int64_t row, std::span<std::byte* c
   dataset_->read(sample, std::span<std::byte* const>(destinations.data(), dataset_->fields().size()));
   for (size_t i = 0; i < selected_.size(); ++i)
     if (const auto& field = selected_[i]; field.scratch_offset >= 0)
-      tensor::convert(batches[i] + row * field.sample_bytes, field.dtype, scratch.data() + field.scratch_offset,
-              DType::float32, field.count);
+      tensor::convert(batches[i] + row * field.sample_bytes, field.dtype,
+                      scratch.data() + field.scratch_offset, DType::float32, field.count);
 }
 
 }  // namespace lockstep::data

@@ -1,7 +1,7 @@
 #include "data/byte_source.h"
 
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <zlib.h>
 

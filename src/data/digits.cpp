@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/index.h"
 #include "base/philox.h"
 #include "data/byte_source.h"
 #include "data/glyphs.h"
@@ -126,7 +127,7 @@ void ink_segment(Coverage& coverage, Point a, Point b, double radius) {
           length_squared > 0 ? std::clamp((px * dx + py * dy) / length_squared, 0.0, 1.0) : 0.0;
       const double ox = px - along * dx, oy = py - along * dy;
       const double ink = std::min(1.0, reach - std::sqrt(ox * ox + oy * oy));
-      double& pixel = coverage[static_cast<size_t>(y * kDigitSize + x)];
+      double& pixel = nth(coverage, y * kDigitSize + x);
       pixel = std::max(pixel, ink);
     }
 }

@@ -3,6 +3,8 @@
 #include <array>
 #include <cstddef>
 
+#include "base/index.h"
+
 namespace lockstep::data {
 namespace {
 
@@ -66,6 +68,6 @@ constexpr std::array<std::span<const Glyph>, 10> kGlyphs{kZero,    kOne, kTwo,  
 
 }  // namespace
 
-std::span<const std::span<const PenMove>> glyphs_of(int digit) { return kGlyphs[static_cast<size_t>(digit)]; }
+std::span<const std::span<const PenMove>> glyphs_of(int digit) { return nth(kGlyphs, digit); }
 
 }  // namespace lockstep::data

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "base/index.h"
 #include "data/byte_source.h"
 #include "lockstep/error.h"
 
@@ -56,7 +57,7 @@ class IdxDataset : public Dataset {
     fields_ = {{"image", {Shape{files_->images.dims[1], files_->images.dims[2], 1}, DType::float32}},
                {std::string(kLabelField), {Shape{}, DType::int32}}};
     for (int value = 0; value < 256; ++value)
-      pixel_[static_cast<size_t>(value)] = static_cast<float>((value / 255.0 - mean) / deviation);
+      nth(pixel_, value) = static_cast<float>((value / 255.0 - mean) / deviation);
     const auto& labels = files_->labels.values;
     classes_ = 1 + *std::max_element(labels.begin(), labels.end());
     identity_ = compute_identity();

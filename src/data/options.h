@@ -16,7 +16,7 @@ struct SampleRange {
 
 struct DataOptions {
   DataKind kind = DataKind::synthetic;
-  std::string directory;              ///< --data-dir; file names below are relative to it
+  std::string directory;  ///< --data-dir; file names below are relative to it
   bool shuffle = true;
 
   // idx: images and labels in IDX files, gzip or not; pixels become (value / 255 - mean) / deviation.
@@ -26,17 +26,17 @@ struct DataOptions {
 
   // text: one file of characters; the vocabulary is its sorted set of bytes.
   std::string text_file;
-  int64_t context = 0;                ///< tokens per sample
-  double train_fraction = 0.9;        ///< the first part trains, the rest evaluates
+  int64_t context = 0;          ///< tokens per sample
+  double train_fraction = 0.9;  ///< the first part trains, the rest evaluates
 
   // synthetic: `samples` learnable samples made from the seed (see data/synthetic.h).
   int64_t samples = 0, eval_samples = 0;
   int64_t classes = 0;
-  std::string shape;                  ///< "28,28,1"
+  std::string shape;  ///< "28,28,1"
   uint64_t seed = 1;
 
   int prefetch_threads = 1;
-  int prefetch_depth = 4;             ///< micro-batches held ready
+  int prefetch_depth = 4;  ///< micro-batches held ready
   bool operator==(const DataOptions&) const = default;
 };
 

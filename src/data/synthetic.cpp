@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/hash.h"
+#include "base/index.h"
 #include "base/philox_stream.h"
 #include "base/text.h"
 #include "data/order.h"
@@ -97,7 +98,7 @@ class Successors {
 
   int32_t of(int32_t token) const {
     if (kept_.empty()) return static_cast<int32_t>(order_.sample(token));
-    auto& kept = kept_[static_cast<size_t>(token)];
+    auto& kept = nth(kept_, token);
     if (const int32_t known = kept.load(std::memory_order_relaxed); known != 0) return known - 1;
     // Threads that come here at once find the same.
     const auto successor = static_cast<int32_t>(order_.sample(token));

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/hash.h"
+#include "base/index.h"
 #include "data/byte_source.h"
 #include "lockstep/error.h"
 
@@ -92,7 +93,7 @@ std::string Vocabulary::decode(std::span<const int32_t> tokens) const {
     if (token < 0 || token >= size())
       throw DataError(
           fmt::format("expected a token in [0, {}), found {} at position {}", size(), token, text.size()));
-    text.push_back(characters_[static_cast<size_t>(token)]);
+    text.push_back(nth(characters_, token));
   }
   return text;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/index.h"
 #include "device/cpu/host_memory.h"
 #include "lockstep/error.h"
 
@@ -36,8 +37,8 @@ void Device::copy_now(void* to, const void* from, int64_t size_bytes) {
   if (size_bytes > 0) std::memcpy(to, from, static_cast<size_t>(size_bytes));
 }
 
-void* Device::allocate_host_bytes(int64_t size_bytes) { return lockstep::allocate_host_bytes(size_bytes); }
-void Device::free_host_bytes(void* data) noexcept { lockstep::free_host_bytes(data); }
+void* Device::allocate_host_bytes(int64_t size_bytes) { return device::allocate_host_bytes(size_bytes); }
+void Device::free_host_bytes(void* data) noexcept { device::free_host_bytes(data); }
 
 Buffer Device::allocate_host(int64_t size_bytes) {
   ensure(size_bytes >= 0, "a buffer of negative size is asked for");
@@ -53,7 +54,7 @@ Buffer Device::allocate(int64_t size_bytes) {
 
 Buffer Device::counted(void* data, int64_t size_bytes, MemoryKind kind) {
   std::lock_guard lock(mutex_);
-  MemoryUse& use = memory_use_[static_cast<size_t>(kind)];
+  MemoryUse& use = nth(memory_use_, kind);
   use.current_bytes += size_bytes;
   use.peak_bytes = std::max(use.peak_bytes, use.current_bytes);
   ++use.allocations;
@@ -62,7 +63,7 @@ Buffer Device::counted(void* data, int64_t size_bytes, MemoryKind kind) {
 
 MemoryUse Device::memory_use(MemoryKind kind) const {
   std::lock_guard lock(mutex_);
-  return memory_use_[static_cast<size_t>(kind)];
+  return nth(memory_use_, kind);
 }
 
 void Device::release(void* data, int64_t size_bytes, MemoryKind kind) noexcept {
@@ -71,7 +72,7 @@ void Device::release(void* data, int64_t size_bytes, MemoryKind kind) noexcept {
   else
     free_bytes(data, size_bytes);
   std::lock_guard lock(mutex_);
-  memory_use_[static_cast<size_t>(kind)].current_bytes -= size_bytes;
+  nth(memory_use_, kind).current_bytes -= size_bytes;
 }
 
 }  // namespace lockstep::device

@@ -20,38 +20,40 @@ std::string_view name_of(DeviceKind kind);
 class Event {
  public:
   virtual ~Event() = default;
-  virtual bool ready() const = 0;    ///< everything before the last record has finished; true where never recorded
-  virtual void synchronize() = 0;    ///< blocks the calling thread until ready; rethrows what the stream's work threw
+  virtual bool ready()
+      const = 0;  ///< everything before the last record has finished; true where never recorded
+  virtual void
+  synchronize() = 0;  ///< blocks the calling thread until ready; rethrows what the stream's work threw
   /// Time between two records. REQUIRES: both events are timed, of one device, recorded and ready.
   virtual double milliseconds_since(const Event& earlier) const = 0;
 };
 
-/// An ordered queue of work on a device: what a lane of a step program runs on. Work of one stream runs in order;
-/// streams are ordered against each other by events only.
+/// An ordered queue of work on a device: what a lane of a step program runs on. Work of one stream runs in
+/// order; streams are ordered against each other by events only.
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual const std::string& name() const = 0;
-  /// Runs `work` in this stream's order. cpu: now, on the calling thread. async_cpu: later, on the stream's own
-  /// thread. cuda: now; `work` enqueues kernels on native().
+  /// Runs `work` in this stream's order. cpu: now, on the calling thread. async_cpu: later, on the stream's
+  /// own thread. cuda: now; `work` enqueues kernels on native().
   virtual void launch(std::function<void()> work) = 0;
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;
-  /// Copies in this stream's order, between memory of the device and of the host in any direction. Host memory that was
-  /// not made by allocate_host() may make the caller wait.
+  /// Copies in this stream's order, between memory of the device and of the host in any direction. Host
+  /// memory that was not made by allocate_host() may make the caller wait.
   virtual void copy(void* to, const void* from, int64_t size_bytes);
-  /// Stores a number in host memory once everything before it has finished; what other threads read of a stream's
-  /// progress. REQUIRES: `word` lies in memory that Device::share_host_memory() has shared, or, once it has, in memory of
-  /// Device::allocate_host().
+  /// Stores a number in host memory once everything before it has finished; what other threads read of a
+  /// stream's progress. REQUIRES: `word` lies in memory that Device::share_host_memory() has shared, or, once
+  /// it has, in memory of Device::allocate_host().
   virtual void write_word(std::atomic<uint64_t>& word, uint64_t value);
-  virtual void synchronize() = 0;    ///< blocks until the stream is empty; rethrows the first error of its work
-  /// Whether the stream is empty, as synchronize() leaves it. GPUs answer at once; where work runs in this process, the
-  /// caller may be made to wait for it.
+  virtual void synchronize() = 0;  ///< blocks until the stream is empty; rethrows the first error of its work
+  /// Whether the stream is empty, as synchronize() leaves it. GPUs answer at once; where work runs in this
+  /// process, the caller may be made to wait for it.
   virtual bool idle() {
     synchronize();
     return true;
   }
-  virtual void* native() const { return nullptr; }   ///< cudaStream_t, or null on CPUs
+  virtual void* native() const { return nullptr; }  ///< cudaStream_t, or null on CPUs
 };
 
 class Device;
@@ -59,8 +61,8 @@ class Device;
 /// Whose processor a buffer's memory is near to.
 enum class MemoryKind { device, host };
 
-/// Owns memory of a device, or of the host for it, aligned to 64 bytes (CPU) or 256 (CUDA), zero-filled. Move-only. The
-/// device outlives it.
+/// Owns memory of a device, or of the host for it, aligned to 64 bytes (CPU) or 256 (CUDA), zero-filled.
+/// Move-only. The device outlives it.
 class Buffer {
  public:
   Buffer() = default;
@@ -97,30 +99,34 @@ struct MemoryUse {
   int64_t allocations = 0;  ///< how often it was asked for since the device was made
 };
 
-/// One device. Everything it made must be destroyed before it. Thread-safety: allocate and the counters are safe from
-/// any thread; memory_use is exact.
+/// One device. Everything it made must be destroyed before it. Thread-safety: allocate and the counters are
+/// safe from any thread; memory_use is exact.
 class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
-  virtual std::string description() const = 0;            ///< model and, where it has one, its number
+  virtual std::string description() const = 0;  ///< model and, where it has one, its number
   /// Whether the host may read and write the device's memory itself.
   virtual bool shares_host_memory() const { return true; }
   virtual std::unique_ptr<Stream> create_stream(const std::string& name) = 0;
-  /// One whose kernels get what becomes free of a busy GPU before other streams' waiting ones do. Elsewhere a stream like any.
-  virtual std::unique_ptr<Stream> create_urgent_stream(const std::string& name) { return create_stream(name); }
+  /// One whose kernels get what becomes free of a busy GPU before other streams' waiting ones do. Elsewhere a
+  /// stream like any.
+  virtual std::unique_ptr<Stream> create_urgent_stream(const std::string& name) {
+    return create_stream(name);
+  }
   /// `timed`: milliseconds_since() may be asked. Costs a little more on GPUs.
   virtual std::unique_ptr<Event> create_event(bool timed = false) = 0;
-  /// Throws DeviceError naming the size and what is free where memory does not suffice. 0 bytes give an empty buffer.
+  /// Throws DeviceError naming the size and what is free where memory does not suffice. 0 bytes give an empty
+  /// buffer.
   Buffer allocate(int64_t size_bytes);
   /// Host memory that streams copy from and to by themselves: pinned where that exists. Errors as above.
   Buffer allocate_host(int64_t size_bytes);
-  /// Lets streams write words of this memory, until the device is destroyed. Returns why it cannot; empty if it can.
-  /// REQUIRES: the memory lives that long, is aligned to 8 bytes and has as many, and nobody else writes the first eight
-  /// during this call, which may try it with them.
+  /// Lets streams write words of this memory, until the device is destroyed. Returns why it cannot; empty if
+  /// it can. REQUIRES: the memory lives that long, is aligned to 8 bytes and has as many, and nobody else
+  /// writes the first eight during this call, which may try it with them.
   virtual std::string share_host_memory(void*, int64_t) { return {}; }
-  /// Copies at once, between memory of the device and of the host in any direction. Waits for no stream: REQUIRES that
-  /// nothing under way writes there. For what happens between steps.
+  /// Copies at once, between memory of the device and of the host in any direction. Waits for no stream:
+  /// REQUIRES that nothing under way writes there. For what happens between steps.
   virtual void copy_now(void* to, const void* from, int64_t size_bytes);
   /// What allocate() gave, or allocate_host().
   MemoryUse memory_use(MemoryKind kind = MemoryKind::device) const;
@@ -143,9 +149,10 @@ class Device {
 std::unique_ptr<Device> make_cpu_device();
 
 struct AsyncCpuOptions {
-  uint64_t jitter_seed = 0;        ///< where not 0: delays between pieces of work, up to max_jitter_us, to shake out races
+  uint64_t jitter_seed =
+      0;  ///< where not 0: delays between pieces of work, up to max_jitter_us, to shake out races
   int max_jitter_us = 0;
-  int intra_op_threads = 1;        ///< each stream's thread sets its own OpenMP thread count to this
+  int intra_op_threads = 1;  ///< each stream's thread sets its own OpenMP thread count to this
 };
 /// CPU memory, but every stream has a thread of its own and shares nothing with others except events.
 std::unique_ptr<Device> make_async_cpu_device(const AsyncCpuOptions& options);
@@ -153,18 +160,19 @@ std::unique_ptr<Device> make_async_cpu_device(const AsyncCpuOptions& options);
 /// One GPU as this process sees it.
 struct GpuFacts {
   int ordinal = 0;
-  std::string name;             ///< "NVIDIA H200"
-  std::string uuid;             ///< "GPU-..." in hexadecimal: equal for two processes that see the same GPU
+  std::string name;  ///< "NVIDIA H200"
+  std::string uuid;  ///< "GPU-..." in hexadecimal: equal for two processes that see the same GPU
   int64_t memory_bytes = 0;
-  int compute_capability = 0;   ///< 90 is 9.0
+  int compute_capability = 0;  ///< 90 is 9.0
 };
 struct GpuProbe {
   std::vector<GpuFacts> devices;
-  std::string problem;          ///< where there are none: why, and what to do
+  std::string problem;  ///< where there are none: why, and what to do
 };
 /// Never throws: a missing driver, library or GPU is a problem to report.
 GpuProbe probe_gpus();
-/// What computes on GPUs beside this program's own kernels, with versions: "cuda=13.0 cublaslt=..."; empty without a backend.
+/// What computes on GPUs beside this program's own kernels, with versions: "cuda=13.0 cublaslt=..."; empty
+/// without a backend.
 std::string gpu_libraries();
 /// Throws DeviceError with the problem where there is no such GPU, or this build has no CUDA backend.
 std::unique_ptr<Device> make_cuda_device(int ordinal);

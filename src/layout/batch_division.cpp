@@ -29,25 +29,27 @@ int64_t BatchDivision::first_sample(int worker, int micro_batch_index) const {
   return leaf * leaf_samples + (micro_batch_index % micro_batches_per_leaf) * micro_batch;
 }
 
-BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas, Reduction reduction,
-                           int workers) {
+BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas,
+                           Reduction reduction, int workers) {
   BatchDivision division;
   division.global_batch = global_batch;
   division.workers = workers;
   if (reduction == Reduction::reproducible) {
     if (workers > virtual_replicas)
-      throw ConfigError(fmt::format(
-          "trainer.virtual_replicas is {}, but there are {} workers; in REPRODUCIBLE mode each worker needs a leaf of its own: "
-          "use at most {} workers, or raise trainer.virtual_replicas (which changes the numbers)",
-          virtual_replicas, workers, virtual_replicas));
+      throw ConfigError(
+          fmt::format("trainer.virtual_replicas is {}, but there are {} workers; in REPRODUCIBLE mode each "
+                      "worker needs a leaf of its own: "
+                      "use at most {} workers, or raise trainer.virtual_replicas (which changes the numbers)",
+                      virtual_replicas, workers, virtual_replicas));
     if (global_batch % virtual_replicas != 0)
-      throw ConfigError(fmt::format("trainer.global_batch {} is not divisible by trainer.virtual_replicas {}; use {}",
-                                    global_batch, virtual_replicas, nearest_multiples(global_batch, virtual_replicas)));
+      throw ConfigError(
+          fmt::format("trainer.global_batch {} is not divisible by trainer.virtual_replicas {}; use {}",
+                      global_batch, virtual_replicas, nearest_multiples(global_batch, virtual_replicas)));
     division.leaves = virtual_replicas;
   } else {
     if (global_batch % workers != 0)
-      throw ConfigError(fmt::format("trainer.global_batch {} is not divisible by {} workers; use {}", global_batch,
-                                    workers, nearest_multiples(global_batch, workers)));
+      throw ConfigError(fmt::format("trainer.global_batch {} is not divisible by {} workers; use {}",
+                                    global_batch, workers, nearest_multiples(global_batch, workers)));
     division.leaves = workers;
   }
   division.leaf_samples = global_batch / division.leaves;
@@ -68,10 +70,11 @@ std::string describe(const BatchDivision& division) {
   const auto first = division.leaves_of(0), last = division.leaves_of(division.workers - 1);
   const std::string leaves = first.size() == last.size() ? fmt::format("{}", first.size())
                                                          : fmt::format("{} to {}", last.size(), first.size());
-  return fmt::format("global batch {} = {} worker{} x {} lea{} x {} micro-batch{} x {} sample{}", division.global_batch,
-                     division.workers, division.workers == 1 ? "" : "s", leaves, leaves == "1" ? "f" : "ves",
-                     division.micro_batches_per_leaf, division.micro_batches_per_leaf == 1 ? "" : "es",
-                     division.micro_batch, division.micro_batch == 1 ? "" : "s");
+  return fmt::format("global batch {} = {} worker{} x {} lea{} x {} micro-batch{} x {} sample{}",
+                     division.global_batch, division.workers, division.workers == 1 ? "" : "s", leaves,
+                     leaves == "1" ? "f" : "ves", division.micro_batches_per_leaf,
+                     division.micro_batches_per_leaf == 1 ? "" : "es", division.micro_batch,
+                     division.micro_batch == 1 ? "" : "s");
 }
 
 }  // namespace lockstep::layout

@@ -7,17 +7,18 @@
 
 namespace lockstep::layout {
 
-/// How a global batch is divided: into leaves (virtual replicas), each into micro-batches of one size. A pure function
-/// of the config and, under FAST, of the number of workers.
+/// How a global batch is divided: into leaves (virtual replicas), each into micro-batches of one size. A pure
+/// function of the config and, under FAST, of the number of workers.
 struct BatchDivision {
   int64_t global_batch = 0;
-  int leaves = 1;                  ///< REPRODUCIBLE: virtual_replicas; FAST: one per worker
+  int leaves = 1;  ///< REPRODUCIBLE: virtual_replicas; FAST: one per worker
   int64_t leaf_samples = 0;
-  int64_t micro_batch = 0;         ///< samples
+  int64_t micro_batch = 0;  ///< samples
   int micro_batches_per_leaf = 1;
   int workers = 1;
-  bool folds_by_halving = false;   ///< the workers' leaves; see canonical_tree.h. Told once, since it takes a look at all
-  bool follows_tree = false;       ///< likewise
+  bool folds_by_halving =
+      false;  ///< the workers' leaves; see canonical_tree.h. Told once, since it takes a look at all
+  bool follows_tree = false;  ///< likewise
 
   /// Leaves of a worker: consecutive, larger shares first.
   TreeNode leaves_of(int worker) const;
@@ -27,8 +28,8 @@ struct BatchDivision {
 };
 
 /// Throws ConfigError with the nearest values that work where the batch cannot be divided.
-BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas, Reduction reduction,
-                           int workers);
+BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas,
+                           Reduction reduction, int workers);
 
 /// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples": printed at start.
 std::string describe(const BatchDivision& division);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/index.h"
 #include "lockstep/error.h"
 
 namespace lockstep::layout {
@@ -52,7 +53,8 @@ bool folds_by_halving(int leaves, const std::vector<TreeNode>& ranges) {
     std::vector<TreeNode> parents;
     for (size_t i = 0; i < nodes.size(); i += 2) {
       const TreeNode parent{nodes[i].begin, nodes[i + 1].end};
-      if (parent.left() != nodes[i] || nodes_within(leaves, parent.begin, parent.end) != std::vector<TreeNode>{parent})
+      if (parent.left() != nodes[i] ||
+          nodes_within(leaves, parent.begin, parent.end) != std::vector<TreeNode>{parent})
         return false;
       parents.push_back(parent);
     }
@@ -63,7 +65,7 @@ bool folds_by_halving(int leaves, const std::vector<TreeNode>& ranges) {
 
 bool follows_tree(int leaves, const std::vector<TreeNode>& ranges) {
   const std::function<bool(TreeNode, TreeNode)> follows = [&](TreeNode workers, TreeNode node) -> bool {
-    if (workers.is_leaf()) return ranges[static_cast<size_t>(workers.begin)] == node;
+    if (workers.is_leaf()) return nth(ranges, workers.begin) == node;
     return !node.is_leaf() && follows(workers.left(), node.left()) && follows(workers.right(), node.right());
   };
   return !ranges.empty() && follows({0, static_cast<int>(ranges.size())}, {0, leaves});

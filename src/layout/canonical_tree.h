@@ -7,49 +7,52 @@
 
 namespace lockstep::layout {
 
-/// Whether sums over workers may be in any order, or follow the canonical tree and have the same bits on any layout.
+/// Whether sums over workers may be in any order, or follow the canonical tree and have the same bits on any
+/// layout.
 enum class Reduction { fast, reproducible };
 
-/// The gradient tree over V leaves: a node over [begin, end) splits at begin + the largest power of two below its
-/// length. It depends on V alone, so any number of workers that evaluate it get the same bits.
+/// The gradient tree over V leaves: a node over [begin, end) splits at begin + the largest power of two below
+/// its length. It depends on V alone, so any number of workers that evaluate it get the same bits.
 struct TreeNode {
   int begin = 0, end = 0;
   int size() const { return end - begin; }
   bool is_leaf() const { return size() == 1; }
-  int split() const;             ///< REQUIRES: size() >= 2
+  int split() const;  ///< REQUIRES: size() >= 2
   TreeNode left() const { return {begin, split()}; }
   TreeNode right() const { return {split(), end}; }
   auto operator<=>(const TreeNode&) const = default;
 };
 
-/// The largest nodes of the tree over [0, leaves) that lie within [begin, end), ascending: what a worker with those
-/// leaves can compute alone.
+/// The largest nodes of the tree over [0, leaves) that lie within [begin, end), ascending: what a worker with
+/// those leaves can compute alone.
 std::vector<TreeNode> nodes_within(int leaves, int begin, int end);
 
 /// One step of folding leaves [begin, end), taken in ascending order, with a stack of buffers.
 struct FoldStep {
   enum class Kind { leaf, add } kind;
-  int leaf = -1;                 ///< leaf: its gradient is completed in `slot`
-  int slot = 0;                  ///< add: slot += slot + 1
+  int leaf = -1;  ///< leaf: its gradient is completed in `slot`
+  int slot = 0;   ///< add: slot += slot + 1
 };
 struct FoldPlan {
   std::vector<FoldStep> steps;
-  std::vector<TreeNode> results;   ///< result i lies in slot i at the end: nodes_within(leaves, begin, end)
-  int slots = 0;                   ///< buffers needed, at most log2(leaves) + 1 for each result
+  std::vector<TreeNode> results;  ///< result i lies in slot i at the end: nodes_within(leaves, begin, end)
+  int slots = 0;                  ///< buffers needed, at most log2(leaves) + 1 for each result
 };
 FoldPlan plan_fold(int leaves, int begin, int end);
 
-/// Whether workers that own consecutive `ranges` can fold the tree by recursive halving: every range is one node, and
-/// ranks r and r ^ 2^k hold sibling nodes in round k. REQUIRES: ranges are consecutive and cover [0, leaves).
+/// Whether workers that own consecutive `ranges` can fold the tree by recursive halving: every range is one
+/// node, and ranks r and r ^ 2^k hold sibling nodes in round k. REQUIRES: ranges are consecutive and cover
+/// [0, leaves).
 bool folds_by_halving(int leaves, const std::vector<TreeNode>& ranges);
 
-/// Whether the tree over workers, each with one of the consecutive `ranges`, adds up to the tree over the leaves: every
-/// range is one node, and the two trees split at the same places. Then a sum along the workers' tree is all that is left.
+/// Whether the tree over workers, each with one of the consecutive `ranges`, adds up to the tree over the
+/// leaves: every range is one node, and the two trees split at the same places. Then a sum along the workers'
+/// tree is all that is left.
 bool follows_tree(int leaves, const std::vector<TreeNode>& ranges);
 
-/// Evaluates the tree over [0, leaves) given its nodes `parts` (a cover of [0, leaves) by tree nodes, ascending).
-/// Calls combine(a, b) with indices of parts to add: the sum must be left where the returned index says, one of the
-/// two. Returns the index that holds the whole sum.
+/// Evaluates the tree over [0, leaves) given its nodes `parts` (a cover of [0, leaves) by tree nodes,
+/// ascending). Calls combine(a, b) with indices of parts to add: the sum must be left where the returned
+/// index says, one of the two. Returns the index that holds the whole sum.
 int fold_parts(int leaves, const std::vector<TreeNode>& parts, const std::function<int(int, int)>& combine);
 
 }  // namespace lockstep::layout

@@ -9,6 +9,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 
@@ -283,7 +284,7 @@ bool has_meaning(const LayoutKey& key, const Layout& layout) {
 }
 
 std::string value_text(const LayoutKey& key, int value) {
-  return key.words.empty() ? fmt::to_string(value) : std::string(key.words[static_cast<size_t>(value)]);
+  return key.words.empty() ? fmt::to_string(value) : std::string(nth(key.words, value));
 }
 
 std::string takes_text(const LayoutKey& key) {

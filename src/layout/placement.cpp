@@ -4,8 +4,9 @@
 #include <bit>
 #include <numeric>
 
-#include "lockstep/error.h"
+#include "base/index.h"
 #include "layout/norm_chunks.h"
+#include "lockstep/error.h"
 
 namespace lockstep::layout {
 
@@ -28,11 +29,12 @@ int64_t size_bytes_of(const std::vector<SavedPart>& share) {
 
 namespace {
 
-/// Cuts a bucket at `borders`, ascending, from its begin to its end, into one shard for each position. `before`: bytes that
-/// the positions have so far; those of the shards are added.
+/// Cuts a bucket at `borders`, ascending, from its begin to its end, into one shard for each position.
+/// `before`: bytes that the positions have so far; those of the shards are added.
 std::vector<int64_t> cut(const std::vector<int64_t>& borders, std::vector<int64_t>& before) {
   const size_t count = before.size();
-  const auto mean = static_cast<double>(std::accumulate(before.begin(), before.end(), borders.back())) / static_cast<double>(count);
+  const auto mean = static_cast<double>(std::accumulate(before.begin(), before.end(), borders.back())) /
+                    static_cast<double>(count);
   // What is missing to the mean, where anything is: together that is as much as the bucket, or more.
   double missing = 0;
   for (const int64_t bytes : before) missing += std::max(0.0, mean - static_cast<double>(bytes));
@@ -43,9 +45,13 @@ std::vector<int64_t> cut(const std::vector<int64_t>& borders, std::vector<int64_
     wanted += scale * std::max(0.0, mean - static_cast<double>(before[position]));
     int64_t end = borders.back();
     if (position + 1 < count) {
-      const auto above = std::lower_bound(borders.begin(), borders.end(), wanted, [](int64_t border, double at) { return static_cast<double>(border) < at; });
+      const auto above =
+          std::lower_bound(borders.begin(), borders.end(), wanted,
+                           [](int64_t border, double at) { return static_cast<double>(border) < at; });
       end = above == borders.end() ? borders.back() : *above;
-      if (above != borders.begin() && wanted - static_cast<double>(*std::prev(above)) < static_cast<double>(end) - wanted) end = *std::prev(above);
+      if (above != borders.begin() &&
+          wanted - static_cast<double>(*std::prev(above)) < static_cast<double>(end) - wanted)
+        end = *std::prev(above);
     }
     cuts.push_back(end);
     before[position] += end - cuts[position];
@@ -55,7 +61,8 @@ std::vector<int64_t> cut(const std::vector<int64_t>& borders, std::vector<int64_
 
 }  // namespace
 
-Placement::Placement(const model::Graph& graph, const model::Partition& partition, const PlacementOptions& options)
+Placement::Placement(const model::Graph& graph, const model::Partition& partition,
+                     const PlacementOptions& options)
     : graph_(graph), partition_(partition), options_(options), homes_(graph.parameters.size()) {
   ensure(!options.reversed || std::has_single_bit(static_cast<unsigned>(options.workers)),
          "bits of workers are reversed where these are a power of two");
@@ -66,7 +73,7 @@ Placement::Placement(const model::Graph& graph, const model::Partition& partitio
     std::vector<int64_t> borders;
     for (const auto& entry : bucket.entries) {
       if (entry.use != 0) continue;
-      homes_[static_cast<size_t>(entry.parameter)] = {static_cast<int>(s), entry.offset_bytes};
+      nth(homes_, entry.parameter) = {static_cast<int>(s), entry.offset_bytes};
       const int64_t size_bytes = entry.count * static_cast<int64_t>(sizeof(float));
       for (int64_t at = 0; at < size_bytes; at += kChunkBytes) borders.push_back(entry.offset_bytes + at);
     }
@@ -82,7 +89,7 @@ int Placement::position_of(int worker) const {
 ByteSpan Placement::updated(int segment, int first, int last) const {
   const auto s = static_cast<size_t>(segment);
   if (!options_.shard_optimizer) return {0, partition_.buckets[s].owned_bytes};
-  return {cuts_[s][static_cast<size_t>(first)], cuts_[s][static_cast<size_t>(last)]};
+  return {nth(cuts_[s], first), nth(cuts_[s], last)};
 }
 
 ByteSpan Placement::updated_by(int segment, int worker) const {
@@ -91,33 +98,34 @@ ByteSpan Placement::updated_by(int segment, int worker) const {
 }
 
 std::vector<ByteSpan> Placement::gradients(int segment, int first, int last) const {
-  const model::Bucket& bucket = partition_.buckets[static_cast<size_t>(segment)];
+  const model::Bucket& bucket = partition_.bucket(segment);
   std::vector<ByteSpan> spans{updated(segment, first, last)};
   for (const auto& entry : bucket.entries) {
     if (entry.use == 0) continue;
-    const Home& home = homes_[static_cast<size_t>(entry.parameter)];
+    const Home& home = nth(homes_, entry.parameter);
     const ByteSpan part = intersection(updated(home.segment, first, last),
                                        {home.offset, home.offset + size_bytes_of(entry.parameter)});
     if (!part.empty())
-      spans.push_back({entry.offset_bytes + part.begin - home.offset, entry.offset_bytes + part.end - home.offset});
+      spans.push_back(
+          {entry.offset_bytes + part.begin - home.offset, entry.offset_bytes + part.end - home.offset});
   }
   std::erase_if(spans, [](const ByteSpan& span) { return span.empty(); });
   return spans;
 }
 
 ByteSpan Placement::owned(int parameter, int worker) const {
-  const Home& home = homes_[static_cast<size_t>(parameter)];
-  const ByteSpan part = intersection(updated_by(home.segment, worker),
-                                     {home.offset, home.offset + size_bytes_of(parameter)});
+  const Home& home = nth(homes_, parameter);
+  const ByteSpan part =
+      intersection(updated_by(home.segment, worker), {home.offset, home.offset + size_bytes_of(parameter)});
   return part.empty() ? ByteSpan{} : ByteSpan{part.begin - home.offset, part.end - home.offset};
 }
 
 int64_t Placement::size_bytes_of(int parameter) const {
-  return graph_.parameters[static_cast<size_t>(parameter)].spec.shape.count() * size_of(DType::float32);
+  return graph_.parameter(parameter).spec.shape.count() * size_of(DType::float32);
 }
 
 int Placement::slots_of(int parameter) const {
-  return graph_.parameters[static_cast<size_t>(parameter)].spec.role == ops::ParameterRole::weight ? options_.state_slots : 0;
+  return graph_.parameter(parameter).spec.role == ops::ParameterRole::weight ? options_.state_slots : 0;
 }
 
 std::vector<std::vector<SavedPart>> Placement::shares() const {
@@ -133,18 +141,18 @@ std::vector<std::vector<SavedPart>> Placement::shares() const {
   std::vector<int> saver(static_cast<size_t>(count));
   for (const int p : order) {
     const auto worker = std::min_element(bytes.begin(), bytes.end()) - bytes.begin();
-    bytes[static_cast<size_t>(worker)] += bytes_with(p);
-    saver[static_cast<size_t>(p)] = static_cast<int>(worker);
+    nth(bytes, worker) += bytes_with(p);
+    nth(saver, p) = static_cast<int>(worker);
   }
 
   std::vector<std::vector<SavedPart>> shares(workers);
-  for (int p = 0; p < count; ++p)
-    shares[static_cast<size_t>(saver[static_cast<size_t>(p)])].push_back({p, -1, {0, size_bytes_of(p)}});
+  for (int p = 0; p < count; ++p) nth(shares, nth(saver, p)).push_back({p, -1, {0, size_bytes_of(p)}});
   for (size_t worker = 0; worker < workers; ++worker)
     for (int p = 0; p < count; ++p) {
-      const bool saves = options_.shard_optimizer || saver[static_cast<size_t>(p)] == static_cast<int>(worker);
+      const bool saves = options_.shard_optimizer || nth(saver, p) == static_cast<int>(worker);
       const ByteSpan part = saves ? owned(p, static_cast<int>(worker)) : ByteSpan{};
-      for (int slot = 0; slot < slots_of(p) && !part.empty(); ++slot) shares[worker].push_back({p, slot, part});
+      for (int slot = 0; slot < slots_of(p) && !part.empty(); ++slot)
+        shares[worker].push_back({p, slot, part});
     }
   return shares;
 }

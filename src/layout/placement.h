@@ -17,8 +17,8 @@ struct ByteSpan {
 };
 ByteSpan intersection(const ByteSpan& a, const ByteSpan& b);
 
-/// The worker's number with its bits in reverse. Sums by halving, neighbours first, and shards must agree on it: those
-/// who have the same low bits then lie next to each other. REQUIRES: `workers` is a power of two.
+/// The worker's number with its bits in reverse. Sums by halving, neighbours first, and shards must agree on
+/// it: those who have the same low bits then lie next to each other. REQUIRES: `workers` is a power of two.
 int reversed_bits(int worker, int workers);
 
 /// What a checkpoint holds of one rank: bytes of a parameter, or of a slot of its optimizer state.
@@ -37,35 +37,37 @@ struct PlacementOptions {
   bool reversed = false;         ///< shards lie in the order of the workers' bits reversed; see Placement
 };
 
-/// Who updates, holds and saves which bytes of a model: a pure function of graph, partition and layout, and the one
-/// thing that everybody asks. Every worker holds all parameters. Optimizer state lies where it is used, with whoever
-/// updates the parameter.
+/// Who updates, holds and saves which bytes of a model: a pure function of graph, partition and layout, and
+/// the one thing that everybody asks. Every worker holds all parameters. Optimizer state lies where it is
+/// used, with whoever updates the parameter.
 ///
-/// With a sharded optimizer each bucket is cut into one shard for each worker, on borders of 65,536-element chunks of
-/// its parameters, so that sums of squares, hashes and shards agree on what they cut. Each cut is made at the border
-/// that is nearest to where shares of equal bytes would end, and who has got less in the buckets before gets more in
-/// the next. A worker's shards lie at its position: its own number or, for sums that fold workers by halving
-/// (neighbours first), its number's bits reversed, since then those who still have parts to exchange own neighbouring
-/// bytes.
+/// With a sharded optimizer each bucket is cut into one shard for each worker, on borders of 65,536-element
+/// chunks of its parameters, so that sums of squares, hashes and shards agree on what they cut. Each cut is
+/// made at the border that is nearest to where shares of equal bytes would end, and who has got less in the
+/// buckets before gets more in the next. A worker's shards lie at its position: its own number or, for sums
+/// that fold workers by halving (neighbours first), its number's bits reversed, since then those who still
+/// have parts to exchange own neighbouring bytes.
 class Placement {
  public:
-  /// `graph` and `partition` must outlive it. REQUIRES: `reversed` only where the number of workers is a power of two.
+  /// `graph` and `partition` must outlive it. REQUIRES: `reversed` only where the number of workers is a
+  /// power of two.
   Placement(const model::Graph& graph, const model::Partition& partition, const PlacementOptions& options);
 
   int workers() const { return options_.workers; }
   bool shards_optimizer() const { return options_.shard_optimizer; }
   int position_of(int worker) const;
-  /// Bytes of a segment's parameter buffer that the workers at positions [first, last) update. Without shards: all.
+  /// Bytes of a segment's parameter buffer that the workers at positions [first, last) update. Without
+  /// shards: all.
   ByteSpan updated(int segment, int first, int last) const;
   ByteSpan updated_by(int segment, int worker) const;
-  /// Bytes of a segment's bucket with the gradients of what the workers at these positions update, ascending: of its
-  /// own parameters, and of later uses of parameters that other segments own.
+  /// Bytes of a segment's bucket with the gradients of what the workers at these positions update, ascending:
+  /// of its own parameters, and of later uses of parameters that other segments own.
   std::vector<ByteSpan> gradients(int segment, int first, int last) const;
   /// Bytes of a parameter that a worker updates and whose optimizer state it holds.
   ByteSpan owned(int parameter, int worker) const;
-  /// By worker, what it saves: parameters by ascending number, each whole and each once, then optimizer state by
-  /// parameter and slot. A worker's list may be empty. Parameters, with their state where that is whole too, go to
-  /// whoever has the fewest bytes so far, the largest first; parts of state to whoever holds them.
+  /// By worker, what it saves: parameters by ascending number, each whole and each once, then optimizer state
+  /// by parameter and slot. A worker's list may be empty. Parameters, with their state where that is whole
+  /// too, go to whoever has the fewest bytes so far, the largest first; parts of state to whoever holds them.
   std::vector<std::vector<SavedPart>> shares() const;
 
  private:
@@ -79,8 +81,9 @@ class Placement {
   const model::Graph& graph_;
   const model::Partition& partition_;
   PlacementOptions options_;
-  std::vector<Home> homes_;                    // by parameter
-  std::vector<std::vector<int64_t>> cuts_;     // by segment: where the shard at each position begins, and the last ends
+  std::vector<Home> homes_;  // by parameter
+  std::vector<std::vector<int64_t>>
+      cuts_;  // by segment: where the shard at each position begins, and the last ends
 };
 
 }  // namespace lockstep::layout

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "base/index.h"
 #include "ops/fusion.h"
 
 namespace lockstep::model {
@@ -9,10 +10,11 @@ namespace {
 
 class Fuser {
  public:
-  Fuser(const Graph& graph, const Partition& partition) : graph_(graph), fusion_(no_fusion(graph)), segment_(graph.nodes.size()) {
+  Fuser(const Graph& graph, const Partition& partition)
+      : graph_(graph), fusion_(no_fusion(graph)), segment_(graph.nodes.size()) {
     for (size_t s = 0; s < partition.segments.size(); ++s)
       for (int n = partition.segments[s].first_node; n <= partition.segments[s].last_node; ++n)
-        segment_[static_cast<size_t>(n)] = static_cast<int>(s);
+        nth(segment_, n) = static_cast<int>(s);
   }
 
   Fusion fuse(bool gelu) {
@@ -24,53 +26,55 @@ class Fuser {
   }
 
  private:
-  const Node& node(int n) const { return graph_.nodes[static_cast<size_t>(n)]; }
+  const Node& node(int n) const { return graph_.node(n); }
   template <class OpType>
   bool holds(int n) const {
     return std::holds_alternative<OpType>(node(n).op);
   }
-  ops::FusedNeighbors& neighbors(int n) { return fusion_.neighbors[static_cast<size_t>(n)]; }
-  const Value& input(int n) const { return graph_.values[static_cast<size_t>(node(n).inputs[0])]; }
+  ops::FusedNeighbors& neighbors(int n) { return nth(fusion_.neighbors, n); }
+  const Value& input(int n) const { return graph_.value(node(n).inputs[0]); }
 
   /// Whether `before` makes the only input of the node right behind it, in the same segment.
   bool feeds(int before, int n) const {
-    return before >= 0 && n == before + 1 && input(n).producer == before && segment_[static_cast<size_t>(before)] == segment_[static_cast<size_t>(n)];
+    return before >= 0 && n == before + 1 && input(n).producer == before &&
+           nth(segment_, before) == nth(segment_, n);
   }
 
   bool can_fuse_gelu(int linear) const {
-    return lockstep::ops::can_fuse_gelu(std::get<Linear>(node(linear).op), graph_.logical_spec(node(linear).inputs[0]), graph_.compute);
+    return lockstep::ops::can_fuse_gelu(std::get<Linear>(node(linear).op),
+                                        graph_.logical_spec(node(linear).inputs[0]), graph_.compute);
   }
 
   void fuse_layer_norm(int n) {
-    int source = n;   // what stands between the sum and the layer norm: a fork, if anything
+    int source = n;  // what stands between the sum and the layer norm: a fork, if anything
     if (feeds(n - 1, n) && holds<Fork>(n - 1)) {
       source = n - 1;
       if (input(source).needs_gradient) {
         neighbors(n).fork_before = true;
-        fusion_.backward_node[static_cast<size_t>(source)] = n;
+        nth(fusion_.backward_node, source) = n;
       }
     }
     if (!feeds(source - 1, source) || !holds<Add>(source - 1)) return;
     neighbors(n).add_before = true;
-    fusion_.forward_node[static_cast<size_t>(source - 1)] = n;
+    nth(fusion_.forward_node, source - 1) = n;
   }
 
   void fuse_gelu(int n) {
     if (feeds(n - 1, n) && holds<Linear>(n - 1) && can_fuse_gelu(n - 1)) {
       neighbors(n - 1).gelu_behind = true;
-      fusion_.forward_node[static_cast<size_t>(n)] = n - 1;
+      nth(fusion_.forward_node, n) = n - 1;
     }
     const int reader = n + 1;
     if (reader < static_cast<int>(graph_.nodes.size()) && feeds(n, reader) && holds<Linear>(reader) &&
         node(n).group == node(reader).group && input(n).needs_gradient && can_fuse_gelu(reader)) {
       neighbors(reader).gelu_before = true;
-      fusion_.backward_node[static_cast<size_t>(n)] = reader;
+      nth(fusion_.backward_node, n) = reader;
     }
   }
 
   const Graph& graph_;
   Fusion fusion_;
-  std::vector<int> segment_;   // by node
+  std::vector<int> segment_;  // by node
 };
 
 }  // namespace
@@ -84,6 +88,8 @@ Fusion no_fusion(const Graph& graph) {
   return fusion;
 }
 
-Fusion fuse_for_gpu(const Graph& graph, const Partition& partition, bool gelu) { return Fuser(graph, partition).fuse(gelu); }
+Fusion fuse_for_gpu(const Graph& graph, const Partition& partition, bool gelu) {
+  return Fuser(graph, partition).fuse(gelu);
+}
 
 }  // namespace lockstep::model

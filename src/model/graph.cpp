@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/hash.h"
+#include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 #include "tensor/convert.h"
@@ -20,8 +21,8 @@ bool valid_name(const std::string& name) {
   });
 }
 
-/// Lowers a ModelSpec layer by layer. Values are handed out to their readers one by one; a value that several layers
-/// read is forked right behind its producer.
+/// Lowers a ModelSpec layer by layer. Values are handed out to their readers one by one; a value that several
+/// layers read is forked right behind its producer.
 class GraphMaker {
  public:
   explicit GraphMaker(const ModelSpec& spec) : spec_(spec) {}
@@ -43,9 +44,11 @@ class GraphMaker {
 
   void claim_name(const std::string& name, std::string_view what) {
     if (!valid_name(name))
-      throw ConfigError(fmt::format("{} name '{}' must consist of letters, digits, '_', '-', '.' and '/'", what, name));
+      throw ConfigError(
+          fmt::format("{} name '{}' must consist of letters, digits, '_', '-', '.' and '/'", what, name));
     if (available_.contains(name) || !used_names_.emplace(name, true).second)
-      throw ConfigError(fmt::format("the name '{}' is used twice; names of layers and inputs must differ", name));
+      throw ConfigError(
+          fmt::format("the name '{}' is used twice; names of layers and inputs must differ", name));
   }
 
   int add_value(std::string name, TensorSpec spec, int producer, int producer_output) {
@@ -62,13 +65,15 @@ class GraphMaker {
   void add_input(const ModelInput& input) {
     claim_name(input.name, "input");
     if (input.spec.shape.count() <= 0)
-      throw ConfigError(fmt::format("input {}: shape {} has no elements", input.name, input.spec.shape.to_string()));
+      throw ConfigError(
+          fmt::format("input {}: shape {} has no elements", input.name, input.spec.shape.to_string()));
     const int value = add_value(input.name, input.spec, -1, 0);
     graph_.inputs.push_back(value);
     offer(input.name, value);
   }
 
-  /// Makes `value` available under `name` to as many readers as the spec has, through forks where there are several.
+  /// Makes `value` available under `name` to as many readers as the spec has, through forks where there are
+  /// several.
   void offer(const std::string& name, int value) {
     auto& ready = available_[name];
     const int readers = readers_.contains(name) ? readers_.at(name) : 0;
@@ -76,8 +81,8 @@ class GraphMaker {
       const int number = readers - left;
       const std::string fork_name = number == 0 ? name + ".fork" : fmt::format("{}.fork{}", name, number);
       const int node = add_node(fork_name, Fork{}, {value});
-      ready.push_back(graph_.nodes[static_cast<size_t>(node)].outputs[0]);
-      value = graph_.nodes[static_cast<size_t>(node)].outputs[1];
+      ready.push_back(graph_.node(node).outputs[0]);
+      value = graph_.node(node).outputs[1];
     }
     ready.push_back(value);
   }
@@ -87,8 +92,8 @@ class GraphMaker {
     if (found == available_.end()) {
       std::vector<std::string> names;
       for (const auto& [name, values] : available_) names.push_back(name);
-      throw ConfigError(fmt::format("layer {}: its input '{}' is no model input and no earlier layer{}", layer.name,
-                                    input, did_you_mean(input, names)));
+      throw ConfigError(fmt::format("layer {}: its input '{}' is no model input and no earlier layer{}",
+                                    layer.name, input, did_you_mean(input, names)));
     }
     auto& ready = found->second;
     ensure(!ready.empty(), "a value ran out of readers");
@@ -100,7 +105,7 @@ class GraphMaker {
   int add_node(const std::string& name, const Op& op, const std::vector<int>& inputs) {
     const int id = static_cast<int>(graph_.nodes.size());
     std::vector<TensorSpec> specs;
-    for (const int input : inputs) specs.push_back(graph_.values[static_cast<size_t>(input)].spec);
+    for (const int input : inputs) specs.push_back(graph_.value(input).spec);
     Node node;
     node.name = name;
     node.op = op;
@@ -111,28 +116,30 @@ class GraphMaker {
       throw ConfigError(fmt::format("layer {}: {}", name, error.what()));
     }
     const auto& signature = node.signature;
-    ensure(signature.differentiable.size() == inputs.size() && signature.backward_needs_input.size() == inputs.size(),
+    ensure(signature.differentiable.size() == inputs.size() &&
+               signature.backward_needs_input.size() == inputs.size(),
            "an op's signature must speak of each of its inputs");
 
     bool gradient = std::any_of(signature.parameters.begin(), signature.parameters.end(),
                                 [](const auto& p) { return p.role == ops::ParameterRole::weight; });
     for (size_t i = 0; i < inputs.size(); ++i) {
-      auto& value = graph_.values[static_cast<size_t>(inputs[i])];
+      auto& value = graph_.value(inputs[i]);
       value.consumer = id;
       value.consumer_input = static_cast<int>(i);
       if (value.needs_gradient && !signature.differentiable[i])
-        throw ConfigError(fmt::format("layer {}: no gradient can flow into its input {} ('{}'), but parameters lie before it",
-                                      name, i, value.name));
+        throw ConfigError(fmt::format(
+            "layer {}: no gradient can flow into its input {} ('{}'), but parameters lie before it", name, i,
+            value.name));
       gradient = gradient || value.needs_gradient;
     }
     const bool forks = std::holds_alternative<Fork>(op);
     for (size_t o = 0; o < signature.outputs.size(); ++o) {
       const std::string value_name = forks ? fmt::format("{}:{}", name, o) : name;
       const int output = add_value(value_name, signature.outputs[o], id, static_cast<int>(o));
-      auto& value = graph_.values[static_cast<size_t>(output)];
+      auto& value = graph_.value(output);
       value.needs_gradient = gradient;
       if (signature.alias) {
-        const auto& source = graph_.values[static_cast<size_t>(inputs[0])];
+        const auto& source = graph_.value(inputs[0]);
         value.storage = source.storage;
       }
       if (signature.passes_gradient && gradient) share_gradient(output, inputs);
@@ -142,33 +149,37 @@ class GraphMaker {
     return id;
   }
 
-  /// One memory for the gradients of an output and of the inputs that want one: the earliest of theirs, so that it lives until
-  /// the first of their producers has read it.
+  /// One memory for the gradients of an output and of the inputs that want one: the earliest of theirs, so
+  /// that it lives until the first of their producers has read it.
   void share_gradient(int output, const std::vector<int>& inputs) {
     std::vector<int> storages;
     for (const int input : inputs)
-      if (const auto& value = graph_.values[static_cast<size_t>(input)]; value.needs_gradient) storages.push_back(value.gradient_storage);
+      if (const auto& value = graph_.value(input); value.needs_gradient)
+        storages.push_back(value.gradient_storage);
     const int shared = *std::min_element(storages.begin(), storages.end());
     for (auto& value : graph_.values)
-      if (std::find(storages.begin(), storages.end(), value.gradient_storage) != storages.end()) value.gradient_storage = shared;
-    graph_.values[static_cast<size_t>(output)].gradient_storage = shared;
+      if (std::find(storages.begin(), storages.end(), value.gradient_storage) != storages.end())
+        value.gradient_storage = shared;
+    graph_.value(output).gradient_storage = shared;
   }
 
   void add_layer(const Layer& layer) {
     claim_name(layer.name, "layer");
     if (std::holds_alternative<Fork>(layer.op))
-      throw ConfigError(fmt::format("layer {}: fork is put in by the graph itself; simply use a layer's name twice", layer.name));
+      throw ConfigError(fmt::format(
+          "layer {}: fork is put in by the graph itself; simply use a layer's name twice", layer.name));
     std::vector<int> inputs;
     for (const auto& input : layer.inputs) inputs.push_back(take(layer, input));
     const int id = add_node(layer.name, layer.op, inputs);
     add_parameters(layer, id);
-    auto& node = graph_.nodes[static_cast<size_t>(id)];
+    auto& node = graph_.node(id);
     if (node.signature.is_loss) {
       if (graph_.loss >= 0)
         throw ConfigError(fmt::format("layer {}: a model has one loss, and {} is one already", layer.name,
-                                      graph_.nodes[static_cast<size_t>(graph_.loss)].name));
-      if (!graph_.values[static_cast<size_t>(node.inputs[0])].needs_gradient)
-        throw ConfigError(fmt::format("layer {}: no parameter lies before the loss; there is nothing to train", layer.name));
+                                      graph_.node(graph_.loss).name));
+      if (!graph_.value(node.inputs[0]).needs_gradient)
+        throw ConfigError(fmt::format(
+            "layer {}: no parameter lies before the loss; there is nothing to train", layer.name));
       graph_.loss = id;
     } else {
       offer(layer.name, node.outputs[0]);
@@ -179,8 +190,9 @@ class GraphMaker {
     std::map<std::string, std::string> ties;
     for (const auto& tie : layer.ties)
       if (!ties.emplace(tie.parameter, tie.with).second)
-        throw ConfigError(fmt::format("layer {}: its parameter '{}' is tied twice", layer.name, tie.parameter));
-    auto& node = graph_.nodes[static_cast<size_t>(id)];
+        throw ConfigError(
+            fmt::format("layer {}: its parameter '{}' is tied twice", layer.name, tie.parameter));
+    auto& node = graph_.node(id);
     std::vector<std::string> own_names;
     for (size_t slot = 0; slot < node.signature.parameters.size(); ++slot) {
       const auto& spec = node.signature.parameters[slot];
@@ -196,25 +208,29 @@ class GraphMaker {
     }
     if (!ties.empty())
       throw ConfigError(fmt::format("layer {}: it has no parameter '{}' to tie{}; it has: {}", layer.name,
-                                    ties.begin()->first, did_you_mean(ties.begin()->first, own_names), join(own_names, ", ")));
+                                    ties.begin()->first, did_you_mean(ties.begin()->first, own_names),
+                                    join(own_names, ", ")));
   }
 
-  int tie_to(const Layer& layer, const ops::ParameterSpec& spec, const std::string& with, Parameter::Use use) {
+  int tie_to(const Layer& layer, const ops::ParameterSpec& spec, const std::string& with,
+             Parameter::Use use) {
     std::vector<std::string> names;
     for (size_t p = 0; p < graph_.parameters.size(); ++p) {
       auto& parameter = graph_.parameters[p];
       names.push_back(parameter.name);
       if (parameter.name != with) continue;
       if (parameter.spec.shape != spec.shape)
-        throw ConfigError(fmt::format("layer {}: {} has shape {} and cannot be tied to {} of shape {}", layer.name,
-                                      spec.name, spec.shape.to_string(), with, parameter.spec.shape.to_string()));
+        throw ConfigError(fmt::format("layer {}: {} has shape {} and cannot be tied to {} of shape {}",
+                                      layer.name, spec.name, spec.shape.to_string(), with,
+                                      parameter.spec.shape.to_string()));
       if (parameter.spec.role != ops::ParameterRole::weight || spec.role != ops::ParameterRole::weight)
-        throw ConfigError(fmt::format("layer {}: running statistics cannot be tied ({} with {})", layer.name, spec.name, with));
+        throw ConfigError(fmt::format("layer {}: running statistics cannot be tied ({} with {})", layer.name,
+                                      spec.name, with));
       parameter.uses.push_back(use);
       return static_cast<int>(p);
     }
-    throw ConfigError(fmt::format("layer {}: {} is tied to '{}', which no earlier layer has{}", layer.name, spec.name,
-                                  with, did_you_mean(with, names)));
+    throw ConfigError(fmt::format("layer {}: {} is tied to '{}', which no earlier layer has{}", layer.name,
+                                  spec.name, with, did_you_mean(with, names)));
   }
 
   void check_ends() {
@@ -227,16 +243,17 @@ class GraphMaker {
                               : fmt::format("the output of layer {} is used by no other layer", value.name));
   }
 
-  /// A group is an op with what may be computed in one go with it: elementwise ops and views behind it, and the forks
-  /// before it. Forks belong to their reader, so that a cut before them is crossed by one value and one gradient. A linear
-  /// layer may compute the gradient of the GELU before it; but a long chain of both is no single group, which would be one
-  /// bucket however small buckets shall be.
+  /// A group is an op with what may be computed in one go with it: elementwise ops and views behind it, and
+  /// the forks before it. Forks belong to their reader, so that a cut before them is crossed by one value and
+  /// one gradient. A linear layer may compute the gradient of the GELU before it; but a long chain of both is
+  /// no single group, which would be one bucket however small buckets shall be.
   void form_groups() {
     int group = -1, linear_layers = 0;
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       auto& node = graph_.nodes[n];
       bool joins = n > 0 && is_fork(graph_.nodes[n - 1]);
-      if (n > 0 && !is_fork(node) && node.inputs.size() == 1 && (node.signature.elementwise || node.signature.alias))
+      if (n > 0 && !is_fork(node) && node.inputs.size() == 1 &&
+          (node.signature.elementwise || node.signature.alias))
         joins = joins || follows_directly(n);
       const bool is_linear = std::holds_alternative<Linear>(node.op);
       if (n > 0 && is_linear && linear_layers < 2 && std::holds_alternative<Gelu>(graph_.nodes[n - 1].op))
@@ -252,7 +269,7 @@ class GraphMaker {
   }
 
   bool follows_directly(size_t n) const {
-    return graph_.values[static_cast<size_t>(graph_.nodes[n].inputs[0])].producer == static_cast<int>(n) - 1;
+    return graph_.value(graph_.nodes[n].inputs[0]).producer == static_cast<int>(n) - 1;
   }
 
   static bool is_fork(const Node& node) { return std::holds_alternative<Fork>(node.op); }
@@ -286,7 +303,8 @@ std::string options_text(Op op) {
 
 Graph make_graph(const ModelSpec& spec, DType compute) {
   require(compute == DType::float32 || tensor::is_narrow(compute),
-          fmt::format("values cannot be stored as {}; float32, bfloat16 and float16 are possible", name_of(compute)));
+          fmt::format("values cannot be stored as {}; float32, bfloat16 and float16 are possible",
+                      name_of(compute)));
   Graph graph = GraphMaker(spec).make();
   graph.compute = compute;
   for (auto& value : graph.values)
@@ -295,7 +313,7 @@ Graph make_graph(const ModelSpec& spec, DType compute) {
 }
 
 TensorSpec Graph::logical_spec(int value) const {
-  TensorSpec spec = values[static_cast<size_t>(value)].spec;
+  TensorSpec spec = nth(values, value).spec;
   if (spec.dtype == compute) spec.dtype = DType::float32;
   return spec;
 }
@@ -308,23 +326,25 @@ int64_t Graph::parameter_count() const {
 }
 
 int64_t Graph::loss_positions() const {
-  const auto& node = nodes[static_cast<size_t>(loss)];
-  const auto& prediction = values[static_cast<size_t>(node.inputs[0])].spec.shape;
-  return std::holds_alternative<SoftmaxCrossEntropy>(node.op) ? prediction.count() / prediction[-1] : prediction.count();
+  const auto& node = nth(nodes, loss);
+  const auto& prediction = nth(values, node.inputs[0]).spec.shape;
+  return std::holds_alternative<SoftmaxCrossEntropy>(node.op) ? prediction.count() / prediction[-1]
+                                                              : prediction.count();
 }
 
 uint64_t hash_of(const Graph& graph) {
   std::string text;
   for (const int input : graph.inputs) {
-    const auto& value = graph.values[static_cast<size_t>(input)];
-    text += fmt::format("input {} {} {}\n", value.name, value.spec.shape.to_string(), name_of(value.spec.dtype));
+    const auto& value = graph.value(input);
+    text +=
+        fmt::format("input {} {} {}\n", value.name, value.spec.shape.to_string(), name_of(value.spec.dtype));
   }
   for (const auto& node : graph.nodes) {
     text += fmt::format("{} {}{} group={}", node.name, name_of(node.op), options_text(node.op), node.group);
-    for (const int input : node.inputs) text += " " + graph.values[static_cast<size_t>(input)].name;
+    for (const int input : node.inputs) text += " " + graph.value(input).name;
     for (const int parameter : node.parameters)
-      text += fmt::format(" {}{}", graph.parameters[static_cast<size_t>(parameter)].name,
-                          graph.parameters[static_cast<size_t>(parameter)].spec.shape.to_string());
+      text += fmt::format(" {}{}", graph.parameter(parameter).name,
+                          graph.parameter(parameter).spec.shape.to_string());
     text += "\n";
   }
   return hash64(text);
@@ -335,18 +355,19 @@ std::string describe(const Graph& graph) {
   for (const auto& node : graph.nodes) {
     std::string parameters;
     for (const int p : node.parameters) {
-      const auto& parameter = graph.parameters[static_cast<size_t>(p)];
-      parameters += fmt::format("{}{}{} ", graph.nodes[static_cast<size_t>(parameter.uses[0].node)].name == node.name
-                                               ? parameter.spec.name : "= " + parameter.name,
-                                parameter.spec.shape.to_string(),
-                                parameter.spec.role == ops::ParameterRole::statistic ? " (statistic)" : "");
+      const auto& parameter = graph.parameter(p);
+      parameters += fmt::format(
+          "{}{}{} ",
+          graph.node(parameter.uses[0].node).name == node.name ? parameter.spec.name : "= " + parameter.name,
+          parameter.spec.shape.to_string(),
+          parameter.spec.role == ops::ParameterRole::statistic ? " (statistic)" : "");
     }
     table += fmt::format("{:<24} {:<22} {:<18} {}\n", node.name, name_of(node.op),
-                         node.outputs.empty() ? "loss" : graph.values[static_cast<size_t>(node.outputs[0])].spec.shape.to_string(),
+                         node.outputs.empty() ? "loss" : graph.value(node.outputs[0]).spec.shape.to_string(),
                          parameters);
   }
-  table += fmt::format("{} parameters in {} layers, {} fused groups\n", graph.parameter_count(), graph.nodes.size(),
-                       graph.group_count);
+  table += fmt::format("{} parameters in {} layers, {} fused groups\n", graph.parameter_count(),
+                       graph.nodes.size(), graph.group_count);
   return table;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/index.h"
 #include "lockstep/model.h"
 #include "ops/op.h"
 
@@ -12,23 +13,24 @@ namespace lockstep::model {
 /// One tensor of the graph. After forks are put in, every value has at most one reader.
 struct Value {
   std::string name;
-  TensorSpec spec;            ///< per sample, in the type in which it is stored
-  int producer = -1;          ///< node, or -1 for a model input
+  TensorSpec spec;    ///< per sample, in the type in which it is stored
+  int producer = -1;  ///< node, or -1 for a model input
   int producer_output = 0;
-  int consumer = -1;          ///< node, or -1 where nobody reads it
+  int consumer = -1;  ///< node, or -1 where nobody reads it
   int consumer_input = 0;
-  int storage = -1;           ///< the value whose memory this one is (itself, unless its op is an alias)
-  int gradient_storage = -1;  ///< likewise for the gradient: views share it, and a sum with its terms; the two ends of a fork do not
+  int storage = -1;             ///< the value whose memory this one is (itself, unless its op is an alias)
+  int gradient_storage = -1;    ///< likewise for the gradient: views share it, and a sum with its terms; the
+                                ///< two ends of a fork do not
   bool needs_gradient = false;  ///< a parameter lies upstream
 };
 
 /// A parameter and the nodes that use it, in graph order. The first use owns the place in the flat buffers.
 struct Parameter {
-  std::string name;           ///< "layer.parameter"
+  std::string name;  ///< "layer.parameter"
   ops::ParameterSpec spec;
   struct Use {
     int node;
-    int slot;                 ///< index among the node's parameters
+    int slot;  ///< index among the node's parameters
   };
   std::vector<Use> uses;
 };
@@ -37,31 +39,39 @@ struct Node {
   std::string name;
   Op op;
   ops::OpSignature signature;
-  std::vector<int> inputs, outputs;   ///< values
-  std::vector<int> parameters;        ///< by slot
-  int group = -1;                     ///< fused group: nodes of one group are consecutive and never separated
+  std::vector<int> inputs, outputs;  ///< values
+  std::vector<int> parameters;       ///< by slot
+  int group = -1;                    ///< fused group: nodes of one group are consecutive and never separated
 };
 
-/// The model with shapes, forks and fused groups: what everything behind it works on. The same graph results from a
-/// preset, a text config and ModelBuilder. Nodes stand in an order in which producers come first.
+/// The model with shapes, forks and fused groups: what everything behind it works on. The same graph results
+/// from a preset, a text config and ModelBuilder. Nodes stand in an order in which producers come first.
 struct Graph {
   std::vector<Value> values;
   std::vector<Node> nodes;
   std::vector<Parameter> parameters;
-  std::vector<int> inputs;            ///< values fed by the data set
-  int loss = -1;                      ///< node
+  std::vector<int> inputs;  ///< values fed by the data set
+  int loss = -1;            ///< node
   int group_count = 0;
-  DType compute = DType::float32;     ///< in which all values that are float32 to the ops are stored
+  DType compute = DType::float32;  ///< in which all values that are float32 to the ops are stored
+
+  const Value& value(int id) const { return nth(values, id); }
+  const Node& node(int id) const { return nth(nodes, id); }
+  const Parameter& parameter(int id) const { return nth(parameters, id); }
+  Value& value(int id) { return nth(values, id); }
+  Node& node(int id) { return nth(nodes, id); }
+  Parameter& parameter(int id) { return nth(parameters, id); }
 
   /// A value as shape rules and kernels' makers see it: float32 where it is stored in `compute`.
   TensorSpec logical_spec(int value) const;
 
-  int64_t parameter_count() const;    ///< elements of weights, tied ones once
-  int64_t loss_positions() const;     ///< terms of the loss in one sample (1 for a classifier, T for a language model)
+  int64_t parameter_count() const;  ///< elements of weights, tied ones once
+  int64_t loss_positions()
+      const;  ///< terms of the loss in one sample (1 for a classifier, T for a language model)
 };
 
-/// Infers shapes, puts in forks, marks gradients and forms fused groups. Throws ConfigError naming the layer. `compute` is
-/// float32, bfloat16 or float16.
+/// Infers shapes, puts in forks, marks gradients and forms fused groups. Throws ConfigError naming the layer.
+/// `compute` is float32, bfloat16 or float16.
 Graph make_graph(const ModelSpec& spec, DType compute = DType::float32);
 
 /// Hash of everything in the graph that decides numbers (names, ops, options, shapes, ties).

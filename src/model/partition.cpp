@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <set>
 
+#include "base/index.h"
 #include "lockstep/error.h"
 
 namespace lockstep::model {
 namespace {
 
-int64_t aligned(int64_t bytes) { return (bytes + kBucketAlignment - 1) / kBucketAlignment * kBucketAlignment; }
+int64_t aligned(int64_t bytes) {
+  return (bytes + kBucketAlignment - 1) / kBucketAlignment * kBucketAlignment;
+}
 
 struct GroupExtent {
   int first_node = 0, last_node = 0;
@@ -19,11 +22,11 @@ std::vector<GroupExtent> group_extents(const Graph& graph) {
   std::vector<GroupExtent> groups(static_cast<size_t>(graph.group_count));
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto& node = graph.nodes[n];
-    auto& group = groups[static_cast<size_t>(node.group)];
+    auto& group = nth(groups, node.group);
     if (n == 0 || graph.nodes[n - 1].group != node.group) group.first_node = static_cast<int>(n);
     group.last_node = static_cast<int>(n);
     for (const int p : node.parameters)
-      group.gradient_bytes += aligned(graph.parameters[static_cast<size_t>(p)].spec.shape.count() * 4);
+      group.gradient_bytes += aligned(graph.parameter(p).spec.shape.count() * 4);
   }
   return groups;
 }
@@ -37,14 +40,15 @@ int values_crossing(const Graph& graph, int node) {
 }
 
 /// Cuts lie behind the returned groups, ascending; the last group is always among them.
-std::vector<int> choose_cuts(const Graph& graph, const std::vector<GroupExtent>& groups, int64_t bucket_bytes) {
+std::vector<int> choose_cuts(const Graph& graph, const std::vector<GroupExtent>& groups,
+                             int64_t bucket_bytes) {
   const int count = static_cast<int>(groups.size());
   std::vector<int> cuts{count - 1};
   // Backwards, as gradients become complete.
   int64_t bytes = 0;
   for (int g = count - 1; g > 0; --g) {
-    bytes += groups[static_cast<size_t>(g)].gradient_bytes;
-    const bool narrow = values_crossing(graph, groups[static_cast<size_t>(g - 1)].last_node) <= 1;
+    bytes += nth(groups, g).gradient_bytes;
+    const bool narrow = values_crossing(graph, nth(groups, g - 1).last_node) <= 1;
     if (bytes >= 2 * bucket_bytes || (bytes >= bucket_bytes && narrow)) {
       cuts.push_back(g - 1);
       bytes = 0;
@@ -52,16 +56,17 @@ std::vector<int> choose_cuts(const Graph& graph, const std::vector<GroupExtent>&
   }
   std::reverse(cuts.begin(), cuts.end());
 
-  // The first segment: as much of it as fits a quarter of a bucket stays first, the rest becomes a segment of its own.
+  // The first segment: as much of it as fits a quarter of a bucket stays first, the rest becomes a segment of
+  // its own.
   int64_t total = 0;
-  for (int g = 0; g <= cuts.front(); ++g) total += groups[static_cast<size_t>(g)].gradient_bytes;
+  for (int g = 0; g <= cuts.front(); ++g) total += nth(groups, g).gradient_bytes;
   if (total > bucket_bytes / 4) {
     int best = -1;
     int64_t front = 0;
     for (int g = 0; g < cuts.front(); ++g) {
-      front += groups[static_cast<size_t>(g)].gradient_bytes;
+      front += nth(groups, g).gradient_bytes;
       if (front > bucket_bytes / 4) break;
-      if (front > 0 && values_crossing(graph, groups[static_cast<size_t>(g)].last_node) <= 1) best = g;
+      if (front > 0 && values_crossing(graph, nth(groups, g).last_node) <= 1) best = g;
     }
     if (best >= 0) cuts.insert(cuts.begin(), best);
   }
@@ -72,12 +77,11 @@ Bucket make_bucket(const Graph& graph, const Segment& segment) {
   Bucket bucket;
   const auto place = [&](bool owners) {
     for (int n = segment.first_node; n <= segment.last_node; ++n) {
-      const auto& node = graph.nodes[static_cast<size_t>(n)];
+      const auto& node = graph.node(n);
       for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
-        const auto& parameter = graph.parameters[static_cast<size_t>(node.parameters[slot])];
+        const auto& parameter = graph.parameter(node.parameters[slot]);
         int use = 0;
-        while (parameter.uses[static_cast<size_t>(use)].node != n ||
-               parameter.uses[static_cast<size_t>(use)].slot != static_cast<int>(slot))
+        while (nth(parameter.uses, use).node != n || nth(parameter.uses, use).slot != static_cast<int>(slot))
           ++use;
         if ((use == 0) != owners) continue;
         const int64_t elements = parameter.spec.shape.count();
@@ -125,7 +129,8 @@ Partition make_partition(const Graph& graph, int64_t bucket_bytes) {
   require(bucket_bytes > 0, "parallel.bucket_bytes must be positive");
   const auto groups = group_extents(graph);
   std::vector<int> last_nodes;
-  for (const int cut : choose_cuts(graph, groups, bucket_bytes)) last_nodes.push_back(groups[static_cast<size_t>(cut)].last_node);
+  for (const int cut : choose_cuts(graph, groups, bucket_bytes))
+    last_nodes.push_back(nth(groups, cut).last_node);
   return partition_behind(graph, last_nodes);
 }
 

@@ -12,7 +12,7 @@ struct MlpOptions {
   Shape image{28, 28, 1};
   std::vector<int64_t> hidden{256, 128};
   int64_t classes = 10;
-  float dropout = 0;              ///< after each hidden layer
+  float dropout = 0;  ///< after each hidden layer
 };
 ModelSpec make_mlp(const MlpOptions& options);
 
@@ -20,23 +20,23 @@ ModelSpec make_mlp(const MlpOptions& options);
 struct LenetOptions {
   Shape image{28, 28, 1};
   int64_t classes = 10;
-  float dropout = 0;              ///< before the last two linear layers
-  bool batch_norm = false;        ///< after each convolution
+  float dropout = 0;        ///< before the last two linear layers
+  bool batch_norm = false;  ///< after each convolution
 };
 ModelSpec make_lenet(const LenetOptions& options);
 
-/// GPT-2's architecture: pre-norm blocks of attention and a 4x MLP with GELU; layers named as Hugging Face names them
-/// (wte, wpe, h.{i}.ln_1, h.{i}.attn.c_attn, ...). Initialisation as GPT-2: N(0, 0.02), residual projections
-/// N(0, 0.02 / sqrt(2 layers)), biases 0.
+/// GPT-2's architecture: pre-norm blocks of attention and a 4x MLP with GELU; layers named as Hugging Face
+/// names them (wte, wpe, h.{i}.ln_1, h.{i}.attn.c_attn, ...). Initialisation as GPT-2: N(0, 0.02), residual
+/// projections N(0, 0.02 / sqrt(2 layers)), biases 0.
 struct GptOptions {
   int64_t vocabulary = 0;
-  int64_t context = 0;            ///< tokens in a sample
+  int64_t context = 0;  ///< tokens in a sample
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t width = 0;
   float dropout = 0;
   bool bias = true;
-  bool tied_head = true;          ///< the head's weight is wte.weight
+  bool tied_head = true;  ///< the head's weight is wte.weight
 };
 ModelSpec make_gpt(const GptOptions& options);
 

@@ -42,7 +42,8 @@ std::string list_of_parts(const StartupMilliseconds& milliseconds) {
   std::vector<std::string> parts;
   for (size_t part = 0; part < kStartupParts; ++part)
     if (milliseconds.parts[part] >= 0.5)
-      parts.push_back(fmt::format("{} {:.0f}", name_of(static_cast<StartupPart>(part)), milliseconds.parts[part]));
+      parts.push_back(
+          fmt::format("{} {:.0f}", name_of(static_cast<StartupPart>(part)), milliseconds.parts[part]));
   return join(parts, ", ");
 }
 
@@ -91,7 +92,8 @@ std::string to_json(const RunReport& report) {
 std::string describe(const RunReport& report) {
   std::vector<std::pair<std::string_view, std::string>> rows;
   rows.emplace_back("steps", fmt::format("{} ({:.2f} epochs)", report.steps, report.epochs));
-  if (report.skipped_steps > 0) rows.emplace_back("skipped steps", fmt::format("{}, not finite", report.skipped_steps));
+  if (report.skipped_steps > 0)
+    rows.emplace_back("skipped steps", fmt::format("{}, not finite", report.skipped_steps));
   if (report.loss_scale) rows.emplace_back("loss scale", fmt::format("{}", *report.loss_scale));
   if (report.train_loss)
     rows.emplace_back("training loss", fmt::format("{:.6g} (last step)", *report.train_loss));
@@ -109,7 +111,9 @@ std::string describe(const RunReport& report) {
   rows.emplace_back("waits per step", fmt::format("{:.3f} ms for communication, {:.3f} ms for data",
                                                   report.exposed_comm_ms, report.data_wait_ms));
   if (report.first_step)
-    rows.emplace_back("first step done", fmt::format("{:.0f} ms after the start: {}", report.first_step->total(), list_of_parts(*report.first_step)));
+    rows.emplace_back("first step done",
+                      fmt::format("{:.0f} ms after the start: {}", report.first_step->total(),
+                                  list_of_parts(*report.first_step)));
   else
     rows.emplace_back("start-up", fmt::format("{:.0f} ms", report.startup_ms));
   rows.emplace_back("planned memory", bytes(report.peak_memory_bytes));

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/index.h"
 #include "base/text.h"
 
 namespace lockstep::observe {
@@ -16,7 +17,7 @@ std::string_view name_of(StartupPart part) {
   static constexpr std::array<std::string_view, kStartupParts> kNames{
       "launch", "config",    "device",        "programs",   "data",       "kernels",
       "memory", "agreement", "communicators", "parameters", "first_step", "other"};
-  return kNames[static_cast<size_t>(part)];
+  return nth(kNames, part);
 }
 
 double StartupMilliseconds::total() const { return std::accumulate(parts.begin(), parts.end(), 0.0); }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/index.h"
 
 namespace lockstep::observe {
 
@@ -30,8 +31,8 @@ std::string_view name_of(StartupPart part);
 struct StartupMilliseconds {
   std::array<double, kStartupParts> parts{};
 
-  double& operator[](StartupPart part) { return parts[static_cast<size_t>(part)]; }
-  double operator[](StartupPart part) const { return parts[static_cast<size_t>(part)]; }
+  double& operator[](StartupPart part) { return nth(parts, part); }
+  double operator[](StartupPart part) const { return nth(parts, part); }
   double total() const;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/index.h"
 #include "lockstep/error.h"
 
 namespace lockstep::observe {
@@ -28,7 +29,7 @@ double middle_of(int bucket) { return kSmallest * std::pow(kGrowth, bucket + 0.5
 void StepTimes::add(double milliseconds) {
   ensure(std::isfinite(milliseconds) && milliseconds >= 0, "the duration of a step is not a time");
   if (steps_ < kWarmUpSteps) {
-    first_[static_cast<size_t>(steps_++)] = milliseconds;
+    nth(first_, steps_++) = milliseconds;
     return;
   }
   if (buckets_.empty()) {
@@ -36,7 +37,7 @@ void StepTimes::add(double milliseconds) {
     later_min_ = later_max_ = milliseconds;
   }
   ++steps_;
-  ++buckets_[static_cast<size_t>(bucket_of(milliseconds))];
+  ++nth(buckets_, bucket_of(milliseconds));
   later_total_ += milliseconds;
   later_min_ = std::min(later_min_, milliseconds);
   later_max_ = std::max(later_max_, milliseconds);
@@ -52,10 +53,10 @@ double StepTimes::percentile(double share) const {
   if (buckets_.empty()) {
     std::vector<double> sorted(first_.begin(), first_.begin() + steps_);
     std::sort(sorted.begin(), sorted.end());
-    return sorted[static_cast<size_t>(rank - 1)];
+    return nth(sorted, rank - 1);
   }
   int bucket = 0;
-  for (int64_t seen = buckets_[0]; seen < rank; seen += buckets_[static_cast<size_t>(bucket)]) ++bucket;
+  for (int64_t seen = buckets_[0]; seen < rank; seen += nth(buckets_, bucket)) ++bucket;
   return std::clamp(middle_of(bucket), later_min_, later_max_);
 }
 

@@ -17,11 +17,12 @@ OpSignature infer_op(const Linear& op, Inputs inputs) {
       op.init_std > 0 ? Initializer{Initializer::Kind::normal, op.init_std} : uniform;
   // A model that names its own deviation (GPT-2) starts its biases at zero.
   const Initializer bias_init = op.init_std > 0 ? Initializer{} : uniform;
-  OpSignature signature{.outputs = {{Shape(std::move(dims))}},
-                        .parameters = {{.name = "weight", .shape = {op.units, in}, .init = weight_init, .narrow = true}},
-                        .backward = BackwardForm::split,
-                        .differentiable = {true},
-                        .backward_needs_input = {true}};
+  OpSignature signature{
+      .outputs = {{Shape(std::move(dims))}},
+      .parameters = {{.name = "weight", .shape = {op.units, in}, .init = weight_init, .narrow = true}},
+      .backward = BackwardForm::split,
+      .differentiable = {true},
+      .backward_needs_input = {true}};
   if (op.bias)
     signature.parameters.push_back(
         {.name = "bias", .shape = {op.units}, .init = bias_init, .is_norm_or_bias = true, .narrow = true});

@@ -52,12 +52,14 @@ OpCost cost(const Op& op, Inputs inputs, int64_t batch) {
   return std::visit([&](const auto& o) { return cost_op(o, inputs, batch); }, op);
 }
 
-std::unique_ptr<Kernel> make_kernel(device::DeviceKind device, const Op& op, Inputs inputs, const KernelOptions& options) {
+std::unique_ptr<Kernel> make_kernel(device::DeviceKind device, const Op& op, Inputs inputs,
+                                    const KernelOptions& options) {
   if (device == device::DeviceKind::cuda) return make_cuda_kernel(op, inputs, options);
   KernelOptions wide = options;
   wide.compute = DType::float32;
   auto kernel = std::visit([&](const auto& o) { return make_cpu_kernel(o, inputs, wide); }, op);
-  return options.compute == DType::float32 ? std::move(kernel) : make_narrow_kernel(op, inputs, options, std::move(kernel));
+  return options.compute == DType::float32 ? std::move(kernel)
+                                           : make_narrow_kernel(op, inputs, options, std::move(kernel));
 }
 
 }  // namespace lockstep::ops

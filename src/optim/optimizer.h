@@ -59,8 +59,8 @@ struct UpdateArguments {
 /// Applies one optimizer step elementwise, by work launched on `stream`, which reads `constants` when it
 /// runs. A pure function of its arguments for each element, so that any split of a parameter gives the same
 /// bits. PyTorch's formulas: SGD (dampening 0), Adam, AdamW.
-void update(const OptimizerOptions& options, const UpdateArguments& arguments, const ops::StepConstants& constants,
-            device::Stream& stream);
+void update(const OptimizerOptions& options, const UpdateArguments& arguments,
+            const ops::StepConstants& constants, device::Stream& stream);
 
 /// Statistic parameters (see ParameterRole): value += momentum * (mean - value), mean = gradients *
 /// gradient_scale.

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "layout/batch_division.h"
-#include "parallel/options.h"
 #include "layout/placement.h"
+#include "parallel/options.h"
 #include "parallel/program_writer.h"
 
 namespace lockstep::parallel {
@@ -13,25 +13,26 @@ namespace lockstep::parallel {
 struct DataParallelPlan {
   const model::Graph& graph;
   const model::Partition& partition;
-  const program::ModelCode& training;        ///< kernels and layouts of forward and backward
-  const program::ModelCode& evaluation;      ///< of forward alone
+  const program::ModelCode& training;    ///< kernels and layouts of forward and backward
+  const program::ModelCode& evaluation;  ///< of forward alone
   layout::BatchDivision division;
   ParallelOptions parallel;
   const layout::Placement& placement;
-  std::vector<std::vector<layout::SavedPart>> shares = {};   ///< of a checkpoint, by worker
+  std::vector<std::vector<layout::SavedPart>> shares = {};  ///< of a checkpoint, by worker
   int state_slots = 0;
-  bool shared_memory = false;       ///< all workers share a host's memory
-  device::DeviceKind device = device::DeviceKind::cpu;   ///< on GPUs FAST sums are the communication library's
-  bool skip_nonfinite = true;       ///< updates write nothing where loss or gradients are not finite
-  bool update_as_it_lands = false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
+  bool shared_memory = false;                           ///< all workers share a host's memory
+  device::DeviceKind device = device::DeviceKind::cpu;  ///< on GPUs FAST sums are the communication library's
+  bool skip_nonfinite = true;  ///< updates write nothing where loss or gradients are not finite
+  bool update_as_it_lands =
+      false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
 };
 
 /// Throws ConfigError if gradients cannot meet as the plan asks for; so would compile_step.
 void require_sums_exist(const DataParallelPlan& plan);
 
-/// The loop body of one optimizer step of one worker. Drawn for 2 workers with one leaf of two micro-batches each, and
-/// three segments (F forward, B backward, A agree, R reduction of a bucket, N norm, U update). Where parameters are read
-/// in a narrower type, compute begins with a cast of each segment's:
+/// The loop body of one optimizer step of one worker. Drawn for 2 workers with one leaf of two micro-batches
+/// each, and three segments (F forward, B backward, A agree, R reduction of a bucket, N norm, U update).
+/// Where parameters are read in a narrower type, compute begins with a cast of each segment's:
 ///
 ///     copy      L0  L1
 ///     compute   F0 F1 F2 B2 B1 B0  F0 F1 F2 B2 B1 B0 ------ N U2 U1 U0
@@ -39,12 +40,12 @@ void require_sums_exist(const DataParallelPlan& plan);
 ///     agree                                 A
 program::Program compile_step(const DataParallelPlan& plan, int rank);
 
-/// One micro-batch of every leaf of this worker through the forward pass, then an agreement on their loss and counts.
-/// Iterations take the evaluation set in order; whoever runs them adds up the verdicts.
+/// One micro-batch of every leaf of this worker through the forward pass, then an agreement on their loss and
+/// counts. Iterations take the evaluation set in order; whoever runs them adds up the verdicts.
 program::Program compile_evaluation(const DataParallelPlan& plan, int rank);
 
-/// The checkpoint: every rank copies its share of parameters and state for its writer, then all agree on whether that
-/// went well.
+/// The checkpoint: every rank copies its share of parameters and state for its writer, then all agree on
+/// whether that went well.
 program::Program compile_boundary(const DataParallelPlan& plan, int rank);
 
 }  // namespace lockstep::parallel

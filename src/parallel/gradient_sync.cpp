@@ -6,6 +6,7 @@
 #include <bit>
 #include <vector>
 
+#include "base/index.h"
 #include "lockstep/error.h"
 
 namespace lockstep::parallel {
@@ -27,11 +28,11 @@ class Writer {
  public:
   explicit Writer(const BucketSync& sync) : sync_(sync) {}
 
-  int64_t bucket_bytes() const { return sync_.program.buffers[static_cast<size_t>(sync_.slots[0])].size_bytes; }
+  int64_t bucket_bytes() const { return sync_.program.buffer(sync_.slots[0]).size_bytes; }
 
   int receive_buffer(std::string_view what, const Spans& spans) {
-    return sync_.program.add_buffer(fmt::format("receive.{}.{}", sync_.segment, what), program::Space::arena, program::Category::workspace,
-                                    std::max(size_of(spans), int64_t{1}));
+    return sync_.program.add_buffer(fmt::format("receive.{}.{}", sync_.segment, what), program::Space::arena,
+                                    program::Category::workspace, std::max(size_of(spans), int64_t{1}));
   }
   /// The same bytes, one after the other.
   static Spans packed(const Spans& spans) {
@@ -51,8 +52,12 @@ class Writer {
   }
 
   void begin_exchange() { exchange_ = instruction(program::InstructionKind::exchange); }
-  void send(int peer, int buffer, const Spans& spans) { transfer(program::Role::send, program::Access::read, peer, buffer, spans); }
-  void receive(int peer, int buffer, const Spans& spans) { transfer(program::Role::receive, program::Access::write, peer, buffer, spans); }
+  void send(int peer, int buffer, const Spans& spans) {
+    transfer(program::Role::send, program::Access::read, peer, buffer, spans);
+  }
+  void receive(int peer, int buffer, const Spans& spans) {
+    transfer(program::Role::receive, program::Access::write, peer, buffer, spans);
+  }
   void end_exchange() {
     if (!exchange_.operands.empty()) sync_.program.instructions.push_back(std::move(exchange_));
     exchange_ = {};
@@ -64,8 +69,12 @@ class Writer {
       program::Instruction add = instruction(program::InstructionKind::add);
       add.group = -1;
       add.deadline = program::DeadlineClass::compute;
-      add.operands.push_back({program::Role::destination, 0, program::Access::read_write, {destination, to[i].begin, to[i].size()}});
-      add.operands.push_back({program::Role::source, 0, program::Access::read, {source, from[i].begin, from[i].size()}});
+      add.operands.push_back({program::Role::destination,
+                              0,
+                              program::Access::read_write,
+                              {destination, to[i].begin, to[i].size()}});
+      add.operands.push_back(
+          {program::Role::source, 0, program::Access::read, {source, from[i].begin, from[i].size()}});
       sync_.program.instructions.push_back(std::move(add));
     }
   }
@@ -84,7 +93,8 @@ class Writer {
   void transfer(program::Role role, program::Access access, int peer, int buffer, const Spans& spans) {
     for (const auto& span : spans) {
       const int index = static_cast<int>(exchange_.operands.size());
-      exchange_.operands.push_back({role, index, access, {buffer, span.begin, span.size()}, sync_.first + peer});
+      exchange_.operands.push_back(
+          {role, index, access, {buffer, span.begin, span.size()}, sync_.first + peer});
     }
   }
 
@@ -92,10 +102,10 @@ class Writer {
   program::Instruction exchange_;
 };
 
-/// What a worker still has to do with when all that differ from it in bits below `distance` have gone their ways: the
-/// shards of those that have these bits alike, at positions next to each other.
+/// What a worker still has to do with when all that differ from it in bits below `distance` have gone their
+/// ways: the shards of those that have these bits alike, at positions next to each other.
 Spans shards_alike(const BucketSync& sync, int worker, int distance) {
-  const int alike = sync.workers / distance;   // so many workers
+  const int alike = sync.workers / distance;  // so many workers
   const int first = layout::reversed_bits(worker & (distance - 1), sync.workers);
   return sync.shards.parts(first, first + alike);
 }
@@ -177,7 +187,7 @@ void write_owner_fold(const BucketSync& sync, const layout::BatchDivision& divis
   // Whichever of the two already holds my slot 0 takes the sum, so that the root ends up there.
   const int root = layout::fold_parts(division.leaves, nodes, [&](int a, int b) {
     const int to = b == first_own ? b : a;
-    const Part &destination = parts[static_cast<size_t>(to)], &source = parts[static_cast<size_t>(to == a ? b : a)];
+    const Part &destination = nth(parts, to), &source = nth(parts, to == a ? b : a);
     writer.add(destination.buffer, *destination.spans, source.buffer, *source.spans);
     return to;
   });
@@ -232,9 +242,8 @@ class BlockTree {
     own.worker = sync_.worker - block.first;
     own.workers = block.size;
     own.shards = {.position = [size = block.size](int worker) { return layout::reversed_bits(worker, size); },
-                  .parts = [this, each = blocks_.front().size / block.size](int first, int last) {
-                    return shards_.parts(first * each, last * each);
-                  }};
+                  .parts = [this, each = blocks_.front().size / block.size](
+                               int first, int last) { return shards_.parts(first * each, last * each); }};
     return own;
   }
   /// What a worker of a block holds of its block's sum.
@@ -243,11 +252,12 @@ class BlockTree {
     const int position = layout::reversed_bits(local, size);
     return shards_.parts(position * each, (position + 1) * each);
   }
-  /// A worker of the smaller of two blocks holds what several of the larger one do: those whose numbers end with the
-  /// same bits as its own. Calls visit(worker, the bytes that both hold).
+  /// A worker of the smaller of two blocks holds what several of the larger one do: those whose numbers end
+  /// with the same bits as its own. Calls visit(worker, the bytes that both hold).
   template <class Visit>
   void for_each_partner(size_t block, Visit&& visit) const {
-    const int local = sync_.worker - blocks_[own_].first, size = blocks_[block].size, own_size = blocks_[own_].size;
+    const int local = sync_.worker - blocks_[own_].first, size = blocks_[block].size,
+              own_size = blocks_[own_].size;
     for (int other = local % size; other < size; other += std::min(own_size, size))
       visit(blocks_[block].first + other, size > own_size ? part_of(block, other) : part_of(own_, local));
   }
@@ -281,7 +291,8 @@ void write_all_reduce(const BucketSync& sync, bool ordered) {
   if (sync.workers == 1) return;
   program::Instruction reduce = Writer(sync).instruction(program::InstructionKind::all_reduce);
   reduce.ordered = ordered;
-  reduce.operands.push_back({program::Role::data, 0, program::Access::read_write, sync.program.whole(sync.slots[0])});
+  reduce.operands.push_back(
+      {program::Role::data, 0, program::Access::read_write, sync.program.whole(sync.slots[0])});
   sync.program.instructions.push_back(std::move(reduce));
 }
 
@@ -289,11 +300,16 @@ void write_all_reduce(const BucketSync& sync, bool ordered) {
 
 Shards equal_shards(int64_t size_bytes, int workers, int turn, bool reversed) {
   const int64_t step = (size_bytes / workers + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
-  return {.position = [=](int worker) { return reversed ? layout::reversed_bits(worker, workers) : (worker + turn) % workers; },
-          .parts = [=](int first, int last) {
-            const layout::ByteSpan span{std::min(first * step, size_bytes), last == workers ? size_bytes : std::min(last * step, size_bytes)};
-            return span.empty() ? Spans{} : Spans{span};
-          }};
+  return {.position =
+              [=](int worker) {
+                return reversed ? layout::reversed_bits(worker, workers) : (worker + turn) % workers;
+              },
+          .parts =
+              [=](int first, int last) {
+                const layout::ByteSpan span{std::min(first * step, size_bytes),
+                                            last == workers ? size_bytes : std::min(last * step, size_bytes)};
+                return span.empty() ? Spans{} : Spans{span};
+              }};
 }
 
 void write_library_all_reduce(const BucketSync& sync) { write_all_reduce(sync, false); }

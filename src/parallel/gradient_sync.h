@@ -10,36 +10,36 @@
 
 namespace lockstep::parallel {
 
-/// How a buffer is cut among the workers: into one shard for each position, in ascending order of bytes as far as
-/// neighbours go. Shards may have several parts and may be empty.
+/// How a buffer is cut among the workers: into one shard for each position, in ascending order of bytes as
+/// far as neighbours go. Shards may have several parts and may be empty.
 struct Shards {
   std::function<int(int worker)> position;
   std::function<std::vector<layout::ByteSpan>(int first, int last)> parts;  ///< of positions [first, last)
 };
 
-/// Equal shards of `size_bytes`, on borders of 64 bytes; later ones may be smaller or empty. `turn`: worker w has the
-/// shard at position w + turn, around. `reversed`: at the position of its number's bits reversed.
+/// Equal shards of `size_bytes`, on borders of 64 bytes; later ones may be smaller or empty. `turn`: worker w
+/// has the shard at position w + turn, around. `reversed`: at the position of its number's bits reversed.
 Shards equal_shards(int64_t size_bytes, int workers, int turn, bool reversed);
 
-/// How one bucket's gradients meet. Each function appends the instructions of one part of that to the program of one
-/// worker; a synchroniser is nothing more than a few of them.
+/// How one bucket's gradients meet. Each function appends the instructions of one part of that to the program
+/// of one worker; a synchroniser is nothing more than a few of them.
 struct BucketSync {
   program::Program& program;
-  int lane = 0;               ///< a comm lane: sends, receives and the additions between them
-  int group;                  ///< the workers, by worker number
+  int lane = 0;  ///< a comm lane: sends, receives and the additions between them
+  int group;     ///< the workers, by worker number
   int worker;
   int workers;
   int segment;
-  std::span<const int> slots; ///< gradient buffers: slot i holds the worker's i-th tree node (FAST: one)
+  std::span<const int> slots;  ///< gradient buffers: slot i holds the worker's i-th tree node (FAST: one)
   Shards shards;
-  int first = 0;              ///< rank in the group of worker 0: of workers that first sum among themselves
+  int first = 0;  ///< rank in the group of worker 0: of workers that first sum among themselves
 };
 
 /// FAST: the library's all-reduce of slot 0.
 void write_library_all_reduce(const BucketSync& sync);
 
-/// REPRODUCIBLE, where BatchDivision::follows_tree: an all-reduce that adds along the tree over the workers, which then is the tree
-/// over the leaves. Its channel must sum so (Communicator::sums_along_tree).
+/// REPRODUCIBLE, where BatchDivision::follows_tree: an all-reduce that adds along the tree over the workers,
+/// which then is the tree over the leaves. Its channel must sum so (Communicator::sums_along_tree).
 void write_ordered_all_reduce(const BucketSync& sync);
 
 // Sums: afterwards the worker's own shard of its slot 0 holds the sum over all leaves.
@@ -49,10 +49,10 @@ void write_ordered_all_reduce(const BucketSync& sync);
 ///     round k: worker r sends the shard of worker r - k - 1, receives that of worker r - k - 2 and adds it
 void write_ring_reduce_scatter(const BucketSync& sync);
 
-/// REPRODUCIBLE: the canonical tree over the leaves. Workers whose ranges are sibling nodes fold it by recursive
-/// halving, neighbours first; small buckets are exchanged whole instead (half the rounds with the gathering, the same
-/// sums), and then every worker has all of the sum. Otherwise every worker sends its nodes of each shard to its owner,
-/// who folds the tree. REQUIRES: shards lie at reversed positions where
+/// REPRODUCIBLE: the canonical tree over the leaves. Workers whose ranges are sibling nodes fold it by
+/// recursive halving, neighbours first; small buckets are exchanged whole instead (half the rounds with the
+/// gathering, the same sums), and then every worker has all of the sum. Otherwise every worker sends its
+/// nodes of each shard to its owner, who folds the tree. REQUIRES: shards lie at reversed positions where
 /// BatchDivision::folds_by_halving.
 void write_tree_reduce_scatter(const BucketSync& sync, const layout::BatchDivision& division);
 /// Whether write_tree_reduce_scatter leaves the whole sum with every worker.
@@ -64,9 +64,9 @@ void write_ring_all_gather(const BucketSync& sync, int buffer);
 /// Doubling where the tree is folded by halving; otherwise everybody sends to everybody.
 void write_tree_all_gather(const BucketSync& sync, const layout::BatchDivision& division, int buffer);
 
-/// REPRODUCIBLE, where BatchDivision::follows_tree, for any number of workers: the canonical tree over them in at most
-/// 4 log2(n) rounds, and then every worker has all of the sum. The tree splits the workers into blocks of powers of two,
-/// the largest first; drawn for 7 workers, each with a leaf:
+/// REPRODUCIBLE, where BatchDivision::follows_tree, for any number of workers: the canonical tree over them
+/// in at most 4 log2(n) rounds, and then every worker has all of the sum. The tree splits the workers into
+/// blocks of powers of two, the largest first; drawn for 7 workers, each with a leaf:
 ///
 ///     blocks            0 1 2 3 | 4 5 | 6
 ///     each by halving   every worker has a part of its block's sum: a quarter, a half, all

@@ -7,8 +7,8 @@
 
 namespace lockstep::parallel {
 
-/// How gradients are summed: FAST by the library's all-reduce or a ring written into the program, REPRODUCIBLE by a tree
-/// written into the program, both through memory that the workers of one host share.
+/// How gradients are summed: FAST by the library's all-reduce or a ring written into the program,
+/// REPRODUCIBLE by a tree written into the program, both through memory that the workers of one host share.
 enum class AllReduceAlgorithm { automatic, library, ring, shared_memory, tree };
 
 struct ParallelOptions {
@@ -16,7 +16,7 @@ struct ParallelOptions {
   layout::Reduction reduction = layout::Reduction::fast;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
   int64_t bucket_bytes = 1 << 20;
-  int intra_op_threads = 1;            ///< part of the arithmetic
+  int intra_op_threads = 1;  ///< part of the arithmetic
   bool operator==(const ParallelOptions&) const = default;
 };
 

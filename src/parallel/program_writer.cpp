@@ -5,37 +5,55 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "lockstep/error.h"
+#include "base/index.h"
 #include "layout/norm_chunks.h"
+#include "lockstep/error.h"
 #include "program/step_scalars.h"
 
 namespace lockstep::parallel {
 
-ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition, const program::ModelCode& code,
-                             const layout::Placement& placement, int state_slots, int worker, const std::vector<layout::SavedPart>& share)
-    : graph_(graph), partition_(partition), code_(code), placement_(placement), state_slots_(state_slots), worker_(worker), share_(share) {
+ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition,
+                             const program::ModelCode& code, const layout::Placement& placement,
+                             int state_slots, int worker, const std::vector<layout::SavedPart>& share)
+    : graph_(graph),
+      partition_(partition),
+      code_(code),
+      placement_(placement),
+      state_slots_(state_slots),
+      worker_(worker),
+      share_(share) {
   program.name = std::move(name);
   const int segments = static_cast<int>(partition.segments.size());
   for (int s = 0; s < segments; ++s) {
-    const int64_t bytes = partition.buckets[static_cast<size_t>(s)].owned_bytes;
-    parameters_.push_back(bytes == 0 ? -1 : program.add_buffer(fmt::format("param.{}", s), program::Space::parameters, program::Category::parameters, bytes));
+    const int64_t bytes = partition.bucket(s).owned_bytes;
+    parameters_.push_back(bytes == 0
+                              ? -1
+                              : program.add_buffer(fmt::format("param.{}", s), program::Space::parameters,
+                                                   program::Category::parameters, bytes));
   }
   for (int s = 0; s < segments; ++s) {
     const int64_t bytes = placement.updated_by(s, worker).size() * state_slots;
-    states_.push_back(bytes == 0 ? -1 : program.add_buffer(fmt::format("state.{}", s), program::Space::optimizer, program::Category::optimizer_state, bytes));
+    states_.push_back(bytes == 0 ? -1
+                                 : program.add_buffer(fmt::format("state.{}", s), program::Space::optimizer,
+                                                      program::Category::optimizer_state, bytes));
   }
-  // Rounded copies of whole parameter buffers, elements at the same index, for segments that have any such parameter.
+  // Rounded copies of whole parameter buffers, elements at the same index, for segments that have any such
+  // parameter.
   narrow_parameters_.assign(static_cast<size_t>(segments), -1);
   for (int reader = 0; reader < segments; ++reader)
     for (const int s : code.segment(reader).narrow_parameter_segments)
-      if (int& buffer = narrow_parameters_[static_cast<size_t>(s)]; buffer < 0)
-        buffer = program.add_buffer(fmt::format("param.{}.{}", s, name_of(graph.compute)), program::Space::parameters, program::Category::parameters,
-                                    partition.buckets[static_cast<size_t>(s)].owned_bytes / 4 * size_of(graph.compute));
-  // While it is written to the disk, training goes on: no program of the rank may use its place for anything else.
+      if (int& buffer = nth(narrow_parameters_, s); buffer < 0)
+        buffer = program.add_buffer(fmt::format("param.{}.{}", s, name_of(graph.compute)),
+                                    program::Space::parameters, program::Category::parameters,
+                                    partition.bucket(s).owned_bytes / 4 * size_of(graph.compute));
+  // While it is written to the disk, training goes on: no program of the rank may use its place for anything
+  // else.
   if (const int64_t bytes = layout::size_bytes_of(share); bytes > 0)
     snapshot_ = program.add_buffer("snapshot", program::Space::host, program::Category::staging, bytes);
-  constants_ = program.add_buffer("constants", program::Space::scalars, program::Category::staging, sizeof(ops::StepConstants));
-  verdict_ = program.add_buffer("verdict", program::Space::scalars, program::Category::staging, sizeof(program::Verdict));
+  constants_ = program.add_buffer("constants", program::Space::scalars, program::Category::staging,
+                                  sizeof(ops::StepConstants));
+  verdict_ = program.add_buffer("verdict", program::Space::scalars, program::Category::staging,
+                                sizeof(program::Verdict));
 
   program.parameters.resize(graph.parameters.size());
   for (size_t p = 0; p < graph.parameters.size(); ++p) {
@@ -43,20 +61,22 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
     program.parameters[p].uses.resize(graph.parameters[p].uses.size());
   }
   for (int s = 0; s < segments; ++s)
-    for (const auto& entry : partition.buckets[static_cast<size_t>(s)].entries) {
-      auto& place = program.parameters[static_cast<size_t>(entry.parameter)];
-      place.uses[static_cast<size_t>(entry.use)] = {s, entry.offset_bytes};
+    for (const auto& entry : partition.bucket(s).entries) {
+      auto& place = program.parameter(entry.parameter);
+      nth(place.uses, entry.use) = {s, entry.offset_bytes};
       if (entry.use == 0) {
-        place.buffer = parameters_[static_cast<size_t>(s)];
+        place.buffer = nth(parameters_, s);
         place.offset = entry.offset_bytes;
         place.size_bytes = entry.count * 4;
-        const layout::ByteSpan updated = placement.updated_by(s, worker), owned = placement.owned(entry.parameter, worker);
+        const layout::ByteSpan updated = placement.updated_by(s, worker),
+                               owned = placement.owned(entry.parameter, worker);
         place.owned_begin = owned.begin;
         place.owned_end = owned.end;
         // One slot after the other, each as large as what the worker updates of the segment.
         for (int slot = 0; slot < state_slots && !owned.empty(); ++slot)
-          place.states.push_back({states_[static_cast<size_t>(s)], slot * updated.size() + entry.offset_bytes - updated.begin});
-        place.narrow_buffer = narrow_parameters_[static_cast<size_t>(s)];
+          place.states.push_back(
+              {nth(states_, s), slot * updated.size() + entry.offset_bytes - updated.begin});
+        place.narrow_buffer = nth(narrow_parameters_, s);
         if (place.narrow_buffer >= 0) place.narrow_offset = entry.offset_bytes / 4 * size_of(graph.compute);
       }
     }
@@ -68,7 +88,8 @@ void ProgramWriter::add_gradient_slots(int slots) {
     for (size_t s = 0; s < partition_.buckets.size(); ++s) {
       const int64_t bytes = partition_.buckets[s].size_bytes;
       buffers.push_back(bytes == 0 ? -1
-                                   : program.add_buffer(fmt::format("grad.{}.slot{}", s, slot), program::Space::gradients,
+                                   : program.add_buffer(fmt::format("grad.{}.slot{}", s, slot),
+                                                        program::Space::gradients,
                                                         program::Category::gradients, bytes));
     }
     gradients_.push_back(std::move(buffers));
@@ -76,11 +97,13 @@ void ProgramWriter::add_gradient_slots(int slots) {
 }
 
 void ProgramWriter::add_metrics(int leaves) {
-  metrics_ = program.add_buffer("metrics", program::Space::scalars, program::Category::staging,
-                                std::max(leaves, 1) * static_cast<int64_t>(ops::kMetricCount * sizeof(double)));
+  metrics_ =
+      program.add_buffer("metrics", program::Space::scalars, program::Category::staging,
+                         std::max(leaves, 1) * static_cast<int64_t>(ops::kMetricCount * sizeof(double)));
 }
 
-program::Instruction ProgramWriter::instruction(program::InstructionKind kind, int lane, int segment, int micro_batch, int leaf) const {
+program::Instruction ProgramWriter::instruction(program::InstructionKind kind, int lane, int segment,
+                                                int micro_batch, int leaf) const {
   program::Instruction result;
   result.kind = kind;
   result.lane = lane;
@@ -97,35 +120,46 @@ int ProgramWriter::keyed_buffer(const std::string& name, program::Category categ
 }
 
 int ProgramWriter::activation(int storage, int micro_batch) {
-  const auto& value = graph_.values[static_cast<size_t>(storage)];
+  const auto& value = graph_.value(storage);
   if (value.producer < 0) {
     const std::string name = fmt::format("batch.{}.{}", value.name, micro_batch % 2);
     if (const auto found = keyed_.find(name); found != keyed_.end()) return found->second;
-    return keyed_[name] = program.add_buffer(name, program::Space::staging, program::Category::staging, code_.activation_bytes(storage));
+    return keyed_[name] = program.add_buffer(name, program::Space::staging, program::Category::staging,
+                                             code_.activation_bytes(storage));
   }
-  return keyed_buffer(fmt::format("act.{}.mb{}", value.name, micro_batch), program::Category::activations, code_.activation_bytes(storage));
+  return keyed_buffer(fmt::format("act.{}.mb{}", value.name, micro_batch), program::Category::activations,
+                      code_.activation_bytes(storage));
 }
 
 int ProgramWriter::activation_gradient(int storage, int micro_batch) {
-  return keyed_buffer(fmt::format("dact.{}.mb{}", graph_.values[static_cast<size_t>(storage)].name, micro_batch),
+  return keyed_buffer(fmt::format("dact.{}.mb{}", graph_.value(storage).name, micro_batch),
                       program::Category::activations, code_.activation_bytes(storage));
 }
 
 int ProgramWriter::scratch(std::string_view what, int64_t bytes) {
-  return program.add_buffer(fmt::format("tmp.{}.{}", what, scratch_count_++), program::Space::arena, program::Category::workspace, bytes);
+  return program.add_buffer(fmt::format("tmp.{}.{}", what, scratch_count_++), program::Space::arena,
+                            program::Category::workspace, bytes);
 }
 
 void ProgramWriter::read_parameters(program::Instruction& instruction, int segment) const {
   for (const int owner : code_.segment(segment).parameter_segments)
-    instruction.operands.push_back({program::Role::parameters, owner, program::Access::read, program.whole(parameters_[static_cast<size_t>(owner)])});
+    instruction.operands.push_back(
+        {program::Role::parameters, owner, program::Access::read, program.whole(nth(parameters_, owner))});
   for (const int owner : code_.segment(segment).narrow_parameter_segments)
-    instruction.operands.push_back({.role = program::Role::parameters, .index = owner, .access = program::Access::read,
-                                    .range = program.whole(narrow_parameters_[static_cast<size_t>(owner)]), .dtype = graph_.compute});
+    instruction.operands.push_back({.role = program::Role::parameters,
+                                    .index = owner,
+                                    .access = program::Access::read,
+                                    .range = program.whole(nth(narrow_parameters_, owner)),
+                                    .dtype = graph_.compute});
 }
 
-program::Operand ProgramWriter::activation_operand(program::Role role, int storage, program::Access access, int buffer) const {
-  return {.role = role, .index = storage, .access = access, .range = program.whole(buffer),
-          .dtype = graph_.values[static_cast<size_t>(storage)].spec.dtype};
+program::Operand ProgramWriter::activation_operand(program::Role role, int storage, program::Access access,
+                                                   int buffer) const {
+  return {.role = role,
+          .index = storage,
+          .access = access,
+          .range = program.whole(buffer),
+          .dtype = graph_.value(storage).spec.dtype};
 }
 
 void ProgramWriter::load(int lane, int micro_batch, int leaf) {
@@ -134,44 +168,58 @@ void ProgramWriter::load(int lane, int micro_batch, int leaf) {
   for (size_t i = 0; i < graph_.inputs.size(); ++i) {
     // A fork of an input is still the input's memory.
     const int storage = graph_.inputs[i];
-    program::Operand batch = activation_operand(program::Role::batch, storage, program::Access::write, activation(storage, micro_batch));
+    program::Operand batch = activation_operand(program::Role::batch, storage, program::Access::write,
+                                                activation(storage, micro_batch));
     batch.index = static_cast<int>(i);
     load.operands.push_back(batch);
   }
-  if (micro_batch == 0) load.operands.push_back({program::Role::constants, 0, program::Access::write, program.whole(constants_)});
+  if (micro_batch == 0)
+    load.operands.push_back({program::Role::constants, 0, program::Access::write, program.whole(constants_)});
   program.instructions.push_back(std::move(load));
 }
 
 void ProgramWriter::cast_parameters(int lane) {
   for (size_t s = 0; s < narrow_parameters_.size(); ++s) {
     if (narrow_parameters_[s] < 0) continue;
-    program::Instruction cast = instruction(program::InstructionKind::cast, lane, static_cast<int>(s), -1, -1);
+    program::Instruction cast =
+        instruction(program::InstructionKind::cast, lane, static_cast<int>(s), -1, -1);
     cast.operands.push_back({program::Role::source, 0, program::Access::read, program.whole(parameters_[s])});
-    cast.operands.push_back({.role = program::Role::destination, .access = program::Access::write, .range = program.whole(narrow_parameters_[s]),
+    cast.operands.push_back({.role = program::Role::destination,
+                             .access = program::Access::write,
+                             .range = program.whole(narrow_parameters_[s]),
                              .dtype = graph_.compute});
     program.instructions.push_back(std::move(cast));
   }
 }
 
-void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate) {
+void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, int local_leaf,
+                            bool accumulate) {
   const auto& face = code_.segment(segment);
-  program::Instruction forward = instruction(program::InstructionKind::forward, lane, segment, micro_batch, leaf);
+  program::Instruction forward =
+      instruction(program::InstructionKind::forward, lane, segment, micro_batch, leaf);
   forward.accumulate = accumulate && face.has_loss;
   for (const int storage : face.reads)
-    forward.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read, activation(storage, micro_batch)));
+    forward.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read,
+                                                  activation(storage, micro_batch)));
   read_parameters(forward, segment);
   forward.operands.push_back({program::Role::constants, 0, program::Access::read, program.whole(constants_)});
   for (const int storage : face.writes)
-    forward.operands.push_back(activation_operand(program::Role::output, storage, program::Access::write, activation(storage, micro_batch)));
+    forward.operands.push_back(activation_operand(program::Role::output, storage, program::Access::write,
+                                                  activation(storage, micro_batch)));
   if (face.stash_bytes > 0)
-    forward.operands.push_back({program::Role::stash, 0, program::Access::write,
-        program.whole(keyed_buffer(fmt::format("stash.{}.mb{}", segment, micro_batch), program::Category::activations, face.stash_bytes))});
+    forward.operands.push_back(
+        {program::Role::stash, 0, program::Access::write,
+         program.whole(keyed_buffer(fmt::format("stash.{}.mb{}", segment, micro_batch),
+                                    program::Category::activations, face.stash_bytes))});
   if (face.forward_temporary_bytes > 0)
-    forward.operands.push_back({program::Role::temporary, 0, program::Access::write,
-        program.whole(scratch(fmt::format("f{}", segment), face.forward_temporary_bytes))});
+    forward.operands.push_back(
+        {program::Role::temporary, 0, program::Access::write,
+         program.whole(scratch(fmt::format("f{}", segment), face.forward_temporary_bytes))});
   if (face.has_loss) {
     const int64_t bytes = ops::kMetricCount * sizeof(double);
-    forward.operands.push_back({program::Role::metrics, 0, forward.accumulate ? program::Access::read_write : program::Access::write,
+    forward.operands.push_back({program::Role::metrics,
+                                0,
+                                forward.accumulate ? program::Access::read_write : program::Access::write,
                                 {metrics_, local_leaf * bytes, bytes}});
   }
   program.instructions.push_back(std::move(forward));
@@ -179,27 +227,38 @@ void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, in
 
 void ProgramWriter::backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate) {
   const auto& face = code_.segment(segment);
-  const auto& bucket = partition_.buckets[static_cast<size_t>(segment)];
+  const auto& bucket = partition_.bucket(segment);
   if (bucket.size_bytes == 0 && face.input_gradients.empty()) return;
-  program::Instruction backward = instruction(program::InstructionKind::backward, lane, segment, micro_batch, leaf);
+  program::Instruction backward =
+      instruction(program::InstructionKind::backward, lane, segment, micro_batch, leaf);
   backward.accumulate = accumulate;
   for (const int storage : face.backward_reads)
-    backward.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read, activation(storage, micro_batch)));
+    backward.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read,
+                                                   activation(storage, micro_batch)));
   read_parameters(backward, segment);
-  backward.operands.push_back({program::Role::constants, 0, program::Access::read, program.whole(constants_)});
+  backward.operands.push_back(
+      {program::Role::constants, 0, program::Access::read, program.whole(constants_)});
   if (face.stash_bytes > 0)
-    backward.operands.push_back({program::Role::stash, 0, program::Access::read,
-        program.whole(keyed_buffer(fmt::format("stash.{}.mb{}", segment, micro_batch), program::Category::activations, face.stash_bytes))});
+    backward.operands.push_back(
+        {program::Role::stash, 0, program::Access::read,
+         program.whole(keyed_buffer(fmt::format("stash.{}.mb{}", segment, micro_batch),
+                                    program::Category::activations, face.stash_bytes))});
   for (const int storage : face.output_gradients)
-    backward.operands.push_back(activation_operand(program::Role::output_gradient, storage, program::Access::read, activation_gradient(storage, micro_batch)));
+    backward.operands.push_back(activation_operand(program::Role::output_gradient, storage,
+                                                   program::Access::read,
+                                                   activation_gradient(storage, micro_batch)));
   for (const int storage : face.input_gradients)
-    backward.operands.push_back(activation_operand(program::Role::input_gradient, storage, program::Access::write, activation_gradient(storage, micro_batch)));
+    backward.operands.push_back(activation_operand(program::Role::input_gradient, storage,
+                                                   program::Access::write,
+                                                   activation_gradient(storage, micro_batch)));
   if (bucket.size_bytes > 0)
-    backward.operands.push_back({program::Role::gradients, segment, accumulate ? program::Access::read_write : program::Access::write,
+    backward.operands.push_back({program::Role::gradients, segment,
+                                 accumulate ? program::Access::read_write : program::Access::write,
                                  program.whole(gradient_buffer(segment, slot))});
   if (face.backward_temporary_bytes > 0)
-    backward.operands.push_back({program::Role::temporary, 0, program::Access::write,
-        program.whole(scratch(fmt::format("b{}", segment), face.backward_temporary_bytes))});
+    backward.operands.push_back(
+        {program::Role::temporary, 0, program::Access::write,
+         program.whole(scratch(fmt::format("b{}", segment), face.backward_temporary_bytes))});
   program.instructions.push_back(std::move(backward));
 }
 
@@ -226,10 +285,12 @@ void ProgramWriter::agree(int lane, int group, int ranks, int most_leaves) {
   program::Instruction agree = instruction(program::InstructionKind::agree, lane, -1, -1, -1);
   agree.group = group;
   agree.deadline = program::DeadlineClass::communication;
-  const int gather = program.add_buffer("agree.records", program::Space::scalars, program::Category::staging, ranks * program::agree_record_bytes(most_leaves));
+  const int gather = program.add_buffer("agree.records", program::Space::scalars, program::Category::staging,
+                                        ranks * program::agree_record_bytes(most_leaves));
   agree.operands.push_back({program::Role::metrics, 0, program::Access::read, program.whole(metrics_)});
   agree.operands.push_back({program::Role::data, 0, program::Access::write, program.whole(gather)});
-  agree.operands.push_back({program::Role::verdict, 0, program::Access::write, {verdict_, 0, program::kAgreedBytes}});
+  agree.operands.push_back(
+      {program::Role::verdict, 0, program::Access::write, {verdict_, 0, program::kAgreedBytes}});
   program.instructions.push_back(std::move(agree));
 }
 
@@ -237,20 +298,30 @@ void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>
   program::Instruction norm = instruction(program::InstructionKind::norm, lane, -1, -1, -1);
   for (int s = 0; s < static_cast<int>(partition_.buckets.size()); ++s)
     if (const layout::ByteSpan updated = placement_.updated_by(s, worker_); !updated.empty())
-      norm.operands.push_back({.role = program::Role::gradients, .index = s, .access = program::Access::read,
-                               .range = {gradient_buffer(s, 0), updated.begin, updated.size()}, .position = updated.begin});
-  const int sums = program.add_buffer("norm.chunks", program::Space::scalars, program::Category::staging,
-                                      layout::norm_chunks_of(graph_).count * static_cast<int64_t>(sizeof(double)));
-  norm.operands.push_back({program::Role::chunks, 0, program::Access::write, program.whole(sums), -1, DType::float64});
+      norm.operands.push_back({.role = program::Role::gradients,
+                               .index = s,
+                               .access = program::Access::read,
+                               .range = {gradient_buffer(s, 0), updated.begin, updated.size()},
+                               .position = updated.begin});
+  const int sums =
+      program.add_buffer("norm.chunks", program::Space::scalars, program::Category::staging,
+                         layout::norm_chunks_of(graph_).count * static_cast<int64_t>(sizeof(double)));
+  norm.operands.push_back(
+      {program::Role::chunks, 0, program::Access::write, program.whole(sums), -1, DType::float64});
   if (write_sum) {
     program.instructions.push_back(std::move(norm));
     write_sum(program.whole(sums));
     norm = instruction(program::InstructionKind::norm, lane, -1, -1, -1);
-    norm.operands.push_back({program::Role::chunks, 0, program::Access::read, program.whole(sums), -1, DType::float64});
+    norm.operands.push_back(
+        {program::Role::chunks, 0, program::Access::read, program.whole(sums), -1, DType::float64});
   }
-  norm.operands.push_back({program::Role::verdict, 0, program::Access::read, {verdict_, 0, program::kAgreedBytes}});
+  norm.operands.push_back(
+      {program::Role::verdict, 0, program::Access::read, {verdict_, 0, program::kAgreedBytes}});
   norm.operands.push_back({program::Role::constants, 0, program::Access::read, program.whole(constants_)});
-  norm.operands.push_back({program::Role::verdict, 1, program::Access::write, {verdict_, program::kAgreedBytes, program::kAgreedBytes}});
+  norm.operands.push_back({program::Role::verdict,
+                           1,
+                           program::Access::write,
+                           {verdict_, program::kAgreedBytes, program::kAgreedBytes}});
   program.instructions.push_back(std::move(norm));
 }
 
@@ -258,34 +329,51 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
   const layout::ByteSpan updated = placement_.updated_by(segment, worker_);
   if (updated.empty()) return;
   program::Instruction update = instruction(program::InstructionKind::update, lane, segment, -1, -1);
-  update.operands.push_back({.role = program::Role::gradients, .index = segment, .access = program::Access::read,
+  update.operands.push_back({.role = program::Role::gradients,
+                             .index = segment,
+                             .access = program::Access::read,
                              .range = {gradient_buffer(segment, 0), updated.begin, updated.size()}});
-  update.operands.push_back({program::Role::parameters, segment, program::Access::read_write, {parameter_buffer(segment), updated.begin, updated.size()}});
+  update.operands.push_back({program::Role::parameters,
+                             segment,
+                             program::Access::read_write,
+                             {parameter_buffer(segment), updated.begin, updated.size()}});
   if (state_buffer(segment) >= 0)
-    update.operands.push_back({program::Role::state, segment, program::Access::read_write, program.whole(state_buffer(segment))});
+    update.operands.push_back(
+        {program::Role::state, segment, program::Access::read_write, program.whole(state_buffer(segment))});
   update.operands.push_back({program::Role::constants, 0, program::Access::read, program.whole(constants_)});
-  update.operands.push_back({program::Role::verdict, 0, program::Access::read, {verdict_, 0, program::kAgreedBytes}});
+  update.operands.push_back(
+      {program::Role::verdict, 0, program::Access::read, {verdict_, 0, program::kAgreedBytes}});
   if (verdict != UpdateVerdict::none)
-    update.operands.push_back({program::Role::verdict, 1, program::Access::read, {verdict_, program::kAgreedBytes, program::kAgreedBytes}});
+    update.operands.push_back({program::Role::verdict,
+                               1,
+                               program::Access::read,
+                               {verdict_, program::kAgreedBytes, program::kAgreedBytes}});
   if (verdict == UpdateVerdict::scale_and_predicate)
-    update.operands.push_back({program::Role::predicate, 0, program::Access::read,
-                               {verdict_, static_cast<int64_t>(offsetof(program::Verdict, finite)), sizeof(double)}});
+    update.operands.push_back(
+        {program::Role::predicate,
+         0,
+         program::Access::read,
+         {verdict_, static_cast<int64_t>(offsetof(program::Verdict, finite)), sizeof(double)}});
   program.instructions.push_back(std::move(update));
 }
 
 void ProgramWriter::snapshot(int lane) {
   program::Instruction snapshot = instruction(program::InstructionKind::snapshot, lane, -1, -1, -1);
   snapshot.deadline = program::DeadlineClass::storage;
-  int index = 0;   // of the part within the share
+  int index = 0;  // of the part within the share
   for (const auto& part : share_) {
-    const auto& place = program.parameters[static_cast<size_t>(part.parameter)];
+    const auto& place = program.parameter(part.parameter);
     const bool is_state = part.slot >= 0;
-    const int buffer = is_state ? place.states[static_cast<size_t>(part.slot)].buffer : place.buffer;
-    const int64_t offset = is_state ? place.states[static_cast<size_t>(part.slot)].offset : place.offset;
-    snapshot.operands.push_back({is_state ? program::Role::state : program::Role::parameters, index++, program::Access::read,
+    const int buffer = is_state ? nth(place.states, part.slot).buffer : place.buffer;
+    const int64_t offset = is_state ? nth(place.states, part.slot).offset : place.offset;
+    snapshot.operands.push_back({is_state ? program::Role::state : program::Role::parameters,
+                                 index++,
+                                 program::Access::read,
                                  {buffer, offset + part.bytes.begin, part.bytes.size()}});
   }
-  if (snapshot_ >= 0) snapshot.operands.push_back({program::Role::destination, 0, program::Access::write, program.whole(snapshot_)});
+  if (snapshot_ >= 0)
+    snapshot.operands.push_back(
+        {program::Role::destination, 0, program::Access::write, program.whole(snapshot_)});
   snapshot.operands.push_back({program::Role::metrics, 0, program::Access::write, program.whole(metrics_)});
   program.instructions.push_back(std::move(snapshot));
 }

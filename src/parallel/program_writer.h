@@ -6,9 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/index.h"
+#include "layout/placement.h"
 #include "model/graph.h"
 #include "model/partition.h"
-#include "layout/placement.h"
 #include "program/program.h"
 #include "program/segment_code.h"
 
@@ -17,23 +18,25 @@ namespace lockstep::parallel {
 /// What an update waits for besides `agree`: nothing; `norm` and its clipping; and its finite flag, too.
 enum class UpdateVerdict { none, scale, scale_and_predicate };
 
-/// What every compiler of programs needs: the buffers of a model and the instructions that use them. Operands carry
-/// the graph's ids as their index (values for activations and their gradients, segments for parameters, gradients and
-/// optimizer state), which is how the executor finds its way back from an instruction to kernels.
+/// What every compiler of programs needs: the buffers of a model and the instructions that use them. Operands
+/// carry the graph's ids as their index (values for activations and their gradients, segments for parameters,
+/// gradients and optimizer state), which is how the executor finds its way back from an instruction to
+/// kernels.
 ///
-/// Buffers that live for ever come first and in one order in every program of a rank, so that all of its programs see
-/// the same parameters at the same place.
+/// Buffers that live for ever come first and in one order in every program of a rank, so that all of its
+/// programs see the same parameters at the same place.
 class ProgramWriter {
  public:
   /// For a worker, which saves `share` of a checkpoint.
-  ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition, const program::ModelCode& code,
-                const layout::Placement& placement, int state_slots, int worker, const std::vector<layout::SavedPart>& share);
+  ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition,
+                const program::ModelCode& code, const layout::Placement& placement, int state_slots,
+                int worker, const std::vector<layout::SavedPart>& share);
 
   program::Program program;
 
   /// Gradient buffers for `slots` tree nodes per segment.
   void add_gradient_slots(int slots);
-  int gradient_buffer(int segment, int slot) const { return gradients_[static_cast<size_t>(slot)][static_cast<size_t>(segment)]; }
+  int gradient_buffer(int segment, int slot) const { return nth(nth(gradients_, slot), segment); }
   /// One record of kMetricCount doubles per leaf of this rank.
   void add_metrics(int leaves);
 
@@ -44,29 +47,32 @@ class ProgramWriter {
   void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate);
   void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
   void add_ranges(int lane, program::ByteRange destination, program::ByteRange source);
-  /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph order; of
-  /// what this worker updates.
+  /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph
+  /// order; of what this worker updates.
   void add_tied_uses(int lane, int segment);
   void agree(int lane, int group, int ranks, int most_leaves);
-  /// Of gradients that this worker holds complete. Without shards that is all of them; otherwise `write_sum` appends the
-  /// sum of a range of float64 over all workers, each of which writes zero for what others know.
+  /// Of gradients that this worker holds complete. Without shards that is all of them; otherwise `write_sum`
+  /// appends the sum of a range of float64 over all workers, each of which writes zero for what others know.
   void norm(int lane, const std::function<void(program::ByteRange chunks)>& write_sum = {});
   void update(int lane, int segment, UpdateVerdict verdict);
-  /// Copies this rank's share of a checkpoint. Whether all went well travels as a loss: 0, or 1 for a failure.
+  /// Copies this rank's share of a checkpoint. Whether all went well travels as a loss: 0, or 1 for a
+  /// failure.
   void snapshot(int lane);
 
-  int parameter_buffer(int segment) const { return parameters_[static_cast<size_t>(segment)]; }
-  int state_buffer(int segment) const { return states_[static_cast<size_t>(segment)]; }
+  int parameter_buffer(int segment) const { return nth(parameters_, segment); }
+  int state_buffer(int segment) const { return nth(states_, segment); }
   int metrics_buffer() const { return metrics_; }
 
  private:
-  program::Instruction instruction(program::InstructionKind kind, int lane, int segment, int micro_batch, int leaf) const;
+  program::Instruction instruction(program::InstructionKind kind, int lane, int segment, int micro_batch,
+                                   int leaf) const;
   int keyed_buffer(const std::string& name, program::Category category, int64_t bytes);
   int activation(int storage, int micro_batch);
   int activation_gradient(int storage, int micro_batch);
   int scratch(std::string_view what, int64_t bytes);
   void read_parameters(program::Instruction& instruction, int segment) const;
-  program::Operand activation_operand(program::Role role, int storage, program::Access access, int buffer) const;
+  program::Operand activation_operand(program::Role role, int storage, program::Access access,
+                                      int buffer) const;
 
   const model::Graph& graph_;
   const model::Partition& partition_;
@@ -74,10 +80,10 @@ class ProgramWriter {
   const layout::Placement& placement_;
   int state_slots_, worker_;
   const std::vector<layout::SavedPart>& share_;
-  std::vector<int> parameters_, states_;             // by segment; -1 where it has none
-  std::vector<int> narrow_parameters_;               // likewise, of their rounded copies
-  int snapshot_ = -1;                                // -1 where the share is empty
-  std::vector<std::vector<int>> gradients_;          // by slot, segment
+  std::vector<int> parameters_, states_;     // by segment; -1 where it has none
+  std::vector<int> narrow_parameters_;       // likewise, of their rounded copies
+  int snapshot_ = -1;                        // -1 where the share is empty
+  std::vector<std::vector<int>> gradients_;  // by slot, segment
   int constants_ = -1, verdict_ = -1, metrics_ = -1;
   std::map<std::string, int> keyed_;
   int scratch_count_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/index.h"
 #include "program/program.h"
 #include "program/range_map.h"
 #include "program/regions.h"
@@ -24,7 +25,7 @@ class AccessHistory {
   explicit AccessHistory(const Program& program)
       : program_(program), regions_(static_cast<size_t>(region_count(program))) {}
 
-  RangeMap<Bytes>& region(const Region& where) { return regions_[static_cast<size_t>(where.index)]; }
+  RangeMap<Bytes>& region(const Region& where) { return nth(regions_, where.index); }
 
   /// Calls conflict(earlier node, begin, end) for everything that has to happen before this access.
   template <class Conflict>

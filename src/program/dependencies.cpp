@@ -15,7 +15,7 @@ void derive_dependencies(Program& program) {
   std::vector<int> needed;
   for (int node = 0; node < kIterations * count; ++node) {
     order.visit(node);
-    Instruction& instruction = program.instructions[static_cast<size_t>(node % count)];
+    Instruction& instruction = program.instruction(node % count);
     needed.clear();
     for (const Operand& operand : instruction.operands)
       history.conflicts(operand, [&](int earlier, int64_t, int64_t) { needed.push_back(earlier); });

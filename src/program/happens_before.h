@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/index.h"
 #include "program/program.h"
 
 namespace lockstep::program {
@@ -29,9 +30,9 @@ class HappensBefore {
     return clock(later)[lane_[index(earlier)]] >= sequence_[index(earlier)];
   }
   int node_count() const { return static_cast<int>(sequence_.size()); }
-  int lane_of(int node) const { return lane_[static_cast<size_t>(node)]; }
+  int lane_of(int node) const { return nth(lane_, node); }
   /// The node's place on its lane over all iterations, from 1.
-  int sequence_of(int node) const { return sequence_[static_cast<size_t>(node)]; }
+  int sequence_of(int node) const { return nth(sequence_, node); }
   /// Per lane, how many of its instructions happen before the node.
   const int* clock(int node) const { return &clocks_[static_cast<size_t>(node) * lane_count_]; }
 

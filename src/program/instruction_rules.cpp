@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "base/index.h"
 #include "base/text.h"
 
 namespace lockstep::program {
@@ -132,6 +133,6 @@ std::string InstructionRule::roles_text() const {
   return join(names, ", ");
 }
 
-const InstructionRule& rule_of(InstructionKind kind) { return kRules[static_cast<size_t>(kind)]; }
+const InstructionRule& rule_of(InstructionKind kind) { return nth(kRules, kind); }
 
 }  // namespace lockstep::program

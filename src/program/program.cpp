@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/hash.h"
+#include "base/index.h"
 
 namespace lockstep::program {
 
@@ -15,7 +16,7 @@ std::string_view name_of(InstructionKind kind) {
       "cast", "exchange", "all_reduce", "reduce_scatter", "all_gather",      "broadcast", "push",
       "pull", "norm",     "finite",     "agree",          "update",          "snapshot",  "serve"};
   static_assert(kNames.size() == static_cast<size_t>(InstructionKind::serve) + 1);
-  return kNames[static_cast<size_t>(kind)];
+  return nth(kNames, kind);
 }
 
 bool communicates(InstructionKind kind) {
@@ -36,24 +37,24 @@ bool communicates(InstructionKind kind) {
 
 std::string_view name_of(LaneKind kind) {
   static constexpr std::array<std::string_view, 4> kNames = {"compute", "copy", "comm", "server"};
-  return kNames[static_cast<size_t>(kind)];
+  return nth(kNames, kind);
 }
 
 std::string_view name_of(Transport transport) {
   static constexpr std::array<std::string_view, kTransportCount> kNames = {"host", "shared_memory", "device"};
-  return kNames[static_cast<size_t>(transport)];
+  return nth(kNames, transport);
 }
 
 std::string_view name_of(Space space) {
-  static constexpr std::array<std::string_view, kSpaceCount> kNames = {"arena",   "parameters", "gradients", "optimizer",
-                                                                     "staging", "scalars",    "host"};
-  return kNames[static_cast<size_t>(space)];
+  static constexpr std::array<std::string_view, kSpaceCount> kNames = {
+      "arena", "parameters", "gradients", "optimizer", "staging", "scalars", "host"};
+  return nth(kNames, space);
 }
 
 std::string_view name_of(Category category) {
   static constexpr std::array<std::string_view, 6> kNames = {"parameters",  "gradients", "optimizer_state",
                                                              "activations", "workspace", "staging"};
-  return kNames[static_cast<size_t>(category)];
+  return nth(kNames, category);
 }
 
 std::string_view name_of(Role role) {
@@ -62,7 +63,7 @@ std::string_view name_of(Role role) {
       "input_gradient", "parameters", "gradients", "state",  "metrics", "source",    "destination",
       "data",           "send",       "receive",   "chunks", "verdict", "predicate"};
   static_assert(kNames.size() == static_cast<size_t>(Role::predicate) + 1);
-  return kNames[static_cast<size_t>(role)];
+  return nth(kNames, role);
 }
 
 int Program::add_lane(std::string lane_name, LaneKind kind) {
@@ -78,10 +79,10 @@ int Program::add_buffer(std::string buffer_name, Space space, Category category,
 std::string describe(const Program& program, int instruction) {
   std::string text = fmt::format("{} instruction {}", program.name, instruction);
   if (instruction < 0 || instruction >= static_cast<int>(program.instructions.size())) return text;
-  const Instruction& i = program.instructions[static_cast<size_t>(instruction)];
+  const Instruction& i = program.instruction(instruction);
   text += fmt::format(" ({}", name_of(i.kind));
   if (i.lane >= 0 && i.lane < static_cast<int>(program.lanes.size()))
-    text += fmt::format(", lane {}", program.lanes[static_cast<size_t>(i.lane)].name);
+    text += fmt::format(", lane {}", program.lane(i.lane).name);
   if (i.segment >= 0) text += fmt::format(", segment {}", i.segment);
   if (i.micro_batch >= 0) text += fmt::format(", micro-batch {}", i.micro_batch);
   if (i.leaf >= 0) text += fmt::format(", leaf {}", i.leaf);

@@ -5,8 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/tensor.h"
+#include "base/index.h"
 #include "layout/canonical_tree.h"
+#include "lockstep/tensor.h"
 #include "program/members.h"
 
 namespace lockstep::program {
@@ -75,9 +76,9 @@ std::string_view name_of(Space space);
 std::string_view name_of(Category category);
 
 /// What a program's memory is made of. Buffers in `arena` may share bytes once placed, and nothing in them
-/// outlives the iteration; `host` is memory of the host, where the device has one of its own; buffers of other spaces have bytes of their own and keep their contents between
-/// iterations. Before the first iteration only buffers that hold parameters (ParameterPlace), and those in
-/// `optimizer`, have contents.
+/// outlives the iteration; `host` is memory of the host, where the device has one of its own; buffers of
+/// other spaces have bytes of their own and keep their contents between iterations. Before the first
+/// iteration only buffers that hold parameters (ParameterPlace), and those in `optimizer`, have contents.
 struct ProgramBuffer {
   std::string name;
   Space space = Space::arena;
@@ -129,8 +130,8 @@ struct Operand {
   ByteRange range;
   int peer = -1;  ///< send, receive, and all operands of push, pull, serve: rank within the group
   DType dtype = DType::float32;  ///< of the elements; decides sums, casts and what arrives where
-  int64_t position = 0;  ///< gradients of a backward or a norm: the range's first byte within the bucket of its
-                         ///< segment, counted in float32 bytes, for operands that cover a part of it
+  int64_t position = 0;  ///< gradients of a backward or a norm: the range's first byte within the bucket of
+                         ///< its segment, counted in float32 bytes, for operands that cover a part of it
   bool operator==(const Operand&) const = default;
 };
 
@@ -161,10 +162,11 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
-/// Where a rank's memory holds a parameter, its optimizer state and each of its gradients. Whatever walks over
-/// parameters (first values, updates, norms, hashes, snapshots, checkpoints, the checker) reads what the rank holds
-/// from here. A rank that holds a part of a parameter says where the whole would lie, so that an `offset` may be
-/// negative and the end may lie after the buffer's: the bytes between are those that it holds.
+/// Where a rank's memory holds a parameter, its optimizer state and each of its gradients. Whatever walks
+/// over parameters (first values, updates, norms, hashes, snapshots, checkpoints, the checker) reads what the
+/// rank holds from here. A rank that holds a part of a parameter says where the whole would lie, so that an
+/// `offset` may be negative and the end may lie after the buffer's: the bytes between are those that it
+/// holds.
 struct ParameterPlace {
   std::string name;
   int buffer = -1;  ///< in space parameters; -1 where this rank does not hold it
@@ -175,7 +177,7 @@ struct ParameterPlace {
     int64_t bucket_offset;  ///< bytes from the start of the segment's bucket
     bool operator==(const Use&) const = default;
   };
-  std::vector<Use> uses;  ///< in graph order
+  std::vector<Use> uses;   ///< in graph order
   int narrow_buffer = -1;  ///< of its copy in a narrower type, which a `cast` makes; -1: there is none
   int64_t narrow_offset = 0;
   struct State {
@@ -183,7 +185,7 @@ struct ParameterPlace {
     int64_t offset;
     bool operator==(const State&) const = default;
   };
-  std::vector<State> states;  ///< by slot; none where this rank holds none
+  std::vector<State> states;               ///< by slot; none where this rank holds none
   int64_t owned_begin = 0, owned_end = 0;  ///< bytes of it that this rank updates
   bool operator==(const ParameterPlace&) const = default;
 };
@@ -202,11 +204,20 @@ struct Program {
   std::vector<Instruction>
       instructions;  ///< program order: a sequential execution in it is correct on one rank
 
+  const Lane& lane(int id) const { return nth(lanes, id); }
+  const Group& group(int id) const { return nth(groups, id); }
+  const ProgramBuffer& buffer(int id) const { return nth(buffers, id); }
+  const ParameterPlace& parameter(int id) const { return nth(parameters, id); }
+  const Instruction& instruction(int id) const { return nth(instructions, id); }
+  ProgramBuffer& buffer(int id) { return nth(buffers, id); }
+  ParameterPlace& parameter(int id) { return nth(parameters, id); }
+  Instruction& instruction(int id) { return nth(instructions, id); }
+
   int add_lane(std::string name, LaneKind kind);
   int add_buffer(std::string name, Space space, Category category, int64_t size_bytes);
   bool operator==(const Program&) const = default;
   /// The whole of a buffer.
-  ByteRange whole(int buffer) const { return {buffer, 0, buffers[static_cast<size_t>(buffer)].size_bytes}; }
+  ByteRange whole(int buffer) const { return {buffer, 0, nth(buffers, buffer).size_bytes}; }
 };
 
 /// The instructions after which an iteration's report is known: those that write a verdict. All, if none

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 #include "program/program.h"
@@ -17,7 +18,8 @@ bool is_bare(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '/' || c == '-';
 }
 
-constexpr int kMostRanks = 1 << 24;  ///< of a run in a text: more than any job has, and far from what an int holds
+constexpr int kMostRanks =
+    1 << 24;  ///< of a run in a text: more than any job has, and far from what an int holds
 
 /// Names of ordinary characters stand bare, others in quotes with \" and \\.
 std::string quoted(const std::string& name) {
@@ -82,11 +84,12 @@ class Writer {
       put(" buffer={}", quoted(program_.buffers.at(static_cast<size_t>(place.buffer)).name));
     put(" offset={} size={}", place.offset, place.size_bytes);
     if (place.narrow_buffer >= 0)
-      put(" narrow={} narrow_offset={}", quoted(program_.buffers.at(static_cast<size_t>(place.narrow_buffer)).name),
-          place.narrow_offset);
+      put(" narrow={} narrow_offset={}",
+          quoted(program_.buffers.at(static_cast<size_t>(place.narrow_buffer)).name), place.narrow_offset);
     for (const auto& state : place.states)
       put(" state={}@{}", quoted(program_.buffers.at(static_cast<size_t>(state.buffer)).name), state.offset);
-    if (place.owned_end > place.owned_begin) put(" owns={}+{}", place.owned_begin, place.owned_end - place.owned_begin);
+    if (place.owned_end > place.owned_begin)
+      put(" owns={}+{}", place.owned_begin, place.owned_end - place.owned_begin);
     put(" uses");
     for (const auto& use : place.uses) put(" {}+{}", use.segment, use.bucket_offset);
     put("\n");
@@ -320,7 +323,7 @@ class Reader {
     const auto category = line.one_of<Category>(6, "category");
     line.skip_blanks();
     const int buffer = p.add_buffer(name, space, category, line.field<int64_t>("size"));
-    if (!line.at_end()) p.buffers[static_cast<size_t>(buffer)].offset = line.field<int64_t>("offset");
+    if (!line.at_end()) nth(p.buffers, buffer).offset = line.field<int64_t>("offset");
   }
 
   static void read_place(Line& line, Program& p) {
@@ -349,7 +352,9 @@ class Reader {
         line.expect('+');
         place.owned_end = place.owned_begin + line.number<int64_t>();
       } else {
-        line.fail(fmt::format("unknown field '{}'; expected buffer, offset, size, narrow, narrow_offset, state, owns or uses", key));
+        line.fail(fmt::format(
+            "unknown field '{}'; expected buffer, offset, size, narrow, narrow_offset, state, owns or uses",
+            key));
       }
     }
     for (line.skip_blanks(); !line.at_end(); line.skip_blanks()) {
@@ -430,7 +435,8 @@ class Reader {
         const int stride = line.accept('/') ? line.number() : 1;
         line.skip_blanks();
         if (first < 0 || last < first || last > kMostRanks || stride < 1 || (last - first) % stride != 0)
-          line.fail(fmt::format("expected FIRST..LAST or FIRST..LAST/STRIDE with ranks up to {}", kMostRanks));
+          line.fail(
+              fmt::format("expected FIRST..LAST or FIRST..LAST/STRIDE with ranks up to {}", kMostRanks));
         return Members::run(first, static_cast<int>((last - first) / stride) + 1, stride);
       }
       list.push_back(first);

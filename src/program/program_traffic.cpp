@@ -28,7 +28,7 @@ ProgramTraffic traffic_of(const Program& program) {
   ProgramTraffic traffic;
   for (const auto& instruction : program.instructions) {
     if (!communicates(instruction.kind) || instruction.group < 0) continue;
-    const Group& group = program.groups[static_cast<size_t>(instruction.group)];
+    const Group& group = program.group(instruction.group);
     const auto ranks = static_cast<int64_t>(group.members.size());
     for (const auto& operand : instruction.operands)
       if (group.transport == Transport::shared_memory && operand.role == Role::data)

@@ -15,7 +15,7 @@ inline int region_count(const Program& program) {
 }
 
 inline Region region_of(const Program& program, const ByteRange& range) {
-  const ProgramBuffer& buffer = program.buffers[static_cast<size_t>(range.buffer)];
+  const ProgramBuffer& buffer = program.buffer(range.buffer);
   const int64_t base = buffer.offset >= 0 ? buffer.offset : 0;
   return {buffer.offset >= 0 ? static_cast<int>(buffer.space) : kSpaceCount + range.buffer,
           base + range.offset, base + range.offset + range.size_bytes};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "lockstep/error.h"
 #include "program/memory/interval_packing.h"
 
@@ -32,21 +33,27 @@ int64_t auxiliary_count(const ops::AuxiliarySpec& spec, int64_t batch) {
 
 void KernelCall::run(device::Stream& stream, int64_t first_sample) const {
   const ops::KernelArguments arguments{.inputs = inputs,
-                                  .outputs = outputs,
-                                  .parameters = parameters,
-                                  .auxiliary = auxiliary,
-                                  .output_gradients = output_gradients,
-                                  .input_gradients = input_gradients,
-                                  .parameter_gradients = parameter_gradients,
-                                  .metrics = metrics,
-                                  .accumulate = accumulate,
-                                  .workspace = workspace,
-                                  .constants = constants,
-                                  .first_sample = first_sample};
+                                       .outputs = outputs,
+                                       .parameters = parameters,
+                                       .auxiliary = auxiliary,
+                                       .output_gradients = output_gradients,
+                                       .input_gradients = input_gradients,
+                                       .parameter_gradients = parameter_gradients,
+                                       .metrics = metrics,
+                                       .accumulate = accumulate,
+                                       .workspace = workspace,
+                                       .constants = constants,
+                                       .first_sample = first_sample};
   switch (phase) {
-    case ops::KernelPhase::forward: kernel->forward(arguments, stream); break;
-    case ops::KernelPhase::backward_input: kernel->backward_input(arguments, stream); break;
-    case ops::KernelPhase::backward_weight: kernel->backward_weight(arguments, stream); break;
+    case ops::KernelPhase::forward:
+      kernel->forward(arguments, stream);
+      break;
+    case ops::KernelPhase::backward_input:
+      kernel->backward_input(arguments, stream);
+      break;
+    case ops::KernelPhase::backward_weight:
+      kernel->backward_weight(arguments, stream);
+      break;
   }
 }
 
@@ -54,20 +61,22 @@ ModelCode::ModelCode(const model::Graph& graph, const model::Partition& partitio
     : graph_(graph),
       partition_(partition),
       options_(options),
-      fusion_(options.device == device::DeviceKind::cuda ? model::fuse_for_gpu(graph, partition, options.fuse_gelu) : model::no_fusion(graph)) {
+      fusion_(options.device == device::DeviceKind::cuda
+                  ? model::fuse_for_gpu(graph, partition, options.fuse_gelu)
+                  : model::no_fusion(graph)) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto& node = graph.nodes[n];
     std::vector<TensorSpec> inputs;
     for (const int input : node.inputs) inputs.push_back(graph.logical_spec(input));
     kernels_.push_back(ops::make_kernel(options.device, node.op, inputs,
-                                   {.batch = options.micro_batch,
-                                    .training = options.training,
-                                    .intra_op_threads = options.intra_op_threads,
-                                    .loss_weight = options.loss_weight,
-                                    .op_number = static_cast<uint32_t>(n),
-                                    .compute = graph.compute,
-                                    .tf32 = options.tf32,
-                                    .fused = fusion_.neighbors[n]}));
+                                        {.batch = options.micro_batch,
+                                         .training = options.training,
+                                         .intra_op_threads = options.intra_op_threads,
+                                         .loss_weight = options.loss_weight,
+                                         .op_number = static_cast<uint32_t>(n),
+                                         .compute = graph.compute,
+                                         .tf32 = options.tf32,
+                                         .fused = fusion_.neighbors[n]}));
   }
   segments_.resize(partition.segments.size());
   for (size_t s = 0; s < segments_.size(); ++s) lay_out(static_cast<int>(s));
@@ -78,25 +87,24 @@ void ModelCode::prepare(device::Device& device) {
 }
 
 int64_t ModelCode::activation_bytes(int value) const {
-  const auto& spec = graph_.values[static_cast<size_t>(value)].spec;
+  const auto& spec = graph_.value(value).spec;
   return spec.shape.count() * options_.micro_batch * size_of(spec.dtype);
 }
 
 void ModelCode::lay_out(int segment) {
-  const auto& range = partition_.segments[static_cast<size_t>(segment)];
-  auto& layout = segments_[static_cast<size_t>(segment)];
+  const auto& range = partition_.segment(segment);
+  auto& layout = nth(segments_, segment);
   auto& face = layout.face;
   const auto inside = [&](int node) { return node >= range.first_node && node <= range.last_node; };
-  const auto producer_of = [&](int value) { return graph_.values[static_cast<size_t>(value)].producer; };
+  const auto producer_of = [&](int value) { return graph_.value(value).producer; };
 
-  for (const int v : range.inputs) insert_once(face.reads, graph_.values[static_cast<size_t>(v)].storage);
+  for (const int v : range.inputs) insert_once(face.reads, graph_.value(v).storage);
   for (const int v : range.outputs)
-    if (const int root = graph_.values[static_cast<size_t>(v)].storage; inside(producer_of(root)))
-      insert_once(face.writes, root);
+    if (const int root = graph_.value(v).storage; inside(producer_of(root))) insert_once(face.writes, root);
 
-  std::vector<int> kept, made;   // storages made inside: needed by backward; all
+  std::vector<int> kept, made;  // storages made inside: needed by backward; all
   const auto keep = [&](int value) {
-    const int root = graph_.values[static_cast<size_t>(value)].storage;
+    const int root = graph_.value(value).storage;
     if (contains(face.reads, root) || contains(face.writes, root)) {
       insert_once(face.backward_reads, root);
     } else {
@@ -104,16 +112,17 @@ void ModelCode::lay_out(int segment) {
     }
   };
   for (int n = range.first_node; n <= range.last_node; ++n) {
-    const auto& node = graph_.nodes[static_cast<size_t>(n)];
+    const auto& node = graph_.node(n);
     const auto& signature = node.signature;
     face.has_loss = face.has_loss || signature.is_loss;
     for (const int output : node.outputs)
-      if (graph_.values[static_cast<size_t>(output)].storage == output) made.push_back(output);
+      if (graph_.value(output).storage == output) made.push_back(output);
     for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
-      const int owner = graph_.parameters[static_cast<size_t>(node.parameters[slot])].uses[0].node;
+      const int owner = graph_.parameter(node.parameters[slot]).uses[0].node;
       for (size_t s = 0; s < partition_.segments.size(); ++s)
         if (owner >= partition_.segments[s].first_node && owner <= partition_.segments[s].last_node)
-          insert_once(reads_narrow(node, slot) ? face.narrow_parameter_segments : face.parameter_segments, static_cast<int>(s));
+          insert_once(reads_narrow(node, slot) ? face.narrow_parameter_segments : face.parameter_segments,
+                      static_cast<int>(s));
     }
     if (!options_.training) continue;
     for (size_t i = 0; i < node.inputs.size(); ++i)
@@ -122,22 +131,22 @@ void ModelCode::lay_out(int segment) {
       for (const int output : node.outputs) keep(output);
     if (node.signature.passes_gradient) continue;
     for (const int output : node.outputs) {
-      const auto& value = graph_.values[static_cast<size_t>(output)];
+      const auto& value = graph_.value(output);
       if (!value.needs_gradient) continue;
       // Follow views and sums of this output to whoever really writes its gradient.
       int last = output;
       while (true) {
-        const int reader = graph_.values[static_cast<size_t>(last)].consumer;
+        const int reader = graph_.value(last).consumer;
         if (!inside(reader)) {
           insert_once(face.output_gradients, value.gradient_storage);
           break;
         }
-        if (!graph_.nodes[static_cast<size_t>(reader)].signature.passes_gradient) break;
-        last = graph_.nodes[static_cast<size_t>(reader)].outputs[0];
+        if (!graph_.node(reader).signature.passes_gradient) break;
+        last = graph_.node(reader).outputs[0];
       }
     }
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const auto& value = graph_.values[static_cast<size_t>(node.inputs[i])];
+      const auto& value = graph_.value(node.inputs[i]);
       if (value.needs_gradient && signature.differentiable[i] && !inside(producer_of(value.gradient_storage)))
         insert_once(face.input_gradients, value.gradient_storage);
     }
@@ -157,23 +166,24 @@ void ModelCode::lay_out(int segment) {
 }
 
 void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries) {
-  const auto& range = partition_.segments[static_cast<size_t>(segment)];
-  auto& layout = segments_[static_cast<size_t>(segment)];
-  // Nodes that one kernel computes share its time: none of what one of them reads may be overwritten by another.
-  const auto event = [&](int node) { return fusion_.forward_node[static_cast<size_t>(node)]; };
+  const auto& range = partition_.segment(segment);
+  auto& layout = nth(segments_, segment);
+  // Nodes that one kernel computes share its time: none of what one of them reads may be overwritten by
+  // another.
+  const auto event = [&](int node) { return nth(fusion_.forward_node, node); };
   std::vector<Interval> intervals;
   for (const int root : temporaries) {
-    const int first = event(graph_.values[static_cast<size_t>(root)].producer);
+    const int first = event(graph_.value(root).producer);
     int last = first;
     for (const auto& value : graph_.values)
       if (value.storage == root && value.consumer >= 0) last = std::max(last, event(value.consumer));
     intervals.push_back({activation_bytes(root), first, last});
   }
   for (int n = range.first_node; n <= range.last_node; ++n)
-    intervals.push_back({kernels_[static_cast<size_t>(n)]->workspace_bytes(ops::KernelPhase::forward), n, n});
+    intervals.push_back({nth(kernels_, n)->workspace_bytes(ops::KernelPhase::forward), n, n});
   const size_t first_auxiliary = intervals.size();
   for (int n = range.first_node; n <= range.last_node; ++n)
-    for (const auto& spec : graph_.nodes[static_cast<size_t>(n)].signature.auxiliary) {
+    for (const auto& spec : graph_.node(n).signature.auxiliary) {
       const int64_t bytes = auxiliary_count(spec, options_.micro_batch) * size_of(spec.dtype);
       intervals.push_back({options_.training ? 0 : bytes, n, n});
     }
@@ -181,11 +191,12 @@ void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries
 
   size_t next = 0;
   for (const int root : temporaries) layout.forward_temporary.emplace_back(root, intervals[next++].offset);
-  for (int n = range.first_node; n <= range.last_node; ++n) layout.forward_workspace.push_back(intervals[next++].offset);
+  for (int n = range.first_node; n <= range.last_node; ++n)
+    layout.forward_workspace.push_back(intervals[next++].offset);
   next = first_auxiliary;
   for (int n = range.first_node; n <= range.last_node; ++n) {
     std::vector<int64_t> offsets;
-    for (const auto& spec : graph_.nodes[static_cast<size_t>(n)].signature.auxiliary) {
+    for (const auto& spec : graph_.node(n).signature.auxiliary) {
       offsets.push_back(options_.training ? layout.face.stash_bytes : intervals[next].offset);
       ++next;
       if (options_.training)
@@ -196,19 +207,20 @@ void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries
 }
 
 void ModelCode::lay_out_backward(int segment) {
-  const auto& range = partition_.segments[static_cast<size_t>(segment)];
-  auto& layout = segments_[static_cast<size_t>(segment)];
-  // Event number of a node is the distance of whoever computes it from the segment's end: backward runs in reverse.
-  const auto event = [&](int node) { return range.last_node - fusion_.backward_node[static_cast<size_t>(node)]; };
+  const auto& range = partition_.segment(segment);
+  auto& layout = nth(segments_, segment);
+  // Event number of a node is the distance of whoever computes it from the segment's end: backward runs in
+  // reverse.
+  const auto event = [&](int node) { return range.last_node - nth(fusion_.backward_node, node); };
   std::vector<Interval> intervals;
   std::vector<int> roots;
   for (int n = range.last_node; n >= range.first_node; --n) {
-    const auto& node = graph_.nodes[static_cast<size_t>(n)];
+    const auto& node = graph_.node(n);
     if (node.signature.passes_gradient) continue;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const auto& value = graph_.values[static_cast<size_t>(node.inputs[i])];
+      const auto& value = graph_.value(node.inputs[i]);
       const int root = value.gradient_storage;
-      const int producer = graph_.values[static_cast<size_t>(root)].producer;
+      const int producer = graph_.value(root).producer;
       if (!value.needs_gradient || !node.signature.differentiable[i] || producer < range.first_node) continue;
       if (gradient_stays_inside(node.inputs[i])) continue;
       roots.push_back(root);
@@ -216,18 +228,20 @@ void ModelCode::lay_out_backward(int segment) {
     }
   }
   for (int n = range.first_node; n <= range.last_node; ++n) {
-    const auto& kernel = *kernels_[static_cast<size_t>(n)];
+    const auto& kernel = *nth(kernels_, n);
     const int64_t bytes = std::max(kernel.workspace_bytes(ops::KernelPhase::backward_input),
                                    kernel.workspace_bytes(ops::KernelPhase::backward_weight));
     intervals.push_back({bytes, event(n), event(n)});
   }
   layout.face.backward_temporary_bytes = pack_intervals(intervals);
-  for (size_t i = 0; i < roots.size(); ++i) layout.backward_temporary.emplace_back(roots[i], intervals[i].offset);
-  for (size_t i = roots.size(); i < intervals.size(); ++i) layout.backward_workspace.push_back(intervals[i].offset);
+  for (size_t i = 0; i < roots.size(); ++i)
+    layout.backward_temporary.emplace_back(roots[i], intervals[i].offset);
+  for (size_t i = roots.size(); i < intervals.size(); ++i)
+    layout.backward_workspace.push_back(intervals[i].offset);
 }
 
 Tensor ModelCode::view(int value, std::byte* data) const {
-  const auto& spec = graph_.values[static_cast<size_t>(value)].spec;
+  const auto& spec = graph_.value(value).spec;
   return {data, spec.shape.batched(options_.micro_batch), spec.dtype};
 }
 
@@ -236,13 +250,13 @@ bool ModelCode::reads_narrow(const model::Node& node, size_t slot) const {
 }
 
 bool ModelCode::gradient_stays_inside(int value) const {
-  const auto& of = graph_.values[static_cast<size_t>(value)];
-  return of.producer >= 0 && fusion_.backward_node[static_cast<size_t>(of.producer)] == of.consumer;
+  const auto& of = graph_.value(value);
+  return of.producer >= 0 && nth(fusion_.backward_node, of.producer) == of.consumer;
 }
 
 std::byte* ModelCode::activation(int segment, int value, const SegmentBindings& bindings) const {
-  const auto& layout = segments_[static_cast<size_t>(segment)];
-  const int root = graph_.values[static_cast<size_t>(value)].storage;
+  const auto& layout = nth(segments_, segment);
+  const int root = graph_.value(value).storage;
   if (const auto* offset = find_offset(layout.stash, root)) return bindings.stash + *offset;
   if (const auto* offset = find_offset(layout.forward_temporary, root)) return bindings.temporary + *offset;
   return bindings.activation(root);
@@ -250,27 +264,31 @@ std::byte* ModelCode::activation(int segment, int value, const SegmentBindings& 
 
 /// What forward and backward have in common: activations, parameters, auxiliaries.
 KernelCall ModelCode::begin_call(int segment, int n, const SegmentBindings& bindings) const {
-  const auto& range = partition_.segments[static_cast<size_t>(segment)];
-  const auto& layout = segments_[static_cast<size_t>(segment)];
-  const auto& node = graph_.nodes[static_cast<size_t>(n)];
+  const auto& range = partition_.segment(segment);
+  const auto& layout = nth(segments_, segment);
+  const auto& node = graph_.node(n);
   KernelCall call;
-  call.kernel = kernels_[static_cast<size_t>(n)].get();
+  call.kernel = nth(kernels_, n).get();
   call.node = n;
-  for (const int input : node.inputs) call.inputs.push_back(view(input, activation(segment, input, bindings)));
-  for (const int output : node.outputs) call.outputs.push_back(view(output, activation(segment, output, bindings)));
+  for (const int input : node.inputs)
+    call.inputs.push_back(view(input, activation(segment, input, bindings)));
+  for (const int output : node.outputs)
+    call.outputs.push_back(view(output, activation(segment, output, bindings)));
   call.output_values = node.outputs;
   for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
     const int p = node.parameters[slot];
-    const Shape& shape = graph_.parameters[static_cast<size_t>(p)].spec.shape;
-    call.parameters.push_back(reads_narrow(node, slot) ? Tensor{bindings.narrow_parameter(p), shape, graph_.compute}
-                                                       : Tensor{bindings.parameter(p), shape});
+    const Shape& shape = graph_.parameter(p).spec.shape;
+    call.parameters.push_back(reads_narrow(node, slot)
+                                  ? Tensor{bindings.narrow_parameter(p), shape, graph_.compute}
+                                  : Tensor{bindings.parameter(p), shape});
   }
-  const auto& offsets = layout.auxiliary[static_cast<size_t>(n - range.first_node)];
+  const auto& offsets = nth(layout.auxiliary, n - range.first_node);
   for (size_t a = 0; a < offsets.size(); ++a) {
     const auto& spec = node.signature.auxiliary[a];
     std::byte* base = options_.training ? bindings.stash : bindings.temporary;
     call.auxiliary.push_back({base + offsets[a],
-                              spec.per_sample ? spec.shape.batched(options_.micro_batch) : spec.shape, spec.dtype});
+                              spec.per_sample ? spec.shape.batched(options_.micro_batch) : spec.shape,
+                              spec.dtype});
   }
   call.constants = bindings.constants;
   call.accumulate = bindings.accumulate;
@@ -278,16 +296,16 @@ KernelCall ModelCode::begin_call(int segment, int n, const SegmentBindings& bind
 }
 
 std::vector<KernelCall> ModelCode::bind_forward(int segment, const SegmentBindings& bindings) const {
-  const auto& range = partition_.segments[static_cast<size_t>(segment)];
-  const auto& layout = segments_[static_cast<size_t>(segment)];
+  const auto& range = partition_.segment(segment);
+  const auto& layout = nth(segments_, segment);
   std::vector<KernelCall> calls;
   for (int n = range.first_node; n <= range.last_node; ++n) {
-    const auto& node = graph_.nodes[static_cast<size_t>(n)];
+    const auto& node = graph_.node(n);
     if (node.signature.alias || !fusion_.runs_forward(n)) continue;
     KernelCall call = begin_call(segment, n, bindings);
     call.phase = ops::KernelPhase::forward;
     fuse_forward(segment, call, bindings);
-    call.workspace = bindings.temporary + layout.forward_workspace[static_cast<size_t>(n - range.first_node)];
+    call.workspace = bindings.temporary + nth(layout.forward_workspace, n - range.first_node);
     if (node.signature.is_loss) call.metrics = bindings.metrics;
     calls.push_back(std::move(call));
   }
@@ -295,33 +313,33 @@ std::vector<KernelCall> ModelCode::bind_forward(int segment, const SegmentBindin
 }
 
 void ModelCode::fuse_forward(int segment, KernelCall& call, const SegmentBindings& bindings) const {
-  const auto& node = graph_.nodes[static_cast<size_t>(call.node)];
-  const auto& fused = fusion_.neighbors[static_cast<size_t>(call.node)];
+  const auto& node = graph_.node(call.node);
+  const auto& fused = nth(fusion_.neighbors, call.node);
   const auto writes = [&](int value) {
     call.outputs.push_back(view(value, activation(segment, value, bindings)));
     call.output_values.push_back(value);
   };
-  if (fused.gelu_behind)
-    writes(graph_.nodes[static_cast<size_t>(graph_.values[static_cast<size_t>(node.outputs[0])].consumer)].outputs[0]);
+  if (fused.gelu_behind) writes(graph_.node(graph_.value(node.outputs[0]).consumer).outputs[0]);
   if (!fused.add_before) return;
-  const int sum = graph_.values[static_cast<size_t>(node.inputs[0])].storage;
+  const int sum = graph_.value(node.inputs[0]).storage;
   call.inputs.clear();
-  for (const int term : graph_.nodes[static_cast<size_t>(graph_.values[static_cast<size_t>(sum)].producer)].inputs)
+  for (const int term : graph_.node(graph_.value(sum).producer).inputs)
     call.inputs.push_back(view(term, activation(segment, term, bindings)));
   writes(sum);
 }
 
 std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindings& bindings) const {
-  const auto& range = partition_.segments[static_cast<size_t>(segment)];
-  const auto& layout = segments_[static_cast<size_t>(segment)];
+  const auto& range = partition_.segment(segment);
+  const auto& layout = nth(segments_, segment);
   const auto gradient = [&](int value) -> std::byte* {
-    const int root = graph_.values[static_cast<size_t>(value)].gradient_storage;
-    if (const auto* offset = find_offset(layout.backward_temporary, root)) return bindings.temporary + *offset;
+    const int root = graph_.value(value).gradient_storage;
+    if (const auto* offset = find_offset(layout.backward_temporary, root))
+      return bindings.temporary + *offset;
     return bindings.gradient(root);
   };
   std::vector<KernelCall> calls;
   for (int n = range.last_node; n >= range.first_node; --n) {
-    const auto& node = graph_.nodes[static_cast<size_t>(n)];
+    const auto& node = graph_.node(n);
     const auto& signature = node.signature;
     if (node.signature.passes_gradient || !fusion_.runs_backward(n)) continue;
     KernelCall call = begin_call(segment, n, bindings);
@@ -330,39 +348,40 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
       if (!signature.backward_needs_input[i]) call.inputs[i].data = nullptr;
     if (!signature.backward_needs_output)
       for (auto& output : call.outputs) output.data = nullptr;
-    call.workspace = bindings.temporary + layout.backward_workspace[static_cast<size_t>(n - range.first_node)];
+    call.workspace = bindings.temporary + nth(layout.backward_workspace, n - range.first_node);
 
     bool wanted = false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const auto& value = graph_.values[static_cast<size_t>(node.inputs[i])];
+      const auto& value = graph_.value(node.inputs[i]);
       const bool want = value.needs_gradient && signature.differentiable[i];
       wanted = wanted || want;
-      const int made = gradient_stays_inside(node.inputs[i]) ? graph_.nodes[static_cast<size_t>(value.producer)].inputs[0] : node.inputs[i];
+      const int made =
+          gradient_stays_inside(node.inputs[i]) ? graph_.node(value.producer).inputs[0] : node.inputs[i];
       call.input_gradients.push_back(view(made, want ? gradient(made) : nullptr));
       call.gradient_values.push_back(made);
     }
     bool reached = signature.is_loss;
     for (const int output : node.outputs) {
-      const bool has = graph_.values[static_cast<size_t>(output)].needs_gradient;
+      const bool has = graph_.value(output).needs_gradient;
       reached = reached || has;
       call.output_gradients.push_back(view(output, has ? gradient(output) : nullptr));
     }
-    const auto& input = graph_.values[static_cast<size_t>(node.inputs[0])];
-    if (const auto& fused = fusion_.neighbors[static_cast<size_t>(n)]; fused.gelu_before) {
-      const int read = graph_.nodes[static_cast<size_t>(input.producer)].inputs[0];
+    const auto& input = graph_.value(node.inputs[0]);
+    if (const auto& fused = nth(fusion_.neighbors, n); fused.gelu_before) {
+      const int read = graph_.node(input.producer).inputs[0];
       call.inputs.push_back(view(read, activation(segment, read, bindings)));
     } else if (fused.fork_before) {
-      const int other = graph_.nodes[static_cast<size_t>(input.producer)].outputs[static_cast<size_t>(1 - input.producer_output)];
+      const int other = nth(graph_.node(input.producer).outputs, 1 - input.producer_output);
       call.output_gradients.push_back(view(other, gradient(other)));
     }
-    if (!reached) continue;   // nothing to train at or before this op
+    if (!reached) continue;  // nothing to train at or before this op
     for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
-      const auto& parameter = graph_.parameters[static_cast<size_t>(node.parameters[slot])];
+      const auto& parameter = graph_.parameter(node.parameters[slot]);
       int use = 0;
-      while (parameter.uses[static_cast<size_t>(use)].node != n ||
-             parameter.uses[static_cast<size_t>(use)].slot != static_cast<int>(slot))
+      while (nth(parameter.uses, use).node != n || nth(parameter.uses, use).slot != static_cast<int>(slot))
         ++use;
-      call.parameter_gradients.push_back({bindings.parameter_gradient(node.parameters[slot], use), parameter.spec.shape});
+      call.parameter_gradients.push_back(
+          {bindings.parameter_gradient(node.parameters[slot], use), parameter.spec.shape});
     }
     if (signature.is_loss) call.metrics = bindings.metrics;
     if (wanted || signature.backward == ops::BackwardForm::joint) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/index.h"
 #include "device/device.h"
 #include "model/fusion.h"
 #include "model/graph.h"
@@ -14,18 +15,20 @@
 
 namespace lockstep::program {
 
-/// What a segment's forward and backward need from outside, as activation storages and gradient storages (values
-/// whose memory or gradient memory stands for all their views). The compilers turn these lists into operands, in this
-/// order; the executor turns the operands back into pointers.
+/// What a segment's forward and backward need from outside, as activation storages and gradient storages
+/// (values whose memory or gradient memory stands for all their views). The compilers turn these lists into
+/// operands, in this order; the executor turns the operands back into pointers.
 struct SegmentInterface {
-  std::vector<int> reads;             ///< storages made before the segment (model inputs included) that forward reads
-  std::vector<int> writes;            ///< storages made in the segment and read behind it
+  std::vector<int> reads;   ///< storages made before the segment (model inputs included) that forward reads
+  std::vector<int> writes;  ///< storages made in the segment and read behind it
   std::vector<int> backward_reads;    ///< storages of `reads` and `writes` whose contents backward needs
   std::vector<int> output_gradients;  ///< gradient storages that backward reads
   std::vector<int> input_gradients;   ///< gradient storages that backward writes
-  std::vector<int> parameter_segments;  ///< segments whose parameter buffers it reads: its own and those of tied weights
-  std::vector<int> narrow_parameter_segments;  ///< likewise, whose narrow copies it reads; empty where float32 is computed
-  int64_t stash_bytes = 0;            ///< kept from forward to backward
+  std::vector<int>
+      parameter_segments;  ///< segments whose parameter buffers it reads: its own and those of tied weights
+  std::vector<int>
+      narrow_parameter_segments;  ///< likewise, whose narrow copies it reads; empty where float32 is computed
+  int64_t stash_bytes = 0;        ///< kept from forward to backward
   int64_t forward_temporary_bytes = 0;
   int64_t backward_temporary_bytes = 0;
   bool has_loss = false;
@@ -36,7 +39,8 @@ struct SegmentBindings {
   std::function<std::byte*(int storage)> activation;
   std::function<std::byte*(int storage)> gradient;
   std::function<std::byte*(int parameter)> parameter;
-  std::function<std::byte*(int parameter)> narrow_parameter;   ///< its rounded copy, in the graph's compute type
+  std::function<std::byte*(int parameter)>
+      narrow_parameter;  ///< its rounded copy, in the graph's compute type
   std::function<std::byte*(int parameter, int use)> parameter_gradient;
   std::byte* stash = nullptr;
   std::byte* temporary = nullptr;
@@ -50,8 +54,10 @@ struct KernelCall {
   ops::Kernel* kernel = nullptr;
   ops::KernelPhase phase = ops::KernelPhase::forward;
   int node = -1;
-  std::vector<int> output_values, gradient_values;   ///< of the graph: what `outputs` and `input_gradients` are
-  std::vector<Tensor> inputs, outputs, parameters, auxiliary, output_gradients, input_gradients, parameter_gradients;
+  std::vector<int> output_values,
+      gradient_values;  ///< of the graph: what `outputs` and `input_gradients` are
+  std::vector<Tensor> inputs, outputs, parameters, auxiliary, output_gradients, input_gradients,
+      parameter_gradients;
   double* metrics = nullptr;
   const ops::StepConstants* constants = nullptr;
   void* workspace = nullptr;
@@ -60,8 +66,9 @@ struct KernelCall {
   void run(device::Stream& stream, int64_t first_sample) const;
 };
 
-/// The kernels of a model for one device, micro-batch size and mode, and the layout of each segment's private memory.
-/// Thread-safety: kernels of one ModelCode may be used by one thread at a time; two compute lanes need two.
+/// The kernels of a model for one device, micro-batch size and mode, and the layout of each segment's private
+/// memory. Thread-safety: kernels of one ModelCode may be used by one thread at a time; two compute lanes
+/// need two.
 class ModelCode {
  public:
   struct Options {
@@ -69,16 +76,16 @@ class ModelCode {
     int64_t micro_batch = 0;
     bool training = true;
     int intra_op_threads = 1;
-    double loss_weight = 1;        ///< see KernelOptions
-    bool tf32 = false;             ///< see KernelOptions
-    bool fuse_gelu = false;        ///< GPUs: see fuse_for_gpu
+    double loss_weight = 1;  ///< see KernelOptions
+    bool tf32 = false;       ///< see KernelOptions
+    bool fuse_gelu = false;  ///< GPUs: see fuse_for_gpu
   };
   /// `graph` and `partition` must outlive it.
   ModelCode(const model::Graph& graph, const model::Partition& partition, const Options& options);
 
   int segment_count() const { return static_cast<int>(segments_.size()); }
-  const SegmentInterface& segment(int s) const { return segments_[static_cast<size_t>(s)].face; }
-  int64_t activation_bytes(int value) const;      ///< of a micro-batch
+  const SegmentInterface& segment(int s) const { return nth(segments_, s).face; }
+  int64_t activation_bytes(int value) const;  ///< of a micro-batch
   const Options& options() const { return options_; }
 
   /// Makes what kernels need of a device. Once, before they run.
@@ -90,12 +97,13 @@ class ModelCode {
  private:
   struct SegmentLayout {
     SegmentInterface face;
-    std::vector<std::pair<int, int64_t>> stash;                ///< storage -> offset
-    std::vector<std::vector<int64_t>> auxiliary;               ///< node (in the segment), number -> offset, in the stash
-                                                               ///< (training) or the forward temporary
-    std::vector<std::pair<int, int64_t>> forward_temporary;    ///< storage -> offset
-    std::vector<std::pair<int, int64_t>> backward_temporary;   ///< gradient storage -> offset
-    std::vector<int64_t> forward_workspace, backward_workspace;  ///< node in the segment -> offset in the temporary
+    std::vector<std::pair<int, int64_t>> stash;   ///< storage -> offset
+    std::vector<std::vector<int64_t>> auxiliary;  ///< node (in the segment), number -> offset, in the stash
+                                                  ///< (training) or the forward temporary
+    std::vector<std::pair<int, int64_t>> forward_temporary;   ///< storage -> offset
+    std::vector<std::pair<int, int64_t>> backward_temporary;  ///< gradient storage -> offset
+    std::vector<int64_t> forward_workspace,
+        backward_workspace;  ///< node in the segment -> offset in the temporary
   };
 
   void lay_out(int segment);
@@ -115,7 +123,7 @@ class ModelCode {
   const model::Partition& partition_;
   Options options_;
   model::Fusion fusion_;
-  std::vector<std::unique_ptr<ops::Kernel>> kernels_;   // by node
+  std::vector<std::unique_ptr<ops::Kernel>> kernels_;  // by node
   std::vector<SegmentLayout> segments_;
 };
 

@@ -9,19 +9,19 @@
 
 namespace lockstep::program {
 
-/// Contents of a program's `verdict` buffer: what the ranks agreed on, and what follows from it. `agree` writes the
-/// first part, `norm` the second.
+/// Contents of a program's `verdict` buffer: what the ranks agreed on, and what follows from it. `agree`
+/// writes the first part, `norm` the second.
 struct Verdict {
   // agree: summed over all leaves, in leaf order
   double loss_sum = 0;
-  double count = 0;                ///< terms of the loss that were not ignored
+  double count = 0;  ///< terms of the loss that were not ignored
   double correct = 0;
-  float stop_requested = 0;        ///< the largest of what the ranks put in
-  float replicas_differ = 0;       ///< 1: the ranks' state hashes are not all equal
+  float stop_requested = 0;   ///< the largest of what the ranks put in
+  float replicas_differ = 0;  ///< 1: the ranks' state hashes are not all equal
   // norm
-  double gradient_norm = 0;        ///< of the mean gradient over the global batch
-  double gradient_scale = 1;       ///< clipping; update multiplies it with the ratio of counts
-  double finite = 1;               ///< 1: loss and gradients are finite; 0: update writes nothing
+  double gradient_norm = 0;   ///< of the mean gradient over the global batch
+  double gradient_scale = 1;  ///< clipping; update multiplies it with the ratio of counts
+  double finite = 1;          ///< 1: loss and gradients are finite; 0: update writes nothing
   double reserved = 0;
 
   double mean_loss() const { return count > 0 ? loss_sum / count : 0; }
@@ -33,16 +33,18 @@ static_assert(sizeof(Verdict) == 2 * kAgreedBytes);
 struct AgreeRecord {
   float stop_requested = 0;
   int32_t leaves = 0;
-  uint64_t state_hash = 0;         ///< 0 on all ranks where nothing is compared
+  uint64_t state_hash = 0;  ///< 0 on all ranks where nothing is compared
 };
 static_assert(sizeof(AgreeRecord) == 16);
 inline int64_t agree_record_bytes(int most_leaves) {
-  return static_cast<int64_t>(sizeof(AgreeRecord) + sizeof(double) * ops::kMetricCount * static_cast<size_t>(most_leaves));
+  return static_cast<int64_t>(sizeof(AgreeRecord) +
+                              sizeof(double) * ops::kMetricCount * static_cast<size_t>(most_leaves));
 }
 
-/// What the records of all ranks, `block_bytes` apart, come to: sums over leaves in leaf order. Writes the first part of
-/// `verdict`. REQUIRES: records are aligned to 8 bytes.
-LOCKSTEP_HOST_DEVICE inline void fold_agreement(const std::byte* records, int64_t block_bytes, int ranks, Verdict& verdict) {
+/// What the records of all ranks, `block_bytes` apart, come to: sums over leaves in leaf order. Writes the
+/// first part of `verdict`. REQUIRES: records are aligned to 8 bytes.
+LOCKSTEP_HOST_DEVICE inline void fold_agreement(const std::byte* records, int64_t block_bytes, int ranks,
+                                                Verdict& verdict) {
   const uint64_t hash = reinterpret_cast<const AgreeRecord*>(records)->state_hash;
   double loss_sum = 0, count = 0, correct = 0;
   float stop_requested = 0, replicas_differ = 0;
@@ -67,10 +69,11 @@ LOCKSTEP_HOST_DEVICE inline void fold_agreement(const std::byte* records, int64_
 
 LOCKSTEP_HOST_DEVICE inline bool is_finite(double value) { return value - value == 0; }
 
-/// The second part of `verdict`, from the first and the sums of squares of all weights' gradients and of all statistics.
-/// Statistics are no gradients and do not count, but must be finite too.
-LOCKSTEP_HOST_DEVICE inline void conclude_norm(double weights, double statistics, double static_count, double clip_norm,
-                                               const ops::StepConstants& constants, Verdict& verdict) {
+/// The second part of `verdict`, from the first and the sums of squares of all weights' gradients and of all
+/// statistics. Statistics are no gradients and do not count, but must be finite too.
+LOCKSTEP_HOST_DEVICE inline void conclude_norm(double weights, double statistics, double static_count,
+                                               double clip_norm, const ops::StepConstants& constants,
+                                               Verdict& verdict) {
   const double ratio = verdict.count > 0 ? static_count / verdict.count : 0;
   // Dividing by the scale of the loss, a power of two, is exact.
   verdict.gradient_norm = std::sqrt(weights) * ratio / constants.loss_scale;
@@ -81,8 +84,8 @@ LOCKSTEP_HOST_DEVICE inline void conclude_norm(double weights, double statistics
 }
 
 /// What an update multiplies summed gradients with. `whole_step`: the verdict's clipping applies.
-LOCKSTEP_HOST_DEVICE inline double update_scale(const Verdict& verdict, const ops::StepConstants& constants, double static_count,
-                                                bool whole_step) {
+LOCKSTEP_HOST_DEVICE inline double update_scale(const Verdict& verdict, const ops::StepConstants& constants,
+                                                double static_count, bool whole_step) {
   const double ratio = verdict.count > 0 ? static_count / verdict.count : 0;
   return ratio * (whole_step ? verdict.gradient_scale : 1.0) / constants.loss_scale;
 }

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "program/access_history.h"
-#include "proof/check_world.h"
 #include "program/happens_before.h"
+#include "proof/check_world.h"
 
 namespace lockstep::proof {
 namespace {
@@ -32,7 +32,7 @@ class DataOrder {
   void check() {
     enter_initial_contents();
     for (int node = 0; node < kIterations * count_; ++node) {
-      const program::Instruction& instruction = program_.instructions[static_cast<size_t>(node % count_)];
+      const program::Instruction& instruction = program_.instruction(node % count_);
       for (const program::Operand& operand : instruction.operands) {
         history_.conflicts(operand, [&](int earlier, int64_t begin, int64_t end) {
           if (!order_.before(earlier, node)) report_race(earlier, node, operand, end - begin);
@@ -84,18 +84,19 @@ class DataOrder {
                                   program::name_of(operand.role), what));
     };
     const program::Region where = program::region_of(program_, operand.range);
-    const bool in_arena = program_.buffers[static_cast<size_t>(operand.range.buffer)].space == program::Space::arena;
+    const bool in_arena = program_.buffer(operand.range.buffer).space == program::Space::arena;
     history_.region(where).visit_all(
         where.begin, where.end,
         [&](int64_t begin, int64_t end, program::AccessHistory::Bytes& bytes) {
           if (!bytes.defined) {
-            fail(bytes.writer < 0 ? "before anything has written it"
-                                  : fmt::format("after {} used {} bytes of it as scratch",
-                                                program::describe(program_, bytes.writer % count_), end - begin));
+            fail(bytes.writer < 0
+                     ? "before anything has written it"
+                     : fmt::format("after {} used {} bytes of it as scratch",
+                                   program::describe(program_, bytes.writer % count_), end - begin));
           } else if (bytes.writer_buffer != operand.range.buffer) {
             fail(fmt::format("but {} has overwritten {} bytes of it as {}",
                              program::describe(program_, bytes.writer % count_), end - begin,
-                             program_.buffers[static_cast<size_t>(bytes.writer_buffer)].name));
+                             program_.buffer(bytes.writer_buffer).name));
           } else if (in_arena && bytes.writer / count_ != node / count_) {
             fail(
                 "which was last written in the iteration before; nothing in the arena outlives an iteration");

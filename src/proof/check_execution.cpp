@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/index.h"
 #include "proof/check_world.h"
 #include "proof/mathematics.h"
 
@@ -53,7 +54,7 @@ class Walk {
     std::deque<Half> sends, receives;
   };
 
-  State& state(int rank) { return ranks_[static_cast<size_t>(rank)]; }
+  State& state(int rank) { return nth(ranks_, rank); }
   int count(int rank) const { return static_cast<int>(world_.program(rank).instructions.size()); }
   bool finished(int rank) { return state(rank).node >= kIterations * count(rank); }
   Mathematics::Place place(int rank) {
@@ -84,7 +85,8 @@ class Walk {
   }
 
   static bool is_with_server(program::InstructionKind kind) {
-    return kind == program::InstructionKind::push || kind == program::InstructionKind::pull || kind == program::InstructionKind::serve;
+    return kind == program::InstructionKind::push || kind == program::InstructionKind::pull ||
+           kind == program::InstructionKind::serve;
   }
 
   void post(int rank, const program::Instruction& i) {
@@ -157,8 +159,9 @@ class Walk {
 
   /// The gradients of a push, the parameters of a pull.
   static const program::Operand& moved_by(const program::Instruction& i) {
-    return *std::find_if(i.operands.begin(), i.operands.end(),
-                         [](const program::Operand& operand) { return operand.role != program::Role::metrics; });
+    return *std::find_if(i.operands.begin(), i.operands.end(), [](const program::Operand& operand) {
+      return operand.role != program::Role::metrics;
+    });
   }
 
   /// A server is always ready for a push; a pull waits until nobody is too far behind.
@@ -256,8 +259,9 @@ class Walk {
       std::string text =
           finished(rank) ? "waits for a rank that has finished:" : "ranks wait for each other:";
       for (int waiting : chain)
-        text += fmt::format(" rank {} waits in {} for rank {};", waiting,
-                            program::describe(world_.program(waiting), place(waiting).index), waits_for(waiting));
+        text +=
+            fmt::format(" rank {} waits in {} for rank {};", waiting,
+                        program::describe(world_.program(waiting), place(waiting).index), waits_for(waiting));
       text += fmt::format(" in iteration {}", place(chain.front()).iteration);
       findings_.add(CheckFinding::Property::deadlock, chain.front(), place(chain.front()).index, text);
     }

@@ -3,6 +3,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/index.h"
 #include "proof/check_world.h"
 
 namespace lockstep::proof {
@@ -11,8 +12,8 @@ namespace {
 constexpr auto kMatching = CheckFinding::Property::matching;
 
 bool is_collective(program::InstructionKind kind) {
-  return program::communicates(kind) && kind != program::InstructionKind::exchange && kind != program::InstructionKind::push &&
-         kind != program::InstructionKind::pull;
+  return program::communicates(kind) && kind != program::InstructionKind::exchange &&
+         kind != program::InstructionKind::push && kind != program::InstructionKind::pull;
 }
 
 /// Compares what the ranks of every group do with each other, instruction by instruction, in issue order. One
@@ -69,12 +70,13 @@ class Matching {
 
   void check_channel_of_order(int rank, int index) {
     const program::Instruction& i = world_.instruction(rank, index);
-    const program::Group& channel = world_.program(rank).groups[static_cast<size_t>(i.group)];
+    const program::Group& channel = nth(world_.program(rank).groups, i.group);
     if (i.ordered && channel.transport != program::Transport::shared_memory)
-      findings_.add(kMatching, rank, index,
-                    fmt::format("it is ordered, and the transport of group '{}' is '{}'; only shared_memory sums in "
-                                "that order",
-                                channel.name, program::name_of(channel.transport)));
+      findings_.add(
+          kMatching, rank, index,
+          fmt::format("it is ordered, and the transport of group '{}' is '{}'; only shared_memory sums in "
+                      "that order",
+                      channel.name, program::name_of(channel.transport)));
   }
 
   void check_channel(const Channel& channel, const Ends& ends) {
@@ -89,8 +91,9 @@ class Matching {
               "its message {} to rank {} is {} bytes of {} ({}); {} there expects {} bytes of {} ({})", m,
               destination, send.range.size_bytes, name_of(send.dtype),
               describe(world_.program(source), send.range),
-              program::describe(world_.program(destination), ends.receives[m].instruction), receive.range.size_bytes,
-              name_of(receive.dtype), describe(world_.program(destination), receive.range)));
+              program::describe(world_.program(destination), ends.receives[m].instruction),
+              receive.range.size_bytes, name_of(receive.dtype),
+              describe(world_.program(destination), receive.range)));
     }
     if (ends.sends.size() > both) {
       findings_.add(kMatching, source, ends.sends[both].instruction,

@@ -6,9 +6,10 @@
 #include <set>
 #include <tuple>
 
-#include "proof/check_world.h"
+#include "base/index.h"
 #include "program/instruction_rules.h"
 #include "program/regions.h"
+#include "proof/check_world.h"
 
 namespace lockstep::proof {
 namespace {
@@ -70,7 +71,8 @@ class ProgramStructure {
       ++sound_count;
       if (buffer.offset < 0) continue;
       ++placed_count;
-      if (buffer.space != program::Space::arena && buffer.size_bytes > 0) placed[buffer.space].push_back(&buffer);
+      if (buffer.space != program::Space::arena && buffer.size_bytes > 0)
+        placed[buffer.space].push_back(&buffer);
     }
     if (placed_count != 0 && placed_count != sound_count)
       fail(-1, fmt::format("{} of {} buffers are placed; all or none must be", placed_count, sound_count));
@@ -99,19 +101,23 @@ class ProgramStructure {
       }
       for (const int buffer : {place.buffer, place.narrow_buffer})
         if (buffer >= static_cast<int>(program_.buffers.size()))
-          return fail(-1, fmt::format("parameter '{}' lies in buffer {}, and there are {}", place.name, buffer,
-                                      program_.buffers.size()));
+          return fail(-1, fmt::format("parameter '{}' lies in buffer {}, and there are {}", place.name,
+                                      buffer, program_.buffers.size()));
       for (const auto& state : place.states)
-        if (state.buffer < 0 || state.buffer >= static_cast<int>(program_.buffers.size()) || state.offset < -kMostBytes ||
-            state.offset > kMostBytes)
-          return fail(-1, fmt::format("state of parameter '{}' lies at byte {} of buffer {}, and there are {}", place.name,
-                                      state.offset, state.buffer, program_.buffers.size()));
+        if (state.buffer < 0 || state.buffer >= static_cast<int>(program_.buffers.size()) ||
+            state.offset < -kMostBytes || state.offset > kMostBytes)
+          return fail(-1,
+                      fmt::format("state of parameter '{}' lies at byte {} of buffer {}, and there are {}",
+                                  place.name, state.offset, state.buffer, program_.buffers.size()));
       if (place.owned_end == place.owned_begin && !place.states.empty())
-        fail(-1, fmt::format("it has optimizer state of parameter '{}', of which this rank owns nothing", place.name));
-      if (place.owned_begin < 0 || place.owned_end < place.owned_begin || place.owned_end > place.size_bytes ||
-          place.owned_begin % 4 != 0 || place.owned_end % 4 != 0)
-        fail(-1, fmt::format("this rank owns bytes {} to {} of parameter '{}'; expected whole elements of its {} bytes",
-                             place.owned_begin, place.owned_end, place.name, place.size_bytes));
+        fail(-1, fmt::format("it has optimizer state of parameter '{}', of which this rank owns nothing",
+                             place.name));
+      if (place.owned_begin < 0 || place.owned_end < place.owned_begin ||
+          place.owned_end > place.size_bytes || place.owned_begin % 4 != 0 || place.owned_end % 4 != 0)
+        fail(-1,
+             fmt::format(
+                 "this rank owns bytes {} to {} of parameter '{}'; expected whole elements of its {} bytes",
+                 place.owned_begin, place.owned_end, place.name, place.size_bytes));
       if (!is_sound(place.narrow_offset))
         fail(-1, fmt::format("parameter '{}' has a copy at byte {}; expected 0 to {}", place.name,
                              place.narrow_offset, kMostBytes));
@@ -126,12 +132,13 @@ class ProgramStructure {
   }
 
   void check_instruction(int index) {
-    const program::Instruction& i = program_.instructions[static_cast<size_t>(index)];
+    const program::Instruction& i = program_.instruction(index);
     const program::InstructionRule& rule = program::rule_of(i.kind);
     if (i.lane < 0 || i.lane >= static_cast<int>(program_.lanes.size()))
       return fail(index, fmt::format("lane {} does not exist; there are {}", i.lane, program_.lanes.size()));
-    const program::LaneKind lane = program_.lanes[static_cast<size_t>(i.lane)].kind;
-    if (!rule.runs_on(lane)) fail(index, fmt::format("a lane of kind {} does not run it", program::name_of(lane)));
+    const program::LaneKind lane = program_.lane(i.lane).kind;
+    if (!rule.runs_on(lane))
+      fail(index, fmt::format("a lane of kind {} does not run it", program::name_of(lane)));
     if (rule.needs_segment && i.segment < 0) fail(index, "it needs a segment");
     if (rule.needs_micro_batch && (i.micro_batch < 0 || i.leaf < 0 || i.leaf >= program_.virtual_replicas))
       fail(index, fmt::format("it needs a micro-batch and a leaf below {}", program_.virtual_replicas));
@@ -162,7 +169,7 @@ class ProgramStructure {
       fail(index, "it communicates and needs a group");
       return false;
     }
-    const program::Group& group = program_.groups[static_cast<size_t>(i.group)];
+    const program::Group& group = program_.group(i.group);
     if (!group.members.contains(rank_)) {
       fail(index, fmt::format("rank {} is not a member of group '{}'", rank_, group.name));
       return false;
@@ -172,7 +179,7 @@ class ProgramStructure {
     if (!is_new && lane->second != i.lane)
       fail(index,
            fmt::format("group '{}' communicates on lane {} elsewhere; a group has one lane, which orders it",
-                       group.name, program_.lanes[static_cast<size_t>(lane->second)].name));
+                       group.name, program_.lane(lane->second).name));
     return true;
   }
 
@@ -182,18 +189,19 @@ class ProgramStructure {
                               operand.range.buffer, program_.buffers.size()));
       return false;
     }
-    const program::ProgramBuffer& buffer = program_.buffers[static_cast<size_t>(operand.range.buffer)];
+    const program::ProgramBuffer& buffer = program_.buffer(operand.range.buffer);
     if (!is_sound(operand.position)) {
-      fail(index, fmt::format("operand {} stands at position {}; expected 0 to {}", program::name_of(operand.role),
-                              operand.position, kMostBytes));
+      fail(index, fmt::format("operand {} stands at position {}; expected 0 to {}",
+                              program::name_of(operand.role), operand.position, kMostBytes));
       return false;
     }
     // Subtracted, not added: the text may hold any number.
     if (is_sound(buffer.size_bytes) && operand.range.offset >= 0 && operand.range.size_bytes >= 0 &&
         operand.range.size_bytes <= buffer.size_bytes - operand.range.offset)
       return true;
-    fail(index, fmt::format("operand {} takes bytes {}+{} of '{}', which has {}", program::name_of(operand.role),
-                            operand.range.offset, operand.range.size_bytes, buffer.name, buffer.size_bytes));
+    fail(index,
+         fmt::format("operand {} takes bytes {}+{} of '{}', which has {}", program::name_of(operand.role),
+                     operand.range.offset, operand.range.size_bytes, buffer.name, buffer.size_bytes));
     return false;
   }
 
@@ -201,8 +209,8 @@ class ProgramStructure {
     for (const program::Operand& operand : i.operands) {
       const program::RoleRule* role = rule.find(operand.role);
       if (role == nullptr) {
-        fail(index,
-             fmt::format("it has an operand {}; it may have {}", program::name_of(operand.role), rule.roles_text()));
+        fail(index, fmt::format("it has an operand {}; it may have {}", program::name_of(operand.role),
+                                rule.roles_text()));
       } else if (!role->allows(operand.access)) {
         fail(index, fmt::format("its operand {} is {}; expected {}", program::name_of(operand.role),
                                 program::name_of(operand.access), role->access_text()));
@@ -215,12 +223,13 @@ class ProgramStructure {
       const auto count = std::count_if(i.operands.begin(), i.operands.end(),
                                        [&](const program::Operand& o) { return o.role == role.role; });
       if (count < role.least || count > role.most)
-        fail(index,
-             fmt::format("it has {} operands {}; expected {}", count, program::name_of(role.role), role.count_text()));
+        fail(index, fmt::format("it has {} operands {}; expected {}", count, program::name_of(role.role),
+                                role.count_text()));
     }
     for (const program::Operand& operand : i.operands) {
       const bool adds_up = operand.role == program::Role::gradients && program::is_backward(i.kind);
-      const bool adds_metrics = operand.role == program::Role::metrics && i.kind == program::InstructionKind::forward;
+      const bool adds_metrics =
+          operand.role == program::Role::metrics && i.kind == program::InstructionKind::forward;
       if ((adds_up || adds_metrics) && program::writes(operand.access) &&
           (operand.access == program::Access::read_write) != i.accumulate)
         fail(index,
@@ -237,14 +246,15 @@ class ProgramStructure {
       const bool by_peer = operand.role == program::Role::send || operand.role == program::Role::receive;
       const DType by_type = operand.role == program::Role::parameters ? operand.dtype : DType::float32;
       if (!seen.insert({operand.role, operand.index, by_peer ? operand.peer : -1, by_type}).second)
-        fail(index,
-             fmt::format("it has two operands {}.{}{}; their indices must differ", program::name_of(operand.role),
-                         operand.index, by_peer ? fmt::format("@{}", operand.peer) : ""));
+        fail(index, fmt::format("it has two operands {}.{}{}; their indices must differ",
+                                program::name_of(operand.role), operand.index,
+                                by_peer ? fmt::format("@{}", operand.peer) : ""));
     }
     if (i.kind != program::InstructionKind::update) return;
     int expected = i.segment;
     for (const program::Operand& operand : i.operands) {
-      if (operand.role != program::Role::parameters && operand.role != program::Role::gradients && operand.role != program::Role::state)
+      if (operand.role != program::Role::parameters && operand.role != program::Role::gradients &&
+          operand.role != program::Role::state)
         continue;
       if (expected < 0) expected = operand.index;
       if (operand.index != expected)
@@ -262,9 +272,10 @@ class ProgramStructure {
         if (b == a || (b < a && program::writes(i.operands[b].access))) continue;
         const program::Region y = program::region_of(program_, i.operands[b].range);
         if (x.index == y.index && x.begin < y.end && y.begin < x.end)
-          fail(index, fmt::format("its operands {} ({}) and {} ({}) share bytes, one of them written",
-                                  program::name_of(i.operands[a].role), describe(program_, i.operands[a].range),
-                                  program::name_of(i.operands[b].role), describe(program_, i.operands[b].range)));
+          fail(index,
+               fmt::format("its operands {} ({}) and {} ({}) share bytes, one of them written",
+                           program::name_of(i.operands[a].role), describe(program_, i.operands[a].range),
+                           program::name_of(i.operands[b].role), describe(program_, i.operands[b].range)));
       }
     }
   }
@@ -314,7 +325,7 @@ class ProgramStructure {
   }
 
   void check_blocks(int index, const program::Instruction& i) {
-    const auto members = static_cast<int64_t>(program_.groups[static_cast<size_t>(i.group)].members.size());
+    const auto members = static_cast<int64_t>(program_.group(i.group).members.size());
     for (const program::Operand& operand : i.operands)
       if (operand.range.size_bytes % (members * size_of(operand.dtype)) != 0)
         fail(index, fmt::format("{} bytes of {} are no {} equal blocks", operand.range.size_bytes,
@@ -322,10 +333,10 @@ class ProgramStructure {
   }
 
   void check_root(int index, const program::Instruction& i) {
-    const auto& members = program_.groups[static_cast<size_t>(i.group)].members;
+    const auto& members = program_.group(i.group).members;
     if (i.root < 0 || i.root >= static_cast<int>(members.size()))
       return fail(index, fmt::format("root {} is no member of a group of {}", i.root, members.size()));
-    const bool is_root = members[static_cast<size_t>(i.root)] == rank_;
+    const bool is_root = nth(members, i.root) == rank_;
     for (const program::Operand& operand : i.operands)
       if ((operand.access == program::Access::read) != is_root)
         fail(index,
@@ -336,7 +347,8 @@ class ProgramStructure {
   void check_room(int index, const program::Instruction& i) {
     int64_t read = 0, room = 0;
     for (const program::Operand& operand : i.operands) {
-      if (operand.role == program::Role::parameters || operand.role == program::Role::state) read += operand.range.size_bytes;
+      if (operand.role == program::Role::parameters || operand.role == program::Role::state)
+        read += operand.range.size_bytes;
       if (operand.role == program::Role::destination) room += operand.range.size_bytes;
     }
     if (elements(i, program::Role::destination) && read != room)
@@ -344,13 +356,14 @@ class ProgramStructure {
   }
 
   void check_peers(int index, const program::Instruction& i) {
-    const auto& members = program_.groups[static_cast<size_t>(i.group)].members;
+    const auto& members = program_.group(i.group).members;
     for (const program::Operand& operand : i.operands) {
-      const bool names_peer = i.kind != program::InstructionKind::serve || operand.role == program::Role::gradients ||
+      const bool names_peer = i.kind != program::InstructionKind::serve ||
+                              operand.role == program::Role::gradients ||
                               operand.role == program::Role::metrics;
       if (!names_peer) continue;
       if (operand.peer < 0 || operand.peer >= static_cast<int>(members.size()) ||
-          members[static_cast<size_t>(operand.peer)] == rank_)
+          nth(members, operand.peer) == rank_)
         fail(index, fmt::format("operand {} has peer {}; expected another member of a group of {}",
                                 program::name_of(operand.role), operand.peer, members.size()));
     }
@@ -363,7 +376,8 @@ class ProgramStructure {
 };
 
 /// Communicators are made for one group after the other, by all ranks together: members or not.
-void check_same_groups(const program::Program& first, const program::Program& own, int rank, Findings& findings) {
+void check_same_groups(const program::Program& first, const program::Program& own, int rank,
+                       Findings& findings) {
   if (own.groups.size() != first.groups.size())
     return findings.add(kStructure, rank, -1,
                         fmt::format("it has {} groups and rank 0 has {}; every rank must list all groups",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/index.h"
 #include "program/instruction_rules.h"
 
 namespace lockstep::proof {
@@ -13,12 +14,12 @@ void Findings::add(Property property, int rank, int instruction, const std::stri
   if (list_.size() >= limit_) return;
   std::string where = rank < 0 ? "" : fmt::format("rank {}: ", rank);
   if (rank >= 0 && instruction >= 0)
-    where = fmt::format("rank {}, {}: ", rank, program::describe(programs_[static_cast<size_t>(rank)], instruction));
+    where = fmt::format("rank {}, {}: ", rank, program::describe(nth(programs_, rank), instruction));
   list_.push_back({property, rank, instruction, where + what});
 }
 
 std::string describe(const program::Program& program, const program::ByteRange& range) {
-  const program::ProgramBuffer& buffer = program.buffers[static_cast<size_t>(range.buffer)];
+  const program::ProgramBuffer& buffer = program.buffer(range.buffer);
   if (range.offset == 0 && range.size_bytes == buffer.size_bytes) return buffer.name;
   return fmt::format("{}[{}+{}]", buffer.name, range.offset, range.size_bytes);
 }
@@ -33,7 +34,8 @@ ProgramWorld::ProgramWorld(std::span<const program::Program> programs) : program
     for (const program::Instruction& instruction : program.instructions) {
       if (instruction.leaf >= 0) first = std::min(first, instruction.leaf);
       has_servers_ = has_servers_ || instruction.kind == program::InstructionKind::serve ||
-                     instruction.kind == program::InstructionKind::push || instruction.kind == program::InstructionKind::pull;
+                     instruction.kind == program::InstructionKind::push ||
+                     instruction.kind == program::InstructionKind::pull;
     }
     first_leaf_.push_back(first);
   }
@@ -45,7 +47,8 @@ int ProgramWorld::find_serve(int server, int group, int segment, int shard) cons
   const program::Program& of_server = program(server);
   for (size_t s = 0; s < of_server.instructions.size(); ++s) {
     const program::Instruction& i = of_server.instructions[s];
-    if (i.kind != program::InstructionKind::serve || group_id(server, i) != group || i.segment != segment) continue;
+    if (i.kind != program::InstructionKind::serve || group_id(server, i) != group || i.segment != segment)
+      continue;
     for (const program::Operand& operand : i.operands)
       if (operand.role == program::Role::parameters && operand.index == shard) return static_cast<int>(s);
   }
@@ -83,14 +86,15 @@ void ProgramWorld::mark_trained() {
   for (size_t rank = 0; rank < programs_.size(); ++rank) {
     const program::Program& program = programs_[rank];
     for (const program::Instruction& instruction : program.instructions) {
-      const bool has_gradients = std::any_of(instruction.operands.begin(), instruction.operands.end(),
-                                             [](const program::Operand& o) { return o.role == program::Role::gradients; });
-      trains_ = trains_ || (has_gradients &&
-                            (program::is_backward(instruction.kind) || instruction.kind == program::InstructionKind::update ||
-                             instruction.kind == program::InstructionKind::push));
+      const bool has_gradients =
+          std::any_of(instruction.operands.begin(), instruction.operands.end(),
+                      [](const program::Operand& o) { return o.role == program::Role::gradients; });
+      trains_ = trains_ || (has_gradients && (program::is_backward(instruction.kind) ||
+                                              instruction.kind == program::InstructionKind::update ||
+                                              instruction.kind == program::InstructionKind::push));
       if (instruction.kind == program::InstructionKind::push) {
         for (const BucketUse& use : bucket(instruction.segment))
-          if (use.use == 0) parameters_[static_cast<size_t>(use.parameter)].trained = true;
+          if (use.use == 0) nth(parameters_, use.parameter).trained = true;
       }
       if (instruction.kind != program::InstructionKind::update) continue;
       for (const program::Operand& operand : instruction.operands) {
@@ -100,7 +104,7 @@ void ProgramWorld::mark_trained() {
           if (place.buffer == operand.range.buffer &&
               place.offset < operand.range.offset + operand.range.size_bytes &&
               place.offset + place.size_bytes > operand.range.offset)
-            parameters_[static_cast<size_t>(places_[rank][p])].trained = true;
+            nth(parameters_, places_[rank][p]).trained = true;
         }
       }
     }

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "proof/checker.h"
+#include "base/index.h"
 #include "program/program.h"
+#include "proof/checker.h"
 
 namespace lockstep::proof {
 
@@ -41,9 +42,9 @@ class ProgramWorld {
  public:
   explicit ProgramWorld(std::span<const program::Program> programs);
 
-  const program::Program& program(int rank) const { return programs_[static_cast<size_t>(rank)]; }
+  const program::Program& program(int rank) const { return nth(programs_, rank); }
   const program::Instruction& instruction(int rank, int index) const {
-    return program(rank).instructions[static_cast<size_t>(index)];
+    return nth(program(rank).instructions, index);
   }
   int size() const { return static_cast<int>(programs_.size()); }
   layout::Reduction reduction() const { return programs_[0].reduction; }
@@ -51,25 +52,24 @@ class ProgramWorld {
   int micro_batches_per_leaf() const { return programs_[0].micro_batches_per_leaf; }
 
   const program::Members& members(int rank, const program::Instruction& instruction) const {
-    return program(rank).groups[static_cast<size_t>(instruction.group)].members;
+    return nth(program(rank).groups, instruction.group).members;
   }
   /// A number for the instruction's group that is the same on all of its ranks.
   int group_id(int rank, const program::Instruction& instruction) const {
-    return group_ids_[static_cast<size_t>(rank)][static_cast<size_t>(instruction.group)];
+    return nth(nth(group_ids_, rank), instruction.group);
   }
   int rank_in_group(int rank, const program::Instruction& instruction) const {
     return members(rank, instruction).index_of(rank);
   }
   /// World rank of an operand's peer.
   int peer_of(int rank, const program::Instruction& instruction, const program::Operand& operand) const {
-    return members(rank, instruction)[static_cast<size_t>(operand.peer)];
+    return nth(members(rank, instruction), operand.peer);
   }
   /// The instruction of rank `server` that owns shard `shard` of a segment, or -1.
   int find_serve(int server, int group_id, int segment, int shard) const;
   /// The micro-batch's place within its leaf, from 0: numbers of a rank begin at its lowest leaf.
   int micro_batch_in_leaf(int rank, const program::Instruction& instruction) const {
-    return instruction.micro_batch -
-           (instruction.leaf - first_leaf_[static_cast<size_t>(rank)]) * micro_batches_per_leaf();
+    return instruction.micro_batch - (instruction.leaf - nth(first_leaf_, rank)) * micro_batches_per_leaf();
   }
 
   const std::vector<ModelParameter>& parameters() const { return parameters_; }
@@ -77,7 +77,7 @@ class ProgramWorld {
   bool trains() const { return trains_; }
   bool has_servers() const { return has_servers_; }  ///< some rank has a `serve`, `push` or `pull`
   /// By place in program(rank).parameters: the index into parameters().
-  int parameter_of_place(int rank, size_t place) const { return places_[static_cast<size_t>(rank)][place]; }
+  int parameter_of_place(int rank, size_t place) const { return nth(places_, rank)[place]; }
 
   /// A use of a parameter within a segment's bucket.
   struct BucketUse {

@@ -23,7 +23,8 @@ std::string_view name_of(CheckFinding::Property property) {
   return "";
 }
 
-std::vector<CheckFinding> check_programs(std::span<const program::Program> programs, const CheckOptions& options) {
+std::vector<CheckFinding> check_programs(std::span<const program::Program> programs,
+                                         const CheckOptions& options) {
   Findings findings(programs, options.max_findings);
   check_structure(programs, findings);
   if (!findings.empty()) return findings.take();

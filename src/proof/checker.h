@@ -26,7 +26,8 @@ struct CheckOptions {
 /// buffering, ordering of every conflicting access, no read before a write, and that what reaches each
 /// `update` is the canonical tree (REPRODUCIBLE) or each leaf exactly once (FAST). Unrolls two iterations.
 /// `programs` holds the programs of all ranks, by rank. Empty result: proven.
-std::vector<CheckFinding> check_programs(std::span<const program::Program> programs, const CheckOptions& options = {});
+std::vector<CheckFinding> check_programs(std::span<const program::Program> programs,
+                                         const CheckOptions& options = {});
 
 /// Throws InternalError with all findings, if any.
 void ensure_checked(std::span<const program::Program> programs);

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/index.h"
+
 namespace lockstep::proof {
 
 /// What the bytes of a buffer stand for, when all programs are interpreted with symbols instead of numbers.
@@ -76,7 +78,7 @@ class Expressions {
   int facts(int iteration, Facts facts);
   int wrong(const std::string& text);
 
-  const Node& node(int expression) const { return nodes_[static_cast<size_t>(expression)]; }
+  const Node& node(int expression) const { return nth(nodes_, expression); }
   bool is_gradient_sum(int expression) const;  ///< chain, sum or reduction
 
   /// Everything a gradient sums up, ascending, repetitions kept.

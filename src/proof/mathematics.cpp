@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/hash.h"
+#include "base/index.h"
 #include "program/instruction_rules.h"
 #include "program/regions.h"
 
@@ -19,7 +20,9 @@ uint64_t producer(std::string_view what, int segment, int ordinal) {
 constexpr int kCount = -1;  ///< in place of an ordinal: how many there are
 
 /// All bytes of an activation, counted as positions are.
-int64_t extent_of(const program::Operand& operand) { return operand.range.size_bytes * 4 / size_of(operand.dtype); }
+int64_t extent_of(const program::Operand& operand) {
+  return operand.range.size_bytes * 4 / size_of(operand.dtype);
+}
 
 }  // namespace
 
@@ -36,8 +39,7 @@ void Mathematics::fail(const Place& at, const std::string& tag, const std::strin
 
 std::string Mathematics::name_of(const Piece& piece) const {
   if (piece.parameter >= 0)
-    return fmt::format("byte {} of '{}'", piece.position,
-                       world_.parameters()[static_cast<size_t>(piece.parameter)].name);
+    return fmt::format("byte {} of '{}'", piece.position, nth(world_.parameters(), piece.parameter).name);
   return piece.parameter == kMetricsParameter ? "metrics"
                                               : fmt::format("byte {} of something else", piece.position);
 }
@@ -57,7 +59,8 @@ std::vector<Mathematics::HeldPart> Mathematics::held_in(int rank, const program:
   return parts;
 }
 
-std::vector<Mathematics::HeldPart> Mathematics::copies_in(int rank, const program::ByteRange& range, DType dtype) const {
+std::vector<Mathematics::HeldPart> Mathematics::copies_in(int rank, const program::ByteRange& range,
+                                                          DType dtype) const {
   const program::Program& program = world_.program(rank);
   std::vector<HeldPart> parts;
   for (size_t p = 0; p < program.parameters.size(); ++p) {
@@ -123,7 +126,8 @@ void Mathematics::local(const Place& at) {
     case program::InstructionKind::snapshot:
       for (const program::Operand& operand : instruction(at).operands) {
         if (operand.role == program::Role::parameters) check_parameters(at, operand);
-        if (program::writes(operand.access)) memory(at.rank).write(operand.range, Expressions::kOther, operand.dtype);
+        if (program::writes(operand.access))
+          memory(at.rank).write(operand.range, Expressions::kOther, operand.dtype);
       }
       return;
     default:
@@ -157,14 +161,15 @@ void Mathematics::check_what_segment_reads(const Place& at) {
       continue;
     } else if (operand.role == program::Role::parameters) {
       check_parameters(at, operand);
-    } else if (operand.role == program::Role::input || operand.role == program::Role::output || operand.role == program::Role::stash ||
-               operand.role == program::Role::output_gradient) {
+    } else if (operand.role == program::Role::input || operand.role == program::Role::output ||
+               operand.role == program::Role::stash || operand.role == program::Role::output_gradient) {
       check_activation(at, operand, ordinals[operand.role]++);
     }
   }
   check_use_of_parameters(at);
   check_has_a_gradient(at, ordinals[program::Role::output_gradient]);
-  for (const program::Role role : {program::Role::input, program::Role::output, program::Role::stash, program::Role::output_gradient}) {
+  for (const program::Role role :
+       {program::Role::input, program::Role::output, program::Role::stash, program::Role::output_gradient}) {
     const auto count = static_cast<uint64_t>(ordinals[role]);
     const auto [known, is_new] = producers_.emplace(
         std::tuple(static_cast<int>(i.kind), i.segment, static_cast<int>(role), kCount), count);
@@ -200,7 +205,7 @@ void Mathematics::write_results(const Place& at) {
             extent_of(operand), atom(at, 0), fmt::format("{} {} of segment {}", role, ordinal, i.segment));
         if (operand.role == program::Role::input_gradient)
           computed_gradients_.try_emplace(expressions_.node(made).signature, at,
-                                          lockstep::describe(program(at), operand.range));
+                                          proof::describe(program(at), operand.range));
         memory(at.rank).write(operand.range, made, operand.dtype);
         break;
       }
@@ -225,16 +230,15 @@ void Mathematics::check_parameters(const Place& at, const program::Operand& oper
     const auto wrong = [&](const std::string& wanted, const std::string& found) {
       fail(at, "parameters",
            fmt::format("in its parameters {}, {} belongs, and there is {}",
-                       lockstep::describe(program(at), operand.range), wanted, found));
+                       proof::describe(program(at), operand.range), wanted, found));
     };
     if (node.kind != Expressions::Kind::parameter) {
-      wrong(part != nullptr
-                ? fmt::format("'{}'", world_.parameters()[static_cast<size_t>(part->parameter)].name)
-                : "a parameter",
+      wrong(part != nullptr ? fmt::format("'{}'", nth(world_.parameters(), part->parameter).name)
+                            : "a parameter",
             expressions_.text(piece.expression, at.iteration, 1));
       continue;
     }
-    const auto& parameter = world_.parameters()[static_cast<size_t>(piece.parameter)];
+    const auto& parameter = nth(world_.parameters(), piece.parameter);
     const int version = parameter.trained ? at.iteration : 0;
     if (node.a != Expressions::kPulled && node.a != version)
       wrong(fmt::format("'{}' after {} updates", parameter.name, version),
@@ -243,8 +247,7 @@ void Mathematics::check_parameters(const Place& at, const program::Operand& oper
       const int64_t begin = std::max(piece.begin, part->begin);
       const int64_t expected = part->position + (begin - part->begin) * 4 / size_of(operand.dtype);
       if (piece.parameter != part->parameter || piece.position_at(begin) != expected)
-        wrong(fmt::format("byte {} of '{}'", expected,
-                          world_.parameters()[static_cast<size_t>(part->parameter)].name),
+        wrong(fmt::format("byte {} of '{}'", expected, nth(world_.parameters(), part->parameter).name),
               name_of(piece));
     }
   }
@@ -269,12 +272,12 @@ void Mathematics::check_use_of_parameters(const Place& at) {
     if (!holds_used)
       fail(at, "unused parameters",
            fmt::format("segment {} uses no parameter in {}", i.segment,
-                       lockstep::describe(program(at), operand.range)));
+                       proof::describe(program(at), operand.range)));
   }
   if (i.kind == program::InstructionKind::backward_weight) return;  // products of activations may do without
   std::sort(read_here.begin(), read_here.end());
   for (const int parameter : used) {
-    const ModelParameter& model = world_.parameters()[static_cast<size_t>(parameter)];
+    const ModelParameter& model = nth(world_.parameters(), parameter);
     int64_t done = 0;
     for (const Coverage& bytes : read_here)
       if (bytes.parameter == parameter && bytes.begin <= done) done = std::max(done, bytes.end);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/index.h"
 #include "proof/check_world.h"
 #include "proof/expressions.h"
 #include "proof/symbolic_memory.h"
@@ -26,7 +27,8 @@ class Mathematics {
     int rank, index, iteration;
   };
   void local(const Place& at);
-  void transfer(const Place& from, const program::Operand& send, const Place& to, const program::Operand& receive);
+  void transfer(const Place& from, const program::Operand& send, const Place& to,
+                const program::Operand& receive);
   /// `members` in the order of their group.
   void collective(const std::vector<Place>& members);
   void push(const Place& worker, const program::Operand& gradients, int server, int serve);
@@ -38,9 +40,11 @@ class Mathematics {
   using Atom = Expressions::Atom;
   using Coverage = Expressions::Coverage;
 
-  const program::Instruction& instruction(const Place& at) const { return world_.instruction(at.rank, at.index); }
+  const program::Instruction& instruction(const Place& at) const {
+    return world_.instruction(at.rank, at.index);
+  }
   const program::Program& program(const Place& at) const { return world_.program(at.rank); }
-  SymbolicMemory& memory(int rank) { return memories_[static_cast<size_t>(rank)]; }
+  SymbolicMemory& memory(int rank) { return nth(memories_, rank); }
   /// For an instruction that computes with what it reads, as numbers of that type: pieces of another one are
   /// wrong. Those that only move bytes ask the memory.
   std::vector<Piece> read(const Place& at, const program::ByteRange& range, DType dtype);
@@ -75,7 +79,8 @@ class Mathematics {
 
   // mathematics_update.cpp
   void update(const Place& at);
-  void update_parameters(const Place& at, const program::Operand& parameters, const program::Operand& gradients);
+  void update_parameters(const Place& at, const program::Operand& parameters,
+                         const program::Operand& gradients);
   void update_state(const Place& at, const program::Operand& state);
   void check_verdict(const Place& at, const program::Operand& operand);
   void norm_or_finite(const Place& at);
@@ -134,7 +139,7 @@ class Mathematics {
   std::set<uint64_t> used_gradients_;
   std::set<int> loss_segments_;
   std::set<std::tuple<int, int, std::string>> reported_;
-  std::map<int, std::vector<Coverage>> updated_;  ///< by iteration
+  std::map<int, std::vector<Coverage>> updated_;          ///< by iteration
   std::map<std::pair<int, int>, int64_t> updated_bytes_;  ///< by rank and iteration
   struct Obedience {
     Place by;

@@ -1,8 +1,9 @@
 #include <fmt/format.h>
 
+#include "base/index.h"
 #include "program/instruction_rules.h"
-#include "proof/mathematics.h"
 #include "program/regions.h"
+#include "proof/mathematics.h"
 
 namespace lockstep::proof {
 
@@ -10,10 +11,11 @@ void Mathematics::check_activation(const Place& at, const program::Operand& oper
   const program::Instruction& i = instruction(at);
   const Atom wanted = atom(at, 0);
   if (operand.range.size_bytes == 0) {
-    if (program(at).buffers[static_cast<size_t>(operand.range.buffer)].size_bytes > 0)
-      fail(at, "empty",
-           fmt::format("it reads nothing of its {} {}; expected all of it", lockstep::program::name_of(operand.role),
-                       lockstep::describe(program(at), operand.range)));
+    if (nth(program(at).buffers, operand.range.buffer).size_bytes > 0)
+      fail(
+          at, "empty",
+          fmt::format("it reads nothing of its {} {}; expected all of it",
+                      lockstep::program::name_of(operand.role), proof::describe(program(at), operand.range)));
     return;
   }
   const auto pieces = read(at, operand);
@@ -21,7 +23,7 @@ void Mathematics::check_activation(const Place& at, const program::Operand& oper
   const auto wrong = [&](const std::string& found) {
     fail(at, fmt::format("{}{}", role, ordinal),
          fmt::format("its {} {} should be of leaf {}, micro-batch {} within it, and is {}", role,
-                     lockstep::describe(program(at), operand.range), wanted.leaf, wanted.micro_batch, found));
+                     proof::describe(program(at), operand.range), wanted.leaf, wanted.micro_batch, found));
   };
   const Piece& first = pieces.front();
   for (const Piece& piece : pieces)

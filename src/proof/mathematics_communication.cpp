@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "proof/mathematics.h"
+#include "base/index.h"
 #include "program/regions.h"
+#include "proof/mathematics.h"
 
 namespace lockstep::proof {
 namespace {
@@ -15,7 +16,8 @@ const program::Operand& data_of(const program::Instruction& instruction) {
 
 }  // namespace
 
-void Mathematics::transfer(const Place& from, const program::Operand& send, const Place& to, const program::Operand& receive) {
+void Mathematics::transfer(const Place& from, const program::Operand& send, const Place& to,
+                           const program::Operand& receive) {
   memory(to.rank).write(receive.range, memory(from.rank).read(send.range));
 }
 
@@ -34,14 +36,14 @@ void Mathematics::collective(const std::vector<Place>& members) {
   }
 }
 
-/// Sums of squares by chunks, of which each member knows some and has zero for the others: adding them rounds nothing,
-/// in any order.
+/// Sums of squares by chunks, of which each member knows some and has zero for the others: adding them rounds
+/// nothing, in any order.
 bool Mathematics::are_partial_norms(const std::vector<Piece>& pieces) const {
   const int iteration = expressions_.node(pieces.front().expression).iteration;
   return std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
     const auto& node = expressions_.node(piece.expression);
-    return node.kind == Expressions::Kind::facts && node.iteration == iteration && piece.dtype == DType::float64 &&
-           !node.facts.counted && node.facts.finite.empty();
+    return node.kind == Expressions::Kind::facts && node.iteration == iteration &&
+           piece.dtype == DType::float64 && !node.facts.counted && node.facts.finite.empty();
   });
 }
 
@@ -63,10 +65,11 @@ Piece Mathematics::reduced(const std::vector<Piece>& pieces, bool ordered, int64
   } else if (are_partial_norms(pieces)) {
     Expressions::Facts merged;
     for (const Piece& piece : pieces) {
-      std::set<int> seen;   // of each member anew: what two of them have seen counts twice
+      std::set<int> seen;  // of each member anew: what two of them have seen counts twice
       merge_facts({piece}, seen, merged);
     }
-    result.expression = expressions_.facts(expressions_.node(pieces.front().expression).iteration, std::move(merged));
+    result.expression =
+        expressions_.facts(expressions_.node(pieces.front().expression).iteration, std::move(merged));
   } else if (aligned) {
     result.expression = ordered ? expressions_.tree(children) : expressions_.reduction(std::move(children));
   } else {
@@ -145,7 +148,8 @@ bool Mathematics::check_metrics(const std::vector<Place>& members) {
         const bool one_leaf = atoms.front().leaf == atoms.back().leaf;
         int ordered = Expressions::kNothing;
         for (const Atom& one : atoms) ordered = expressions_.chain(ordered, one);
-        if (world_.reduction() == layout::Reduction::reproducible && (!one_leaf || ordered != piece.expression))
+        if (world_.reduction() == layout::Reduction::reproducible &&
+            (!one_leaf || ordered != piece.expression))
           fail(member, "metrics",
                fmt::format("metrics should be of one leaf, micro-batches ascending; these are {}",
                            expressions_.text(piece.expression, member.iteration, 1)));
@@ -175,14 +179,16 @@ void Mathematics::agree(const std::vector<Place>& members) {
   Expressions::Facts merged{.counted = check_metrics(members)};
   for (const Place& member : members)
     for (const program::Operand& operand : instruction(member).operands)
-      if (operand.role == program::Role::source || (operand.role == program::Role::verdict && program::reads(operand.access)))
+      if (operand.role == program::Role::source ||
+          (operand.role == program::Role::verdict && program::reads(operand.access)))
         merge_facts(read(member, operand), seen, merged);
   const int facts = expressions_.facts(members.front().iteration, std::move(merged));
   for (const Place& member : members)
     for (const program::Operand& operand : instruction(member).operands)
       if (program::writes(operand.access))
         memory(member.rank)
-            .write(operand.range, operand.role == program::Role::verdict ? facts : Expressions::kOther, operand.dtype);
+            .write(operand.range, operand.role == program::Role::verdict ? facts : Expressions::kOther,
+                   operand.dtype);
 }
 
 void Mathematics::push(const Place& worker, const program::Operand& gradients, int server, int serve) {
@@ -196,7 +202,7 @@ void Mathematics::push(const Place& worker, const program::Operand& gradients, i
     for (const Piece& piece : read(worker, bytes, gradients.dtype)) {
       if (piece.expression == Expressions::kNothing) continue;
       const int64_t expected = part.position + piece.begin;
-      const std::string& name = world_.parameters()[static_cast<size_t>(part.parameter)].name;
+      const std::string& name = nth(world_.parameters(), part.parameter).name;
       if (!expressions_.is_gradient_sum(piece.expression))
         fail(worker, "gradient",
              fmt::format("a gradient of '{}' belongs there, and there is {}", name,

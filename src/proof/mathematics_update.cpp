@@ -2,9 +2,10 @@
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "base/text.h"
-#include "proof/mathematics.h"
 #include "program/regions.h"
+#include "proof/mathematics.h"
 
 namespace lockstep::proof {
 
@@ -16,7 +17,7 @@ bool Mathematics::check_final(const Place& at, const Piece& piece) {
                      expressions_.text(piece.expression, at.iteration, 1)));
     return false;
   }
-  const ModelParameter& parameter = world_.parameters()[static_cast<size_t>(piece.parameter)];
+  const ModelParameter& parameter = nth(world_.parameters(), piece.parameter);
   const int uses = static_cast<int>(parameter.uses.size());
   const auto report = [&](const std::string& wanted) {
     fail(at, "gradient",
@@ -41,7 +42,8 @@ void Mathematics::update(const Place& at) {
     if (operand.role == program::Role::parameters) parameters = &operand;
     if (operand.role == program::Role::gradients) gradients = &operand;
     if (operand.role == program::Role::state) update_state(at, operand);
-    if (operand.role == program::Role::verdict || operand.role == program::Role::predicate) check_verdict(at, operand);
+    if (operand.role == program::Role::verdict || operand.role == program::Role::predicate)
+      check_verdict(at, operand);
     if (operand.role == program::Role::temporary)
       memory(at.rank).write(operand.range, Expressions::kNothing, operand.dtype);
   }
@@ -49,15 +51,15 @@ void Mathematics::update(const Place& at) {
   update_parameters(at, *parameters, *gradients);
 }
 
-void Mathematics::update_parameters(const Place& at, const program::Operand& parameters, const program::Operand& gradients) {
+void Mathematics::update_parameters(const Place& at, const program::Operand& parameters,
+                                    const program::Operand& gradients) {
   const int64_t parameter_width = size_of(parameters.dtype), gradient_width = size_of(gradients.dtype);
   const auto held = held_in(at.rank, parameters.range);
   if (held.empty())
     fail(at, "held",
-         fmt::format("no parameter of this rank lies in {}",
-                     lockstep::describe(program(at), parameters.range)));
+         fmt::format("no parameter of this rank lies in {}", proof::describe(program(at), parameters.range)));
   for (const HeldPart& part : held) {
-    const std::string& name = world_.parameters()[static_cast<size_t>(part.parameter)].name;
+    const std::string& name = nth(world_.parameters(), part.parameter).name;
     program::ByteRange bytes = gradients.range;
     bytes.offset += part.begin / parameter_width * gradient_width;
     bytes.size_bytes = (part.end - part.begin) / parameter_width * gradient_width;
@@ -89,7 +91,8 @@ void Mathematics::update_parameters(const Place& at, const program::Operand& par
   }
 }
 
-/// What a rank updates is what its program says that it owns, with the state that its program says belongs to it.
+/// What a rank updates is what its program says that it owns, with the state that its program says belongs to
+/// it.
 void Mathematics::check_owned(const Place& at, const HeldPart& part) {
   const program::Instruction& i = instruction(at);
   const auto& places = program(at).parameters;
@@ -99,8 +102,8 @@ void Mathematics::check_owned(const Place& at, const HeldPart& part) {
   const int64_t end = part.position + part.end - part.begin;
   if (part.position < place.owned_begin || end > place.owned_end)
     fail(at, "owned",
-         fmt::format("it updates bytes {} to {} of '{}', and this rank owns {} to {}", part.position, end, place.name,
-                     place.owned_begin, place.owned_end));
+         fmt::format("it updates bytes {} to {} of '{}', and this rank owns {} to {}", part.position, end,
+                     place.name, place.owned_begin, place.owned_end));
   updated_bytes_[{at.rank, at.iteration}] += end - part.position;
   const program::Operand *parameters = nullptr, *state = nullptr;
   for (const program::Operand& operand : i.operands) {
@@ -110,25 +113,29 @@ void Mathematics::check_owned(const Place& at, const HeldPart& part) {
   const int64_t state_bytes = state == nullptr ? 0 : state->range.size_bytes;
   if (state_bytes != static_cast<int64_t>(place.states.size()) * parameters->range.size_bytes)
     return fail(at, "state slots",
-                fmt::format("it has {} bytes of optimizer state for {} of parameters, and the program says where {} slots of '{}' lie",
+                fmt::format("it has {} bytes of optimizer state for {} of parameters, and the program says "
+                            "where {} slots of '{}' lie",
                             state_bytes, parameters->range.size_bytes, place.states.size(), place.name));
   for (size_t slot = 0; slot < place.states.size(); ++slot) {
-    const int64_t found = state->range.offset + static_cast<int64_t>(slot) * parameters->range.size_bytes + part.begin;
+    const int64_t found =
+        state->range.offset + static_cast<int64_t>(slot) * parameters->range.size_bytes + part.begin;
     const program::ParameterPlace::State& expected = place.states[slot];
     if (expected.buffer != state->range.buffer || expected.offset + part.position != found)
       fail(at, "state place",
-           fmt::format("its state {} of byte {} of '{}' is byte {} of {}; the program says byte {} of {}", slot, part.position,
-                       place.name, found, program(at).buffers[static_cast<size_t>(state->range.buffer)].name,
-                       expected.offset + part.position, program(at).buffers[static_cast<size_t>(expected.buffer)].name));
+           fmt::format("its state {} of byte {} of '{}' is byte {} of {}; the program says byte {} of {}",
+                       slot, part.position, place.name, found,
+                       nth(program(at).buffers, state->range.buffer).name, expected.offset + part.position,
+                       nth(program(at).buffers, expected.buffer).name));
   }
 }
 
 void Mathematics::check_all_owned_updated(int iteration) {
   for (int rank = 0; rank < world_.size(); ++rank) {
     const auto updated = updated_bytes_.find({rank, iteration});
-    if (updated == updated_bytes_.end()) continue;   // a server, or a program that updates nothing
+    if (updated == updated_bytes_.end()) continue;  // a server, or a program that updates nothing
     int64_t owned = 0;
-    for (const program::ParameterPlace& place : world_.program(rank).parameters) owned += place.owned_end - place.owned_begin;
+    for (const program::ParameterPlace& place : world_.program(rank).parameters)
+      owned += place.owned_end - place.owned_begin;
     if (updated->second != owned && reported_.insert({rank, -1, "owned"}).second)
       findings_.add(CheckFinding::Property::mathematics, rank, -1,
                     fmt::format("it updates {} bytes in a step, and owns {}", updated->second, owned));
@@ -142,7 +149,7 @@ void Mathematics::update_state(const Place& at, const program::Operand& state) {
       fail(at, "state",
            fmt::format("optimizer state {} has seen {} updates, expected {}: two updates share it, or one "
                        "is missing",
-                       lockstep::describe(program(at), state.range), node.a, at.iteration));
+                       proof::describe(program(at), state.range), node.a, at.iteration));
   }
   memory(at.rank).write(state.range, expressions_.state(at.iteration + 1), state.dtype);
 }
@@ -176,7 +183,8 @@ void Mathematics::check_verdict(const Place& at, const program::Operand& operand
       continue;
     }
     if (node.iteration != at.iteration)
-      fail(at, "verdict", fmt::format("its {} is of an earlier step", lockstep::program::name_of(operand.role)));
+      fail(at, "verdict",
+           fmt::format("its {} is of an earlier step", lockstep::program::name_of(operand.role)));
     const bool is_flag = operand.role == program::Role::predicate;
     if (!is_flag && !node.facts.counted)
       fail(at, "counted", "its verdict should have counted the metrics of every leaf; it has seen none");
@@ -216,8 +224,8 @@ void Mathematics::check_obeys_the_same(const Place& at) {
   const auto text = [](const std::vector<Obeyed>& list) {
     std::vector<std::string> parts;
     for (const Obeyed& one : list)
-      parts.push_back(fmt::format("{}.{} (bytes {}+{} of {})", lockstep::program::name_of(one.role), one.index,
-                                  one.position, one.size_bytes,
+      parts.push_back(fmt::format("{}.{} (bytes {}+{} of {})", lockstep::program::name_of(one.role),
+                                  one.index, one.position, one.size_bytes,
                                   one.has_norm   ? "a norm's verdict"
                                   : one.has_flag ? "an agreement on a flag"
                                                  : "an agreement"));
@@ -226,7 +234,8 @@ void Mathematics::check_obeys_the_same(const Place& at) {
   const Place& first = known->second.by;
   fail(at, "obeys",
        fmt::format("it obeys {}; rank {}, {}, obeys {}; all updates of a step must obey the same", text(own),
-                   first.rank, lockstep::program::describe(program(first), first.index), text(known->second.what)));
+                   first.rank, lockstep::program::describe(program(first), first.index),
+                   text(known->second.what)));
 }
 
 void Mathematics::check_flags_obeyed(int iteration) {
@@ -254,13 +263,14 @@ void Mathematics::merge_facts(const std::vector<Piece>& pieces, std::set<int>& s
 
 /// Chunks of sums of squares are numbered by the place in the bucket that the operand states.
 void Mathematics::check_position(const Place& at, const program::Operand& gradients, const Piece& piece) {
-  const ModelParameter& parameter = world_.parameters()[static_cast<size_t>(piece.parameter)];
+  const ModelParameter& parameter = nth(world_.parameters(), piece.parameter);
   const program::ParameterPlace::Use& owner = parameter.uses[0];
   const int64_t found = gradients.position + piece.begin * 4 / size_of(piece.dtype);
   if (owner.segment != gradients.index || found != owner.bucket_offset + piece.position)
     fail(at, "position",
-         fmt::format("it takes {} for byte {} of segment {}'s bucket; it belongs to byte {} of segment {}'s", name_of(piece), found,
-                     gradients.index, owner.bucket_offset + piece.position, owner.segment));
+         fmt::format("it takes {} for byte {} of segment {}'s bucket; it belongs to byte {} of segment {}'s",
+                     name_of(piece), found, gradients.index, owner.bucket_offset + piece.position,
+                     owner.segment));
 }
 
 void Mathematics::norm_or_finite(const Place& at) {
@@ -273,8 +283,10 @@ void Mathematics::norm_or_finite(const Place& at) {
     const auto pieces = read(at, operand);
     if (operand.role != program::Role::gradients) {
       for (const Piece& piece : pieces)
-        if (const auto& node = expressions_.node(piece.expression); node.kind == Expressions::Kind::facts && node.iteration != at.iteration)
-          fail(at, "stale", fmt::format("its {} is of an earlier step", lockstep::program::name_of(operand.role)));
+        if (const auto& node = expressions_.node(piece.expression);
+            node.kind == Expressions::Kind::facts && node.iteration != at.iteration)
+          fail(at, "stale",
+               fmt::format("its {} is of an earlier step", lockstep::program::name_of(operand.role)));
       merge_facts(pieces, seen, merged);
       continue;
     }
@@ -289,7 +301,8 @@ void Mathematics::norm_or_finite(const Place& at) {
   const int facts = expressions_.facts(at.iteration, std::move(merged));
   for (const program::Operand& operand : i.operands)
     if (program::writes(operand.access))
-      memory(at.rank).write(operand.range, operand.role == program::Role::temporary ? Expressions::kNothing : facts,
+      memory(at.rank).write(operand.range,
+                            operand.role == program::Role::temporary ? Expressions::kNothing : facts,
                             operand.dtype);
 }
 
@@ -325,7 +338,7 @@ void Mathematics::check_pushes(int iteration) {
   std::map<int, std::set<int64_t>> borders;
   for (const Pushed& one : list) borders[one.bytes.parameter].insert({one.bytes.begin, one.bytes.end});
   for (const auto& [parameter, at] : borders) {
-    const ModelParameter& model = world_.parameters()[static_cast<size_t>(parameter)];
+    const ModelParameter& model = nth(world_.parameters(), parameter);
     const int uses = static_cast<int>(model.uses.size());
     const auto expected = expressions_.complete_atoms(iteration, uses);
     for (auto begin = at.begin(); std::next(begin) != at.end(); ++begin) {

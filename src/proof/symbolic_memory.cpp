@@ -1,5 +1,6 @@
 #include "proof/symbolic_memory.h"
 
+#include "base/index.h"
 #include "program/regions.h"
 
 namespace lockstep::proof {
@@ -21,19 +22,22 @@ std::vector<Piece> SymbolicMemory::read(const program::ByteRange& range) {
     }
     pieces.push_back(next);
   };
-  regions_[static_cast<size_t>(where.index)].visit_all(
-      where.begin, where.end,
-      [&](int64_t begin, int64_t end, Value& value) {
-        append({begin - where.begin, end - where.begin, value.expression, value.parameter,
-                begin * 4 / size_of(value.dtype) + value.shift, value.dtype});
-      },
-      [&](int64_t begin, int64_t end) { append({.begin = begin - where.begin, .end = end - where.begin}); });
+  nth(regions_, where.index)
+      .visit_all(
+          where.begin, where.end,
+          [&](int64_t begin, int64_t end, Value& value) {
+            append({begin - where.begin, end - where.begin, value.expression, value.parameter,
+                    begin * 4 / size_of(value.dtype) + value.shift, value.dtype});
+          },
+          [&](int64_t begin, int64_t end) {
+            append({.begin = begin - where.begin, .end = end - where.begin});
+          });
   return pieces;
 }
 
 void SymbolicMemory::write(const program::ByteRange& range, const std::vector<Piece>& pieces) {
   const program::Region where = program::region_of(program_, range);
-  auto& region = regions_[static_cast<size_t>(where.index)];
+  auto& region = nth(regions_, where.index);
   for (const Piece& piece : pieces) {
     const int64_t begin = where.begin + piece.begin;
     region.assign(begin, where.begin + piece.end,

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "proof/expressions.h"
 #include "program/program.h"
 #include "program/range_map.h"
+#include "proof/expressions.h"
 
 namespace lockstep::proof {
 

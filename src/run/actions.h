@@ -10,10 +10,10 @@
 #include "model/graph.h"
 #include "optim/optimizer.h"
 #include "program/program.h"
-#include "run/program_memory.h"
 #include "program/segment_code.h"
-#include "run/step_kernels.h"
 #include "program/step_scalars.h"
+#include "run/program_memory.h"
+#include "run/step_kernels.h"
 
 namespace lockstep::run {
 
@@ -28,10 +28,10 @@ class BatchSource {
 /// What one iteration of a program gets from outside.
 struct StepInputs {
   ops::StepConstants constants;
-  uint64_t iteration = 0;             ///< of the data: which global batch
-  bool suppress_updates = false;      ///< replay: everything runs, nothing is changed
-  double stop_requested = 0;          ///< this rank's contribution to `agree`
-  uint64_t state_hash = 0;            ///< likewise: of this replica before the program runs; 0: not compared
+  uint64_t iteration = 0;         ///< of the data: which global batch
+  bool suppress_updates = false;  ///< replay: everything runs, nothing is changed
+  double stop_requested = 0;      ///< this rank's contribution to `agree`
+  uint64_t state_hash = 0;        ///< likewise: of this replica before the program runs; 0: not compared
 };
 
 /// After every kernel call of a replay: the node, what ran, its outputs (or the gradients it wrote).
@@ -45,26 +45,27 @@ struct ExecutionContext {
   const model::Graph& graph;
   const program::ModelCode& code;
   const ProgramMemory& memory;
-  device::Device& device;                               ///< whose memory that is
+  device::Device& device;  ///< whose memory that is
   optim::OptimizerOptions optimizer;
-  double clip_norm = 0;                         ///< 0: none
-  double static_count = 1;                      ///< terms of the loss in a global batch
-  double statistic_scale = 1;                   ///< 1 / micro-batches of a global batch
-  std::vector<int64_t> first_samples;           ///< by micro-batch of this rank
+  double clip_norm = 0;                ///< 0: none
+  double static_count = 1;             ///< terms of the loss in a global batch
+  double statistic_scale = 1;          ///< 1 / micro-batches of a global batch
+  std::vector<int64_t> first_samples;  ///< by micro-batch of this rank
   BatchSource* batches = nullptr;
-  std::function<bool()> snapshot;               ///< prepares saving what was copied; true where all is well
-  std::vector<comm::Communicator*> communicators;     ///< by group; null where this rank is no member
+  std::function<bool()> snapshot;  ///< prepares saving what was copied; true where all is well
+  std::vector<comm::Communicator*> communicators;  ///< by group; null where this rank is no member
 };
 
-/// An instruction made ready to run. Running it twice, for two iterations, allocates nothing. On devices whose memory the
-/// host does not share, start, communicate and finish only enqueue on the stream, and an iteration is complete before the next begins.
+/// An instruction made ready to run. Running it twice, for two iterations, allocates nothing. On devices
+/// whose memory the host does not share, start, communicate and finish only enqueue on the stream, and an
+/// iteration is complete before the next begins.
 struct Action {
   /// Of what does not communicate: computes. `between` is called between kernels of a long instruction.
   std::function<void(device::Stream&, const StepInputs&, const std::function<void()>& between)> start;
   /// Of communications: starts one on `communicator`, which tells by the ticket when it is complete.
   std::function<comm::Ticket(device::Stream&, const StepInputs&)> communicate;
   comm::Communicator* communicator = nullptr;   ///< of communications
-  std::function<void(device::Stream&)> finish;    ///< after completion; may be empty
+  std::function<void(device::Stream&)> finish;  ///< after completion; may be empty
 };
 
 using KernelObserver = std::function<void(const KernelObservation&)>;
@@ -72,12 +73,14 @@ using KernelObserver = std::function<void(const KernelObservation&)>;
 /// Whether executors have an action for instructions of this kind.
 bool is_runnable(program::InstructionKind kind);
 
-/// One action per instruction of `program`. `observer` (may be empty) is called after every kernel call. Refuses what it
-/// cannot run, or what does not fit the model (kinds without an action, operands that are missing, too small or of
-/// another type), before anything runs: throws InternalError naming the instruction.
-std::vector<Action> make_actions(const program::Program& program, const ExecutionContext& context, const KernelObserver* observer);
+/// One action per instruction of `program`. `observer` (may be empty) is called after every kernel call.
+/// Refuses what it cannot run, or what does not fit the model (kinds without an action, operands that are
+/// missing, too small or of another type), before anything runs: throws InternalError naming the instruction.
+std::vector<Action> make_actions(const program::Program& program, const ExecutionContext& context,
+                                 const KernelObserver* observer);
 
 /// What these actions take of the host's memory (Device::allocate_host), on a device of that kind.
-int64_t staging_bytes(const program::Program& program, const model::Graph& graph, int64_t micro_batch, device::DeviceKind device);
+int64_t staging_bytes(const program::Program& program, const model::Graph& graph, int64_t micro_batch,
+                      device::DeviceKind device);
 
 }  // namespace lockstep::run

@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "base/index.h"
 #include "lockstep/error.h"
 #include "run/executor.h"
 
@@ -13,8 +14,8 @@ namespace {
 
 class InlineExecutor : public Executor {
  public:
-  InlineExecutor(const program::Program& program, const ExecutionContext& context, const ExecutorOptions& options,
-                 const KernelObserver* observer)
+  InlineExecutor(const program::Program& program, const ExecutionContext& context,
+                 const ExecutorOptions& options, const KernelObserver* observer)
       : program_(program),
         options_(options),
         device_(device::make_cpu_device()),
@@ -25,13 +26,13 @@ class InlineExecutor : public Executor {
         reports_(program.instructions.size()) {
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const auto& instruction = program.instructions[i];
-      lanes_[static_cast<size_t>(instruction.lane)].instructions.push_back(static_cast<int>(i));
+      nth(lanes_, instruction.lane).instructions.push_back(static_cast<int>(i));
       if (program::communicates(instruction.kind)) issue_order_.push_back(static_cast<int>(i));
     }
     for (size_t lane = 0; lane < lanes_.size(); ++lane) {
       lanes_[lane].is_comm = program.lanes[lane].kind == program::LaneKind::comm;
     }
-    for (const int i : program::report_instructions(program)) reports_[static_cast<size_t>(i)] = true, ++reports_each_;
+    for (const int i : program::report_instructions(program)) nth(reports_, i) = true, ++reports_each_;
   }
 
   void run(const StepInputs& inputs) override {
@@ -64,11 +65,11 @@ class InlineExecutor : public Executor {
 
  private:
   struct LaneState {
-    std::vector<int> instructions;   // in program order
-    int64_t position = 0;            // instructions complete, over all iterations
+    std::vector<int> instructions;  // in program order
+    int64_t position = 0;           // instructions complete, over all iterations
     bool in_flight = false;
     bool is_comm = false;
-    comm::Ticket ticket;              // of what is in flight
+    comm::Ticket ticket;        // of what is in flight
     Clock::time_point started;  // that, or the run() or finish() in which it is waited for
     int current() const { return instructions[static_cast<size_t>(position) % instructions.size()]; }
     int64_t iteration() const { return position / static_cast<int64_t>(instructions.size()); }
@@ -80,7 +81,7 @@ class InlineExecutor : public Executor {
   static bool precedes(const LaneState& a, const LaneState& b) {
     return std::pair(a.iteration(), a.current()) < std::pair(b.iteration(), b.current());
   }
-  const StepInputs& inputs_of(int64_t iteration) const { return inputs_[static_cast<size_t>(iteration % 2)]; }
+  const StepInputs& inputs_of(int64_t iteration) const { return nth(inputs_, iteration % 2); }
 
   /// Runs what can be run until `enough` says so.
   void drive(const std::function<bool()>& enough) {
@@ -91,10 +92,10 @@ class InlineExecutor : public Executor {
         if (enough()) return;
         if (LaneState* lane = next_local()) {
           const int next = lane->current();
-          report(activity_of(program_.instructions[static_cast<size_t>(next)].deadline), next);
+          report(activity_of(program_.instruction(next).deadline), next);
           guarded(*lane, [&] {
             if (options_.before) options_.before(inputs_of(lane->iteration()).iteration, next);
-            actions_[static_cast<size_t>(next)].start(*stream_, inputs_of(lane->iteration()), between);
+            nth(actions_, next).start(*stream_, inputs_of(lane->iteration()), between);
           });
           complete(*lane);
         } else {
@@ -118,16 +119,15 @@ class InlineExecutor : public Executor {
 
   /// Whether what the lane's current instruction depends on is complete.
   bool ready(const LaneState& lane) const {
-    for (const auto& dependency : program_.instructions[static_cast<size_t>(lane.current())].after)
-      if (done_[static_cast<size_t>(dependency.instruction)] + dependency.distance <= lane.iteration())
-        return false;
+    for (const auto& dependency : program_.instruction(lane.current()).after)
+      if (nth(done_, dependency.instruction) + dependency.distance <= lane.iteration()) return false;
     return true;
   }
 
   void complete(LaneState& lane) {
     const auto index = static_cast<size_t>(lane.current());
     if (reports_[index] && lane.iteration() + 1 == begun_) --reports_left_;
-    --left_[static_cast<size_t>(lane.iteration() % 2)];
+    --nth(left_, lane.iteration() % 2);
     ++done_[index];
     ++completed_;
     lane.in_flight = false;
@@ -158,7 +158,7 @@ class InlineExecutor : public Executor {
   /// Moves the lane's current instruction one state on; false where it has to wait.
   bool advance(LaneState& lane) {
     const int index = lane.current();
-    auto& action = actions_[static_cast<size_t>(index)];
+    auto& action = nth(actions_, index);
     if (!lane.in_flight) {
       if (!ready(lane)) return false;
       if (action.communicator != nullptr) {
@@ -286,8 +286,10 @@ std::string left_over_text(const program::Program& program) {
   return fmt::format(", left from the {} before", program.name);
 }
 
-std::unique_ptr<Executor> make_inline_executor(const program::Program& program, const ExecutionContext& context,
-                                               const ExecutorOptions& options, const KernelObserver* observer) {
+std::unique_ptr<Executor> make_inline_executor(const program::Program& program,
+                                               const ExecutionContext& context,
+                                               const ExecutorOptions& options,
+                                               const KernelObserver* observer) {
   return std::make_unique<InlineExecutor>(program, context, options, observer);
 }
 

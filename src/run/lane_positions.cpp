@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "run/executor.h"
 
 namespace lockstep::run {
@@ -9,7 +10,7 @@ namespace lockstep::run {
 LanePositions::LanePositions(const program::Program& program, control::Progress& progress, int program_number)
     : program_(program), progress_(progress), program_number_(program_number), lanes_(program.lanes.size()) {
   for (size_t i = 0; i < program.instructions.size(); ++i) {
-    auto& lane = lanes_[static_cast<size_t>(program.instructions[i].lane)].instructions;
+    auto& lane = nth(lanes_, program.instructions[i].lane).instructions;
     places_.push_back(lane.size());
     lane.push_back(static_cast<int>(i));
   }
@@ -38,12 +39,11 @@ void LanePositions::hush() {
 }
 
 bool LanePositions::starts(int instruction) const {
-  const auto& after = program_.instructions[static_cast<size_t>(instruction)].after;
+  const auto& after = program_.instruction(instruction).after;
   // An iteration begins when the one before is complete.
   return std::all_of(after.begin(), after.end(), [&](const program::Dependency& dependency) {
     const auto i = static_cast<size_t>(dependency.instruction);
-    return dependency.distance > 0 ||
-           places_[i] < lanes_[static_cast<size_t>(program_.instructions[i].lane)].done;
+    return dependency.distance > 0 || places_[i] < nth(lanes_, program_.instructions[i].lane).done;
   });
 }
 
@@ -51,7 +51,8 @@ bool LanePositions::starts(int instruction) const {
 void LanePositions::enter(size_t lane, control::Activity activity, int instruction) {
   const int slot = control::Progress::lane_slot(static_cast<int>(lane));
   const auto before = progress_.at(slot);
-  if (before.activity == activity && (activity == control::Activity::idle || before.instruction == instruction))
+  if (before.activity == activity &&
+      (activity == control::Activity::idle || before.instruction == instruction))
     return;
   progress_.enter(slot, activity, program_number_, instruction);
 }

@@ -1,5 +1,6 @@
 #include "run/run_ahead.h"
 
+#include "base/index.h"
 #include "lockstep/error.h"
 
 namespace lockstep::run {
@@ -15,10 +16,10 @@ void RunAhead::begin() { pieces_ = parts_ = 0; }
 void RunAhead::given(const Wait& wait) {
   if (++pieces_ < pieces_per_part_) return;
   pieces_ = 0;
-  stream_.record(*ends_[static_cast<size_t>(parts_ % kParts)]);
+  stream_.record(*nth(ends_, parts_ % kParts));
   ++parts_;
   // Room for one part more: all but the last parts are done.
-  if (parts_ >= kParts) wait(stream_, *ends_[static_cast<size_t>(parts_ % kParts)]);
+  if (parts_ >= kParts) wait(stream_, *nth(ends_, parts_ % kParts));
 }
 
 }  // namespace lockstep::run

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "layout/norm_chunks.h"
 #include "lockstep/tensor.h"
 #include "optim/optimizer.h"
 #include "program/step_scalars.h"
@@ -14,34 +15,36 @@ namespace lockstep::run {
 /// All ranks' records, one behind the other: what `agree` folds into the first part of a verdict.
 struct AgreementCall {
   const std::byte* records = nullptr;
-  int64_t block_bytes = 0;   ///< of one rank's record and its leaves' metrics
+  int64_t block_bytes = 0;  ///< of one rank's record and its leaves' metrics
   int ranks = 0;
   program::Verdict* verdict = nullptr;
 };
 
-/// Sums of squares of gradients, by chunks of kNormChunk elements of each piece: the second part of a verdict.
+/// Sums of squares of gradients, by chunks of layout::kNormChunk elements of each piece: the second part of a
+/// verdict.
 struct NormCall {
   struct Piece {
-    const float* data;     ///< null: none of it is here, and the sums of its chunks are 0
+    const float* data;  ///< null: none of it is here, and the sums of its chunks are 0
     int64_t count;
-    int64_t first_chunk;   ///< index of the sum of its first chunk
+    int64_t first_chunk;  ///< index of the sum of its first chunk
   };
-  std::vector<Piece> pieces;   ///< of all chunks, in the order in which they are folded: weights, then statistics
+  std::vector<Piece>
+      pieces;  ///< of all chunks, in the order in which they are folded: weights, then statistics
   int64_t weight_chunks = 0, chunks = 0;
-  double* sums = nullptr;      ///< one per chunk
+  double* sums = nullptr;  ///< one per chunk
   program::Verdict* verdict = nullptr;
   const ops::StepConstants* constants = nullptr;
-  double static_count = 1;     ///< terms of the loss in a global batch, ignored ones included
-  double clip_norm = 0;        ///< 0: none
+  double static_count = 1;  ///< terms of the loss in a global batch, ignored ones included
+  double clip_norm = 0;     ///< 0: none
 };
 
 /// The optimizer on a bucket.
 struct UpdateCall {
   struct Piece {
-    int64_t offset;            ///< elements from the bucket's start
+    int64_t offset;  ///< elements from the bucket's start
     int64_t count;
-    bool decay;                ///< takes weight decay
-    bool is_statistic;         ///< follows the mean of what lies in its gradient, by `momentum`
+    bool decay;         ///< takes weight decay
+    bool is_statistic;  ///< follows the mean of what lies in its gradient, by `momentum`
     float momentum;
   };
   std::vector<Piece> pieces;
@@ -51,21 +54,24 @@ struct UpdateCall {
   float* state[2] = {nullptr, nullptr};
   const program::Verdict* verdict = nullptr;
   const ops::StepConstants* constants = nullptr;
-  bool whole_step = false;     ///< the verdict's clipping applies
-  bool predicated = false;     ///< nothing is written where the verdict is not finite
+  bool whole_step = false;  ///< the verdict's clipping applies
+  bool predicated = false;  ///< nothing is written where the verdict is not finite
   double static_count = 1;
   double statistic_scale = 1;  ///< 1 / micro-batches of a global batch
 };
 
-/// What instructions do that are neither kernels of ops nor communication, on one kind of device. Everything is launched
-/// on `stream` and reads what it is given by pointer when it runs; calls must outlive that. On CPUs streams run at once.
+/// What instructions do that are neither kernels of ops nor communication, on one kind of device. Everything
+/// is launched on `stream` and reads what it is given by pointer when it runs; calls must outlive that. On
+/// CPUs streams run at once.
 class StepKernels {
  public:
   virtual ~StepKernels() = default;
   /// destination += source, both of `dtype`, each sum rounded to it once
-  virtual void add(void* destination, const void* source, DType dtype, int64_t count, device::Stream& stream) = 0;
+  virtual void add(void* destination, const void* source, DType dtype, int64_t count,
+                   device::Stream& stream) = 0;
   /// to = from in another element type; both are float32 or narrower
-  virtual void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count, device::Stream& stream) = 0;
+  virtual void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count,
+                    device::Stream& stream) = 0;
   virtual void agree(const AgreementCall& call, device::Stream& stream) = 0;
   /// The sums of all chunks.
   virtual void sum_squares(const NormCall& call, device::Stream& stream) = 0;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/index.h"
 #include "lockstep/error.h"
 #include "run/executor.h"
 #include "run/exposed_time.h"
@@ -34,8 +35,8 @@ constexpr std::chrono::hours kForever{24 * 365};
 /// will not come; what those lanes then throw follows from it, and only the first error leaves.
 class StreamExecutor : public Executor {
  public:
-  StreamExecutor(const program::Program& program, const ExecutionContext& context, const ExecutorOptions& options,
-                 device::Device& device, const KernelObserver* observer)
+  StreamExecutor(const program::Program& program, const ExecutionContext& context,
+                 const ExecutorOptions& options, device::Device& device, const KernelObserver* observer)
       : program_(program),
         options_(options),
         enqueues_(!device.shares_host_memory()),
@@ -44,10 +45,12 @@ class StreamExecutor : public Executor {
         actions_(make_actions(program, context, observer)),
         communicators_(context.communicators),
         reports_(program::report_instructions(program)) {
-    ensure(program.lanes.size() < static_cast<size_t>(control::Progress::kWriterSlot), "a program has as many lanes as progress has slots");
+    ensure(program.lanes.size() < static_cast<size_t>(control::Progress::kWriterSlot),
+           "a program has as many lanes as progress has slots");
     // What other ranks wait for goes first: communication, and the sums between its parts.
     for (const auto& lane : program.lanes)
-      streams_.push_back(lane.kind == program::LaneKind::comm ? device.create_urgent_stream(lane.name) : device.create_stream(lane.name));
+      streams_.push_back(lane.kind == program::LaneKind::comm ? device.create_urgent_stream(lane.name)
+                                                              : device.create_stream(lane.name));
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       for (auto& set : events_) set.push_back(device.create_event());
       rests_after_.push_back(rests_after(i));
@@ -64,7 +67,8 @@ class StreamExecutor : public Executor {
     if (options.progress != nullptr && !options.device_tells)
       positions_ = std::make_unique<LanePositions>(program, *options.progress, options.program_number);
     for (const auto& action : actions_)
-      ensure(action.communicator == nullptr || action.communicator->size() == 1 || action.communicator->follows_stream(),
+      ensure(action.communicator == nullptr || action.communicator->size() == 1 ||
+                 action.communicator->follows_stream(),
              "memory of a device is communicated by a communicator that follows its streams");
   }
 
@@ -89,18 +93,18 @@ class StreamExecutor : public Executor {
       for (auto& ahead : ahead_) ahead.begin();
       if (positions_) positions_->begin();
       issued_ = 0;
-      left_[static_cast<size_t>(parity_)] = true;
+      nth(left_, parity_) = true;
       running_ = begun_;
       issue(begun_++);
       if (enqueues_) {
         await();
         complete(parity_);
       } else {
-        for (const int report : reports_) events_[parity_][static_cast<size_t>(report)]->synchronize();
+        for (const int report : reports_) nth(events_[parity_], report)->synchronize();
       }
       running_ = kNone;
       for (const int place : {1 - parity_, parity_})
-        if (left_[static_cast<size_t>(place)] && is_complete(place)) complete(place);
+        if (nth(left_, place) && is_complete(place)) complete(place);
     });
     if (positions_) positions_->hush();
   }
@@ -121,7 +125,8 @@ class StreamExecutor : public Executor {
   IterationTimes last_times() const override { return times_; }
 
  private:
-  /// Around the events that an instruction of a compute lane waits for: those of communication, or the others before them.
+  /// Around the events that an instruction of a compute lane waits for: those of communication, or the others
+  /// before them.
   struct TimedStand {
     int instruction;
     bool for_communication;
@@ -129,7 +134,7 @@ class StreamExecutor : public Executor {
   };
 
   program::LaneKind lane_kind(int instruction) const {
-    return program_.lanes[static_cast<size_t>(program_.instructions[static_cast<size_t>(instruction)].lane)].kind;
+    return program_.lane(program_.instruction(instruction).lane).kind;
   }
 
   /// One that may be waited for: an iteration begins when the report of the one before is complete.
@@ -176,16 +181,16 @@ class StreamExecutor : public Executor {
 
   /// Waits for all of the last iteration of this parity; throws what failed in it.
   void complete(int place) {
-    if (!left_[static_cast<size_t>(place)]) return;
-    for (const int last : last_of_lanes_) events_[place][static_cast<size_t>(last)]->synchronize();
+    if (!nth(left_, place)) return;
+    for (const int last : last_of_lanes_) nth(events_[place], last)->synchronize();
     for (const auto& end : ends_[place]) end->synchronize();
-    left_[static_cast<size_t>(place)] = false;
+    nth(left_, place) = false;
     times_.exposed_communication_ms = exposed_communication(place);
   }
 
   bool is_complete(int place) const {
     return std::all_of(last_of_lanes_.begin(), last_of_lanes_.end(),
-                       [&](int last) { return events_[place][static_cast<size_t>(last)]->ready(); }) &&
+                       [&](int last) { return nth(events_[place], last)->ready(); }) &&
            std::all_of(ends_[place].begin(), ends_[place].end(),
                        [](const auto& end) { return end->ready(); });
   }
@@ -193,13 +198,14 @@ class StreamExecutor : public Executor {
   bool communication_is_under_way() const {
     for (const int place : {0, 1})
       for (const int last : last_of_lanes_)
-        if (left_[static_cast<size_t>(place)] && lane_kind(last) == program::LaneKind::comm &&
-            !events_[place][static_cast<size_t>(last)]->ready())
+        if (nth(left_, place) && lane_kind(last) == program::LaneKind::comm &&
+            !nth(events_[place], last)->ready())
           return true;
     return false;
   }
 
-  /// Where there is one compute lane, it alone tells what is exposed. Of several, one may work while another waits.
+  /// Where there is one compute lane, it alone tells what is exposed. Of several, one may work while another
+  /// waits.
   void create_stands(device::Device& device) {
     for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
       if (program_.lanes[lane].kind == program::LaneKind::compute) compute_lanes_.push_back(lane);
@@ -209,7 +215,9 @@ class StreamExecutor : public Executor {
       if (lane_kind(static_cast<int>(i)) != program::LaneKind::compute) continue;
       for (const bool for_communication : {false, true})
         if ((for_communication || !alone) &&
-            std::any_of(after.begin(), after.end(), [&](const program::Dependency& d) { return is_communication(d) == for_communication; }))
+            std::any_of(after.begin(), after.end(), [&](const program::Dependency& d) {
+              return is_communication(d) == for_communication;
+            }))
           for (auto& stands : stands_)
             stands.push_back({static_cast<int>(i), for_communication, device.create_event(true),
                               device.create_event(true)});
@@ -239,7 +247,7 @@ class StreamExecutor : public Executor {
     auto stand = stands_[parity_].begin();
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       const auto& instruction = program_.instructions[i];
-      auto& stream = *streams_[static_cast<size_t>(instruction.lane)];
+      auto& stream = *nth(streams_, instruction.lane);
       // Communication last, so that nothing else is waited for with it.
       for (const bool for_communication : {false, true}) {
         const bool timed = stand != stands_[parity_].end() && stand->instruction == static_cast<int>(i) &&
@@ -247,7 +255,7 @@ class StreamExecutor : public Executor {
         if (timed) stream.record(*stand->begin);
         for (const auto& dependency : instruction.after)
           if (is_communication(dependency) == for_communication)
-            stream.wait(*(dependency.distance == 0 ? events : events_before)[static_cast<size_t>(dependency.instruction)]);
+            stream.wait(*nth((dependency.distance == 0 ? events : events_before), dependency.instruction));
         if (timed) stream.record(*(stand++)->end);
       }
       if (enqueues_) {
@@ -257,18 +265,21 @@ class StreamExecutor : public Executor {
       }
       stream.record(*events[i]);
       ++issued_;
-      if (enqueues_) ahead_[static_cast<size_t>(instruction.lane)].given([&](device::Stream& of, const device::Event& event) { hold(of, event); });
+      if (enqueues_)
+        nth(ahead_, instruction.lane).given([&](device::Stream& of, const device::Event& event) {
+          hold(of, event);
+        });
     }
     const auto& ends = ends_[parity_];
     for (size_t i = 0; i < ends.size(); ++i) streams_[compute_lanes_[i]]->record(*ends[i]);
   }
 
   void enqueue(int index, device::Stream& stream, const StepInputs& inputs) {
-    auto& action = actions_[static_cast<size_t>(index)];
-    const auto& instruction = program_.instructions[static_cast<size_t>(index)];
+    auto& action = nth(actions_, index);
+    const auto& instruction = program_.instruction(index);
     const auto report = [&](control::Activity activity) {
       if (options_.progress == nullptr || !options_.device_tells) return;
-      uint64_t& word = words_[static_cast<size_t>(instruction.lane)];
+      uint64_t& word = nth(words_, instruction.lane);
       word = control::Progress::encode(word, activity, options_.program_number, index);
       stream.write_word(options_.progress->word(control::Progress::lane_slot(instruction.lane)), word);
     };
@@ -276,10 +287,11 @@ class StreamExecutor : public Executor {
     report(activity_of(instruction.deadline));
     try {
       if (options_.before) {
-        for (auto& each : streams_) each->synchronize();   // it may look at what was made so far, and change it
+        for (auto& each : streams_)
+          each->synchronize();  // it may look at what was made so far, and change it
         options_.before(inputs.iteration, index);
       }
-      auto& ahead = ahead_[static_cast<size_t>(instruction.lane)];
+      auto& ahead = nth(ahead_, instruction.lane);
       const RunAhead::Wait wait = [&](device::Stream& of, const device::Event& event) {
         hold(of, event);
         report_issuing(index);
@@ -290,25 +302,32 @@ class StreamExecutor : public Executor {
         action.start(stream, inputs, [&] { ahead.given(wait); });
       if (action.finish) action.finish(stream);
     } catch (const Error& error) {
-      throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, program::describe(program_, index)), error.code());
+      throw Error(
+          fmt::format("{} (rank {}, {})", error.what(), program_.rank, program::describe(program_, index)),
+          error.code());
     }
-    if (rests_after_[static_cast<size_t>(index)]) report(control::Activity::idle);
+    if (nth(rests_after_, index)) report(control::Activity::idle);
   }
 
   /// The host may be held up too: by data, by a disk, in the driver. It does not wait for other ranks.
   void report_issuing(int index) {
-    const program::DeadlineClass deadline = program_.instructions[static_cast<size_t>(index)].deadline;
-    report_main(deadline == program::DeadlineClass::communication ? control::Activity::compute : activity_of(deadline), index);
+    const program::DeadlineClass deadline = program_.instruction(index).deadline;
+    report_main(deadline == program::DeadlineClass::communication ? control::Activity::compute
+                                                                  : activity_of(deadline),
+                index);
   }
 
   /// Whether the lane may have to wait for another one behind an instruction.
   bool rests_after(size_t index) const {
     for (size_t next = index + 1; next < program_.instructions.size(); ++next)
-      if (program_.instructions[next].lane == program_.instructions[index].lane) return !program_.instructions[next].after.empty();
+      if (program_.instructions[next].lane == program_.instructions[index].lane)
+        return !program_.instructions[next].after.empty();
     return true;
   }
 
-  Deadline communication_deadline() const { return deadline_in(options_.communication_timeout.value_or(kForever)); }
+  Deadline communication_deadline() const {
+    return deadline_in(options_.communication_timeout.value_or(kForever));
+  }
 
   /// Until the device has done everything.
   void await() {
@@ -332,15 +351,19 @@ class StreamExecutor : public Executor {
       // The device has something to do, and no lane says what: it has not got there, or will not.
       if (options_.progress != nullptr && lanes_tell != any_lane_tells()) {
         lanes_tell = !lanes_tell;
-        report_main(lanes_tell ? control::Activity::idle : control::Activity::compute, std::min(issued_, static_cast<int>(program_.instructions.size()) - 1));
+        report_main(lanes_tell ? control::Activity::idle : control::Activity::compute,
+                    std::min(issued_, static_cast<int>(program_.instructions.size()) - 1));
       }
       for (comm::Communicator* communicator : communicators_)
         if (communicator != nullptr) communicator->check_health();
       if (Clock::now() > deadline)
-        throw CommError(fmt::format("rank {} has waited {:.1f} s for lane {} of its {} program; look at the other ranks' messages for "
-                                    "the one that stopped", program_.rank,
-                                    std::chrono::duration<double>(*options_.communication_timeout).count(), stream.name(), program_.name),
-                        ExitCode::hang);
+        throw CommError(
+            fmt::format("rank {} has waited {:.1f} s for lane {} of its {} program; look at the other ranks' "
+                        "messages for "
+                        "the one that stopped",
+                        program_.rank, std::chrono::duration<double>(*options_.communication_timeout).count(),
+                        stream.name(), program_.name),
+            ExitCode::hang);
       std::this_thread::yield();
     }
     report_main(control::Activity::idle);
@@ -349,12 +372,15 @@ class StreamExecutor : public Executor {
   /// If the device does not tell.
   void look_at_lanes() {
     if (positions_)
-      positions_->look(issued_, [this](int instruction) { return events_[parity_][static_cast<size_t>(instruction)]->ready(); });
+      positions_->look(issued_,
+                       [this](int instruction) { return nth(events_[parity_], instruction)->ready(); });
   }
 
   bool any_lane_tells() const {
     for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-      if (options_.progress->at(control::Progress::lane_slot(static_cast<int>(lane))).activity != control::Activity::idle) return true;
+      if (options_.progress->at(control::Progress::lane_slot(static_cast<int>(lane))).activity !=
+          control::Activity::idle)
+        return true;
     return false;
   }
 
@@ -368,8 +394,10 @@ class StreamExecutor : public Executor {
     }
     if (enqueues_ && options_.progress != nullptr)
       for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-        if (const auto entry = options_.progress->at(control::Progress::lane_slot(static_cast<int>(lane))); entry.activity != control::Activity::idle)
-          where += fmt::format("{}{}", where.empty() ? "" : "; ", program::describe(program_, entry.instruction));
+        if (const auto entry = options_.progress->at(control::Progress::lane_slot(static_cast<int>(lane)));
+            entry.activity != control::Activity::idle)
+          where +=
+              fmt::format("{}{}", where.empty() ? "" : "; ", program::describe(program_, entry.instruction));
     return where;
   }
 
@@ -378,21 +406,25 @@ class StreamExecutor : public Executor {
     try {
       std::rethrow_exception(error);
     } catch (const Error& known) {
-      return std::make_exception_ptr(Error(fmt::format("{} (rank {}; under way: {})", known.what(), program_.rank, where), known.code()));
+      return std::make_exception_ptr(Error(
+          fmt::format("{} (rank {}; under way: {})", known.what(), program_.rank, where), known.code()));
     } catch (...) {
       return error;
     }
   }
 
   void report_main(control::Activity activity, int instruction = 0) {
-    if (options_.progress != nullptr) options_.progress->enter(control::Progress::kMainSlot, activity, options_.program_number, instruction);
+    if (options_.progress != nullptr)
+      options_.progress->enter(control::Progress::kMainSlot, activity, options_.program_number, instruction);
   }
 
   void execute(int index, int64_t iteration, const StepInputs& inputs) {
-    auto& action = actions_[static_cast<size_t>(index)];
-    const auto& instruction = program_.instructions[static_cast<size_t>(index)];
+    auto& action = nth(actions_, index);
+    const auto& instruction = program_.instruction(index);
     const auto report = [&](control::Activity activity) {
-      if (options_.progress != nullptr) options_.progress->enter(control::Progress::lane_slot(instruction.lane), activity, options_.program_number, index);
+      if (options_.progress != nullptr)
+        options_.progress->enter(control::Progress::lane_slot(instruction.lane), activity,
+                                 options_.program_number, index);
     };
     report(activity_of(instruction.deadline));
     try {
@@ -433,32 +465,33 @@ class StreamExecutor : public Executor {
   std::unique_ptr<device::Stream> immediate_;
   std::vector<Action> actions_;
   std::vector<comm::Communicator*> communicators_;
-  std::mutex mutex_;                   // guards first_error_
+  std::mutex mutex_;  // guards first_error_
   std::exception_ptr first_error_;
-  std::vector<std::unique_ptr<device::Event>> events_[2];   // by parity of the iteration
+  std::vector<std::unique_ptr<device::Event>> events_[2];  // by parity of the iteration
   std::vector<size_t> compute_lanes_;
-  std::vector<TimedStand> stands_[2];               // by parity of the iteration and instruction
-  std::vector<std::unique_ptr<device::Event>> ends_[2];     // by parity, of each of several compute lanes
-  std::vector<bool> rests_after_;                   // by instruction
+  std::vector<TimedStand> stands_[2];                    // by parity of the iteration and instruction
+  std::vector<std::unique_ptr<device::Event>> ends_[2];  // by parity, of each of several compute lanes
+  std::vector<bool> rests_after_;                        // by instruction
   IterationTimes times_;
   std::array<uint64_t, control::Progress::kSlots> words_{};  // by lane: what was last enqueued to be written
-  std::unique_ptr<LanePositions> positions_;        // null if the device tells by itself, or nobody wants to know
-  StepInputs inputs_[2];                            // by parity
-  std::array<bool, 2> left_{};                      // by parity: something may be left of it
-  std::vector<int> reports_;                        // instructions
-  std::vector<int> last_of_lanes_;                  // of each lane that has any, its last instruction
+  std::unique_ptr<LanePositions> positions_;  // null if the device tells by itself, or nobody wants to know
+  StepInputs inputs_[2];                      // by parity
+  std::array<bool, 2> left_{};                // by parity: something may be left of it
+  std::vector<int> reports_;                  // instructions
+  std::vector<int> last_of_lanes_;            // of each lane that has any, its last instruction
   static constexpr int64_t kNone = -1;
-  std::atomic<int64_t> running_{kNone};             // the iteration that run() is in
-  int64_t begun_ = 0;                               // iterations
-  int parity_ = 0;                                  // of the last one
-  int issued_ = 0;                                  // instructions of this iteration, with their events
+  std::atomic<int64_t> running_{kNone};  // the iteration that run() is in
+  int64_t begun_ = 0;                    // iterations
+  int parity_ = 0;                       // of the last one
+  int issued_ = 0;                       // instructions of this iteration, with their events
   std::vector<std::unique_ptr<device::Stream>> streams_;
-  std::vector<RunAhead> ahead_;                     // by lane, where work is enqueued
+  std::vector<RunAhead> ahead_;  // by lane, where work is enqueued
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_stream_executor(const program::Program& program, const ExecutionContext& context,
+std::unique_ptr<Executor> make_stream_executor(const program::Program& program,
+                                               const ExecutionContext& context,
                                                const ExecutorOptions& options, device::Device& device,
                                                const KernelObserver* observer) {
   return std::make_unique<StreamExecutor>(program, context, options, device, observer);

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 
@@ -24,8 +25,8 @@ constexpr std::array<DTypeRow, 6> kDTypes{{{DType::float32, "float32", 4},
 
 }  // namespace
 
-int64_t size_of(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].size_bytes; }
-std::string_view name_of(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].name; }
+int64_t size_of(DType dtype) { return nth(kDTypes, dtype).size_bytes; }
+std::string_view name_of(DType dtype) { return nth(kDTypes, dtype).name; }
 
 DType dtype_from_name(std::string_view name) {
   std::vector<std::string> names;

@@ -10,7 +10,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// The nearest of the values that `Half` holds, ties to the one with an even last bit, by looking at all of them.
+/// The nearest of the values that `Half` holds, ties to the one with an even last bit, by looking at all of
+/// them.
 template <class Half>
 uint16_t nearest(float value, int infinity_bits) {
   uint16_t best = 0;
@@ -23,8 +24,9 @@ uint16_t nearest(float value, int infinity_bits) {
     before.bits = static_cast<uint16_t>(bits - 1);
     Half before_that;
     before_that.bits = static_cast<uint16_t>(bits - 2);
-    const double at = bits < infinity_bits ? double{static_cast<float>(candidate)}
-                                           : 2.0 * static_cast<float>(before) - static_cast<float>(before_that);
+    const double at = bits < infinity_bits
+                          ? double{static_cast<float>(candidate)}
+                          : 2.0 * static_cast<float>(before) - static_cast<float>(before_that);
     const double distance = std::fabs(at - std::fabs(double{value}));
     if (distance < best_distance || (distance == best_distance && bits % 2 == 0)) {
       best = static_cast<uint16_t>(bits);
@@ -76,9 +78,10 @@ TEST(Half, Float16HasItsValues) {
 }
 
 TEST(Half, RoundsToTheNearestAndTiesToEven) {
-  const float values[] = {0.0f,      -0.0f,       1.0f,      1.0009765f, 1.00048828125f, 1.00146484375f, 0.1f,       -3.14159f,
-                          65504.0f,  65519.996f,  65520.0f,  1e9f,       0x1p-14f,       0x1.ffep-15f,   0x1.ffdp-15f, 0x1p-24f,
-                          0x1p-25f,  0x1.8p-25f,  0x1p-26f,  0x1.8p-24f, 5.9e-8f,        -6.1e-5f,       1.5f * 0x1p-20f, 123.4567f};
+  const float values[] = {0.0f,     -0.0f,        1.0f,         1.0009765f, 1.00048828125f,  1.00146484375f,
+                          0.1f,     -3.14159f,    65504.0f,     65519.996f, 65520.0f,        1e9f,
+                          0x1p-14f, 0x1.ffep-15f, 0x1.ffdp-15f, 0x1p-24f,   0x1p-25f,        0x1.8p-25f,
+                          0x1p-26f, 0x1.8p-24f,   5.9e-8f,      -6.1e-5f,   1.5f * 0x1p-20f, 123.4567f};
   for (const float value : values) {
     EXPECT_EQ(float16(value).bits, nearest<float16>(value, 0x7c00)) << value;
     EXPECT_EQ(bfloat16(value).bits, nearest<bfloat16>(value, 0x7f80)) << value;

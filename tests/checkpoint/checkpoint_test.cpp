@@ -81,7 +81,8 @@ TEST(Checkpoint, LoadsPartsByNameAndSlice) {
   state.weight = {1, 2, 3, 4, 5, 6};
   const Checkpoint checkpoint(save(folder.path(), 1, state));
   float slice[2] = {};
-  checkpoint.load(FileKind::model, std::vector<TensorDestination>{{"fc.weight", DType::float32, Shape{2, 3}, slice, {3, 2}}});
+  checkpoint.load(FileKind::model,
+                  std::vector<TensorDestination>{{"fc.weight", DType::float32, Shape{2, 3}, slice, {3, 2}}});
   EXPECT_THAT(slice, ElementsAre(4, 5));
   float bias[2] = {};
   const std::vector<TensorDestination> only_bias{{"fc.bias", DType::float32, Shape{2}, bias}};

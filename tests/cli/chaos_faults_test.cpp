@@ -26,12 +26,13 @@ data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
 trainer { steps: 5 global_batch: 8 }
 optimizer { learning_rate: 0.1 sgd {} }
 )",
-                          "test", overrides);
+                                  "test", overrides);
 }
 
 ChaosSpace space() {
   return {.workers = 3,
-          .instructions = {program::InstructionKind::load, program::InstructionKind::backward, program::InstructionKind::update},
+          .instructions = {program::InstructionKind::load, program::InstructionKind::backward,
+                           program::InstructionKind::update},
           .steps = 40,
           .saved_steps = {10, 20, 30, 40},
           .evaluated_steps = {25}};
@@ -67,7 +68,8 @@ TEST(ChaosFaults, AreAllThingsThatTrainUnderstandsAndThatCanComeAbout) {
       EXPECT_EQ(train::parse_failpoint(train::to_text(failpoint)), failpoint);
       ranks.insert(failpoint.rank);
       places.insert(failpoint.place);
-      const bool saved = failpoint.place == train::FaultPlace::write || failpoint.place == train::FaultPlace::save;
+      const bool saved =
+          failpoint.place == train::FaultPlace::write || failpoint.place == train::FaultPlace::save;
       if (saved) {
         EXPECT_EQ(failpoint.step % 10, 0) << train::to_text(failpoint);
       }
@@ -159,8 +161,9 @@ TEST(ChaosFaults, ANanInGradientsOfAScaledLossPassesForAnOverflow) {
 }
 
 ChaosResult result_of(int run, const std::string& failpoint, double detection) {
-  ChaosResult result{.run = run,
-                     .fault = {.kind = ChaosKind::kill, .step = 3, .failpoint = train::parse_failpoint(failpoint)}};
+  ChaosResult result{
+      .run = run,
+      .fault = {.kind = ChaosKind::kill, .step = 3, .failpoint = train::parse_failpoint(failpoint)}};
   result.happened = result.detected = result.bits_equal = true;
   result.code = 137;
   result.detection_seconds = detection;
@@ -201,10 +204,9 @@ TEST(ChaosReport, ClaimsNoMoreThanItHasSeen) {
 TEST(ChaosJob, TheCommandToDoItAgainReadsBackInAShellAndWritesElsewhere) {
   const ChaosJob job{
       .processes = 3, .arguments = {"it's $HOME", "a*b", ""}, .folder = "/tmp/my runs/run-001"};
-  EXPECT_EQ(
-      job.command_line({"--failpoint", "kill@1,4,norm"}),
-      "mpirun -n 3 " + shell_word(own_program()) +
-          R"( 'it'\''s $HOME' 'a*b' '' '--out=/tmp/my runs/run-001/again' --failpoint kill@1,4,norm)");
+  EXPECT_EQ(job.command_line({"--failpoint", "kill@1,4,norm"}),
+            "mpirun -n 3 " + shell_word(own_program()) +
+                R"( 'it'\''s $HOME' 'a*b' '' '--out=/tmp/my runs/run-001/again' --failpoint kill@1,4,norm)");
   EXPECT_EQ(job.run_directory(), "/tmp/my runs/run-001/run");
 }
 

@@ -17,7 +17,9 @@ train::Trace trace() {
       .evaluations = {{2, {{"evaluation loss", 7}, {"evaluation accuracy", 8}}}}};
 }
 
-TEST(TraceDifference, EqualTracesHaveNone) { EXPECT_EQ(train::first_difference(trace(), trace()), std::nullopt); }
+TEST(TraceDifference, EqualTracesHaveNone) {
+  EXPECT_EQ(train::first_difference(trace(), trace()), std::nullopt);
+}
 
 TEST(TraceDifference, IsTheFirstByStepAndThenInTheOrderOfCause) {
   train::Trace other = trace();
@@ -27,10 +29,10 @@ TEST(TraceDifference, IsTheFirstByStepAndThenInTheOrderOfCause) {
   const auto difference = train::first_difference(trace(), other);
   ASSERT_TRUE(difference);
   EXPECT_EQ(*difference, (train::TraceDifference{.step = 1,
-                                          .name = "fc.weight",
-                                          .first = "00000000000000a1",
-                                          .second = "00000000000000fe",
-                                          .more = 1}));
+                                                 .name = "fc.weight",
+                                                 .first = "00000000000000a1",
+                                                 .second = "00000000000000fe",
+                                                 .more = 1}));
 }
 
 TEST(TraceDifference, LossesAreShownAsNumbersToo) {
@@ -92,7 +94,7 @@ TEST(Trace, TwoSeedsOfOneConfigDiffer) {
                   .code,
               0);
   const train::Trace first = train::read_trace(train::trace_path(config / "1", 0)),
-              second = train::read_trace(train::trace_path(config / "2", 0));
+                     second = train::read_trace(train::trace_path(config / "2", 0));
   EXPECT_EQ(first.steps.size(), 2u);
   const auto difference = train::first_difference(first, second);
   ASSERT_TRUE(difference);

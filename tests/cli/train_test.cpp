@@ -25,14 +25,15 @@ std::vector<Json> metrics_of(const std::string& run) {
 TEST(Train, Float16TellsOfItsLossScaleAndOfWhatOverflowed) {
   const SmallConfig config;
   const std::string run = config / "half";
-  const Ran ran = lockstep({"train", config.path(), "--out", run, "--json", "--set", "precision.compute=FLOAT16", "--set",
-                            "precision.loss_scaling.initial_scale=16777216"});
+  const Ran ran =
+      lockstep({"train", config.path(), "--out", run, "--json", "--set", "precision.compute=FLOAT16", "--set",
+                "precision.loss_scaling.initial_scale=16777216"});
   ASSERT_EQ(ran.code, 0) << ran.err;
   const Json json = Json::parse(ran.out);
   const auto skipped = json["skipped_steps"].get<int>();
   EXPECT_GE(skipped, 2);
   EXPECT_LT(skipped, 12);
-  EXPECT_EQ(json["loss_scale"], std::ldexp(1.0, 24 - skipped));   // it halved at each
+  EXPECT_EQ(json["loss_scale"], std::ldexp(1.0, 24 - skipped));  // it halved at each
   EXPECT_EQ(occurrences(ran.err, "skipped"), 0u) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr("stored as float16"));
   const auto metrics = metrics_of(run);
@@ -45,11 +46,28 @@ TEST(Train, JsonIsTheOnlyThingOnStdoutAndHasEveryField) {
   const SmallConfig config;
   const Ran ran = lockstep({"train", config.path(), "--json"});
   const Json json = only_json(ran);
-  for (const char* field :
-       {"steps", "epochs", "skipped_steps", "train_loss", "eval_loss", "eval_accuracy", "samples_per_second", "step_ms",
-        "exposed_comm_ms", "data_wait_ms", "startup_ms", "first_step_ms", "startup_parts_ms", "peak_memory_bytes", "host_memory_bytes",
-        "process_memory_bytes",
-        "params_hash", "state_hash", "math_hash", "config_hash", "world_size", "layout"})
+  for (const char* field : {"steps",
+                            "epochs",
+                            "skipped_steps",
+                            "train_loss",
+                            "eval_loss",
+                            "eval_accuracy",
+                            "samples_per_second",
+                            "step_ms",
+                            "exposed_comm_ms",
+                            "data_wait_ms",
+                            "startup_ms",
+                            "first_step_ms",
+                            "startup_parts_ms",
+                            "peak_memory_bytes",
+                            "host_memory_bytes",
+                            "process_memory_bytes",
+                            "params_hash",
+                            "state_hash",
+                            "math_hash",
+                            "config_hash",
+                            "world_size",
+                            "layout"})
     EXPECT_TRUE(json.contains(field)) << field;
   EXPECT_EQ(json["steps"], 12);
   EXPECT_DOUBLE_EQ(json["epochs"], 1.2);
@@ -58,9 +76,11 @@ TEST(Train, JsonIsTheOnlyThingOnStdoutAndHasEveryField) {
   EXPECT_GT(json["startup_ms"], 0);
   EXPECT_LT(json["startup_ms"], 60000);
   double parts = 0;
-  for (const auto& [name, milliseconds] : json["startup_parts_ms"].items()) parts += milliseconds.get<double>();
+  for (const auto& [name, milliseconds] : json["startup_parts_ms"].items())
+    parts += milliseconds.get<double>();
   EXPECT_NEAR(json["first_step_ms"].get<double>(), parts, 1e-6);
-  EXPECT_NEAR(json["startup_ms"].get<double>() + json["startup_parts_ms"]["first_step"].get<double>(), parts, 1e-6);
+  EXPECT_NEAR(json["startup_ms"].get<double>() + json["startup_parts_ms"]["first_step"].get<double>(), parts,
+              1e-6);
   EXPECT_THAT(ran.err, HasSubstr("global batch 24 = 1 worker x 4 leaves"));
   EXPECT_THAT(ran.err, HasSubstr("12/12"));
 }
@@ -80,8 +100,10 @@ TEST(Train, MemoryIsWhatThePlanSays) {
   const Json plan = Json::parse(lockstep({"inspect", config.path(), unhurried, "--json"}).out);
   const Json report = only_json(lockstep({"train", config.path(), unhurried, "--device", "cpu", "--json"}));
   EXPECT_EQ(report["peak_memory_bytes"], plan["memory_bytes"]["total"]);
-  // What is agreed on in a step, its replay, the evaluation and behind a checkpoint, 16 bytes each, and how the last went.
-  EXPECT_EQ(plan["host_memory_bytes"], Json({{"checkpoint_copy", 0}, {"staging", 96}, {"read_ahead", 0}, {"total", 96}}));
+  // What is agreed on in a step, its replay, the evaluation and behind a checkpoint, 16 bytes each, and how
+  // the last went.
+  EXPECT_EQ(plan["host_memory_bytes"],
+            Json({{"checkpoint_copy", 0}, {"staging", 96}, {"read_ahead", 0}, {"total", 96}}));
   EXPECT_EQ(report["host_memory_bytes"], 96);
 }
 
@@ -144,16 +166,22 @@ TEST(Train, SkippedStepsAreCountedWarnedOfAndMarkedInTheMetrics) {
   const SmallConfig config;
   const std::string run = config / "a";
   // The first step makes parameters of 1e30, whose losses are not finite.
-  const std::vector<std::string> train = {"train", config.path(), "--out", run, "--json", "--quiet", "--set", "trainer.nonfinite=SKIP",
-                                          "--set", "optimizer.learning_rate=1e30", "--set", "trainer.eval_at_end=false",
-                                          "--set", "trainer.eval_every_steps=0", "--set", "metrics.log_every_steps=100"};
+  const std::vector<std::string> train = {"train",  config.path(),
+                                          "--out",  run,
+                                          "--json", "--quiet",
+                                          "--set",  "trainer.nonfinite=SKIP",
+                                          "--set",  "optimizer.learning_rate=1e30",
+                                          "--set",  "trainer.eval_at_end=false",
+                                          "--set",  "trainer.eval_every_steps=0",
+                                          "--set",  "metrics.log_every_steps=100"};
   const Ran ran = mpirun(2, train + std::vector<std::string>{"--set", "trainer.nonfinite_limit=12"});
   const Json json = only_json(ran);
   EXPECT_EQ(json["steps"], 12);
   EXPECT_EQ(json["skipped_steps"], 11);
-  EXPECT_EQ(occurrences(ran.err, "the step is skipped"), 5u) << ran.err;   // the first three, the fourth, the eighth
+  EXPECT_EQ(occurrences(ran.err, "the step is skipped"), 5u)
+      << ran.err;  // the first three, the fourth, the eighth
   const auto metrics = metrics_of(run);
-  ASSERT_EQ(metrics.size(), 11u);   // nothing but what was skipped, and the last step, which was too
+  ASSERT_EQ(metrics.size(), 11u);  // nothing but what was skipped, and the last step, which was too
   for (const auto& line : metrics) {
     EXPECT_EQ(line["skipped"], 1);
     EXPECT_TRUE(line["loss"].is_string()) << line;
@@ -269,17 +297,20 @@ TEST(Train, RanksThatDifferAreNamedWithTheField) {
 
 TEST(Train, OptionsThatDecideWhatRanksDoTogetherMustBeTheSame) {
   const SmallConfig config;
-  const Ran out = mpirun({{1, {"train", config.path(), "--out", config / "run"}}, {1, {"train", config.path()}}});
+  const Ran out =
+      mpirun({{1, {"train", config.path(), "--out", config / "run"}}, {1, {"train", config.path()}}});
   EXPECT_EQ(out.code, 2) << out.err;
   EXPECT_THAT(out.err, HasSubstr("--out: rank 1 has not given, rank 0 has given"));
-  const Ran stop = mpirun({{1, {"train", config.path()}}, {1, {"train", config.path(), "--stop-after", "3"}}});
+  const Ran stop =
+      mpirun({{1, {"train", config.path()}}, {1, {"train", config.path(), "--stop-after", "3"}}});
   EXPECT_EQ(stop.code, 2) << stop.err;
   EXPECT_THAT(stop.err, HasSubstr("--stop-after: rank 1 has 3, rank 0 has 0"));
 }
 
-/// What two ranks say to `run`, a checkpoint each in a working directory of its own, as on hosts without a shared folder:
-/// that of rank r was left by a training with overrides[r] that stopped behind `steps`.
-Ran resume_on_two_hosts(const SmallConfig& config, const std::string& steps, const std::vector<std::vector<std::string>>& overrides) {
+/// What two ranks say to `run`, a checkpoint each in a working directory of its own, as on hosts without a
+/// shared folder: that of rank r was left by a training with overrides[r] that stopped behind `steps`.
+Ran resume_on_two_hosts(const SmallConfig& config, const std::string& steps,
+                        const std::vector<std::vector<std::string>>& overrides) {
   std::vector<std::string> command{"mpirun"};
   for (size_t rank = 0; rank < overrides.size(); ++rank) {
     const std::string host = config / ("host" + std::to_string(rank));
@@ -288,8 +319,9 @@ Ran resume_on_two_hosts(const SmallConfig& config, const std::string& steps, con
     for (const auto& each : overrides[rank]) training = training + std::vector<std::string>{"--set", each};
     EXPECT_EQ(lockstep(training).code, 0);
     if (rank > 0) command.push_back(":");
-    command = command + std::vector<std::string>{"-n", "1", "--wdir", host, LOCKSTEP_PROGRAM, "train", config.path(),
-                                                 "--resume", "run", "--allow-config-change"};
+    command = command +
+              std::vector<std::string>{"-n",    "1",           "--wdir",   host,  LOCKSTEP_PROGRAM,
+                                       "train", config.path(), "--resume", "run", "--allow-config-change"};
   }
   return run_command(command);
 }
@@ -303,12 +335,14 @@ TEST(Train, RanksThatSeeDifferentCheckpointsUnderOneNameAreNamed) {
   // A first step that overflows leaves parameters as they were, whatever the scale.
   const SmallConfig scales;
   const auto half = [](const char* scale) {
-    return std::vector<std::string>{"precision.compute=FLOAT16", std::string("precision.loss_scaling.initial_scale=") + scale};
+    return std::vector<std::string>{"precision.compute=FLOAT16",
+                                    std::string("precision.loss_scaling.initial_scale=") + scale};
   };
   const Ran progress = resume_on_two_hosts(scales, "1", {half("16777216"), half("8388608")});
   EXPECT_EQ(progress.code, 65) << progress.err;
-  EXPECT_THAT(progress.err, HasSubstr("progress of checkpoint run/checkpoints/step-00000001: rank 1 has "
-                                      "1 skipped steps, 1 of them overflows, loss scale 4194304 for 0 steps"));
+  EXPECT_THAT(progress.err,
+              HasSubstr("progress of checkpoint run/checkpoints/step-00000001: rank 1 has "
+                        "1 skipped steps, 1 of them overflows, loss scale 4194304 for 0 steps"));
 }
 
 TEST(Train, FailuresHaveTheirExitCodes) {
@@ -353,7 +387,9 @@ TEST(Train, AnErrorOfOneRankAloneEndsTheOthers) {
   write_file(config / "file", std::string("x"));
   const std::vector<std::string> train = {"train", config.path(), "--quiet", "--set",
                                           "trainer.steps=100000000"};
-  const auto traced = [&](const std::string& folder) { return train + std::vector<std::string>{"--trace", folder}; };
+  const auto traced = [&](const std::string& folder) {
+    return train + std::vector<std::string>{"--trace", folder};
+  };
   const Ran ran = mpirun({{1, traced(config / "traces")}, {1, traced(config / "file")}});
   EXPECT_EQ(ran.code, 74);
   EXPECT_THAT(ran.err, HasSubstr("lockstep: error: cannot write " + (config / "file/trace-1.jsonl")));
@@ -361,7 +397,8 @@ TEST(Train, AnErrorOfOneRankAloneEndsTheOthers) {
 
 TEST(Train, AStepOfTooManyMicroBatchesIsRefusedBeforeItTakesMemory) {
   const SmallConfig config;
-  const Ran ran = lockstep({"train", config.path(), "--set", "trainer.global_batch=1073741824", "--set", "trainer.micro_batch=1"});
+  const Ran ran = lockstep(
+      {"train", config.path(), "--set", "trainer.global_batch=1073741824", "--set", "trainer.micro_batch=1"});
   EXPECT_EQ(ran.code, 2);
   EXPECT_THAT(ran.err, HasSubstr("raise trainer.micro_batch"));
   const Ran wide = lockstep({"train", config.path(), "--set", "trainer.global_batch=1073741824"});
@@ -371,36 +408,42 @@ TEST(Train, AStepOfTooManyMicroBatchesIsRefusedBeforeItTakesMemory) {
 
 TEST(Train, AClosedStandardErrorPutsNothingIntoTheRunsFiles) {
   const SmallConfig config;
-  const Ran ran = run_command({"sh", "-c", std::string(LOCKSTEP_PROGRAM) + " train " + config.path() + " --out " +
-                                               (config / "run") + " 2>&-"});
+  const Ran ran = run_command(
+      {"sh", "-c",
+       std::string(LOCKSTEP_PROGRAM) + " train " + config.path() + " --out " + (config / "run") + " 2>&-"});
   EXPECT_EQ(ran.code, 0);
-  EXPECT_EQ(metrics_of(config / "run").size(), 12u + 3u);   // steps, and evaluations behind 5, 10 and 12
+  EXPECT_EQ(metrics_of(config / "run").size(), 12u + 3u);  // steps, and evaluations behind 5, 10 and 12
 }
 
 TEST(Train, TwoRunsNeverWriteIntoOneFolder) {
   const SmallConfig config;
-  const std::string train = std::string(LOCKSTEP_PROGRAM) + " train " + config.path() + " --quiet --resume auto --out " +
-                            (config / "run") + " --set trainer.steps=";
+  const std::string train = std::string(LOCKSTEP_PROGRAM) + " train " + config.path() +
+                            " --quiet --resume auto --out " + (config / "run") + " --set trainer.steps=";
   // The second starts when the first has begun to write; the first goes on until it is told to stop.
-  const Ran ran = run_command({"sh", "-c", train + "100000000 & while [ ! -s " + (config / "run/metrics.jsonl") +
-                                               " ]; do :; done; " + train + "5; code=$?; kill $!; wait; exit $code"});
+  const Ran ran = run_command({"sh", "-c",
+                               train + "100000000 & while [ ! -s " + (config / "run/metrics.jsonl") +
+                                   " ]; do :; done; " + train + "5; code=$?; kill $!; wait; exit $code"});
   EXPECT_EQ(ran.code, 2);
   EXPECT_THAT(ran.err, HasSubstr("another run is writing there"));
 }
 
 TEST(Train, APipeInPlaceOfDataIsRefusedAtOnce) {
   const SmallConfig config;
-  const Ran ran = run_command(
-      {"sh", "-c", "mkfifo " + (config / "pipe") + " && " + LOCKSTEP_PROGRAM + " train " + config.path() +
-                       " --set 'data.idx={train_images: \"pipe\" train_labels: \"pipe\" eval_images: \"pipe\" eval_labels: "
-                       "\"pipe\"}' --data-dir " + (config / "")});
+  const Ran ran =
+      run_command({"sh", "-c",
+                   "mkfifo " + (config / "pipe") + " && " + LOCKSTEP_PROGRAM + " train " + config.path() +
+                       " --set 'data.idx={train_images: \"pipe\" train_labels: \"pipe\" eval_images: "
+                       "\"pipe\" eval_labels: "
+                       "\"pipe\"}' --data-dir " +
+                       (config / "")});
   EXPECT_EQ(ran.code, 74);
   EXPECT_THAT(ran.err, HasSubstr("not a regular file"));
 }
 
 TEST(Train, AModelThatDivergedInItsLastStepIsAnError) {
   const SmallConfig config;
-  const Ran ran = lockstep({"train", config.path(), "--set", "trainer.steps=1", "--set", "optimizer.weight_decay=1e300"});
+  const Ran ran =
+      lockstep({"train", config.path(), "--set", "trainer.steps=1", "--set", "optimizer.weight_decay=1e300"});
   EXPECT_EQ(ran.code, 70);
   EXPECT_THAT(ran.err, HasSubstr("diverged"));
 }
@@ -412,7 +455,8 @@ TEST(Train, AnEmptyFolderNameIsAMistake) {
 
 TEST(Train, MetricsWithoutACheckpointAreSetAside) {
   const SmallConfig config;
-  const std::vector<std::string> train = {"train", config.path(), "--out", config / "run", "--resume", "auto"};
+  const std::vector<std::string> train = {"train",        config.path(), "--out",
+                                          config / "run", "--resume",    "auto"};
   ASSERT_EQ(lockstep(train).code, 0);
   fs::remove_all(config / "run/checkpoints");
   const Ran again = lockstep(train);

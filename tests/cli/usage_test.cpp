@@ -141,7 +141,8 @@ TEST(Inspect, ShowsWhoHoldsUpdatesSavesAndSendsWhat) {
   const SmallConfig config;
   constexpr int64_t kParameters = 4 * (16 * 8 + 8 + 8 * 3 + 3);
   const auto ranks_of = [&](const std::string& layout) {
-    return Json::parse(lockstep({"inspect", config.path(), "--json", "--several-hosts", "--layout", layout}).out)["ranks"];
+    return Json::parse(
+        lockstep({"inspect", config.path(), "--json", "--several-hosts", "--layout", layout}).out)["ranks"];
   };
   const auto sum = [](const Json& ranks, const char* what) {
     int64_t bytes = 0;
@@ -160,13 +161,17 @@ TEST(Inspect, ShowsWhoHoldsUpdatesSavesAndSendsWhat) {
   EXPECT_EQ(2 * sum(cut, "optimizer_state_bytes"), sum(whole, "optimizer_state_bytes"));
   EXPECT_EQ(sum(cut, "saved_bytes"), 2 * kParameters) << "with momentum, each byte by one rank";
   EXPECT_EQ(sum(whole, "saved_bytes"), 2 * kParameters);
-  EXPECT_GT(whole[0]["wire_bytes_theory"], kParameters) << "half of the gradients, half of the sums, and an agreement";
+  EXPECT_GT(whole[0]["wire_bytes_theory"], kParameters)
+      << "half of the gradients, half of the sums, and an agreement";
   EXPECT_EQ(ranks_of("dp=1")[0]["wire_bytes_theory"], 0);
 
   const std::string text = lockstep({"inspect", config.path(), "--layout", "dp=4,shard=optimizer"}).out;
-  EXPECT_THAT(text, AllOf(HasSubstr("bytes that each rank holds, updates, saves and sends"), HasSubstr("\n  3     worker")));
-  const std::string many = lockstep({"inspect", config.path(), "--set", "trainer.virtual_replicas=12", "--layout", "dp=12"}).out;
-  EXPECT_THAT(many, AllOf(HasSubstr("\n  least "), HasSubstr("\n  most "), Not(HasSubstr("\n  3     worker"))));
+  EXPECT_THAT(text, AllOf(HasSubstr("bytes that each rank holds, updates, saves and sends"),
+                          HasSubstr("\n  3     worker")));
+  const std::string many =
+      lockstep({"inspect", config.path(), "--set", "trainer.virtual_replicas=12", "--layout", "dp=12"}).out;
+  EXPECT_THAT(many,
+              AllOf(HasSubstr("\n  least "), HasSubstr("\n  most "), Not(HasSubstr("\n  3     worker"))));
 }
 
 TEST(Inspect, TakesAsManyProcessesAsTheLayoutSays) {

@@ -37,7 +37,8 @@ struct Row {
 
 /// Each turn is a batch of calls that takes some milliseconds, between barriers. What counts is the slowest
 /// rank.
-Row measure(comm::Communicator& shared, device::Stream& stream, std::vector<float>& data, int64_t count, double seconds) {
+Row measure(comm::Communicator& shared, device::Stream& stream, std::vector<float>& data, int64_t count,
+            double seconds) {
   const auto by_shared = [&] {
     shared.all_reduce(data.data(), count, DType::float32, comm::ReduceOp::sum, stream);
     shared.synchronize(stream, Deadline::max());

@@ -14,7 +14,8 @@ namespace {
 using ::testing::HasSubstr;
 
 std::unique_ptr<device::Device> make_device(int rank) {
-  return std::make_unique<device::EmulatedDevice>(device::EmulatedOptions{.seed = static_cast<uint64_t>(rank) + 1});
+  return std::make_unique<device::EmulatedDevice>(
+      device::EmulatedOptions{.seed = static_cast<uint64_t>(rank) + 1});
 }
 
 /// Runs `body` on one thread for each rank, with a communicator for its GPU.

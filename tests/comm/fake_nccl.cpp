@@ -118,9 +118,9 @@ int FakeNccl::version() const {
 
 }  // namespace lockstep::comm
 
-using lockstep::current;
-using lockstep::current_gpu;
-using lockstep::name_of;
+using lockstep::comm::current;
+using lockstep::comm::current_gpu;
+using lockstep::comm::name_of;
 
 struct ncclComm {
   int rank;

@@ -86,8 +86,9 @@ MpiEnvironment& test_environment() { return *environment_of_program; }
 
 int main(int argc, char** argv) {
   using namespace lockstep;
+  using namespace lockstep::comm;
   testing::InitGoogleTest(&argc, argv);
-  const auto environment = comm::make_mpi_environment();
+  const auto environment = make_mpi_environment();
   environment_of_program = environment.get();
   const int rank = environment->world()->rank();
   auto& listeners = testing::UnitTest::GetInstance()->listeners();

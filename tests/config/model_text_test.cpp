@@ -214,7 +214,8 @@ TEST(Layers, ShapesThatDoNotFitAreRefusedWithTheLayersName) {
 TEST(ModelText, PresetsSurviveIt) {
   for (const ModelSpec& spec :
        {model::make_mlp({.dropout = 0.1f}), model::make_lenet({.dropout = 0.3f, .batch_norm = true}),
-        model::make_gpt({.vocabulary = 65, .context = 16, .layers = 3, .heads = 2, .width = 8, .dropout = 0.2f})}) {
+        model::make_gpt(
+            {.vocabulary = 65, .context = 16, .layers = 3, .heads = 2, .width = 8, .dropout = 0.2f})}) {
     const ModelSpec again = read(model_to_text(spec));
     EXPECT_EQ(again, spec);
     EXPECT_EQ(model::hash_of(model::make_graph(again)), model::hash_of(model::make_graph(spec)));

@@ -76,18 +76,18 @@ TEST(Conversion, CarriesEveryField) {
     metrics { log_every_steps: 4 progress: false }
   )");
   const data::DataOptions data{.kind = data::DataKind::idx,
-                         .directory = "d",
-                         .shuffle = false,
-                         .train_images = "ti",
-                         .train_labels = "tl",
-                         .eval_images = "ei",
-                         .eval_labels = "el",
-                         .train_range = {1, 50},
-                         .eval_range = {2, -1},
-                         .mean = 0.5,
-                         .deviation = 0.25,
-                         .prefetch_threads = 2,
-                         .prefetch_depth = 8};
+                               .directory = "d",
+                               .shuffle = false,
+                               .train_images = "ti",
+                               .train_labels = "tl",
+                               .eval_images = "ei",
+                               .eval_labels = "el",
+                               .train_range = {1, 50},
+                               .eval_range = {2, -1},
+                               .mean = 0.5,
+                               .deviation = 0.25,
+                               .prefetch_threads = 2,
+                               .prefetch_depth = 8};
   EXPECT_EQ(run.data, data);
   const TrainerOptions trainer{.global_batch = 24,
                                .micro_batch = 2,
@@ -101,23 +101,26 @@ TEST(Conversion, CarriesEveryField) {
                                .nonfinite = NonFinitePolicy::stop};
   EXPECT_EQ(run.trainer, trainer);
   const optim::OptimizerOptions optimizer{.kind = optim::OptimizerKind::sgd,
-                                   .learning_rate = 0.5,
-                                   .momentum = 0.9,
-                                   .nesterov = true,
-                                   .weight_decay = 0.01,
-                                   .decay_norm_and_bias = true};
+                                          .learning_rate = 0.5,
+                                          .momentum = 0.9,
+                                          .nesterov = true,
+                                          .weight_decay = 0.01,
+                                          .decay_norm_and_bias = true};
   EXPECT_EQ(run.optimizer, optimizer);
-  const optim::ScheduleOptions schedule{.kind = optim::ScheduleKind::cosine, .warmup_steps = 3, .minimum = 0.125};
+  const optim::ScheduleOptions schedule{
+      .kind = optim::ScheduleKind::cosine, .warmup_steps = 3, .minimum = 0.125};
   EXPECT_EQ(run.schedule, schedule);
-  const parallel::ParallelOptions parallel{
-      .layout = {.dp = 3}, .reduction = layout::Reduction::reproducible, .bucket_bytes = 1000, .intra_op_threads = 2};
+  const parallel::ParallelOptions parallel{.layout = {.dp = 3},
+                                           .reduction = layout::Reduction::reproducible,
+                                           .bucket_bytes = 1000,
+                                           .intra_op_threads = 2};
   EXPECT_EQ(run.parallel, parallel);
   const checkpoint::CheckpointOptions checkpoint{.every_steps = 5,
-                                     .at_end = false,
-                                     .keep = 2,
-                                     .resume = checkpoint::ResumePolicy::path,
-                                     .resume_path = "r",
-                                     .allow_config_change = true};
+                                                 .at_end = false,
+                                                 .keep = 2,
+                                                 .resume = checkpoint::ResumePolicy::path,
+                                                 .resume_path = "r",
+                                                 .allow_config_change = true};
   EXPECT_EQ(run.checkpoint, checkpoint);
   const observe::MetricsOptions metrics{.log_every_steps = 4, .progress = false};
   EXPECT_EQ(run.metrics, metrics);
@@ -131,13 +134,20 @@ TEST(Conversion, OfTextTakesTheContextFromTheModel) {
   const data::DataOptions data{
       .kind = data::DataKind::text, .text_file = "text.txt", .context = 16, .train_fraction = 0.9};
   EXPECT_EQ(run.data, data);
-  const optim::OptimizerOptions optimizer{
-      .kind = optim::OptimizerKind::adamw, .learning_rate = 0.001, .beta1 = 0.5, .beta2 = 0.75, .epsilon = 1e-6};
+  const optim::OptimizerOptions optimizer{.kind = optim::OptimizerKind::adamw,
+                                          .learning_rate = 0.001,
+                                          .beta1 = 0.5,
+                                          .beta2 = 0.75,
+                                          .epsilon = 1e-6};
   EXPECT_EQ(run.optimizer, optimizer);
   const auto synthetic =
       parse(kSmallGpt, {"data.synthetic={samples: 4 eval_samples: 2 classes: 65 seed: 3}"});
-  const data::DataOptions made_up{
-      .kind = data::DataKind::synthetic, .context = 16, .samples = 4, .eval_samples = 2, .classes = 65, .seed = 3};
+  const data::DataOptions made_up{.kind = data::DataKind::synthetic,
+                                  .context = 16,
+                                  .samples = 4,
+                                  .eval_samples = 2,
+                                  .classes = 65,
+                                  .seed = 3};
   EXPECT_EQ(synthetic.data, made_up);
 }
 
@@ -284,7 +294,8 @@ TEST(MathFields, HoldTheTypeAndTheScalingOfTheLossWhereItIsScaled) {
   EXPECT_FALSE(plain.contains("precision.loss_scaling.minimum"));
   EXPECT_EQ(half.at("precision.loss_scaling.initial_scale"), "65536");
   EXPECT_FALSE(half.contains("precision.fused_gelu"));
-  EXPECT_EQ(fields_of({"precision.compute=FLOAT16", "precision.fused_gelu=true"}).at("precision.fused_gelu"), "true");
+  EXPECT_EQ(fields_of({"precision.compute=FLOAT16", "precision.fused_gelu=true"}).at("precision.fused_gelu"),
+            "true");
   EXPECT_EQ(half.at("precision.loss_scaling.growth_interval"), "2000");
   EXPECT_EQ(half.at("precision.loss_scaling.minimum"), "1");
   EXPECT_EQ(half.at("precision.loss_scaling.maximum"), "16777216");
@@ -300,7 +311,8 @@ TEST(RunConfig, SaysHowNumbersAreStored) {
   EXPECT_EQ(precision("TF32").storage(), DType::float32);
   EXPECT_EQ(precision("TF32").compute, ComputeType::tf32);
   EXPECT_EQ(precision("BFLOAT16").storage(), DType::bfloat16);
-  EXPECT_TRUE(parse(kSmallConfig, {"precision.compute=BFLOAT16", "precision.fused_gelu=true"}).precision.fused_gelu);
+  EXPECT_TRUE(
+      parse(kSmallConfig, {"precision.compute=BFLOAT16", "precision.fused_gelu=true"}).precision.fused_gelu);
   EXPECT_FALSE(precision("BFLOAT16").scales_loss());
   EXPECT_EQ(precision("FLOAT16").storage(), DType::float16);
   EXPECT_TRUE(precision("FLOAT16").scales_loss());
@@ -308,8 +320,9 @@ TEST(RunConfig, SaysHowNumbersAreStored) {
       parse(kSmallConfig,
             {"precision.compute=FLOAT16",
              "precision.loss_scaling={initial_scale: 8, growth_interval: 3, minimum: 0.5, maximum: 32}"});
-  EXPECT_EQ(run.precision.loss_scaling,
-            (optim::LossScalingOptions{.initial_scale = 8, .growth_interval = 3, .minimum = 0.5, .maximum = 32}));
+  EXPECT_EQ(
+      run.precision.loss_scaling,
+      (optim::LossScalingOptions{.initial_scale = 8, .growth_interval = 3, .minimum = 0.5, .maximum = 32}));
 }
 
 std::vector<std::string> shipped_configs() {

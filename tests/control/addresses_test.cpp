@@ -1,8 +1,9 @@
+#include "control/addresses.h"
+
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 
 #include "base/text.h"
-#include "control/addresses.h"
 
 namespace lockstep::control {
 namespace {

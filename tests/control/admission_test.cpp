@@ -1,3 +1,5 @@
+#include "control/admission.h"
+
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -7,7 +9,6 @@
 #include <random>
 #include <thread>
 
-#include "control/admission.h"
 #include "control/rendezvous.h"
 
 namespace lockstep::control {

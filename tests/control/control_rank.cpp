@@ -20,10 +20,10 @@
 #include <string>
 #include <thread>
 
-#include "comm/communicator.h"
 #include "base/host_name.h"
-#include "control/start.h"
+#include "comm/communicator.h"
 #include "control/meeting_of.h"
+#include "control/start.h"
 #include "device/device.h"
 
 namespace lockstep::control {
@@ -99,10 +99,10 @@ int run(const std::string& what, int number, int silent_ms) {
 }  // namespace lockstep::control
 
 int main(int argc, char** argv) {
-  std::signal(SIGTERM, [](int) { lockstep::terminated = true; });
+  std::signal(SIGTERM, [](int) { lockstep::control::terminated = true; });
   try {
-    return lockstep::run(argc > 1 ? argv[1] : "work", argc > 2 ? std::atoi(argv[2]) : 1,
-                         argc > 3 ? std::atoi(argv[3]) : 0);
+    return lockstep::control::run(argc > 1 ? argv[1] : "work", argc > 2 ? std::atoi(argv[2]) : 1,
+                                  argc > 3 ? std::atoi(argv[3]) : 0);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

@@ -1,8 +1,9 @@
+#include "control/duty.h"
+
 #include <gmock/gmock.h>
 
 #include <functional>
 
-#include "control/duty.h"
 #include "control/watchdog.h"
 
 namespace lockstep::control {

@@ -11,8 +11,8 @@
 #include "comm/conformance_support.h"
 #include "control/control_protocol.h"
 #include "control/endpoint.h"
-#include "control/start.h"
 #include "control/meeting_of.h"
+#include "control/start.h"
 
 namespace lockstep::control {
 namespace {

@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
-
 #include "control/judge.h"
+
+#include <gtest/gtest.h>
 
 namespace lockstep::control {
 namespace {

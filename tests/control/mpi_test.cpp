@@ -5,11 +5,11 @@
 #include <string>
 #include <thread>
 
-#include "comm/conformance_support.h"
 #include "base/host_name.h"
+#include "comm/conformance_support.h"
+#include "comm/mpi_main.h"
 #include "control/control_plane.h"
 #include "control/meeting_of.h"
-#include "comm/mpi_main.h"
 
 namespace lockstep::control {
 namespace {
@@ -17,10 +17,10 @@ namespace {
 struct Watched {
   Watched() : world(comm::test_environment().world()) {
     plane = start_control_plane(meeting_of(*world), {.host = host_name(),
-                                         .interface = "",
-                                         .termination_requested = {},
-                                         .end_process = [this](int code) { ended = code; },
-                                         .print = [](std::string_view) {}});
+                                                     .interface = "",
+                                                     .termination_requested = {},
+                                                     .end_process = [this](int code) { ended = code; },
+                                                     .print = [](std::string_view) {}});
   }
   void meet() {
     comm::HostStream stream;

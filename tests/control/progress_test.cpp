@@ -1,8 +1,8 @@
-#include "control/progress_observer.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "control/progress_observer.h"
 
 namespace lockstep::control {
 namespace {

@@ -1,5 +1,3 @@
-#include "control/control_protocol.h"
-
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -7,6 +5,7 @@
 #include <string>
 
 #include "control/connection.h"
+#include "control/control_protocol.h"
 
 namespace lockstep::control {
 namespace {

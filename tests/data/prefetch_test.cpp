@@ -91,24 +91,28 @@ TEST(Prefetcher, DeliversTheStreamForAnyThreadsAndDepth) {
 }
 
 TEST(Prefetcher, DeliversFieldsOfFloat32InTwoBytes) {
-  // Up to 256, halves are exact in float16 and not in bfloat16: 200.5 lies between 200 and 201 and goes to even.
+  // Up to 256, halves are exact in float16 and not in bfloat16: 200.5 lies between 200 and 201 and goes to
+  // even.
   for (const DType dtype : {DType::bfloat16, DType::float16})
     for (const int threads : {0, 1, 2}) {
       const CountingDataset data(203);
       const SampleOrder order(1, 203, true);
-      Prefetcher prefetcher(data, order, following,
-                            {.threads = threads, .depth = 2, .fields = {"label", "image"}, .float_type = dtype});
+      Prefetcher prefetcher(
+          data, order, following,
+          {.threads = threads, .depth = 2, .fields = {"label", "image"}, .float_type = dtype});
       for (int64_t first = 0; first < 30 * 7; first += 7) {
         std::vector<uint16_t> images(14);
         std::vector<int32_t> labels(7);
-        const Tensor tensors[] = {{labels.data(), Shape{7}, DType::int32}, {images.data(), Shape{7, 2}, dtype}};
+        const Tensor tensors[] = {{labels.data(), Shape{7}, DType::int32},
+                                  {images.data(), Shape{7, 2}, dtype}};
         prefetcher.take({first, 7}, tensors);
         for (size_t i = 0; i < 7; ++i) {
           const auto sample = static_cast<float>(order.sample(first + static_cast<int64_t>(i)));
           ASSERT_EQ(labels[i], static_cast<int32_t>(sample));
           for (size_t e = 0; e < 2; ++e) {
             const float value = sample + 0.5f * static_cast<float>(e);
-            ASSERT_EQ(images[2 * i + e], dtype == DType::float16 ? float16(value).bits : bfloat16(value).bits);
+            ASSERT_EQ(images[2 * i + e],
+                      dtype == DType::float16 ? float16(value).bits : bfloat16(value).bits);
           }
         }
       }
@@ -120,7 +124,9 @@ TEST(Prefetcher, RefusesFloat32WhereTwoBytesAreDelivered) {
   Prefetcher prefetcher(data, SampleOrder(1, 10, false), following,
                         {.threads = 0, .depth = 1, .float_type = DType::bfloat16});
   Batch batch(2);
-  EXPECT_THAT(message_of<ConfigError>([&] { prefetcher.take({0, 2}, batch.tensors); }),
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                prefetcher.take({0, 2}, batch.tensors);
+              }),
               HasSubstr("field 'image': expected a bfloat16 tensor of shape [2, 2], found float32 [2, 2]"));
 }
 

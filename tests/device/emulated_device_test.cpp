@@ -13,7 +13,9 @@ namespace lockstep::device {
 namespace {
 
 __global__ void scale_kernel(float* data, float factor, int64_t count) {
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) data[i] *= factor;
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count;
+       i += int64_t{gridDim.x} * blockDim.x)
+    data[i] *= factor;
 }
 
 __global__ void sum_kernel(const float* data, double* sums, int64_t count) {
@@ -103,10 +105,13 @@ TEST_F(EmulatedDeviceTest, BlockSumGivesEveryThreadTheSum) {
 
 TEST_F(EmulatedDeviceTest, BarriersOrderSharedMemoryAndTheirLackShows) {
   std::vector<float> values(96), reversed(96);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i), reversed[95 - i] = static_cast<float>(i);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(i), reversed[95 - i] = static_cast<float>(i);
   const Buffer with = upload(values), without = upload(values);
-  launch(*stream_, {.blocks = 1, .threads = 96, .shared_bytes = 96 * 4}, reverse_kernel<true>, at<float>(with));
-  launch(*stream_, {.blocks = 1, .threads = 96, .shared_bytes = 96 * 4}, reverse_kernel<false>, at<float>(without));
+  launch(*stream_, {.blocks = 1, .threads = 96, .shared_bytes = 96 * 4}, reverse_kernel<true>,
+         at<float>(with));
+  launch(*stream_, {.blocks = 1, .threads = 96, .shared_bytes = 96 * 4}, reverse_kernel<false>,
+         at<float>(without));
   stream_->synchronize();
   EXPECT_EQ(download<float>(with), reversed);
   EXPECT_NE(download<float>(without), reversed);

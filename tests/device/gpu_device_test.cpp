@@ -15,7 +15,8 @@ namespace {
 class GpuDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (const GpuProbe probe = probe_gpus(); probe.devices.empty()) GTEST_SKIP() << probe.problem << ": ONLY_SKIPPED_TESTS";
+    if (const GpuProbe probe = probe_gpus(); probe.devices.empty())
+      GTEST_SKIP() << probe.problem << ": ONLY_SKIPPED_TESTS";
     device_ = make_cuda_device(0);
   }
   std::vector<int> download(const void* data, size_t count) {
@@ -61,7 +62,8 @@ TEST_F(GpuDeviceTest, MoreMemoryThanThereIsIsAnErrorThatSaysHowMuch) {
 
 TEST_F(GpuDeviceTest, CopiesInEveryDirection) {
   const auto stream = device_->create_stream("copy");
-  const Buffer pinned = device_->allocate_host(4000), there = device_->allocate(4000), elsewhere = device_->allocate(4000);
+  const Buffer pinned = device_->allocate_host(4000), there = device_->allocate(4000),
+               elsewhere = device_->allocate(4000);
   auto* numbers = reinterpret_cast<int*>(pinned.data());
   std::iota(numbers, numbers + 1000, 7);
   std::vector<int> back(1000);
@@ -87,7 +89,8 @@ TEST_F(GpuDeviceTest, WhatIsCopiedNowIsThereForEveryStream) {
 TEST_F(GpuDeviceTest, EventsOrderStreams) {
   const auto first = device_->create_stream("first"), second = device_->create_urgent_stream("second");
   const auto event = device_->create_event();
-  const Buffer one = device_->allocate(1 << 24), two = device_->allocate(1 << 24), pinned = device_->allocate_host(1 << 24);
+  const Buffer one = device_->allocate(1 << 24), two = device_->allocate(1 << 24),
+               pinned = device_->allocate_host(1 << 24);
   for (int round = 1; round <= 20; ++round) {
     auto* numbers = reinterpret_cast<int*>(pinned.data());
     std::fill(numbers, numbers + (1 << 22), round);

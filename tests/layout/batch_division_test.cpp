@@ -15,7 +15,7 @@ TEST(BatchDivision, ReproducibleLeavesDoNotDependOnWorkers) {
     const auto division = divide_batch(64, 3, 8, Reduction::reproducible, workers);
     EXPECT_EQ(division.leaves, 8);
     EXPECT_EQ(division.leaf_samples, 8);
-    EXPECT_EQ(division.micro_batch, 2);   // the largest divisor of 8 not above 3
+    EXPECT_EQ(division.micro_batch, 2);  // the largest divisor of 8 not above 3
     EXPECT_EQ(division.micro_batches_per_leaf, 4);
   }
 }
@@ -40,7 +40,8 @@ TEST(BatchDivision, EverySampleOfTheBatchIsReadOnce) {
     std::vector<int> read(60);
     for (int w = 0; w < workers; ++w)
       for (int m = 0; m < division.micro_batches_of(w); ++m)
-        for (int64_t i = 0; i < division.micro_batch; ++i) ++read.at(static_cast<size_t>(division.first_sample(w, m) + i));
+        for (int64_t i = 0; i < division.micro_batch; ++i)
+          ++read.at(static_cast<size_t>(division.first_sample(w, m) + i));
     EXPECT_THAT(read, testing::Each(1)) << workers;
   }
 }
@@ -55,8 +56,10 @@ TEST(BatchDivision, RefusalsNameTheFieldAndNearbyValues) {
     return "nothing was thrown";
   };
   EXPECT_THAT(message([] { divide_batch(10, 0, 4, Reduction::reproducible, 2); }),
-              testing::AllOf(HasSubstr("trainer.global_batch 10"), HasSubstr("virtual_replicas 4"), HasSubstr("8 or 12")));
-  EXPECT_THAT(message([] { divide_batch(64, 0, 2, Reduction::reproducible, 3); }), HasSubstr("at most 2 workers"));
+              testing::AllOf(HasSubstr("trainer.global_batch 10"), HasSubstr("virtual_replicas 4"),
+                             HasSubstr("8 or 12")));
+  EXPECT_THAT(message([] { divide_batch(64, 0, 2, Reduction::reproducible, 3); }),
+              HasSubstr("at most 2 workers"));
   EXPECT_THAT(message([] { divide_batch(64, 0, 2, Reduction::fast, 3); }), HasSubstr("63 or 66"));
 }
 

@@ -83,7 +83,8 @@ TEST(CanonicalTree, AnyDivisionAmongWorkersGivesTheSameTree) {
         contents[to] = "(" + contents[to] + "+" + contents[from] + ")";
         return a;
       });
-      EXPECT_EQ(contents[static_cast<size_t>(root)], canonical(0, leaves)) << leaves << " leaves, " << workers << " workers";
+      EXPECT_EQ(contents[static_cast<size_t>(root)], canonical(0, leaves))
+          << leaves << " leaves, " << workers << " workers";
     }
 }
 
@@ -101,12 +102,12 @@ TEST(CanonicalTree, WorkersFollowItWhereBothTreesSplitAlike) {
   EXPECT_TRUE(follows_tree(8, {{0, 4}, {4, 8}}));
   EXPECT_TRUE(follows_tree(8, {{0, 2}, {2, 4}, {4, 6}, {6, 8}}));
   EXPECT_TRUE(follows_tree(3, {{0, 1}, {1, 2}, {2, 3}}));
-  EXPECT_TRUE(follows_tree(5, {{0, 2}, {2, 4}, {4, 5}}));                    // ((01)(23))4
-  EXPECT_TRUE(follows_tree(6, {{0, 2}, {2, 4}, {4, 5}, {5, 6}}));            // ((01)(23))(45)
+  EXPECT_TRUE(follows_tree(5, {{0, 2}, {2, 4}, {4, 5}}));          // ((01)(23))4
+  EXPECT_TRUE(follows_tree(6, {{0, 2}, {2, 4}, {4, 5}, {5, 6}}));  // ((01)(23))(45)
   EXPECT_TRUE(follows_tree(12, {{0, 2}, {2, 4}, {4, 6}, {6, 8}, {8, 10}, {10, 12}}));
-  EXPECT_FALSE(follows_tree(8, {{0, 3}, {3, 6}, {6, 8}}));                   // 0, 1, 2 are no node
-  EXPECT_FALSE(follows_tree(6, {{0, 3}, {3, 6}}));                           // the tree over 6 splits at 4
-  EXPECT_FALSE(follows_tree(5, {{0, 2}, {2, 3}, {3, 4}, {4, 5}}));           // workers meet in pairs, 4 comes last
+  EXPECT_FALSE(follows_tree(8, {{0, 3}, {3, 6}, {6, 8}}));          // 0, 1, 2 are no node
+  EXPECT_FALSE(follows_tree(6, {{0, 3}, {3, 6}}));                  // the tree over 6 splits at 4
+  EXPECT_FALSE(follows_tree(5, {{0, 2}, {2, 3}, {3, 4}, {4, 5}}));  // workers meet in pairs, 4 comes last
 }
 
 /// The tree over parts that stand for the workers, by its definition.

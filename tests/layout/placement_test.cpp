@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "layout/norm_chunks.h"
 #include "program/step_scalars.h"
 
 namespace lockstep::layout {
@@ -14,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr int64_t kChunk = kNormChunk, kChunkBytes = 4 * kNormChunk;
+constexpr int64_t kChunk = layout::kNormChunk, kChunkBytes = 4 * layout::kNormChunk;
 
 model::Parameter parameter(int64_t count, ops::ParameterRole role = ops::ParameterRole::weight) {
   model::Parameter parameter;
@@ -35,7 +36,8 @@ struct Model {
         const auto number = static_cast<int>(graph.parameters.size());
         graph.parameters.push_back(parameter);
         bucket.entries.push_back({number, 0, bucket.owned_bytes, parameter.spec.shape.count()});
-        bucket.owned_bytes += (4 * parameter.spec.shape.count() + model::kBucketAlignment - 1) / model::kBucketAlignment * model::kBucketAlignment;
+        bucket.owned_bytes += (4 * parameter.spec.shape.count() + model::kBucketAlignment - 1) /
+                              model::kBucketAlignment * model::kBucketAlignment;
       }
       bucket.size_bytes = bucket.owned_bytes;
       partition.segments.emplace_back();
@@ -54,7 +56,8 @@ struct Model {
 
 std::vector<ByteSpan> shards(const Placement& placement, int segment) {
   std::vector<ByteSpan> spans;
-  for (int position = 0; position < placement.workers(); ++position) spans.push_back(placement.updated(segment, position, position + 1));
+  for (int position = 0; position < placement.workers(); ++position)
+    spans.push_back(placement.updated(segment, position, position + 1));
   return spans;
 }
 
@@ -71,7 +74,8 @@ TEST(Placement, ShardsEndOnBordersOfChunks) {
   // Chunks of 65536, 65536 and 10 elements, then one of 100.
   const Model model({{parameter(2 * kChunk + 10), parameter(100)}});
   const Placement placement = model.place({.workers = 2, .shard_optimizer = true});
-  EXPECT_THAT(shards(placement, 0), ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 2 * kChunkBytes + 64 + 448}));
+  EXPECT_THAT(shards(placement, 0),
+              ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 2 * kChunkBytes + 64 + 448}));
   EXPECT_EQ(placement.owned(0, 0), (ByteSpan{0, kChunkBytes}));
   EXPECT_EQ(placement.owned(0, 1), (ByteSpan{kChunkBytes, 2 * kChunkBytes + 40}));
   EXPECT_EQ(placement.owned(1, 0), ByteSpan{});
@@ -79,7 +83,12 @@ TEST(Placement, ShardsEndOnBordersOfChunks) {
 }
 
 TEST(Placement, WhoHasGotLessGetsMoreOfTheNextSegment) {
-  const Model model({{parameter(10)}, {parameter(10)}, {parameter(10)}, {parameter(4 * kChunk)}, {parameter(kChunk)}, {parameter(2 * kChunk)}});
+  const Model model({{parameter(10)},
+                     {parameter(10)},
+                     {parameter(10)},
+                     {parameter(4 * kChunk)},
+                     {parameter(kChunk)},
+                     {parameter(2 * kChunk)}});
   const Placement placement = model.place({.workers = 3, .shard_optimizer = true});
   std::vector<std::vector<int64_t>> sizes;
   for (int segment = 0; segment < 6; ++segment) {
@@ -88,8 +97,8 @@ TEST(Placement, WhoHasGotLessGetsMoreOfTheNextSegment) {
   }
   // The middle one first: its share of one chunk ends nearest to the chunk's end.
   EXPECT_THAT(sizes, ElementsAre(ElementsAre(0, 64, 0), ElementsAre(64, 0, 0), ElementsAre(0, 0, 64),
-                                 ElementsAre(kChunkBytes, 2 * kChunkBytes, kChunkBytes), ElementsAre(kChunkBytes, 0, 0),
-                                 ElementsAre(0, kChunkBytes, kChunkBytes)));
+                                 ElementsAre(kChunkBytes, 2 * kChunkBytes, kChunkBytes),
+                                 ElementsAre(kChunkBytes, 0, 0), ElementsAre(0, kChunkBytes, kChunkBytes)));
 }
 
 TEST(Placement, ShardsCoverEverySegmentOnceAndAreEven) {
@@ -106,7 +115,8 @@ TEST(Placement, ShardsCoverEverySegmentOnceAndAreEven) {
   for (const int workers : {1, 2, 3, 4, 5, 7, 8, 16, 100}) {
     for (const bool reversed : {false, true}) {
       if (reversed && (workers & (workers - 1)) != 0) continue;
-      const Placement placement = model.place({.workers = workers, .shard_optimizer = true, .reversed = reversed});
+      const Placement placement =
+          model.place({.workers = workers, .shard_optimizer = true, .reversed = reversed});
       for (int s = 0; s < static_cast<int>(segments.size()); ++s) {
         int64_t at = 0;
         for (const ByteSpan& span : shards(placement, s)) {
@@ -127,7 +137,8 @@ TEST(Placement, ShardsCoverEverySegmentOnceAndAreEven) {
         EXPECT_EQ(together, 4 * model.graph.parameters[static_cast<size_t>(p)].spec.shape.count());
       }
       for (const int64_t bytes : owned)
-        EXPECT_NEAR(static_cast<double>(bytes), static_cast<double>(total) / workers, 1.5 * kChunkBytes) << workers << " workers";
+        EXPECT_NEAR(static_cast<double>(bytes), static_cast<double>(total) / workers, 1.5 * kChunkBytes)
+            << workers << " workers";
     }
   }
 }
@@ -147,12 +158,15 @@ TEST(Placement, GradientsOfTiedParametersGoWhereTheyAreUpdated) {
   const Placement placement = model.place({.workers = 2, .shard_optimizer = true});
   EXPECT_THAT(placement.gradients(0, 1, 2), ElementsAre(ByteSpan{kChunkBytes, 2 * kChunkBytes}));
   // Segment 1: its own chunk at first, which worker 0 updates, then those of the tied use.
-  EXPECT_THAT(placement.gradients(1, 0, 1), ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 2 * kChunkBytes}));
+  EXPECT_THAT(placement.gradients(1, 0, 1),
+              ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 2 * kChunkBytes}));
   EXPECT_THAT(placement.gradients(1, 1, 2), ElementsAre(ByteSpan{2 * kChunkBytes, 3 * kChunkBytes}));
-  EXPECT_THAT(placement.gradients(1, 0, 2), ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 3 * kChunkBytes}));
+  EXPECT_THAT(placement.gradients(1, 0, 2),
+              ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 3 * kChunkBytes}));
 }
 
-std::vector<std::vector<SavedPart>> shares_of(const std::vector<model::Parameter>& parameters, int slots, int workers, bool sharded = false) {
+std::vector<std::vector<SavedPart>> shares_of(const std::vector<model::Parameter>& parameters, int slots,
+                                              int workers, bool sharded = false) {
   const Model model({parameters});
   return model.place({.workers = workers, .state_slots = slots, .shard_optimizer = sharded}).shares();
 }
@@ -160,17 +174,19 @@ SavedPart whole(int parameter, int slot, int64_t size_bytes) { return {parameter
 
 TEST(CheckpointShares, OneWorkerSavesEverythingParametersFirst) {
   EXPECT_THAT(shares_of({parameter(3), parameter(2, ops::ParameterRole::statistic), parameter(1)}, 2, 1),
-              ElementsAre(ElementsAre(whole(0, -1, 12), whole(1, -1, 8), whole(2, -1, 4), whole(0, 0, 12), whole(0, 1, 12),
-                                      whole(2, 0, 4), whole(2, 1, 4))));
+              ElementsAre(ElementsAre(whole(0, -1, 12), whole(1, -1, 8), whole(2, -1, 4), whole(0, 0, 12),
+                                      whole(0, 1, 12), whole(2, 0, 4), whole(2, 1, 4))));
 }
 
 TEST(CheckpointShares, LargestFirstToWhoeverHasLeast) {
-  // Bytes with one slot of state: 40, 8, 80, 24, 48. 80 to worker 0, 48 to worker 1, 40 to worker 1 (88), 24 to worker 0
-  // (104), 8 to worker 1 (96).
-  const auto shares = shares_of({parameter(5), parameter(1), parameter(10), parameter(3), parameter(6)}, 1, 2);
-  EXPECT_THAT(shares, ElementsAre(ElementsAre(whole(2, -1, 40), whole(3, -1, 12), whole(2, 0, 40), whole(3, 0, 12)),
-                                  ElementsAre(whole(0, -1, 20), whole(1, -1, 4), whole(4, -1, 24), whole(0, 0, 20), whole(1, 0, 4),
-                                              whole(4, 0, 24))));
+  // Bytes with one slot of state: 40, 8, 80, 24, 48. 80 to worker 0, 48 to worker 1, 40 to worker 1 (88), 24
+  // to worker 0 (104), 8 to worker 1 (96).
+  const auto shares =
+      shares_of({parameter(5), parameter(1), parameter(10), parameter(3), parameter(6)}, 1, 2);
+  EXPECT_THAT(shares,
+              ElementsAre(ElementsAre(whole(2, -1, 40), whole(3, -1, 12), whole(2, 0, 40), whole(3, 0, 12)),
+                          ElementsAre(whole(0, -1, 20), whole(1, -1, 4), whole(4, -1, 24), whole(0, 0, 20),
+                                      whole(1, 0, 4), whole(4, 0, 24))));
   EXPECT_EQ(size_bytes_of(shares[0]), 104);
   EXPECT_EQ(size_bytes_of(shares[1]), 96);
 }
@@ -188,14 +204,17 @@ TEST(CheckpointShares, StatisticsWeighWithoutState) {
 }
 
 TEST(CheckpointShares, WorkersWithoutTensorsSaveNothing) {
-  EXPECT_THAT(shares_of({parameter(1)}, 0, 3), ElementsAre(ElementsAre(whole(0, -1, 4)), IsEmpty(), IsEmpty()));
+  EXPECT_THAT(shares_of({parameter(1)}, 0, 3),
+              ElementsAre(ElementsAre(whole(0, -1, 4)), IsEmpty(), IsEmpty()));
 }
 
 TEST(CheckpointShares, ShardedStateIsSavedByWhoeverHoldsIt) {
   EXPECT_THAT(shares_of({parameter(kChunk + 5), parameter(3)}, 1, 2, true),
               ElementsAre(ElementsAre(whole(0, -1, kChunkBytes + 20), SavedPart{0, 0, {0, kChunkBytes}}),
-                          ElementsAre(whole(1, -1, 12), SavedPart{0, 0, {kChunkBytes, kChunkBytes + 20}}, whole(1, 0, 12))));
-  EXPECT_THAT(shares_of({parameter(kChunk + 5)}, 0, 2, true), ElementsAre(ElementsAre(whole(0, -1, kChunkBytes + 20)), IsEmpty()));
+                          ElementsAre(whole(1, -1, 12), SavedPart{0, 0, {kChunkBytes, kChunkBytes + 20}},
+                                      whole(1, 0, 12))));
+  EXPECT_THAT(shares_of({parameter(kChunk + 5)}, 0, 2, true),
+              ElementsAre(ElementsAre(whole(0, -1, kChunkBytes + 20)), IsEmpty()));
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ using testing::IsEmpty;
 constexpr int64_t kOneSegment = int64_t{1} << 40;
 
 Graph gpt(DType compute, int64_t width = 16) {
-  return make_graph(make_gpt({.vocabulary = 32, .context = 8, .layers = 1, .heads = 2, .width = width}), compute);
+  return make_graph(make_gpt({.vocabulary = 32, .context = 8, .layers = 1, .heads = 2, .width = width}),
+                    compute);
 }
 
 /// "layer: what it does of its neighbours", in graph order.
@@ -39,7 +40,8 @@ std::vector<std::string> fused_layers(const Graph& graph, const Fusion& fusion) 
 std::vector<std::string> done_by_others(const Graph& graph, const std::vector<int>& by) {
   std::vector<std::string> nodes;
   for (size_t n = 0; n < by.size(); ++n)
-    if (by[n] != static_cast<int>(n)) nodes.push_back(graph.nodes[n].name + " by " + graph.nodes[static_cast<size_t>(by[n])].name);
+    if (by[n] != static_cast<int>(n))
+      nodes.push_back(graph.nodes[n].name + " by " + graph.nodes[static_cast<size_t>(by[n])].name);
   return nodes;
 }
 
@@ -47,12 +49,14 @@ TEST(Fusion, LayerNormsAddAndLinearLayersComputeGelus) {
   const Graph graph = gpt(DType::bfloat16);
   const Fusion fusion = fuse_for_gpu(graph, make_partition(graph, kOneSegment), true);
   EXPECT_THAT(fused_layers(graph, fusion),
-              ElementsAre("h.0.ln_1: fork", "h.0.ln_2: add fork", "h.0.mlp.c_fc: gelu_behind", "h.0.mlp.c_proj: gelu_before",
-                          "ln_f: add"));
+              ElementsAre("h.0.ln_1: fork", "h.0.ln_2: add fork", "h.0.mlp.c_fc: gelu_behind",
+                          "h.0.mlp.c_proj: gelu_before", "ln_f: add"));
   EXPECT_THAT(done_by_others(graph, fusion.forward_node),
-              ElementsAre("h.0.attn.residual by h.0.ln_2", "h.0.mlp.gelu by h.0.mlp.c_fc", "h.0.mlp.residual by ln_f"));
+              ElementsAre("h.0.attn.residual by h.0.ln_2", "h.0.mlp.gelu by h.0.mlp.c_fc",
+                          "h.0.mlp.residual by ln_f"));
   EXPECT_THAT(done_by_others(graph, fusion.backward_node),
-              ElementsAre("wpe.fork by h.0.ln_1", "h.0.attn.residual.fork by h.0.ln_2", "h.0.mlp.gelu by h.0.mlp.c_proj"));
+              ElementsAre("wpe.fork by h.0.ln_1", "h.0.attn.residual.fork by h.0.ln_2",
+                          "h.0.mlp.gelu by h.0.mlp.c_proj"));
 }
 
 TEST(Fusion, GelusStayWhereTypesWidthsOrTheUserSaySo) {
@@ -81,8 +85,9 @@ TEST(Fusion, EndsWithTheSegment) {
   const Partition partition = make_partition(graph, 1);
   ASSERT_GT(partition.segments.size(), 4u);
   const Fusion fusion = fuse_for_gpu(graph, partition, true);
-  EXPECT_THAT(fused_layers(graph, fusion), ElementsAre("h.0.ln_1: fork", "h.0.ln_2: fork", "h.0.mlp.c_fc: gelu_behind",
-                                                       "h.0.mlp.c_proj: gelu_before"))
+  EXPECT_THAT(fused_layers(graph, fusion),
+              ElementsAre("h.0.ln_1: fork", "h.0.ln_2: fork", "h.0.mlp.c_fc: gelu_behind",
+                          "h.0.mlp.c_proj: gelu_before"))
       << "sums end segments; GELUs and what surrounds them are one fused group";
 }
 
@@ -103,8 +108,9 @@ TEST(Fusion, OfAChainOfLinearLayersAndGelusTwoLayersAreOneGroup) {
   for (const int64_t bucket_bytes : {kOneSegment, int64_t{1}}) {
     const Partition partition = make_partition(graph, bucket_bytes);
     EXPECT_EQ(partition.segments.size(), bucket_bytes == 1 ? 2u : 1u);
-    EXPECT_THAT(fused_layers(graph, fuse_for_gpu(graph, partition, true)),
-                ElementsAre("a: gelu_behind", "b: gelu_before gelu_behind", "c: gelu_behind", "d: gelu_before"))
+    EXPECT_THAT(
+        fused_layers(graph, fuse_for_gpu(graph, partition, true)),
+        ElementsAre("a: gelu_behind", "b: gelu_before gelu_behind", "c: gelu_behind", "d: gelu_before"))
         << bucket_bytes;
   }
 }
@@ -118,7 +124,8 @@ TEST(Fusion, OnCpusEveryKernelDoesItsOwnWork) {
 }
 
 TEST(Fusion, LayerNormsDoNotComputeWhatOthersReadFirst) {
-  // The sum's first reader is the linear layer: its fork lies before that, and nothing lies right before the layer norm.
+  // The sum's first reader is the linear layer: its fork lies before that, and nothing lies right before the
+  // layer norm.
   const Graph graph = make_graph(ModelSpec{{{"x", {{8}, DType::float32}}, {"y", {{8}, DType::float32}}},
                                            {{"in", Linear{.units = 8}, {"x"}, {}},
                                             {"more", Linear{.units = 8}, {"in"}, {}},

@@ -65,7 +65,8 @@ TEST(Graph, ValueReadThreeTimesPassesTwoForks) {
   spec.layers[4].inputs = {"sum2"};
   spec.layers.insert(spec.layers.begin() + 4, {"sum2", Add{}, {"sum", "relu1"}, {}});
   const Graph graph = make_graph(spec);
-  EXPECT_THAT(node_names(graph), ElementsAre("fc1", "relu1", "relu1.fork", "relu1.fork1", "fc2", "sum", "sum2", "out", "loss"));
+  EXPECT_THAT(node_names(graph),
+              ElementsAre("fc1", "relu1", "relu1.fork", "relu1.fork1", "fc2", "sum", "sum2", "out", "loss"));
 }
 
 TEST(Graph, ForkSharesActivationsButNotGradients) {
@@ -105,10 +106,11 @@ TEST(Graph, ASumAndItsTermsShareTheGradientOfTheEarliest) {
 }
 
 TEST(Graph, ATermWithoutParametersHasNoPartInTheSumsGradient) {
-  const Graph graph = make_graph({{{"x", {{4}, DType::float32}}, {"bias", {{4}, DType::float32}}, {"y", {{4}, DType::float32}}},
-                                  {{"fc", Linear{.units = 4}, {"x"}, {}},
-                                   {"sum", Add{}, {"bias", "fc"}, {}},
-                                   {"loss", MeanSquaredError{}, {"sum", "y"}, {}}}});
+  const Graph graph = make_graph(
+      {{{"x", {{4}, DType::float32}}, {"bias", {{4}, DType::float32}}, {"y", {{4}, DType::float32}}},
+       {{"fc", Linear{.units = 4}, {"x"}, {}},
+        {"sum", Add{}, {"bias", "fc"}, {}},
+        {"loss", MeanSquaredError{}, {"sum", "y"}, {}}}});
   const auto& sum = graph.nodes[1];
   EXPECT_EQ(graph.values[static_cast<size_t>(sum.outputs[0])].gradient_storage, sum.inputs[1]);
   EXPECT_EQ(graph.values[static_cast<size_t>(sum.inputs[0])].gradient_storage, sum.inputs[0]);

@@ -11,7 +11,8 @@ namespace lockstep::model {
 namespace {
 
 Graph gpt(bool tied) {
-  return make_graph(make_gpt({.vocabulary = 65, .context = 16, .layers = 3, .heads = 2, .width = 32, .tied_head = tied}));
+  return make_graph(
+      make_gpt({.vocabulary = 65, .context = 16, .layers = 3, .heads = 2, .width = 32, .tied_head = tied}));
 }
 
 TEST(Partition, SegmentsCoverTheGraphAndRespectGroups) {
@@ -23,7 +24,8 @@ TEST(Partition, SegmentsCoverTheGraphAndRespectGroups) {
       EXPECT_EQ(segment.first_node, next);
       EXPECT_LE(segment.first_node, segment.last_node);
       if (next > 0) {
-        EXPECT_NE(graph.nodes[static_cast<size_t>(next)].group, graph.nodes[static_cast<size_t>(next - 1)].group);
+        EXPECT_NE(graph.nodes[static_cast<size_t>(next)].group,
+                  graph.nodes[static_cast<size_t>(next - 1)].group);
       }
       next = segment.last_node + 1;
     }
@@ -31,7 +33,9 @@ TEST(Partition, SegmentsCoverTheGraphAndRespectGroups) {
   }
 }
 
-TEST(Partition, OneHugeBucketIsOneSegment) { EXPECT_EQ(make_partition(gpt(true), int64_t{1} << 40).segments.size(), 1u); }
+TEST(Partition, OneHugeBucketIsOneSegment) {
+  EXPECT_EQ(make_partition(gpt(true), int64_t{1} << 40).segments.size(), 1u);
+}
 
 TEST(Partition, BucketsHoldEveryUseOnceAlignedWithoutOverlap) {
   const Graph graph = gpt(true);
@@ -57,7 +61,7 @@ TEST(Partition, BucketsHoldEveryUseOnceAlignedWithoutOverlap) {
 
 TEST(Partition, TheFirstBucketIsSmall) {
   const Graph graph = gpt(false);
-  const int64_t bucket_bytes = 50000;   // about a block
+  const int64_t bucket_bytes = 50000;  // about a block
   const Partition partition = make_partition(graph, bucket_bytes);
   ASSERT_GT(partition.buckets.size(), 2u);
   EXPECT_LE(partition.buckets.front().size_bytes, bucket_bytes / 4);
@@ -69,7 +73,8 @@ TEST(Partition, InputsAndOutputsAreWhatCrossesBorders) {
   const Partition partition = make_partition(graph, 20000);
   std::set<int> made(graph.inputs.begin(), graph.inputs.end());
   for (const auto& segment : partition.segments) {
-    for (const int input : segment.inputs) EXPECT_TRUE(made.contains(input)) << graph.values[static_cast<size_t>(input)].name;
+    for (const int input : segment.inputs)
+      EXPECT_TRUE(made.contains(input)) << graph.values[static_cast<size_t>(input)].name;
     made.insert(segment.outputs.begin(), segment.outputs.end());
   }
 }

@@ -47,9 +47,8 @@ TEST(RunReport, IsOneLineOfJson) {
 
 TEST(RunReport, LeavesOutWhatThereIsNot) {
   const auto json = nlohmann::json::parse(to_json(RunReport{}));
-  for (const char* name :
-       {"loss_scale", "train_loss", "eval_loss", "eval_accuracy", "samples_per_second", "tokens_per_second", "step_ms",
-        "first_step_ms", "startup_parts_ms"}) {
+  for (const char* name : {"loss_scale", "train_loss", "eval_loss", "eval_accuracy", "samples_per_second",
+                           "tokens_per_second", "step_ms", "first_step_ms", "startup_parts_ms"}) {
     EXPECT_FALSE(json.contains(name)) << name;
   }
   EXPECT_EQ(json.size(), 15u);
@@ -73,7 +72,8 @@ TEST(RunReport, DescribesItselfAsATable) {
             "tokens/s         1000000.0\n"
             "step             2.000 ms (p50 1.750, p99 4.500)\n"
             "waits per step   0.250 ms for communication, 0.125 ms for data\n"
-            "first step done  380 ms after the start: launch 100, config 2, device 50, programs 20, data 8, kernels 30, memory 10, "
+            "first step done  380 ms after the start: launch 100, config 2, device 50, programs 20, data 8, "
+            "kernels 30, memory 10, "
             "agreement 5, parameters 90, first_step 64, other 1\n"
             "planned memory   1.50 MiB (1572864 bytes)\n"
             "host memory      2.00 KiB (2048 bytes)\n"

@@ -48,7 +48,8 @@ TEST(StartupTimes, EveryPartHasANameOfItsOwn) {
 }
 
 TEST(StartupTimes, FindsTheStartBehindANameOfAnyKind) {
-  EXPECT_EQ(start_ticks("7 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 987654 20 21\n"), 987654);
+  EXPECT_EQ(start_ticks("7 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 987654 20 21\n"),
+            987654);
   EXPECT_LE(process_start(), Clock::now());
 }
 

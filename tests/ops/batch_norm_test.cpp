@@ -143,7 +143,8 @@ TEST(BatchNorm, RefusesASingleValuePerChannelInTrainingOnly) {
   expect_config_error([&] { ops::make_kernel(device::DeviceKind::cpu, BatchNorm{}, flat, {.batch = 1}); },
                       "batch_norm: a micro-batch of 1 sample of shape [8] has a single value per channel");
   EXPECT_NO_THROW(ops::make_kernel(device::DeviceKind::cpu, BatchNorm{}, image, {.batch = 1}));
-  EXPECT_NO_THROW(ops::make_kernel(device::DeviceKind::cpu, BatchNorm{}, flat, {.batch = 1, .training = false}));
+  EXPECT_NO_THROW(
+      ops::make_kernel(device::DeviceKind::cpu, BatchNorm{}, flat, {.batch = 1, .training = false}));
 }
 
 TEST(BatchNorm, RefusesOptionsOutOfRange) {

@@ -13,9 +13,10 @@ Values sum_columns(int64_t rows, int64_t columns, DType dtype, const Values& x, 
   const TestedGpu gpu;
   const ops::ColumnSum sum(rows, columns, dtype);
   const auto count = static_cast<size_t>(columns);
-  const device::Buffer x_data = gpu.upload(x, dtype), sums = gpu.upload(onto.empty() ? Values(count, NAN) : onto),
-               workspace =
-                   gpu.upload(Values(static_cast<size_t>(sum.workspace_bytes()) / sizeof(float), NAN));
+  const device::Buffer x_data = gpu.upload(x, dtype),
+                       sums = gpu.upload(onto.empty() ? Values(count, NAN) : onto),
+                       workspace = gpu.upload(
+                           Values(static_cast<size_t>(sum.workspace_bytes()) / sizeof(float), NAN));
   sum.run(x_data.data(), floats_of(sums), !onto.empty(), workspace.data(), *gpu.stream);
   return gpu.download(sums, count);
 }

@@ -52,8 +52,9 @@ TEST(Columns, AddUpToImages) {
 
 TEST(Columns, AndImagesAreAdjoint) {
   // <columns(x), c> = <x, images(c)>, exact for whole numbers; channels of every width of access.
-  const ops::Windows all[] = {windows(5, 6, 3, 3, 1, 1),  windows(9, 7, 8, 3, 2, 1), windows(7, 8, 12, 2, 3, 0),
-                         windows(4, 4, 16, 1, 2, 0), windows(6, 5, 2, 5, 1, 2), windows(11, 11, 1, 7, 2, 3)};
+  const ops::Windows all[] = {windows(5, 6, 3, 3, 1, 1),  windows(9, 7, 8, 3, 2, 1),
+                              windows(7, 8, 12, 2, 3, 0), windows(4, 4, 16, 1, 2, 0),
+                              windows(6, 5, 2, 5, 1, 2),  windows(11, 11, 1, 7, 2, 3)};
   const int64_t count = 3;
   for (const ops::Windows& w : all)
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {

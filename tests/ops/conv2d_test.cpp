@@ -118,7 +118,7 @@ TEST(Conv2d, BitsFollowTheOptionAndNotTheCallingThread) {
 
 TEST(Conv2d, TellsTheGraphItsShapesAndInitializer) {
   const ops::OpSignature signature = ops::infer(Conv2d{.channels = 8, .kernel = 2, .stride = 2, .padding = 1},
-                                      std::vector<TensorSpec>{{Shape{28, 27, 4}}});
+                                                std::vector<TensorSpec>{{Shape{28, 27, 4}}});
   EXPECT_EQ(signature.outputs[0].shape, (Shape{15, 14, 8}));
   EXPECT_EQ(signature.parameters[0].shape, (Shape{8, 2, 2, 4}));
   EXPECT_EQ(signature.parameters[1].shape, (Shape{8}));
@@ -160,8 +160,8 @@ TEST(Conv2d, RefusesWhatDoesNotFit) {
 }
 
 TEST(Conv2d, CountsAMultiplyAddAsTwo) {
-  const ops::OpCost c =
-      ops::cost(Conv2d{.channels = 4, .kernel = 3, .bias = false}, std::vector<TensorSpec>{{Shape{5, 6, 2}}}, 3);
+  const ops::OpCost c = ops::cost(Conv2d{.channels = 4, .kernel = 3, .bias = false},
+                                  std::vector<TensorSpec>{{Shape{5, 6, 2}}}, 3);
   EXPECT_EQ(c.forward_flops, 2.0 * 3 * (3 * 4) * 4 * (3 * 3 * 2));
   EXPECT_EQ(c.forward_bytes, 4.0 * (3 * 60 + 3 * 48 + 72));
 }

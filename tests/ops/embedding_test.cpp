@@ -71,7 +71,8 @@ TEST(PositionEmbedding, AddsRowsAndSumsGradientsOverTheBatch) {
 TEST(PositionEmbedding, RefusesLongInputsAndOtherRanks) {
   EXPECT_NO_THROW(ops::infer(PositionEmbedding{.positions = 3}, std::vector<TensorSpec>{{{3, 4}}}));
   EXPECT_THROW(ops::infer(PositionEmbedding{.positions = 3}, std::vector<TensorSpec>{{{4, 4}}}), ConfigError);
-  EXPECT_THROW(ops::infer(PositionEmbedding{.positions = 3}, std::vector<TensorSpec>{{Shape{3}}}), ConfigError);
+  EXPECT_THROW(ops::infer(PositionEmbedding{.positions = 3}, std::vector<TensorSpec>{{Shape{3}}}),
+               ConfigError);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ Values with_bias(const Values& c, const Values& bias, DType dtype, size_t skippe
   const auto columns = static_cast<int64_t>(bias.size()),
              rows = static_cast<int64_t>(c.size() - skipped) / columns;
   ops::add_bias(bias_data.data(), rows, columns, dtype,
-           c_data.data() + skipped * static_cast<size_t>(size_of(dtype)), *gpu.stream);
+                c_data.data() + skipped * static_cast<size_t>(size_of(dtype)), *gpu.stream);
   return gpu.download(c_data, c.size(), dtype);
 }
 

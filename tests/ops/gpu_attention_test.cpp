@@ -20,7 +20,8 @@ TEST(GpuAttention, LengthsAroundTilesAgreeWithTheCpu) {
     for (const int64_t positions : {15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 193}) {
       const ops::KernelOptions options{.batch = 1, .compute = dtype};
       const std::vector<TensorSpec> inputs{{{positions, 3 * 2 * 32}}};
-      OpHarness gpu(op, inputs, options, device::DeviceKind::cuda), cpu(op, inputs, options, device::DeviceKind::cpu);
+      OpHarness gpu(op, inputs, options, device::DeviceKind::cuda),
+          cpu(op, inputs, options, device::DeviceKind::cpu);
       const auto values = random_values(positions * 192, 3, -2, 2);
       for (OpHarness* harness : {&gpu, &cpu}) {
         fill(harness->inputs[0], values);
@@ -50,7 +51,8 @@ Places places_of(const ops::AttentionOrder& order) {
 
 TEST(GpuAttention, EachTileOfEachHeadHasABlock) {
   // Heads that read a third of a section each, and more than a whole one.
-  for (const int64_t unit_bytes : {ops::AttentionOrder::kSectionBytes / 3, 2 * ops::AttentionOrder::kSectionBytes})
+  for (const int64_t unit_bytes :
+       {ops::AttentionOrder::kSectionBytes / 3, 2 * ops::AttentionOrder::kSectionBytes})
     for (const unsigned units : {1u, 2u, 3u, 7u, 768u})
       for (const unsigned tiles : {1u, 2u, 5u, 65535u / units}) {
         Places expected, places = places_of({units, tiles, ops::HeaviestTiles::last, unit_bytes});
@@ -71,8 +73,8 @@ TEST(GpuAttention, HeavyTilesStartFirstWithinSectionsOfHeads) {
 
 TEST(GpuAttention, KeepsOneNumberForEachRowOfBackward) {
   const auto kernel =
-      ops::make_kernel(device::DeviceKind::cuda, Attention{.heads = 12}, std::vector<TensorSpec>{{{1024, 3 * 768}}},
-                  {.batch = 4, .compute = DType::bfloat16});
+      ops::make_kernel(device::DeviceKind::cuda, Attention{.heads = 12},
+                       std::vector<TensorSpec>{{{1024, 3 * 768}}}, {.batch = 4, .compute = DType::bfloat16});
   EXPECT_EQ(kernel->workspace_bytes(ops::KernelPhase::forward), 0);
   EXPECT_EQ(kernel->workspace_bytes(ops::KernelPhase::backward_input), 4 * 12 * 1024 * 4);
   EXPECT_EQ(kernel->workspace_bytes(ops::KernelPhase::backward_weight), 0);
@@ -81,7 +83,7 @@ TEST(GpuAttention, KeepsOneNumberForEachRowOfBackward) {
 TEST(GpuAttention, RefusesWhatItsKernelsDoNotTake) {
   const auto make = [](Shape shape) {
     return ops::make_kernel(device::DeviceKind::cuda, Attention{.heads = 1}, std::vector<TensorSpec>{{shape}},
-                       {.batch = 1});
+                            {.batch = 1});
   };
   EXPECT_NO_THROW(make({4, 3 * 256}));
   EXPECT_THROW(make({4, 3 * 257}), ConfigError);

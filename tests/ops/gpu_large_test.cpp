@@ -69,7 +69,8 @@ TEST_F(LargeLogits, AreComputedAndDifferentiatedToTheLastRow) {
   Values x_values, weights = small_numbers(kClasses * kWidth, 2);
   for (int64_t i = 0; i < rows; ++i) x_values.insert(x_values.end(), one_x.begin(), one_x.end());
   for (float& weight : weights) weight /= 64;
-  const device::Buffer x = gpu.upload(x_values, DType::bfloat16), table = gpu.upload(weights, DType::bfloat16);
+  const device::Buffer x = gpu.upload(x_values, DType::bfloat16),
+                       table = gpu.upload(weights, DType::bfloat16);
 
   const Tensor x_rows = tensor(x, {rows, kWidth}), table_rows = tensor(table, {kClasses, kWidth});
   const Tensor logit_rows = rows_of(logits), gradient_rows = rows_of(gradients);
@@ -83,8 +84,8 @@ TEST_F(LargeLogits, AreComputedAndDifferentiatedToTheLastRow) {
 
   const std::vector<int32_t> label_values(static_cast<size_t>(rows), 7);
   const device::Buffer labels = allocate(rows, sizeof(int32_t)), log_sum_exps = allocate(rows, sizeof(float)),
-               metrics = allocate(ops::kMetricCount, sizeof(double)),
-               constants = allocate(1, sizeof(ops::StepConstants));
+                       metrics = allocate(ops::kMetricCount, sizeof(double)),
+                       constants = allocate(1, sizeof(ops::StepConstants));
   gpu.device->copy_now(labels.data(), label_values.data(), labels.size_bytes());
   const ops::StepConstants constant_values;
   gpu.device->copy_now(constants.data(), &constant_values, constants.size_bytes());
@@ -92,11 +93,12 @@ TEST_F(LargeLogits, AreComputedAndDifferentiatedToTheLastRow) {
                input_gradients[] = {gradient_rows, Tensor{}},
                log_sum_exp_rows = tensor(log_sum_exps, {rows}, DType::float32);
   const std::vector<TensorSpec> specs{{Shape{kClasses}}, {Shape{}, DType::int32}};
-  const ops::KernelArguments arguments{.inputs = inputs,
-                                  .auxiliary = {&log_sum_exp_rows, 1},
-                                  .input_gradients = input_gradients,
-                                  .metrics = reinterpret_cast<double*>(metrics.data()),
-                                  .constants = reinterpret_cast<const ops::StepConstants*>(constants.data())};
+  const ops::KernelArguments arguments{
+      .inputs = inputs,
+      .auxiliary = {&log_sum_exp_rows, 1},
+      .input_gradients = input_gradients,
+      .metrics = reinterpret_cast<double*>(metrics.data()),
+      .constants = reinterpret_cast<const ops::StepConstants*>(constants.data())};
   run(SoftmaxCrossEntropy{}, specs, ops::KernelPhase::forward, arguments);
   const Values found = gpu.download(log_sum_exps, static_cast<size_t>(rows));
   EXPECT_GT(found.front(), 0);

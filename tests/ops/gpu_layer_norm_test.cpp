@@ -89,7 +89,7 @@ std::vector<Case> sizes() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FusedLayerNormSizes, ::testing::ValuesIn(sizes()), [](const auto& info) {
-  return std::to_string(info.param.width) + "_" + std::string(device::name_of(info.param.compute));
+  return std::to_string(info.param.width) + "_" + std::string(name_of(info.param.compute));
 });
 
 TEST(FusedLayerNorm, AgreesWithValuesInDoublePrecision) {

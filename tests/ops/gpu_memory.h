@@ -22,7 +22,8 @@ struct TestedGpu {
     return upload_as<float>(values);
   }
   /// All that the stream was given is done first.
-  std::vector<float> download(const device::Buffer& buffer, size_t count, DType dtype = DType::float32) const {
+  std::vector<float> download(const device::Buffer& buffer, size_t count,
+                              DType dtype = DType::float32) const {
     stream->synchronize();
     if (dtype == DType::bfloat16) return download_as<bfloat16>(buffer, count);
     if (dtype == DType::float16) return download_as<float16>(buffer, count);

@@ -117,7 +117,7 @@ TEST_P(GpuRows, AgreesWithTheCpuKernel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, GpuRows, ::testing::ValuesIn(cases()), [](const auto& info) {
-  return info.param.sized.name + std::string("_") + std::string(device::name_of(info.param.dtype));
+  return info.param.sized.name + std::string("_") + std::string(name_of(info.param.dtype));
 });
 
 /// Rows of logits of one width, each with a label.

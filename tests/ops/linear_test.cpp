@@ -102,7 +102,8 @@ TEST(Linear, RefusesWhatItCannotMultiply) {
 }
 
 TEST(Linear, CountsAMultiplyAddAsTwo) {
-  const ops::OpCost c = ops::cost(Linear{.units = 4, .bias = false}, std::vector<TensorSpec>{{Shape{5, 3}}}, 2);
+  const ops::OpCost c =
+      ops::cost(Linear{.units = 4, .bias = false}, std::vector<TensorSpec>{{Shape{5, 3}}}, 2);
   EXPECT_EQ(c.forward_flops, 2 * 10 * 3 * 4);
   EXPECT_EQ(c.backward_input_flops, 2 * 10 * 3 * 4);
   EXPECT_EQ(c.backward_weight_flops, 2 * 10 * 3 * 4);

@@ -65,7 +65,8 @@ TEST(MeanSquaredError, GradientIsTwiceTheErrorTimesWeightAndScale) {
 TEST(MeanSquaredError, HowALeafIsCutChangesNoBitOnCpus) {
   const std::vector<double> prediction = random_values(60, 1), target = random_values(60, 2);
   const auto sum_in_pieces = [&](int64_t batch) {
-    OpHarness harness(MeanSquaredError{}, {{Shape{5}}, {Shape{5}}}, {.batch = batch}, device::DeviceKind::cpu);
+    OpHarness harness(MeanSquaredError{}, {{Shape{5}}, {Shape{5}}}, {.batch = batch},
+                      device::DeviceKind::cpu);
     for (int64_t sample = 0; sample < 12; sample += batch) {
       const auto piece = [&](const std::vector<double>& all) {
         return std::vector<double>(all.begin() + sample * 5, all.begin() + (sample + batch) * 5);

@@ -40,7 +40,7 @@ device::DeviceKind tested_device() {
 #if defined(LOCKSTEP_TESTED_DEVICE)
   return device::DeviceKind::LOCKSTEP_TESTED_DEVICE;
 #else
-  return DeviceKind::cpu;
+  return device::DeviceKind::cpu;
 #endif
 }
 

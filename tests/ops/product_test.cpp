@@ -19,9 +19,9 @@ Values multiply(const ops::ProductSpec& spec, const Values& a, const Values& b, 
   product.prepare(*gpu.device);
   const auto count = static_cast<size_t>(spec.rows * spec.columns);
   const device::Buffer a_data = gpu.upload(a, spec.factors), b_data = gpu.upload(b, spec.factors),
-               bias_data = gpu.upload(bias, spec.result),
-               c_data = gpu.upload(c.empty() ? Values(count, NAN) : c, spec.result),
-               workspace = gpu.device->allocate(ops::Product::workspace_bytes());
+                       bias_data = gpu.upload(bias, spec.result),
+                       c_data = gpu.upload(c.empty() ? Values(count, NAN) : c, spec.result),
+                       workspace = gpu.device->allocate(ops::Product::workspace_bytes());
   product.run({.a = a_data.data(),
                .b = b_data.data(),
                .c = c_data.data(),
@@ -59,11 +59,11 @@ TEST(Product, RoundsBeforeItsOwnBiasesToo) {
     GTEST_SKIP() << "which library has what is its own";
   // 256 + 1 + 1: bfloat16 has no 257.
   ops::ProductSpec spec{.rows = 1,
-                   .columns = 8,
-                   .inner = 8,
-                   .factors = DType::bfloat16,
-                   .result = DType::bfloat16,
-                   .bias = true};
+                        .columns = 8,
+                        .inner = 8,
+                        .factors = DType::bfloat16,
+                        .result = DType::bfloat16,
+                        .bias = true};
   const Values a{256, 1, 0, 0, 0, 0, 0, 0}, b(64, 1), bias(8, 1);
   EXPECT_EQ(multiply(spec, a, b, bias), Values(8, 258));
   spec.c_alignment = 8;
@@ -132,20 +132,23 @@ TEST(Product, RefusesWhatTheLibraryCannotComputeAtAll) {
 TEST(LibraryProduct, GivesTheSameByEachOfItsAlgorithms) {
   const ops::ProductSpec spec{
       .rows = 256, .columns = 128, .inner = 64, .transpose_b = true, .factors = DType::bfloat16};
-  const Values a = small_numbers(256 * 64, 1), b = small_numbers(128 * 64, 2), expected = multiply(spec, a, b);
+  const Values a = small_numbers(256 * 64, 1), b = small_numbers(128 * 64, 2),
+               expected = multiply(spec, a, b);
   const TestedGpu gpu;
   const device::Buffer a_data = gpu.upload(a, spec.factors), b_data = gpu.upload(b, spec.factors),
-               workspace = gpu.device->allocate(ops::LibraryProduct::workspace_bytes());
+                       workspace = gpu.device->allocate(ops::LibraryProduct::workspace_bytes());
   const auto candidates = ops::LibraryProduct::candidates(spec, *gpu.device, 8);
   for (const auto& candidate : candidates) {
     const device::Buffer c_data = gpu.upload(Values(expected.size(), NAN), spec.result);
-    candidate->run({.a = a_data.data(), .b = b_data.data(), .c = c_data.data()}, workspace.data(), *gpu.stream);
+    candidate->run({.a = a_data.data(), .b = b_data.data(), .c = c_data.data()}, workspace.data(),
+                   *gpu.stream);
     EXPECT_EQ(gpu.download(c_data, expected.size(), spec.result), expected) << candidate->algorithm().name;
     EXPECT_LE(candidate->algorithm().workspace_bytes, ops::LibraryProduct::workspace_bytes());
     EXPECT_NE(candidate->algorithm().name, "");
   }
   ASSERT_FALSE(candidates.empty());
-  EXPECT_EQ(candidates[0]->algorithm().name, ops::LibraryProduct::choose(spec, *gpu.device)->algorithm().name);
+  EXPECT_EQ(candidates[0]->algorithm().name,
+            ops::LibraryProduct::choose(spec, *gpu.device)->algorithm().name);
   EXPECT_EQ(ops::LibraryProduct::candidates(spec, *gpu.device, 1).size(), 1u);
 }
 
@@ -221,10 +224,10 @@ ThroughGelu multiply_through_gelu(const ops::ProductSpec& spec, const Values& a,
   product.prepare(*gpu.device);
   const auto count = static_cast<size_t>(spec.rows * spec.columns);
   const device::Buffer a_data = gpu.upload(a, spec.factors), b_data = gpu.upload(b, spec.factors),
-               bias_data = gpu.upload(bias, spec.result),
-               c_data = gpu.upload(Values(count, NAN), spec.result),
-               kept_data = gpu.upload(kept.empty() ? Values(count, NAN) : kept, spec.result),
-               workspace = gpu.device->allocate(ops::Product::workspace_bytes());
+                       bias_data = gpu.upload(bias, spec.result),
+                       c_data = gpu.upload(Values(count, NAN), spec.result),
+                       kept_data = gpu.upload(kept.empty() ? Values(count, NAN) : kept, spec.result),
+                       workspace = gpu.device->allocate(ops::Product::workspace_bytes());
   product.run({.a = a_data.data(),
                .b = b_data.data(),
                .c = c_data.data(),
@@ -282,7 +285,8 @@ TEST(Product, GivesGelusTheSumsBeforeTheyAreRoundedUnlessTheyAreApart) {
       {DType::float16, ops::Epilogue::gelu_gradient, {1, 0x1p-12f}, 0.5f, 0.86767578125f, 0.8671875f}};
   for (const Case& c : cases) {
     const ops::ProductSpec spec = one_row_of_sums(c.dtype, c.epilogue);
-    const Values a = padded(c.a, 8), b(64, 1), before(8, c.epilogue == ops::Epilogue::gelu ? float{NAN} : c.kept);
+    const Values a = padded(c.a, 8), b(64, 1),
+                 before(8, c.epilogue == ops::Epilogue::gelu ? float{NAN} : c.kept);
     const ThroughGelu at_once = multiply_through_gelu(spec, a, b, {}, before),
                       follows = multiply_through_gelu(apart(spec), a, b, {}, before);
     EXPECT_EQ(at_once.c, Values(8, c.at_once)) << spec.to_string();
@@ -301,13 +305,13 @@ TEST(Product, PassesGelusAndTheirGradientsInAllShapes) {
              {std::pair(ops::Epilogue::gelu, false), std::pair(ops::Epilogue::gelu, true),
               std::pair(ops::Epilogue::gelu_gradient, false)}) {
           const ops::ProductSpec spec{.rows = rows,
-                                 .columns = columns,
-                                 .inner = inner,
-                                 .transpose_b = transpose_b,
-                                 .factors = dtype,
-                                 .result = dtype,
-                                 .bias = bias,
-                                 .epilogue = epilogue};
+                                      .columns = columns,
+                                      .inner = inner,
+                                      .transpose_b = transpose_b,
+                                      .factors = dtype,
+                                      .result = dtype,
+                                      .bias = bias,
+                                      .epilogue = epilogue};
           const auto quarters = [](int64_t count, uint32_t seed) {
             Values values = small_numbers(count, seed);
             for (float& value : values) value /= 4;
@@ -322,20 +326,23 @@ TEST(Product, PassesGelusAndTheirGradientsInAllShapes) {
           plain.result = DType::float32;                           // of the bias too
           const Values sums = multiply(plain, a, b, bias_values);  // sixteenths: exact
           plain.result = dtype;
-          EXPECT_EQ(actual.kept, epilogue == ops::Epilogue::gelu ? multiply(plain, a, b, bias_values) : before);
+          EXPECT_EQ(actual.kept,
+                    epilogue == ops::Epilogue::gelu ? multiply(plain, a, b, bias_values) : before);
           for (size_t i = 0; i < sums.size(); ++i) {
             const double expected =
                 epilogue == ops::Epilogue::gelu ? gelu(sums[i]) : sums[i] * gelu_slope(before[i]);
             const double rounding = dtype == DType::bfloat16 ? 0x1p-8 : 0x1p-11;
             // A library's tanh may be good to 11 bits only.
             const double approximation = 1e-3 * std::max(1.0, std::abs(double{sums[i]}));
-            EXPECT_NEAR(actual.c[i], expected, rounding * std::abs(expected) + approximation) << spec.to_string();
+            EXPECT_NEAR(actual.c[i], expected, rounding * std::abs(expected) + approximation)
+                << spec.to_string();
           }
         }
 }
 
 /// What cuBLASLt computes from these fields: its matrices lie by columns.
-Values multiply_by_columns(const ops::ColumnMajorProduct& product, const Values& first, const Values& second) {
+Values multiply_by_columns(const ops::ColumnMajorProduct& product, const Values& first,
+                           const Values& second) {
   const auto element = [](const ops::ColumnMajorMatrix& matrix, const Values& values, int64_t row,
                           int64_t column) -> double {
     if (matrix.transposed) std::swap(row, column);
@@ -362,34 +369,35 @@ TEST(Product, IsTheOneThatCublasLtIsToldOf) {
     for (const bool transpose_a : {false, true})
       for (const bool transpose_b : {false, true}) {
         const ops::ProductSpec spec{.rows = rows,
-                               .columns = columns,
-                               .inner = inner,
-                               .transpose_a = transpose_a,
-                               .transpose_b = transpose_b};
+                                    .columns = columns,
+                                    .inner = inner,
+                                    .transpose_a = transpose_a,
+                                    .transpose_b = transpose_b};
         const Values a = small_numbers(rows * inner, 1), b = small_numbers(inner * columns, 2);
-        EXPECT_EQ(multiply_by_columns(ops::column_major(spec), b, a), multiply(spec, a, b)) << spec.to_string();
+        EXPECT_EQ(multiply_by_columns(ops::column_major(spec), b, a), multiply(spec, a, b))
+            << spec.to_string();
       }
 }
 
 TEST(ColumnMajor, SwapsTheFactorsAndKeepsTheirFlags) {
   // y [64, 10] = x [64, 784] W^T, W [10, 784]
   const ops::ColumnMajorProduct forward = ops::column_major({.rows = 64,
-                                                   .columns = 10,
-                                                   .inner = 784,
-                                                   .transpose_b = true,
-                                                   .factors = DType::bfloat16,
-                                                   .result = DType::bfloat16,
-                                                   .c_alignment = 4});
+                                                             .columns = 10,
+                                                             .inner = 784,
+                                                             .transpose_b = true,
+                                                             .factors = DType::bfloat16,
+                                                             .result = DType::bfloat16,
+                                                             .c_alignment = 4});
   EXPECT_EQ(forward.first, (ops::ColumnMajorMatrix{784, 10, 784, true, DType::bfloat16, 16}));
   EXPECT_EQ(forward.second, (ops::ColumnMajorMatrix{784, 64, 784, false, DType::bfloat16, 16}));
   EXPECT_EQ(forward.result, (ops::ColumnMajorMatrix{10, 64, 10, false, DType::bfloat16, 4}));
   // dW [10, 784] = dy^T x, dy [64, 10]
   const ops::ColumnMajorProduct weight = ops::column_major({.rows = 10,
-                                                  .columns = 784,
-                                                  .inner = 64,
-                                                  .transpose_a = true,
-                                                  .factors = DType::float16,
-                                                  .a_alignment = 8});
+                                                            .columns = 784,
+                                                            .inner = 64,
+                                                            .transpose_a = true,
+                                                            .factors = DType::float16,
+                                                            .a_alignment = 8});
   EXPECT_EQ(weight.first, (ops::ColumnMajorMatrix{784, 64, 784, false, DType::float16, 16}));
   EXPECT_EQ(weight.second, (ops::ColumnMajorMatrix{10, 64, 10, true, DType::float16, 8}));
   EXPECT_EQ(weight.result, (ops::ColumnMajorMatrix{784, 10, 784, false, DType::float32, 16}));
@@ -399,8 +407,12 @@ TEST(ProductSpec, SaysWhatItIs) {
   const ops::ProductSpec spec{
       .rows = 10, .columns = 784, .inner = 64, .transpose_a = true, .factors = DType::float16};
   EXPECT_EQ(spec.to_string(), "[10, 784] = [64, 10]^T x [64, 784] of float16");
-  const ops::ProductSpec fused{
-      .rows = 3, .columns = 8, .inner = 2, .transpose_b = true, .bias = true, .epilogue = ops::Epilogue::gelu};
+  const ops::ProductSpec fused{.rows = 3,
+                               .columns = 8,
+                               .inner = 2,
+                               .transpose_b = true,
+                               .bias = true,
+                               .epilogue = ops::Epilogue::gelu};
   EXPECT_EQ(fused.to_string(), "[3, 8] = [3, 2] x [8, 2]^T of float32 with a bias, through a GELU");
 }
 
@@ -413,12 +425,12 @@ TEST(ProductSpec, RefusesResultsNarrowerThanTheFactors) {
 
 TEST(ProductSpec, RefusesWhatCannotGoThroughAGelu) {
   const ops::ProductSpec good{.rows = 3,
-                         .columns = 16,
-                         .inner = 5,
-                         .factors = DType::float16,
-                         .result = DType::float16,
-                         .bias = true,
-                         .epilogue = ops::Epilogue::gelu};
+                              .columns = 16,
+                              .inner = 5,
+                              .factors = DType::float16,
+                              .result = DType::float16,
+                              .bias = true,
+                              .epilogue = ops::Epilogue::gelu};
   EXPECT_NO_THROW(ops::Product{good});
   ops::ProductSpec spec = good;
   spec.columns = 12;

@@ -37,8 +37,7 @@ TEST(LearningRate, CosineBeginsAfterTheWarmUp) {
 
 TEST(LearningRate, CosineOfOneStepIsThePeak) {
   expect_rates(rates({.kind = ScheduleKind::cosine, .minimum = 0.1}, 1.0, 1), {1});
-  expect_rates(rates({.kind = ScheduleKind::cosine, .warmup_steps = 2, .minimum = 0.1}, 1.0, 3),
-               {0.5, 1, 1});
+  expect_rates(rates({.kind = ScheduleKind::cosine, .warmup_steps = 2, .minimum = 0.1}, 1.0, 3), {0.5, 1, 1});
 }
 
 TEST(LearningRate, WarmUpLongerThanTheRunNeverReachesThePeak) {

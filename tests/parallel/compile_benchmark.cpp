@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "model/presets.h"
 #include "parallel/data_parallel.h"
-#include "proof/checker.h"
 #include "program/memory/memory_plan.h"
+#include "proof/checker.h"
 
 namespace {
 
@@ -51,8 +51,9 @@ class Watch {
 
 void measure(const std::string& name, int leaves, int micro_batches_per_leaf, int64_t bucket_bytes) {
   const model::Graph graph = model::make_graph(model_named(name));
-  const parallel::ParallelOptions parallel{.reduction = leaves > 1 ? layout::Reduction::reproducible : layout::Reduction::fast,
-                                 .bucket_bytes = bucket_bytes};
+  const parallel::ParallelOptions parallel{
+      .reduction = leaves > 1 ? layout::Reduction::reproducible : layout::Reduction::fast,
+      .bucket_bytes = bucket_bytes};
   const model::Partition partition = model::make_partition(graph, parallel.bucket_bytes);
   const layout::BatchDivision division =
       layout::divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1, leaves, parallel.reduction, 1);
@@ -60,14 +61,14 @@ void measure(const std::string& name, int leaves, int micro_batches_per_leaf, in
       evaluation(graph, partition, {.micro_batch = 1, .training = false});
   const layout::Placement placement(graph, partition, {.workers = 1, .state_slots = kStateSlots});
   const parallel::DataParallelPlan plan{.graph = graph,
-                              .partition = partition,
-                              .training = training,
-                              .evaluation = evaluation,
-                              .division = division,
-                              .parallel = parallel,
-                              .placement = placement,
-                              .shares = placement.shares(),
-                              .state_slots = kStateSlots};
+                                        .partition = partition,
+                                        .training = training,
+                                        .evaluation = evaluation,
+                                        .division = division,
+                                        .parallel = parallel,
+                                        .placement = placement,
+                                        .shares = placement.shares(),
+                                        .state_slots = kStateSlots};
   Watch watch;
   program::Program step = parallel::compile_step(plan, 0);
   const double written = watch.lap();

@@ -7,8 +7,8 @@
 
 #include "model/presets.h"
 #include "parallel/data_parallel.h"
-#include "proof/checker.h"
 #include "program/memory/memory_plan.h"
+#include "proof/checker.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -31,26 +31,27 @@ class LongStep : public testing::Test {
   };
 
   Planned step(int leaves, int micro_batches_per_leaf) const {
-    const ParallelOptions parallel{.reduction = leaves > 1 ? layout::Reduction::reproducible : layout::Reduction::fast};
+    const ParallelOptions parallel{.reduction = leaves > 1 ? layout::Reduction::reproducible
+                                                           : layout::Reduction::fast};
     const layout::Placement placement(graph_, partition_, {.workers = 1, .state_slots = kStateSlots});
-    const DataParallelPlan plan{
-        .graph = graph_,
-        .partition = partition_,
-        .training = training_,
-        .evaluation = evaluation_,
-        .division = layout::divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1, leaves, parallel.reduction, 1),
-        .parallel = parallel,
-        .placement = placement,
-        .shares = placement.shares(),
-        .state_slots = kStateSlots};
+    const DataParallelPlan plan{.graph = graph_,
+                                .partition = partition_,
+                                .training = training_,
+                                .evaluation = evaluation_,
+                                .division = layout::divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1,
+                                                                 leaves, parallel.reduction, 1),
+                                .parallel = parallel,
+                                .placement = placement,
+                                .shares = placement.shares(),
+                                .state_slots = kStateSlots};
     Planned result{compile_step(plan, 0), {}};
     program::derive_dependencies(result.program);
     result.plan = program::plan_memory(result.program);
     return result;
   }
 
-  const model::Graph graph_ =
-      model::make_graph(model::make_gpt({.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .width = 8}));
+  const model::Graph graph_ = model::make_graph(
+      model::make_gpt({.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .width = 8}));
   const model::Partition partition_ = model::make_partition(graph_, 2048);
   const program::ModelCode training_{graph_, partition_, {.micro_batch = 1}};
   const program::ModelCode evaluation_{graph_, partition_, {.micro_batch = 1, .training = false}};
@@ -79,8 +80,8 @@ TEST_F(LongStep, IsProvenWithManyLeaves) {
 
 TEST_F(LongStep, IsRefusedIfOneMicroBatchOverwritesTheOthers) {
   program::Program program = step(1, kMany).program;
-  const auto wrong =
-      std::find_if(program.instructions.begin(), program.instructions.end(), [](const program::Instruction& i) {
+  const auto wrong = std::find_if(
+      program.instructions.begin(), program.instructions.end(), [](const program::Instruction& i) {
         return i.kind == program::InstructionKind::backward && i.segment == 0 && i.micro_batch == kMany - 1;
       });
   ASSERT_NE(wrong, program.instructions.end());

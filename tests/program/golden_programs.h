@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "proof/checker.h"
 #include "program/program.h"
+#include "proof/checker.h"
 
 namespace lockstep::program {
 

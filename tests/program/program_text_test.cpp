@@ -135,20 +135,30 @@ TEST(ProgramText, NamesTheLineOfAnError) {
 }
 
 TEST(ProgramText, NamesWhatIsWrongWithStateAndOwnership) {
-  const std::string good = replaced(to_text(built_by_hand()), "narrow_offset=32", "narrow_offset=32 state=half@-8 state=half@24 owns=16+32");
+  const std::string good = replaced(to_text(built_by_hand()), "narrow_offset=32",
+                                    "narrow_offset=32 state=half@-8 state=half@24 owns=16+32");
   const Program read = program_from_text(good);
   EXPECT_EQ(read.parameters[1].states, (std::vector<ParameterPlace::State>{{1, -8}, {1, 24}}));
   EXPECT_EQ(read.parameters[1].owned_begin, 16);
   EXPECT_EQ(read.parameters[1].owned_end, 48);
   EXPECT_EQ(to_text(read), good);
-  const auto refused = [&](const std::string& from, const std::string& to) { return error_of(replaced(good, from, to)); };
-  for (const auto& [from, to] : {std::pair{"state=half@-8", "state=half"}, {"state=half@-8", "state=half@"}, {"state=half@-8", "state=half+8"},
-                                 {"state=half@-8", "state=@8"}, {"state=half@-8", "state=half@many"}, {"owns=16+32", "owns=16"},
-                                 {"owns=16+32", "owns=16+"}, {"owns=16+32", "owns=+32"}, {"owns=16+32", "owns=16-32"},
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    return error_of(replaced(good, from, to));
+  };
+  for (const auto& [from, to] : {std::pair{"state=half@-8", "state=half"},
+                                 {"state=half@-8", "state=half@"},
+                                 {"state=half@-8", "state=half+8"},
+                                 {"state=half@-8", "state=@8"},
+                                 {"state=half@-8", "state=half@many"},
+                                 {"owns=16+32", "owns=16"},
+                                 {"owns=16+32", "owns=16+"},
+                                 {"owns=16+32", "owns=+32"},
+                                 {"owns=16+32", "owns=16-32"},
                                  {"owns=16+32", "owns=16+half"}})
     EXPECT_THAT(refused(from, to), testing::HasSubstr("line 9")) << to;
   EXPECT_THAT(refused("state=half@-8", "state=halt@-8"), testing::HasSubstr("no buffer is named 'halt'"));
-  EXPECT_THAT(refused("owns=16+32", "own=16+32"), testing::HasSubstr("unknown field 'own'; expected buffer, offset, size"));
+  EXPECT_THAT(refused("owns=16+32", "own=16+32"),
+              testing::HasSubstr("unknown field 'own'; expected buffer, offset, size"));
 }
 
 TEST(ProgramText, RefusesASecondBufferOfOneName) {

@@ -17,7 +17,7 @@ using Property = CheckFinding::Property;
 
 /// A golden with `from` replaced by `to` in the text of rank `rank`'s program.
 std::vector<program::Program> edited(const std::string& golden, size_t rank, const std::string& from,
-                            const std::string& to) {
+                                     const std::string& to) {
   auto programs = program::load_golden(golden);
   std::string text = program::to_text(programs[rank]);
   const size_t at = text.find(from);
@@ -27,7 +27,9 @@ std::vector<program::Program> edited(const std::string& golden, size_t rank, con
   return programs;
 }
 
-std::string findings(const std::vector<program::Program>& programs) { return program::text_of(check_programs(programs)); }
+std::string findings(const std::vector<program::Program>& programs) {
+  return program::text_of(check_programs(programs));
+}
 
 TEST(Checker, NamesTheTreeThatArrivesAndTheOneThatShould) {
   // Rank 0 adds its received half before its own leaves are added.
@@ -65,8 +67,10 @@ TEST(Checker, NamesBothRanksOfADeadlock) {
       program::Instruction& both = p.instructions[i];
       if (both.kind != program::InstructionKind::exchange || both.operands.size() != 2) continue;
       program::Instruction receive = both;
-      std::erase_if(receive.operands, [](const program::Operand& o) { return o.role == program::Role::send; });
-      std::erase_if(both.operands, [](const program::Operand& o) { return o.role == program::Role::receive; });
+      std::erase_if(receive.operands,
+                    [](const program::Operand& o) { return o.role == program::Role::send; });
+      std::erase_if(both.operands,
+                    [](const program::Operand& o) { return o.role == program::Role::receive; });
       receive.after.clear();
       p.instructions.insert(p.instructions.begin() + static_cast<std::ptrdiff_t>(i) + 1, receive);
       ++i;
@@ -157,7 +161,9 @@ TEST(Checker, NamesANormThatSkipsAParameter) {
   for (program::Program& program : programs)
     for (program::Instruction& i : program.instructions)
       if (i.kind == program::InstructionKind::norm)
-        std::erase_if(i.operands, [](const program::Operand& o) { return o.role == program::Role::gradients && o.index == 1; });
+        std::erase_if(i.operands, [](const program::Operand& o) {
+          return o.role == program::Role::gradients && o.index == 1;
+        });
   EXPECT_THAT(findings(programs),
               HasSubstr("should have seen every gradient once; it has seen not 'fc.weight' from byte 0"));
 }
@@ -169,26 +175,36 @@ TEST(Checker, NamesANormThatCountsATiedParameterTwice) {
 }
 
 TEST(Checker, NamesASumOfSquaresInAnothersPlace) {
-  auto programs = edited("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes", "gradients.1:grad.1[262144+262144] writes");
-  EXPECT_THAT(findings(programs), HasSubstr("it takes byte 262144 of 'head.weight' for byte 0 of segment 1's bucket; it belongs to "
-                                            "byte 262144 of segment 1's"));
+  auto programs = edited("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes",
+                         "gradients.1:grad.1[262144+262144] writes");
+  EXPECT_THAT(
+      findings(programs),
+      HasSubstr("it takes byte 262144 of 'head.weight' for byte 0 of segment 1's bucket; it belongs to "
+                "byte 262144 of segment 1's"));
 }
 
 TEST(Checker, NamesASumOfSquaresOfWhatIsNotComplete) {
-  auto programs = edited("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes", "gradients.1:grad.1 writes");
-  EXPECT_THAT(findings(programs), HasSubstr("gradients belong there, and there is what a reduce_scatter leaves in other ranks' blocks"));
+  auto programs = edited("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes",
+                         "gradients.1:grad.1 writes");
+  EXPECT_THAT(
+      findings(programs),
+      HasSubstr("gradients belong there, and there is what a reduce_scatter leaves in other ranks' blocks"));
 }
 
 TEST(Checker, NamesAnUpdateOfWhatTheRankDoesNotOwn) {
-  EXPECT_THAT(findings(edited("dp2_sharded", 0, "state=state.1@262144 owns=0+262144", "state=state.1@262144 owns=0+262140")),
+  EXPECT_THAT(findings(edited("dp2_sharded", 0, "state=state.1@262144 owns=0+262144",
+                              "state=state.1@262144 owns=0+262140")),
               HasSubstr("it updates bytes 0 to 262144 of 'head.weight', and this rank owns 0 to 262140"));
-  EXPECT_THAT(findings(edited("dp2_sharded", 0, "state=state.1@262144 owns=0+262144", "state=state.1@262144 owns=0+262148")),
+  EXPECT_THAT(findings(edited("dp2_sharded", 0, "state=state.1@262144 owns=0+262144",
+                              "state=state.1@262144 owns=0+262148")),
               HasSubstr("rank 0: it updates 524288 bytes in a step, and owns 524292"));
 }
 
 TEST(Checker, NamesStateThatBelongsToOtherBytes) {
-  EXPECT_THAT(findings(edited("dp2_sharded", 1, "state=state.1@-262144 state=state.1@0", "state=state.1@0 state=state.1@262144")),
-              HasSubstr("its state 0 of byte 262144 of 'head.weight' is byte 0 of state.1; the program says byte 262144 of state.1"));
+  EXPECT_THAT(findings(edited("dp2_sharded", 1, "state=state.1@-262144 state=state.1@0",
+                              "state=state.1@0 state=state.1@262144")),
+              HasSubstr("its state 0 of byte 262144 of 'head.weight' is byte 0 of state.1; the program says "
+                        "byte 262144 of state.1"));
 }
 
 TEST(Checker, RefusesALibrarysSumInReproducibleMode) {
@@ -211,7 +227,8 @@ TEST(Checker, RefusesMicroBatchesOutOfOrderInReproducibleMode) {
   for (const size_t w : weights) {
     list[w].accumulate = w == weights[1];
     for (program::Operand& o : list[w].operands)
-      if (o.role == program::Role::gradients) o.access = w == weights[1] ? program::Access::read_write : program::Access::write;
+      if (o.role == program::Role::gradients)
+        o.access = w == weights[1] ? program::Access::read_write : program::Access::write;
   }
   for (program::Instruction& i : list) i.after.clear();
   program::derive_dependencies(programs[1]);
@@ -226,7 +243,8 @@ TEST(Checker, NamesTheByteThatMeetsAnothersGradient) {
     for (program::Instruction& i : program.instructions)
       if (i.kind == program::InstructionKind::update && i.segment == 0)
         for (program::Operand& o : i.operands)
-          if (o.role == program::Role::gradients) o.range.buffer += 1;  // the other segment's bucket, of the same size
+          if (o.role == program::Role::gradients)
+            o.range.buffer += 1;  // the other segment's bucket, of the same size
   EXPECT_THAT(findings(programs),
               HasSubstr("byte 0 of 'fc.weight' meets the gradient of byte 0 of 'head.weight'"));
 }
@@ -244,17 +262,20 @@ TEST(Checker, FindsAPullThatWaitsForItself) {
   // Both workers pull a segment between their two pushes of it and the other one, crosswise, with no
   // staleness allowed.
   auto programs = program::load_golden("ps_stale");
-  for (program::Instruction& i : programs[2].instructions) i.bound = i.kind == program::InstructionKind::serve ? 0 : -1;
+  for (program::Instruction& i : programs[2].instructions)
+    i.bound = i.kind == program::InstructionKind::serve ? 0 : -1;
   EXPECT_EQ(findings(programs), "");
   const auto move_pulls = [](program::Program& p, int pull_segment, int push_segment) {
     auto& list = p.instructions;
     const auto is = [](program::InstructionKind kind, int segment) {
       return [=](const program::Instruction& i) { return i.kind == kind && i.segment == segment; };
     };
-    const auto pull = std::find_if(list.begin(), list.end(), is(program::InstructionKind::pull, pull_segment));
+    const auto pull =
+        std::find_if(list.begin(), list.end(), is(program::InstructionKind::pull, pull_segment));
     const program::Instruction moved = *pull;
     list.erase(pull);
-    const auto push = std::find_if(list.begin(), list.end(), is(program::InstructionKind::push, push_segment));
+    const auto push =
+        std::find_if(list.begin(), list.end(), is(program::InstructionKind::push, push_segment));
     list.insert(push + 1, moved);
   };
   // Worker 0 pushes 1, then pulls it, then pushes 0; worker 1 does it with 0 and 1 the other way round.

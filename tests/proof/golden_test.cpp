@@ -9,7 +9,9 @@ namespace {
 
 class Golden : public testing::TestWithParam<std::string> {};
 
-TEST_P(Golden, IsAccepted) { EXPECT_EQ(program::text_of(check_programs(program::load_golden(GetParam()))), ""); }
+TEST_P(Golden, IsAccepted) {
+  EXPECT_EQ(program::text_of(check_programs(program::load_golden(GetParam()))), "");
+}
 
 TEST_P(Golden, IsAcceptedWhenPlaced) {
   auto programs = program::load_golden(GetParam());

@@ -102,8 +102,9 @@ TEST(Mutation, RepeatingAnAccumulatingBackwardIsMathematics) {
 
 TEST(Mutation, RepeatingAReductionIsCaught) {
   for (program::InstructionKind kind :
-       {program::InstructionKind::all_reduce, program::InstructionKind::reduce_scatter, program::InstructionKind::exchange,
-        program::InstructionKind::broadcast, program::InstructionKind::agree, program::InstructionKind::push})
+       {program::InstructionKind::all_reduce, program::InstructionKind::reduce_scatter,
+        program::InstructionKind::exchange, program::InstructionKind::broadcast,
+        program::InstructionKind::agree, program::InstructionKind::push})
     expect_all_caught([kind](const Programs& p) { return with_a_repeated(p, kind); }, {Property::matching}, 4,
                       [](const Mutant& m) {
                         return is_alone(m) ||
@@ -122,8 +123,11 @@ TEST(Mutation, ChangingTheSizeOfATransferIsAMatchingFinding) {
   expect_all_caught(
       [](const Programs& programs) {
         return with_each_operand(
-            programs, "16 bytes shorter", [](const program::Program&, const program::Instruction& i, program::Operand& o) {
-              if (!program::communicates(i.kind) || o.role == program::Role::metrics || o.role == program::Role::source) return false;
+            programs, "16 bytes shorter",
+            [](const program::Program&, const program::Instruction& i, program::Operand& o) {
+              if (!program::communicates(i.kind) || o.role == program::Role::metrics ||
+                  o.role == program::Role::source)
+                return false;
               o.range.size_bytes -= 16;
               return true;
             });
@@ -135,8 +139,11 @@ TEST(Mutation, ChangingTheTypeOfATransferIsAMatchingFinding) {
   expect_all_caught(
       [](const Programs& programs) {
         return with_each_operand(
-            programs, "in bfloat16", [](const program::Program&, const program::Instruction& i, program::Operand& o) {
-              if (!program::communicates(i.kind) || o.role == program::Role::metrics || o.role == program::Role::source) return false;
+            programs, "in bfloat16",
+            [](const program::Program&, const program::Instruction& i, program::Operand& o) {
+              if (!program::communicates(i.kind) || o.role == program::Role::metrics ||
+                  o.role == program::Role::source)
+                return false;
               o.dtype = DType::bfloat16;
               return true;
             });
@@ -149,13 +156,15 @@ constexpr DType kOtherTypes[] = {DType::int32, DType::bfloat16, DType::float64};
 
 TEST(Mutation, ChangingTheTypeOfASumOnAllRanksTogetherIsMathematics) {
   for (const DType dtype : kOtherTypes)
-    for (const program::InstructionKind kind : {program::InstructionKind::all_reduce, program::InstructionKind::reduce_scatter})
+    for (const program::InstructionKind kind :
+         {program::InstructionKind::all_reduce, program::InstructionKind::reduce_scatter})
       expect_all_caught(
           [&](const Programs& programs) {
             return with_each_collective(programs, kind, fmt::format("in {}", name_of(dtype)),
                                         [dtype](program::Instruction& i) {
                                           bool changed = false;
-                                          for (program::Operand& o : i.operands) changed |= std::exchange(o.dtype, dtype) != dtype;
+                                          for (program::Operand& o : i.operands)
+                                            changed |= std::exchange(o.dtype, dtype) != dtype;
                                           return changed;
                                         });
           },
@@ -165,7 +174,8 @@ TEST(Mutation, ChangingTheTypeOfASumOnAllRanksTogetherIsMathematics) {
 TEST(Mutation, ChangingTheTypeOfWhatIsComputedWithIsMathematics) {
   for (const DType dtype : kOtherTypes)
     for (const program::InstructionKind kind :
-         {program::InstructionKind::add, program::InstructionKind::norm, program::InstructionKind::finite, program::InstructionKind::update})
+         {program::InstructionKind::add, program::InstructionKind::norm, program::InstructionKind::finite,
+          program::InstructionKind::update})
       expect_all_caught(
           [&](const Programs& programs) {
             return with_each(programs, fmt::format("in {}", name_of(dtype)),
@@ -173,8 +183,9 @@ TEST(Mutation, ChangingTheTypeOfWhatIsComputedWithIsMathematics) {
                                if (i.kind != kind) return false;
                                bool changed = false;
                                for (program::Operand& o : i.operands) {
-                                 if (o.role != program::Role::destination && o.role != program::Role::source &&
-                                     o.role != program::Role::gradients && o.role != program::Role::parameters)
+                                 if (o.role != program::Role::destination &&
+                                     o.role != program::Role::source && o.role != program::Role::gradients &&
+                                     o.role != program::Role::parameters)
                                    continue;
                                  o.dtype = dtype;
                                  changed = true;
@@ -189,7 +200,8 @@ TEST(Mutation, ChangingAPeerIsCaught) {
   expect_all_caught(
       [](const Programs& programs) {
         return with_each_operand(
-            programs, "with another peer", [](const program::Program& p, const program::Instruction& i, program::Operand& o) {
+            programs, "with another peer",
+            [](const program::Program& p, const program::Instruction& i, program::Operand& o) {
               if (o.peer < 0) return false;
               o.peer = (o.peer + 1) % static_cast<int>(p.groups[static_cast<size_t>(i.group)].members.size());
               return true;
@@ -262,7 +274,8 @@ TEST(Mutation, AnotherTransportOnOneRankAloneIsStructure) {
                   {fmt::format("rank {}: another transport of group {}", r, programs[r].groups[g].name),
                    programs});
               auto& transport = mutants.back().programs[r].groups[g].transport;
-              transport = static_cast<program::Transport>((static_cast<int>(transport) + other) % program::kTransportCount);
+              transport = static_cast<program::Transport>((static_cast<int>(transport) + other) %
+                                                          program::kTransportCount);
             }
         return mutants;
       },
@@ -284,11 +297,12 @@ TEST(Mutation, ChangingALeafIsMathematics) {
 TEST(Mutation, ChangingAMicroBatchIsMathematics) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "another micro-batch", [](const program::Program&, program::Instruction& i) {
-          if (!is_backward(i) && i.kind != program::InstructionKind::forward) return false;
-          i.micro_batch += 1;
-          return true;
-        });
+        return with_each(programs, "another micro-batch",
+                         [](const program::Program&, program::Instruction& i) {
+                           if (!is_backward(i) && i.kind != program::InstructionKind::forward) return false;
+                           i.micro_batch += 1;
+                           return true;
+                         });
       },
       {Property::mathematics}, 90);
 }
@@ -296,17 +310,18 @@ TEST(Mutation, ChangingAMicroBatchIsMathematics) {
 TEST(Mutation, AccumulatingWhereALeafBeginsOrOverwritingWhereItGoesOnIsCaught) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "accumulate turned over", [](const program::Program&, program::Instruction& i) {
-          if (!is_backward(i) && i.kind != program::InstructionKind::forward) return false;
-          bool changed = false;
-          for (program::Operand& o : i.operands)
-            if (o.role == program::Role::gradients || o.role == program::Role::metrics) {
-              o.access = i.accumulate ? program::Access::write : program::Access::read_write;
-              changed = true;
-            }
-          i.accumulate = !i.accumulate;
-          return changed;
-        });
+        return with_each(programs, "accumulate turned over",
+                         [](const program::Program&, program::Instruction& i) {
+                           if (!is_backward(i) && i.kind != program::InstructionKind::forward) return false;
+                           bool changed = false;
+                           for (program::Operand& o : i.operands)
+                             if (o.role == program::Role::gradients || o.role == program::Role::metrics) {
+                               o.access = i.accumulate ? program::Access::write : program::Access::read_write;
+                               changed = true;
+                             }
+                           i.accumulate = !i.accumulate;
+                           return changed;
+                         });
       },
       {Property::mathematics, Property::data}, 70);
 }
@@ -349,10 +364,12 @@ TEST(Mutation, ShiftingTheSumsOfSquaresWithinABucketIsCaught) {
   for (const int64_t shift : {-262144, -4, 4, 262144})
     expect_all_caught(
         [shift](const Programs& programs) {
-          return with_each_operand(programs, fmt::format("{} bytes on", shift), [shift](const program::Program&, const program::Instruction& i, program::Operand& o) {
-            o.position += shift;
-            return i.kind == program::InstructionKind::norm && o.role == program::Role::gradients;
-          });
+          return with_each_operand(
+              programs, fmt::format("{} bytes on", shift),
+              [shift](const program::Program&, const program::Instruction& i, program::Operand& o) {
+                o.position += shift;
+                return i.kind == program::InstructionKind::norm && o.role == program::Role::gradients;
+              });
         },
         {Property::structure, Property::mathematics}, 20);
 }
@@ -377,9 +394,11 @@ TEST(Mutation, ReadingBeforeAnythingIsWrittenIsADataFinding) {
             for (program::Instruction& i : program.instructions)
               for (program::Operand& o : i.operands) {
                 if (o.range.buffer != static_cast<int>(b)) continue;
-                const bool only_writes = o.access == program::Access::write && o.role != program::Role::temporary;
+                const bool only_writes =
+                    o.access == program::Access::write && o.role != program::Role::temporary;
                 written = written || only_writes;
-                read = read || (o.access == program::Access::read && i.kind != program::InstructionKind::serve);
+                read =
+                    read || (o.access == program::Access::read && i.kind != program::InstructionKind::serve);
                 if (only_writes) o.range.buffer = elsewhere;
               }
             bool initial = old.space == program::Space::optimizer;
@@ -400,10 +419,11 @@ TEST(Mutation, SendingBeforeReceivingOnBothSidesIsADeadlock) {
 TEST(Mutation, DependingOnALaterInstructionIsStructure) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each(programs, "waits for itself", [](const program::Program& p, program::Instruction& i) {
-          i.after.push_back({static_cast<int>(p.instructions.size()) - 1, 0});
-          return true;
-        });
+        return with_each(programs, "waits for itself",
+                         [](const program::Program& p, program::Instruction& i) {
+                           i.after.push_back({static_cast<int>(p.instructions.size()) - 1, 0});
+                           return true;
+                         });
       },
       {Property::structure}, 250);
 }
@@ -413,7 +433,8 @@ TEST(Mutation, RunningOnAnotherKindOfLaneIsStructure) {
       [](const Programs& programs) {
         return with_each(programs, "on another lane", [](const program::Program& p, program::Instruction& i) {
           const bool on_comm = p.lanes[static_cast<size_t>(i.lane)].kind == program::LaneKind::comm;
-          if (i.kind == program::InstructionKind::add || i.kind == program::InstructionKind::cast) return false;
+          if (i.kind == program::InstructionKind::add || i.kind == program::InstructionKind::cast)
+            return false;
           for (size_t lane = 0; lane < p.lanes.size(); ++lane)
             if ((p.lanes[lane].kind == program::LaneKind::comm) != on_comm) {
               i.lane = static_cast<int>(lane);

@@ -125,11 +125,15 @@ std::vector<Mutant> with_swapped_communications(const Programs& programs) {
 
 std::vector<Mutant> with_a_shifted_range(const Programs& programs) {
   return with_each_operand(
-      programs, "begins 16 bytes later", [](const program::Program&, const program::Instruction& i, program::Operand& o) {
+      programs, "begins 16 bytes later",
+      [](const program::Program&, const program::Instruction& i, program::Operand& o) {
         static constexpr program::Role kDecisive[] = {
-            program::Role::batch,           program::Role::input,          program::Role::output,     program::Role::stash,
-            program::Role::output_gradient, program::Role::input_gradient, program::Role::gradients,  program::Role::send,
-            program::Role::receive,         program::Role::source,         program::Role::destination};
+            program::Role::batch,           program::Role::input,
+            program::Role::output,          program::Role::stash,
+            program::Role::output_gradient, program::Role::input_gradient,
+            program::Role::gradients,       program::Role::send,
+            program::Role::receive,         program::Role::source,
+            program::Role::destination};
         const bool decisive =
             std::find(std::begin(kDecisive), std::end(kDecisive), o.role) != std::end(kDecisive) ||
             (o.role == program::Role::data && i.kind != program::InstructionKind::agree) ||
@@ -154,11 +158,13 @@ std::vector<Mutant> with_another_owned_range(const Programs& programs) {
       const program::ParameterPlace& place = programs[r].parameters[p];
       const int64_t size = place.owned_end - place.owned_begin;
       if (size == 0) continue;
-      for (const Change& change : {Change{"begins 4 bytes later", 4, 0}, Change{"begins 4 bytes earlier", -4, 0},
-                                   Change{"ends 4 bytes later", 0, 4}, Change{"ends 4 bytes earlier", 0, -4},
-                                   Change{"lies 4 bytes later", 4, 4}, Change{"lies 4 bytes earlier", -4, -4},
-                                   Change{"is empty", 0, -size}}) {
-        mutants.push_back({fmt::format("rank {}: what it owns of '{}' {}", r, place.name, change.what), programs});
+      for (const Change& change :
+           {Change{"begins 4 bytes later", 4, 0}, Change{"begins 4 bytes earlier", -4, 0},
+            Change{"ends 4 bytes later", 0, 4}, Change{"ends 4 bytes earlier", 0, -4},
+            Change{"lies 4 bytes later", 4, 4}, Change{"lies 4 bytes earlier", -4, -4},
+            Change{"is empty", 0, -size}}) {
+        mutants.push_back(
+            {fmt::format("rank {}: what it owns of '{}' {}", r, place.name, change.what), programs});
         program::ParameterPlace& changed = mutants.back().programs[r].parameters[p];
         changed.owned_begin += change.begin;
         changed.owned_end += change.end;
@@ -169,7 +175,8 @@ std::vector<Mutant> with_another_owned_range(const Programs& programs) {
 
 std::vector<Mutant> with_another_state_place(const Programs& programs) {
   std::vector<Mutant> mutants;
-  const auto add = [&](size_t r, const std::string& what, const std::function<void(std::vector<program::ParameterPlace>&)>& change) {
+  const auto add = [&](size_t r, const std::string& what,
+                       const std::function<void(std::vector<program::ParameterPlace>&)>& change) {
     mutants.push_back({fmt::format("rank {}: {}", r, what), programs});
     change(mutants.back().programs[r].parameters);
   };
@@ -184,7 +191,8 @@ std::vector<Mutant> with_another_state_place(const Programs& programs) {
       if (places[p].states.size() == 2)
         add(r, fmt::format("the slots of '{}' exchanged", name),
             [=](auto& changed) { std::swap(changed[p].states[0], changed[p].states[1]); });
-      if (!places[p].states.empty()) add(r, fmt::format("'{}' without state", name), [=](auto& changed) { changed[p].states.clear(); });
+      if (!places[p].states.empty())
+        add(r, fmt::format("'{}' without state", name), [=](auto& changed) { changed[p].states.clear(); });
       for (size_t other = p + 1; other < places.size(); ++other)
         if (places[p].states != places[other].states)
           add(r, fmt::format("the state of '{}' and '{}' exchanged", name, places[other].name),
@@ -209,7 +217,8 @@ std::vector<Mutant> with_a_shared_live_buffer(const Programs& programs) {
       }
     for (size_t a = 0; a < program.buffers.size(); ++a)
       for (size_t b = 0; b < program.buffers.size(); ++b) {
-        if (a == b || program.buffers[a].space != program::Space::arena || program.buffers[b].space != program::Space::arena)
+        if (a == b || program.buffers[a].space != program::Space::arena ||
+            program.buffers[b].space != program::Space::arena)
           continue;
         if (lifetime[a].first > lifetime[b].second || lifetime[b].first > lifetime[a].second) continue;
         mutants.push_back({fmt::format("rank {}: {} moved onto {}", program.rank, program.buffers[a].name,
@@ -229,9 +238,11 @@ std::vector<Mutant> with_sends_before_receives(const Programs& programs) {
       program::Instruction& sends = program.instructions[i];
       if (sends.kind != program::InstructionKind::exchange) continue;
       program::Instruction receives = sends;
-      std::erase_if(receives.operands, [](const program::Operand& o) { return o.role == program::Role::send; });
+      std::erase_if(receives.operands,
+                    [](const program::Operand& o) { return o.role == program::Role::send; });
       if (receives.operands.empty() || receives.operands.size() == sends.operands.size()) continue;
-      std::erase_if(sends.operands, [](const program::Operand& o) { return o.role == program::Role::receive; });
+      std::erase_if(sends.operands,
+                    [](const program::Operand& o) { return o.role == program::Role::receive; });
       insert_behind(program, static_cast<int>(i), receives);
       ++split;
       ++i;
@@ -242,8 +253,9 @@ std::vector<Mutant> with_sends_before_receives(const Programs& programs) {
   return {mutant};
 }
 
-std::vector<Mutant> with_each(const Programs& programs, const std::string& what,
-                              const std::function<bool(const program::Program&, program::Instruction&)>& change) {
+std::vector<Mutant> with_each(
+    const Programs& programs, const std::string& what,
+    const std::function<bool(const program::Program&, program::Instruction&)>& change) {
   std::vector<Mutant> mutants;
   for (size_t r = 0; r < programs.size(); ++r)
     for (size_t i = 0; i < programs[r].instructions.size(); ++i) {
@@ -274,13 +286,15 @@ std::vector<Mutant> with_each_collective(const Programs& programs, program::Inst
 
 std::vector<Mutant> with_each_operand(
     const Programs& programs, const std::string& what,
-    const std::function<bool(const program::Program&, const program::Instruction&, program::Operand&)>& change) {
+    const std::function<bool(const program::Program&, const program::Instruction&, program::Operand&)>&
+        change) {
   std::vector<Mutant> mutants;
   for (size_t r = 0; r < programs.size(); ++r)
     for (size_t i = 0; i < programs[r].instructions.size(); ++i)
       for (size_t o = 0; o < programs[r].instructions[i].operands.size(); ++o) {
         const program::Operand& operand = programs[r].instructions[i].operands[o];
-        Mutant mutant{fmt::format("{} of {} {}", program::name_of(operand.role), at(programs[r], i), what), programs};
+        Mutant mutant{fmt::format("{} of {} {}", program::name_of(operand.role), at(programs[r], i), what),
+                      programs};
         program::Instruction& changed = mutant.programs[r].instructions[i];
         if (change(programs[r], programs[r].instructions[i], changed.operands[o]))
           mutants.push_back(std::move(mutant));

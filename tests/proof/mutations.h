@@ -27,15 +27,17 @@ std::vector<Mutant> with_swapped_communications(const Programs& programs);
 std::vector<Mutant> with_a_shifted_range(const Programs& programs);
 /// Each owned range of a parameter begins or ends 4 bytes elsewhere, or both, or is nobody's.
 std::vector<Mutant> with_another_owned_range(const Programs& programs);
-/// Each place of a slot of optimizer state 4 bytes elsewhere; a parameter's slots, and two parameters' states, exchanged.
+/// Each place of a slot of optimizer state 4 bytes elsewhere; a parameter's slots, and two parameters'
+/// states, exchanged.
 std::vector<Mutant> with_another_state_place(const Programs& programs);
 /// Arena buffers, once placed, moved onto others that are alive at the same time.
 std::vector<Mutant> with_a_shared_live_buffer(const Programs& programs);
 /// All exchanges that send and receive, split: all sends first. No mutant where there is no such exchange.
 std::vector<Mutant> with_sends_before_receives(const Programs& programs);
 /// `change` applied to each instruction in turn, wherever it returns true (that it changed something).
-std::vector<Mutant> with_each(const Programs& programs, const std::string& what,
-                              const std::function<bool(const program::Program&, program::Instruction&)>& change);
+std::vector<Mutant> with_each(
+    const Programs& programs, const std::string& what,
+    const std::function<bool(const program::Program&, program::Instruction&)>& change);
 /// `change` applied to the same collective on all ranks together: the first of its kind on each, then the
 /// second, and so on. A mutant wherever it returns true for one of them.
 std::vector<Mutant> with_each_collective(const Programs& programs, program::InstructionKind kind,
@@ -44,6 +46,7 @@ std::vector<Mutant> with_each_collective(const Programs& programs, program::Inst
 /// As with_each, for each operand.
 std::vector<Mutant> with_each_operand(
     const Programs& programs, const std::string& what,
-    const std::function<bool(const program::Program&, const program::Instruction&, program::Operand&)>& change);
+    const std::function<bool(const program::Program&, const program::Instruction&, program::Operand&)>&
+        change);
 
 }  // namespace lockstep::proof

@@ -58,7 +58,8 @@ TEST(Obedience, OfOneRankAloneIsRefused) {
 TEST(Obedience, OfNobodyIsRefusedWhereAFlagIsComputed) {
   EXPECT_THAT(findings_after("dp2_fp16",
                              [](program::Program&, program::Instruction& i) {
-                               if (i.kind == program::InstructionKind::update) erase_role(i, program::Role::predicate);
+                               if (i.kind == program::InstructionKind::update)
+                                 erase_role(i, program::Role::predicate);
                              }),
               HasSubstr("it does not obey the flag of rank 0, step instruction 11 (finite"));
 }
@@ -66,7 +67,8 @@ TEST(Obedience, OfNobodyIsRefusedWhereAFlagIsComputed) {
 TEST(Obedience, MayBeToTheScaleOfANormAlone) {
   EXPECT_EQ(findings_after("dp2_tree",
                            [](program::Program&, program::Instruction& i) {
-                             if (i.kind == program::InstructionKind::update) erase_role(i, program::Role::predicate);
+                             if (i.kind == program::InstructionKind::update)
+                               erase_role(i, program::Role::predicate);
                            }),
             "");
 }
@@ -75,7 +77,8 @@ TEST(Obedience, OfHalfTheUpdatesIsRefused) {
   for (const program::Role role : {program::Role::predicate, program::Role::verdict})
     EXPECT_THAT(findings_after("dp2_tree",
                                [&](program::Program&, program::Instruction& i) {
-                                 if (i.kind == program::InstructionKind::update && i.segment == 0) erase_role(i, role);
+                                 if (i.kind == program::InstructionKind::update && i.segment == 0)
+                                   erase_role(i, role);
                                }),
                 HasSubstr("all updates of a step must obey the same"));
 }
@@ -89,7 +92,8 @@ TEST(Obedience, ToAnotherWordOfTheVerdictIsRefused) {
 TEST(Obedience, ToAVerdictThatCountedNothingIsRefused) {
   EXPECT_THAT(findings_after("dp2_fast",
                              [](program::Program&, program::Instruction& i) {
-                               if (i.kind == program::InstructionKind::agree) erase_role(i, program::Role::metrics);
+                               if (i.kind == program::InstructionKind::agree)
+                                 erase_role(i, program::Role::metrics);
                              }),
               HasSubstr("its verdict should have counted the metrics of every leaf; it has seen none"));
 }
@@ -99,8 +103,9 @@ TEST(Updates, MayNotAllBeMissing) {
     auto programs = program::load_golden(golden);
     size_t removed = 0;
     for (program::Program& program : programs)
-      removed += std::erase_if(program.instructions,
-                               [](const program::Instruction& i) { return i.kind == program::InstructionKind::update; });
+      removed += std::erase_if(program.instructions, [](const program::Instruction& i) {
+        return i.kind == program::InstructionKind::update;
+      });
     if (removed == 0) continue;
     derive_anew(programs);
     EXPECT_THAT(findings(programs), HasSubstr("the step should update every parameter")) << golden;
@@ -110,7 +115,8 @@ TEST(Updates, MayNotAllBeMissing) {
 TEST(Updates, NeedTheConstants) {
   EXPECT_THAT(findings_after("dp1_tree",
                              [](program::Program&, program::Instruction& i) {
-                               if (i.kind == program::InstructionKind::update) erase_role(i, program::Role::constants);
+                               if (i.kind == program::InstructionKind::update)
+                                 erase_role(i, program::Role::constants);
                              }),
               HasSubstr("structure: rank 0, step instruction 9 (update, lane compute, segment 0): it has 0 "
                         "operands constants; expected 1"));
@@ -134,14 +140,16 @@ TEST(Operands, OfOneRoleHaveDifferentIndices) {
   EXPECT_EQ(findings(edited("ps_sync", 2, "receive.1:grad.0.w1@1", "receive:grad.0.w1@1")), "");
   auto programs = program::load_golden("pp2_1f1b");
   for (program::Instruction& i : programs[0].instructions)
-    if (i.kind == program::InstructionKind::exchange && i.operands.size() == 1) i.operands.push_back(i.operands[0]);
+    if (i.kind == program::InstructionKind::exchange && i.operands.size() == 1)
+      i.operands.push_back(i.operands[0]);
   EXPECT_THAT(findings(programs), HasSubstr("it has two operands send.0@1; their indices must differ"));
 }
 
 TEST(Metrics, StandInTheOrderOfLeaves) {
   const auto swap_slots = [](program::Program&, program::Instruction& i) {
     for (program::Operand& o : i.operands)
-      if (i.kind == program::InstructionKind::forward && o.role == program::Role::metrics) o.range.offset = 32 - o.range.offset;
+      if (i.kind == program::InstructionKind::forward && o.role == program::Role::metrics)
+        o.range.offset = 32 - o.range.offset;
   };
   EXPECT_THAT(findings_after("dp2_tree", swap_slots),
               HasSubstr("mathematics: rank 0, step instruction 11 (agree, lane agree): its metrics of leaf 0 "
@@ -193,7 +201,8 @@ TEST(Parameters, ThatAreMissingOrCutOffAreRefused) {
 
 TEST(Activations, AreReadWhole) {
   for (const std::string& golden : program::golden_names())
-    for (const program::Role role : {program::Role::input, program::Role::stash, program::Role::output_gradient}) {
+    for (const program::Role role :
+         {program::Role::input, program::Role::stash, program::Role::output_gradient}) {
       int count = 0;
       const auto shorter = [&](int64_t divisor) {
         return [&, divisor](program::Program&, program::Instruction& i) {
@@ -208,7 +217,8 @@ TEST(Activations, AreReadWhole) {
       const std::string half = findings_after(golden, shorter(2)), none = findings_after(golden, shorter(0));
       if (count == 0) continue;
       EXPECT_THAT(half, HasSubstr("bytes; expected all")) << golden << ", " << program::name_of(role);
-      EXPECT_THAT(none, HasSubstr(fmt::format("it reads nothing of its {}", program::name_of(role)))) << golden;
+      EXPECT_THAT(none, HasSubstr(fmt::format("it reads nothing of its {}", program::name_of(role))))
+          << golden;
     }
 }
 
@@ -217,9 +227,10 @@ TEST(Gradients, ThatAllRanksLeaveOutAlikeAreMissed) {
   for (const std::string& golden : program::golden_names()) {
     int count = 0;
     const std::string found = findings_after(golden, [&](program::Program&, program::Instruction& i) {
-      count += static_cast<int>(std::count_if(i.operands.begin(), i.operands.end(), [](const program::Operand& o) {
-        return o.role == program::Role::output_gradient;
-      }));
+      count +=
+          static_cast<int>(std::count_if(i.operands.begin(), i.operands.end(), [](const program::Operand& o) {
+            return o.role == program::Role::output_gradient;
+          }));
       erase_role(i, program::Role::output_gradient);
     });
     if (count == 0) continue;
@@ -278,7 +289,8 @@ TEST(Activations, AreAsManyForEveryMicroBatch) {
   auto programs = program::load_golden("pp2_1f1b");
   program::Instruction& forward = programs[1].instructions[6];
   ASSERT_EQ(forward.kind, program::InstructionKind::forward);
-  std::erase_if(forward.operands, [](const program::Operand& o) { return o.role == program::Role::input && o.index == 1; });
+  std::erase_if(forward.operands,
+                [](const program::Operand& o) { return o.role == program::Role::input && o.index == 1; });
   EXPECT_THAT(
       findings(programs),
       HasSubstr("segment 2, micro-batch 1, leaf 0): it reads 1 operands input; other micro-batches or "
@@ -343,8 +355,9 @@ TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {
               HasSubstr("operand metrics takes bytes 32+9223372036854775807 of 'metrics', which has 64"));
   EXPECT_THAT(refused("metrics:metrics[32+32]", "metrics:metrics[-9223372036854775808+32]"),
               HasSubstr("takes bytes -9223372036854775808+32 of 'metrics', which has 64"));
-  EXPECT_THAT(refused("gradients:grad.0.slot1 temporary", "gradients:grad.0.slot1^9223372036854775807 temporary"),
-              HasSubstr("operand gradients stands at position 9223372036854775807; expected 0 to "));
+  EXPECT_THAT(
+      refused("gradients:grad.0.slot1 temporary", "gradients:grad.0.slot1^9223372036854775807 temporary"),
+      HasSubstr("operand gradients stands at position 9223372036854775807; expected 0 to "));
   EXPECT_THAT(refused("category=gradients size=128", "category=gradients size=9223372036854775807"),
               HasSubstr("buffer 'grad.0.slot0' has 9223372036854775807 bytes"));
   EXPECT_THAT(refused("offset=96 size=32", "offset=9223372036854775807 size=32"),

@@ -14,14 +14,16 @@ program::Program program() {
   program::Program program;
   const int compute = program.add_lane("compute", program::LaneKind::compute),
             reduce = program.add_lane("reduce", program::LaneKind::comm);
-  program.instructions = {
-      {.kind = program::InstructionKind::load, .lane = compute, .after = {{3, 1}}, .deadline = program::DeadlineClass::input},
-      {.kind = program::InstructionKind::forward, .lane = compute},
-      {.kind = program::InstructionKind::all_reduce,
-       .lane = reduce,
-       .after = {{1}},
-       .deadline = program::DeadlineClass::communication},
-      {.kind = program::InstructionKind::update, .lane = compute, .after = {{2}}}};
+  program.instructions = {{.kind = program::InstructionKind::load,
+                           .lane = compute,
+                           .after = {{3, 1}},
+                           .deadline = program::DeadlineClass::input},
+                          {.kind = program::InstructionKind::forward, .lane = compute},
+                          {.kind = program::InstructionKind::all_reduce,
+                           .lane = reduce,
+                           .after = {{1}},
+                           .deadline = program::DeadlineClass::communication},
+                          {.kind = program::InstructionKind::update, .lane = compute, .after = {{2}}}};
   return program;
 }
 
@@ -84,7 +86,8 @@ TEST_F(LanePositionsTest, AnEntryThatStandsIsNotWrittenAgain) {
   look(4);
   const auto before = progress_.at(control::Progress::lane_slot(0));
   look(4);
-  EXPECT_EQ(progress_.at(control::Progress::lane_slot(0)), before) << "the watchdog would never find it stuck";
+  EXPECT_EQ(progress_.at(control::Progress::lane_slot(0)), before)
+      << "the watchdog would never find it stuck";
   positions_.hush();
   EXPECT_EQ(told(), "- -");
   positions_.begin();

@@ -58,8 +58,10 @@ TEST_F(RunAheadTest, WhatTheBoundHoldsNeedsNoWaiting) {
 
 TEST_F(RunAheadTest, WhatIsFoundOutMeanwhileEndsTheIssuing) {
   RunAhead ahead(device_, *stream_, 16);
-  EXPECT_THROW(give(ahead, 1000, [](device::Stream&, const device::Event&) { throw std::runtime_error("a peer is lost"); }),
-               std::runtime_error);
+  EXPECT_THROW(
+      give(ahead, 1000,
+           [](device::Stream&, const device::Event&) { throw std::runtime_error("a peer is lost"); }),
+      std::runtime_error);
   EXPECT_LE(given_, 16);
 }
 

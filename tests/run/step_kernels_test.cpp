@@ -46,14 +46,18 @@ class Memory {
 
 std::vector<float> numbers(size_t count, int seed) {
   std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(static_cast<int>((i * 7919 + static_cast<size_t>(seed) * 104729) % 2001) - 1000) / 1000.0f;
+  for (size_t i = 0; i < count; ++i)
+    values[i] =
+        static_cast<float>(static_cast<int>((i * 7919 + static_cast<size_t>(seed) * 104729) % 2001) - 1000) /
+        1000.0f;
   return values;
 }
 
 class StepKernelsTest : public ::testing::TestWithParam<device::DeviceKind> {
  protected:
   void SetUp() override {
-    if (GetParam() == device::DeviceKind::cuda && device::probe_gpus().devices.empty()) GTEST_SKIP() << device::probe_gpus().problem << ": ONLY_SKIPPED_TESTS";
+    if (GetParam() == device::DeviceKind::cuda && device::probe_gpus().devices.empty())
+      GTEST_SKIP() << device::probe_gpus().problem << ": ONLY_SKIPPED_TESTS";
   }
 };
 
@@ -64,7 +68,8 @@ TEST_P(StepKernelsTest, AddsAnywhere) {
     float* to = memory.put(a, skip);
     memory.kernels().add(to, memory.put(b), DType::float32, 1031, memory.stream());
     const auto sum = memory.get(to, a.size());
-    for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(sum[i], a[i] + b[i]) << i << ", " << skip << " bytes from an aligned place";
+    for (size_t i = 0; i < a.size(); ++i)
+      ASSERT_EQ(sum[i], a[i] + b[i]) << i << ", " << skip << " bytes from an aligned place";
   }
 }
 
@@ -93,7 +98,8 @@ TEST_P(StepKernelsTest, AgreesOnSumsInLeafOrderAndOnRequests) {
   Memory memory(GetParam());
   constexpr int64_t kBlock = 16 + 2 * 32;
   std::vector<std::byte> records(3 * kBlock);
-  const double leaves[3][2][ops::kMetricCount] = {{{1, 2, 1, 0}, {0.5, 2, 0, 0}}, {{0.25, 1, 1, 0}, {}}, {{4, 3, 2, 0}, {8, 1, 1, 0}}};
+  const double leaves[3][2][ops::kMetricCount] = {
+      {{1, 2, 1, 0}, {0.5, 2, 0, 0}}, {{0.25, 1, 1, 0}, {}}, {{4, 3, 2, 0}, {8, 1, 1, 0}}};
   const program::AgreeRecord heads[3] = {{0, 2, 77}, {1, 1, 77}, {0, 2, 78}};
   for (int rank = 0; rank < 3; ++rank) {
     std::memcpy(records.data() + rank * kBlock, &heads[rank], 16);
@@ -102,7 +108,8 @@ TEST_P(StepKernelsTest, AgreesOnSumsInLeafOrderAndOnRequests) {
   program::Verdict before;
   before.gradient_norm = 3;
   program::Verdict* verdict = memory.put(std::vector<program::Verdict>{before});
-  const AgreementCall call{.records = memory.put(records), .block_bytes = kBlock, .ranks = 3, .verdict = verdict};
+  const AgreementCall call{
+      .records = memory.put(records), .block_bytes = kBlock, .ranks = 3, .verdict = verdict};
   memory.kernels().agree(call, memory.stream());
   const program::Verdict agreed = memory.get(verdict, 1)[0];
   EXPECT_EQ(agreed.loss_sum, 13.75);
@@ -113,17 +120,20 @@ TEST_P(StepKernelsTest, AgreesOnSumsInLeafOrderAndOnRequests) {
   EXPECT_EQ(agreed.gradient_norm, 3) << "that part is another instruction's";
 }
 
-program::Verdict norm_of(device::DeviceKind kind, const std::vector<std::vector<float>>& weights, const std::vector<float>& statistic, double clip) {
+program::Verdict norm_of(device::DeviceKind kind, const std::vector<std::vector<float>>& weights,
+                         const std::vector<float>& statistic, double clip) {
   Memory memory(kind);
   program::Verdict verdict;
   verdict.count = 8;
   ops::StepConstants constants;
   constants.loss_scale = 4;
-  NormCall call{.verdict = memory.put(std::vector<program::Verdict>{verdict}), .constants = memory.put(std::vector<ops::StepConstants>{constants}),
-                .static_count = 16, .clip_norm = clip};
+  NormCall call{.verdict = memory.put(std::vector<program::Verdict>{verdict}),
+                .constants = memory.put(std::vector<ops::StepConstants>{constants}),
+                .static_count = 16,
+                .clip_norm = clip};
   const auto add = [&](const std::vector<float>& values) {
     call.pieces.push_back({memory.put(values), static_cast<int64_t>(values.size()), call.chunks});
-    call.chunks += (static_cast<int64_t>(values.size()) + kNormChunk - 1) / kNormChunk;
+    call.chunks += (static_cast<int64_t>(values.size()) + layout::kNormChunk - 1) / layout::kNormChunk;
   };
   for (const auto& values : weights) add(values);
   call.weight_chunks = call.chunks;
@@ -169,7 +179,11 @@ struct Updated {
 Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimizer, double finite = 1) {
   Memory memory(kind);
   // More pieces than one launch takes, of odd sizes, at multiples of 64 bytes; every ninth is a statistic.
-  UpdateCall call{.optimizer = optimizer, .whole_step = true, .predicated = true, .static_count = 16, .statistic_scale = 0.25};
+  UpdateCall call{.optimizer = optimizer,
+                  .whole_step = true,
+                  .predicated = true,
+                  .static_count = 16,
+                  .statistic_scale = 0.25};
   int64_t end = 0;
   for (int piece = 0; piece < 70; ++piece) {
     const int64_t count = piece == 3 ? 9001 : 1 + piece * 3;
@@ -195,15 +209,18 @@ Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimi
   call.verdict = memory.put(std::vector<program::Verdict>{verdict});
   call.constants = memory.put(std::vector<ops::StepConstants>{constants});
   memory.kernels().update(call, memory.stream());
-  return {memory.get(call.parameters, size), memory.get(call.state[0], size), memory.get(call.state[1], size)};
+  return {memory.get(call.parameters, size), memory.get(call.state[0], size),
+          memory.get(call.state[1], size)};
 }
 
 TEST_P(StepKernelsTest, UpdatesLikeTheCpuToTheBit) {
-  optim::OptimizerOptions sgd{.kind = optim::OptimizerKind::sgd, .weight_decay = 0.1}, momentum = sgd, nesterov = sgd;
+  optim::OptimizerOptions sgd{.kind = optim::OptimizerKind::sgd, .weight_decay = 0.1}, momentum = sgd,
+                                                                                       nesterov = sgd;
   momentum.momentum = 0.9;
   nesterov.momentum = 0.9;
   nesterov.nesterov = true;
-  const optim::OptimizerOptions adam{.kind = optim::OptimizerKind::adam, .weight_decay = 0.1}, adamw{.kind = optim::OptimizerKind::adamw, .weight_decay = 0.1};
+  const optim::OptimizerOptions adam{.kind = optim::OptimizerKind::adam, .weight_decay = 0.1},
+      adamw{.kind = optim::OptimizerKind::adamw, .weight_decay = 0.1};
   for (const auto& optimizer : {sgd, momentum, nesterov, adam, adamw}) {
     const Updated updated = update_on(GetParam(), optimizer);
     EXPECT_NE(updated.parameters, numbers(updated.parameters.size(), 1));

@@ -11,8 +11,12 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
   run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     Trace& trace = traces[static_cast<size_t>(rank)];
     control::Progress progress;
-    WorkerOptions worker_options{.rank = rank, .world_size = ranks, .shared_memory = options.shared_memory, .device = options.device,
-                                 .asynchronous = options.asynchronous, .progress = options.watched ? &progress : nullptr};
+    WorkerOptions worker_options{.rank = rank,
+                                 .world_size = ranks,
+                                 .shared_memory = options.shared_memory,
+                                 .device = options.device,
+                                 .asynchronous = options.asynchronous,
+                                 .progress = options.watched ? &progress : nullptr};
     Worker worker(config, worker_options);
     agree_on_fields(world, worker.agreement_fields(), std::chrono::seconds(60));
     worker.connect(world);
@@ -22,13 +26,15 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
       trace.norms.push_back(record.gradient_norm);
     };
     events.on_evaluation = [&](const EvaluationRecord& record) { trace.eval_loss = record.loss; };
-    Trainer trainer(worker, world, events, {.output_directory = options.output_directory, .stop_requested = {}});
+    Trainer trainer(worker, world, events,
+                    {.output_directory = options.output_directory, .stop_requested = {}});
     trainer.prepare();
     trainer.run();
     const auto& graph = worker.compiled().graph();
     for (size_t p = 0; p < graph.parameters.size(); ++p) {
       const int64_t count = graph.parameters[p].spec.shape.count();
-      const auto* data = static_cast<const float*>(worker.window().read(worker.parameter_data(static_cast<int>(p)), 4 * count));
+      const auto* data = static_cast<const float*>(
+          worker.window().read(worker.parameter_data(static_cast<int>(p)), 4 * count));
       trace.parameters.emplace_back(data, data + count);
     }
     const int64_t allocated = worker.device().memory_use().allocations;
@@ -38,7 +44,8 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
     EXPECT_EQ(worker.device().memory_use(device::MemoryKind::host).peak_bytes, plan.host.pinned_bytes());
     EXPECT_LE(worker.peak_host_bytes(), plan.host.total_bytes());
   });
-  for (int rank = 1; rank < ranks; ++rank) EXPECT_EQ(traces[static_cast<size_t>(rank)], traces[0]) << "rank " << rank;
+  for (int rank = 1; rank < ranks; ++rank)
+    EXPECT_EQ(traces[static_cast<size_t>(rank)], traces[0]) << "rank " << rank;
   return traces[0];
 }
 

@@ -43,7 +43,9 @@ struct Trace {
   double eval_loss = 0;
   /// The norm of a step that overflowed may be no number, which equals itself here.
   bool operator==(const Trace& other) const {
-    const auto same = [](double one, double two) { return one == two || (std::isnan(one) && std::isnan(two)); };
+    const auto same = [](double one, double two) {
+      return one == two || (std::isnan(one) && std::isnan(two));
+    };
     return std::ranges::equal(losses, other.losses, same) && std::ranges::equal(norms, other.norms, same) &&
            parameters == other.parameters && eval_loss == other.eval_loss;
   }
@@ -51,10 +53,10 @@ struct Trace {
 
 struct TraceOptions {
   std::optional<device::AsyncCpuOptions> asynchronous;
-  bool shared_memory = false;   ///< programs are compiled as for workers that share a host's memory
+  bool shared_memory = false;  ///< programs are compiled as for workers that share a host's memory
   std::string output_directory;
   device::DeviceKind device = device::DeviceKind::cpu;
-  bool watched = false;         ///< ranks tell where they are, as for a watchdog; nobody listens
+  bool watched = false;  ///< ranks tell where they are, as for a watchdog; nobody listens
 };
 
 /// Trains `config` on `ranks` threads; the trace of rank 0, after checking that all ranks agree.

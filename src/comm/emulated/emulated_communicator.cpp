@@ -16,7 +16,8 @@ struct Channel {
   std::unique_ptr<Communicator> host;
   std::shared_ptr<Death> death;
   std::unique_ptr<device::Device> device = device::make_cpu_device();
-  std::unique_ptr<device::Stream> stream = device->create_stream("host");  // host communicators do not touch it
+  std::unique_ptr<device::Stream> stream =
+      device->create_stream("host");  // host communicators do not touch it
 };
 
 bool is_half(DType dtype) { return dtype == DType::bfloat16 || dtype == DType::float16; }

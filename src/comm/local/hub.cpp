@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/index.h"
 #include "comm/copy_bytes.h"
 #include "comm/reduce.h"
 
@@ -21,7 +22,7 @@ Hub::Hub(std::string name, int size)
     : name_(std::move(name)), death_(std::make_shared<Death>()), queues_(static_cast<size_t>(size)) {}
 
 Hub::Entry* Hub::head(int rank) {
-  auto& queue = queues_[static_cast<size_t>(rank)];
+  auto& queue = nth(queues_, rank);
   return queue.empty() ? nullptr : &queue.front();
 }
 
@@ -32,13 +33,13 @@ void Hub::push(int rank, Entry entry) {
   entry.matched.assign(entry.operation.transfers.size(), false);
   std::lock_guard lock(mutex_);
   if (death_->marked()) return;
-  queues_[static_cast<size_t>(rank)].push_back(std::move(entry));
+  nth(queues_, rank).push_back(std::move(entry));
   progress();
 }
 
 int64_t Hub::outstanding(int rank) const {
   std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(queues_[static_cast<size_t>(rank)].size());
+  return static_cast<int64_t>(nth(queues_, rank).size());
 }
 
 bool Hub::wait(int rank, Deadline deadline) {
@@ -182,7 +183,7 @@ bool Hub::match_transfers(int source) {
   if (death_->marked() ||
       !std::all_of(entry->matched.begin(), entry->matched.end(), [](bool m) { return m; }))
     return moved;
-  queues_[static_cast<size_t>(source)].pop_front();
+  nth(queues_, source).pop_front();
   return true;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/index.h"
 #include "comm/host_communicator.h"
 
 namespace lockstep::comm {
@@ -62,7 +63,7 @@ class Hub {
   void make_seats();
   void kill(std::string_view reason, ExitCode code) noexcept;
   std::vector<std::string> pending_of(int rank) const;
-  bool empty(int rank) const { return queues_[static_cast<size_t>(rank)].empty(); }
+  bool empty(int rank) const { return nth(queues_, rank).empty(); }
   Entry* head(int rank);
   const Entry* head(int rank) const { return const_cast<Hub*>(this)->head(rank); }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "comm/mpi/byte_type.h"
 #include "comm/mpi/check.h"
 
@@ -180,8 +181,8 @@ bool MpiCommunicator::finished(Pending& pending) {
                                   indices_.data(), statuses_.data());
   if (completed == MPI_UNDEFINED) return true;
   for (int i = 0; i < completed; ++i) {
-    const auto index = static_cast<size_t>(indices_[static_cast<size_t>(i)]);
-    MPI_Status& arrived = statuses_[static_cast<size_t>(i)];
+    const auto index = static_cast<size_t>(nth(indices_, i));
+    MPI_Status& arrived = nth(statuses_, i);
     if (status != MPI_ERR_IN_STATUS) arrived.MPI_ERROR = MPI_SUCCESS;  // not set by MPI where all went well
     check_arrival(pending.operation, index, arrived);
   }

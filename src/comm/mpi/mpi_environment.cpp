@@ -53,7 +53,8 @@ class Environment : public MpiEnvironment {
     for (int done = 0; done == 0;) {
       check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
       if (done == 0 && Clock::now() > deadline)
-        throw CommError(fmt::format("other ranks have not come to the end of the job within {} s of this one", kFinishTimeout.count()),
+        throw CommError(fmt::format("other ranks have not come to the end of the job within {} s of this one",
+                                    kFinishTimeout.count()),
                         ExitCode::hang);
       if (done == 0) sched_yield();
     }

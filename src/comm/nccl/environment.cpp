@@ -21,8 +21,9 @@ void set_nccl_environment(GpuAlgorithm algorithm) {
   // Otherwise the first operation of a kind connects the ranks: it would wait on the host for all of them,
   // and take memory that a plan has given to others.
   set_unless_given("NCCL_RUNTIME_CONNECT", "0");
-  // Operations of several communicators on one GPU start in the order in which this process issues them, as programs are
-  // proven: otherwise two GPUs might start two in different orders, each waiting for the other's.
+  // Operations of several communicators on one GPU start in the order in which this process issues them, as
+  // programs are proven: otherwise two GPUs might start two in different orders, each waiting for the
+  // other's.
   set_unless_given("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
   if (algorithm == GpuAlgorithm::automatic) return;
   int version = 0;

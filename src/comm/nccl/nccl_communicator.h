@@ -19,8 +19,8 @@ namespace lockstep::comm {
 class NcclCommunicator : public StreamCommunicator {
  public:
   /// COLLECTIVE over `host`, which is this communicator's alone: the ranks meet there and at splits.
-  NcclCommunicator(std::unique_ptr<Communicator> host, device::Device& device, const GpuCommunicatorOptions& options,
-                   std::string name);
+  NcclCommunicator(std::unique_ptr<Communicator> host, device::Device& device,
+                   const GpuCommunicatorOptions& options, std::string name);
   ~NcclCommunicator() override;
 
   std::string_view backend() const override { return "nccl"; }

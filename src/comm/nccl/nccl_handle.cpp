@@ -22,7 +22,7 @@ NcclHandle::NcclHandle(const ncclUniqueId& id, int size, int rank, Deadline dead
   try {
     {
       std::lock_guard lock(mutex_);
-      lockstep::check(ncclCommInitRankConfig(&comm_, size, id, rank, &config));
+      comm::check(ncclCommInitRankConfig(&comm_, size, id, rank, &config));
     }
     await(deadline);
   } catch (const CommError&) {
@@ -35,7 +35,7 @@ void NcclHandle::call(const std::function<ncclResult_t(ncclComm_t)>& action, Dea
   {
     std::lock_guard lock(mutex_);
     if (comm_ == nullptr) throw CommError("the communicator was aborted");
-    lockstep::check(action(comm_));
+    comm::check(action(comm_));
   }
   await(deadline);
 }
@@ -46,8 +46,8 @@ ncclResult_t NcclHandle::state() {
   std::lock_guard lock(mutex_);
   if (comm_ == nullptr) throw CommError("the communicator was aborted");
   ncclResult_t state = ncclSuccess;
-  lockstep::check(ncclCommGetAsyncError(comm_, &state));
-  lockstep::check(state);
+  comm::check(ncclCommGetAsyncError(comm_, &state));
+  comm::check(state);
   return state;
 }
 

@@ -50,8 +50,8 @@ class NcclHandle {
   void begin_abort() noexcept;
   /// The same, and returns when NCCL uses neither streams nor memory any more. If that takes longer than the
   /// options say, counted from its begin, a warning says so, and NCCL goes on by itself. Whoever then
-  /// destroys streams or frees memory of the GPU may wait for ever, until the watchdog ends a process that has
-  /// told of a failure and does not leave; without a watchdog, whoever started it has to.
+  /// destroys streams or frees memory of the GPU may wait for ever, until the watchdog ends a process that
+  /// has told of a failure and does not leave; without a watchdog, whoever started it has to.
   void abort() noexcept;
   /// Leaves in order; aborts where that does not succeed before `deadline`. Waits until NCCL has freed the
   /// communicator, as abort() does. REQUIRES: no operation is outstanding.

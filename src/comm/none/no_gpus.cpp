@@ -3,7 +3,8 @@
 
 namespace lockstep::comm {
 
-std::unique_ptr<Communicator> make_gpu_communicator(Communicator&, device::Device&, const GpuCommunicatorOptions&) {
+std::unique_ptr<Communicator> make_gpu_communicator(Communicator&, device::Device&,
+                                                    const GpuCommunicatorOptions&) {
   throw DeviceError("this build of lockstep has no GPU backend; use --device cpu");
 }
 

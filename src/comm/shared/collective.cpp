@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/index.h"
 #include "comm/copy_bytes.h"
 #include "comm/shared/tree_reduce.h"
 #include "lockstep/error.h"
@@ -252,7 +253,7 @@ int64_t Collective::reduce_share(uint64_t round) {
   const int64_t offset = own.first * element_bytes_;
   std::byte* const data = block(0) + part.first * element_bytes_ + offset;
   for (int peer = 0; peer < size_; ++peer)
-    inputs_[static_cast<size_t>(peer)] = peer == rank_ ? data : area_.slot(peer, round) + offset;
+    nth(inputs_, peer) = peer == rank_ ? data : area_.slot(peer, round) + offset;
   std::byte* const result = area_.slot(rank_, round) + offset;
   reduce_along_tree(inputs_, result, own.count, operation_.dtype, operation_.reduce_op);
   copy_bytes(data, result, own.count * element_bytes_);
@@ -272,7 +273,7 @@ int64_t Collective::copy_shares_out(uint64_t round) {
 }
 
 int64_t Collective::reduce_all(uint64_t round) {
-  for (int peer = 0; peer < size_; ++peer) inputs_[static_cast<size_t>(peer)] = area_.slot(peer, round);
+  for (int peer = 0; peer < size_; ++peer) nth(inputs_, peer) = area_.slot(peer, round);
   reduce_along_tree(inputs_, block(0), operation_.count, operation_.dtype, operation_.reduce_op);
   return operation_.block_bytes() * size_ + kPieceBytes;
 }
@@ -291,7 +292,7 @@ int64_t Collective::reduce_block(uint64_t round) {
   const Range part = part_of(round);
   std::byte* const data = block(rank_) + part.first * element_bytes_;
   for (int peer = 0; peer < size_; ++peer)
-    inputs_[static_cast<size_t>(peer)] = peer == rank_ ? data : slot_block(peer, rank_, round);
+    nth(inputs_, peer) = peer == rank_ ? data : slot_block(peer, rank_, round);
   std::byte* const result = slot_block(rank_, rank_, round);
   reduce_along_tree(inputs_, result, part.count, operation_.dtype, operation_.reduce_op);
   copy_bytes(data, result, part.count * element_bytes_);

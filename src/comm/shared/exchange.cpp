@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "comm/copy_bytes.h"
 #include "lockstep/error.h"
 
@@ -49,7 +50,7 @@ int64_t Exchange::advance() {
 
 /// A message takes at least one cell, even of no bytes.
 int64_t Exchange::send_cell(Queue& queue) {
-  End& end = out_[static_cast<size_t>(queue.peer)];
+  End& end = nth(out_, queue.peer);
   Ring& ring = area_.ring(rank_, queue.peer);
   if (end.own - end.other == SharedLayout::kCells) {
     end.other = ring.received.cells.load(std::memory_order_acquire);
@@ -66,7 +67,7 @@ int64_t Exchange::send_cell(Queue& queue) {
 }
 
 int64_t Exchange::receive_cell(Queue& queue) {
-  End& end = in_[static_cast<size_t>(queue.peer)];
+  End& end = nth(in_, queue.peer);
   Ring& ring = area_.ring(queue.peer, rank_);
   if (end.own == end.other) {
     end.other = ring.sent.cells.load(std::memory_order_acquire);

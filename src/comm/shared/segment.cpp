@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 
@@ -107,7 +108,8 @@ Failure failure_of(const std::string& what) {
   return failure;
 }
 
-std::shared_ptr<SharedSegment> make_file(const std::string& name, int64_t total_bytes, int64_t reserved_bytes) {
+std::shared_ptr<SharedSegment> make_file(const std::string& name, int64_t total_bytes,
+                                         int64_t reserved_bytes) {
   require_file_size(total_bytes);
   const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (file < 0) throw CommError(fmt::format("cannot create /dev/shm{}: {}", name, reason_of(errno)));
@@ -135,7 +137,7 @@ std::shared_ptr<SharedSegment> open_file(const Invitation& invitation, int64_t t
 /// COLLECTIVE: throws the first rank's failure on all ranks.
 void agree(Communicator& group, device::Stream& stream, const std::string& own) {
   std::vector<Failure> failures(static_cast<size_t>(group.size()));
-  failures[static_cast<size_t>(group.rank())] = failure_of(own);
+  nth(failures, group.rank()) = failure_of(own);
   group.all_gather(failures.data(), sizeof(Failure), stream);
   group.synchronize(stream, deadline_in(kMeetingTimeout));
   for (size_t rank = 0; rank < failures.size(); ++rank)
@@ -166,7 +168,8 @@ SharedSegment::~SharedSegment() {
 
 void SharedSegment::reserve(int64_t offset, int64_t size_bytes) const { allocate(file_, offset, size_bytes); }
 
-std::shared_ptr<SharedSegment> SharedSegment::create(Communicator& group, int64_t total_bytes, int64_t reserved_bytes) {
+std::shared_ptr<SharedSegment> SharedSegment::create(Communicator& group, int64_t total_bytes,
+                                                     int64_t reserved_bytes) {
   const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("shared memory");
   std::optional<Name> name;

@@ -17,7 +17,8 @@ class SharedSegment {
   /// COLLECTIVE over `group`. All bytes are zero; the first `reserved_bytes` are certain to be there, the
   /// others after reserve() only: writing them before could end the process (SIGBUS). Throws CommError on all
   /// ranks where a rank fails.
-  static std::shared_ptr<SharedSegment> create(Communicator& group, int64_t total_bytes, int64_t reserved_bytes);
+  static std::shared_ptr<SharedSegment> create(Communicator& group, int64_t total_bytes,
+                                               int64_t reserved_bytes);
 
   SharedSegment(int file, int64_t total_bytes);  ///< maps `file`, which it owns from then on
   ~SharedSegment();

@@ -32,9 +32,10 @@ int usable_cores() {
 }
 
 SharedLayout layout_for(int size, const SharedMemoryOptions& options) {
-  require(options.chunk_bytes >= 0,
-          fmt::format("chunks of shared memory: expected a size from 1 byte on, or 0 for the usual one, found {}",
-                      options.chunk_bytes));
+  require(
+      options.chunk_bytes >= 0,
+      fmt::format("chunks of shared memory: expected a size from 1 byte on, or 0 for the usual one, found {}",
+                  options.chunk_bytes));
   return {size, options.chunk_bytes == 0 ? kDefaultChunkBytes : options.chunk_bytes};
 }
 

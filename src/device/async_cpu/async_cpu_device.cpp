@@ -67,7 +67,8 @@ class AsyncEvent : public Event {
     if (const auto error = record->await()) std::rethrow_exception(error);
   }
   double milliseconds_since(const Event& earlier) const override {
-    return milliseconds_between(dynamic_cast<const AsyncEvent&>(earlier).last()->finished_at(), last()->finished_at());
+    return milliseconds_between(dynamic_cast<const AsyncEvent&>(earlier).last()->finished_at(),
+                                last()->finished_at());
   }
 
   std::shared_ptr<Record> renew() {
@@ -195,8 +196,8 @@ class AsyncCpuDevice : public Device {
   std::unique_ptr<Event> create_event(bool) override { return std::make_unique<AsyncEvent>(); }
 
  protected:
-  void* allocate_bytes(int64_t size_bytes) override { return lockstep::allocate_host_bytes(size_bytes); }
-  void free_bytes(void* data, int64_t) noexcept override { lockstep::free_host_bytes(data); }
+  void* allocate_bytes(int64_t size_bytes) override { return device::allocate_host_bytes(size_bytes); }
+  void free_bytes(void* data, int64_t) noexcept override { device::free_host_bytes(data); }
 
  private:
   AsyncCpuOptions options_;

@@ -73,8 +73,8 @@ class CpuDevice : public Device {
   std::unique_ptr<Event> create_event(bool) override { return std::make_unique<ImmediateEvent>(); }
 
  protected:
-  void* allocate_bytes(int64_t size_bytes) override { return lockstep::allocate_host_bytes(size_bytes); }
-  void free_bytes(void* data, int64_t) noexcept override { lockstep::free_host_bytes(data); }
+  void* allocate_bytes(int64_t size_bytes) override { return device::allocate_host_bytes(size_bytes); }
+  void free_bytes(void* data, int64_t) noexcept override { device::free_host_bytes(data); }
 };
 
 }  // namespace

@@ -10,14 +10,15 @@
 namespace lockstep::device {
 namespace {
 
-[[noreturn]] void fail(std::string_view library, std::string_view name, std::string_view words, std::string_view advice,
-                       const std::source_location& where) {
+[[noreturn]] void fail(std::string_view library, std::string_view name, std::string_view words,
+                       std::string_view advice, const std::source_location& where) {
   int device = -1;
   if (cudaGetDevice(&device) != cudaSuccess) device = -1;
   std::string_view file = where.file_name();
   if (const auto slash = file.rfind("/src/"); slash != file.npos) file.remove_prefix(slash + 1);
-  throw DeviceError(fmt::format("{} reports {} ({}) on device {}, at {}:{} in {}{}{}", library, name, words, device, file,
-                                where.line(), where.function_name(), advice.empty() ? "" : "; ", advice));
+  throw DeviceError(fmt::format("{} reports {} ({}) on device {}, at {}:{} in {}{}{}", library, name, words,
+                                device, file, where.line(), where.function_name(), advice.empty() ? "" : "; ",
+                                advice));
 }
 
 std::string_view advice_for(cudaError_t status) {
@@ -30,7 +31,8 @@ std::string_view advice_for(cudaError_t status) {
       return "install a driver that is new enough for this build's CUDA";
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
-      return "a kernel failed: run a small config under compute-sanitizer, and look at the GPU's messages in the kernel log";
+      return "a kernel failed: run a small config under compute-sanitizer, and look at the GPU's messages in "
+             "the kernel log";
     default:
       return "";
   }

@@ -10,7 +10,8 @@
 namespace lockstep::device {
 namespace {
 
-/// The driver's own functions, found at run time: a program that is linked to the driver does not start without it.
+/// The driver's own functions, found at run time: a program that is linked to the driver does not start
+/// without it.
 template <class Function>
 Function driver_function(const char* name) {
   void* function = nullptr;
@@ -25,7 +26,8 @@ GpuFacts facts_of(int ordinal) {
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, ordinal));
   std::string uuid = "GPU-";
-  for (const char byte : properties.uuid.bytes) uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  for (const char byte : properties.uuid.bytes)
+    uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return {.ordinal = ordinal,
           .name = properties.name,
           .uuid = uuid,
@@ -35,7 +37,7 @@ GpuFacts facts_of(int ordinal) {
 
 bool is_done(cudaError_t query) {
   if (query == cudaErrorNotReady) {
-    cudaGetLastError();   // libraries would take it for a failed launch of theirs
+    cudaGetLastError();  // libraries would take it for a failed launch of theirs
     return false;
   }
   check(query);
@@ -44,20 +46,24 @@ bool is_done(cudaError_t query) {
 
 /// Whether streams can store words by themselves; not everywhere within virtual machines.
 bool can_write_words(int ordinal) {
-  static const auto attribute = driver_function<CUresult (*)(int*, CUdevice_attribute, CUdevice)>("cuDeviceGetAttribute");
+  static const auto attribute =
+      driver_function<CUresult (*)(int*, CUdevice_attribute, CUdevice)>("cuDeviceGetAttribute");
   int can = 0;
-  return attribute(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, ordinal) == CUDA_SUCCESS && can != 0;
+  return attribute(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, ordinal) == CUDA_SUCCESS &&
+         can != 0;
 }
 
 class CudaEvent : public Event {
  public:
-  explicit CudaEvent(bool timed) { check(cudaEventCreateWithFlags(&event_, timed ? cudaEventDefault : cudaEventDisableTiming)); }
-  ~CudaEvent() override { cudaEventDestroy(event_); }   // its status tells of earlier work, which has been looked at elsewhere
+  explicit CudaEvent(bool timed) {
+    check(cudaEventCreateWithFlags(&event_, timed ? cudaEventDefault : cudaEventDisableTiming));
+  }
+  ~CudaEvent() override {
+    cudaEventDestroy(event_);
+  }  // its status tells of earlier work, which has been looked at elsewhere
   CudaEvent(const CudaEvent&) = delete;
 
-  bool ready() const override {
-    return is_done(cudaEventQuery(event_));
-  }
+  bool ready() const override { return is_done(cudaEventQuery(event_)); }
   void synchronize() override { check(cudaEventSynchronize(event_)); }
   double milliseconds_since(const Event& earlier) const override {
     float milliseconds = 0;
@@ -81,26 +87,32 @@ class CudaStream : public Stream {
 
   const std::string& name() const override { return name_; }
   void launch(std::function<void()> work) override { work(); }
-  void record(Event& event) override { check(cudaEventRecord(dynamic_cast<CudaEvent&>(event).native(), stream_)); }
-  void wait(const Event& event) override { check(cudaStreamWaitEvent(stream_, dynamic_cast<const CudaEvent&>(event).native(), 0)); }
+  void record(Event& event) override {
+    check(cudaEventRecord(dynamic_cast<CudaEvent&>(event).native(), stream_));
+  }
+  void wait(const Event& event) override {
+    check(cudaStreamWaitEvent(stream_, dynamic_cast<const CudaEvent&>(event).native(), 0));
+  }
   void copy(void* to, const void* from, int64_t size_bytes) override {
-    if (size_bytes > 0) check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDefault, stream_));
+    if (size_bytes > 0)
+      check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDefault, stream_));
   }
   void write_word(std::atomic<uint64_t>& word, uint64_t value) override {
     static_assert(sizeof word == sizeof value && std::atomic<uint64_t>::is_always_lock_free);
-    static const auto write = driver_function<CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned)>("cuStreamWriteValue64");
+    static const auto write =
+        driver_function<CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned)>("cuStreamWriteValue64");
     void* address = nullptr;
     check(cudaHostGetDevicePointer(&address, &word, 0));
     // The other flag, without a barrier before the word, exists no more in this version of the function.
-    const CUresult status = write(stream_, reinterpret_cast<CUdeviceptr>(address), value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    const CUresult status =
+        write(stream_, reinterpret_cast<CUdeviceptr>(address), value, CU_STREAM_WRITE_VALUE_DEFAULT);
     if (status != CUDA_SUCCESS)
-      throw DeviceError(fmt::format("the GPU cannot write the progress of stream {}: the driver reports error {}", name_,
-                                    static_cast<int>(status)));
+      throw DeviceError(
+          fmt::format("the GPU cannot write the progress of stream {}: the driver reports error {}", name_,
+                      static_cast<int>(status)));
   }
   void synchronize() override { check(cudaStreamSynchronize(stream_)); }
-  bool idle() override {
-    return is_done(cudaStreamQuery(stream_));
-  }
+  bool idle() override { return is_done(cudaStreamQuery(stream_)); }
   void* native() const override { return stream_; }
 
  private:
@@ -137,7 +149,8 @@ std::unique_ptr<Event> CudaDevice::create_event(bool timed) { return std::make_u
 std::string CudaDevice::share_host_memory(void* memory, int64_t size_bytes) {
   try {
     if (!can_write_words(facts_.ordinal)) return "its driver has no 64-bit writes by streams";
-    check(cudaHostRegister(memory, static_cast<size_t>(size_bytes), cudaHostRegisterMapped | cudaHostRegisterPortable));
+    check(cudaHostRegister(memory, static_cast<size_t>(size_bytes),
+                           cudaHostRegisterMapped | cudaHostRegisterPortable));
     shared_.push_back(memory);
     // Drivers that offer it may refuse it: within virtual machines, for some memory.
     auto& word = *static_cast<std::atomic<uint64_t>*>(memory);
@@ -146,7 +159,7 @@ std::string CudaDevice::share_host_memory(void* memory, int64_t size_bytes) {
     trial.synchronize();
     return {};
   } catch (const DeviceError& error) {
-    cudaGetLastError();   // it would be reported again
+    cudaGetLastError();  // it would be reported again
     return error.what();
   }
 }
@@ -168,16 +181,18 @@ void* CudaDevice::allocate_bytes(int64_t size_bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(size_bytes));
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();   // it would be reported again
+    cudaGetLastError();  // it would be reported again
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total));
-    throw DeviceError(fmt::format("GPU {} ({}) cannot give {} of memory: {} of {} are free; use a smaller trainer.micro_batch, "
-                                  "or more workers", facts_.ordinal, facts_.name, human_bytes(size_bytes),
-                                  human_bytes(static_cast<int64_t>(free)), human_bytes(static_cast<int64_t>(total))));
+    throw DeviceError(fmt::format(
+        "GPU {} ({}) cannot give {} of memory: {} of {} are free; use a smaller trainer.micro_batch, "
+        "or more workers",
+        facts_.ordinal, facts_.name, human_bytes(size_bytes), human_bytes(static_cast<int64_t>(free)),
+        human_bytes(static_cast<int64_t>(total))));
   }
   check(status);
   check(cudaMemset(data, 0, static_cast<size_t>(size_bytes)));
-  check(cudaDeviceSynchronize());   // the memset is ordered before no other stream's work
+  check(cudaDeviceSynchronize());  // the memset is ordered before no other stream's work
   return data;
 }
 
@@ -185,11 +200,14 @@ void CudaDevice::free_bytes(void* data, int64_t) noexcept { cudaFree(data); }
 
 void* CudaDevice::allocate_host_bytes(int64_t size_bytes) {
   void* data = nullptr;
-  const cudaError_t status = cudaHostAlloc(&data, static_cast<size_t>(size_bytes), cudaHostAllocMapped | cudaHostAllocPortable);
+  const cudaError_t status =
+      cudaHostAlloc(&data, static_cast<size_t>(size_bytes), cudaHostAllocMapped | cudaHostAllocPortable);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    throw DeviceError(fmt::format("the host cannot give {} of pinned memory for GPU {}; use a smaller model or "
-                                  "fewer workers on this host", human_bytes(size_bytes), facts_.ordinal));
+    throw DeviceError(
+        fmt::format("the host cannot give {} of pinned memory for GPU {}; use a smaller model or "
+                    "fewer workers on this host",
+                    human_bytes(size_bytes), facts_.ordinal));
   }
   check(status);
   std::fill_n(static_cast<std::byte*>(data), size_bytes, std::byte{0});
@@ -202,10 +220,14 @@ GpuProbe probe_gpus() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaErrorInsufficientDriver || status == cudaErrorNoDevice)
-    return {{}, status == cudaErrorNoDevice
-                    ? "the CUDA driver shows no GPU to this process; look at nvidia-smi and at CUDA_VISIBLE_DEVICES"
-                    : "there is no CUDA driver, or one that is too old for this build; install one, and look at nvidia-smi"};
-  if (status != cudaSuccess) return {{}, fmt::format("CUDA reports {} ({})", cudaGetErrorName(status), cudaGetErrorString(status))};
+    return {
+        {},
+        status == cudaErrorNoDevice
+            ? "the CUDA driver shows no GPU to this process; look at nvidia-smi and at CUDA_VISIBLE_DEVICES"
+            : "there is no CUDA driver, or one that is too old for this build; install one, and look at "
+              "nvidia-smi"};
+  if (status != cudaSuccess)
+    return {{}, fmt::format("CUDA reports {} ({})", cudaGetErrorName(status), cudaGetErrorString(status))};
   GpuProbe probe;
   for (int ordinal = 0; ordinal < count; ++ordinal) {
     try {
@@ -227,8 +249,8 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
   const GpuProbe probe = probe_gpus();
   if (probe.devices.empty()) throw DeviceError(probe.problem);
   if (ordinal < 0 || ordinal >= static_cast<int>(probe.devices.size()))
-    throw DeviceError(fmt::format("there is no GPU {}: this process sees {}; look at CUDA_VISIBLE_DEVICES", ordinal,
-                                  probe.devices.size()));
+    throw DeviceError(fmt::format("there is no GPU {}: this process sees {}; look at CUDA_VISIBLE_DEVICES",
+                                  ordinal, probe.devices.size()));
   return std::make_unique<CudaDevice>(ordinal);
 }
 

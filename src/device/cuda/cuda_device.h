@@ -12,9 +12,9 @@
 
 namespace lockstep::device {
 
-/// One GPU of this process. Memory is plain cudaMalloc, asked for once; streams do not wait for the default stream, which
-/// nobody uses. Every thread that makes or uses its parts calls make_current() first; create_... and launches of the
-/// thread that made the device need not.
+/// One GPU of this process. Memory is plain cudaMalloc, asked for once; streams do not wait for the default
+/// stream, which nobody uses. Every thread that makes or uses its parts calls make_current() first;
+/// create_... and launches of the thread that made the device need not.
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(int ordinal);
@@ -44,9 +44,9 @@ class CudaDevice : public Device {
  private:
   GpuFacts facts_;
   int multiprocessors_ = 0;
-  std::mutex mutex_;   // guards the handle
+  std::mutex mutex_;  // guards the handle
   cublasLtHandle_t cublas_lt_ = nullptr;
-  std::vector<void*> shared_;   // host memory that was registered
+  std::vector<void*> shared_;  // host memory that was registered
 };
 
 }  // namespace lockstep::device

@@ -1,7 +1,7 @@
 #pragma once
 
-// What kernels are written with, for nvcc and for the emulated GPU alike. A source of kernels (.cu) includes this header
-// and no other of CUDA's, and launches by launch(): then tests run it on any machine.
+// What kernels are written with, for nvcc and for the emulated GPU alike. A source of kernels (.cu) includes
+// this header and no other of CUDA's, and launches by launch(): then tests run it on any machine.
 
 #include <utility>
 
@@ -37,7 +37,8 @@ template <class... Parameters, class... Arguments>
 void launch(Stream& stream, const Grid& grid, void (*kernel)(Parameters...), Arguments&&... arguments) {
   check_limits(grid);
   if (grid.shared_bytes > kSharedWithoutAsking - kMostStaticShared)
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared_bytes)));
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(grid.shared_bytes)));
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
@@ -63,16 +64,19 @@ __device__ inline float fast_exp2(float x) {
 __device__ inline float fast_divide(float a, float b) { return __fdividef(a, b); }
 
 /// Sets out to bring what lies there in global memory to the GPU's cache.
-__device__ inline void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from))); }
+__device__ inline void prefetch(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
+}
 
 #else
 
 template <class... Parameters, class... Arguments>
 void launch(Stream& stream, const Grid& grid, void (*kernel)(Parameters...), Arguments&&... arguments) {
   check_limits(grid);
-  stream.launch([=, ... values = static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))] {
-    emulated::run_grid({grid.blocks.x, grid.blocks.y, grid.blocks.z}, {grid.threads.x, grid.threads.y, grid.threads.z},
-                       grid.shared_bytes, [&] { kernel(values...); });
+  stream.launch([=, ... values = static_cast<std::decay_t<Parameters> >(std::forward<Arguments>(arguments))] {
+    emulated::run_grid({grid.blocks.x, grid.blocks.y, grid.blocks.z},
+                       {grid.threads.x, grid.threads.y, grid.threads.z}, grid.shared_bytes,
+                       [&] { kernel(values...); });
   });
 }
 
@@ -90,20 +94,22 @@ inline void prefetch(const void*) {}
 /// Sums over the 32 lanes of a warp; every lane gets the result. The order is fixed.
 template <class T>
 __device__ inline T warp_sum(T value) {
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kFullWarp, value, offset);
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2)
+    value += __shfl_xor_sync(kFullWarp, value, offset);
   return value;
 }
 template <class T>
 __device__ inline T warp_max(T value) {
   for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
     const T other = __shfl_xor_sync(kFullWarp, value, offset);
-    value = other > value || other != other ? other : value;   // NaN wins
+    value = other > value || other != other ? other : value;  // NaN wins
   }
   return value;
 }
 
-/// Sums over a block of whole warps, at most 1024 threads; every thread gets the result, in a fixed order. `scratch`: 33
-/// values in shared memory. All threads of the block call it; the scratch may be used again after the next barrier.
+/// Sums over a block of whole warps, at most 1024 threads; every thread gets the result, in a fixed order.
+/// `scratch`: 33 values in shared memory. All threads of the block call it; the scratch may be used again
+/// after the next barrier.
 template <class T>
 __device__ inline T block_sum(T value, T* scratch) {
   const int thread = static_cast<int>(threadIdx.x), warps = static_cast<int>(blockDim.x) / kWarpSize;
@@ -124,8 +130,8 @@ struct alignas(N * sizeof(T)) Pack {
   T value[N];
 };
 
-/// What was computed from the pack before is computed again where it is used behind this: else the compiler may keep it in
-/// registers, several for each that the pack has, for as long as it keeps the pack.
+/// What was computed from the pack before is computed again where it is used behind this: else the compiler
+/// may keep it in registers, several for each that the pack has, for as long as it keeps the pack.
 template <class T, int N>
 __device__ inline void compute_anew([[maybe_unused]] Pack<T, N>& pack) {
 #if defined(__CUDA_ARCH__)

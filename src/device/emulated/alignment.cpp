@@ -41,8 +41,8 @@ std::string message_of(const Access& access, uintptr_t address) {
 
 extern "C" [[noreturn]] void __ubsan_handle_type_mismatch_v1_abort(const Access* access, uintptr_t address) {
   // The compiler takes for granted that nothing is thrown from here.
-  if (lockstep::emulated::in_kernel())
-    lockstep::emulated::end_kernel(
+  if (lockstep::device::emulated::in_kernel())
+    lockstep::device::emulated::end_kernel(
         std::make_exception_ptr(lockstep::InternalError(message_of(*access, address))));
   // Code of the host in a kernel's source.
   std::fprintf(stderr, "%s\n", message_of(*access, address).c_str());

@@ -10,9 +10,10 @@
 #include <numeric>
 #include <vector>
 
+#include "base/index.h"
 #include "lockstep/error.h"
 
-namespace lockstep::emulated {
+namespace lockstep::device::emulated {
 namespace {
 
 constexpr int kWarp = 32;
@@ -35,16 +36,17 @@ struct Copy {
   }
 };
 
-/// One thread of a block, and of later blocks: starting a stack is what costs most. From its start on it changes places by
-/// setjmp and longjmp, which make no system calls.
+/// One thread of a block, and of later blocks: starting a stack is what costs most. From its start on it
+/// changes places by setjmp and longjmp, which make no system calls.
 struct Fiber {
   Thread thread;
   int number = 0;
   bool started = false, finished = false;
   Wait wait = Wait::none;
-  unsigned mask = 0;           // of the lanes it waits for
-  uint64_t exchanges = 0;      // how often it gave a value: two slots alternate, so that one meeting each suffices
-  std::vector<Copy> copies;    // that wait to be waited for
+  unsigned mask = 0;  // of the lanes it waits for
+  uint64_t exchanges =
+      0;  // how often it gave a value: two slots alternate, so that one meeting each suffices
+  std::vector<Copy> copies;  // that wait to be waited for
   int copies_started = 0, copy_groups = 0;
   jmp_buf place;
   ucontext_t context;
@@ -58,8 +60,8 @@ struct Warp {
 class Runner {
  public:
   Block block;
-  std::deque<Fiber> pool;          // as many as any block so far had threads
-  std::vector<Fiber*> fibers;      // those of the running block
+  std::deque<Fiber> pool;      // as many as any block so far had threads
+  std::vector<Fiber*> fibers;  // those of the running block
   std::vector<Warp> warps;
   std::vector<std::byte> shared;
   Fiber* current = nullptr;
@@ -109,7 +111,8 @@ void Runner::resume(Fiber& fiber) {
 /// Lets go on whoever has met everyone that it waits for.
 bool Runner::release() {
   bool any = false, all_at_block = true;
-  for (const auto* fiber : fibers) all_at_block = all_at_block && (fiber->finished || fiber->wait == Wait::block);
+  for (const auto* fiber : fibers)
+    all_at_block = all_at_block && (fiber->finished || fiber->wait == Wait::block);
   if (all_at_block) {
     for (auto* fiber : fibers)
       if (!fiber->finished) fiber->wait = Wait::none, any = true;
@@ -122,7 +125,8 @@ bool Runner::release() {
       const unsigned mask = fibers[f]->mask;
       bool met = true;
       for (size_t g = first; g < last; ++g)
-        if (mask >> (g - first) & 1u) met = met && (fibers[g]->finished || (fibers[g]->wait == Wait::warp && fibers[g]->mask == mask));
+        if (mask >> (g - first) & 1u)
+          met = met && (fibers[g]->finished || (fibers[g]->wait == Wait::warp && fibers[g]->mask == mask));
       if (!met) continue;
       for (size_t g = first; g < last; ++g)
         if (mask >> (g - first) & 1u) fibers[g]->wait = Wait::none;
@@ -154,7 +158,8 @@ void Runner::run_block(unsigned turn) {
     unfinished = 0;
     for (const auto* fiber : fibers) unfinished += !fiber->finished;
     if (unfinished > 0 && !release())
-      throw InternalError("a kernel's threads wait at different barriers: some of a block or of a warp do not come");
+      throw InternalError(
+          "a kernel's threads wait at different barriers: some of a block or of a warp do not come");
   }
 }
 
@@ -168,7 +173,8 @@ void run_grid(Index blocks, Index threads, size_t shared_bytes, const std::funct
   Runner& run = own;
   run.kernel = &kernel;
   run.error = nullptr;
-  while (run.pool.size() < count) run.pool.emplace_back().stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+  while (run.pool.size() < count)
+    run.pool.emplace_back().stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
   run.fibers.clear();
   for (size_t f = 0; f < count; ++f) run.fibers.push_back(&run.pool[f]);
   run.warps.resize((count + kWarp - 1) / kWarp);
@@ -219,17 +225,18 @@ void end_kernel(std::exception_ptr error) {
 
 uint64_t exchange_bits(unsigned mask, uint64_t value, int source) {
   Fiber& fiber = *runner->current;
-  auto& slots = runner->warps[static_cast<size_t>(fiber.number / kWarp)].slots[fiber.exchanges++ % 2];
-  slots[static_cast<size_t>(lane())][0] = value;
+  auto& slots = nth(runner->warps, fiber.number / kWarp).slots[fiber.exchanges++ % 2];
+  nth(slots, lane())[0] = value;
   meet_warp(mask);
-  ensure(source >= 0 && source < kWarp && (mask >> source & 1u), "a thread asks for the value of a lane that gives none");
-  return slots[static_cast<size_t>(source)][0];
+  ensure(source >= 0 && source < kWarp && (mask >> source & 1u),
+         "a thread asks for the value of a lane that gives none");
+  return nth(slots, source)[0];
 }
 
 const WordsOfWarp& exchange_words(const Words& words) {
   Fiber& fiber = *runner->current;
-  auto& slots = runner->warps[static_cast<size_t>(fiber.number / kWarp)].slots[fiber.exchanges++ % 2];
-  slots[static_cast<size_t>(lane())] = words;
+  auto& slots = nth(runner->warps, fiber.number / kWarp).slots[fiber.exchanges++ % 2];
+  nth(slots, lane()) = words;
   meet_warp(~0u);
   return slots;
 }
@@ -255,4 +262,4 @@ void wait_for_copies(int groups_left) {
   });
 }
 
-}  // namespace lockstep::emulated
+}  // namespace lockstep::device::emulated

@@ -29,7 +29,8 @@ class EmulatedEvent : public Event {
     if (record_->error) std::rethrow_exception(record_->error);
   }
   double milliseconds_since(const Event& earlier) const override {
-    return milliseconds_between(dynamic_cast<const EmulatedEvent&>(earlier).record_->finished_at, record_->finished_at);
+    return milliseconds_between(dynamic_cast<const EmulatedEvent&>(earlier).record_->finished_at,
+                                record_->finished_at);
   }
 
   std::shared_ptr<Record> renew() { return record_ = std::make_shared<Record>(); }
@@ -157,7 +158,8 @@ void EmulatedDevice::work_until(const std::function<bool()>& done) {
     if (moved) {
       moved_ = Clock::now();
     } else {
-      // Work that waits for other ranks may take as long as those need; nothing to do for this long means nobody comes.
+      // Work that waits for other ranks may take as long as those need; nothing to do for this long means
+      // nobody comes.
       if (Clock::now() > moved_ + std::chrono::seconds(60))
         throw InternalError("the emulated GPU's streams wait for each other, or for nobody");
       sched_yield();
@@ -172,24 +174,32 @@ void EmulatedDevice::copy_now(void* to, const void* from, int64_t size_bytes) {
 
 void* EmulatedDevice::allocate_bytes(int64_t size_bytes) {
   const size_t page = 4096, size = (static_cast<size_t>(size_bytes) + page - 1) / page * page;
-  void* data = mmap(nullptr, size, open_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* data =
+      mmap(nullptr, size, open_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) throw DeviceError("the emulated GPU has no memory left; use a smaller micro_batch");
   mappings_.push_back({data, size});
   return data;
 }
 
 void EmulatedDevice::free_bytes(void* data, int64_t) noexcept {
-  const auto found = std::find_if(mappings_.begin(), mappings_.end(), [&](const Mapping& m) { return m.data == data; });
+  const auto found =
+      std::find_if(mappings_.begin(), mappings_.end(), [&](const Mapping& m) { return m.data == data; });
   munmap(found->data, found->size_bytes);
   mappings_.erase(found);
 }
 
 void EmulatedDevice::set_access(bool open) const {
-  for (const auto& mapping : mappings_) mprotect(mapping.data, mapping.size_bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+  for (const auto& mapping : mappings_)
+    mprotect(mapping.data, mapping.size_bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
 GpuProbe probe_gpus() {
-  return {{{.ordinal = 0, .name = "emulated GPU", .uuid = "GPU-emulated", .memory_bytes = int64_t{1} << 33, .compute_capability = 90}}, ""};
+  return {{{.ordinal = 0,
+            .name = "emulated GPU",
+            .uuid = "GPU-emulated",
+            .memory_bytes = int64_t{1} << 33,
+            .compute_capability = 90}},
+          ""};
 }
 
 std::string gpu_libraries() { return "emulated"; }

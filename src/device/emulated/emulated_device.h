@@ -42,12 +42,12 @@ class EmulatedStream : public Stream {
   EmulatedDevice& device_;
   std::string name_;
   std::deque<std::function<bool()>> queue_;
-  std::exception_ptr error_;   // what its work threw first; later work is dropped
+  std::exception_ptr error_;  // what its work threw first; later work is dropped
 };
 
 struct EmulatedOptions {
-  uint64_t seed = 1;   ///< decides in which order streams' work runs, as far as events leave it open
-  bool writes_words = true;   ///< whether streams can write host memory
+  uint64_t seed = 1;         ///< decides in which order streams' work runs, as far as events leave it open
+  bool writes_words = true;  ///< whether streams can write host memory
 };
 
 /// With which make_cuda_device() makes devices from now on. Not while threads make some.
@@ -55,9 +55,9 @@ void set_emulated_options(const EmulatedOptions& options);
 
 /// A GPU for tests, where there is none: the CUDA backend's own kernels, compiled for the host, run on it.
 ///
-/// Nothing runs when it is launched. Work runs when the host waits for an event, a stream or the device, on the calling
-/// thread, and streams take turns at random: a missing event shows as a wrong result. Its memory cannot be touched except
-/// by that work and by copies: a host that reads it crashes, as with a GPU's.
+/// Nothing runs when it is launched. Work runs when the host waits for an event, a stream or the device, on
+/// the calling thread, and streams take turns at random: a missing event shows as a wrong result. Its memory
+/// cannot be touched except by that work and by copies: a host that reads it crashes, as with a GPU's.
 /// Thread-safety: one thread per device.
 class EmulatedDevice : public Device {
  public:
@@ -91,7 +91,7 @@ class EmulatedDevice : public Device {
 
   EmulatedOptions options_;
   size_t most_queued_ = 0;
-  Clock::time_point moved_{};   // when work last ran, or was given, or waiting for it began
+  Clock::time_point moved_{};  // when work last ran, or was given, or waiting for it began
   std::mt19937_64 random_;
   std::vector<EmulatedStream*> streams_;
   struct Mapping {

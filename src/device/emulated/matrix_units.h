@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/half.h"
+#include "base/index.h"
 #include "device/emulated/cuda_language.h"
 #include "lockstep/error.h"
 
@@ -47,7 +48,7 @@ constexpr Holders<kRows, kColumns> holders(Place (*place)(int lane, int i)) {
   for (int lane = 0; lane < 32; ++lane)
     for (int i = 0; i < kElements; ++i) {
       const Place at = place(lane, i);
-      all[static_cast<size_t>(at.row)][static_cast<size_t>(at.column)] = {lane, i};
+      nth(nth(all, at.row), at.column) = {lane, i};
     }
   return all;
 }
@@ -70,9 +71,7 @@ inline void load_fragments(uint32_t (&to)[4], const void* row, bool transposed) 
   const WordsOfWarp& rows = exchange_words({reinterpret_cast<uintptr_t>(row)});
   const auto at = [&](int matrix, int r, int column) {
     uint16_t bits;
-    std::memcpy(&bits,
-                reinterpret_cast<const std::byte*>(rows[static_cast<size_t>(8 * matrix + r)][0]) + 2 * column,
-                2);
+    std::memcpy(&bits, reinterpret_cast<const std::byte*>(nth(rows, 8 * matrix + r)[0]) + 2 * column, 2);
     return uint32_t{bits};
   };
   const int group = lane() / 4, pair = 2 * (lane() % 4);
@@ -93,10 +92,10 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
   for (int i = 0; i < 4; ++i) {
     const auto [row, column] = emulated::place_in_c(emulated::lane(), i);
     for (size_t k = 0; k < 16; ++k) {
-      const emulated::Holder in_a = emulated::kHoldersOfA[static_cast<size_t>(row)][k];
-      const emulated::Holder in_b = emulated::kHoldersOfB[k][static_cast<size_t>(column)];
-      c[i] = std::fma(emulated::element_of<T>(warp[static_cast<size_t>(in_a.lane)], 0, in_a.element),
-                      emulated::element_of<T>(warp[static_cast<size_t>(in_b.lane)], 2, in_b.element), c[i]);
+      const emulated::Holder in_a = nth(emulated::kHoldersOfA, row)[k];
+      const emulated::Holder in_b = nth(emulated::kHoldersOfB[k], column);
+      c[i] = std::fma(emulated::element_of<T>(nth(warp, in_a.lane), 0, in_a.element),
+                      emulated::element_of<T>(nth(warp, in_b.lane), 2, in_b.element), c[i]);
     }
   }
 }

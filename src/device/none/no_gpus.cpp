@@ -9,10 +9,13 @@ namespace lockstep::device {
 
 GpuProbe probe_gpus() {
   // A package has a program with the backend too, and takes this one where libraries for that are missing.
-  if (const char* missing = std::getenv("LOCKSTEP_MISSING_GPU_LIBRARIES"); missing != nullptr && *missing != '\0')
+  if (const char* missing = std::getenv("LOCKSTEP_MISSING_GPU_LIBRARIES");
+      missing != nullptr && *missing != '\0')
     return {{}, std::string(missing) + "; install what is missing, or use --device cpu"};
-  return {{}, "this build of lockstep has no CUDA backend; configure it with LOCKSTEP_CUDA=ON where CUDA and NCCL are installed, or use "
-              "--device cpu"};
+  return {{},
+          "this build of lockstep has no CUDA backend; configure it with LOCKSTEP_CUDA=ON where CUDA and "
+          "NCCL are installed, or use "
+          "--device cpu"};
 }
 
 std::string gpu_libraries() { return ""; }

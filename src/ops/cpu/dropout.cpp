@@ -24,7 +24,8 @@ class DropoutKernel : public Kernel {
 
  private:
   // The mask is linear: gradients pass through it as values do.
-  void apply(const Tensor& from, const Tensor& to, const KernelArguments& arguments, device::Stream& stream) const {
+  void apply(const Tensor& from, const Tensor& to, const KernelArguments& arguments,
+             device::Stream& stream) const {
     if (to.data == nullptr) return;
     if (rate_ == 0) {
       stream.launch([from = from.data, to = to.data, size = static_cast<size_t>(from.size_bytes())] {

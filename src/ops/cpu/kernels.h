@@ -17,7 +17,8 @@ std::unique_ptr<Kernel> make_cpu_kernel(const GlobalPool2d& op, Inputs inputs, c
 std::unique_ptr<Kernel> make_cpu_kernel(const BatchNorm& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_cpu_kernel(const LayerNorm& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_cpu_kernel(const Embedding& op, Inputs inputs, const KernelOptions& options);
-std::unique_ptr<Kernel> make_cpu_kernel(const PositionEmbedding& op, Inputs inputs, const KernelOptions& options);
+std::unique_ptr<Kernel> make_cpu_kernel(const PositionEmbedding& op, Inputs inputs,
+                                        const KernelOptions& options);
 std::unique_ptr<Kernel> make_cpu_kernel(const Attention& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_cpu_kernel(const Dropout& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_cpu_kernel(const Relu& op, Inputs inputs, const KernelOptions& options);
@@ -28,7 +29,9 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Add& op, Inputs inputs, const Kern
 std::unique_ptr<Kernel> make_cpu_kernel(const Fork& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_cpu_kernel(const Flatten& op, Inputs inputs, const KernelOptions& options);
 std::unique_ptr<Kernel> make_cpu_kernel(const Reshape& op, Inputs inputs, const KernelOptions& options);
-std::unique_ptr<Kernel> make_cpu_kernel(const SoftmaxCrossEntropy& op, Inputs inputs, const KernelOptions& options);
-std::unique_ptr<Kernel> make_cpu_kernel(const MeanSquaredError& op, Inputs inputs, const KernelOptions& options);
+std::unique_ptr<Kernel> make_cpu_kernel(const SoftmaxCrossEntropy& op, Inputs inputs,
+                                        const KernelOptions& options);
+std::unique_ptr<Kernel> make_cpu_kernel(const MeanSquaredError& op, Inputs inputs,
+                                        const KernelOptions& options);
 
 }  // namespace lockstep::ops

@@ -149,7 +149,7 @@ class NarrowKernel : public Kernel {
                    to_type = to.dtype, count = to.count(), threads = threads_] {
       parallel_pieces(threads, count, kPiece, [=](int64_t begin, int64_t end) {
         tensor::convert(to + begin * size_of(to_type), to_type, from + begin * size_of(from_type), from_type,
-                end - begin);
+                        end - begin);
       });
     });
   }

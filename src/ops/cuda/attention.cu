@@ -22,14 +22,16 @@ __global__ void dots_kernel(AttentionCall<T> call, int lanes) {
     float sum = 0;
     if (row < rows)
       for (int i = lane * kPack; i < call.head_size; i += lanes * kPack) {
-        const auto output = *reinterpret_cast<const device::Pack<T, kPack>*>(call.output + row * call.head_size + i);
+        const auto output =
+            *reinterpret_cast<const device::Pack<T, kPack>*>(call.output + row * call.head_size + i);
         const auto gradient =
             *reinterpret_cast<const device::Pack<T, kPack>*>(call.output_gradient + row * call.head_size + i);
 #pragma unroll
         for (int j = 0; j < kPack; ++j)
           sum = std::fma(static_cast<float>(output.value[j]), static_cast<float>(gradient.value[j]), sum);
       }
-    for (int offset = lanes / 2; offset > 0; offset /= 2) sum += device::__shfl_xor_sync(device::kFullWarp, sum, offset);
+    for (int offset = lanes / 2; offset > 0; offset /= 2)
+      sum += __shfl_xor_sync(device::kFullWarp, sum, offset);
     if (lane == 0 && row < rows) {
       const int64_t head = row % call.heads, position = row / call.heads % call.positions;
       const int64_t sample = row / call.heads / call.positions;
@@ -44,7 +46,7 @@ void launch_dots(const AttentionCall<T>& call, device::Stream& stream) {
   while (lanes < device::kWarpSize && lanes * kPack < call.head_size) lanes *= 2;
   const int64_t rows = int64_t{call.batch} * call.positions * call.heads;
   device::launch(stream, {.blocks = device::blocks_for(rows, kDotsThreads / lanes), .threads = kDotsThreads},
-         dots_kernel<T, kPack>, call, lanes);
+                 dots_kernel<T, kPack>, call, lanes);
 }
 
 template <class T>

@@ -63,10 +63,10 @@ template <class T>
 AttentionOrder order_of(const AttentionCall<T>& call, int tile_rows, HeaviestTiles heaviest) {
   // Met are keys and values, or queries and gradients of the output.
   const int64_t unit_bytes = int64_t{2} * call.positions * call.head_size * static_cast<int64_t>(sizeof(T));
-  return {static_cast<unsigned>(call.batch * call.heads), device::blocks_for(call.positions, tile_rows), heaviest,
-          unit_bytes};
+  return {static_cast<unsigned>(call.batch * call.heads), device::blocks_for(call.positions, tile_rows),
+          heaviest, unit_bytes};
 }
-inline device::dim3 blocks_of(const AttentionOrder& order) {
+inline dim3 blocks_of(const AttentionOrder& order) {
   return {order.section_units(), order.tiles(), order.sections()};
 }
 
@@ -110,7 +110,8 @@ constexpr bool on_tensor_cores(int64_t head_size) {
 template <class T>
 void attention_forward(const AttentionCall<T>& call, device::Stream& stream);
 template <class T>
-void attention_backward(const AttentionCall<T>& call, device::Stream& stream);  ///< after `dots` were computed
+void attention_backward(const AttentionCall<T>& call,
+                        device::Stream& stream);  ///< after `dots` were computed
 
 // REQUIRES: head_size <= kLargestAttentionHead.
 template <class T>

@@ -35,7 +35,8 @@ struct Layout {
   }
   /// Log-sum-exps, or dots, of a tile of met queries.
   __device__ static float* statistics(int which, int tile) {
-    return reinterpret_cast<float*>(device::dynamic_shared<T>() + kStatisticsPlace) + (tile % 2 * 2 + which) * kMet;
+    return reinterpret_cast<float*>(device::dynamic_shared<T>() + kStatisticsPlace) +
+           (tile % 2 * 2 + which) * kMet;
   }
 
   /// Queries and gradients of the output, or keys and values, from row `first` on.
@@ -119,7 +120,8 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
 
   const int first_owned = static_cast<int>(block.tile) * Rows::kOwned;
   const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize;
-  const int warp_row = static_cast<int>(threadIdx.x) / device::kWarpSize * 16, warp_owned = first_owned + warp_row;
+  const int warp_row = static_cast<int>(threadIdx.x) / device::kWarpSize * 16,
+            warp_owned = first_owned + warp_row;
   const int last_owned = first_owned + Rows::kOwned - 1, last_position = call.positions - 1;
   const int first_tile = kOwnsKeys ? first_owned / kMet : 0;
   const int last_tile = (kOwnsKeys || last_owned > last_position ? last_position : last_owned) / kMet;
@@ -139,7 +141,7 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
   for (int tile = first_tile; tile <= last_tile; ++tile) {
     device::wait_for_copies<0>();
     // All copies of this tile have arrived, and nobody reads the one before, whose place the next one takes.
-    device::__syncthreads();
+    __syncthreads();
     if (tile < last_tile) Rows::copy_met(tile + 1, call, head);
     if (kHeld && tile == first_tile)
 #pragma unroll
@@ -154,7 +156,8 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
       continue;
 
     float weights[kMet / 8][4] = {}, gradients[kMet / 8][4] = {};
-    multiply<T, kHead, kHeld>(weights, held[0], {device::opaque(Rows::owned(0).first)}, warp_row, Rows::met(0, tile));
+    multiply<T, kHead, kHeld>(weights, held[0], {device::opaque(Rows::owned(0).first)}, warp_row,
+                              Rows::met(0, tile));
     multiply<T, kHead, kHeld>(gradients, held[1], {device::opaque(Rows::owned(1).first)}, warp_row,
                               Rows::met(1, tile));
     const bool masked = kOwnsKeys ? first_met < warp_owned + 15 : first_met + kMet - 1 > warp_owned;
@@ -174,7 +177,8 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
         const float dot = kOwnsKeys ? Rows::statistics(1, tile)[column + i % 2] : row_dot[i / 2];
         const int row = warp_owned + lane / 4 + i / 2 * 8, met = first_met + column + i % 2;
         const bool hidden = masked && (kOwnsKeys ? row > met : met > row);
-        const float weight = hidden ? 0.0f : device::fast_exp2(std::fma(weights[n][i], scale * kLog2E, -offset));
+        const float weight =
+            hidden ? 0.0f : device::fast_exp2(std::fma(weights[n][i], scale * kLog2E, -offset));
         const bool keep = kept >> (4 * n + i) & 1u;
         gradients[n][i] = hidden ? 0.0f : weight * std::fma(gradients[n][i], keep ? kept_scale : 0.0f, -dot);
         weights[n][i] = keep ? weight : 0.0f;
@@ -185,10 +189,10 @@ __global__ void __launch_bounds__(Layout<T, kHead, kOwnsKeys>::kThreads, kHead <
   }
 
   // The warp's own rows make room for its results, which then leave in whole rows.
-  device::__syncwarp();
+  __syncwarp();
   Rows::owned(0).store(sums[0], warp_row, scale, scale);
   if constexpr (kOwnsKeys) Rows::owned(1).store(sums[1], warp_row, kept_scale, kept_scale);
-  device::__syncwarp();
+  __syncwarp();
   const int channels = call.channels();
   T* const gradient = call.qkv_gradient + head.input + (kOwnsKeys ? channels : 0);
   Rows::owned(0).template copy_to<16>(gradient, 3 * channels, warp_row, warp_owned, call.positions);
@@ -203,7 +207,8 @@ void launch_backward(const AttentionCall<T>& call, device::Stream& stream) {
   // The first keys are seen by the most queries, and the last queries see the most keys.
   const AttentionOrder order =
       order_of(call, Rows::kOwned, kOwnsKeys ? HeaviestTiles::first : HeaviestTiles::last);
-  const device::Grid grid{.blocks = blocks_of(order), .threads = Rows::kThreads, .shared_bytes = Rows::kSharedBytes};
+  const device::Grid grid{
+      .blocks = blocks_of(order), .threads = Rows::kThreads, .shared_bytes = Rows::kSharedBytes};
   if (call.dropout > 0) {
     device::launch(stream, grid, backward_kernel<T, kHead, kOwnsKeys, true>, call, order, call.scale());
   } else {
@@ -231,7 +236,7 @@ void attention_backward(const AttentionCall<T>& call, device::Stream& stream) {
   }
 }
 
-template void attention_backward(const AttentionCall<bfloat16>&, Stream&);
-template void attention_backward(const AttentionCall<float16>&, Stream&);
+template void attention_backward(const AttentionCall<bfloat16>&, device::Stream&);
+template void attention_backward(const AttentionCall<float16>&, device::Stream&);
 
 }  // namespace lockstep::ops

@@ -97,9 +97,10 @@ struct Rows {
     for (int n = 0; n < kKeys / 8; ++n)
       highest = fmaxf(highest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
     // Four lanes share a row.
-    highest = fmaxf(highest, device::__shfl_xor_sync(device::kFullWarp, highest, 1));
-    highest = fmaxf(highest, device::__shfl_xor_sync(device::kFullWarp, highest, 2));
-    const float factor = device::fast_exp2((maximum[m][half] - highest) * scale_log2), offset = -highest * scale_log2;
+    highest = fmaxf(highest, __shfl_xor_sync(device::kFullWarp, highest, 1));
+    highest = fmaxf(highest, __shfl_xor_sync(device::kFullWarp, highest, 2));
+    const float factor = device::fast_exp2((maximum[m][half] - highest) * scale_log2),
+                offset = -highest * scale_log2;
     maximum[m][half] = highest;
     float added = 0;
 #pragma unroll
@@ -151,8 +152,8 @@ struct Rows {
     const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize,
               at = first_query + m * 16 + half * 8 + lane / 4;
     float total = sum[m][half];
-    total += device::__shfl_xor_sync(device::kFullWarp, total, 1);
-    total += device::__shfl_xor_sync(device::kFullWarp, total, 2);
+    total += __shfl_xor_sync(device::kFullWarp, total, 1);
+    total += __shfl_xor_sync(device::kFullWarp, total, 2);
     if (lane % 4 == 0 && at < positions) log_sum_exp[at] = std::fma(maximum[m][half], scale, std::log(total));
     return 1.0f / total;
   }
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int tile = 0; tile < tiles; ++tile) {
     device::wait_for_copies<0>();
     // All copies of this tile have arrived, and nobody reads the one before, whose place the next one takes.
-    device::__syncthreads();
+    __syncthreads();
     if (tile + 1 < tiles) Stages::copy(tile + 1, input + channels, channels, call.positions);
     if (rows.kHoldsQueries && tile == 0)
 #pragma unroll
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   // The warp's own queries make room for its results, which then leave in whole rows.
   const float kept_scale = kDrops ? AttentionDropout(call, head).scale() : 1.0f;
-  device::__syncwarp();
+  __syncwarp();
 #pragma unroll
   for (int m = 0; m < kWarpTiles; ++m) {
     float factor[2];
@@ -215,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, 2)
           kept_scale * rows.finish(m, half, scale, call.log_sum_exp + head.row, warp_query, call.positions);
     queries.store(rows.output[m], warp_row + m * 16, factor[0], factor[1]);
   }
-  device::__syncwarp();
+  __syncwarp();
   queries.template copy_to<kWarpTiles * 16>(call.output + head.output, channels, warp_row, warp_query,
                                             call.positions);
 }
@@ -224,7 +225,8 @@ template <int kHead, class T>
 void launch_forward(const AttentionCall<T>& call, device::Stream& stream) {
   // The last queries see the most keys.
   const AttentionOrder order = order_of(call, kQueries, HeaviestTiles::last);
-  const device::Grid grid{.blocks = blocks_of(order), .threads = kThreads, .shared_bytes = kSharedBytes<T, kHead>};
+  const device::Grid grid{
+      .blocks = blocks_of(order), .threads = kThreads, .shared_bytes = kSharedBytes<T, kHead>};
   if (call.dropout > 0) {
     device::launch(stream, grid, forward_kernel<T, kHead, true>, call, order, call.scale());
   } else {
@@ -246,7 +248,7 @@ void attention_forward(const AttentionCall<T>& call, device::Stream& stream) {
   }
 }
 
-template void attention_forward(const AttentionCall<bfloat16>&, Stream&);
-template void attention_forward(const AttentionCall<float16>&, Stream&);
+template void attention_forward(const AttentionCall<bfloat16>&, device::Stream&);
+template void attention_forward(const AttentionCall<float16>&, device::Stream&);
 
 }  // namespace lockstep::ops

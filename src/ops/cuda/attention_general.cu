@@ -112,10 +112,10 @@ __global__ void __launch_bounds__(kThreads)
   for (int first_key = 0; first_key <= first_query; first_key += kTile) {
     load_tile<kTile, kColumns>(met, query + channels, 3 * channels, first_key, call);
     fill_factors<kTile, false>(weights, call, head, first_query, first_key);
-    device::__syncthreads();
+    __syncthreads();
     float scores[S::kRows][S::kRows];
     multiply_rows<kTile, kColumns>(scores, queries, met, call.head_size);
-    device::__syncthreads();
+    __syncthreads();
     load_tile<kTile, kColumns>(met, query + 2 * channels, 3 * channels, first_key, call);
 #pragma unroll
     for (int i = 0; i < S::kRows; ++i) {
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int j = 0; j < S::kRows; ++j)
         if (first_key + thread_x() + kSide * j <= first_query + row) highest = fmaxf(highest, scores[i][j]);
       for (int lanes = kSide / 2; lanes > 0; lanes /= 2)
-        highest = fmaxf(highest, device::__shfl_xor_sync(device::kFullWarp, highest, lanes));
+        highest = fmaxf(highest, __shfl_xor_sync(device::kFullWarp, highest, lanes));
       const float factor = fast_exp(scale * (maximum[i] - highest)), offset = scale * highest;
       maximum[i] = highest;
       sum[i] *= factor;
@@ -140,14 +140,15 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) output[i][j] *= factor;
     }
-    device::__syncthreads();
+    __syncthreads();
     add_weighted<kTile, kColumns>(output, weights, met);
-    device::__syncthreads();
+    __syncthreads();
   }
 #pragma unroll
   for (int i = 0; i < S::kRows; ++i) {
     const int at = first_query + thread_y() + kSide * i;
-    for (int lanes = kSide / 2; lanes > 0; lanes /= 2) sum[i] += device::__shfl_xor_sync(device::kFullWarp, sum[i], lanes);
+    for (int lanes = kSide / 2; lanes > 0; lanes /= 2)
+      sum[i] += __shfl_xor_sync(device::kFullWarp, sum[i], lanes);
     if (at >= call.positions) continue;
     if (thread_x() == 0) call.log_sum_exp[head.row + at] = scale * maximum[i] + std::log(sum[i]);
     for (int j = 0; j < kColumns; ++j)
@@ -187,7 +188,7 @@ __global__ void __launch_bounds__(kThreads)
     const int first_query = kOwnsKeys ? first_met : first_owned,
               first_key = kOwnsKeys ? first_owned : first_met;
     fill_factors<kTile, kOwnsKeys>(weights, call, head, first_query, first_key);
-    device::__syncthreads();
+    __syncthreads();
     float scores[S::kRows][S::kRows], products[S::kRows][S::kRows];
     multiply_rows<kTile, kColumns>(scores, owned, met, call.head_size);
     multiply_rows<kTile, kColumns>(products, owned + S::kTileCount, met + S::kTileCount, call.head_size);
@@ -208,10 +209,10 @@ __global__ void __launch_bounds__(kThreads)
         gradients[place] = gradient;
         weights[place] *= weight;
       }
-    device::__syncthreads();
+    __syncthreads();
     add_weighted<kTile, kColumns>(sums[0], gradients, met);
     if constexpr (kOwnsKeys) add_weighted<kTile, kColumns>(sums[1], weights, met + S::kTileCount);
-    device::__syncthreads();
+    __syncthreads();
   }
   T* const to = call.qkv_gradient + head.input + (kOwnsKeys ? channels : 0);
 #pragma unroll
@@ -236,8 +237,8 @@ template <int kTile, int kColumns, class T>
 void launch_forward(const AttentionCall<T>& call, device::Stream& stream) {
   using S = Sizes<kTile, kColumns>;
   const AttentionOrder order = order_of(call, kTile, HeaviestTiles::last);
-  device::launch(stream, grid_of(order, 2 * S::kTileCount + S::kWeightCount), forward_kernel<T, kTile, kColumns>,
-         call, order, call.scale());
+  device::launch(stream, grid_of(order, 2 * S::kTileCount + S::kWeightCount),
+                 forward_kernel<T, kTile, kColumns>, call, order, call.scale());
 }
 
 template <int kTile, int kColumns, bool kOwnsKeys, class T>
@@ -245,7 +246,7 @@ void launch_half_of_backward(const AttentionCall<T>& call, device::Stream& strea
   using S = Sizes<kTile, kColumns>;
   const AttentionOrder order = order_of(call, kTile, kOwnsKeys ? HeaviestTiles::first : HeaviestTiles::last);
   device::launch(stream, grid_of(order, 4 * S::kTileCount + 2 * S::kWeightCount),
-         backward_kernel<T, kTile, kColumns, kOwnsKeys>, call, order, call.scale());
+                 backward_kernel<T, kTile, kColumns, kOwnsKeys>, call, order, call.scale());
 }
 
 template <int kTile, int kColumns, class T>
@@ -270,11 +271,11 @@ void general_attention_backward(const AttentionCall<T>& call, device::Stream& st
   launch_backward<16, 16>(call, stream);
 }
 
-template void general_attention_forward(const AttentionCall<float>&, Stream&);
-template void general_attention_forward(const AttentionCall<bfloat16>&, Stream&);
-template void general_attention_forward(const AttentionCall<float16>&, Stream&);
-template void general_attention_backward(const AttentionCall<float>&, Stream&);
-template void general_attention_backward(const AttentionCall<bfloat16>&, Stream&);
-template void general_attention_backward(const AttentionCall<float16>&, Stream&);
+template void general_attention_forward(const AttentionCall<float>&, device::Stream&);
+template void general_attention_forward(const AttentionCall<bfloat16>&, device::Stream&);
+template void general_attention_forward(const AttentionCall<float16>&, device::Stream&);
+template void general_attention_backward(const AttentionCall<float>&, device::Stream&);
+template void general_attention_backward(const AttentionCall<bfloat16>&, device::Stream&);
+template void general_attention_backward(const AttentionCall<float16>&, device::Stream&);
 
 }  // namespace lockstep::ops

@@ -27,8 +27,8 @@ enum class HeaviestTiles { first, last };
 
 class AttentionOrder {
  public:
-  /// What blocks of one section read together. An H200's L2 holds 50 to 60 MB, but may keep two copies of what all
-  /// multiprocessors read, and two sections run together when one follows the other.
+  /// What blocks of one section read together. An H200's L2 holds 50 to 60 MB, but may keep two copies of
+  /// what all multiprocessors read, and two sections run together when one follows the other.
   static constexpr int64_t kSectionBytes = 8 << 20;
 
   struct Place {

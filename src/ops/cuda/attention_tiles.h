@@ -22,7 +22,9 @@ struct AttentionTile {
   int first;  // element of the block's dynamic shared memory; a multiple of kHead
 
   /// Element 8 chunk of a row.
-  __device__ T* at(int row, int chunk) const { return device::dynamic_shared<T>() + first + place(row, chunk); }
+  __device__ T* at(int row, int chunk) const {
+    return device::dynamic_shared<T>() + first + place(row, chunk);
+  }
 
   /// Starts to copy rows first ... first + kRows - 1 of a tensor; zeros from row `end` on. All kThreads call
   /// it.
@@ -34,8 +36,8 @@ struct AttentionTile {
     for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
       const int row = static_cast<int>(threadIdx.x) / kChunks + i * (kThreads / kChunks);
       const bool inside = first + row < end;
-      device::copy_async<16>(at(row, chunk),
-                     from + static_cast<int64_t>(inside ? first + row : 0) * stride + chunk * 8, inside);
+      device::copy_async<16>(
+          at(row, chunk), from + static_cast<int64_t>(inside ? first + row : 0) * stride + chunk * 8, inside);
     }
   }
 
@@ -119,7 +121,7 @@ __device__ inline uint32_t kept_by_queries(const AttentionDropout& dropout, int 
   for (int n = 0; n < 8; ++n) {
     uint32_t kept = dropout.kept(first_query + lane / 4 + 8 * odd, first_key / 4 + 2 * n + lane % 4 / 2)
                     << (4 * odd);
-    kept |= device::__shfl_xor_sync(device::kFullWarp, kept, 1);
+    kept |= __shfl_xor_sync(device::kFullWarp, kept, 1);
     kept >>= 2 * odd;
     all |= ((kept & 3u) | (kept >> 2 & 12u)) << (4 * n);
   }
@@ -135,8 +137,8 @@ __device__ inline uint32_t kept_by_keys(const AttentionDropout& dropout, int fir
 #pragma unroll 1
   for (int n = 0; n < 8; ++n) {
     uint32_t kept = dropout.kept(first_query + 8 * n + lane % 4 * 2 + member % 2, group) << (4 * member);
-    kept |= device::__shfl_xor_sync(device::kFullWarp, kept, 4);
-    kept |= device::__shfl_xor_sync(device::kFullWarp, kept, 8);
+    kept |= __shfl_xor_sync(device::kFullWarp, kept, 4);
+    kept |= __shfl_xor_sync(device::kFullWarp, kept, 8);
     kept >>= member;
     all |= ((kept & 1u) | (kept >> 3 & 2u) | (kept >> 6 & 4u) | (kept >> 9 & 8u)) << (4 * n);
   }

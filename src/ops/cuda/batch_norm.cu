@@ -187,10 +187,12 @@ class BatchNormKernel : public Kernel {
         mean = finish.mean;
       } else {
         mean = arguments.parameters[2].as<const float>();
-        device::launch(stream, {.blocks = device::blocks_for(columns_, 256, columns_), .threads = 256}, running_scale_kernel,
-               arguments.parameters[3].as<const float>(), weight, epsilon_, columns_, scale);
+        device::launch(stream, {.blocks = device::blocks_for(columns_, 256, columns_), .threads = 256},
+                       running_scale_kernel, arguments.parameters[3].as<const float>(), weight, epsilon_,
+                       columns_, scale);
       }
-      device::launch(stream, g.grid(), normalize_kernel<T, N>, x, mean, scale, bias, g, arguments.outputs[0].as<T>());
+      device::launch(stream, g.grid(), normalize_kernel<T, N>, x, mean, scale, bias, g,
+                     arguments.outputs[0].as<T>());
     });
   }
 
@@ -214,8 +216,8 @@ class BatchNormKernel : public Kernel {
       const auto* dy = arguments.output_gradients[0].as<const T>();
       auto* dx = arguments.input_gradients[0].as<T>();
       auto* partials = partials_behind<SumPair<float>>(factors, 3);
-      device::launch(stream, g.grid(N * sizeof(SumPair<float>)), gradient_sums_kernel<T, N>, x, dy, finish.mean, g,
-             partials);
+      device::launch(stream, g.grid(N * sizeof(SumPair<float>)), gradient_sums_kernel<T, N>, x, dy,
+                     finish.mean, g, partials);
       fold_columns(stream, partials, g.row_blocks, columns_, finish);
       if (dx != nullptr)
         device::launch(stream, g.grid(), input_gradient_kernel<T, N>, x, dy, finish.mean, factors, g, dx);

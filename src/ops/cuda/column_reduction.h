@@ -40,7 +40,7 @@ struct ColumnGrid {
   }
 
   device::Grid grid(size_t shared_bytes_per_thread = 0) const {
-    return {.blocks = device::dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(tiles)),
+    return {.blocks = dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(tiles)),
             .threads = kColumnThreads,
             .shared_bytes = kColumnThreads * shared_bytes_per_thread};
   }
@@ -136,7 +136,7 @@ __device__ inline void join_row_lanes(int lanes, int row_lanes, int threads, Val
   for (int i = 0; i < N; ++i) shared[i * threads + thread] = values[i];
   for (int height = row_lanes; height > 1;) {
     const int half = (height + 1) / 2;
-    device::__syncthreads();
+    __syncthreads();
     if (row_lane < height - half) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
@@ -180,12 +180,13 @@ __global__ void __launch_bounds__(kFoldThreads)
 }
 
 template <class Partial, class Finish>
-void fold_columns(device::Stream& stream, const Partial* partials, int count, int64_t columns, const Finish& finish) {
+void fold_columns(device::Stream& stream, const Partial* partials, int count, int64_t columns,
+                  const Finish& finish) {
   device::launch(stream,
-         {.blocks = device::blocks_for(columns, kFoldLanes, columns),
-          .threads = kFoldThreads,
-          .shared_bytes = kFoldThreads * sizeof(typename Partial::Wide)},
-         fold_columns_kernel<Partial, Finish>, partials, count, columns, finish);
+                 {.blocks = device::blocks_for(columns, kFoldLanes, columns),
+                  .threads = kFoldThreads,
+                  .shared_bytes = kFoldThreads * sizeof(typename Partial::Wide)},
+                 fold_columns_kernel<Partial, Finish>, partials, count, columns, finish);
 }
 
 }  // namespace lockstep::ops

@@ -49,7 +49,7 @@ __global__ void column_sum_kernel(const T* x, int64_t rows, int64_t columns, int
     }
   }
   for (int i = 0; i < N; ++i) shared[(row_lane * lanes + lane) * N + i] = sum[i];
-  device::__syncthreads();
+  __syncthreads();
 
   const int width = lanes * N;
   for (int c = row_lane * lanes + lane; c < width && tile + c < columns; c += lanes * row_lanes) {
@@ -65,11 +65,11 @@ void launch_sum(const void* x, int64_t rows, int64_t columns, int64_t parts, flo
                 device::Stream& stream) {
   const Tiling tiling(columns, N);
   device::launch(stream,
-         {.blocks = device::dim3(tiling.tiles, static_cast<unsigned>(parts)),
-          .threads = device::dim3(tiling.lanes, tiling.row_lanes()),
-          .shared_bytes = kThreads * N * sizeof(float)},
-         column_sum_kernel<T, N>, static_cast<const T*>(x), rows, columns, (rows + parts - 1) / parts, sums,
-         accumulate);
+                 {.blocks = dim3(tiling.tiles, static_cast<unsigned>(parts)),
+                  .threads = dim3(tiling.lanes, tiling.row_lanes()),
+                  .shared_bytes = kThreads * N * sizeof(float)},
+                 column_sum_kernel<T, N>, static_cast<const T*>(x), rows, columns, (rows + parts - 1) / parts,
+                 sums, accumulate);
 }
 
 template <class T>
@@ -94,7 +94,8 @@ int64_t ColumnSum::workspace_bytes() const {
   return parts_ == 1 ? 0 : parts_ * columns_ * int64_t{sizeof(float)};
 }
 
-void ColumnSum::run(const void* x, float* sums, bool accumulate, void* workspace, device::Stream& stream) const {
+void ColumnSum::run(const void* x, float* sums, bool accumulate, void* workspace,
+                    device::Stream& stream) const {
   const bool is_direct = parts_ == 1;
   float* first = is_direct ? sums : static_cast<float*>(workspace);
   const bool first_accumulates = is_direct && accumulate;

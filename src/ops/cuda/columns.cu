@@ -13,12 +13,12 @@ constexpr int64_t kMostBlocks = 132 * 64;  // of an H200's multiprocessors, seve
 /// Blocks take places (windows or pixels) of an image along x and images along y, and stride over the rest. A
 /// block's threads lie along the `length` packs of a place, and over several places where those are few.
 struct PlaceGrid {
-  device::dim3 blocks, threads;
+  dim3 blocks, threads;
 
   PlaceGrid(int64_t places, int64_t length, int64_t images) {
     unsigned along = 8;
     while (along < kThreads && along < length) along *= 2;
-    threads = device::dim3(along, kThreads / along);
+    threads = dim3(along, kThreads / along);
     blocks.x = device::blocks_for(places, threads.y, kMostBlocks);
     blocks.y = device::blocks_for(images, 1, std::max<int64_t>(1, kMostBlocks / blocks.x));
   }
@@ -32,7 +32,8 @@ __global__ void images_to_columns_kernel(const T* images, Windows s, Divisor by_
   const unsigned length = kernel * kernel * packs;
   const unsigned per_image = static_cast<unsigned>(s.out_height) * static_cast<unsigned>(s.out_width);
   for (int64_t image = blockIdx.y; image < count; image += gridDim.y) {
-    const auto* from = reinterpret_cast<const device::Pack<T, N>*>(images) + image * s.height * s.width * packs;
+    const auto* from =
+        reinterpret_cast<const device::Pack<T, N>*>(images) + image * s.height * s.width * packs;
     for (unsigned window = blockIdx.x * blockDim.y + threadIdx.y; window < per_image;
          window += gridDim.x * blockDim.y) {
       const unsigned out_y = by_out_width.quotient(window), out_x = by_out_width.remainder(window, out_y);
@@ -79,7 +80,8 @@ __global__ void columns_to_images_kernel(const float* columns, Windows s, Diviso
           for (int j = first_j; j < s.kernel && column >= 0; j += s.stride, --column) {
             if (column >= s.out_width) continue;
             const int64_t window = int64_t{row} * s.out_width + column;
-            const device::Pack<float, N> part = from[((window * s.kernel + i) * s.kernel + j) * packs + channel];
+            const device::Pack<float, N> part =
+                from[((window * s.kernel + i) * s.kernel + j) * packs + channel];
             for (int n = 0; n < N; ++n) sum[n] += part.value[n];
           }
         }
@@ -101,8 +103,8 @@ void launch_to_columns(const Windows& windows, const void* images, int64_t count
       return launch_to_columns<T, N / 2>(windows, images, count, columns, stream);
   const PlaceGrid grid(windows.per_image(), windows.row_length() / N, count);
   device::launch(stream, {.blocks = grid.blocks, .threads = grid.threads}, images_to_columns_kernel<T, N>,
-         static_cast<const T*>(images), windows, divisor_of(windows.channels / N), divisor_of(windows.kernel),
-         divisor_of(windows.out_width), count, static_cast<T*>(columns));
+                 static_cast<const T*>(images), windows, divisor_of(windows.channels / N),
+                 divisor_of(windows.kernel), divisor_of(windows.out_width), count, static_cast<T*>(columns));
 }
 
 template <class T, int N>
@@ -111,8 +113,9 @@ void launch_to_images(const Windows& windows, const float* columns, int64_t coun
   if constexpr (N > 1)
     if (windows.channels % N != 0) return launch_to_images<T, N / 2>(windows, columns, count, images, stream);
   const PlaceGrid grid(int64_t{windows.height} * windows.width, windows.channels / N, count);
-  device::launch(stream, {.blocks = grid.blocks, .threads = grid.threads}, columns_to_images_kernel<T, N>, columns,
-         windows, divisor_of(windows.width), divisor_of(windows.stride), count, static_cast<T*>(images));
+  device::launch(stream, {.blocks = grid.blocks, .threads = grid.threads}, columns_to_images_kernel<T, N>,
+                 columns, windows, divisor_of(windows.width), divisor_of(windows.stride), count,
+                 static_cast<T*>(images));
 }
 
 }  // namespace

@@ -51,7 +51,8 @@ class DropoutKernel : public Kernel {
 
  private:
   // The mask is linear: gradients pass through it as values do.
-  void apply(const Tensor& from, const Tensor& to, const KernelArguments& arguments, device::Stream& stream) const {
+  void apply(const Tensor& from, const Tensor& to, const KernelArguments& arguments,
+             device::Stream& stream) const {
     if (to.data == nullptr) return;
     if (rate_ == 0) {
       stream.copy(to.data, from.data, from.size_bytes());
@@ -59,9 +60,10 @@ class DropoutKernel : public Kernel {
     }
     with_element_type(from.dtype, [&]<class T>(T) {
       const RowPacks samples = row_packs_of(batch_, sample_count_, kPackElements<T>);
-      device::launch(stream, {.blocks = device::blocks_for(samples.packs, kThreads, 0x7fffffff), .threads = kThreads},
-             dropout_kernel<T>, to.as<T>(), from.as<const T>(), samples, arguments.first_sample, rate_,
-             op_number_, arguments.constants);
+      device::launch(stream,
+                     {.blocks = device::blocks_for(samples.packs, kThreads, 0x7fffffff), .threads = kThreads},
+                     dropout_kernel<T>, to.as<T>(), from.as<const T>(), samples, arguments.first_sample,
+                     rate_, op_number_, arguments.constants);
     });
   }
 

@@ -74,8 +74,8 @@ template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     sum_segments_kernel(TableGradient g, const T* gradients, int64_t row_warps) {
   const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize;
-  const int64_t warp = int64_t{blockIdx.x} * kWarps + threadIdx.x / device::kWarpSize, segment = warp / row_warps,
-                first = segment * kSegment;
+  const int64_t warp = int64_t{blockIdx.x} * kWarps + threadIdx.x / device::kWarpSize,
+                segment = warp / row_warps, first = segment * kSegment;
   if (first >= g.count) return;
   const int64_t in_row = (warp % row_warps * device::kWarpSize + lane) * N;
   const bool in_table = in_row < g.width;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads)
   const int32_t after = first + size < g.count ? g.order.tokens[first + size] : -1;
 
   float sums[N] = {};
-  int32_t current = device::__shfl_sync(device::kFullWarp, token_of_lane, 0);
+  int32_t current = __shfl_sync(device::kFullWarp, token_of_lane, 0);
   bool at_head = true;  // the run began with the segment
   const auto finish = [&](bool at_tail) {
     if (current >= g.vocabulary || !in_table) return;
@@ -99,12 +99,12 @@ __global__ void __launch_bounds__(kThreads)
     device::Pack<T, N> packs[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const int64_t position = device::__shfl_sync(device::kFullWarp, position_of_lane, begin + i);
+      const int64_t position = __shfl_sync(device::kFullWarp, position_of_lane, begin + i);
       if (begin + i < size && in_table) packs[i] = load_pack<N>(gradients + position * g.width + in_row);
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const int32_t token = device::__shfl_sync(device::kFullWarp, token_of_lane, begin + i);
+      const int32_t token = __shfl_sync(device::kFullWarp, token_of_lane, begin + i);
       if (begin + i >= size) continue;
       if (token != current) {
         finish(false);
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads) finish_rows_kernel(TableGradient g) 
   __shared__ int64_t begins[kRows + 1];
   const int64_t first_row = int64_t{blockIdx.x} * kRows, rest = g.vocabulary - first_row;
   if (threadIdx.x <= kRows) begins[threadIdx.x] = lower_bound(g, first_row + threadIdx.x);
-  device::__syncthreads();
+  __syncthreads();
   const auto row_packs = static_cast<uint32_t>(g.width / N);
   const uint32_t packs = static_cast<uint32_t>(rest < kRows ? rest : kRows) * row_packs;
   for (uint32_t index = threadIdx.x; index < packs; index += kThreads) {
@@ -181,9 +181,11 @@ class EmbeddingKernel : public Kernel {
     const Tensor& y = arguments.outputs[0];
     with_element_type_and_pack(y.dtype, op_.width, [&]<class T, int N>(T, std::integral_constant<int, N>) {
       const RowPacks rows = row_packs_of(count_, op_.width, N);
-      device::launch(stream, {.blocks = device::blocks_for(rows.packs, kThreads * kPacks, 0x7fffffff), .threads = kThreads},
-             look_up_kernel<T, N>, y.as<T>(), arguments.parameters[0].as<const T>(),
-             arguments.inputs[0].as<const int32_t>(), rows, op_.vocabulary);
+      device::launch(
+          stream,
+          {.blocks = device::blocks_for(rows.packs, kThreads * kPacks, 0x7fffffff), .threads = kThreads},
+          look_up_kernel<T, N>, y.as<T>(), arguments.parameters[0].as<const T>(),
+          arguments.inputs[0].as<const int32_t>(), rows, op_.vocabulary);
     });
   }
 
@@ -200,11 +202,14 @@ class EmbeddingKernel : public Kernel {
                            .accumulate = arguments.accumulate};
     with_element_type_and_pack(dy.dtype, op_.width, [&]<class T, int N>(T, std::integral_constant<int, N>) {
       const int64_t row_warps = (op_.width + device::kWarpSize * N - 1) / (device::kWarpSize * N);
-      device::launch(stream, {.blocks = device::blocks_for(segments() * row_warps, kWarps, 0x7fffffff), .threads = kThreads},
-             sum_segments_kernel<T, N>, gradient, dy.as<const T>(), row_warps);
+      device::launch(
+          stream,
+          {.blocks = device::blocks_for(segments() * row_warps, kWarps, 0x7fffffff), .threads = kThreads},
+          sum_segments_kernel<T, N>, gradient, dy.as<const T>(), row_warps);
     });
-    device::launch(stream, {.blocks = device::blocks_for(op_.vocabulary, kRows, 0x7fffffff), .threads = kThreads},
-           op_.width % 4 == 0 ? finish_rows_kernel<4> : finish_rows_kernel<1>, gradient);
+    device::launch(stream,
+                   {.blocks = device::blocks_for(op_.vocabulary, kRows, 0x7fffffff), .threads = kThreads},
+                   op_.width % 4 == 0 ? finish_rows_kernel<4> : finish_rows_kernel<1>, gradient);
   }
 
  private:

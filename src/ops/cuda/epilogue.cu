@@ -50,7 +50,7 @@ void add_bias(const void* bias, int64_t rows, int64_t columns, DType dtype, void
   const bool packed = reinterpret_cast<uintptr_t>(c) % 16 == 0;
   with_element_type(dtype, [&]<class T>(T) {
     device::launch(stream, map_grid(rows * columns, kPackElements<T>), add_bias_kernel<T>, static_cast<T*>(c),
-           static_cast<const T*>(bias), rows * columns, columns, packed);
+                   static_cast<const T*>(bias), rows * columns, columns, packed);
   });
 }
 

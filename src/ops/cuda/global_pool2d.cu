@@ -52,7 +52,7 @@ class GlobalPool2dKernel : public Kernel {
     with_element_type_and_pack(dtype_, columns_, [&]<class T, int N>(T, std::integral_constant<int, N>) {
       const ColumnGrid g(rows_, columns_, N, pixels_);
       device::launch(stream, g.grid(N * sizeof(Sum)), mean_kernel<T, N>, arguments.inputs[0].as<const T>(), g,
-             arguments.outputs[0].as<T>());
+                     arguments.outputs[0].as<T>());
     });
   }
 
@@ -61,7 +61,7 @@ class GlobalPool2dKernel : public Kernel {
     with_element_type_and_pack(dtype_, columns_, [&]<class T, int N>(T, std::integral_constant<int, N>) {
       const ColumnGrid g(rows_, columns_, N, pixels_);
       device::launch(stream, g.grid(), spread_kernel<T, N>, arguments.output_gradients[0].as<const T>(), g,
-             arguments.input_gradients[0].as<T>());
+                     arguments.input_gradients[0].as<T>());
     });
   }
 

@@ -83,7 +83,7 @@ struct ForwardArguments {
 /// registers, so that its variance is taken from the mean in a second pass, without cancellation; what does
 /// not fit is read again.
 template <class T, int N, int kPacks, bool kWarp, bool kAdds>
-__global__ void __launch_bounds__(kWarp ? kWarps* kWarpSize : kMostThreads)
+__global__ void __launch_bounds__(kWarp ? kWarps* device::kWarpSize : kMostThreads)
     forward_kernel(ForwardArguments<T> a) {
   // Packs of a sum's terms that are under way together.
   constexpr int kTogether = kWarp ? (N > 1 ? kPacks : 8) : (N > 1 ? 2 : 4);
@@ -195,7 +195,7 @@ constexpr int least_blocks(int group, int elements, int packs) {
 ///
 /// kGroup: a warp's size, or the most threads that a block may have.
 template <class T, int N, int kPacks, int kGroup>
-__global__ void __launch_bounds__(kGroup == kWarpSize ? kWarps * kWarpSize : kGroup,
+__global__ void __launch_bounds__(kGroup == device::kWarpSize ? kWarps * device::kWarpSize : kGroup,
                                   least_blocks(kGroup, N, kPacks)) backward_kernel(BackwardArguments<T> a) {
   constexpr bool kWarp = kGroup == device::kWarpSize;
   __shared__ float scratch[2][device::kWarpSize + 1];
@@ -218,7 +218,8 @@ __global__ void __launch_bounds__(kGroup == kWarpSize ? kWarps * kWarpSize : kGr
     const float mean = a.means[row], inverse = a.inverses[row];
 
     float sum_g = 0, sum_gn = 0;
-    const auto add = [&](int c, const device::Pack<T, N>& of_x, const device::Pack<T, N>& of_dy, SumPair<float>(&to)[N]) {
+    const auto add = [&](int c, const device::Pack<T, N>& of_x, const device::Pack<T, N>& of_dy,
+                         SumPair<float>(&to)[N]) {
       float w[N];
       load_floats<N>(a.weight + c, w);
 #pragma unroll
@@ -303,9 +304,10 @@ __global__ void __launch_bounds__(kGroup == kWarpSize ? kWarps * kWarpSize : kGr
             }
           }
       }
-      device::__syncthreads();
+      __syncthreads();
     }
-    for (int c = static_cast<int>(threadIdx.x); c < a.width; c += kWarps * device::kWarpSize) of_block[c] = joined[c];
+    for (int c = static_cast<int>(threadIdx.x); c < a.width; c += kWarps * device::kWarpSize)
+      of_block[c] = joined[c];
   } else {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
@@ -418,18 +420,19 @@ class LayerNormKernel : public Kernel {
   template <class T, int N, int kPacks, bool kWarp>
   void launch_forward(const KernelArguments& arguments, device::Stream& stream) const {
     const Layout layout(width_, kForwardValues);
-    device::launch(stream,
-           {.blocks = device::blocks_for(rows_, layout.groups_per_block, INT32_MAX), .threads = layout.threads},
-           fused_.add_before ? forward_kernel<T, N, kPacks, kWarp, true>
-                             : forward_kernel<T, N, kPacks, kWarp, false>,
-           ForwardArguments<T>{arguments.inputs[0].as<const T>(),
-                               fused_.add_before ? arguments.inputs[1].as<const T>() : nullptr,
-                               fused_.add_before ? arguments.outputs[1].as<T>() : nullptr,
-                               arguments.parameters[0].as<const float>(),
-                               op_.bias ? arguments.parameters[1].as<const float>() : nullptr,
-                               arguments.outputs[0].as<T>(), arguments.auxiliary[0].as<float>(),
-                               arguments.auxiliary[1].as<float>(), rows_, static_cast<int>(width_),
-                               op_.epsilon});
+    device::launch(
+        stream,
+        {.blocks = device::blocks_for(rows_, layout.groups_per_block, INT32_MAX), .threads = layout.threads},
+        fused_.add_before ? forward_kernel<T, N, kPacks, kWarp, true>
+                          : forward_kernel<T, N, kPacks, kWarp, false>,
+        ForwardArguments<T>{arguments.inputs[0].as<const T>(),
+                            fused_.add_before ? arguments.inputs[1].as<const T>() : nullptr,
+                            fused_.add_before ? arguments.outputs[1].as<T>() : nullptr,
+                            arguments.parameters[0].as<const float>(),
+                            op_.bias ? arguments.parameters[1].as<const float>() : nullptr,
+                            arguments.outputs[0].as<T>(), arguments.auxiliary[0].as<float>(),
+                            arguments.auxiliary[1].as<float>(), rows_, static_cast<int>(width_),
+                            op_.epsilon});
   }
 
   Layout backward_layout() const { return Layout(width_, kBackwardValues); }

@@ -51,8 +51,9 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attr
 
 Layout make_layout(const ColumnMajorMatrix& matrix) {
   cublasLtMatrixLayout_t layout = nullptr;
-  device::check(cublasLtMatrixLayoutCreate(&layout, cuda_type(matrix.dtype), static_cast<uint64_t>(matrix.rows),
-                                   static_cast<uint64_t>(matrix.columns), matrix.leading));
+  device::check(cublasLtMatrixLayoutCreate(&layout, cuda_type(matrix.dtype),
+                                           static_cast<uint64_t>(matrix.rows),
+                                           static_cast<uint64_t>(matrix.columns), matrix.leading));
   return Layout(layout);
 }
 
@@ -73,7 +74,7 @@ Operation make_operation(const ProductSpec& spec, const ColumnMajorProduct& prod
   const bool tf32 = spec.tf32 && spec.factors == DType::float32;
   cublasLtMatmulDesc_t created = nullptr;
   device::check(cublasLtMatmulDescCreate(&created, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                                 CUDA_R_32F));
+                                         CUDA_R_32F));
   Operation operation(created);
   set(operation, CUBLASLT_MATMUL_DESC_TRANSA, int32_t{product.first.transposed ? CUBLAS_OP_T : CUBLAS_OP_N});
   set(operation, CUBLASLT_MATMUL_DESC_TRANSB, int32_t{product.second.transposed ? CUBLAS_OP_T : CUBLAS_OP_N});
@@ -127,8 +128,8 @@ struct MatmulProblem {
 };
 
 /// At most `most` that work, cuBLASLt's favourite first.
-std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& spec, device::CudaDevice& device,
-                                                             int most) {
+std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& spec,
+                                                             device::CudaDevice& device, int most) {
   const MatmulProblem problem(spec, device);
   const Preference preference = make_preference(problem.product);
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(most));
@@ -151,7 +152,8 @@ std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& 
 
 class CublasLtProduct : public LibraryProduct {
  public:
-  CublasLtProduct(const ProductSpec& spec, device::CudaDevice& device, const cublasLtMatmulHeuristicResult_t& chosen)
+  CublasLtProduct(const ProductSpec& spec, device::CudaDevice& device,
+                  const cublasLtMatmulHeuristicResult_t& chosen)
       : spec_(spec), problem_(spec, device), chosen_(chosen) {}
 
   void run(const ProductOperands& operands, void* workspace, device::Stream& stream) override {
@@ -163,10 +165,10 @@ class CublasLtProduct : public LibraryProduct {
                     (kWorkspaceAlignment - address % kWorkspaceAlignment) % kWorkspaceAlignment;
     const float alpha = 1,
                 beta = operands.accumulate ? 1 : 0;  // in host memory: read before the call returns
-    device::check(cublasLtMatmul(problem_.library, problem_.operation.get(), &alpha, operands.b, problem_.first.get(),
-                         operands.a, problem_.second.get(), &beta, operands.c, problem_.result.get(),
-                         operands.c, problem_.result.get(), &chosen_.algo, aligned, kWorkspaceBytes,
-                         static_cast<cudaStream_t>(stream.native())));
+    device::check(cublasLtMatmul(problem_.library, problem_.operation.get(), &alpha, operands.b,
+                                 problem_.first.get(), operands.a, problem_.second.get(), &beta, operands.c,
+                                 problem_.result.get(), operands.c, problem_.result.get(), &chosen_.algo,
+                                 aligned, kWorkspaceBytes, static_cast<cudaStream_t>(stream.native())));
   }
 
   ProductAlgorithm algorithm() const override {
@@ -201,10 +203,11 @@ std::string LibraryProduct::library() { return fmt::format("cuBLASLt {}", cublas
 
 int64_t LibraryProduct::workspace_bytes() { return kWorkspaceBytes + kWorkspaceAlignment; }
 
-// What one kernel makes of them, the next should read from the L2 cache, beside whatever else the two touch: an
-// H200 has 50 to 60 MB of it, an A100 40. The price is that products are small: at batch 64, two-byte columns of 3x3
-// windows of 14x14x256 make three products of about 68 tiles of 128 x 128 each, for 132 multiprocessors; parts of 64 MiB
-// would be one of 196. Which weighs more is not measured: gpu_probe convolutions prints both.
+// What one kernel makes of them, the next should read from the L2 cache, beside whatever else the two touch:
+// an H200 has 50 to 60 MB of it, an A100 40. The price is that products are small: at batch 64, two-byte
+// columns of 3x3 windows of 14x14x256 make three products of about 68 tiles of 128 x 128 each, for 132
+// multiprocessors; parts of 64 MiB would be one of 196. Which weighs more is not measured: gpu_probe
+// convolutions prints both.
 int64_t LibraryProduct::factor_bytes() { return 20 << 20; }
 
 std::vector<std::unique_ptr<LibraryProduct>> LibraryProduct::candidates(const ProductSpec& spec,

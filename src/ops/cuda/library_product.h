@@ -38,8 +38,8 @@ class LibraryProduct {
 
   /// The product by each of the library's deterministic algorithms, at most `most`, its favourite first. It
   /// looks at shapes, types and promised alignment alone. Empty where it has none.
-  static std::vector<std::unique_ptr<LibraryProduct>> candidates(const ProductSpec& spec, device::Device& device,
-                                                                 int most);
+  static std::vector<std::unique_ptr<LibraryProduct>> candidates(const ProductSpec& spec,
+                                                                 device::Device& device, int most);
   /// The first candidate, which is what lockstep computes with; null where there is none.
   static std::unique_ptr<LibraryProduct> choose(const ProductSpec& spec, device::Device& device) {
     auto all = candidates(spec, device, 1);

@@ -49,13 +49,13 @@ inline device::Grid map_grid(int64_t count, int64_t pack_elements) {
 template <class T, class Function>
 void launch_map(device::Stream& stream, T* to, const T* from, int64_t count, const Function& function) {
   device::launch(stream, map_grid(count, kPackElements<T>), map_kernel<1, T, Function>, to, from,
-         static_cast<const T*>(nullptr), count, function);
+                 static_cast<const T*>(nullptr), count, function);
 }
 template <class T, class Function>
 void launch_map(device::Stream& stream, T* to, const T* first, const T* second, int64_t count,
                 const Function& function) {
-  device::launch(stream, map_grid(count, kPackElements<T>), map_kernel<2, T, Function>, to, first, second, count,
-         function);
+  device::launch(stream, map_grid(count, kPackElements<T>), map_kernel<2, T, Function>, to, first, second,
+                 count, function);
 }
 
 struct SumOfTwo {

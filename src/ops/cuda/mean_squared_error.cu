@@ -65,11 +65,11 @@ class MeanSquaredErrorKernel : public Kernel {
     const Tensor &prediction = arguments.inputs[0], &target = arguments.inputs[1];
     auto* sums = static_cast<double*>(arguments.workspace);
     with_element_type(prediction.dtype, [&]<class T>(T) {
-      device::launch(stream, {.blocks = blocks_, .threads = kThreads}, squares_kernel<T>, prediction.as<const T>(),
-             target.as<const T>(), count_, sums);
+      device::launch(stream, {.blocks = blocks_, .threads = kThreads}, squares_kernel<T>,
+                     prediction.as<const T>(), target.as<const T>(), count_, sums);
     });
-    device::launch(stream, {.blocks = 1, .threads = kThreads}, metrics_kernel, sums, static_cast<int>(blocks_),
-           count_, arguments.accumulate, arguments.metrics);
+    device::launch(stream, {.blocks = 1, .threads = kThreads}, metrics_kernel, sums,
+                   static_cast<int>(blocks_), count_, arguments.accumulate, arguments.metrics);
   }
 
   void backward_input(const KernelArguments& arguments, device::Stream& stream) override {

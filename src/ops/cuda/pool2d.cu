@@ -180,17 +180,18 @@ class Pool2dKernel : public Kernel {
         dtype_(options.compute) {}
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
-    with_element_type_and_pack(
-        dtype_, geometry_.channels, [&]<class T, int N>(T, std::integral_constant<int, N>) {
-          const Sizes s(geometry_, N);
-          const auto* x = arguments.inputs[0].as<const T>();
-          auto* y = arguments.outputs[0].as<T>();
-          const device::Grid grid = grid_of(s.out_height, s.out_width * s.packs);
-          if (is_max_)
-            device::launch(stream, grid, max_forward_kernel<T, N>, x, s, y, arguments.auxiliary[0].as<int32_t>());
-          else
-            device::launch(stream, grid, average_forward_kernel<T, N>, x, s, y);
-        });
+    with_element_type_and_pack(dtype_, geometry_.channels,
+                               [&]<class T, int N>(T, std::integral_constant<int, N>) {
+                                 const Sizes s(geometry_, N);
+                                 const auto* x = arguments.inputs[0].as<const T>();
+                                 auto* y = arguments.outputs[0].as<T>();
+                                 const device::Grid grid = grid_of(s.out_height, s.out_width * s.packs);
+                                 if (is_max_)
+                                   device::launch(stream, grid, max_forward_kernel<T, N>, x, s, y,
+                                                  arguments.auxiliary[0].as<int32_t>());
+                                 else
+                                   device::launch(stream, grid, average_forward_kernel<T, N>, x, s, y);
+                               });
   }
 
   void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
@@ -203,7 +204,7 @@ class Pool2dKernel : public Kernel {
                                  const device::Grid grid = grid_of(s.height, s.width * s.packs);
                                  if (is_max_)
                                    device::launch(stream, grid, max_backward_kernel<T, N>, dy,
-                                          arguments.auxiliary[0].as<const int32_t>(), s, dx);
+                                                  arguments.auxiliary[0].as<const int32_t>(), s, dx);
                                  else
                                    device::launch(stream, grid, average_backward_kernel<T, N>, dy, s, dx);
                                });
@@ -213,9 +214,10 @@ class Pool2dKernel : public Kernel {
   /// A block for each row of each image, as wide as the row but not wider than is useful.
   device::Grid grid_of(int64_t height, int64_t packs_in_row) const {
     constexpr int64_t kMostThreads = 256;
-    return {.blocks = static_cast<unsigned>(batch_ * height),
-            .threads = static_cast<unsigned>(
-                std::min(kMostThreads, (packs_in_row + device::kWarpSize - 1) / device::kWarpSize * device::kWarpSize))};
+    return {
+        .blocks = static_cast<unsigned>(batch_ * height),
+        .threads = static_cast<unsigned>(std::min(
+            kMostThreads, (packs_in_row + device::kWarpSize - 1) / device::kWarpSize * device::kWarpSize))};
   }
 
   bool is_max_;

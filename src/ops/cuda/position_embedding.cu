@@ -87,10 +87,11 @@ class PositionEmbeddingKernel : public Kernel {
     const Tensor& y = arguments.outputs[0];
     with_element_type(y.dtype, [&]<class T>(T) {
       const RowPacks samples = row_packs_of(batch_, sample_count_, kPackElements<T>);
-      device::launch(stream,
-             {.blocks = device::blocks_for(samples.packs, kThreads * kPacks, 0x7fffffff), .threads = kThreads},
-             add_table_kernel<T>, y.as<T>(), arguments.inputs[0].as<const T>(),
-             arguments.parameters[0].as<const T>(), samples);
+      device::launch(
+          stream,
+          {.blocks = device::blocks_for(samples.packs, kThreads * kPacks, 0x7fffffff), .threads = kThreads},
+          add_table_kernel<T>, y.as<T>(), arguments.inputs[0].as<const T>(),
+          arguments.parameters[0].as<const T>(), samples);
     });
   }
 
@@ -102,11 +103,11 @@ class PositionEmbeddingKernel : public Kernel {
   void backward_weight(const KernelArguments& arguments, device::Stream& stream) override {
     const Tensor& dy = arguments.output_gradients[0];
     with_element_type(dy.dtype, [&]<class T>(T) {
-      device::launch(
-          stream,
-          {.blocks = device::blocks_for(table_count_, kThreads * kPackElements<T>, 0x7fffffff), .threads = kThreads},
-          sum_samples_kernel<T>, arguments.parameter_gradients[0].as<float>(), table_count_, dy.as<const T>(),
-          sample_count_, batch_, arguments.accumulate);
+      device::launch(stream,
+                     {.blocks = device::blocks_for(table_count_, kThreads * kPackElements<T>, 0x7fffffff),
+                      .threads = kThreads},
+                     sum_samples_kernel<T>, arguments.parameter_gradients[0].as<float>(), table_count_,
+                     dy.as<const T>(), sample_count_, batch_, arguments.accumulate);
     });
   }
 

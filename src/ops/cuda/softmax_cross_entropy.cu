@@ -49,7 +49,9 @@ struct Denominator {
     largest = larger;
   }
   /// The sum for a value that is at least as large.
-  __device__ float sum_below(float larger) const { return sum * device::fast_exp2((largest - larger) * kLog2E); }
+  __device__ float sum_below(float larger) const {
+    return sum * device::fast_exp2((largest - larger) * kLog2E);
+  }
 };
 
 /// The threads that share a row: a warp, or the block.
@@ -64,7 +66,8 @@ struct RowGroup {
 };
 template <bool kWarp>
 device::Grid row_grid(int64_t rows) {
-  return {.blocks = device::blocks_for(rows, kThreads / RowGroup<kWarp>::kSize, INT32_MAX), .threads = kThreads};
+  return {.blocks = device::blocks_for(rows, kThreads / RowGroup<kWarp>::kSize, INT32_MAX),
+          .threads = kThreads};
 }
 
 /// Joins what the group's threads found, in a fixed order; every thread gets the results. `before` is a
@@ -83,7 +86,7 @@ __device__ inline void join(Denominator& all, float& before) {
       of_warps[thread / device::kWarpSize] = all;
       before_of_warps[thread / device::kWarpSize] = before;
     }
-    device::__syncthreads();
+    __syncthreads();
     for (int i = 0; i < kWarps; ++i) {
       all.largest = of_warps[i].largest > all.largest ? of_warps[i].largest : all.largest;
       before = before_of_warps[i] > before ? before_of_warps[i] : before;
@@ -268,8 +271,8 @@ class SoftmaxCrossEntropyKernel : public Kernel {
                                [&]<class T, int N>(T, std::integral_constant<int, N>) {
                                  const auto start = [&](const device::Grid& grid, auto* kernel) {
                                    device::launch(stream, grid, kernel, arguments.inputs[0].as<const T>(),
-                                          arguments.inputs[1].as<const int32_t>(), sizes_,
-                                          arguments.auxiliary[0].as<float>(), terms);
+                                                  arguments.inputs[1].as<const int32_t>(), sizes_,
+                                                  arguments.auxiliary[0].as<float>(), terms);
                                  };
                                  if (sizes_.classes <= kWarpClasses)
                                    start(row_grid<true>(sizes_.rows), forward_kernel<T, N, true>);
@@ -277,7 +280,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
                                    start(row_grid<false>(sizes_.rows), forward_kernel<T, N, false>);
                                });
     device::launch(stream, {.blocks = 1, .threads = kSumThreads}, metrics_kernel, terms, sizes_.rows,
-           arguments.accumulate, arguments.metrics);
+                   arguments.accumulate, arguments.metrics);
   }
 
   void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
@@ -285,8 +288,8 @@ class SoftmaxCrossEntropyKernel : public Kernel {
     with_element_type(dtype_, [&]<class T>(T) {
       const auto start = [&](const device::Grid& grid, auto* kernel) {
         device::launch(stream, grid, kernel, arguments.inputs[0].as<const T>(),
-               arguments.inputs[1].as<const int32_t>(), arguments.auxiliary[0].as<const float>(), sizes_,
-               loss_weight_, arguments.constants, arguments.input_gradients[0].as<T>());
+                       arguments.inputs[1].as<const int32_t>(), arguments.auxiliary[0].as<const float>(),
+                       sizes_, loss_weight_, arguments.constants, arguments.input_gradients[0].as<T>());
       };
       if (sizes_.classes <= kWarpClasses)
         start(row_grid<true>(sizes_.rows), backward_kernel<T, true>);

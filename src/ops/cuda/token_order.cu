@@ -44,21 +44,21 @@ __device__ void count_digits(const Keys& keys, int* counts, int (&digit)[kRounds
   }
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
-    const unsigned same = device::__match_any_sync(device::kFullWarp, digit[round]);
+    const unsigned same = __match_any_sync(device::kFullWarp, digit[round]);
     const bool counts_here = digit[round] < kDigits;
-    const int earlier_lanes = device::__popc(same & ((1u << lane) - 1));
+    const int earlier_lanes = __popc(same & ((1u << lane) - 1));
     const int earlier_rounds = counts_here ? counts[digit[round]] : 0;
     before[round] = earlier_rounds + earlier_lanes;
-    device::__syncwarp();
-    if (counts_here && earlier_lanes == 0) counts[digit[round]] = earlier_rounds + device::__popc(same);
-    device::__syncwarp();
+    __syncwarp();
+    if (counts_here && earlier_lanes == 0) counts[digit[round]] = earlier_rounds + __popc(same);
+    __syncwarp();
   }
 }
 
 __device__ void clear(int (&counts)[kWarps][kDigits]) {
   for (int i = static_cast<int>(threadIdx.x); i < kWarps * kDigits; i += kThreads)
     counts[i / kDigits][i % kDigits] = 0;
-  device::__syncthreads();
+  __syncthreads();
 }
 
 __global__ void __launch_bounds__(kThreads) count_kernel(Keys keys, int* tile_counts) {
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) count_kernel(Keys keys, int* tile_co
   clear(counts);
   int digit[kRounds], before[kRounds];
   count_digits(keys, counts[threadIdx.x / device::kWarpSize], digit, before);
-  device::__syncthreads();
+  __syncthreads();
   for (int d = static_cast<int>(threadIdx.x); d < kDigits; d += kThreads) {
     int sum = 0;
     for (int warp = 0; warp < kWarps; ++warp) sum += counts[warp][d];
@@ -77,18 +77,19 @@ __global__ void __launch_bounds__(kThreads) count_kernel(Keys keys, int* tile_co
 /// Replaces each number by the sum of those before it; one block.
 __global__ void __launch_bounds__(kScanThreads) offsets_kernel(int* numbers, int64_t count) {
   __shared__ int warp_sums[kScanThreads / device::kWarpSize];
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % device::kWarpSize, warp = thread / device::kWarpSize;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % device::kWarpSize,
+            warp = thread / device::kWarpSize;
   const int64_t share = (count + kScanThreads - 1) / kScanThreads, begin = thread * share,
                 end = begin + share < count ? begin + share : count;
   int sum = 0;
   for (int64_t i = begin; i < end; ++i) sum += numbers[i];
   int up_to_here = sum;
   for (int delta = 1; delta < device::kWarpSize; delta *= 2) {
-    const int other = device::__shfl_up_sync(device::kFullWarp, up_to_here, static_cast<unsigned>(delta));
+    const int other = __shfl_up_sync(device::kFullWarp, up_to_here, static_cast<unsigned>(delta));
     if (lane >= delta) up_to_here += other;
   }
   if (lane == device::kWarpSize - 1) warp_sums[warp] = up_to_here;
-  device::__syncthreads();
+  __syncthreads();
   int before = up_to_here - sum;
   for (int w = 0; w < warp; ++w) before += warp_sums[w];
   for (int64_t i = begin; i < end; ++i) {
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(kThreads)
             warp = static_cast<int>(threadIdx.x) / device::kWarpSize;
   int digit[kRounds], before[kRounds];
   count_digits(keys, counts[warp], digit, before);
-  device::__syncthreads();
+  __syncthreads();
   // Counts become the places of warps' first keys.
   for (int d = static_cast<int>(threadIdx.x); d < kDigits; d += kThreads) {
     int place = offsets[int64_t{d} * gridDim.x + blockIdx.x];
@@ -116,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
       place += count;
     }
   }
-  device::__syncthreads();
+  __syncthreads();
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
     if (digit[round] == kDigits) continue;
@@ -137,8 +138,8 @@ int64_t token_order_bytes(int64_t count) {
          aligned(kDigits * tiles_of(count) * int64_t{sizeof(int)});
 }
 
-TokenOrder launch_token_order(device::Stream& stream, const int32_t* tokens, int64_t count, int64_t vocabulary,
-                              void* workspace) {
+TokenOrder launch_token_order(device::Stream& stream, const int32_t* tokens, int64_t count,
+                              int64_t vocabulary, void* workspace) {
   ensure(count < int64_t{1} << 31 && vocabulary < int64_t{1} << 31, "more tokens than 31 bits count");
   auto* place = static_cast<std::byte*>(workspace);
   int32_t *sorted_tokens[2], *sorted_positions[2];
@@ -152,9 +153,10 @@ TokenOrder launch_token_order(device::Stream& stream, const int32_t* tokens, int
   Keys keys{tokens, nullptr, count, static_cast<int>(vocabulary), 0};
   for (int side = 0; keys.shift < bits; keys.shift += kDigitBits, side = 1 - side) {
     device::launch(stream, {.blocks = tiles, .threads = kThreads}, count_kernel, keys, offsets);
-    device::launch(stream, {.blocks = 1, .threads = kScanThreads}, offsets_kernel, offsets, int64_t{kDigits} * tiles);
-    device::launch(stream, {.blocks = tiles, .threads = kThreads}, move_kernel, keys, offsets, sorted_tokens[side],
-           sorted_positions[side]);
+    device::launch(stream, {.blocks = 1, .threads = kScanThreads}, offsets_kernel, offsets,
+                   int64_t{kDigits} * tiles);
+    device::launch(stream, {.blocks = tiles, .threads = kThreads}, move_kernel, keys, offsets,
+                   sorted_tokens[side], sorted_positions[side]);
     keys.tokens = sorted_tokens[side];
     keys.positions = sorted_positions[side];
   }

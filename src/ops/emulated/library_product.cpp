@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/half.h"
+#include "base/index.h"
 #include "lockstep/error.h"
 #include "ops/elementwise.h"
 
@@ -49,7 +50,7 @@ std::vector<float> factor(const ProductSpec& spec, const void* from, int64_t hei
   std::vector<float> turned(values.size());
   for (int64_t row = 0; row < height; ++row)
     for (int64_t column = 0; column < width; ++column)
-      turned[static_cast<size_t>(row * width + column)] = values[static_cast<size_t>(column * height + row)];
+      nth(turned, row * width + column) = nth(values, column * height + row);
   return turned;
 }
 
@@ -74,8 +75,7 @@ void multiply(const ProductSpec& spec, const ProductOperands& operands) {
     float* sums = c.data() + row * spec.columns;
     for (int64_t k = 0; k < spec.inner; ++k)
       for (int64_t column = 0; column < spec.columns; ++column)
-        sums[column] +=
-            a[static_cast<size_t>(row * spec.inner + k)] * b[static_cast<size_t>(k * spec.columns + column)];
+        sums[column] += nth(a, row * spec.inner + k) * nth(b, k * spec.columns + column);
   }
   const auto add_to_rows = [&](const std::vector<float>& values) {
     for (size_t i = 0; i < c.size(); ++i) c[i] += values[i % values.size()];
@@ -131,8 +131,8 @@ int64_t LibraryProduct::factor_bytes() { return 8 << 10; }  // little, so that s
 
 // Which epilogues cuBLASLt lacks is its own affair. This library has them where every row begins on a
 // multiple of 16 bytes, and no product of matrices that are not aligned to their elements.
-std::vector<std::unique_ptr<LibraryProduct>> LibraryProduct::candidates(const ProductSpec& spec, device::Device&,
-                                                                        int) {
+std::vector<std::unique_ptr<LibraryProduct>> LibraryProduct::candidates(const ProductSpec& spec,
+                                                                        device::Device&, int) {
   const auto [first, second, result] = column_major(spec);
   for (const ColumnMajorMatrix& matrix : {first, second, result}) {
     const int64_t element = size_of(matrix.dtype);

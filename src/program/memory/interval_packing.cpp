@@ -13,7 +13,7 @@ int64_t pack_intervals(std::span<Interval> intervals) {
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return intervals[a].size_bytes > intervals[b].size_bytes; });
-  std::vector<size_t> placed;   // sorted by offset
+  std::vector<size_t> placed;  // sorted by offset
   int64_t total = 0;
   for (const size_t i : order) {
     auto& item = intervals[i];
@@ -22,11 +22,12 @@ int64_t pack_intervals(std::span<Interval> intervals) {
     for (const size_t p : placed) {
       const auto& other = intervals[p];
       if (other.last < item.first || item.last < other.first) continue;
-      if (other.offset >= item.offset + item.size_bytes) break;   // fits into the gap before `other`
+      if (other.offset >= item.offset + item.size_bytes) break;  // fits into the gap before `other`
       item.offset = std::max(item.offset, rounded(other.offset + other.size_bytes));
     }
     placed.insert(std::upper_bound(placed.begin(), placed.end(), item.offset,
-                                   [&](int64_t offset, size_t p) { return offset < intervals[p].offset; }), i);
+                                   [&](int64_t offset, size_t p) { return offset < intervals[p].offset; }),
+                  i);
     total = std::max(total, rounded(item.offset + item.size_bytes));
   }
   return total;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/index.h"
 #include "program/happens_before.h"
 
 namespace lockstep::program {
@@ -26,10 +27,10 @@ std::vector<int> first_after(const Program& program, const HappensBefore& order)
   };
   // Descending: all that comes after a node has told it so before it tells its own predecessors.
   for (int node = order.node_count() - 1; node >= 0; --node) {
-    int& on_lane = next[static_cast<size_t>(order.lane_of(node))];
+    int& on_lane = nth(next, order.lane_of(node));
     if (on_lane >= 0) precede(node, on_lane);
     on_lane = node;
-    for (const Dependency& dependency : program.instructions[static_cast<size_t>(node)].after)
+    for (const Dependency& dependency : program.instruction(node).after)
       if (dependency.distance == 0) precede(dependency.instruction, node);
   }
   return first;
@@ -53,10 +54,10 @@ void Lifetimes::collect(const Program& program) {
   order.visit_all();
   const std::vector<int> after = first_after(program, order);
   for (int node = 0; node < order.node_count(); ++node) {
-    for (const Operand& operand : program.instructions[static_cast<size_t>(node)].operands) {
+    for (const Operand& operand : program.instruction(node).operands) {
       const int buffer = operand.range.buffer;
-      if (program.buffers[static_cast<size_t>(buffer)].space != Space::arena) continue;
-      auto& place = in_order_[static_cast<size_t>(buffer)];
+      if (program.buffer(buffer).space != Space::arena) continue;
+      auto& place = nth(in_order_, buffer);
       place.first = std::min(place.first, node);
       place.last = std::max(place.last, node);
       Use& own = use(buffer, static_cast<size_t>(order.lane_of(node)));
@@ -87,7 +88,7 @@ void Lifetimes::build_indices() {
 }
 
 void Lifetimes::enter(int buffer) {
-  if (in_order_[static_cast<size_t>(buffer)].last < 0) return;
+  if (nth(in_order_, buffer).last < 0) return;
   by_program_.enter(buffer);
   for (size_t lane = 0; lane < lanes_; ++lane)
     if (use(buffer, lane).last > 0) by_lane_[lane].enter(buffer);
@@ -95,11 +96,11 @@ void Lifetimes::enter(int buffer) {
 
 const std::vector<int>& Lifetimes::in_use_with(int buffer) {
   found_.clear();
-  const auto& place = in_order_[static_cast<size_t>(buffer)];
+  const auto& place = nth(in_order_, buffer);
   if (place.last < 0) return found_;
   ++queries_;
   const auto add = [&](int other) {
-    if (std::exchange(found_by_[static_cast<size_t>(other)], queries_) != queries_ && other != buffer)
+    if (std::exchange(nth(found_by_, other), queries_) != queries_ && other != buffer)
       found_.push_back(other);
   };
   by_program_.visit(place.first, place.last, add);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 #include "program/memory/lifetimes.h"
@@ -61,8 +62,7 @@ int64_t place_arena(Program& program) {
     const size_t b = order[rank];
     const int64_t size = align_up(program.buffers[b].size_bytes);
     avoided.clear();
-    for (const int other : lifetimes.in_use_with(static_cast<int>(b)))
-      avoided.push_back(places[static_cast<size_t>(other)]);
+    for (const int other : lifetimes.in_use_with(static_cast<int>(b))) avoided.push_back(nth(places, other));
     const int64_t offset = best_fit(avoided, size);
     places[b] = {offset, offset + size, rank};
     lifetimes.enter(static_cast<int>(b));
@@ -81,7 +81,7 @@ void attribute_arena(const Program& program, int64_t arena_bytes, MemoryPlan& pl
       if (buffer.space == Space::arena && buffer.category == category)
         owner.assign(buffer.offset, buffer.offset + align_up(buffer.size_bytes), category);
   for (const auto& [begin, entry] : owner.entries())
-    plan.category_bytes[static_cast<size_t>(entry.value)] += entry.end - begin;
+    nth(plan.category_bytes, entry.value) += entry.end - begin;
 }
 
 }  // namespace
@@ -91,14 +91,14 @@ MemoryPlan plan_memory(Program& program) {
   for (ProgramBuffer& buffer : program.buffers) {
     ensure(buffer.size_bytes >= 0, fmt::format("buffer {} has {} bytes", buffer.name, buffer.size_bytes));
     if (buffer.space == Space::arena) continue;
-    int64_t& end = plan.space_bytes[static_cast<size_t>(buffer.space)];
+    int64_t& end = nth(plan.space_bytes, buffer.space);
     const int64_t size = align_up(buffer.size_bytes);
     buffer.offset = end;
     end += size;
-    plan.category_bytes[static_cast<size_t>(buffer.category)] += size;
+    nth(plan.category_bytes, buffer.category) += size;
   }
   const int64_t arena_bytes = place_arena(program);
-  plan.space_bytes[static_cast<size_t>(Space::arena)] = arena_bytes;
+  nth(plan.space_bytes, Space::arena) = arena_bytes;
   attribute_arena(program, arena_bytes, plan);
   plan.total_bytes = std::accumulate(plan.space_bytes.begin(), plan.space_bytes.end(), int64_t{0});
   derive_dependencies(program);

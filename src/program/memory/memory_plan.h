@@ -17,9 +17,9 @@ inline constexpr int64_t kBufferAlignment = 256;
 /// last), and in workspace where none does. So `workspace` is what the arena needs beyond the bytes that
 /// activations touch.
 struct MemoryPlan {
-  std::array<int64_t, 6> category_bytes{};  ///< by Category
-  std::array<int64_t, kSpaceCount> space_bytes{};     ///< by Space
-  int64_t total_bytes = 0;                  ///< sum over spaces, that of the host included
+  std::array<int64_t, 6> category_bytes{};         ///< by Category
+  std::array<int64_t, kSpaceCount> space_bytes{};  ///< by Space
+  int64_t total_bytes = 0;                         ///< sum over spaces, that of the host included
 };
 
 /// Gives every buffer its offset. Two arena buffers share bytes only where every access to one happens before

@@ -9,7 +9,8 @@ namespace lockstep::run {
 namespace {
 
 void add_into(void* destination, const void* source, DType dtype, int64_t count) {
-  if (dtype == DType::float32) return lockstep::add_into(static_cast<float*>(destination), static_cast<const float*>(source), count);
+  if (dtype == DType::float32)
+    return run::add_into(static_cast<float*>(destination), static_cast<const float*>(source), count);
   constexpr int64_t kBlock = 1024;
   float sum[kBlock], other[kBlock];
   const int64_t width = size_of(dtype);
@@ -17,39 +18,49 @@ void add_into(void* destination, const void* source, DType dtype, int64_t count)
     const int64_t size = std::min(kBlock, count - begin);
     auto* const to = static_cast<std::byte*>(destination) + begin * width;
     tensor::convert(sum, DType::float32, to, dtype, size);
-    tensor::convert(other, DType::float32, static_cast<const std::byte*>(source) + begin * width, dtype, size);
-    lockstep::add_into(sum, other, size);
+    tensor::convert(other, DType::float32, static_cast<const std::byte*>(source) + begin * width, dtype,
+                    size);
+    run::add_into(sum, other, size);
     tensor::convert(to, dtype, sum, DType::float32, size);
   }
 }
 
 class CpuStepKernels : public StepKernels {
  public:
-  void add(void* destination, const void* source, DType dtype, int64_t count, device::Stream& stream) override {
+  void add(void* destination, const void* source, DType dtype, int64_t count,
+           device::Stream& stream) override {
     stream.launch([=] { add_into(destination, source, dtype, count); });
   }
 
-  void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count, device::Stream& stream) override {
+  void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count,
+            device::Stream& stream) override {
     stream.launch([=] { tensor::convert(to, to_type, from, from_type, count); });
   }
 
   void agree(const AgreementCall& call, device::Stream& stream) override {
-    stream.launch([&call] { program::fold_agreement(call.records, call.block_bytes, call.ranks, *call.verdict); });
+    stream.launch(
+        [&call] { program::fold_agreement(call.records, call.block_bytes, call.ranks, *call.verdict); });
   }
 
   void sum_squares(const NormCall& call, device::Stream& stream) override {
     stream.launch([&call] {
       for (const auto& piece : call.pieces)
-        for (int64_t begin = 0, chunk = piece.first_chunk; begin < piece.count; begin += kNormChunk, ++chunk)
-          call.sums[chunk] = piece.data == nullptr ? 0 : lockstep::sum_of_squares(piece.data + begin, std::min(kNormChunk, piece.count - begin));
+        for (int64_t begin = 0, chunk = piece.first_chunk; begin < piece.count;
+             begin += layout::kNormChunk, ++chunk)
+          call.sums[chunk] = piece.data == nullptr
+                                 ? 0
+                                 : run::sum_of_squares(piece.data + begin,
+                                                       std::min(layout::kNormChunk, piece.count - begin));
     });
   }
 
   void conclude_norm(const NormCall& call, device::Stream& stream) override {
     stream.launch([&call] {
       double weights = 0, statistics = 0;
-      for (int64_t chunk = 0; chunk < call.chunks; ++chunk) (chunk < call.weight_chunks ? weights : statistics) += call.sums[chunk];
-      lockstep::program::conclude_norm(weights, statistics, call.static_count, call.clip_norm, *call.constants, *call.verdict);
+      for (int64_t chunk = 0; chunk < call.chunks; ++chunk)
+        (chunk < call.weight_chunks ? weights : statistics) += call.sums[chunk];
+      lockstep::program::conclude_norm(weights, statistics, call.static_count, call.clip_norm,
+                                       *call.constants, *call.verdict);
     });
   }
 
@@ -57,14 +68,19 @@ class CpuStepKernels : public StepKernels {
     if (call.predicated && call.verdict->finite == 0) return;
     for (const auto& piece : call.pieces) {
       if (piece.is_statistic) {
-        optim::update_statistic(call.parameters + piece.offset, call.gradients + piece.offset, piece.count, piece.momentum,
-                         call.statistic_scale, stream);
+        optim::update_statistic(call.parameters + piece.offset, call.gradients + piece.offset, piece.count,
+                                piece.momentum, call.statistic_scale, stream);
         continue;
       }
-      optim::UpdateArguments arguments{.parameters = call.parameters + piece.offset, .gradients = call.gradients + piece.offset,
-                                .count = piece.count, .decay = piece.decay,
-                                .gradient_scale = program::update_scale(*call.verdict, *call.constants, call.static_count, call.whole_step)};
-      for (int slot = 0; slot < optim::state_slots(call.optimizer); ++slot) arguments.state[slot] = call.state[slot] + piece.offset;
+      optim::UpdateArguments arguments{
+          .parameters = call.parameters + piece.offset,
+          .gradients = call.gradients + piece.offset,
+          .count = piece.count,
+          .decay = piece.decay,
+          .gradient_scale =
+              program::update_scale(*call.verdict, *call.constants, call.static_count, call.whole_step)};
+      for (int slot = 0; slot < optim::state_slots(call.optimizer); ++slot)
+        arguments.state[slot] = call.state[slot] + piece.offset;
       lockstep::optim::update(call.optimizer, arguments, *call.constants, stream);
     }
   }

@@ -1,11 +1,10 @@
-#include "run/step_kernels.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "device/cuda/kernel.h"
 #include "lockstep/error.h"
 #include "optim/formulas.h"
+#include "run/step_kernels.h"
 
 namespace lockstep::run {
 namespace {
@@ -20,7 +19,8 @@ using Floats = device::Pack<float, 4>;
 
 /// 12 bytes move for each element.
 __global__ void add_kernel(float* destination, const float* source, int64_t count, int64_t packs) {
-  const int64_t stride = int64_t{gridDim.x} * blockDim.x, first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x,
+                first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   auto* to = reinterpret_cast<Floats*>(destination);
   const auto* from = reinterpret_cast<const Floats*>(source);
   for (int64_t i = first; i < packs; i += stride) {
@@ -42,7 +42,8 @@ __global__ void add_narrow_kernel(T* destination, const T* source, int64_t count
 
 template <class To, class From>
 __global__ void cast_kernel(To* to, const From* from, int64_t count) {
-  const int64_t stride = int64_t{gridDim.x} * blockDim.x, first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x,
+                first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   auto* packed_to = reinterpret_cast<device::Pack<To, 4>*>(to);
   const auto* packed_from = reinterpret_cast<const device::Pack<From, 4>*>(from);
   for (int64_t i = first; i < count / 4; i += stride) {
@@ -51,60 +52,68 @@ __global__ void cast_kernel(To* to, const From* from, int64_t count) {
     for (int e = 0; e < 4; ++e) results.value[e] = static_cast<To>(static_cast<float>(values.value[e]));
     packed_to[i] = results;
   }
-  for (int64_t i = count / 4 * 4 + first; i < count; i += stride) to[i] = static_cast<To>(static_cast<float>(from[i]));
+  for (int64_t i = count / 4 * 4 + first; i < count; i += stride)
+    to[i] = static_cast<To>(static_cast<float>(from[i]));
 }
 
-__global__ void agree_kernel(const std::byte* records, int64_t block_bytes, int ranks, program::Verdict* verdict) {
+__global__ void agree_kernel(const std::byte* records, int64_t block_bytes, int ranks,
+                             program::Verdict* verdict) {
   program::fold_agreement(records, block_bytes, ranks, *verdict);
 }
 
 struct NormPieces {
   int count;
   NormCall::Piece piece[kMostPieces];
-  int64_t first_chunk;   // of the first piece: that of block 0
+  int64_t first_chunk;  // of the first piece: that of block 0
 };
 
 /// A block sums a chunk: the pieces' chunks follow each other. Every element is read once.
-__global__ void __launch_bounds__(1024) chunk_kernel(const __grid_constant__ NormPieces pieces, double* sums) {
+__global__ void __launch_bounds__(1024)
+    chunk_kernel(const __grid_constant__ NormPieces pieces, double* sums) {
   __shared__ double scratch[device::kWarpSize + 1];
   const int64_t chunk = pieces.first_chunk + blockIdx.x;
   int p = 0;
   while (p + 1 < pieces.count && pieces.piece[p + 1].first_chunk <= chunk) ++p;
-  const int64_t begin = (chunk - pieces.piece[p].first_chunk) * kNormChunk;
+  const int64_t begin = (chunk - pieces.piece[p].first_chunk) * layout::kNormChunk;
   if (pieces.piece[p].data == nullptr) {
     if (threadIdx.x == 0) sums[chunk] = 0;
     return;
   }
   const float* data = pieces.piece[p].data + begin;
-  const int64_t rest = pieces.piece[p].count - begin, count = rest < kNormChunk ? rest : kNormChunk;
+  const int64_t rest = pieces.piece[p].count - begin,
+                count = rest < layout::kNormChunk ? rest : layout::kNormChunk;
   // Four sums a thread, each of every fourth element: their order depends on nothing but the count.
   double lanes[4] = {};
   const auto* packed = reinterpret_cast<const Floats*>(data);
   for (int64_t i = threadIdx.x; i < count / 4; i += blockDim.x) {
     const Floats values = packed[i];
-    for (int e = 0; e < 4; ++e) lanes[e] = std::fma(double{values.value[e]}, double{values.value[e]}, lanes[e]);
+    for (int e = 0; e < 4; ++e)
+      lanes[e] = std::fma(double{values.value[e]}, double{values.value[e]}, lanes[e]);
   }
   double sum = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-  if (const int64_t i = count / 4 * 4 + threadIdx.x; i < count) sum = std::fma(double{data[i]}, double{data[i]}, sum);
+  if (const int64_t i = count / 4 * 4 + threadIdx.x; i < count)
+    sum = std::fma(double{data[i]}, double{data[i]}, sum);
   sum = device::block_sum(sum, scratch);
   if (threadIdx.x == 0) sums[chunk] = sum;
 }
 
-__global__ void __launch_bounds__(1024) conclude_kernel(const double* sums, int64_t weight_chunks, int64_t chunks, double static_count, double clip_norm,
-                                const ops::StepConstants* constants, program::Verdict* verdict) {
+__global__ void __launch_bounds__(1024)
+    conclude_kernel(const double* sums, int64_t weight_chunks, int64_t chunks, double static_count,
+                    double clip_norm, const ops::StepConstants* constants, program::Verdict* verdict) {
   __shared__ double scratch[2][device::kWarpSize + 1];
   double weights = 0, statistics = 0;
   for (int64_t i = threadIdx.x; i < weight_chunks; i += blockDim.x) weights += sums[i];
   for (int64_t i = weight_chunks + threadIdx.x; i < chunks; i += blockDim.x) statistics += sums[i];
   weights = device::block_sum(weights, scratch[0]);
   statistics = device::block_sum(statistics, scratch[1]);
-  if (threadIdx.x == 0) lockstep::program::conclude_norm(weights, statistics, static_count, clip_norm, *constants, *verdict);
+  if (threadIdx.x == 0)
+    lockstep::program::conclude_norm(weights, statistics, static_count, clip_norm, *constants, *verdict);
 }
 
 struct UpdatePieces {
   int count;
   UpdateCall::Piece piece[kMostPieces];
-  int first_block[kMostPieces];   // of each piece
+  int first_block[kMostPieces];  // of each piece
   float* parameters;
   const float* gradients;
   float* state[2];
@@ -115,8 +124,8 @@ struct UpdatePieces {
   bool whole_step, predicated;
 };
 
-/// Applies `formula` to the elements of a block's range, `Slots` of whose state are used: (2 + Slots) reads and (1 + Slots)
-/// writes of 4 bytes an element.
+/// Applies `formula` to the elements of a block's range, `Slots` of whose state are used: (2 + Slots) reads
+/// and (1 + Slots) writes of 4 bytes an element.
 template <int Slots, class Formula>
 __device__ void apply(const Formula& formula, const UpdatePieces& call, int64_t begin, int64_t end) {
   const auto element = [&](int64_t i) {
@@ -150,7 +159,8 @@ __device__ void apply(const Formula& formula, const UpdatePieces& call, int64_t 
       for (int e = 0; e < 4; ++e) formula(p.value[e], g.value[e], s.value[e]);
       *reinterpret_cast<Floats*>(call.state[0] + i) = s;
     } else {
-      Floats s = *reinterpret_cast<const Floats*>(call.state[0] + i), t = *reinterpret_cast<const Floats*>(call.state[1] + i);
+      Floats s = *reinterpret_cast<const Floats*>(call.state[0] + i),
+             t = *reinterpret_cast<const Floats*>(call.state[1] + i);
       for (int e = 0; e < 4; ++e) formula(p.value[e], g.value[e], s.value[e], t.value[e]);
       *reinterpret_cast<Floats*>(call.state[0] + i) = s;
       *reinterpret_cast<Floats*>(call.state[1] + i) = t;
@@ -176,11 +186,12 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
   if (threadIdx.x == 0) {
     optim::UpdateArguments arguments;
     arguments.decay = piece.decay;
-    arguments.gradient_scale = program::update_scale(*call.verdict, *call.constants, call.static_count, call.whole_step);
+    arguments.gradient_scale =
+        program::update_scale(*call.verdict, *call.constants, call.static_count, call.whole_step);
     const Formula formula(call.optimizer, arguments, *call.constants);
     memcpy(shared, &formula, sizeof formula);
   }
-  device::__syncthreads();
+  __syncthreads();
   Formula formula;
   memcpy(&formula, shared, sizeof formula);
   apply<Slots>(formula, call, piece.offset + begin, piece.offset + end);
@@ -189,10 +200,16 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
 template <class Formula, int Slots>
 void launch_update(const UpdateCall& call, device::Stream& stream) {
   for (size_t first = 0; first < call.pieces.size(); first += kMostPieces) {
-    UpdatePieces part{.parameters = call.parameters, .gradients = call.gradients, .state = {call.state[0], call.state[1]},
-                      .verdict = call.verdict, .constants = call.constants, .optimizer = call.optimizer,
-                      .static_count = call.static_count, .statistic_scale = call.statistic_scale,
-                      .whole_step = call.whole_step, .predicated = call.predicated};
+    UpdatePieces part{.parameters = call.parameters,
+                      .gradients = call.gradients,
+                      .state = {call.state[0], call.state[1]},
+                      .verdict = call.verdict,
+                      .constants = call.constants,
+                      .optimizer = call.optimizer,
+                      .static_count = call.static_count,
+                      .statistic_scale = call.statistic_scale,
+                      .whole_step = call.whole_step,
+                      .predicated = call.predicated};
     int64_t blocks = 0;
     for (size_t p = first; p < std::min(first + kMostPieces, call.pieces.size()); ++p) {
       part.first_block[part.count] = static_cast<int>(blocks);
@@ -200,7 +217,9 @@ void launch_update(const UpdateCall& call, device::Stream& stream) {
       blocks += (call.pieces[p].count + kUpdateElements - 1) / kUpdateElements;
     }
     ensure(blocks <= 0x7fffffff, "a launch has fewer than 2^31 blocks");
-    if (blocks > 0) device::launch(stream, {.blocks = static_cast<unsigned>(blocks), .threads = kThreads}, update_kernel<Formula, Slots>, part);
+    if (blocks > 0)
+      device::launch(stream, {.blocks = static_cast<unsigned>(blocks), .threads = kThreads},
+                     update_kernel<Formula, Slots>, part);
   }
 }
 
@@ -208,44 +227,63 @@ template <class To>
 void launch_cast(void* to, const void* from, DType from_type, int64_t count, device::Stream& stream) {
   const device::Grid grid{.blocks = device::blocks_for(count, 4 * kThreads), .threads = kThreads};
   switch (from_type) {
-    case DType::float32: return device::launch(stream, grid, cast_kernel<To, float>, static_cast<To*>(to), static_cast<const float*>(from), count);
-    case DType::bfloat16: return device::launch(stream, grid, cast_kernel<To, bfloat16>, static_cast<To*>(to), static_cast<const bfloat16*>(from), count);
-    case DType::float16: return device::launch(stream, grid, cast_kernel<To, float16>, static_cast<To*>(to), static_cast<const float16*>(from), count);
-    default: throw InternalError("a cast is between float32 and narrower types");
+    case DType::float32:
+      return device::launch(stream, grid, cast_kernel<To, float>, static_cast<To*>(to),
+                            static_cast<const float*>(from), count);
+    case DType::bfloat16:
+      return device::launch(stream, grid, cast_kernel<To, bfloat16>, static_cast<To*>(to),
+                            static_cast<const bfloat16*>(from), count);
+    case DType::float16:
+      return device::launch(stream, grid, cast_kernel<To, float16>, static_cast<To*>(to),
+                            static_cast<const float16*>(from), count);
+    default:
+      throw InternalError("a cast is between float32 and narrower types");
   }
 }
 
 class GpuStepKernels : public StepKernels {
  public:
-  void add(void* destination, const void* source, DType dtype, int64_t count, device::Stream& stream) override {
+  void add(void* destination, const void* source, DType dtype, int64_t count,
+           device::Stream& stream) override {
     if (count == 0) return;
     const device::Grid grid{.blocks = device::blocks_for(count, 4 * kThreads), .threads = kThreads};
     // Shares of a bucket may begin anywhere.
-    const bool aligned = (reinterpret_cast<uintptr_t>(destination) | reinterpret_cast<uintptr_t>(source)) % sizeof(Floats) == 0;
+    const bool aligned =
+        (reinterpret_cast<uintptr_t>(destination) | reinterpret_cast<uintptr_t>(source)) % sizeof(Floats) ==
+        0;
     switch (dtype) {
       case DType::float32:
-        return device::launch(stream, grid, add_kernel, static_cast<float*>(destination), static_cast<const float*>(source), count,
-                      aligned ? count / 4 : 0);
+        return device::launch(stream, grid, add_kernel, static_cast<float*>(destination),
+                              static_cast<const float*>(source), count, aligned ? count / 4 : 0);
       case DType::bfloat16:
-        return device::launch(stream, grid, add_narrow_kernel<bfloat16>, static_cast<bfloat16*>(destination), static_cast<const bfloat16*>(source), count);
+        return device::launch(stream, grid, add_narrow_kernel<bfloat16>, static_cast<bfloat16*>(destination),
+                              static_cast<const bfloat16*>(source), count);
       case DType::float16:
-        return device::launch(stream, grid, add_narrow_kernel<float16>, static_cast<float16*>(destination), static_cast<const float16*>(source), count);
-      default: throw InternalError("a sum is of float32 or narrower types");
+        return device::launch(stream, grid, add_narrow_kernel<float16>, static_cast<float16*>(destination),
+                              static_cast<const float16*>(source), count);
+      default:
+        throw InternalError("a sum is of float32 or narrower types");
     }
   }
 
-  void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count, device::Stream& stream) override {
+  void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count,
+            device::Stream& stream) override {
     if (count == 0) return;
     switch (to_type) {
-      case DType::float32: return launch_cast<float>(to, from, from_type, count, stream);
-      case DType::bfloat16: return launch_cast<bfloat16>(to, from, from_type, count, stream);
-      case DType::float16: return launch_cast<float16>(to, from, from_type, count, stream);
-      default: throw InternalError("a cast is between float32 and narrower types");
+      case DType::float32:
+        return launch_cast<float>(to, from, from_type, count, stream);
+      case DType::bfloat16:
+        return launch_cast<bfloat16>(to, from, from_type, count, stream);
+      case DType::float16:
+        return launch_cast<float16>(to, from, from_type, count, stream);
+      default:
+        throw InternalError("a cast is between float32 and narrower types");
     }
   }
 
   void agree(const AgreementCall& call, device::Stream& stream) override {
-    device::launch(stream, {.blocks = 1, .threads = 1}, agree_kernel, call.records, call.block_bytes, call.ranks, call.verdict);
+    device::launch(stream, {.blocks = 1, .threads = 1}, agree_kernel, call.records, call.block_bytes,
+                   call.ranks, call.verdict);
   }
 
   void sum_squares(const NormCall& call, device::Stream& stream) override {
@@ -253,18 +291,22 @@ class GpuStepKernels : public StepKernels {
       NormPieces part{.count = 0, .piece = {}, .first_chunk = call.pieces[first].first_chunk};
       const size_t last = std::min(first + kMostPieces, call.pieces.size());
       for (size_t p = first; p < last; ++p) part.piece[part.count++] = call.pieces[p];
-      const int64_t chunks = (last < call.pieces.size() ? call.pieces[last].first_chunk : call.chunks) - part.first_chunk;
-      if (chunks > 0) device::launch(stream, {.blocks = static_cast<unsigned>(chunks), .threads = 1024}, chunk_kernel, part, call.sums);
+      const int64_t chunks =
+          (last < call.pieces.size() ? call.pieces[last].first_chunk : call.chunks) - part.first_chunk;
+      if (chunks > 0)
+        device::launch(stream, {.blocks = static_cast<unsigned>(chunks), .threads = 1024}, chunk_kernel, part,
+                       call.sums);
     }
   }
 
   void conclude_norm(const NormCall& call, device::Stream& stream) override {
-    device::launch(stream, {.blocks = 1, .threads = 1024}, conclude_kernel, call.sums, call.weight_chunks, call.chunks, call.static_count,
-           call.clip_norm, call.constants, call.verdict);
+    device::launch(stream, {.blocks = 1, .threads = 1024}, conclude_kernel, call.sums, call.weight_chunks,
+                   call.chunks, call.static_count, call.clip_norm, call.constants, call.verdict);
   }
 
   void update(const UpdateCall& call, device::Stream& stream) override {
-    if (call.optimizer.kind != optim::OptimizerKind::sgd) return launch_update<optim::AdamFormula, 2>(call, stream);
+    if (call.optimizer.kind != optim::OptimizerKind::sgd)
+      return launch_update<optim::AdamFormula, 2>(call, stream);
     if (call.optimizer.momentum != 0) return launch_update<optim::SgdFormula, 1>(call, stream);
     launch_update<optim::SgdFormula, 0>(call, stream);
   }

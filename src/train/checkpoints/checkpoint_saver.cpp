@@ -62,7 +62,8 @@ void CheckpointSaver::join_writer() {
 }
 
 void CheckpointSaver::enter(control::Activity activity) {
-  if (options_.progress != nullptr) options_.progress->enter(control::Progress::kWriterSlot, activity, kSaving, 0);
+  if (options_.progress != nullptr)
+    options_.progress->enter(control::Progress::kWriterSlot, activity, kSaving, 0);
 }
 
 void CheckpointSaver::save(const checkpoint::CheckpointShare& share, checkpoint::Manifest manifest) {
@@ -85,8 +86,9 @@ void CheckpointSaver::save(const checkpoint::CheckpointShare& share, checkpoint:
   enter(control::Activity::waiting);  // for the training thread
 }
 
-checkpoint::SaveOutcome CheckpointSaver::collect_and_commit(checkpoint::CheckpointWriter& writer, checkpoint::Manifest manifest,
-                                                checkpoint::ShareReport own) {
+checkpoint::SaveOutcome CheckpointSaver::collect_and_commit(checkpoint::CheckpointWriter& writer,
+                                                            checkpoint::Manifest manifest,
+                                                            checkpoint::ShareReport own) {
   std::vector<std::optional<checkpoint::ShareReport>> found(static_cast<size_t>(options_.mailbox->size()));
   found[0] = std::move(own);
   const auto deadline = deadline_in(options_.patience);

@@ -17,11 +17,11 @@
 namespace lockstep::train {
 
 struct CheckpointSaverOptions {
-  std::string directory;         ///< of checkpoints
-  int keep = 0;                  ///< 0: all
-  control::Mailbox* mailbox = nullptr;    ///< outlives the saver
-  checkpoint::FileSystem* files = nullptr;   ///< outlives the saver
-  control::Progress* progress = nullptr;  ///< may be null
+  std::string directory;                    ///< of checkpoints
+  int keep = 0;                             ///< 0: all
+  control::Mailbox* mailbox = nullptr;      ///< outlives the saver
+  checkpoint::FileSystem* files = nullptr;  ///< outlives the saver
+  control::Progress* progress = nullptr;    ///< may be null
   /// How long rank 0 waits for the others' reports, and then at most for the disk. Others wait twice as long
   /// for it.
   std::chrono::milliseconds patience{600000};
@@ -56,7 +56,8 @@ class CheckpointSaver {
 
  private:
   void save(const checkpoint::CheckpointShare& share, checkpoint::Manifest manifest);
-  checkpoint::SaveOutcome collect_and_commit(checkpoint::CheckpointWriter& writer, checkpoint::Manifest manifest, checkpoint::ShareReport own);
+  checkpoint::SaveOutcome collect_and_commit(checkpoint::CheckpointWriter& writer,
+                                             checkpoint::Manifest manifest, checkpoint::ShareReport own);
   checkpoint::SaveOutcome report_and_wait(int64_t step, const checkpoint::ShareReport& own);
   void send(int to, const char* topic, const std::string& text);
   /// A whole text of this save, from anyone; nothing where none has come by `deadline`.
@@ -68,7 +69,7 @@ class CheckpointSaver {
   ReportedFileSystem files_;
   int64_t number_ = 0;  // of the save, the same on all ranks: tells its messages from those of earlier ones
   std::map<int, std::string> pieces_;  // of texts that are not whole yet, by sender
-  checkpoint::SaveOutcome outcome_;                // the thread's until done_
+  checkpoint::SaveOutcome outcome_;    // the thread's until done_
   std::atomic<bool> done_ = false;
   std::thread thread_;
 };

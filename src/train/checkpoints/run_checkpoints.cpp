@@ -12,9 +12,9 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "lockstep/error.h"
+#include "train/faults/position.h"
 #include "train/worker/fingerprint.h"
 #include "train/worker/model_state.h"
-#include "train/faults/position.h"
 
 namespace lockstep::train {
 namespace {
@@ -26,11 +26,15 @@ std::vector<checkpoint::TensorRecord> records_of(const std::vector<checkpoint::N
 }
 
 /// Into the worker's own memory, which NamedTensor borrows as constant for writers and hashes.
-void load_tensors(const Worker& worker, const checkpoint::Checkpoint& checkpoint, checkpoint::FileKind kind, const std::vector<checkpoint::NamedTensor>& tensors,
+void load_tensors(const Worker& worker, const checkpoint::Checkpoint& checkpoint, checkpoint::FileKind kind,
+                  const std::vector<checkpoint::NamedTensor>& tensors,
                   const checkpoint::BeforeRead& before_read) {
   for (const auto& tensor : tensors)
     worker.window().write(const_cast<void*>(tensor.data), tensor.size_bytes(), [&](void* to) {
-      checkpoint.load(kind, std::vector<checkpoint::TensorDestination>{{tensor.name, tensor.dtype, tensor.shape, to, tensor.slice}}, before_read);
+      checkpoint.load(kind,
+                      std::vector<checkpoint::TensorDestination>{
+                          {tensor.name, tensor.dtype, tensor.shape, to, tensor.slice}},
+                      before_read);
     });
 }
 
@@ -58,7 +62,8 @@ void require_finite(const checkpoint::NamedTensor& tensor, int64_t step) {
   throw Error(fmt::format("the state after step {} is not saved: element {} of {} is {}; go on from an "
                           "earlier checkpoint with a "
                           "lower optimizer.learning_rate",
-                          step, tensor.slice.first + element, tensor.name, static_cast<const float*>(tensor.data)[element]),
+                          step, tensor.slice.first + element, tensor.name,
+                          static_cast<const float*>(tensor.data)[element]),
               ExitCode::internal);
 }
 
@@ -78,7 +83,8 @@ std::exception_ptr failure_of(Action&& action) {
 }
 
 [[noreturn]] void throw_other_hash(const std::string& path) {
-  throw CheckpointError(fmt::format("checkpoint {}: what was loaded has another hash than what was saved", path));
+  throw CheckpointError(
+      fmt::format("checkpoint {}: what was loaded has another hash than what was saved", path));
 }
 
 std::string new_run_id() {
@@ -88,8 +94,9 @@ std::string new_run_id() {
 
 /// All of it: what ranks must have alike to go on together.
 std::string to_text(const TrainingProgress& progress) {
-  return fmt::format("{} skipped steps, {} of them overflows, loss scale {} for {} steps{}", progress.skipped_steps,
-                     progress.overflowed_steps, progress.loss_scaling.scale, progress.loss_scaling.good_steps,
+  return fmt::format("{} skipped steps, {} of them overflows, loss scale {} for {} steps{}",
+                     progress.skipped_steps, progress.overflowed_steps, progress.loss_scaling.scale,
+                     progress.loss_scaling.good_steps,
                      progress.pending_evaluation ? ", an evaluation put off" : "");
 }
 
@@ -180,17 +187,20 @@ checkpoint::CheckpointShare RunCheckpoints::own_share() const {
   return checkpoint_share(worker_.compiled(), worker_.config().optimizer, worker_.rank(), worker_.snapshot());
 }
 
-checkpoint::SaveOutcome RunCheckpoints::save_in_foreground(comm::Communicator& world, const checkpoint::CheckpointShare& share,
-                                               checkpoint::Manifest manifest) {
+checkpoint::SaveOutcome RunCheckpoints::save_in_foreground(comm::Communicator& world,
+                                                           const checkpoint::CheckpointShare& share,
+                                                           checkpoint::Manifest manifest) {
   checkpoint::CheckpointWriter writer(directory_, manifest.step, files_);
   std::vector<checkpoint::ShareReport> reports;
-  for (const auto& text : comm::gather_texts(world, checkpoint::to_text(checkpoint::write_share(writer, share)), patience()))
+  for (const auto& text :
+       comm::gather_texts(world, checkpoint::to_text(checkpoint::write_share(writer, share)), patience()))
     reports.push_back(checkpoint::share_report_from_text(text));
   checkpoint::SaveOutcome outcome;
   if (world.rank() == 0)
     outcome =
         checkpoint::conclude_save(writer, std::move(manifest), reports, worker_.config().checkpoint.keep);
-  return checkpoint::save_outcome_from_text(comm::gather_texts(world, checkpoint::to_text(outcome), patience())[0]);
+  return checkpoint::save_outcome_from_text(
+      comm::gather_texts(world, checkpoint::to_text(outcome), patience())[0]);
 }
 
 checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& progress) const {
@@ -207,7 +217,8 @@ checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingP
   manifest.layout = layout::to_string(worker_.compiled().layout());
   manifest.math_fields = config.math_fields;
   manifest.dataset_identity = worker_.train_data().identity();
-  manifest.arithmetic_fingerprint = arithmetic_fingerprint(worker_.device(), config.parallel.intra_op_threads);
+  manifest.arithmetic_fingerprint =
+      arithmetic_fingerprint(worker_.device(), config.parallel.intra_op_threads);
   manifest.pending_evaluation = progress.pending_evaluation;
   manifest.skipped_steps = progress.skipped_steps;
   manifest.overflowed_steps = progress.overflowed_steps;
@@ -246,18 +257,16 @@ std::optional<RestoredState> RunCheckpoints::restore_newest(comm::Communicator& 
 }
 
 RestoredState RunCheckpoints::restore(comm::Communicator& world, const std::string& path) {
-  return load_on_all(world, first_ranks_choice(world, [&] {
-                       namespace fs = std::filesystem;
-                       if (!fs::exists(path))
-                         throw CheckpointError(fmt::format("there is no checkpoint {}", path));
-                       if (checkpoint::step_of_folder_name(fs::path(path).lexically_normal().filename().string()))
-                         return path;
-                       const auto newest =
-                           newest_below(fs::exists(path + "/checkpoints") ? path + "/checkpoints" : path);
-                       if (!newest)
-                         throw CheckpointError(fmt::format("{} is no checkpoint and holds none", path));
-                       return *newest;
-                     }));
+  return load_on_all(
+      world, first_ranks_choice(world, [&] {
+        namespace fs = std::filesystem;
+        if (!fs::exists(path)) throw CheckpointError(fmt::format("there is no checkpoint {}", path));
+        if (checkpoint::step_of_folder_name(fs::path(path).lexically_normal().filename().string()))
+          return path;
+        const auto newest = newest_below(fs::exists(path + "/checkpoints") ? path + "/checkpoints" : path);
+        if (!newest) throw CheckpointError(fmt::format("{} is no checkpoint and holds none", path));
+        return *newest;
+      }));
 }
 
 std::string RunCheckpoints::first_ranks_choice(comm::Communicator& world,
@@ -318,7 +327,8 @@ void RunCheckpoints::load(const std::string& path) {
   check_configuration(manifest);
   const auto parameters = parameter_tensors(worker_), state = optimizer_tensors(worker_);
   checkpoint.require_exactly(checkpoint::FileKind::model, records_of(parameters));
-  checkpoint.require_exactly(checkpoint::FileKind::optimizer, optimizer_records(worker_.compiled(), worker_.config().optimizer));
+  checkpoint.require_exactly(checkpoint::FileKind::optimizer,
+                             optimizer_records(worker_.compiled(), worker_.config().optimizer));
   load_tensors(worker_, checkpoint, checkpoint::FileKind::model, parameters, before_read);
   load_tensors(worker_, checkpoint, checkpoint::FileKind::optimizer, state, before_read);
   read_on();

@@ -23,10 +23,10 @@ namespace lockstep::train {
 
 /// What a training is besides its tensors and its step.
 struct TrainingProgress {
-  bool pending_evaluation = false;  ///< one is due behind the step, and is not done
-  int64_t skipped_steps = 0;        ///< steps that updated nothing, their gradients not being finite
-  int64_t overflowed_steps = 0;     ///< of these, those that lowered the scale of the loss
-  optim::LossScalingState loss_scaling;    ///< scale 0 where losses are not scaled
+  bool pending_evaluation = false;       ///< one is due behind the step, and is not done
+  int64_t skipped_steps = 0;             ///< steps that updated nothing, their gradients not being finite
+  int64_t overflowed_steps = 0;          ///< of these, those that lowered the scale of the loss
+  optim::LossScalingState loss_scaling;  ///< scale 0 where losses are not scaled
   bool operator==(const TrainingProgress&) const = default;
 };
 
@@ -85,7 +85,9 @@ class RunCheckpoints {
   void begin(int64_t step);
   checkpoint::CheckpointShare own_share() const;
   /// COLLECTIVE: the save without threads.
-  checkpoint::SaveOutcome save_in_foreground(comm::Communicator& world, const checkpoint::CheckpointShare& share, checkpoint::Manifest manifest);
+  checkpoint::SaveOutcome save_in_foreground(comm::Communicator& world,
+                                             const checkpoint::CheckpointShare& share,
+                                             checkpoint::Manifest manifest);
   checkpoint::Manifest make_manifest(int64_t step, const TrainingProgress& progress) const;
   /// COLLECTIVE: what rank 0 chooses, on every rank; its errors reach all.
   std::string first_ranks_choice(comm::Communicator& world, const std::function<std::string()>& choose);
@@ -105,9 +107,9 @@ class RunCheckpoints {
   std::string directory_;     // of checkpoints
   std::string run_id_;
   RestoredState restored_;
-  uint64_t saved_state_hash_ = 0;           // as the manifest of what was loaded has it
-  std::deque<checkpoint::SaveOutcome> outcomes_;        // that poll() has not told yet
-  std::unique_ptr<CheckpointSaver> saver_;  // null: saves in the foreground
+  uint64_t saved_state_hash_ = 0;                 // as the manifest of what was loaded has it
+  std::deque<checkpoint::SaveOutcome> outcomes_;  // that poll() has not told yet
+  std::unique_ptr<CheckpointSaver> saver_;        // null: saves in the foreground
 };
 
 }  // namespace lockstep::train

@@ -71,7 +71,8 @@ void report(int signal) {
   line.add("; it was at:\n");
   line.write();
   std::array<void*, 32> frames;
-  ::backtrace_symbols_fd(frames.data(), ::backtrace(frames.data(), static_cast<int>(frames.size())), STDERR_FILENO);
+  ::backtrace_symbols_fd(frames.data(), ::backtrace(frames.data(), static_cast<int>(frames.size())),
+                         STDERR_FILENO);
   // SA_RESETHAND: it ends the process this time.
   ::raise(signal);
 }

@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "base/host_name.h"
+#include "base/index.h"
 #include "base/text.h"
 #include "train/start/agreement.h"
 #include "train/worker/model_state.h"
@@ -45,8 +46,7 @@ Parties find_parties(const std::vector<std::vector<uint64_t>>& hashes) {
   for (const auto& [held, ranks] : holders)
     if (2 * ranks.size() > hashes.size()) parties.majority = true, parties.reference = ranks.front();
   for (int rank = 0; rank < static_cast<int>(hashes.size()); ++rank)
-    if (!parties.majority ||
-        hashes[static_cast<size_t>(rank)] != hashes[static_cast<size_t>(parties.reference)])
+    if (!parties.majority || nth(hashes, rank) != nth(hashes, parties.reference))
       parties.suspects.push_back(rank);
   return parties;
 }
@@ -57,7 +57,7 @@ std::string name_ranks(const std::vector<int>& ranks, const std::vector<std::str
   std::vector<std::string> names;
   for (const int rank : ranks) {
     if (names.size() == kMostNamed) break;
-    names.push_back(fmt::format("{} (host {})", rank, hosts[static_cast<size_t>(rank)]));
+    names.push_back(fmt::format("{} (host {})", rank, nth(hosts, rank)));
   }
   std::string last;
   if (ranks.size() > kMostNamed) {
@@ -76,7 +76,8 @@ struct DifferingElement {
 
 /// COLLECTIVE: the first element of `tensor` that differs between two ranks. Hashes of ever smaller parts are
 /// compared, so that a tensor of any size takes a few small messages.
-DifferingElement find_element(comm::Communicator& world, const checkpoint::NamedTensor& tensor, int reference, int suspect) {
+DifferingElement find_element(comm::Communicator& world, const checkpoint::NamedTensor& tensor, int reference,
+                              int suspect) {
   constexpr int64_t kParts = 256;
   const auto* values = static_cast<const float*>(tensor.data);
   int64_t begin = 0, end = tensor.shape.count();
@@ -86,9 +87,8 @@ DifferingElement find_element(comm::Communicator& world, const checkpoint::Named
     for (int64_t at = begin; at < end; at += each)
       own.push_back(hash64(values + at, static_cast<size_t>(std::min(each, end - at)) * sizeof(float)));
     const auto all = gather(world, own);
-    const auto& expected = all[static_cast<size_t>(reference)];
-    const auto part =
-        std::mismatch(expected.begin(), expected.end(), all[static_cast<size_t>(suspect)].begin()).first;
+    const auto& expected = nth(all, reference);
+    const auto part = std::mismatch(expected.begin(), expected.end(), nth(all, suspect).begin()).first;
     if (part == expected.end()) return {};
     begin += (part - expected.begin()) * each;
     end = std::min(begin + each, end);
@@ -96,9 +96,8 @@ DifferingElement find_element(comm::Communicator& world, const checkpoint::Named
   std::vector<uint32_t> bits(static_cast<size_t>(end - begin));
   std::memcpy(bits.data(), values + begin, bits.size() * sizeof(uint32_t));
   const auto all = gather(world, bits);
-  const auto& expected = all[static_cast<size_t>(reference)];
-  const auto [ours, theirs] =
-      std::mismatch(expected.begin(), expected.end(), all[static_cast<size_t>(suspect)].begin());
+  const auto& expected = nth(all, reference);
+  const auto [ours, theirs] = std::mismatch(expected.begin(), expected.end(), nth(all, suspect).begin());
   if (ours == expected.end()) return {};
   return {begin + (ours - expected.begin()), std::bit_cast<float>(*ours), std::bit_cast<float>(*theirs)};
 }
@@ -119,7 +118,8 @@ std::string describe(const DifferingElement& element, const checkpoint::NamedTen
 
 }  // namespace
 
-ReplicaComparison::ReplicaComparison(const Worker& worker) : worker_(worker), tensors_(parameter_tensors(worker)) {
+ReplicaComparison::ReplicaComparison(const Worker& worker)
+    : worker_(worker), tensors_(parameter_tensors(worker)) {
   // What one worker alone holds has nothing to be compared with.
   if (!worker.compiled().placement().shards_optimizer())
     for (auto& tensor : optimizer_tensors(worker)) tensors_.push_back(std::move(tensor));
@@ -146,7 +146,7 @@ std::string ReplicaComparison::locate(comm::Communicator& world) const {
   const auto hosts = comm::gather_texts(world, host_name(), kPatience);
   const auto hashes = gather(world, hashes_);
   const Parties parties = find_parties(hashes);
-  const auto hash_of = [&](int rank, size_t tensor) { return hashes[static_cast<size_t>(rank)][tensor]; };
+  const auto hash_of = [&](int rank, size_t tensor) { return nth(hashes, rank)[tensor]; };
   size_t first = tensors_.size(), differing = 0;
   int suspect = -1;
   for (size_t t = 0; t < tensors_.size(); ++t)

@@ -10,9 +10,10 @@
 
 namespace lockstep::train {
 
-/// Compares data-parallel replicas: parameters, statistics and, unless each rank has a part of its own, optimizer
-/// state of all ranks hold the same bits between two steps, unless memory or a processor has erred. Borrows the worker and its memory; only what
-/// tensors hold counts, not the gaps between them. Not thread-safe.
+/// Compares data-parallel replicas: parameters, statistics and, unless each rank has a part of its own,
+/// optimizer state of all ranks hold the same bits between two steps, unless memory or a processor has erred.
+/// Borrows the worker and its memory; only what tensors hold counts, not the gaps between them. Not
+/// thread-safe.
 class ReplicaComparison {
  public:
   /// `worker` must outlive it. REQUIRES: every rank holds a whole replica.

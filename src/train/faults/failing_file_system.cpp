@@ -16,7 +16,8 @@ namespace lockstep::train {
 /// The real file system, but for the operations that failpoints mean.
 class FailingFileSystem : public checkpoint::FileSystem {
  public:
-  FailingFileSystem(Failpoints& failpoints, checkpoint::FileSystem& real) : failpoints_(failpoints), real_(real) {}
+  FailingFileSystem(Failpoints& failpoints, checkpoint::FileSystem& real)
+      : failpoints_(failpoints), real_(real) {}
 
   void make_directory(const std::string& path) override {
     notice_folder(step_of_temporary(path));

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 
@@ -136,7 +137,7 @@ std::string_view name_of(FaultKind kind) {
   static constexpr std::array<std::string_view, 9> kNames = {"kill", "stop",   "hang", "delay", "nan",
                                                              "flip", "enospc", "eio",  "error"};
   static_assert(kNames.size() == static_cast<size_t>(FaultKind::error) + 1);
-  return kNames[static_cast<size_t>(kind)];
+  return nth(kNames, kind);
 }
 
 std::vector<std::string> phase_names() {

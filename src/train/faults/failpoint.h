@@ -26,8 +26,8 @@ struct Failpoint {
   int64_t step = 1;  ///< 0 for `start` alone
   FaultPlace place = FaultPlace::begin;
   program::InstructionKind instruction = program::InstructionKind::load;  ///< where place is instruction
-  int operation = 1;                                    ///< write: counted from 1
-  int64_t delay_ms = 0;                                 ///< delay
+  int operation = 1;                                                      ///< write: counted from 1
+  int64_t delay_ms = 0;                                                   ///< delay
   bool operator==(const Failpoint&) const = default;
 };
 

@@ -63,8 +63,8 @@ struct Target {
 };
 
 /// What the first instruction of `producer`'s kind with a result in `role` wrote, where it is read first.
-std::optional<Target> find_target(const program::Program& program, program::InstructionKind producer, program::Role role,
-                                  program::InstructionKind reader_kind, bool any_reader) {
+std::optional<Target> find_target(const program::Program& program, program::InstructionKind producer,
+                                  program::Role role, program::InstructionKind reader_kind, bool any_reader) {
   const auto& instructions = program.instructions;
   for (size_t i = 0; i < instructions.size(); ++i) {
     if (instructions[i].kind != producer) continue;
@@ -83,14 +83,15 @@ std::optional<Target> find_target(const program::Program& program, program::Inst
 /// forward: an activation between two segments, or the loss where the model is a single one. backward: a
 /// gradient.
 std::optional<Target> nan_target(const program::Program& program, const Failpoint& failpoint) {
-  const bool forward =
-      failpoint.place == FaultPlace::instruction && failpoint.instruction == program::InstructionKind::forward;
-  if (!forward) return find_target(program, program::InstructionKind::backward, program::Role::gradients, {}, true);
-  const auto activation =
-      find_target(program, program::InstructionKind::forward, program::Role::output, program::InstructionKind::forward, false);
-  return activation
-             ? activation
-             : find_target(program, program::InstructionKind::forward, program::Role::metrics, program::InstructionKind::agree, false);
+  const bool forward = failpoint.place == FaultPlace::instruction &&
+                       failpoint.instruction == program::InstructionKind::forward;
+  if (!forward)
+    return find_target(program, program::InstructionKind::backward, program::Role::gradients, {}, true);
+  const auto activation = find_target(program, program::InstructionKind::forward, program::Role::output,
+                                      program::InstructionKind::forward, false);
+  return activation ? activation
+                    : find_target(program, program::InstructionKind::forward, program::Role::metrics,
+                                  program::InstructionKind::agree, false);
 }
 
 void write_nan(device::Device& device, std::byte* at, bool is_double) {
@@ -113,8 +114,7 @@ bool meant(const Failpoint& failpoint, const program::Program& program, int inst
     case FaultPlace::begin:
       return program.name == "step";
     case FaultPlace::instruction:
-      return program.name == "step" &&
-             program.instructions[static_cast<size_t>(instruction)].kind == failpoint.instruction;
+      return program.name == "step" && program.instruction(instruction).kind == failpoint.instruction;
     case FaultPlace::evaluate:
       return program.name == "evaluate";
     case FaultPlace::save:
@@ -163,7 +163,8 @@ void Failpoints::check(const program::Program& step) const {
     if (failpoint.place == FaultPlace::instruction &&
         std::find(kinds.begin(), kinds.end(), program::name_of(failpoint.instruction)) == kinds.end())
       throw ConfigError(fmt::format("--failpoint {}: this job's steps have no instruction '{}'; they have {}",
-                                    to_text(failpoint), program::name_of(failpoint.instruction), join(kinds, ", ")));
+                                    to_text(failpoint), program::name_of(failpoint.instruction),
+                                    join(kinds, ", ")));
     ensure(failpoint.kind != FaultKind::nan || nan_target(step, failpoint),
            "every step has gradients that something reads");
   }
@@ -217,7 +218,8 @@ void Failpoints::before_instruction(const program::Program& program, int instruc
       continue;
     }
     if (!meant(failpoint, program, instruction)) continue;
-    const std::string where = fmt::format("step {}, before {}", step, program::describe(program, instruction));
+    const std::string where =
+        fmt::format("step {}, before {}", step, program::describe(program, instruction));
     if (!claim(armed, where)) continue;
     if (failpoint.kind == FaultKind::flip) {
       const auto& place = program.parameters.at(0);
@@ -228,12 +230,15 @@ void Failpoints::before_instruction(const program::Program& program, int instruc
 }
 
 /// In every pass through its step: the replay that searches for the first NaN shall meet it again.
-void Failpoints::spoil(Armed& armed, const program::Program& program, int instruction, const run::ProgramMemory& memory) {
+void Failpoints::spoil(Armed& armed, const program::Program& program, int instruction,
+                       const run::ProgramMemory& memory) {
   const auto target = nan_target(program, armed.failpoint);
   if (!target || target->instruction != instruction) return;
-  claim(armed, fmt::format("step {}, before {}", armed.failpoint.step, program::describe(program, instruction)));
-  const program::Space space = program.buffers[static_cast<size_t>(target->range.buffer)].space;
-  write_nan(memory.device(), memory.at(program, target->range), /*is_double=*/space == program::Space::scalars);
+  claim(armed,
+        fmt::format("step {}, before {}", armed.failpoint.step, program::describe(program, instruction)));
+  const program::Space space = program.buffer(target->range.buffer).space;
+  write_nan(memory.device(), memory.at(program, target->range),
+            /*is_double=*/space == program::Space::scalars);
 }
 
 const Failpoint* Failpoints::at_operation(int64_t step, int operation, const std::string& path) {

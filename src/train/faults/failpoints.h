@@ -31,7 +31,8 @@ class Failpoints {
   void at_start();
   /// For Executor's `before`. `step`: the optimizer step being made, counted from 1; in programs other than
   /// "step" the steps complete. Returns, or throws Error, or does not return at all, as the failpoints say.
-  void before_instruction(const program::Program& program, int instruction, int64_t step, const run::ProgramMemory& memory);
+  void before_instruction(const program::Program& program, int instruction, int64_t step,
+                          const run::ProgramMemory& memory);
   /// A file system through which `real` fails at the operations meant by write:K. They are counted for each
   /// checkpoint, from where its temporary folder is made (or, on ranks that do not make it, from the first
   /// file in it) until the next checkpoint is begun. Both must outlive it.
@@ -48,7 +49,8 @@ class Failpoints {
   /// Whether this failpoint's time has come, for the first time; then it stands in the log.
   bool claim(Armed& armed, const std::string& where);
   void act(const Failpoint& failpoint, const std::string& where) const;
-  void spoil(Armed& armed, const program::Program& program, int instruction, const run::ProgramMemory& memory);
+  void spoil(Armed& armed, const program::Program& program, int instruction,
+             const run::ProgramMemory& memory);
   /// Whether an operation shall fail that belongs to the checkpoint of `step`; other kinds act here.
   const Failpoint* at_operation(int64_t step, int operation, const std::string& path);
 

@@ -16,7 +16,8 @@ namespace {
 /// REQUIRES: the tensor is of float32 or narrower.
 float element_of(const Tensor& tensor, int64_t index) {
   float value = 0;
-  tensor::convert(&value, DType::float32, tensor.as<const std::byte>() + index * size_of(tensor.dtype), tensor.dtype, 1);
+  tensor::convert(&value, DType::float32, tensor.as<const std::byte>() + index * size_of(tensor.dtype),
+                  tensor.dtype, 1);
   return value;
 }
 
@@ -38,30 +39,35 @@ class HostView {
 
 /// Index of the first element that is not finite, or -1.
 int64_t first_nonfinite(const Tensor& tensor) {
-  if (tensor.data == nullptr || (tensor.dtype != DType::float32 && !tensor::is_narrow(tensor.dtype))) return -1;
+  if (tensor.data == nullptr || (tensor.dtype != DType::float32 && !tensor::is_narrow(tensor.dtype)))
+    return -1;
   constexpr int64_t kBlock = 1024;
   float values[kBlock];
   const int64_t count = tensor.count();
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t size = std::min(kBlock, count - begin);
-    tensor::convert(values, DType::float32, tensor.as<const std::byte>() + begin * size_of(tensor.dtype), tensor.dtype, size);
+    tensor::convert(values, DType::float32, tensor.as<const std::byte>() + begin * size_of(tensor.dtype),
+                    tensor.dtype, size);
     for (int64_t i = 0; i < size; ++i)
       if (!std::isfinite(values[i])) return begin + i;
   }
   return -1;
 }
 
-std::string describe_finding(const Worker& worker, const run::KernelObservation& observation, const model::Node& node, const char* verb,
-                             const std::string& tensor, int64_t element, float value) {
+std::string describe_finding(const Worker& worker, const run::KernelObservation& observation,
+                             const model::Node& node, const char* verb, const std::string& tensor,
+                             int64_t element, float value) {
   const auto& program = worker.programs().step;
-  const auto& instruction = program.instructions[static_cast<size_t>(observation.instruction)];
+  const auto& instruction = program.instruction(observation.instruction);
   const char* phase = observation.call.phase == ops::KernelPhase::forward ? "forward" : "backward";
-  return fmt::format("{} of layer {} ({}) {} {} in {}, element {}, micro-batch {} of rank {} ({})", phase, node.name,
-                     name_of(node.op), verb, std::isnan(value) ? "NaN" : "infinity", tensor, element, instruction.micro_batch,
-                     program.rank, program::describe(program, observation.instruction));
+  return fmt::format("{} of layer {} ({}) {} {} in {}, element {}, micro-batch {} of rank {} ({})", phase,
+                     node.name, name_of(node.op), verb, std::isnan(value) ? "NaN" : "infinity", tensor,
+                     element, instruction.micro_batch, program.rank,
+                     program::describe(program, observation.instruction));
 }
 
-/// Places of `values`, the earliest of the graph first: a kernel that did the work of several nodes is blamed on the first.
+/// Places of `values`, the earliest of the graph first: a kernel that did the work of several nodes is blamed
+/// on the first.
 std::vector<size_t> in_graph_order(const std::vector<int>& values) {
   std::vector<size_t> places(values.size());
   std::iota(places.begin(), places.end(), size_t{0});
@@ -69,21 +75,24 @@ std::vector<size_t> in_graph_order(const std::vector<int>& values) {
   return places;
 }
 
-/// What forward reads and no kernel has made, with a name: model inputs, and parameters' narrow copies. Both were finite in
-/// float32, but may be too large for their type.
-std::vector<std::pair<Tensor, std::string>> narrow_sources(const model::Graph& graph, const program::KernelCall& call) {
-  const auto& node = graph.nodes[static_cast<size_t>(call.node)];
+/// What forward reads and no kernel has made, with a name: model inputs, and parameters' narrow copies. Both
+/// were finite in float32, but may be too large for their type.
+std::vector<std::pair<Tensor, std::string>> narrow_sources(const model::Graph& graph,
+                                                           const program::KernelCall& call) {
+  const auto& node = graph.node(call.node);
   std::vector<std::pair<Tensor, std::string>> sources;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    const int root = graph.values[static_cast<size_t>(node.inputs[i])].storage;
-    const auto& value = graph.values[static_cast<size_t>(root)];
+    const int root = graph.value(node.inputs[i]).storage;
+    const auto& value = graph.value(root);
     if (value.producer < 0 && tensor::is_narrow(value.spec.dtype))
-      sources.emplace_back(call.inputs[i], fmt::format("model input {} as {}", value.name, name_of(value.spec.dtype)));
+      sources.emplace_back(call.inputs[i],
+                           fmt::format("model input {} as {}", value.name, name_of(value.spec.dtype)));
   }
   for (size_t p = 0; p < call.parameters.size(); ++p)
     if (tensor::is_narrow(call.parameters[p].dtype))
-      sources.emplace_back(call.parameters[p], fmt::format("parameter {} as {}", graph.parameters[static_cast<size_t>(node.parameters[p])].name,
-                                                           name_of(call.parameters[p].dtype)));
+      sources.emplace_back(call.parameters[p],
+                           fmt::format("parameter {} as {}", graph.parameter(node.parameters[p]).name,
+                                       name_of(call.parameters[p].dtype)));
   return sources;
 }
 
@@ -91,7 +100,7 @@ std::vector<std::pair<Tensor, std::string>> narrow_sources(const model::Graph& g
 std::optional<std::string> examine(const Worker& worker, const run::KernelObservation& observation) {
   const auto& call = observation.call;
   const auto& graph = worker.compiled().graph();
-  const auto& node = graph.nodes[static_cast<size_t>(call.node)];
+  const auto& node = graph.node(call.node);
   const auto look = [&](const Tensor& tensor, const model::Node& of, const std::string& name,
                         const char* verb = "made") -> std::optional<std::string> {
     const HostView view(worker.device(), tensor);
@@ -103,8 +112,9 @@ std::optional<std::string> examine(const Worker& worker, const run::KernelObserv
     for (const auto& [tensor, name] : narrow_sources(graph, call))
       if (auto found = look(tensor, node, name, "read")) return found;
     for (const size_t o : in_graph_order(call.output_values)) {
-      const auto& value = graph.values[static_cast<size_t>(call.output_values[o])];
-      if (auto found = look(call.outputs[o], graph.nodes[static_cast<size_t>(value.producer)], "its output " + value.name)) return found;
+      const auto& value = graph.value(call.output_values[o]);
+      if (auto found = look(call.outputs[o], graph.node(value.producer), "its output " + value.name))
+        return found;
     }
     for (size_t a = 0; a < call.auxiliary.size(); ++a)
       if (auto found = look(call.auxiliary[a], node, "its " + node.signature.auxiliary[a].name)) return found;
@@ -112,16 +122,17 @@ std::optional<std::string> examine(const Worker& worker, const run::KernelObserv
     double metrics[ops::kMetricCount];
     worker.device().copy_now(metrics, call.metrics, sizeof metrics);
     if (!std::isfinite(metrics[ops::kLossSum]))
-      return describe_finding(worker, observation, node, "made", "the loss", 0, static_cast<float>(metrics[ops::kLossSum]));
+      return describe_finding(worker, observation, node, "made", "the loss", 0,
+                              static_cast<float>(metrics[ops::kLossSum]));
     return std::nullopt;
   }
   for (size_t i = 0; i < call.input_gradients.size(); ++i) {
-    const auto& value = graph.values[static_cast<size_t>(call.gradient_values[i])];
+    const auto& value = graph.value(call.gradient_values[i]);
     if (auto found = look(call.input_gradients[i], node, "the gradient of " + value.name)) return found;
   }
   for (size_t p = 0; p < call.parameter_gradients.size(); ++p)
     if (auto found = look(call.parameter_gradients[p], node,
-                          "the gradient of parameter " + graph.parameters[static_cast<size_t>(node.parameters[p])].name))
+                          "the gradient of parameter " + graph.parameter(node.parameters[p]).name))
       return found;
   return std::nullopt;
 }
@@ -144,8 +155,9 @@ NonFiniteFinding finding_from_text(const std::string& text) {
 std::string earliest_message(const std::vector<NonFiniteFinding>& by_rank) {
   const NonFiniteFinding* earliest = nullptr;
   for (const auto& finding : by_rank)
-    if (!finding.message.empty() && (earliest == nullptr || std::pair(finding.instruction, finding.call) <
-                                                                std::pair(earliest->instruction, earliest->call)))
+    if (!finding.message.empty() &&
+        (earliest == nullptr ||
+         std::pair(finding.instruction, finding.call) < std::pair(earliest->instruction, earliest->call)))
       earliest = &finding;
   return earliest == nullptr ? "" : earliest->message;
 }
@@ -156,10 +168,13 @@ std::string locate_nonfinite(Worker& worker, comm::Communicator& world, const ru
   const auto& graph = worker.compiled().graph();
   for (size_t p = 0; p < graph.parameters.size() && finding.message.empty(); ++p) {
     const auto& parameter = graph.parameters[p];
-    const HostView values(worker.device(), {worker.parameter_data(static_cast<int>(p)), parameter.spec.shape});
+    const HostView values(worker.device(),
+                          {worker.parameter_data(static_cast<int>(p)), parameter.spec.shape});
     if (const int64_t element = first_nonfinite(values.tensor()); element >= 0)
-      finding.message = fmt::format("parameter {} is not finite before the step on rank {}, element {}: the step before this one "
-                                    "overflowed", parameter.name, world.rank(), element);
+      finding.message = fmt::format(
+          "parameter {} is not finite before the step on rank {}, element {}: the step before this one "
+          "overflowed",
+          parameter.name, world.rank(), element);
   }
   int instruction = -1, call = 0;
   worker.replay_step(inputs, [&](const run::KernelObservation& observation) {
@@ -169,10 +184,12 @@ std::string locate_nonfinite(Worker& worker, comm::Communicator& world, const ru
       if (const auto found = examine(worker, observation)) finding = {instruction, call, *found};
   });
   std::vector<NonFiniteFinding> findings;
-  for (const auto& text : comm::gather_texts(world, to_text(finding), std::chrono::minutes(5))) findings.push_back(finding_from_text(text));
+  for (const auto& text : comm::gather_texts(world, to_text(finding), std::chrono::minutes(5)))
+    findings.push_back(finding_from_text(text));
   const std::string message = earliest_message(findings);
   return !message.empty() ? message
-                          : "every kernel's result was finite in the replay: the sum of finite gradients overflowed, or the "
+                          : "every kernel's result was finite in the replay: the sum of finite gradients "
+                            "overflowed, or the "
                             "hardware erred";
 }
 

@@ -39,15 +39,16 @@ std::string contents_of(const program::Instruction& instruction, const compile::
   if (instruction.segment < 0) return "";
   const auto s = static_cast<size_t>(instruction.segment);
   const auto& graph = compiled.graph();
-  if (instruction.kind == program::InstructionKind::forward || instruction.kind == program::InstructionKind::backward) {
+  if (instruction.kind == program::InstructionKind::forward ||
+      instruction.kind == program::InstructionKind::backward) {
     const auto& segment = compiled.partition().segments[s];
-    const auto& first = graph.nodes[static_cast<size_t>(segment.first_node)].name;
-    const auto& last = graph.nodes[static_cast<size_t>(segment.last_node)].name;
+    const auto& first = graph.node(segment.first_node).name;
+    const auto& last = graph.node(segment.last_node).name;
     return first == last ? fmt::format("; layer {}", first) : fmt::format("; layers {} to {}", first, last);
   }
   const auto& entries = compiled.partition().buckets[s].entries;
   if (entries.empty()) return "";
-  const auto& name = graph.parameters[static_cast<size_t>(entries[0].parameter)].name;
+  const auto& name = graph.parameter(entries[0].parameter).name;
   return entries.size() == 1 ? fmt::format("; tensor {}", name)
                              : fmt::format("; tensor {} and {} more", name, entries.size() - 1);
 }
@@ -56,17 +57,19 @@ std::string contents_of(const program::Instruction& instruction, const compile::
 
 void enter_phase(control::Progress* progress, Phase phase) {
   if (progress != nullptr)
-    progress->enter(control::Progress::kMainSlot, text_of(phase).activity, kNoProgram, static_cast<int>(phase));
+    progress->enter(control::Progress::kMainSlot, text_of(phase).activity, kNoProgram,
+                    static_cast<int>(phase));
 }
 
 std::string describe_position(const control::Progress::Entry& entry, const Worker* worker) {
   if (entry.program == kNoProgram) return text_of(static_cast<Phase>(entry.instruction)).text;
-  if (entry.program == kSaving) return fmt::format("the writing of a checkpoint (file operation {})", entry.instruction);
+  if (entry.program == kSaving)
+    return fmt::format("the writing of a checkpoint (file operation {})", entry.instruction);
   const program::Program* program = worker == nullptr ? nullptr : worker->program_of(entry.program);
   if (program == nullptr || static_cast<size_t>(entry.instruction) >= program->instructions.size())
     return fmt::format("instruction {} of program {}", entry.instruction, entry.program);
   return program::describe(*program, entry.instruction) +
-         contents_of(program->instructions[static_cast<size_t>(entry.instruction)], worker->compiled());
+         contents_of(program->instruction(entry.instruction), worker->compiled());
 }
 
 }  // namespace lockstep::train

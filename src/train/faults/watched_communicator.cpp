@@ -10,10 +10,13 @@ constexpr std::chrono::hours kForever{24 * 365};
 /// Says for as long as it lives that the training thread waits.
 class Waiting {
  public:
-  explicit Waiting(control::Progress& progress) : progress_(progress), before_(progress.at(control::Progress::kMainSlot)) {
+  explicit Waiting(control::Progress& progress)
+      : progress_(progress), before_(progress.at(control::Progress::kMainSlot)) {
     enter_phase(&progress, Phase::meet);
   }
-  ~Waiting() { progress_.enter(control::Progress::kMainSlot, before_.activity, before_.program, before_.instruction); }
+  ~Waiting() {
+    progress_.enter(control::Progress::kMainSlot, before_.activity, before_.program, before_.instruction);
+  }
   Waiting(const Waiting&) = delete;
 
  private:

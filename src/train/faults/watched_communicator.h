@@ -7,10 +7,10 @@
 
 namespace lockstep::train {
 
-/// A communicator whose waiting the watchdog knows of: while synchronize() waits, the training thread counts as waiting
-/// for its peers, and whatever it did before is what it does afterwards. Deadlines do not count then, since the watchdog
-/// tells a peer that is late from one that is lost. What split() makes is not watched: executors report for themselves.
-/// `progress` outlives it.
+/// A communicator whose waiting the watchdog knows of: while synchronize() waits, the training thread counts
+/// as waiting for its peers, and whatever it did before is what it does afterwards. Deadlines do not count
+/// then, since the watchdog tells a peer that is late from one that is lost. What split() makes is not
+/// watched: executors report for themselves. `progress` outlives it.
 class WatchedCommunicator : public comm::ForwardingCommunicator {
  public:
   WatchedCommunicator(std::unique_ptr<comm::Communicator> inner, control::Progress& progress)

@@ -1,8 +1,7 @@
 #include "train/loop/run_output.h"
 
-#include <fmt/format.h>
-
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -44,11 +43,13 @@ std::string describe(const config::PrecisionOptions& precision, device::DeviceKi
     case config::ComputeType::float32:
       return "";
     case config::ComputeType::tf32:
-      return device == device::DeviceKind::cuda ? "products round their factors to TF32; all is stored as float32\n"
-                                        : "precision.compute TF32 is FLOAT32 on CPUs\n";
+      return device == device::DeviceKind::cuda
+                 ? "products round their factors to TF32; all is stored as float32\n"
+                 : "precision.compute TF32 is FLOAT32 on CPUs\n";
     default:
-      return fmt::format("activations and weights are stored as {}; parameters, their gradients and sums are float32\n",
-                         name_of(precision.storage()));
+      return fmt::format(
+          "activations and weights are stored as {}; parameters, their gradients and sums are float32\n",
+          name_of(precision.storage()));
   }
 }
 
@@ -56,9 +57,11 @@ std::string describe(const config::PrecisionOptions& precision, device::DeviceKi
 void set_aside(const fs::path& path) {
   if (!holds_something(path)) return;
   fs::path aside;
-  for (int number = 1; aside.empty() || fs::exists(aside); ++number) aside = path.string() + fmt::format(".{}", number);
+  for (int number = 1; aside.empty() || fs::exists(aside); ++number)
+    aside = path.string() + fmt::format(".{}", number);
   fs::rename(path, aside);
-  log_warning(fmt::format("{} is of a run without a usable checkpoint; it is now {}", path.string(), aside.filename().string()));
+  log_warning(fmt::format("{} is of a run without a usable checkpoint; it is now {}", path.string(),
+                          aside.filename().string()));
 }
 
 }  // namespace
@@ -74,15 +77,19 @@ DirectoryLock::DirectoryLock(const std::string& directory, checkpoint::FileSyste
   files.make_directory(directory);
   // The folder itself is locked, so that no file is left behind.
   descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0) throw IoError(fmt::format("cannot open the folder {}: {}", directory, std::strerror(errno)));
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;   // some file systems have no locks
+  if (descriptor_ < 0)
+    throw IoError(fmt::format("cannot open the folder {}: {}", directory, std::strerror(errno)));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+    return;  // some file systems have no locks
   ::close(descriptor_);
-  throw ConfigError(fmt::format("--out {}: another run is writing there; wait for it or name another folder", directory));
+  throw ConfigError(
+      fmt::format("--out {}: another run is writing there; wait for it or name another folder", directory));
 }
 
 DirectoryLock::~DirectoryLock() { ::close(descriptor_); }
 
-std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& directory, const config::RunConfig& config) {
+std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& directory,
+                                                          const config::RunConfig& config) {
   if (directory.empty()) return nullptr;
   std::error_code unknown;
   if (fs::exists(directory, unknown) && !fs::is_directory(directory, unknown))
@@ -102,10 +109,10 @@ void RunOutput::show_start() {
   const auto& compiled = worker_.compiled();
   const auto& config = worker_.config();
   const int workers = compiled.layout().workers();
-  std::string text = fmt::format("{} worker{}, layout {}, {} reduction; model of {} parameters\n", workers,
-                                 workers == 1 ? "" : "s", layout_,
-                                 config.parallel.reduction == layout::Reduction::fast ? "FAST" : "REPRODUCIBLE",
-                                 compiled.graph().parameter_count());
+  std::string text = fmt::format(
+      "{} worker{}, layout {}, {} reduction; model of {} parameters\n", workers, workers == 1 ? "" : "s",
+      layout_, config.parallel.reduction == layout::Reduction::fast ? "FAST" : "REPRODUCIBLE",
+      compiled.graph().parameter_count());
   text += layout::describe(compiled.division()) + "\n" + describe(config.precision, worker_.device().kind());
   if (config.parallel.reduction == layout::Reduction::fast && config.trainer.virtual_replicas > 1)
     text += "trainer.virtual_replicas is unused under FAST\n";
@@ -134,11 +141,11 @@ void RunOutput::open(int64_t first_step) {
         evaluated_then_ = evaluated_then_ || (row.step() == first_step && row.has("eval_loss"));
     if (const auto& dropped = metrics_->dropped(); dropped.later + dropped.damaged > 0)
       log_warning(fmt::format("{}: dropped {} lines of steps after step {} and {} damaged ones", kMetricsFile,
-                          dropped.later, first_step, dropped.damaged));
+                              dropped.later, first_step, dropped.damaged));
   }
   progress_.emplace(observe::ProgressOptions{.total = worker_.total_steps(),
-                                    .first = first_step,
-                                    .enabled = !options_.quiet && config.metrics.progress});
+                                             .first = first_step,
+                                             .enabled = !options_.quiet && config.metrics.progress});
   set_before_log([this] { progress_->clear(); });
 }
 
@@ -153,15 +160,15 @@ void RunOutput::message(const std::string& text) {
 
 void RunOutput::step(const StepRecord& record) {
   const auto& config = worker_.config();
-  if (metrics_ &&
-      (record.step % config.metrics.log_every_steps == 0 || record.step == worker_.total_steps() || record.skipped || record.spike)) {
+  if (metrics_ && (record.step % config.metrics.log_every_steps == 0 ||
+                   record.step == worker_.total_steps() || record.skipped || record.spike)) {
     const double samples = static_cast<double>(config.trainer.global_batch);
     std::vector<observe::NamedMetric> metrics = {{"loss", record.loss},
-                                        {"learning_rate", record.learning_rate},
-                                        {"grad_norm", record.gradient_norm},
-                                        {"step_ms", record.step_ms},
-                                        {"exposed_comm_ms", record.exposed_communication_ms},
-                                        {"data_wait_ms", record.data_wait_ms}};
+                                                 {"learning_rate", record.learning_rate},
+                                                 {"grad_norm", record.gradient_norm},
+                                                 {"step_ms", record.step_ms},
+                                                 {"exposed_comm_ms", record.exposed_communication_ms},
+                                                 {"data_wait_ms", record.data_wait_ms}};
     if (record.step_ms > 0) metrics.emplace_back("samples_per_second", samples / record.step_ms * 1000);
     if (is_classifier(worker_.compiled().graph()) && record.count > 0)
       metrics.emplace_back("accuracy", record.correct / record.count);
@@ -179,7 +186,8 @@ void RunOutput::evaluation(const EvaluationRecord& record) {
   const bool classifier = is_classifier(worker_.compiled().graph());
   // What was evaluated before the run was stopped was written then.
   if (metrics_ && !(record.step == resumed_at_ && evaluated_then_)) {
-    std::vector<observe::NamedMetric> metrics = {{"eval_loss", record.loss}, {"eval_ms", record.milliseconds}};
+    std::vector<observe::NamedMetric> metrics = {{"eval_loss", record.loss},
+                                                 {"eval_ms", record.milliseconds}};
     if (classifier) metrics.emplace_back("eval_accuracy", record.accuracy);
     metrics.emplace_back("layout", layout_);
     metrics_->write(record.step, metrics);
@@ -192,9 +200,7 @@ void RunOutput::before_checkpoint() {
   if (metrics_) metrics_->sync();
 }
 
-void RunOutput::checkpoint(int64_t, const std::string& path) {
-  message(fmt::format("saved {}", path));
-}
+void RunOutput::checkpoint(int64_t, const std::string& path) { message(fmt::format("saved {}", path)); }
 
 void RunOutput::finish() {
   if (progress_) progress_->finish();

@@ -21,7 +21,8 @@ class DirectoryLock {
  public:
   /// Throws ConfigError where another process holds it, IoError where the folder cannot be made or locked.
   /// A folder that it makes is durable: checkpoints below it shall survive a power failure.
-  explicit DirectoryLock(const std::string& directory, checkpoint::FileSystem& files = checkpoint::posix_file_system());
+  explicit DirectoryLock(const std::string& directory,
+                         checkpoint::FileSystem& files = checkpoint::posix_file_system());
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
@@ -40,10 +41,11 @@ class RunOutput {
   RunOutput(const RunOutput&) = delete;
   RunOutput& operator=(const RunOutput&) = delete;
 
-  /// Makes the run's folder and keeps other processes out of it until the result is destroyed. Throws ConfigError where
-  /// another process writes there, or where the folder holds a run that this one, by its config, does not go on with:
-  /// nothing that is there is ever replaced. Nothing for an empty name.
-  static std::unique_ptr<DirectoryLock> claim_directory(const std::string& directory, const config::RunConfig& config);
+  /// Makes the run's folder and keeps other processes out of it until the result is destroyed. Throws
+  /// ConfigError where another process writes there, or where the folder holds a run that this one, by its
+  /// config, does not go on with: nothing that is there is ever replaced. Nothing for an empty name.
+  static std::unique_ptr<DirectoryLock> claim_directory(const std::string& directory,
+                                                        const config::RunConfig& config);
   /// What this run is: workers, batch, data, memory.
   void show_start();
   /// Makes the folder and its files, and draws the progress line from `first_step` on. Throws IoError.
@@ -65,7 +67,7 @@ class RunOutput {
   std::optional<observe::ProgressLine> progress_;
   std::unique_ptr<observe::MetricsWriter> metrics_;
   std::optional<int64_t> resumed_at_;
-  bool evaluated_then_ = false;   // metrics hold an evaluation of that step
+  bool evaluated_then_ = false;  // metrics hold an evaluation of that step
 };
 
 }  // namespace lockstep::train

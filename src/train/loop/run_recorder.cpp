@@ -9,8 +9,8 @@
 #include <variant>
 
 #include "base/text.h"
-#include "observe/process_memory.h"
 #include "layout/layout.h"
+#include "observe/process_memory.h"
 #include "train/start/agreement.h"
 #include "train/worker/model_state.h"
 
@@ -34,12 +34,14 @@ std::array<double, N> largest(comm::Communicator& world, const std::array<double
 }
 
 bool predicts_classes(const model::Graph& graph) {
-  return std::holds_alternative<SoftmaxCrossEntropy>(graph.nodes[static_cast<size_t>(graph.loss)].op);
+  return std::holds_alternative<SoftmaxCrossEntropy>(graph.node(graph.loss).op);
 }
 
 }  // namespace
 
-bool is_classifier(const model::Graph& graph) { return predicts_classes(graph) && graph.loss_positions() == 1; }
+bool is_classifier(const model::Graph& graph) {
+  return predicts_classes(graph) && graph.loss_positions() == 1;
+}
 
 std::optional<int64_t> tokens_per_sample(const model::Graph& graph) {
   if (!predicts_classes(graph) || graph.loss_positions() == 1) return std::nullopt;
@@ -77,7 +79,8 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   report.step_ms = times_.summary();
   report.exposed_comm_ms = most[0];
   report.data_wait_ms = most[1];
-  report.startup_ms = startup_.milliseconds().total() - startup_.milliseconds()[observe::StartupPart::first_step];
+  report.startup_ms =
+      startup_.milliseconds().total() - startup_.milliseconds()[observe::StartupPart::first_step];
   if (startup_.complete()) report.first_step = startup_.milliseconds();
   report.peak_memory_bytes = static_cast<int64_t>(most[2]);
   report.host_memory_bytes = static_cast<int64_t>(most[3]);

@@ -4,16 +4,17 @@
 
 namespace lockstep::train {
 
-/// Turns signals into a request to stop behind the current step. SIGUSR1 always: mpirun forwards it to all ranks. SIGINT
-/// and SIGTERM only where this process is `alone`. mpirun sends SIGTERM to the ranks of a job that has failed, and kills
-/// them a second later: there, it only makes termination_requested() true. The first signal asks; a second one ends the
-/// process at once, with the code of a stop (a SIGUSR1 within a second or two is taken for the same one).
+/// Turns signals into a request to stop behind the current step. SIGUSR1 always: mpirun forwards it to all
+/// ranks. SIGINT and SIGTERM only where this process is `alone`. mpirun sends SIGTERM to the ranks of a job
+/// that has failed, and kills them a second later: there, it only makes termination_requested() true. The
+/// first signal asks; a second one ends the process at once, with the code of a stop (a SIGUSR1 within a
+/// second or two is taken for the same one).
 void install_stop_request(bool alone);
 bool stop_requested();
 /// A launcher has told this rank to end.
 bool termination_requested();
-/// What a process that stopped by request exits with: 130 after SIGINT, otherwise 143. Ranks that no signal reached stop
-/// with the others, and say 143.
+/// What a process that stopped by request exits with: 130 after SIGINT, otherwise 143. Ranks that no signal
+/// reached stop with the others, and say 143.
 ExitCode stop_exit_code();
 
 }  // namespace lockstep::train

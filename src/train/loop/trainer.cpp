@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "lockstep/error.h"
-#include "train/worker/initialize.h"
 #include "train/faults/nonfinite.h"
 #include "train/faults/position.h"
+#include "train/worker/initialize.h"
 
 namespace lockstep::train {
 namespace {
@@ -24,7 +24,8 @@ constexpr std::chrono::minutes kPatience{5};
 
 /// Every rank computes these from the reduced gradients by itself. NaNs of any bits are the same NaN.
 uint64_t hash_of_norm(const program::Verdict& verdict) {
-  const double values[] = {verdict.finite, std::isfinite(verdict.gradient_norm) ? verdict.gradient_norm : 0.0};
+  const double values[] = {verdict.finite,
+                           std::isfinite(verdict.gradient_norm) ? verdict.gradient_norm : 0.0};
   return hash64(values, sizeof values);
 }
 
@@ -50,10 +51,10 @@ Trainer::Trainer(Worker& worker, comm::Communicator& world, TrainerEvents events
 void Trainer::prepare() {
   const auto& graph = worker_.compiled().graph();
   for (size_t p = 0; p < graph.parameters.size(); ++p)
-    worker_.window().write(worker_.parameter_data(static_cast<int>(p)), worker_.programs().step.parameters[p].size_bytes,
-                           [&](void* values) {
-                             initialize_parameter(graph.parameters[p], config_.trainer.seed, static_cast<float*>(values),
-                                                  options_.drawing_threads);
+    worker_.window().write(worker_.parameter_data(static_cast<int>(p)),
+                           worker_.programs().step.parameters[p].size_bytes, [&](void* values) {
+                             initialize_parameter(graph.parameters[p], config_.trainer.seed,
+                                                  static_cast<float*>(values), options_.drawing_threads);
                            });
   if (config_.checkpoint.resume != checkpoint::ResumePolicy::never) {
     enter_phase(options_.progress, Phase::restore);
@@ -81,8 +82,10 @@ void Trainer::resume() {
   pending_evaluation_ = restored->progress.pending_evaluation;
   skipped_steps_ = restored->progress.skipped_steps;
   overflowed_steps_ = restored->progress.overflowed_steps;
-  if (const auto& scaling = restored->progress.loss_scaling; loss_scaler_ && scaling.scale > 0) loss_scaler_->restore(scaling);
-  if (events_.on_message) events_.on_message(fmt::format("resumed after step {} from {}", step_, restored->path));
+  if (const auto& scaling = restored->progress.loss_scaling; loss_scaler_ && scaling.scale > 0)
+    loss_scaler_->restore(scaling);
+  if (events_.on_message)
+    events_.on_message(fmt::format("resumed after step {} from {}", step_, restored->path));
 }
 
 TrainingOutcome Trainer::run() {
@@ -124,7 +127,8 @@ run::StepInputs Trainer::inputs_of(int64_t step) const {
   inputs.iteration = static_cast<uint64_t>(step);
   inputs.constants.step = static_cast<uint64_t>(step);
   inputs.constants.seed = config_.trainer.seed;
-  inputs.constants.learning_rate = optim::learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
+  inputs.constants.learning_rate =
+      optim::learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
   if (loss_scaler_) inputs.constants.loss_scale = loss_scaler_->scale();
   // Moments know nothing of steps that were skipped.
   const auto updates = static_cast<double>(step + 1 - skipped_steps_);
@@ -212,7 +216,8 @@ void Trainer::require_equal_norms() {
 void Trainer::report_divergence() {
   enter_phase(options_.progress, Phase::locate);
   worker_.finish_step();
-  std::string message = step_ == 0 ? "the replicas differ before the first step" : fmt::format("the replicas differ after step {}", step_);
+  std::string message = step_ == 0 ? "the replicas differ before the first step"
+                                   : fmt::format("the replicas differ after step {}", step_);
   if (equal_step_ >= 0) message += fmt::format("; they were equal after step {}", equal_step_);
   // What was hashed before the update tells more, but only where all did so.
   const auto hashed = comm::gather_texts(world_, hashed_step_ == step_ ? "1" : "0", kPatience);
@@ -220,11 +225,16 @@ void Trainer::report_divergence() {
   std::string what = replicas_.locate(world_);
   if (what.empty()) {
     const auto norms = comm::gather_texts(world_, exact(last_norm_), kPatience);
-    what = fmt::format("their tensors are equal by now, but not the norms of the last reduced gradients: {}, by rank\nThe memory "
-                       "or a processor of one of their hosts is suspect.", join(norms, ", "));
+    what = fmt::format(
+        "their tensors are equal by now, but not the norms of the last reduced gradients: {}, by rank\nThe "
+        "memory "
+        "or a processor of one of their hosts is suspect.",
+        join(norms, ", "));
   }
-  const char* advice = saved_step_ >= 0 ? "\nGo on from the last checkpoint, which was compared before it was written: --resume auto."
-                                        : "\nThere is no checkpoint yet: start anew, without that host.";
+  const char* advice =
+      saved_step_ >= 0
+          ? "\nGo on from the last checkpoint, which was compared before it was written: --resume auto."
+          : "\nThere is no checkpoint yet: start anew, without that host.";
   throw CollectiveError(fmt::format("{}\n  {}{}", message, what, advice), ExitCode::internal);
 }
 
@@ -238,9 +248,11 @@ bool Trainer::lowered_loss_scale(const program::Verdict& verdict) {
 
 std::string Trainer::advice(const program::Verdict& verdict) const {
   if (loss_scaler_ && std::isfinite(verdict.loss_sum))
-    return "Gradients overflow at the lowest scale of the loss, precision.loss_scaling.minimum: lower that, or set "
+    return "Gradients overflow at the lowest scale of the loss, precision.loss_scaling.minimum: lower that, "
+           "or set "
            "precision.compute: BFLOAT16.";
-  return "Lower optimizer.learning_rate, add warm-up or set trainer.clip_norm; check the data near this step.";
+  return "Lower optimizer.learning_rate, add warm-up or set trainer.clip_norm; check the data near this "
+         "step.";
 }
 
 void Trainer::handle_nonfinite(const run::StepInputs& inputs, const program::Verdict& verdict) {
@@ -249,9 +261,10 @@ void Trainer::handle_nonfinite(const run::StepInputs& inputs, const program::Ver
   require_equal_norms();
   if (config_.trainer.nonfinite == config::NonFinitePolicy::skip) return skip_step(verdict);
   enter_phase(options_.progress, Phase::locate);
-  std::string message = fmt::format("step {}: loss {} and gradient norm {} are not both finite{}; parameters are as before this step",
-                                    step_ + 1, verdict.mean_loss(), verdict.gradient_norm,
-                                    loss_scaler_ ? fmt::format(" at a loss scale of {}", loss_scaler_->scale()) : "");
+  std::string message = fmt::format(
+      "step {}: loss {} and gradient norm {} are not both finite{}; parameters are as before this step",
+      step_ + 1, verdict.mean_loss(), verdict.gradient_norm,
+      loss_scaler_ ? fmt::format(" at a loss scale of {}", loss_scaler_->scale()) : "");
   if (config_.trainer.nonfinite == config::NonFinitePolicy::locate)
     message += "\n  first: " + locate_nonfinite(worker_, world_, inputs);
   throw CollectiveError(message + "\n" + advice(verdict), ExitCode::internal);
@@ -264,7 +277,8 @@ void Trainer::skip_step(const program::Verdict& verdict) {
   const std::string what = fmt::format("step {}: loss {} and gradient norm {} are not both finite", step_ + 1,
                                        exact(verdict.mean_loss()), exact(verdict.gradient_norm));
   if (counted >= config_.trainer.nonfinite_limit)
-    throw CollectiveError(fmt::format("{}; it is skipped step {}, and trainer.nonfinite_limit is {}\n{} trainer.nonfinite: LOCATE names "
+    throw CollectiveError(fmt::format("{}; it is skipped step {}, and trainer.nonfinite_limit is {}\n{} "
+                                      "trainer.nonfinite: LOCATE names "
                                       "the layer where it begins.",
                                       what, counted, config_.trainer.nonfinite_limit, advice(verdict)),
                           ExitCode::internal);
@@ -275,7 +289,8 @@ void Trainer::skip_step(const program::Verdict& verdict) {
 
 void Trainer::evaluate() {
   const auto begin = Clock::now();
-  // Whoever asked to stop waits for the checkpoint, not for the evaluation: that is made up for when the run goes on.
+  // Whoever asked to stop waits for the checkpoint, not for the evaluation: that is made up for when the run
+  // goes on.
   program::Verdict verdict;
   verdict.stop_requested = stop_ ? 1 : 0;
   if (!stop_) verdict = worker_.evaluate(options_.stop_requested);
@@ -291,9 +306,11 @@ void Trainer::evaluate() {
   if (events_.on_evaluation) events_.on_evaluation(record);
   step_began_ = Clock::now();
   if (!std::isfinite(record.loss) && config_.trainer.nonfinite != config::NonFinitePolicy::ignore)
-    throw CollectiveError(fmt::format("the evaluation loss after step {} is {}: the model has diverged; lower "
-                                      "optimizer.learning_rate, add warm-up or set trainer.clip_norm", step_, record.loss),
-                          ExitCode::internal);
+    throw CollectiveError(
+        fmt::format("the evaluation loss after step {} is {}: the model has diverged; lower "
+                    "optimizer.learning_rate, add warm-up or set trainer.clip_norm",
+                    step_, record.loss),
+        ExitCode::internal);
 }
 
 void Trainer::save_checkpoint() {
@@ -314,8 +331,9 @@ void Trainer::hear_of_checkpoints(checkpoint::SaveFailurePolicy on_failure) {
     if (saved && events_.on_checkpoint) events_.on_checkpoint(outcome->step, outcome->path);
     if (!saved && saved_step_ == outcome->step) saved_step_ = -1;
     if (outcome->error.empty()) continue;
-    const std::string message = saved ? outcome->error
-                                      : fmt::format("the checkpoint of step {} is not written: {}", outcome->step, outcome->error);
+    const std::string message =
+        saved ? outcome->error
+              : fmt::format("the checkpoint of step {} is not written: {}", outcome->step, outcome->error);
     if (!saved && on_failure == checkpoint::SaveFailurePolicy::stop) {
       save_failure_ = std::make_exception_ptr(Error(message, outcome->code));
     } else if (world_.rank() == 0) {
@@ -331,7 +349,8 @@ void Trainer::settle_checkpoints() {
   if (config_.checkpoint.at_end || outcome_.stopped) {
     // What one rank takes for saved, another may have given up waiting for.
     const auto saved = comm::gather_texts(world_, std::to_string(saved_step_), patience);
-    if (std::any_of(saved.begin(), saved.end(), [&](const auto& step) { return step != saved[0]; })) saved_step_ = -1;
+    if (std::any_of(saved.begin(), saved.end(), [&](const auto& step) { return step != saved[0]; }))
+      saved_step_ = -1;
     save_checkpoint();
     checkpoints_.settle();
     hear_of_checkpoints(checkpoint::SaveFailurePolicy::stop);

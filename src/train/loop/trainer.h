@@ -9,31 +9,31 @@
 
 #include "base/clock.h"
 #include "observe/spike_detector.h"
-#include "train/faults/divergence.h"
 #include "train/checkpoints/run_checkpoints.h"
+#include "train/faults/divergence.h"
 #include "train/worker/worker.h"
 
 namespace lockstep::train {
 
 /// What is known about a step once it is complete.
 struct StepRecord {
-  int64_t step = 0;                ///< steps complete, counted from 1
-  double loss = 0;                 ///< mean over the global batch
+  int64_t step = 0;  ///< steps complete, counted from 1
+  double loss = 0;   ///< mean over the global batch
   double learning_rate = 0;
-  double gradient_norm = 0;        ///< before clipping
-  double correct = 0, count = 0;   ///< of the global batch
-  double step_ms = 0;              ///< since the step before, reports included, evaluation and checkpoints not
+  double gradient_norm = 0;       ///< before clipping
+  double correct = 0, count = 0;  ///< of the global batch
+  double step_ms = 0;             ///< since the step before, reports included, evaluation and checkpoints not
   double exposed_communication_ms = 0;
-  double data_wait_ms = 0;         ///< of this step, on this rank
-  bool skipped = false;            ///< not finite, and so not applied
-  std::optional<double> loss_scale;   ///< of this step, where losses are scaled
-  std::optional<observe::Spike> spike;      ///< where loss or norm stand out
+  double data_wait_ms = 0;              ///< of this step, on this rank
+  bool skipped = false;                 ///< not finite, and so not applied
+  std::optional<double> loss_scale;     ///< of this step, where losses are scaled
+  std::optional<observe::Spike> spike;  ///< where loss or norm stand out
 };
 
 struct EvaluationRecord {
   int64_t step = 0;
   double loss = 0;
-  double accuracy = 0;             ///< share of positions where the largest logit is right; classifiers only
+  double accuracy = 0;  ///< share of positions where the largest logit is right; classifiers only
   double milliseconds = 0;
 };
 
@@ -41,37 +41,38 @@ struct EvaluationRecord {
 struct TrainerEvents {
   std::function<void(const StepRecord&)> on_step;
   std::function<void(const EvaluationRecord&)> on_evaluation;
-  /// On rank 0, before anything of a checkpoint is written: makes durable what must not be older. What it throws makes
-  /// the save fail.
+  /// On rank 0, before anything of a checkpoint is written: makes durable what must not be older. What it
+  /// throws makes the save fail.
   std::function<void(int64_t step)> before_checkpoint;
-  std::function<void(int64_t step, const std::string& path)> on_checkpoint;   ///< once it is complete
-  std::function<void(const std::string& message)> on_message;     ///< for people; rank 0 alone
+  std::function<void(int64_t step, const std::string& path)> on_checkpoint;  ///< once it is complete
+  std::function<void(const std::string& message)> on_message;                ///< for people; rank 0 alone
 };
 
 struct TrainerRunOptions {
-  std::string output_directory;    ///< empty: nothing is saved
+  std::string output_directory;  ///< empty: nothing is saved
   /// Asked once per step, and per batch of an evaluation; ranks stop when any of them says so.
   std::function<bool()> stop_requested;
   int64_t stop_after = 0;                 ///< steps; 0: none. The same on all ranks
-  control::Progress* progress = nullptr;           ///< told of steps and phases; may be null
-  control::Mailbox* mailbox = nullptr;             ///< by which checkpoints are written in the background; null: in the foreground
-  checkpoint::FileSystem* files = &checkpoint::posix_file_system();   ///< where checkpoints are written
-  int drawing_threads = 1;                ///< that draw the first parameters; their bits do not depend on it
+  control::Progress* progress = nullptr;  ///< told of steps and phases; may be null
+  control::Mailbox* mailbox =
+      nullptr;  ///< by which checkpoints are written in the background; null: in the foreground
+  checkpoint::FileSystem* files = &checkpoint::posix_file_system();  ///< where checkpoints are written
+  int drawing_threads = 1;  ///< that draw the first parameters; their bits do not depend on it
 };
 
 struct TrainingOutcome {
-  int64_t first_step = 0;          ///< 0, or where a checkpoint was resumed
-  int64_t steps = 0;               ///< complete, from the beginning of the training
-  int64_t skipped_steps = 0;       ///< of these, not applied since they were not finite
-  std::optional<double> loss_scale;   ///< at the end, where losses are scaled
+  int64_t first_step = 0;            ///< 0, or where a checkpoint was resumed
+  int64_t steps = 0;                 ///< complete, from the beginning of the training
+  int64_t skipped_steps = 0;         ///< of these, not applied since they were not finite
+  std::optional<double> loss_scale;  ///< at the end, where losses are scaled
   double epochs = 0;
-  double train_loss = 0;           ///< of the last step
-  std::optional<EvaluationRecord> evaluation;   ///< the last one
-  bool stopped = false;            ///< by request, before the end
+  double train_loss = 0;                       ///< of the last step
+  std::optional<EvaluationRecord> evaluation;  ///< the last one
+  bool stopped = false;                        ///< by request, before the end
 };
 
-/// The loop: step after step, evaluation and checkpoints when they are due. It owns the loop alone; everything that
-/// computes or communicates is the worker's.
+/// The loop: step after step, evaluation and checkpoints when they are due. It owns the loop alone;
+/// everything that computes or communicates is the worker's.
 class Trainer {
  public:
   /// `world`: for locating non-finite values and resuming; must outlive the trainer, as must `worker`.
@@ -81,8 +82,8 @@ class Trainer {
   void prepare();
   /// COLLECTIVE: trains to the end, or to an agreed stop. REQUIRES: prepare().
   TrainingOutcome run();
-  /// COLLECTIVE: the evaluation set with the parameters as they are; nothing where a stop was requested before its end.
-  /// REQUIRES: prepare().
+  /// COLLECTIVE: the evaluation set with the parameters as they are; nothing where a stop was requested
+  /// before its end. REQUIRES: prepare().
   std::optional<EvaluationRecord> evaluate_only();
   int64_t next_step() const { return step_; }
 
@@ -91,12 +92,13 @@ class Trainer {
   void train_one_step();
   /// Counts the step where the policy says so; otherwise throws.
   void handle_nonfinite(const run::StepInputs& inputs, const program::Verdict& verdict);
-  /// Where scaling the loss made the gradients overflow: lowers the scale and counts the step. All ranks agree on what it
-  /// looks at; one that saw something else is found by the next step's agreement on norms.
+  /// Where scaling the loss made the gradients overflow: lowers the scale and counts the step. All ranks
+  /// agree on what it looks at; one that saw something else is found by the next step's agreement on norms.
   bool lowered_loss_scale(const program::Verdict& verdict);
   void tell_step(const run::StepInputs& inputs, const program::Verdict& verdict, StepRecord record);
-  /// COLLECTIVE where all ranks saw what this one saw: the step again, without an update, to find out whether they did.
-  /// A rank that is alone with it meets the others in their next step, whose communication is the same.
+  /// COLLECTIVE where all ranks saw what this one saw: the step again, without an update, to find out whether
+  /// they did. A rank that is alone with it meets the others in their next step, whose communication is the
+  /// same.
   void require_equal_norms();
   void skip_step(const program::Verdict& verdict);
   /// What to do about a step that is not finite.
@@ -114,7 +116,8 @@ class Trainer {
   void save_checkpoint();
   /// Tells of the saves that have ended since it was last asked. Failures are remembered, or warned of.
   void hear_of_checkpoints(checkpoint::SaveFailurePolicy on_failure);
-  /// COLLECTIVE: saves the end where the config or a stop wants it, and throws where that, or a save before it, failed.
+  /// COLLECTIVE: saves the end where the config or a stop wants it, and throws where that, or a save before
+  /// it, failed.
   void settle_checkpoints();
   void resume();
 
@@ -126,21 +129,21 @@ class Trainer {
   RunCheckpoints checkpoints_;
   ReplicaComparison replicas_;
   observe::SpikeDetector spikes_;
-  int64_t step_ = 0;               ///< steps complete
-  int64_t saved_step_ = -1;        ///< last step whose save began and is not known to have failed
-  std::exception_ptr save_failure_;   ///< ends the run, once all ranks agree on the step
-  int64_t skipped_steps_ = 0;      ///< of all steps so far, those before a resume included
-  int64_t overflowed_steps_ = 0;   ///< of these, those that lowered the loss scale, if it is scaled now or not
-  std::optional<optim::LossScaler> loss_scaler_;   ///< nothing where losses are not scaled
-  int64_t equal_step_ = -1;        ///< last step behind which the replicas were found equal
-  int64_t hashed_step_ = -1;       ///< last step behind which this rank hashed its replica
+  int64_t step_ = 0;                 ///< steps complete
+  int64_t saved_step_ = -1;          ///< last step whose save began and is not known to have failed
+  std::exception_ptr save_failure_;  ///< ends the run, once all ranks agree on the step
+  int64_t skipped_steps_ = 0;        ///< of all steps so far, those before a resume included
+  int64_t overflowed_steps_ = 0;  ///< of these, those that lowered the loss scale, if it is scaled now or not
+  std::optional<optim::LossScaler> loss_scaler_;  ///< nothing where losses are not scaled
+  int64_t equal_step_ = -1;                       ///< last step behind which the replicas were found equal
+  int64_t hashed_step_ = -1;                      ///< last step behind which this rank hashed its replica
   double last_norm_ = 0;
-  uint64_t norm_hash_ = 0;         ///< of what this rank computed from the last step's reduced gradients
-  bool suspicious_ = false;        ///< the last step's loss or norm stands out
+  uint64_t norm_hash_ = 0;   ///< of what this rank computed from the last step's reduced gradients
+  bool suspicious_ = false;  ///< the last step's loss or norm stands out
   Clock::time_point step_began_;
   TrainingOutcome outcome_;
   bool stop_ = false;
-  bool pending_evaluation_ = false;   ///< due, but interrupted
+  bool pending_evaluation_ = false;  ///< due, but interrupted
 };
 
 }  // namespace lockstep::train

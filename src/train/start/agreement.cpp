@@ -14,7 +14,8 @@ namespace {
 std::string pack(const std::vector<AgreementField>& fields) {
   std::string packed;
   for (const auto& field : fields)
-    packed += fmt::format("{} {} {} {}{}", static_cast<int>(field.code), field.name.size(), field.value.size(), field.name, field.value);
+    packed += fmt::format("{} {} {} {}{}", static_cast<int>(field.code), field.name.size(),
+                          field.value.size(), field.name, field.value);
   return packed;
 }
 
@@ -40,8 +41,8 @@ std::vector<AgreementField> unpack(const std::string& packed) {
 }
 
 /// The ranks that hold each value of one field; "(absent)" where a rank has no such field.
-std::map<std::string, std::vector<int>> holders(const std::vector<std::map<std::string, AgreementField>>& ranks,
-                                                const std::string& name) {
+std::map<std::string, std::vector<int>> holders(
+    const std::vector<std::map<std::string, AgreementField>>& ranks, const std::string& name) {
   std::map<std::string, std::vector<int>> by_value;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const auto found = ranks[rank].find(name);
@@ -58,7 +59,8 @@ std::string rank_list(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", join(names, ", "));
 }
 
-void agree_on_outcome(comm::Communicator& communicator, std::exception_ptr outcome, std::chrono::milliseconds timeout) {
+void agree_on_outcome(comm::Communicator& communicator, std::exception_ptr outcome,
+                      std::chrono::milliseconds timeout) {
   std::string own;
   if (outcome) {
     try {
@@ -80,8 +82,9 @@ void agree_on_outcome(comm::Communicator& communicator, std::exception_ptr outco
     const size_t space = text.find(' ');
     if (code == 0) code = std::stoi(text.substr(0, space));
     // What all ranks say alike needs no list of ranks.
-    messages.push_back(ranks.size() == outcomes.size() ? text.substr(space + 1)
-                                                       : fmt::format("{}: {}", rank_list(ranks), text.substr(space + 1)));
+    messages.push_back(ranks.size() == outcomes.size()
+                           ? text.substr(space + 1)
+                           : fmt::format("{}: {}", rank_list(ranks), text.substr(space + 1)));
   }
   throw CollectiveError(join(messages, "\n"), static_cast<ExitCode>(code));
 }
@@ -92,7 +95,7 @@ void agree_on_fields(comm::Communicator& communicator, const std::vector<Agreeme
   if (std::all_of(texts.begin(), texts.end(), [&](const auto& text) { return text == texts[0]; })) return;
 
   std::vector<std::map<std::string, AgreementField>> ranks;
-  std::vector<std::pair<std::string, ExitCode>> names;   // in the order in which they were first seen
+  std::vector<std::pair<std::string, ExitCode>> names;  // in the order in which they were first seen
   for (const auto& text : texts) {
     ranks.emplace_back();
     for (auto& field : unpack(text)) {
@@ -106,23 +109,26 @@ void agree_on_fields(comm::Communicator& communicator, const std::vector<Agreeme
   for (const auto& [name, field_code] : names) {
     const auto by_value = holders(ranks, name);
     if (by_value.size() < 2) continue;
-    const auto majority = std::max_element(by_value.begin(), by_value.end(), [](const auto& a, const auto& b) {
-      // Among equally many, rank 0's value counts as the right one.
-      return std::pair(a.second.size(), a.second[0] == 0) < std::pair(b.second.size(), b.second[0] == 0);
-    });
+    const auto majority =
+        std::max_element(by_value.begin(), by_value.end(), [](const auto& a, const auto& b) {
+          // Among equally many, rank 0's value counts as the right one.
+          return std::pair(a.second.size(), a.second[0] == 0) < std::pair(b.second.size(), b.second[0] == 0);
+        });
     if (differences.empty()) code = field_code;
     for (const auto& [value, holding] : by_value)
       if (value != majority->first)
         differences.push_back(fmt::format("{}: {} has {}, {} {} {}", name, rank_list(holding), value,
-                                          rank_list(majority->second), majority->second.size() == 1 ? "has" : "have",
-                                          majority->first));
+                                          rank_list(majority->second),
+                                          majority->second.size() == 1 ? "has" : "have", majority->first));
   }
   constexpr size_t kMost = 8;
   const size_t more = differences.size() > kMost ? differences.size() - kMost : 0;
   differences.resize(std::min(differences.size(), kMost));
-  throw CollectiveError(fmt::format("the ranks do not run the same job:\n  {}{}\nStart every rank with the same program, "
-                                    "config, overrides and data.", join(differences, "\n  "),
-                                    more > 0 ? fmt::format("\n  and {} more", more) : ""), code);
+  throw CollectiveError(
+      fmt::format("the ranks do not run the same job:\n  {}{}\nStart every rank with the same program, "
+                  "config, overrides and data.",
+                  join(differences, "\n  "), more > 0 ? fmt::format("\n  and {} more", more) : ""),
+      code);
 }
 
 }  // namespace lockstep::train

@@ -14,9 +14,9 @@ namespace lockstep::train {
 
 /// One thing that all ranks must have in common before the first step.
 struct AgreementField {
-  std::string name;        ///< "config: trainer.seed: 7" differs as a whole line; "data", "program", ...
+  std::string name;  ///< "config: trainer.seed: 7" differs as a whole line; "data", "program", ...
   std::string value;
-  ExitCode code = ExitCode::usage;   ///< what a difference means: usage, or data
+  ExitCode code = ExitCode::usage;  ///< what a difference means: usage, or data
 };
 
 /// An error that every rank throws alike, so that it is enough for rank 0 to print it.
@@ -27,12 +27,14 @@ struct CollectiveError : Error {
 /// "rank 3", "ranks 0, 1".
 std::string rank_list(const std::vector<int>& ranks);
 
-/// COLLECTIVE: every rank says whether its own preparations went well (null) or what was thrown. Where any failed,
-/// all throw a CollectiveError that names the ranks and their messages; so nobody waits for a rank that gave up.
-void agree_on_outcome(comm::Communicator& communicator, std::exception_ptr outcome, std::chrono::milliseconds timeout);
+/// COLLECTIVE: every rank says whether its own preparations went well (null) or what was thrown. Where any
+/// failed, all throw a CollectiveError that names the ranks and their messages; so nobody waits for a rank
+/// that gave up.
+void agree_on_outcome(comm::Communicator& communicator, std::exception_ptr outcome,
+                      std::chrono::milliseconds timeout);
 
-/// COLLECTIVE: compares the ranks' fields. Where they differ, all throw a CollectiveError naming the ranks that differ
-/// from the majority, the field, and both values.
+/// COLLECTIVE: compares the ranks' fields. Where they differ, all throw a CollectiveError naming the ranks
+/// that differ from the majority, the field, and both values.
 void agree_on_fields(comm::Communicator& communicator, const std::vector<AgreementField>& fields,
                      std::chrono::milliseconds timeout);
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 #include "train/start/agreement.h"
@@ -20,12 +21,13 @@ constexpr std::chrono::minutes kTimeout{5};
 template <class Key, class KeyOf>
 std::map<Key, std::vector<int>> ranks_by(const std::vector<RankDevice>& ranks, const KeyOf& key_of) {
   std::map<Key, std::vector<int>> by_key;
-  for (size_t rank = 0; rank < ranks.size(); ++rank) by_key[key_of(ranks[rank])].push_back(static_cast<int>(rank));
+  for (size_t rank = 0; rank < ranks.size(); ++rank)
+    by_key[key_of(ranks[rank])].push_back(static_cast<int>(rank));
   return by_key;
 }
 
 const RankDevice& first_of(const std::vector<RankDevice>& ranks, const std::vector<int>& chosen) {
-  return ranks[static_cast<size_t>(chosen.front())];
+  return nth(ranks, chosen.front());
 }
 
 void require_one_kind(const std::vector<RankDevice>& ranks) {
@@ -33,10 +35,11 @@ void require_one_kind(const std::vector<RankDevice>& ranks) {
   if (by_kind.size() == 1) return;
   const auto& on_cpu = by_kind.at(device::DeviceKind::cpu);
   const RankDevice& first = first_of(ranks, on_cpu);
-  throw DeviceError(fmt::format("some workers would compute on CPUs ({}), others on GPUs ({}); {} on host {}: {}. Use --device cpu for "
-                                "all, or start workers only where GPUs are",
-                                rank_list(on_cpu), rank_list(by_kind.at(device::DeviceKind::cuda)), rank_list({on_cpu.front()}), first.host,
-                                first.reason.empty() ? "CPUs are asked for" : first.reason));
+  throw DeviceError(fmt::format(
+      "some workers would compute on CPUs ({}), others on GPUs ({}); {} on host {}: {}. Use --device cpu for "
+      "all, or start workers only where GPUs are",
+      rank_list(on_cpu), rank_list(by_kind.at(device::DeviceKind::cuda)), rank_list({on_cpu.front()}),
+      first.host, first.reason.empty() ? "CPUs are asked for" : first.reason));
 }
 
 /// `what` names it in a message; `of` tells it of a rank.
@@ -45,29 +48,36 @@ void require_one(const std::vector<RankDevice>& ranks, std::string_view what, st
   if (by_value.size() == 1) return;
   std::vector<std::string> parts;
   for (const auto& [value, holders] : by_value)
-    parts.push_back(fmt::format("{} (host {}): {}", rank_list(holders), first_of(ranks, holders).host, value));
-  throw DeviceError(fmt::format("the workers' {} differ, and with them the bits of a REPRODUCIBLE run: {}. Start all workers on the "
-                                "same kind, or use parallel.reduction: FAST", what, join(parts, "; ")));
+    parts.push_back(
+        fmt::format("{} (host {}): {}", rank_list(holders), first_of(ranks, holders).host, value));
+  throw DeviceError(fmt::format(
+      "the workers' {} differ, and with them the bits of a REPRODUCIBLE run: {}. Start all workers on the "
+      "same kind, or use parallel.reduction: FAST",
+      what, join(parts, "; ")));
 }
 
 void require_gpus_of_their_own(const std::vector<RankDevice>& ranks) {
-  const auto by_gpu = ranks_by<std::pair<int, std::string>>(ranks, [](const RankDevice& r) { return std::pair(r.host_number, r.uuid); });
+  const auto by_gpu = ranks_by<std::pair<int, std::string>>(
+      ranks, [](const RankDevice& r) { return std::pair(r.host_number, r.uuid); });
   std::vector<std::string> shared;
   for (const auto& [gpu, users] : by_gpu)
     if (users.size() > 1) {
       const RankDevice& first = first_of(ranks, users);
-      shared.push_back(fmt::format("{} on host {} would share one GPU ({}, {})", rank_list(users), first.host, first.name, first.uuid));
+      shared.push_back(fmt::format("{} on host {} would share one GPU ({}, {})", rank_list(users), first.host,
+                                   first.name, first.uuid));
     }
   if (!shared.empty())
-    throw DeviceError(fmt::format("{}: start fewer workers there (mpirun -n), give each a GPU of its own by CUDA_VISIBLE_DEVICES, or "
-                                  "pass --allow-shared-gpu, which is slow", join(shared, "; ")));
+    throw DeviceError(fmt::format(
+        "{}: start fewer workers there (mpirun -n), give each a GPU of its own by CUDA_VISIBLE_DEVICES, or "
+        "pass --allow-shared-gpu, which is slow",
+        join(shared, "; ")));
 }
 
 /// One line for each field: none of them has line breaks that mean anything.
 std::string pack(const RankDevice& device, bool allow_shared_gpu) {
   std::string text;
-  for (std::string field : {device.host, std::string(device::name_of(device.kind)), device.name, device.uuid, device.libraries, device.reason,
-                            std::string(allow_shared_gpu ? "1" : "0")}) {
+  for (std::string field : {device.host, std::string(device::name_of(device.kind)), device.name, device.uuid,
+                            device.libraries, device.reason, std::string(allow_shared_gpu ? "1" : "0")}) {
     std::replace(field.begin(), field.end(), '\n', ' ');
     text += field + "\n";
   }
@@ -79,7 +89,8 @@ RankDevice unpack(const std::string& text, int host_number, bool& allow_shared_g
   allow_shared_gpu = fields.at(6) == "1";
   return {.host = fields.at(0),
           .host_number = host_number,
-          .kind = fields.at(1) == device::name_of(device::DeviceKind::cuda) ? device::DeviceKind::cuda : device::DeviceKind::cpu,
+          .kind = fields.at(1) == device::name_of(device::DeviceKind::cuda) ? device::DeviceKind::cuda
+                                                                            : device::DeviceKind::cpu,
           .name = fields.at(2),
           .uuid = fields.at(3),
           .libraries = fields.at(4),
@@ -95,7 +106,8 @@ DeviceWish device_wish_from_name(const std::string& name) {
   throw ConfigError(fmt::format("there is no device '{}'; expected auto, cpu or cuda", name));
 }
 
-DeviceChoice choose_device(const DeviceRequest& request, const device::GpuProbe& probe, int local_rank, int local_size) {
+DeviceChoice choose_device(const DeviceRequest& request, const device::GpuProbe& probe, int local_rank,
+                           int local_size) {
   if (request.wish == DeviceWish::cpu) return {};
   const int count = static_cast<int>(probe.devices.size());
   if (count == 0) {
@@ -103,10 +115,12 @@ DeviceChoice choose_device(const DeviceRequest& request, const device::GpuProbe&
     return {.kind = device::DeviceKind::cpu, .reason = "computing on CPUs: " + probe.problem};
   }
   if (count > 1 && count < local_size && !request.allow_shared_gpu)
-    throw DeviceError(fmt::format("this host has {} GPUs for {} workers: start at most {} here (mpirun -n), choose other GPUs by "
-                                  "CUDA_VISIBLE_DEVICES, or pass --allow-shared-gpu, which is slow", count, local_size, count));
+    throw DeviceError(fmt::format(
+        "this host has {} GPUs for {} workers: start at most {} here (mpirun -n), choose other GPUs by "
+        "CUDA_VISIBLE_DEVICES, or pass --allow-shared-gpu, which is slow",
+        count, local_size, count));
   const int ordinal = local_rank % count;
-  const auto& gpu = probe.devices[static_cast<size_t>(ordinal)];
+  const auto& gpu = nth(probe.devices, ordinal);
   return {.kind = device::DeviceKind::cuda,
           .ordinal = ordinal,
           .reason = fmt::format("computing on GPU {} ({})", ordinal, gpu.name)};
@@ -122,8 +136,9 @@ void check_devices(const std::vector<RankDevice>& ranks, bool reproducible, bool
   if (!allow_shared_gpu) require_gpus_of_their_own(ranks);
 }
 
-DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& request, const std::function<device::GpuProbe()>& probe,
-                             const std::vector<int>& hosts, const std::string& host, bool reproducible) {
+DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& request,
+                             const std::function<device::GpuProbe()>& probe, const std::vector<int>& hosts,
+                             const std::string& host, bool reproducible) {
   const auto own_host = hosts.begin() + world.rank();
   const auto local_rank = static_cast<int>(std::count(hosts.begin(), own_host, *own_host));
   const auto local_size = static_cast<int>(std::count(hosts.begin(), hosts.end(), *own_host));
@@ -131,7 +146,7 @@ DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& req
   DeviceChoice choice;
   std::exception_ptr failure;
   try {
-    if (request.wish != DeviceWish::cpu) found = probe();   // it wakes the driver
+    if (request.wish != DeviceWish::cpu) found = probe();  // it wakes the driver
     choice = choose_device(request, found, local_rank, local_size);
   } catch (const std::exception&) {
     failure = std::current_exception();
@@ -140,7 +155,7 @@ DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& req
 
   RankDevice own{.host = host, .kind = choice.kind, .reason = choice.reason};
   if (choice.kind == device::DeviceKind::cuda) {
-    const auto& gpu = found.devices[static_cast<size_t>(choice.ordinal)];
+    const auto& gpu = nth(found.devices, choice.ordinal);
     own.name = gpu.name;
     own.uuid = gpu.uuid;
     own.libraries = device::gpu_libraries();
@@ -156,7 +171,7 @@ DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& req
   try {
     check_devices(ranks, reproducible, all_allow);
   } catch (const DeviceError& error) {
-    throw CollectiveError(error.what(), error.code());   // every rank has judged the same texts
+    throw CollectiveError(error.what(), error.code());  // every rank has judged the same texts
   }
   if (world.rank() == 0 && request.say && !choice.reason.empty()) request.say(choice.reason);
   return choice;

@@ -9,8 +9,8 @@
 #include <cstdlib>
 
 #include "base/core_quota.h"
-#include "control/addresses.h"
 #include "comm/gather_texts.h"
+#include "control/addresses.h"
 #include "lockstep/error.h"
 
 namespace lockstep::train {
@@ -19,7 +19,8 @@ namespace {
 std::optional<int> number(const LaunchFacts& facts, const std::string& name) {
   const auto text = facts.variable(name);
   int value = 0;
-  if (!text || std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc{}) return std::nullopt;
+  if (!text || std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc{})
+    return std::nullopt;
   return value;
 }
 
@@ -30,8 +31,7 @@ LaunchFacts launch_facts(int world_size, int ranks_on_host) {
   CPU_ZERO(&allowed);
   const int host_cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   const bool known = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0;
-  return {.variable =
-              [](const std::string& name) -> std::optional<std::string> {
+  return {.variable = [](const std::string& name) -> std::optional<std::string> {
             const char* value = std::getenv(name.c_str());
             return value == nullptr ? std::nullopt : std::optional<std::string>(value);
           },
@@ -45,37 +45,47 @@ LaunchFacts launch_facts(int world_size, int ranks_on_host) {
 void check_launcher(const LaunchFacts& facts) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
     if (const auto started = number(facts, name); started && *started != facts.world_size)
-      throw ConfigError(fmt::format("the launcher started {} processes ({}), but MPI connects {} of them, so that each would train "
-                                    "alone: start lockstep with the mpirun of the Open MPI that it is linked with",
-                                    *started, name, facts.world_size));
+      throw ConfigError(fmt::format(
+          "the launcher started {} processes ({}), but MPI connects {} of them, so that each would train "
+          "alone: start lockstep with the mpirun of the Open MPI that it is linked with",
+          *started, name, facts.world_size));
   if (facts.world_size > 1) return;
   // Of a job step; a batch script's shell does not have it.
   if (const auto tasks = number(facts, "SLURM_STEP_NUM_TASKS"); tasks && *tasks > 1)
-    throw ConfigError(fmt::format("srun started {} processes, but each would train alone: use srun --mpi=pmix (srun --mpi=list "
-                                  "shows what there is), or mpirun", *tasks));
-  if (const auto workers = number(facts, "WORLD_SIZE"); workers && *workers > 1 && facts.variable("TORCHELASTIC_RUN_ID"))
-    throw ConfigError(fmt::format("torchrun started {} processes, but each would train alone: use mpirun -n {} lockstep ...", *workers,
-                                  *workers));
+    throw ConfigError(fmt::format(
+        "srun started {} processes, but each would train alone: use srun --mpi=pmix (srun --mpi=list "
+        "shows what there is), or mpirun",
+        *tasks));
+  if (const auto workers = number(facts, "WORLD_SIZE");
+      workers && *workers > 1 && facts.variable("TORCHELASTIC_RUN_ID"))
+    throw ConfigError(fmt::format(
+        "torchrun started {} processes, but each would train alone: use mpirun -n {} lockstep ...", *workers,
+        *workers));
 }
 
 std::vector<std::string> launch_warnings(const LaunchFacts& facts, int threads) {
   std::vector<std::string> warnings;
   const bool cores_lie_idle = facts.ranks_on_host * facts.allowed_cores < facts.host_cores;
   if (facts.allowed_cores < threads && cores_lie_idle)
-    warnings.push_back(fmt::format("every rank is bound to {} of {} cores, but has {} busy threads: start with mpirun --bind-to none, "
-                                   "or with launcher/lockstep-run", facts.allowed_cores, facts.host_cores, threads));
+    warnings.push_back(fmt::format(
+        "every rank is bound to {} of {} cores, but has {} busy threads: start with mpirun --bind-to none, "
+        "or with launcher/lockstep-run",
+        facts.allowed_cores, facts.host_cores, threads));
   if (facts.ranks_on_host > facts.host_cores) {
-    warnings.push_back(fmt::format("{} ranks share {} cores, so that they wait for each other; start at most one per core",
-                                   facts.ranks_on_host, facts.host_cores));
+    warnings.push_back(
+        fmt::format("{} ranks share {} cores, so that they wait for each other; start at most one per core",
+                    facts.ranks_on_host, facts.host_cores));
     if (const auto yields = facts.variable("OMPI_MCA_mpi_yield_when_idle"); !yields || *yields == "0")
-      warnings.push_back("waiting ranks do not give up their core: set OMPI_MCA_mpi_yield_when_idle=1, or start with "
-                         "launcher/lockstep-run");
+      warnings.push_back(
+          "waiting ranks do not give up their core: set OMPI_MCA_mpi_yield_when_idle=1, or start with "
+          "launcher/lockstep-run");
   }
   return warnings;
 }
 
 int idle_threads(const LaunchFacts& facts) {
-  // Whether the ranks may run on the same cores is not known: they must, if there are not as many cores as all may run on.
+  // Whether the ranks may run on the same cores is not known: they must, if there are not as many cores as
+  // all may run on.
   const bool own_cores = facts.ranks_on_host * facts.allowed_cores <= facts.host_cores;
   int threads = own_cores ? facts.allowed_cores : facts.allowed_cores / facts.ranks_on_host;
   if (facts.quota_cores > 0) threads = std::min(threads, facts.quota_cores / facts.ranks_on_host);

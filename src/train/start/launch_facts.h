@@ -11,25 +11,25 @@ namespace lockstep::train {
 
 /// How this process was started and where it may run, as the operating system and the launcher say.
 struct LaunchFacts {
-  std::function<std::optional<std::string>(const std::string& name)> variable;   ///< of the environment
-  int world_size = 1;        ///< as MPI says, or 1
-  int allowed_cores = 1;     ///< that this process may run on
-  int host_cores = 1;        ///< that are there
+  std::function<std::optional<std::string>(const std::string& name)> variable;  ///< of the environment
+  int world_size = 1;                                                           ///< as MPI says, or 1
+  int allowed_cores = 1;  ///< that this process may run on
+  int host_cores = 1;     ///< that are there
   int ranks_on_host = 1;
-  int quota_cores = 0;       ///< whose time the control group of all ranks of the host allows; 0: all
+  int quota_cores = 0;  ///< whose time the control group of all ranks of the host allows; 0: all
 };
 LaunchFacts launch_facts(int world_size, int ranks_on_host);
 
-/// Throws ConfigError where a launcher started several processes that do not find each other, so that each would train
-/// alone ("every process is rank 0"): another MPI's mpirun, srun without --mpi=pmix, torchrun.
+/// Throws ConfigError where a launcher started several processes that do not find each other, so that each
+/// would train alone ("every process is rank 0"): another MPI's mpirun, srun without --mpi=pmix, torchrun.
 void check_launcher(const LaunchFacts& facts);
 
-/// What makes this placement slow, and what to change: one line each; empty where all is well. `threads`: that one rank
-/// computes and reads with.
+/// What makes this placement slow, and what to change: one line each; empty where all is well. `threads`:
+/// that one rank computes and reads with.
 std::vector<std::string> launch_warnings(const LaunchFacts& facts, int threads);
 
-/// On how many threads a rank may compute where it has nothing else to do, as before its first step: its share of the
-/// host's cores, at least 1.
+/// On how many threads a rank may compute where it has nothing else to do, as before its first step: its
+/// share of the host's cores, at least 1.
 int idle_threads(const LaunchFacts& facts);
 
 /// COLLECTIVE: for each rank the number of its host, counted from 0 in the order of ranks.

@@ -1,7 +1,7 @@
 #include "base/hash.h"
 #include "lockstep/train.h"
-#include "train/start/session.h"
 #include "train/loop/stop_request.h"
+#include "train/start/session.h"
 #include "train/start/world.h"
 
 namespace lockstep {
@@ -21,7 +21,7 @@ class WorldJob : public Job {
     session.load_config = [&] {
       // Behind the rest, so that the lines which errors name are the caller's.
       return config::parse_run_config(config + "\nmodel {\n" + config::model_to_text(model) + "}\n", "config",
-                              options.overrides);
+                                      options.overrides);
     };
     session.output_directory = options.output_directory;
     session.quiet = options.quiet;

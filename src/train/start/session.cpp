@@ -8,13 +8,13 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "train/start/agreement.h"
 #include "train/faults/failpoints.h"
 #include "train/faults/position.h"
 #include "train/loop/run_output.h"
 #include "train/loop/run_recorder.h"
-#include "train/start/shared_directory.h"
 #include "train/loop/trace.h"
+#include "train/start/agreement.h"
+#include "train/start/shared_directory.h"
 
 namespace lockstep::train {
 namespace {
@@ -39,7 +39,8 @@ void on_first_rank(World& world, const std::function<void()>& action) {
 /// One training of this rank, and everything that belongs to it.
 class Session {
  public:
-  Session(World& world, const SessionOptions& options) : world_(world), options_(options), first_(world.rank() == 0) {}
+  Session(World& world, const SessionOptions& options)
+      : world_(world), options_(options), first_(world.rank() == 0) {}
 
   SessionResult run();
   void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
@@ -76,16 +77,21 @@ void Session::make_worker() {
     };
   DeviceRequest device = options_.device;
   if (!options_.quiet) device.say = log_info;
-  worker_ = start_worker(world_, [this] {
-    config::RunConfig config = options_.load_config();
-    failpoints_ = Failpoints::parse(options_.failpoints, world_.rank(), world_.size());
-    // Only rank 0 writes there, and on other hosts the folder may be another one.
-    if (first_) lock_ = RunOutput::claim_directory(options_.output_directory, config);
-    return config;
-  }, device, {{"--out", options_.output_directory.empty() ? "not given" : "given"},
-      {"--stop-after", std::to_string(options_.stop_after)},
-      {"--trace", options_.trace_directory.empty() ? "not given" : "given"},
-      {"--failpoint", options_.failpoints.empty() ? "not given" : join(options_.failpoints, " ")}}, worker_options);
+  worker_ = start_worker(
+      world_,
+      [this] {
+        config::RunConfig config = options_.load_config();
+        failpoints_ = Failpoints::parse(options_.failpoints, world_.rank(), world_.size());
+        // Only rank 0 writes there, and on other hosts the folder may be another one.
+        if (first_) lock_ = RunOutput::claim_directory(options_.output_directory, config);
+        return config;
+      },
+      device,
+      {{"--out", options_.output_directory.empty() ? "not given" : "given"},
+       {"--stop-after", std::to_string(options_.stop_after)},
+       {"--trace", options_.trace_directory.empty() ? "not given" : "given"},
+       {"--failpoint", options_.failpoints.empty() ? "not given" : join(options_.failpoints, " ")}},
+      worker_options);
   watched_.emplace(world_, *worker_);
   const std::string& out = options_.output_directory;
   world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
@@ -121,14 +127,15 @@ TrainerEvents Session::events() {
 void Session::make_trainer() {
   if (failpoints_) failing_files_ = failpoints_->wrap(checkpoint::posix_file_system());
   const bool watched = worker_->config().watchdog.enabled;
-  trainer_.emplace(*worker_, world_.communicator(), events(),
-                   TrainerRunOptions{.output_directory = options_.output_directory,
-                                     .stop_requested = options_.stop_requested,
-                                     .stop_after = options_.stop_after,
-                                     .progress = watched ? &world_.control().progress() : nullptr,
-                                     .mailbox = &world_.control().mailbox(),
-                                     .files = failing_files_ ? failing_files_.get() : &checkpoint::posix_file_system(),
-                                     .drawing_threads = idle_threads(world_.placement())});
+  trainer_.emplace(
+      *worker_, world_.communicator(), events(),
+      TrainerRunOptions{.output_directory = options_.output_directory,
+                        .stop_requested = options_.stop_requested,
+                        .stop_after = options_.stop_after,
+                        .progress = watched ? &world_.control().progress() : nullptr,
+                        .mailbox = &world_.control().mailbox(),
+                        .files = failing_files_ ? failing_files_.get() : &checkpoint::posix_file_system(),
+                        .drawing_threads = idle_threads(world_.placement())});
 }
 
 void Session::prepare() {
@@ -141,8 +148,9 @@ void Session::prepare() {
   trainer_->prepare();
   world_.startup().end(observe::StartupPart::parameters);
   if (options_.stop_after > 0 && trainer_->next_step() >= options_.stop_after)
-    throw CollectiveError(
-        fmt::format("--stop-after {}: the run has {} steps already", options_.stop_after, trainer_->next_step()), ExitCode::usage);
+    throw CollectiveError(fmt::format("--stop-after {}: the run has {} steps already", options_.stop_after,
+                                      trainer_->next_step()),
+                          ExitCode::usage);
   on_first_rank(world_, [this] { output_->open(trainer_->next_step()); });
   if (!options_.trace_directory.empty()) trace_.emplace(options_.trace_directory, world_.rank());
   if (failpoints_) failpoints_->at_start();
@@ -151,7 +159,8 @@ void Session::prepare() {
 SessionResult Session::run() {
   make_worker();
   enter(Phase::prepare);
-  output_.emplace(RunOutputOptions{.directory = options_.output_directory, .quiet = options_.quiet}, *worker_);
+  output_.emplace(RunOutputOptions{.directory = options_.output_directory, .quiet = options_.quiet},
+                  *worker_);
   recorder_.emplace(*worker_, world_.startup());
   make_trainer();
   prepare();

@@ -17,7 +17,7 @@ struct SessionOptions {
   std::string output_directory;  ///< empty: nothing is written
   std::string trace_directory;   ///< empty: no trace; see train/trace.h
   bool quiet = false;
-  DeviceRequest device;          ///< what to compute on; say() is the session's own
+  DeviceRequest device;                  ///< what to compute on; say() is the session's own
   std::vector<std::string> failpoints;   ///< faults that the run inflicts on itself; see train/failpoints.h
   int64_t stop_after = 0;                ///< 0: no; otherwise save and stop once so many steps are complete
   std::function<bool()> stop_requested;  ///< by a signal; may be empty
@@ -25,8 +25,8 @@ struct SessionOptions {
 };
 
 struct SessionResult {
-  observe::RunReport report;      ///< the same on all ranks
-  bool stopped = false;  ///< before the last step
+  observe::RunReport report;  ///< the same on all ranks
+  bool stopped = false;       ///< before the last step
 };
 
 /// COLLECTIVE: one training from config to report: prepares and agrees, restores, trains, evaluates, saves,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/index.h"
 #include "base/text.h"
 #include "checkpoint/file_system.h"
 #include "train/start/agreement.h"
@@ -48,7 +49,7 @@ bool sees(const std::string& directory, const std::string& name, Deadline deadli
 /// "rank 3 on host b, ranks 4, 5 on host c".
 std::string list_ranks(const std::vector<std::string>& hosts, const std::vector<int>& ranks) {
   std::map<std::string, std::vector<std::string>> by_host;
-  for (const int rank : ranks) by_host[hosts[static_cast<size_t>(rank)]].push_back(std::to_string(rank));
+  for (const int rank : ranks) by_host[nth(hosts, rank)].push_back(std::to_string(rank));
   std::vector<std::string> parts;
   for (const auto& [host, own] : by_host)
     parts.push_back(fmt::format("rank{} {} on host {}", own.size() == 1 ? "" : "s", join(own, ", "), host));

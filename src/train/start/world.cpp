@@ -17,13 +17,14 @@
 #include <thread>
 
 #include "base/host_name.h"
+#include "base/index.h"
 #include "base/log.h"
 #include "comm/gather_texts.h"
-#include "train/start/agreement.h"
 #include "train/faults/crash_handler.h"
-#include "train/start/launch_facts.h"
 #include "train/faults/position.h"
 #include "train/loop/stop_request.h"
+#include "train/start/agreement.h"
+#include "train/start/launch_facts.h"
 
 namespace lockstep::train {
 namespace {
@@ -35,7 +36,9 @@ constexpr std::chrono::seconds kAgreementTimeout{300};
 constexpr std::chrono::seconds kStartTimeout{300};
 
 control::Meeting meeting_of(comm::Communicator& world) {
-  return {.rank = world.rank(), .size = world.size(), .exchange = [&world](const std::string& own, std::chrono::milliseconds timeout) {
+  return {.rank = world.rank(),
+          .size = world.size(),
+          .exchange = [&world](const std::string& own, std::chrono::milliseconds timeout) {
             return comm::gather_texts(world, own, timeout);
           }};
 }
@@ -54,21 +57,23 @@ int control_port() {
   int port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc{} || end != text.data() + text.size() || port < 1 || port > 65535)
-    throw ConfigError(fmt::format("LOCKSTEP_CONTROL_PORT is '{}'; expected a port from 1 to 65535, or nothing for any free one", text));
+    throw ConfigError(fmt::format(
+        "LOCKSTEP_CONTROL_PORT is '{}'; expected a port from 1 to 65535, or nothing for any free one", text));
   return port;
 }
 
-/// Ends the process where MPI does not start: a rank that never comes would keep the others waiting in a call without a
-/// deadline.
+/// Ends the process where MPI does not start: a rank that never comes would keep the others waiting in a call
+/// without a deadline.
 class StartTimer {
  public:
   StartTimer()
       : thread_([this] {
           std::unique_lock lock(mutex_);
           if (changed_.wait_for(lock, kStartTimeout, [this] { return started_; })) return;
-          report_error(CommError(fmt::format("MPI has not connected this process with the others within {} s: look for the one "
-                                             "that did not start, on a host that hangs or by a program that is not lockstep",
-                                             kStartTimeout.count())));
+          report_error(CommError(
+              fmt::format("MPI has not connected this process with the others within {} s: look for the one "
+                          "that did not start, on a host that hangs or by a program that is not lockstep",
+                          kStartTimeout.count())));
           ::_exit(static_cast<int>(ExitCode::hang));
         }) {}
   ~StartTimer() {
@@ -102,14 +107,16 @@ class SignalScope {
   std::array<struct sigaction, kSignals.size()> before_;
 };
 
-/// Whether the ranks can share memory; where they cannot, a container's /dev/shm is usually too small, and rank 0 says so.
+/// Whether the ranks can share memory; where they cannot, a container's /dev/shm is usually too small, and
+/// rank 0 says so.
 bool can_share_memory(World& world) {
   if (world.size() == 1 || !world.one_host()) return false;
   try {
     comm::make_shared_memory_communicator(world.communicator());
     return true;
   } catch (const CommError& error) {
-    if (world.rank() == 0) log_warning(fmt::format("gradients go through MPI, not through shared memory: {}", error.what()));
+    if (world.rank() == 0)
+      log_warning(fmt::format("gradients go through MPI, not through shared memory: {}", error.what()));
     return false;
   }
 }
@@ -138,17 +145,19 @@ void World::start() {
   hosts_ = hosts_of_ranks(*communicator_, host_);
   const int port = control_port();
   try {
-    control_ = control::start_control_plane(meeting_of(*communicator_), {.host = host_,
-                                                    .interface = variable_or_empty("LOCKSTEP_CONTROL_INTERFACE"),
-                                                    .port = port,
-                                                    .termination_requested = termination_requested,
-                                                    .end_process = {}});
+    control_ = control::start_control_plane(meeting_of(*communicator_),
+                                            {.host = host_,
+                                             .interface = variable_or_empty("LOCKSTEP_CONTROL_INTERFACE"),
+                                             .port = port,
+                                             .termination_requested = termination_requested,
+                                             .end_process = {}});
   } catch (const CommError& error) {
     // These two reach all ranks alike; anything else is this rank's own, which it has to tell by itself.
     if (error.code() != ExitCode::usage && error.code() != ExitCode::unavailable) throw;
     throw CollectiveError(error.what(), error.code());
   }
-  control_->set_describer([](const control::Progress::Entry& entry) { return describe_position(entry, nullptr); });
+  control_->set_describer(
+      [](const control::Progress::Entry& entry) { return describe_position(entry, nullptr); });
   enter_phase(&control_->progress(), Phase::outside);
   auto watched = std::make_unique<WatchedCommunicator>(std::move(communicator_), control_->progress());
   watched_ = watched.get();
@@ -166,7 +175,7 @@ bool World::one_host() const {
 }
 
 LaunchFacts World::placement() const {
-  return launch_facts(size_, static_cast<int>(std::ranges::count(hosts_, hosts_[static_cast<size_t>(rank_)])));
+  return launch_facts(size_, static_cast<int>(std::ranges::count(hosts_, nth(hosts_, rank_))));
 }
 
 void World::finish() {
@@ -197,8 +206,10 @@ void World::fail(const std::exception& error) noexcept {
 
 ExitCode report_error(const std::exception& error) {
   const bool no_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-  const std::string text = fmt::format("lockstep: error: {}\n", no_memory ? "the host has no memory left; use a smaller model or "
-                                                                             "micro_batch, or more hosts" : error.what());
+  const std::string text =
+      fmt::format("lockstep: error: {}\n", no_memory ? "the host has no memory left; use a smaller model or "
+                                                       "micro_batch, or more hosts"
+                                                     : error.what());
   // One write, so that the lines of several ranks stay whole.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
   const auto* own = dynamic_cast<const Error*>(&error);
@@ -237,8 +248,9 @@ int run_in_world(const std::function<int(World&)>& body) {
   }
 }
 
-std::unique_ptr<Worker> start_worker(World& world, const std::function<config::RunConfig()>& load_config, const DeviceRequest& device,
-                                     const std::vector<AgreementField>& options, const WorkerOptions& worker_options) {
+std::unique_ptr<Worker> start_worker(World& world, const std::function<config::RunConfig()>& load_config,
+                                     const DeviceRequest& device, const std::vector<AgreementField>& options,
+                                     const WorkerOptions& worker_options) {
   // A process may train several times; the others begin here.
   if (world.startup().complete()) world.startup() = observe::StartupTimes(Clock::now());
   comm::Communicator& communicator = world.communicator();
@@ -260,12 +272,15 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
   on_all_ranks([&] {
     loaded = load_config();
     world.watch(loaded.watchdog);
-    if (loaded.parallel.algorithm == parallel::AllReduceAlgorithm::shared_memory && !shared_memory && world.size() > 1)
-      throw ConfigError("parallel.algorithm is SHARED_MEMORY, but these workers cannot share memory; leave it out");
+    if (loaded.parallel.algorithm == parallel::AllReduceAlgorithm::shared_memory && !shared_memory &&
+        world.size() > 1)
+      throw ConfigError(
+          "parallel.algorithm is SHARED_MEMORY, but these workers cannot share memory; leave it out");
   });
   world.startup().end(observe::StartupPart::config);
-  const DeviceChoice choice = agree_on_device(communicator, device, device::probe_gpus, world.hosts(), world.host(),
-                                              loaded.parallel.reduction != layout::Reduction::fast);
+  const DeviceChoice choice =
+      agree_on_device(communicator, device, device::probe_gpus, world.hosts(), world.host(),
+                      loaded.parallel.reduction != layout::Reduction::fast);
   world.startup().end(observe::StartupPart::device);
   std::unique_ptr<Worker> worker;
   on_all_ranks([&] {
@@ -294,22 +309,27 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
   world.startup().end(observe::StartupPart::agreement);
   worker->connect(communicator);
   const auto& config = worker->config();
-  if (world.rank() == 0 && world.size() > 1 && worker->compiled().placement().shards_optimizer() && config.trainer.check_every_steps > 0)
-    log_warning("with shard=optimizer comparing the workers' parameters (trainer.check_every_steps) notices no bit that flips in one "
-                "worker's memory: every step's parameters come from one owner each");
+  if (world.rank() == 0 && world.size() > 1 && worker->compiled().placement().shards_optimizer() &&
+      config.trainer.check_every_steps > 0)
+    log_warning(
+        "with shard=optimizer comparing the workers' parameters (trainer.check_every_steps) notices no bit "
+        "that flips in one "
+        "worker's memory: every step's parameters come from one owner each");
   if (world.rank() == 0)
-    for (const auto& warning : launch_warnings(world.placement(),
-                                                  config.parallel.intra_op_threads + config.data.prefetch_threads))
+    for (const auto& warning :
+         launch_warnings(world.placement(), config.parallel.intra_op_threads + config.data.prefetch_threads))
       log_warning(warning);
   return worker;
 }
 
 WatchedWorker::WatchedWorker(World& world, const Worker& worker) : world_(world) {
-  world_.control().set_describer([&worker](const control::Progress::Entry& entry) { return describe_position(entry, &worker); });
+  world_.control().set_describer(
+      [&worker](const control::Progress::Entry& entry) { return describe_position(entry, &worker); });
 }
 
 WatchedWorker::~WatchedWorker() {
-  world_.control().set_describer([](const control::Progress::Entry& entry) { return describe_position(entry, nullptr); });
+  world_.control().set_describer(
+      [](const control::Progress::Entry& entry) { return describe_position(entry, nullptr); });
 }
 
 }  // namespace lockstep::train

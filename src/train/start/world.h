@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "control/control_plane.h"
 #include "config/run_config.h"
+#include "control/control_plane.h"
 #include "lockstep/error.h"
 #include "observe/startup_times.h"
+#include "train/faults/watched_communicator.h"
 #include "train/start/device_choice.h"
 #include "train/start/launch_facts.h"
-#include "train/faults/watched_communicator.h"
 #include "train/worker/worker.h"
 
 namespace lockstep::train {
@@ -22,12 +22,13 @@ namespace lockstep::train {
 /// communicates is destroyed before finish().
 class World {
  public:
-  /// COLLECTIVE: MPI connects the processes. Where it does not within five minutes, a process says so and ends itself.
+  /// COLLECTIVE: MPI connects the processes. Where it does not within five minutes, a process says so and
+  /// ends itself.
   World();
   ~World();
   World(const World&) = delete;
-  /// COLLECTIVE, once, before anything else: connects the control plane. Throws ConfigError where the processes did not
-  /// find each other, CollectiveError where they cannot be connected.
+  /// COLLECTIVE, once, before anything else: connects the control plane. Throws ConfigError where the
+  /// processes did not find each other, CollectiveError where they cannot be connected.
   void start();
 
   comm::Communicator& communicator() { return *communicator_; }
@@ -47,10 +48,11 @@ class World {
 
   /// COLLECTIVE: waits for the others and leaves MPI. Nothing may communicate afterwards.
   void finish();
-  /// Says on stderr what has failed on this rank, and ends the whole job, so that no other rank waits for this one.
+  /// Says on stderr what has failed on this rank, and ends the whole job, so that no other rank waits for
+  /// this one.
   [[noreturn]] void fail(const std::exception& error) noexcept;
-  /// The first half of fail(), for whoever has to tidy up first by means that may hang: the others know, and this process is
-  /// ended soon, by the watchdog if need be. Only the first call says anything.
+  /// The first half of fail(), for whoever has to tidy up first by means that may hang: the others know, and
+  /// this process is ended soon, by the watchdog if need be. Only the first call says anything.
   ExitCode tell_failure(const std::exception& error) noexcept;
 
  private:
@@ -59,7 +61,7 @@ class World {
   std::unique_ptr<comm::MpiEnvironment> environment_;
   std::unique_ptr<control::ControlPlane> control_;
   std::unique_ptr<comm::Communicator> communicator_;
-  WatchedCommunicator* watched_ = nullptr;   // communicator_, once the control plane stands
+  WatchedCommunicator* watched_ = nullptr;  // communicator_, once the control plane stands
   std::string host_;
   std::vector<int> hosts_;
   int rank_ = 0, size_ = 1;
@@ -74,12 +76,13 @@ int run_in_world(const std::function<int(World&)>& body);
 /// "lockstep: error: ..." on stderr, in one piece. Returns the exit code that belongs to `error`.
 ExitCode report_error(const std::exception& error);
 
-/// COLLECTIVE: every rank loads its config, they agree on what to compute on, and every rank prepares its worker; then
-/// the ranks make sure that all of them could, and that they run the same job, and connect. Throws CollectiveError on all
-/// ranks where that is not so.
-/// `options`: what else decides which collective calls a rank makes, such as whether it saves checkpoints.
+/// COLLECTIVE: every rank loads its config, they agree on what to compute on, and every rank prepares its
+/// worker; then the ranks make sure that all of them could, and that they run the same job, and connect.
+/// Throws CollectiveError on all ranks where that is not so. `options`: what else decides which collective
+/// calls a rank makes, such as whether it saves checkpoints.
 std::unique_ptr<Worker> start_worker(World& world, const std::function<config::RunConfig()>& load_config,
-                                     const DeviceRequest& device = {}, const std::vector<AgreementField>& options = {},
+                                     const DeviceRequest& device = {},
+                                     const std::vector<AgreementField>& options = {},
                                      const WorkerOptions& worker_options = {});
 
 /// Lets the watchdog name what `worker` does, as long as this lives; no longer than the worker.

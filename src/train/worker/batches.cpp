@@ -9,16 +9,21 @@
 
 namespace lockstep::train {
 
-PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph, data::SampleOrder order, int64_t batch_samples,
-                                     std::vector<int64_t> positions, int64_t micro_batch, int threads, int depth)
+PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph,
+                                     data::SampleOrder order, int64_t batch_samples,
+                                     std::vector<int64_t> positions, int64_t micro_batch, int threads,
+                                     int depth)
     : batch_samples_(batch_samples), micro_batch_(micro_batch), positions_(std::move(positions)) {
-  data::PrefetchOptions options{.threads = threads, .depth = depth, .fields = {}, .float_type = graph.compute};
-  for (const int input : graph.inputs) options.fields.push_back(graph.values[static_cast<size_t>(input)].name);
+  data::PrefetchOptions options{
+      .threads = threads, .depth = depth, .fields = {}, .float_type = graph.compute};
+  for (const int input : graph.inputs) options.fields.push_back(graph.value(input).name);
   const auto next = [this](data::SampleSpan span) {
     const int64_t batch = span.first_position / batch_samples_;
-    const auto later = std::upper_bound(positions_.begin(), positions_.end(), span.first_position % batch_samples_);
-    return later != positions_.end() ? data::SampleSpan{batch * batch_samples_ + *later, micro_batch_}
-                                     : data::SampleSpan{(batch + 1) * batch_samples_ + positions_.front(), micro_batch_};
+    const auto later =
+        std::upper_bound(positions_.begin(), positions_.end(), span.first_position % batch_samples_);
+    return later != positions_.end()
+               ? data::SampleSpan{batch * batch_samples_ + *later, micro_batch_}
+               : data::SampleSpan{(batch + 1) * batch_samples_ + positions_.front(), micro_batch_};
   };
   prefetcher_ = std::make_unique<data::Prefetcher>(dataset, order, next, options);
 }
@@ -31,12 +36,14 @@ void PrefetchedBatches::load(uint64_t iteration, int64_t position, std::span<con
   prefetcher_->take(span_of(iteration, position), fields);
 }
 
-void PrefetchedBatches::start(uint64_t iteration) { prefetcher_->start(span_of(iteration, positions_.front())); }
+void PrefetchedBatches::start(uint64_t iteration) {
+  prefetcher_->start(span_of(iteration, positions_.front()));
+}
 
 int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, int threads, int depth) {
   int64_t batch_bytes = 0, converted_bytes = 0;
   for (const int input : graph.inputs) {
-    const auto& spec = graph.values[static_cast<size_t>(input)].spec;
+    const auto& spec = graph.value(input).spec;
     const TensorSpec read = graph.logical_spec(input);
     batch_bytes += micro_batch * spec.shape.count() * size_of(spec.dtype);
     if (read.dtype != spec.dtype) converted_bytes += read.shape.count() * size_of(read.dtype);
@@ -49,31 +56,35 @@ void check_data_fits_model(const data::Dataset& dataset, const model::Graph& gra
   std::vector<std::string> names;
   for (const auto& field : dataset.fields()) names.push_back(field.name);
   for (const int input : graph.inputs) {
-    const auto& value = graph.values[static_cast<size_t>(input)];
+    const auto& value = graph.value(input);
     const auto field = std::find_if(dataset.fields().begin(), dataset.fields().end(),
                                     [&](const data::Field& f) { return f.name == value.name; });
     if (field == dataset.fields().end())
-      throw ConfigError(fmt::format("model input '{}' is no field of the data ({}); its fields are: {}{}", value.name,
-                                    dataset.description(), join(names, ", "), did_you_mean(value.name, names)));
+      throw ConfigError(fmt::format("model input '{}' is no field of the data ({}); its fields are: {}{}",
+                                    value.name, dataset.description(), join(names, ", "),
+                                    did_you_mean(value.name, names)));
     // Narrow inputs are rounded where batches are read.
     const TensorSpec wanted = graph.logical_spec(input);
     if (field->spec != wanted)
-      throw ConfigError(fmt::format("model input '{}' is {} {}, but the data ({}) have {} {}; change the model or the data section",
-                                    value.name, name_of(wanted.dtype), wanted.shape.to_string(), dataset.description(),
-                                    name_of(field->spec.dtype), field->spec.shape.to_string()));
+      throw ConfigError(fmt::format(
+          "model input '{}' is {} {}, but the data ({}) have {} {}; change the model or the data section",
+          value.name, name_of(wanted.dtype), wanted.shape.to_string(), dataset.description(),
+          name_of(field->spec.dtype), field->spec.shape.to_string()));
   }
-  const auto& loss = graph.nodes[static_cast<size_t>(graph.loss)];
+  const auto& loss = graph.node(graph.loss);
   if (!std::holds_alternative<SoftmaxCrossEntropy>(loss.op)) return;
-  const int64_t outputs = graph.values[static_cast<size_t>(loss.inputs[0])].spec.shape[-1];
+  const int64_t outputs = graph.value(loss.inputs[0]).spec.shape[-1];
   if (dataset.classes() > outputs)
-    throw ConfigError(fmt::format("the model tells {} classes apart, but the data ({}) have {}; raise the model's number of classes",
-                                  outputs, dataset.description(), dataset.classes()));
+    throw ConfigError(fmt::format(
+        "the model tells {} classes apart, but the data ({}) have {}; raise the model's number of classes",
+        outputs, dataset.description(), dataset.classes()));
   for (const auto& node : graph.nodes)
-    if (const auto* embedding = std::get_if<Embedding>(&node.op);
-        embedding != nullptr && graph.values[static_cast<size_t>(node.inputs[0])].producer < 0 &&
-        embedding->vocabulary < dataset.classes())
-      throw ConfigError(fmt::format("layer {}: vocabulary is {}, but the data ({}) have {} tokens; set it to {}", node.name,
-                                    embedding->vocabulary, dataset.description(), dataset.classes(), dataset.classes()));
+    if (const auto* embedding = std::get_if<Embedding>(&node.op); embedding != nullptr &&
+                                                                  graph.value(node.inputs[0]).producer < 0 &&
+                                                                  embedding->vocabulary < dataset.classes())
+      throw ConfigError(
+          fmt::format("layer {}: vocabulary is {}, but the data ({}) have {} tokens; set it to {}", node.name,
+                      embedding->vocabulary, dataset.description(), dataset.classes(), dataset.classes()));
 }
 
 }  // namespace lockstep::train

@@ -13,10 +13,11 @@ namespace lockstep::train {
 /// Feeds a rank's `load` instructions from a data set, read ahead in the order in which the program asks.
 class PrefetchedBatches : public run::BatchSource {
  public:
-  /// `batch_samples`: samples of one iteration over all ranks; `positions`: where this rank's micro-batches begin in
-  /// it, ascending; `micro_batch`: samples in each.
-  PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph, data::SampleOrder order, int64_t batch_samples,
-                    std::vector<int64_t> positions, int64_t micro_batch, int threads, int depth);
+  /// `batch_samples`: samples of one iteration over all ranks; `positions`: where this rank's micro-batches
+  /// begin in it, ascending; `micro_batch`: samples in each.
+  PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph, data::SampleOrder order,
+                    int64_t batch_samples, std::vector<int64_t> positions, int64_t micro_batch, int threads,
+                    int depth);
 
   void load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) override;
   /// Begins reading what `iteration` will ask for first.

@@ -6,13 +6,13 @@
 
 namespace lockstep::train {
 
-/// What the bits of a CPU run depend on besides the config: the instruction set that oneDNN dispatches to, its
-/// version, the compiler's target and the number of threads within an op. Two runs with equal fingerprints and equal
-/// math_hash have equal bits.
+/// What the bits of a CPU run depend on besides the config: the instruction set that oneDNN dispatches to,
+/// its version, the compiler's target and the number of threads within an op. Two runs with equal
+/// fingerprints and equal math_hash have equal bits.
 std::string arithmetic_fingerprint(int intra_op_threads);
 
-/// The same for a run on `device`: of a GPU, its model, the libraries that compute there, and what the host makes the first
-/// parameters with.
+/// The same for a run on `device`: of a GPU, its model, the libraries that compute there, and what the host
+/// makes the first parameters with.
 std::string arithmetic_fingerprint(const device::Device& device, int intra_op_threads);
 
 /// Version and content hash of the running program.

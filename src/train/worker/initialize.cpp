@@ -23,10 +23,18 @@ void initialize_parameter(const model::Parameter& parameter, uint64_t seed, floa
     const std::span range(values + begin, static_cast<size_t>(end - begin));
     const auto first = static_cast<uint64_t>(begin);
     switch (kind) {
-      case ops::Initializer::Kind::zero: std::ranges::fill(range, 0.0f); break;
-      case ops::Initializer::Kind::one: std::ranges::fill(range, 1.0f); break;
-      case ops::Initializer::Kind::normal: draw_normals(stream, first, scale, range); break;
-      case ops::Initializer::Kind::uniform: draw_uniforms(stream, first, scale, range); break;
+      case ops::Initializer::Kind::zero:
+        std::ranges::fill(range, 0.0f);
+        break;
+      case ops::Initializer::Kind::one:
+        std::ranges::fill(range, 1.0f);
+        break;
+      case ops::Initializer::Kind::normal:
+        draw_normals(stream, first, scale, range);
+        break;
+      case ops::Initializer::Kind::uniform:
+        draw_uniforms(stream, first, scale, range);
+        break;
     }
   });
 }

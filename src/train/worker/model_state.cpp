@@ -3,28 +3,34 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/index.h"
 #include "checkpoint/state_hash.h"
 #include "comm/gather_texts.h"
+#include "layout/norm_chunks.h"
 
 namespace lockstep::train {
 namespace {
 
-std::string state_name(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer, int parameter, int slot) {
-  return compiled.graph().parameters[static_cast<size_t>(parameter)].name + "." +
+std::string state_name(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer,
+                       int parameter, int slot) {
+  return compiled.graph().parameter(parameter).name + "." +
          std::string(optim::state_slot_name(optimizer, slot));
 }
 
-std::vector<checkpoint::TensorChunks> hashes_of(const Worker& worker, const std::vector<checkpoint::NamedTensor>& tensors) {
+std::vector<checkpoint::TensorChunks> hashes_of(const Worker& worker,
+                                                const std::vector<checkpoint::NamedTensor>& tensors) {
   std::vector<checkpoint::TensorChunks> hashes;
   for (const auto& tensor : tensors) hashes.push_back(checkpoint::hashed_chunks_of(shown(worker, tensor)));
   return hashes;
 }
 
 // Whoever owns a part of a tensor hashes that part's chunks alone.
-static_assert(kHashChunkElements % kNormChunk == 0 && kNormChunk % kHashChunkElements == 0);
+static_assert(checkpoint::kHashChunkElements % layout::kNormChunk == 0 &&
+              layout::kNormChunk % checkpoint::kHashChunkElements == 0);
 
 /// COLLECTIVE: every rank's parts together.
-std::vector<checkpoint::TensorChunks> gather(comm::Communicator& world, const std::vector<checkpoint::TensorChunks>& own) {
+std::vector<checkpoint::TensorChunks> gather(comm::Communicator& world,
+                                             const std::vector<checkpoint::TensorChunks>& own) {
   constexpr std::chrono::minutes kPatience{5};
   std::vector<checkpoint::TensorChunks> all;
   for (const auto& text : comm::gather_texts(world, checkpoint::to_text(own), kPatience))
@@ -40,7 +46,8 @@ checkpoint::Slice elements_of(const layout::ByteSpan& bytes, const Shape& shape)
 
 /// Ranks that hold tensors of a kind number their shards in order.
 template <class Holds>
-checkpoint::CheckpointShare::Shard shard_of(const std::vector<std::vector<layout::SavedPart>>& shares, int rank, const Holds& holds) {
+checkpoint::CheckpointShare::Shard shard_of(const std::vector<std::vector<layout::SavedPart>>& shares,
+                                            int rank, const Holds& holds) {
   checkpoint::CheckpointShare::Shard shard;
   for (size_t r = 0; r < shares.size(); ++r) {
     if (std::none_of(shares[r].begin(), shares[r].end(), holds)) continue;
@@ -56,7 +63,8 @@ std::vector<checkpoint::NamedTensor> parameter_tensors(const Worker& worker) {
   std::vector<checkpoint::NamedTensor> tensors;
   const auto& parameters = worker.compiled().graph().parameters;
   for (size_t p = 0; p < parameters.size(); ++p)
-    tensors.push_back({parameters[p].name, DType::float32, parameters[p].spec.shape, worker.parameter_data(static_cast<int>(p))});
+    tensors.push_back({parameters[p].name, DType::float32, parameters[p].spec.shape,
+                       worker.parameter_data(static_cast<int>(p))});
   return tensors;
 }
 
@@ -66,35 +74,42 @@ std::vector<checkpoint::NamedTensor> optimizer_tensors(const Worker& worker) {
   const auto& parameters = worker.compiled().graph().parameters;
   const auto& places = worker.programs().step.parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
-    if (parameters[p].spec.role != ops::ParameterRole::weight || places[p].owned_begin == places[p].owned_end) continue;
-    const checkpoint::Slice slice = elements_of({places[p].owned_begin, places[p].owned_end}, parameters[p].spec.shape);
+    if (parameters[p].spec.role != ops::ParameterRole::weight || places[p].owned_begin == places[p].owned_end)
+      continue;
+    const checkpoint::Slice slice =
+        elements_of({places[p].owned_begin, places[p].owned_end}, parameters[p].spec.shape);
     for (int slot = 0; slot < optim::state_slots(optimizer); ++slot)
-      tensors.push_back({state_name(worker.compiled(), optimizer, static_cast<int>(p), slot), DType::float32, parameters[p].spec.shape,
-                         worker.state_data(static_cast<int>(p), slot), slice});
+      tensors.push_back({state_name(worker.compiled(), optimizer, static_cast<int>(p), slot), DType::float32,
+                         parameters[p].spec.shape, worker.state_data(static_cast<int>(p), slot), slice});
   }
   return tensors;
 }
 
-std::vector<checkpoint::TensorRecord> optimizer_records(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer) {
+std::vector<checkpoint::TensorRecord> optimizer_records(const compile::CompiledRun& compiled,
+                                                        const optim::OptimizerOptions& optimizer) {
   std::vector<checkpoint::TensorRecord> records;
   const auto& parameters = compiled.graph().parameters;
   for (size_t p = 0; p < parameters.size(); ++p)
     for (int slot = 0; slot < compiled.state_slot_count(); ++slot)
       if (parameters[p].spec.role == ops::ParameterRole::weight)
-        records.push_back({state_name(compiled, optimizer, static_cast<int>(p), slot), DType::float32, parameters[p].spec.shape});
+        records.push_back({state_name(compiled, optimizer, static_cast<int>(p), slot), DType::float32,
+                           parameters[p].spec.shape});
   return records;
 }
 
-checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer, int rank, std::byte* snapshot) {
+checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compiled,
+                                             const optim::OptimizerOptions& optimizer, int rank,
+                                             std::byte* snapshot) {
   const auto& shares = compiled.checkpoint_shares();
   checkpoint::CheckpointShare share;
-  for (const auto& part : shares[static_cast<size_t>(rank)]) {
-    const auto& parameter = compiled.graph().parameters[static_cast<size_t>(part.parameter)];
+  for (const auto& part : nth(shares, rank)) {
+    const auto& parameter = compiled.graph().parameter(part.parameter);
     const checkpoint::Slice slice = elements_of(part.bytes, parameter.spec.shape);
     if (part.slot < 0)
       share.parameters.push_back({parameter.name, DType::float32, parameter.spec.shape, snapshot, slice});
     else
-      share.state.push_back({state_name(compiled, optimizer, part.parameter, part.slot), DType::float32, parameter.spec.shape, snapshot, slice});
+      share.state.push_back({state_name(compiled, optimizer, part.parameter, part.slot), DType::float32,
+                             parameter.spec.shape, snapshot, slice});
     snapshot += part.bytes.size();
   }
   share.model = shard_of(shares, rank, [](const layout::SavedPart& part) { return part.slot < 0; });
@@ -115,8 +130,12 @@ std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker
   return hashes;
 }
 
-uint64_t parameters_hash_of(const Worker& worker) { return checkpoint::fold_tensors(checkpoint::fold_parts(hashes_of(worker, parameter_tensors(worker)))); }
+uint64_t parameters_hash_of(const Worker& worker) {
+  return checkpoint::fold_tensors(checkpoint::fold_parts(hashes_of(worker, parameter_tensors(worker))));
+}
 
-uint64_t state_hash_of(const Worker& worker, comm::Communicator& world) { return checkpoint::fold_tensors(tensor_hashes(worker, world)); }
+uint64_t state_hash_of(const Worker& worker, comm::Communicator& world) {
+  return checkpoint::fold_tensors(tensor_hashes(worker, world));
+}
 
 }  // namespace lockstep::train

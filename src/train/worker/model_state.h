@@ -12,20 +12,23 @@
 
 namespace lockstep::train {
 
-/// Parameters and statistics of a worker by name, as checkpoints and hashes see them. They lie in the device's memory:
-/// for the host, shown() one by one.
+/// Parameters and statistics of a worker by name, as checkpoints and hashes see them. They lie in the
+/// device's memory: for the host, shown() one by one.
 std::vector<checkpoint::NamedTensor> parameter_tensors(const Worker& worker);
 /// Optimizer state by name: "<parameter>.<slot>", for weights only; of each what this worker holds.
 std::vector<checkpoint::NamedTensor> optimizer_tensors(const Worker& worker);
 /// Of all optimizer state, wherever it lies, as checkpoints record it.
-std::vector<checkpoint::TensorRecord> optimizer_records(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer);
+std::vector<checkpoint::TensorRecord> optimizer_records(const compile::CompiledRun& compiled,
+                                                        const optim::OptimizerOptions& optimizer);
 
 /// The tensor with what it holds for the host to read (Worker::window), until the next one is shown.
 checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tensor);
 
-/// What `rank` saves of a checkpoint: its tensors lie at `snapshot`, one after the other (CompiledRun::checkpoint_shares).
-checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer, int rank,
-                                 std::byte* snapshot);
+/// What `rank` saves of a checkpoint: its tensors lie at `snapshot`, one after the other
+/// (CompiledRun::checkpoint_shares).
+checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compiled,
+                                             const optim::OptimizerOptions& optimizer, int rank,
+                                             std::byte* snapshot);
 
 uint64_t parameters_hash_of(const Worker& worker);
 /// Parameters and optimizer state. COLLECTIVE where the workers hold different parts of the latter.

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/hash.h"
+#include "base/index.h"
 #include "base/log.h"
 #include "lockstep/error.h"
 #include "train/worker/compile_options.h"
@@ -17,44 +18,51 @@ namespace lockstep::train {
 
 int64_t total_steps(const config::TrainerOptions& trainer, int64_t train_samples) {
   if (trainer.steps > 0) return trainer.steps;
-  const double steps = trainer.epochs * static_cast<double>(train_samples) / static_cast<double>(trainer.global_batch);
+  const double steps =
+      trainer.epochs * static_cast<double>(train_samples) / static_cast<double>(trainer.global_batch);
   // Epochs such as 8.3 are not exact: a product that misses a whole number by rounding alone is that number.
   const double whole = std::round(steps);
-  return std::max(int64_t{1}, static_cast<int64_t>(std::abs(steps - whole) <= 1e-9 * whole ? whole : std::ceil(steps)));
+  return std::max(int64_t{1},
+                  static_cast<int64_t>(std::abs(steps - whole) <= 1e-9 * whole ? whole : std::ceil(steps)));
 }
 
-Worker::Worker(const config::RunConfig& config, const WorkerOptions& options) : options_(options), config_(config) {
+Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
+    : options_(options), config_(config) {
   omp_set_num_threads(config.parallel.intra_op_threads);
   spent_on(observe::StartupPart::other);
   compiled_ = std::make_unique<compile::CompiledRun>(
-      compile_options(config),
-      compile::CompileFacts{.world_size = options.world_size, .shared_memory = options.shared_memory, .device = options.device});
+      compile_options(config), compile::CompileFacts{.world_size = options.world_size,
+                                                     .shared_memory = options.shared_memory,
+                                                     .device = options.device});
   programs_ = compiled_->compile(options.rank);
   // One proof serves all: the ranks agree on everything that programs are compiled from.
   if (options.rank == 0) compiled_->check();
   spent_on(observe::StartupPart::programs);
   data_ = data::open_datasets(config.data);
   check_data_fits_model(*data_.train, compiled_->graph());
-  total_steps_ = lockstep::total_steps(config.trainer, data_.train->size());
+  total_steps_ = train::total_steps(config.trainer, data_.train->size());
 
   const auto& division = compiled_->division();
   std::vector<int64_t> train_positions, eval_positions;
   for (int m = 0; m < division.micro_batches_of(options.rank); ++m)
     train_positions.push_back(division.first_sample(options.rank, m));
   const layout::TreeNode leaves = division.leaves_of(options.rank);
-  for (int leaf = leaves.begin; leaf < leaves.end; ++leaf) eval_positions.push_back(leaf * division.micro_batch);
+  for (int leaf = leaves.begin; leaf < leaves.end; ++leaf)
+    eval_positions.push_back(leaf * division.micro_batch);
   train_batches_ = std::make_unique<PrefetchedBatches>(
-      *data_.train, compiled_->graph(), data::SampleOrder(config.trainer.seed, data_.train->size(), config.data.shuffle),
-      division.global_batch, train_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
+      *data_.train, compiled_->graph(),
+      data::SampleOrder(config.trainer.seed, data_.train->size(), config.data.shuffle), division.global_batch,
+      train_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
   if (data_.eval)
     eval_batches_ = std::make_unique<PrefetchedBatches>(
-        *data_.eval, compiled_->graph(), data::SampleOrder::once(data_.eval->size()), division.leaves * division.micro_batch,
-        eval_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
+        *data_.eval, compiled_->graph(), data::SampleOrder::once(data_.eval->size()),
+        division.leaves * division.micro_batch, eval_positions, division.micro_batch,
+        config.data.prefetch_threads, config.data.prefetch_depth);
   spent_on(observe::StartupPart::data);
 
   device_ = options.device == device::DeviceKind::cuda ? device::make_cuda_device(options.gpu_ordinal)
-            : options.asynchronous             ? device::make_async_cpu_device(*options.asynchronous)
-                                               : device::make_cpu_device();
+            : options.asynchronous                     ? device::make_async_cpu_device(*options.asynchronous)
+                                                       : device::make_cpu_device();
   share_progress();
   spent_on(observe::StartupPart::device);
   compiled_->prepare(*device_);
@@ -63,9 +71,12 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options) : 
   memory_ = std::make_unique<run::ProgramMemory>(*device_, plans);
   window_ = std::make_unique<device::HostWindow>(*device_, largest_tensor_bytes(programs_.step));
   spent_on(observe::StartupPart::memory);
-  step_context_ = std::make_unique<run::ExecutionContext>(make_context(compiled_->training_code(), train_positions, train_batches_.get()));
-  evaluate_context_ = std::make_unique<run::ExecutionContext>(make_context(compiled_->evaluation_code(), eval_positions, eval_batches_.get()));
-  boundary_context_ = std::make_unique<run::ExecutionContext>(make_context(compiled_->evaluation_code(), {}, nullptr));
+  step_context_ = std::make_unique<run::ExecutionContext>(
+      make_context(compiled_->training_code(), train_positions, train_batches_.get()));
+  evaluate_context_ = std::make_unique<run::ExecutionContext>(
+      make_context(compiled_->evaluation_code(), eval_positions, eval_batches_.get()));
+  boundary_context_ =
+      std::make_unique<run::ExecutionContext>(make_context(compiled_->evaluation_code(), {}, nullptr));
   boundary_context_->snapshot = [this] { return prepare_save_(); };
 }
 
@@ -76,16 +87,19 @@ void Worker::share_progress() {
   const std::string problem = device_->share_host_memory(options_.progress, sizeof *options_.progress);
   device_tells_ = problem.empty();
   if (!device_tells_)
-    log_warning(fmt::format("{} cannot write to the host's memory how far it is ({}); training goes on without, and if a rank gets "
-                            "stuck on its GPU, the report says where only as far as the host saw it",
-                            device_->description(), problem));
+    log_warning(
+        fmt::format("{} cannot write to the host's memory how far it is ({}); training goes on without, and "
+                    "if a rank gets "
+                    "stuck on its GPU, the report says where only as far as the host saw it",
+                    device_->description(), problem));
 }
 
 void Worker::spent_on(observe::StartupPart part) {
   if (options_.startup != nullptr) options_.startup->end(part);
 }
 
-run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::vector<int64_t> first_samples, run::BatchSource* batches) {
+run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::vector<int64_t> first_samples,
+                                           run::BatchSource* batches) {
   const auto& division = compiled_->division();
   return {.graph = compiled_->graph(),
           .code = code,
@@ -93,7 +107,8 @@ run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::
           .device = *device_,
           .optimizer = config_.optimizer,
           .clip_norm = config_.trainer.clip_norm,
-          .static_count = static_cast<double>(division.global_batch) * static_cast<double>(compiled_->graph().loss_positions()),
+          .static_count = static_cast<double>(division.global_batch) *
+                          static_cast<double>(compiled_->graph().loss_positions()),
           .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.micro_batches_per_leaf),
           .first_samples = std::move(first_samples),
           .batches = batches,
@@ -101,7 +116,8 @@ run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::
           .communicators = {}};
 }
 
-void Worker::connect_groups(comm::Communicator& world, const program::Program& program, run::ExecutionContext& context) {
+void Worker::connect_groups(comm::Communicator& world, const program::Program& program,
+                            run::ExecutionContext& context) {
   // A channel for each group, made in one order on all ranks: every rank's program lists the same groups.
   for (const auto& group : program.groups) {
     const bool member = group.members.contains(options_.rank);
@@ -116,14 +132,17 @@ void Worker::connect_groups(comm::Communicator& world, const program::Program& p
     if (group.transport == program::Transport::device) {
       if (member) {
         const auto algorithm = config_.parallel.algorithm;
-        const comm::GpuCommunicatorOptions options{.algorithm = algorithm == parallel::AllReduceAlgorithm::ring   ? comm::GpuAlgorithm::ring
-                                                          : algorithm == parallel::AllReduceAlgorithm::tree ? comm::GpuAlgorithm::tree
-                                                                                                  : comm::GpuAlgorithm::automatic};
-        channels_.push_back(channel->size() > 1 ? comm::make_gpu_communicator(*channel, *device_, options) : comm::make_solo_communicator());
+        const comm::GpuCommunicatorOptions options{
+            .algorithm = algorithm == parallel::AllReduceAlgorithm::ring   ? comm::GpuAlgorithm::ring
+                         : algorithm == parallel::AllReduceAlgorithm::tree ? comm::GpuAlgorithm::tree
+                                                                           : comm::GpuAlgorithm::automatic};
+        channels_.push_back(channel->size() > 1 ? comm::make_gpu_communicator(*channel, *device_, options)
+                                                : comm::make_solo_communicator());
         channel = channels_.back().get();
       }
       gpu_channels_[group.name] = channel;
-    } else if (member && group.transport == program::Transport::shared_memory && !channel->sums_along_tree()) {
+    } else if (member && group.transport == program::Transport::shared_memory &&
+               !channel->sums_along_tree()) {
       // Threads of one process need no other memory than theirs.
       channels_.push_back(comm::make_shared_memory_communicator(*channel));
       channel = channels_.back().get();
@@ -158,25 +177,31 @@ const program::Program* Worker::program_of(int number) const {
 }
 
 std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const run::ExecutionContext& context,
-                                                const run::KernelObserver* observer) {
+                                                     const run::KernelObserver* observer) {
   const program::Program& program = *program_of(program_number);
-  run::ExecutorOptions options{.progress = options_.progress, .program_number = program_number, .device_tells = device_tells_, .failed = options_.failed};
+  run::ExecutorOptions options{.progress = options_.progress,
+                               .program_number = program_number,
+                               .device_tells = device_tells_,
+                               .failed = options_.failed};
   if (options_.progress != nullptr) options.communication_timeout.reset();
   if (options_.before_instruction)
     options.before = [this, &program](uint64_t iteration, int instruction) {
       options_.before_instruction(*this, program, iteration, instruction);
     };
-  return options_.asynchronous || options_.device == device::DeviceKind::cuda ? run::make_stream_executor(program, context, options, *device_, observer)
-                               : run::make_inline_executor(program, context, options, observer);
+  return options_.asynchronous || options_.device == device::DeviceKind::cuda
+             ? run::make_stream_executor(program, context, options, *device_, observer)
+             : run::make_inline_executor(program, context, options, observer);
 }
 
 std::vector<AgreementField> Worker::agreement_fields() const {
   std::vector<AgreementField> fields;
   fields.push_back({"lockstep binary", binary_identity(), ExitCode::usage});
-  fields.push_back({"arithmetic", arithmetic_fingerprint(*device_, config_.parallel.intra_op_threads), ExitCode::usage});
+  fields.push_back(
+      {"arithmetic", arithmetic_fingerprint(*device_, config_.parallel.intra_op_threads), ExitCode::usage});
   if (options_.device == device::DeviceKind::cuda && options_.world_size > 1)
     fields.push_back({"communication library", comm::gpu_communication_library(), ExitCode::usage});
-  for (const auto& [name, value] : config_.math_fields) fields.push_back({"config " + name, value, ExitCode::usage});
+  for (const auto& [name, value] : config_.math_fields)
+    fields.push_back({"config " + name, value, ExitCode::usage});
   fields.push_back({"config", to_hex(config_.config_hash), ExitCode::usage});
   fields.push_back({"training data", to_hex(data_.train->identity()), ExitCode::data});
   if (data_.eval) fields.push_back({"evaluation data", to_hex(data_.eval->identity()), ExitCode::data});
@@ -239,9 +264,10 @@ bool Worker::run_boundary(const std::function<bool()>& prepare) {
 std::byte* Worker::snapshot() const {
   for (const auto& instruction : programs_.boundary.instructions)
     for (const auto& operand : instruction.operands)
-      if (instruction.kind == program::InstructionKind::snapshot && operand.role == program::Role::destination)
+      if (instruction.kind == program::InstructionKind::snapshot &&
+          operand.role == program::Role::destination)
         return memory_->at(programs_.boundary, operand.range);
-  return nullptr;   // an empty share
+  return nullptr;  // an empty share
 }
 
 program::Verdict Worker::verdict_of(const program::Program& program) const {
@@ -257,21 +283,24 @@ program::Verdict Worker::verdict_of(const program::Program& program) const {
 }
 
 int64_t Worker::peak_host_bytes() const {
-  return device_->memory_use(device::MemoryKind::host).peak_bytes + train_batches_->held_bytes() + (eval_batches_ ? eval_batches_->held_bytes() : 0);
+  return device_->memory_use(device::MemoryKind::host).peak_bytes + train_batches_->held_bytes() +
+         (eval_batches_ ? eval_batches_->held_bytes() : 0);
 }
 
 float* Worker::parameter_data(int parameter) const {
-  const auto& place = programs_.step.parameters[static_cast<size_t>(parameter)];
-  return reinterpret_cast<float*>(memory_->at(programs_.step, {place.buffer, place.offset, place.size_bytes}));
+  const auto& place = nth(programs_.step.parameters, parameter);
+  return reinterpret_cast<float*>(
+      memory_->at(programs_.step, {place.buffer, place.offset, place.size_bytes}));
 }
 
 float* Worker::state_data(int parameter, int slot) const {
-  const auto& place = programs_.step.parameters[static_cast<size_t>(parameter)];
+  const auto& place = nth(programs_.step.parameters, parameter);
   if (static_cast<size_t>(slot) >= place.states.size())
-    throw InternalError(fmt::format("this worker holds no optimizer state {} of parameter {}", slot, place.name));
-  const auto& state = place.states[static_cast<size_t>(slot)];
-  return reinterpret_cast<float*>(
-      memory_->at(programs_.step, {state.buffer, state.offset + place.owned_begin, place.owned_end - place.owned_begin}));
+    throw InternalError(
+        fmt::format("this worker holds no optimizer state {} of parameter {}", slot, place.name));
+  const auto& state = nth(place.states, slot);
+  return reinterpret_cast<float*>(memory_->at(
+      programs_.step, {state.buffer, state.offset + place.owned_begin, place.owned_end - place.owned_begin}));
 }
 
 }  // namespace lockstep::train

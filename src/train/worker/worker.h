@@ -19,8 +19,8 @@
 namespace lockstep::train {
 
 /// How Progress knows what a rank executes (train/position.h).
-inline constexpr int kNoProgram = 0, kStepProgram = 1, kEvaluateProgram = 2, kBoundaryProgram = 3, kReplayProgram = 4,
-                     kSaving = 5;
+inline constexpr int kNoProgram = 0, kStepProgram = 1, kEvaluateProgram = 2, kBoundaryProgram = 3,
+                     kReplayProgram = 4, kSaving = 5;
 
 class Worker;
 
@@ -28,18 +28,20 @@ class Worker;
 struct WorkerOptions {
   int rank = 0;
   int world_size = 1;
-  bool shared_memory = false;   ///< all workers share a host's memory: the programs may count on it
-  device::DeviceKind device = device::DeviceKind::cpu;   ///< cpu or cuda
+  bool shared_memory = false;  ///< all workers share a host's memory: the programs may count on it
+  device::DeviceKind device = device::DeviceKind::cpu;  ///< cpu or cuda
   int gpu_ordinal = 0;
-  /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise, on CPUs, all of
-  /// them on the calling thread.
+  /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise, on
+  /// CPUs, all of them on the calling thread.
   std::optional<device::AsyncCpuOptions> asynchronous;
-  observe::StartupTimes* startup = nullptr;   ///< which is told what takes how long; may be null
-  control::Progress* progress = nullptr;   ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
+  observe::StartupTimes* startup = nullptr;  ///< which is told what takes how long; may be null
+  control::Progress* progress =
+      nullptr;  ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
   /// See ExecutorOptions::failed; may be empty.
   std::function<void(const std::exception_ptr& error)> failed;
   /// Called before each instruction, with its StepInputs::iteration; may be empty.
-  std::function<void(const Worker&, const program::Program&, uint64_t iteration, int instruction)> before_instruction;
+  std::function<void(const Worker&, const program::Program&, uint64_t iteration, int instruction)>
+      before_instruction;
 };
 
 /// One rank's parts, ready to run: memory, data, communicators, executors. Owns them all.
@@ -67,15 +69,17 @@ class Worker {
   /// The whole evaluation set; returns the sums over it. Ends behind the iteration in which any rank's
   /// `stop_requested` (may be empty) says so; the result says it too.
   program::Verdict evaluate(const std::function<bool()>& stop_requested = {});
-  /// The boundary program: copies this rank's share of a checkpoint to snapshot(), then calls `prepare`; true where that
-  /// is so on all ranks. COLLECTIVE.
+  /// The boundary program: copies this rank's share of a checkpoint to snapshot(), then calls `prepare`; true
+  /// where that is so on all ranks. COLLECTIVE.
   bool run_boundary(const std::function<bool()>& prepare);
   /// The copy, part behind part as in checkpoint_shares(). Nothing but run_boundary() writes there.
   std::byte* snapshot() const;
 
   program::Verdict verdict() const { return verdict_of(programs_.step); }
   int rank() const { return options_.rank; }
-  const config::RunConfig& config() const { return config_; }  ///< its layout as stated; compiled().layout() is resolved
+  const config::RunConfig& config() const {
+    return config_;
+  }  ///< its layout as stated; compiled().layout() is resolved
   const compile::CompiledRun& compiled() const { return *compiled_; }
   const compile::CompiledRun::RankPrograms& programs() const { return programs_; }
   /// By its number (kStepProgram...); null for any other.
@@ -103,9 +107,11 @@ class Worker {
  private:
   program::Verdict verdict_of(const program::Program& program) const;
   std::unique_ptr<run::Executor> make_executor(int program_number, const run::ExecutionContext& context,
-                                          const run::KernelObserver* observer = nullptr);
-  run::ExecutionContext make_context(const program::ModelCode& code, std::vector<int64_t> first_samples, run::BatchSource* batches);
-  void connect_groups(comm::Communicator& world, const program::Program& program, run::ExecutionContext& context);
+                                               const run::KernelObserver* observer = nullptr);
+  run::ExecutionContext make_context(const program::ModelCode& code, std::vector<int64_t> first_samples,
+                                     run::BatchSource* batches);
+  void connect_groups(comm::Communicator& world, const program::Program& program,
+                      run::ExecutionContext& context);
   void share_progress();
   void spent_on(observe::StartupPart part);
 
@@ -117,12 +123,14 @@ class Worker {
   data::DatasetPair data_;
   std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;
   std::unique_ptr<device::Device> device_;
-  bool device_tells_ = true;   // to options_.progress, where its lanes are
+  bool device_tells_ = true;  // to options_.progress, where its lanes are
   std::unique_ptr<run::ProgramMemory> memory_;
   std::unique_ptr<device::HostWindow> window_;
-  std::vector<std::unique_ptr<comm::Communicator>> communicators_;   // by program and group
-  std::vector<std::unique_ptr<comm::Communicator>> channels_;        // through shared memory or of GPUs, each over one of those
-  std::map<std::string, comm::Communicator*> gpu_channels_;          // by the group's name; null where this rank is no member
+  std::vector<std::unique_ptr<comm::Communicator>> communicators_;  // by program and group
+  std::vector<std::unique_ptr<comm::Communicator>>
+      channels_;  // through shared memory or of GPUs, each over one of those
+  std::map<std::string, comm::Communicator*>
+      gpu_channels_;  // by the group's name; null where this rank is no member
   std::unique_ptr<run::ExecutionContext> step_context_, evaluate_context_, boundary_context_;
   std::function<bool()> prepare_save_;
   run::KernelObserver observer_;

@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "run/program_memory.h"
 #include "train/worker/batches.h"
 
 namespace lockstep::train {
 
-WorkerMemory plan_worker_memory(const compile::CompiledRun& run, const compile::CompiledRun::RankPrograms& programs,
+WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
+                                const compile::CompiledRun::RankPrograms& programs,
                                 const data::DataOptions& data) {
   const program::MemoryPlan plans[] = {programs.step_plan, programs.evaluate_plan, programs.boundary_plan};
   WorkerMemory memory{.device = run::combine_plans(plans), .host = {}};
@@ -19,14 +21,15 @@ WorkerMemory plan_worker_memory(const compile::CompiledRun& run, const compile::
   HostMemory& host = memory.host;
   const bool is_gpu = run.device() == device::DeviceKind::cuda;
   if (is_gpu) {
-    host.checkpoint_copy_bytes = std::exchange(device.space_bytes[static_cast<size_t>(program::Space::host)], 0);
-    device.category_bytes[static_cast<size_t>(program::Category::staging)] -= host.checkpoint_copy_bytes;
+    host.checkpoint_copy_bytes = std::exchange(nth(device.space_bytes, program::Space::host), 0);
+    nth(device.category_bytes, program::Category::staging) -= host.checkpoint_copy_bytes;
     device.total_bytes -= host.checkpoint_copy_bytes;
     host.staging_bytes = largest_tensor_bytes(programs.step);
   }
   const auto micro_batch = run.division().micro_batch;
   // The step twice: once more for its replay, which looks for values that are not finite.
-  for (const program::Program* program : {&programs.step, &programs.step, &programs.evaluate, &programs.boundary})
+  for (const program::Program* program :
+       {&programs.step, &programs.step, &programs.evaluate, &programs.boundary})
     host.staging_bytes += run::staging_bytes(*program, run.graph(), micro_batch, run.device());
   host.read_ahead_bytes =
       2 * read_ahead_bytes(run.graph(), micro_batch, data.prefetch_threads, data.prefetch_depth);

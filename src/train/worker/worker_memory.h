@@ -26,7 +26,8 @@ struct WorkerMemory {
 };
 
 /// Of the rank whose programs these are, on the kind of device that they were compiled for.
-WorkerMemory plan_worker_memory(const compile::CompiledRun& run, const compile::CompiledRun::RankPrograms& programs,
+WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
+                                const compile::CompiledRun::RankPrograms& programs,
                                 const data::DataOptions& data);
 
 /// The table printed at start.

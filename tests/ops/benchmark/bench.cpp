@@ -70,7 +70,8 @@ double Bench::milliseconds(const std::function<void()>& call) {
   const int calls = tiny_ ? 1 : kCallsPerRound;
   std::vector<double> rounds;
   for (int round = 0; round < (tiny_ ? 1 : kRounds + 1); ++round) {
-    call();  // so that the device is busy when the clock starts, and the time of a first launch does not count
+    call();  // so that the device is busy when the clock starts, and the time of a first launch does not
+             // count
     stream_->record(*events_[0]);
     for (int i = 0; i < calls; ++i) call();
     stream_->record(*events_[1]);

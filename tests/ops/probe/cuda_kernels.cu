@@ -21,12 +21,12 @@ __global__ void waiting_kernel(const volatile uint64_t* word, uint64_t most_nano
 
 void launch_empty_kernel(cudaStream_t stream) {
   empty_kernel<<<1, 32, 0, stream>>>();
-  check(cudaGetLastError());
+  device::check(cudaGetLastError());
 }
 
 void launch_waiting_kernel(const uint64_t* word, uint64_t most_nanoseconds, cudaStream_t stream) {
   waiting_kernel<<<1, 1, 0, stream>>>(word, most_nanoseconds);
-  check(cudaGetLastError());
+  device::check(cudaGetLastError());
 }
 
 }  // namespace lockstep::ops

@@ -183,17 +183,19 @@ bool probe_cuda_launches(Bench& bench, Prices& prices, bool streams_write) {
   for (const int kernels : {1, 100, 1000})
     measured(fmt::format("graph, empty kernels: {}", kernels),
              [&](Line& line) { probe_graph(bench, prices, kernels, line); });
-  if (streams_write) measured("graph of 100 stream writes", [&](Line& line) { probe_captured_writes(bench, prices, line); });
+  if (streams_write)
+    measured("graph of 100 stream writes", [&](Line& line) { probe_captured_writes(bench, prices, line); });
 
   const device::Buffer memory = bench.device().allocate_host(64);
   auto& word = *new (memory.data()) std::atomic<uint64_t>(0);
   measured("queue, empty kernels", [&](Line& line) { probe_queue(bench, line, launch); });
-  if (streams_write) measured("queue, empty kernels with stream writes", [&](Line& line) {
-    probe_queue(bench, line, [&] {
-      launch();
-      bench.stream().write_word(word, 1);
+  if (streams_write)
+    measured("queue, empty kernels with stream writes", [&](Line& line) {
+      probe_queue(bench, line, [&] {
+        launch();
+        bench.stream().write_word(word, 1);
+      });
     });
-  });
   for (const int64_t kibibytes : {int64_t{4}, int64_t{64} << 10, int64_t{1} << 20}) {
     measured(fmt::format("cudaHostRegister, {} KiB", kibibytes),
              [&](Line& line) { probe_pinning(kibibytes << 10, line); });

@@ -108,7 +108,7 @@ int run(std::vector<std::string> words) {
 
 int main(int argc, char** argv) {
   try {
-    return lockstep::run({argv + 1, argv + argc});
+    return lockstep::ops::run({argv + 1, argv + argc});
   } catch (const std::exception& error) {
     fmt::print(stderr, "cudnn_probe: {}\n", error.what());
     return 2;

@@ -46,8 +46,9 @@ int run(std::vector<std::string> words) {
     return 77;
   }
   Bench bench(tiny);
-  print_line(
-      {{"part", part->name}, {"device", bench.device().description()}, {"libraries", device::gpu_libraries()}});
+  print_line({{"part", part->name},
+              {"device", bench.device().description()},
+              {"libraries", device::gpu_libraries()}});
   return part->probe(bench) ? 0 : 1;
 }
 
@@ -56,7 +57,7 @@ int run(std::vector<std::string> words) {
 
 int main(int argc, char** argv) {
   try {
-    return lockstep::run({argv + 1, argv + argc});
+    return lockstep::ops::run({argv + 1, argv + argc});
   } catch (const std::exception& error) {
     fmt::print(stderr, "gpu_probe: {}\n", error.what());
     return 2;

@@ -24,7 +24,7 @@ TEST(IntervalPacking, WhatTouchesInOneEventDoesNotShare) {
 TEST(IntervalPacking, FillsGapsBetweenLargerOnes) {
   std::vector<Interval> intervals{{256, 0, 9}, {128, 0, 4}, {64, 5, 9}, {64, 0, 9}};
   EXPECT_EQ(pack_intervals(intervals), 448);
-  EXPECT_EQ(intervals[2].offset, 256);   // where the second has died
+  EXPECT_EQ(intervals[2].offset, 256);  // where the second has died
 }
 
 TEST(IntervalPacking, NothingNeedsNothing) {

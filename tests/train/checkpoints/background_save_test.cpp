@@ -5,10 +5,10 @@
 #include <mutex>
 
 #include "data/test_files.h"
-#include "train/worker/compile_options.h"
 #include "train/checkpoints/gated_file_system.h"
-#include "train/worker/model_state.h"
 #include "train/thread_ranks.h"
+#include "train/worker/compile_options.h"
+#include "train/worker/model_state.h"
 
 namespace lockstep::train {
 namespace {
@@ -137,7 +137,8 @@ TEST_F(BackgroundSaves, HoldWhatTheStepLeftWhileTrainingGoesOn) {
   EXPECT_THAT(results[0].saved, ElementsAre(2, 4, 6, 8));
   EXPECT_THAT(found(), ElementsAre(2, 4, 6, 8));
   EXPECT_EQ(checkpoint::Checkpoint(directory_ + "/step-00000002").manifest().state_hash, hash);
-  EXPECT_EQ(checkpoint::Checkpoint(directory_ + "/step-00000008").manifest().state_hash, results[0].state_hash);
+  EXPECT_EQ(checkpoint::Checkpoint(directory_ + "/step-00000008").manifest().state_hash,
+            results[0].state_hash);
 }
 
 TEST_F(BackgroundSaves, BeginOnlyWhenTheOneBeforeHasEnded) {
@@ -246,7 +247,8 @@ TEST_F(BackgroundSaves, WithoutSpaceDoNotBegin) {
 
 TEST_F(BackgroundSaves, ComeBehindWhatTheyMustNotOutlive) {
   before_checkpoint_ = [&](int64_t step) {
-    EXPECT_THAT(checkpoint::list_directory(folder_.path()), Not(Contains("checkpoints"))) << "nothing is written yet";
+    EXPECT_THAT(checkpoint::list_directory(folder_.path()), Not(Contains("checkpoints")))
+        << "nothing is written yet";
     throw IoError("metrics of step " + std::to_string(step) + " cannot be written");
   };
   const auto results = train({"checkpoint.every_steps=0"});
@@ -347,11 +349,10 @@ TEST(RunCheckpoints, GiveEachOperationALimitOfItsOwn) {
 TEST(RunCheckpoints, CarryWhatTheTrainingIsBesidesItsTensors) {
   const TemporaryDirectory folder;
   const config::RunConfig config = config::parse_run_config(kConfig, "test", {});
-  const TrainingProgress progress{
-      .pending_evaluation = true,
-      .skipped_steps = 3,
-      .overflowed_steps = 2,
-      .loss_scaling = {.scale = 0.25, .good_steps = 7}};
+  const TrainingProgress progress{.pending_evaluation = true,
+                                  .skipped_steps = 3,
+                                  .overflowed_steps = 2,
+                                  .loss_scaling = {.scale = 0.25, .good_steps = 7}};
   const auto mailboxes = control::make_local_mailboxes(2);
   run_ranks(2, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});
@@ -386,7 +387,8 @@ TEST(BoundaryPrograms, SaveEveryTensorOnceAndKeepItsCopyFromOtherPrograms) {
     const auto programs = run.compile(rank);
     for (const auto& instruction : programs.boundary.instructions)
       for (const auto& operand : instruction.operands)
-        if (instruction.kind == program::InstructionKind::snapshot && operand.access == program::Access::read) {
+        if (instruction.kind == program::InstructionKind::snapshot &&
+            operand.access == program::Access::read) {
           const auto& buffer = programs.boundary.buffers[static_cast<size_t>(operand.range.buffer)];
           ++reads[{operand.role, buffer.offset + operand.range.offset}];
           read_bytes += operand.range.size_bytes;
@@ -404,7 +406,8 @@ TEST(BoundaryPrograms, SaveEveryTensorOnceAndKeepItsCopyFromOtherPrograms) {
       EXPECT_EQ(buffer.offset, programs.boundary.buffers[static_cast<size_t>(copy.buffer)].offset);
       for (const auto& instruction : program->instructions)
         for (const auto& operand : instruction.operands)
-          EXPECT_TRUE(operand.range.buffer != copy.buffer || instruction.kind == program::InstructionKind::snapshot);
+          EXPECT_TRUE(operand.range.buffer != copy.buffer ||
+                      instruction.kind == program::InstructionKind::snapshot);
     }
   }
   for (const auto& [place, times] : reads) EXPECT_EQ(times, 1);

@@ -36,9 +36,9 @@ TEST(CheckpointSaver, WritesTheSharesOfAllRanks) {
   const SmallState state(5);
   SavingRanks ranks(folder.path(), kHealthy, 0);
   for (const auto& outcome : ranks.save(4, state))
-    EXPECT_EQ(
-        outcome,
-        (checkpoint::SaveOutcome{.step = 4, .path = folder / "step-00000004", .error = "", .code = ExitCode::done}));
+    EXPECT_EQ(outcome,
+              (checkpoint::SaveOutcome{
+                  .step = 4, .path = folder / "step-00000004", .error = "", .code = ExitCode::done}));
   EXPECT_THAT(
       checkpoint::list_directory(folder / "step-00000004"),
       ElementsAre("manifest.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
@@ -72,7 +72,8 @@ TEST(CheckpointSaver, IsBusyUntilTheSlowestRankHasWritten) {
   EXPECT_TRUE(checkpoint::find_checkpoints(folder.path()).empty());
   // The watchdog sees who is at the disk, and who waits for whom.
   EXPECT_EQ(ranks.writer(1).activity, control::Activity::storage);
-  while (ranks.writer(0).activity != control::Activity::waiting || ranks.writer(2).activity != control::Activity::waiting)
+  while (ranks.writer(0).activity != control::Activity::waiting ||
+         ranks.writer(2).activity != control::Activity::waiting)
     std::this_thread::yield();
   slow.open();
   for (const auto& outcome : ranks.settle()) EXPECT_EQ(outcome.path, folder / "step-00000001");
@@ -167,7 +168,8 @@ TEST(CheckpointSaver, ReportsOnManyTensorsTravelInPieces) {
   }
   EXPECT_EQ(savers[0]->settle()->error, "");
   EXPECT_EQ(savers[1]->settle()->path, folder / "step-00000001");
-  EXPECT_EQ(checkpoint::Checkpoint(folder / "step-00000001").tensors(checkpoint::FileKind::model).size(), size_t{2 * kTensors});
+  EXPECT_EQ(checkpoint::Checkpoint(folder / "step-00000001").tensors(checkpoint::FileKind::model).size(),
+            size_t{2 * kTensors});
 }
 
 TEST(CheckpointSaver, ItsThreadTakesNoSignals) {

@@ -5,8 +5,8 @@
 #include <fstream>
 
 #include "data/test_files.h"
-#include "train/worker/model_state.h"
 #include "train/thread_ranks.h"
+#include "train/worker/model_state.h"
 
 namespace lockstep::train {
 namespace {
@@ -98,7 +98,8 @@ TEST_F(Resume, DamagedCheckpointIsRefusedByNameAndTheOneBeforeUsed) {
   damage("step-00000010/model-00001-of-00001.safetensors");
   testing::internal::CaptureStderr();
   const Result second = train(2);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), AllOf(HasSubstr("warning: refused"), HasSubstr("step-00000010")));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("warning: refused"), HasSubstr("step-00000010")));
   EXPECT_EQ(second.outcome.first_step, 9);
   EXPECT_EQ(second.state_hash, whole.state_hash);
 }
@@ -113,7 +114,8 @@ TEST_F(Resume, WithNothingLeftToUseSaysSoAndChangesNothing) {
 TEST_F(Resume, UnderAnotherConfigurationIsRefusedNamingTheField) {
   train(1, 4);
   const Result refused = train(2, 0, {"trainer.seed=8"});
-  EXPECT_THAT(refused.error, AllOf(HasSubstr("trainer.seed"), HasSubstr("7"), HasSubstr("8"), HasSubstr("allow")));
+  EXPECT_THAT(refused.error,
+              AllOf(HasSubstr("trainer.seed"), HasSubstr("7"), HasSubstr("8"), HasSubstr("allow")));
   const Result allowed = train(2, 0, {"trainer.seed=8", "checkpoint.allow_config_change=true"});
   EXPECT_EQ(allowed.outcome.steps, 10);
   EXPECT_EQ(allowed.error, "");

@@ -32,11 +32,11 @@ class SavingRanks {
     for (int rank = 0; rank < kRanks; ++rank)
       savers_.push_back(std::make_unique<train::CheckpointSaver>(
           train::CheckpointSaverOptions{.directory = directory,
-                                 .keep = keep,
-                                 .mailbox = mailboxes_[static_cast<size_t>(rank)].get(),
-                                 .files = files_[static_cast<size_t>(rank)],
-                                 .progress = &progress_[static_cast<size_t>(rank)],
-                                 .patience = patience}));
+                                        .keep = keep,
+                                        .mailbox = mailboxes_[static_cast<size_t>(rank)].get(),
+                                        .files = files_[static_cast<size_t>(rank)],
+                                        .progress = &progress_[static_cast<size_t>(rank)],
+                                        .patience = patience}));
   }
 
   /// `state` stays as it is until settle().

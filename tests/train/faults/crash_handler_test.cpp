@@ -28,7 +28,8 @@ TEST(CrashHandlerDeathTest, NamesRankAndSignalAndLeavesByTheSignal) {
         set_crash_rank(13);
         std::raise(SIGSEGV);
       },
-      testing::KilledBySignal(SIGSEGV), "lockstep: error: rank 13 \\(pid [0-9]+\\) crashed by SIGSEGV .*it was at:\n.*train_test");
+      testing::KilledBySignal(SIGSEGV),
+      "lockstep: error: rank 13 \\(pid [0-9]+\\) crashed by SIGSEGV .*it was at:\n.*train_test");
   EXPECT_EXIT(
       {
         install_crash_handler();

@@ -10,8 +10,8 @@
 
 #include "base/philox.h"
 #include "checkpoint/checkpoint.h"
-#include "train/worker/model_state.h"
 #include "train/thread_ranks.h"
+#include "train/worker/model_state.h"
 
 namespace lockstep::train {
 namespace {
@@ -21,7 +21,8 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 
-// fc1.weight has 48 x 16 elements, fc2.weight 5 x 48; with Adam's two moments of each of 4 parameters, 12 tensors.
+// fc1.weight has 48 x 16 elements, fc2.weight 5 x 48; with Adam's two moments of each of 4 parameters, 12
+// tensors.
 constexpr const char* kConfig = R"(
 format_version: 1
 model { mlp { image: 4 image: 4 image: 1 hidden: 48 classes: 5 } }
@@ -46,7 +47,9 @@ float* tensor_data(const Worker& worker, const std::string& name) {
   throw InternalError("no tensor " + name);
 }
 
-void flip(float& value, int bit) { value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ (1u << bit)); }
+void flip(float& value, int bit) {
+  value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ (1u << bit));
+}
 
 struct Damage {
   int rank;
@@ -55,9 +58,10 @@ struct Damage {
   int bit;
 };
 
-/// Has `ranks` replicas compare themselves with `damages` done to them; what each says, after checking that all say the same.
-/// `repaired`: the damage is undone between hash and search.
-std::string located(int ranks, const std::vector<Damage>& damages, const char* model = kConfig, bool repaired = false) {
+/// Has `ranks` replicas compare themselves with `damages` done to them; what each says, after checking that
+/// all say the same. `repaired`: the damage is undone between hash and search.
+std::string located(int ranks, const std::vector<Damage>& damages, const char* model = kConfig,
+                    bool repaired = false) {
   const config::RunConfig config = config::parse_run_config(model, "test", {});
   std::vector<std::string> texts(static_cast<size_t>(ranks));
   run_ranks(ranks, [&](int rank, comm::Communicator& world) {
@@ -83,21 +87,26 @@ std::string located(int ranks, const std::vector<Damage>& damages, const char* m
 TEST(ReplicaComparison, NamesRankTensorElementBothValuesAndBit) {
   // Adam's moments begin at 0; bit 30 of a float alone is 2.
   EXPECT_EQ(located(3, {{1, "fc2.weight.exp_avg", 123, 30}}),
-            "rank 1 (host " + host() + ") holds other bits than the other 2 in 1 of 12 tensors\n"
-            "  first: fc2.weight.exp_avg, element 123: 2 (0x40000000) on rank 1, 0 (0x00000000) on the others; bit 30 differs\n"
-            "The memory or a processor of this rank's host is suspect: test it, or leave it out.");
+            "rank 1 (host " + host() +
+                ") holds other bits than the other 2 in 1 of 12 tensors\n"
+                "  first: fc2.weight.exp_avg, element 123: 2 (0x40000000) on rank 1, 0 (0x00000000) on the "
+                "others; bit 30 differs\n"
+                "The memory or a processor of this rank's host is suspect: test it, or leave it out.");
 }
 
 TEST(ReplicaComparison, OfTwoRanksEitherMayBeTheDamagedOne) {
   EXPECT_EQ(located(2, {{0, "fc1.bias.exp_avg_sq", 7, 29}}),
-            "ranks 0 (host " + host() + ") and 1 (host " + host() + ") differ in 1 of 12 tensors; either may be the damaged one, "
-            "since no state is held by most\n"
-            "  first: fc1.bias.exp_avg_sq, element 7: 0 (0x00000000) on rank 1, 1.0842022e-19 (0x20000000) on rank 0; bit 29 differs\n"
-            "The memory or a processor of these ranks' hosts is suspect: test them, or leave them out.");
+            "ranks 0 (host " + host() + ") and 1 (host " + host() +
+                ") differ in 1 of 12 tensors; either may be the damaged one, "
+                "since no state is held by most\n"
+                "  first: fc1.bias.exp_avg_sq, element 7: 0 (0x00000000) on rank 1, 1.0842022e-19 "
+                "(0x20000000) on rank 0; bit 29 differs\n"
+                "The memory or a processor of these ranks' hosts is suspect: test them, or leave them out.");
 }
 
 TEST(ReplicaComparison, CountsRanksAndTensorsAndNamesTheFirst) {
-  EXPECT_THAT(located(4, {{3, "fc1.weight.exp_avg", 5, 30}}), HasSubstr("rank 3 (host " + host() + ") holds other bits than the other 3 in 1 of 12"));
+  EXPECT_THAT(located(4, {{3, "fc1.weight.exp_avg", 5, 30}}),
+              HasSubstr("rank 3 (host " + host() + ") holds other bits than the other 3 in 1 of 12"));
   const std::string two = R"(
 format_version: 1
 model { mlp { image: 4 image: 4 image: 1 hidden: 48 classes: 5 } }
@@ -105,15 +114,21 @@ data { synthetic { samples: 60 eval_samples: 6 classes: 5 shape: 4 shape: 4 shap
 trainer { steps: 8 global_batch: 10 virtual_replicas: 5 }
 optimizer { learning_rate: 0.01 adam {} }
 )";
-  EXPECT_THAT(located(5, {{4, "fc2.bias.exp_avg", 1, 30}, {2, "fc2.weight.exp_avg", 9, 30}, {2, "fc2.bias.exp_avg", 1, 29}}, two.c_str()),
-              AllOf(HasSubstr("ranks 2 (host " + host() + ") and 4 (host " + host() + ") hold other bits than the other 3 in 2 of 12 tensors"),
-                    HasSubstr("first: fc2.weight.exp_avg, element 9: 2 (0x40000000) on rank 2")));
+  EXPECT_THAT(
+      located(
+          5,
+          {{4, "fc2.bias.exp_avg", 1, 30}, {2, "fc2.weight.exp_avg", 9, 30}, {2, "fc2.bias.exp_avg", 1, 29}},
+          two.c_str()),
+      AllOf(HasSubstr("ranks 2 (host " + host() + ") and 4 (host " + host() +
+                      ") hold other bits than the other 3 in 2 of 12 tensors"),
+            HasSubstr("first: fc2.weight.exp_avg, element 9: 2 (0x40000000) on rank 2")));
 }
 
 TEST(ReplicaComparison, WithoutAMajorityAllAreNamed) {
-  EXPECT_THAT(located(4, {{1, "fc2.bias.exp_avg", 2, 30}, {2, "fc2.bias.exp_avg", 2, 30}}),
-              AllOf(HasSubstr("ranks 0 (host"), HasSubstr(" and 3 (host"), HasSubstr("each may be the damaged one"),
-                    HasSubstr("element 2: 2 (0x40000000) on rank 1, 0 (0x00000000) on rank 0")));
+  EXPECT_THAT(
+      located(4, {{1, "fc2.bias.exp_avg", 2, 30}, {2, "fc2.bias.exp_avg", 2, 30}}),
+      AllOf(HasSubstr("ranks 0 (host"), HasSubstr(" and 3 (host"), HasSubstr("each may be the damaged one"),
+            HasSubstr("element 2: 2 (0x40000000) on rank 1, 0 (0x00000000) on rank 0")));
 }
 
 TEST(ReplicaComparison, FindsAnElementInATensorOfAnySize) {
@@ -132,7 +147,8 @@ optimizer { learning_rate: 0.01 adam {} }
 
 TEST(ReplicaComparison, NamesTheTensorEvenWhereTheDifferenceIsGone) {
   EXPECT_THAT(located(3, {{2, "fc1.weight", 40, 3}}, kConfig, true),
-              AllOf(HasSubstr("rank 2"), HasSubstr("first: fc1.weight on rank 2; the update since then has written over it")));
+              AllOf(HasSubstr("rank 2"),
+                    HasSubstr("first: fc1.weight on rank 2; the update since then has written over it")));
 }
 
 TEST(ReplicaComparison, AnyBitAnywhereIsFoundByRankTensorAndElement) {
@@ -155,9 +171,10 @@ TEST(ReplicaComparison, AnyBitAnywhereIsFoundByRankTensorAndElement) {
       if (rank == victim) flip(value, bit);
       ASSERT_FALSE(replicas.all_equal(world)) << tensor.name << " " << element << " " << bit;
       const std::string text = replicas.locate(world);
-      EXPECT_THAT(text, AllOf(HasSubstr("rank " + std::to_string(victim) + " (host"),
-                              HasSubstr("first: " + tensor.name + ", element " + std::to_string(element) + ": "),
-                              HasSubstr("; bit " + std::to_string(bit) + " differs")));
+      EXPECT_THAT(text,
+                  AllOf(HasSubstr("rank " + std::to_string(victim) + " (host"),
+                        HasSubstr("first: " + tensor.name + ", element " + std::to_string(element) + ": "),
+                        HasSubstr("; bit " + std::to_string(bit) + " differs")));
       if (rank == victim) flip(value, bit);
       ASSERT_TRUE(replicas.all_equal(world));
     }
@@ -167,7 +184,8 @@ TEST(ReplicaComparison, AnyBitAnywhereIsFoundByRankTensorAndElement) {
 class Divergence : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = testing::TempDir() + "lockstep_divergence_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+    directory_ = testing::TempDir() + "lockstep_divergence_" +
+                 testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(directory_);
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
@@ -188,7 +206,7 @@ class Divergence : public testing::Test {
       worker.connect(world);
       TrainerEvents events;
       events.on_step = [&](const StepRecord& record) {
-        worker.finish_step();   // whose updates would write over it
+        worker.finish_step();  // whose updates would write over it
         disturb(record.step, rank, worker);
       };
       Trainer trainer(worker, world, events, {.output_directory = directory_, .stop_requested = {}});
@@ -206,7 +224,8 @@ class Divergence : public testing::Test {
     return failures[0];
   }
 
-  static Disturb damage(int64_t after_step, int damaged_rank, const std::string& tensor, int64_t element, int bit = 22) {
+  static Disturb damage(int64_t after_step, int damaged_rank, const std::string& tensor, int64_t element,
+                        int bit = 22) {
     return [=](int64_t step, int rank, Worker& worker) {
       if (step == after_step && rank == damaged_rank) flip(tensor_data(worker, tensor)[element], bit);
     };
@@ -218,28 +237,36 @@ class Divergence : public testing::Test {
 TEST_F(Divergence, IsFoundAtTheNextCheck) {
   const Failure failure = train(3, damage(5, 1, "fc1.weight", 100));
   EXPECT_EQ(failure.code, ExitCode::internal);
-  EXPECT_EQ(failure.step, 6);   // the check is part of step 7
-  EXPECT_THAT(failure.message,
-              AllOf(HasSubstr("the replicas differ after step 6; they were equal after step 4\n  rank 1 (host"),
-                    HasSubstr("first: fc1.weight, element 100:"), HasSubstr("Go on from the last checkpoint"), HasSubstr("--resume auto")));
+  EXPECT_EQ(failure.step, 6);  // the check is part of step 7
+  EXPECT_THAT(
+      failure.message,
+      AllOf(HasSubstr("the replicas differ after step 6; they were equal after step 4\n  rank 1 (host"),
+            HasSubstr("first: fc1.weight, element 100:"), HasSubstr("Go on from the last checkpoint"),
+            HasSubstr("--resume auto")));
 }
 
 TEST_F(Divergence, OfTheOptimizersStateIsFoundBeforeItReachesMore) {
   const Failure failure = train(4, damage(6, 2, "fc2.weight.exp_avg", 31));
-  EXPECT_THAT(failure.message, AllOf(HasSubstr("after step 6;"), HasSubstr("rank 2 (host"), HasSubstr("in 1 of 12 tensors"),
-                                     HasSubstr("first: fc2.weight.exp_avg, element 31:")));
+  EXPECT_THAT(failure.message,
+              AllOf(HasSubstr("after step 6;"), HasSubstr("rank 2 (host"), HasSubstr("in 1 of 12 tensors"),
+                    HasSubstr("first: fc2.weight.exp_avg, element 31:")));
 }
 
 TEST_F(Divergence, IsNeverSaved) {
   const Failure failure = train(3, damage(4, 0, "fc2.bias", 2));
-  EXPECT_THAT(failure.message, AllOf(HasSubstr("the replicas differ after step 4; they were equal after step 3"), HasSubstr("rank 0 (host"),
-                                     HasSubstr("fc2.bias, element 2:"), HasSubstr("; bit 22 differs")));
+  EXPECT_THAT(
+      failure.message,
+      AllOf(HasSubstr("the replicas differ after step 4; they were equal after step 3"),
+            HasSubstr("rank 0 (host"), HasSubstr("fc2.bias, element 2:"), HasSubstr("; bit 22 differs")));
   EXPECT_TRUE(checkpoint::find_checkpoints(directory_ + "/checkpoints").empty());
 }
 
 TEST_F(Divergence, IsFoundAtTheEndOfARunThatSavesNothing) {
-  EXPECT_THAT(train(2, damage(8, 1, "fc2.bias", 2), {"trainer.check_every_steps=1000", "checkpoint.every_steps=0", "checkpoint.at_end=false"}).message,
-              AllOf(HasSubstr("the replicas differ after step 8; they were equal after step 0"), HasSubstr("either may be")));
+  EXPECT_THAT(train(2, damage(8, 1, "fc2.bias", 2),
+                    {"trainer.check_every_steps=1000", "checkpoint.every_steps=0", "checkpoint.at_end=false"})
+                  .message,
+              AllOf(HasSubstr("the replicas differ after step 8; they were equal after step 0"),
+                    HasSubstr("either may be")));
 }
 
 TEST_F(Divergence, ThatMakesALossInfiniteIsNotBlamedOnTheModel) {
@@ -247,9 +274,12 @@ TEST_F(Divergence, ThatMakesALossInfiniteIsNotBlamedOnTheModel) {
     if (step == 4 && rank == 2) tensor_data(worker, "fc1.weight")[9] = std::numeric_limits<float>::infinity();
   };
   for (const char* policy : {"LOCATE", "STOP", "SKIP"})
-    EXPECT_THAT(train(3, poison, {std::string("trainer.nonfinite=") + policy, "trainer.check_every_steps=1000", "checkpoint.every_steps=0"}).message,
-                AllOf(HasSubstr("the replicas differ after step 4"), HasSubstr("rank 2 (host"), HasSubstr("fc1.weight, element 9: inf"),
-                      Not(HasSubstr("learning_rate"))))
+    EXPECT_THAT(train(3, poison,
+                      {std::string("trainer.nonfinite=") + policy, "trainer.check_every_steps=1000",
+                       "checkpoint.every_steps=0"})
+                    .message,
+                AllOf(HasSubstr("the replicas differ after step 4"), HasSubstr("rank 2 (host"),
+                      HasSubstr("fc1.weight, element 9: inf"), Not(HasSubstr("learning_rate"))))
         << policy;
 }
 
@@ -258,22 +288,30 @@ TEST_F(Divergence, ThatMakesASpikeIsFoundAtTheStepAfterIt) {
     if (step == 60 && rank == 0)
       for (int i = 0; i < 48; ++i) tensor_data(worker, "fc2.weight")[i] += 500;
   };
-  EXPECT_THAT(train(3, disturb, {"trainer.steps=100", "optimizer.learning_rate=0.00001", "trainer.check_every_steps=1000",
-                                 "checkpoint.every_steps=0"}).message,
+  EXPECT_THAT(train(3, disturb,
+                    {"trainer.steps=100", "optimizer.learning_rate=0.00001", "trainer.check_every_steps=1000",
+                     "checkpoint.every_steps=0"})
+                  .message,
               HasSubstr("the replicas differ after step 61; they were equal after step 0\n  rank 0 (host"));
 }
 
 TEST_F(Divergence, IsNotSoughtWhereTheConfigSaysSo) {
-  EXPECT_EQ(train(3, damage(4, 0, "fc2.bias", 2), {"trainer.check_every_steps=0"}).message, "nothing was thrown");
+  EXPECT_EQ(train(3, damage(4, 0, "fc2.bias", 2), {"trainer.check_every_steps=0"}).message,
+            "nothing was thrown");
 }
 
 TEST_F(Divergence, ChecksChangeNoBit) {
-  const auto with = [](int every) { return config::parse_run_config(kConfig, "test", {"trainer.check_every_steps=" + std::to_string(every)}); };
+  const auto with = [](int every) {
+    return config::parse_run_config(kConfig, "test", {"trainer.check_every_steps=" + std::to_string(every)});
+  };
   const Trace never = train_on_threads(with(0), 3);
   EXPECT_EQ(never.losses.size(), 8u);
   for (const int every : {1, 3, 1000}) EXPECT_EQ(train_on_threads(with(every), 3), never) << every;
   EXPECT_EQ(train_on_threads(with(1), 1), never);
-  EXPECT_EQ(train_on_threads(with(1), 2, {.asynchronous = device::AsyncCpuOptions{.jitter_seed = 1, .max_jitter_us = 100}, .output_directory = {}}), never);
+  EXPECT_EQ(train_on_threads(with(1), 2,
+                             {.asynchronous = device::AsyncCpuOptions{.jitter_seed = 1, .max_jitter_us = 100},
+                              .output_directory = {}}),
+            never);
 }
 
 }  // namespace

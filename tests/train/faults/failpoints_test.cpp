@@ -107,7 +107,7 @@ trainer { steps: 5 global_batch: 8 virtual_replicas: 2 }
 optimizer { learning_rate: 0.1 sgd {} }
 parallel { reduction: REPRODUCIBLE algorithm: TREE }
 )",
-                             "test", {"parallel.bucket_bytes=" + bucket_bytes}),
+                                                 "test", {"parallel.bucket_bytes=" + bucket_bytes}),
                         {.world_size = 2})),
         programs(run.compile(0)),
         device(device::make_cpu_device()),
@@ -303,8 +303,8 @@ std::string write_through(checkpoint::FileSystem& files, const std::string& dire
     checkpoint::Manifest manifest;
     manifest.step = step;
     for (const checkpoint::FileKind kind : {checkpoint::FileKind::model, checkpoint::FileKind::optimizer})
-      manifest.files.push_back(
-          writer.write_shard(kind, 1, 1, std::vector<checkpoint::NamedTensor>{{"w", DType::float32, Shape{1}, &value}}));
+      manifest.files.push_back(writer.write_shard(
+          kind, 1, 1, std::vector<checkpoint::NamedTensor>{{"w", DType::float32, Shape{1}, &value}}));
     writer.commit(manifest);
   } catch (const Error& error) {
     return error.what();

@@ -31,7 +31,8 @@ class GpuProgress : public ::testing::TestWithParam<bool> {
 };
 
 TEST_P(GpuProgress, TrainingIsTheSameAndALineSaysWhatIsLost) {
-  const TraceOptions cuda{.device = device::DeviceKind::cuda}, watched{.device = device::DeviceKind::cuda, .watched = true};
+  const TraceOptions cuda{.device = device::DeviceKind::cuda},
+      watched{.device = device::DeviceKind::cuda, .watched = true};
   const Trace expected = train_on_threads(config_of(), 2, cuda);
   ::testing::internal::CaptureStderr();
   const Trace actual = train_on_threads(config_of(), 2, watched);
@@ -53,7 +54,8 @@ std::vector<control::Progress::Entry> entries(const control::Progress& progress)
 bool only_waits(const std::vector<control::Progress::Entry>& entries) {
   bool waits = false;
   for (const auto& entry : entries) {
-    if (entry.activity != control::Activity::idle && entry.activity != control::Activity::waiting) return false;
+    if (entry.activity != control::Activity::idle && entry.activity != control::Activity::waiting)
+      return false;
     waits = waits || (entry.activity == control::Activity::waiting && entry.program == kStepProgram);
   }
   return waits;

@@ -1,3 +1,5 @@
+#include "train/faults/nonfinite.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,9 +8,8 @@
 #include <limits>
 
 #include "data/test_files.h"
-#include "train/worker/model_state.h"
-#include "train/faults/nonfinite.h"
 #include "train/thread_ranks.h"
+#include "train/worker/model_state.h"
 
 namespace lockstep::train {
 namespace {
@@ -58,17 +59,19 @@ std::vector<Failure> train_to_failure(int ranks, const std::vector<std::string>&
 
 TEST(NonFinite, NamesOpTensorMicroBatchAndRankOnEveryRank) {
   const auto failures = train_to_failure(2, {});
-  EXPECT_THAT(failures[0].message, AllOf(HasSubstr("first: forward of layer fc"), HasSubstr("(linear)"), HasSubstr("micro-batch 0 of rank 0"),
-                                         HasSubstr("learning_rate")));
+  EXPECT_THAT(failures[0].message, AllOf(HasSubstr("first: forward of layer fc"), HasSubstr("(linear)"),
+                                         HasSubstr("micro-batch 0 of rank 0"), HasSubstr("learning_rate")));
   EXPECT_EQ(failures[0].message, failures[1].message);
   EXPECT_EQ(failures[0].code, ExitCode::internal);
 }
 
 TEST(NonFinite, NamesWhatIsTooLargeForItsType) {
   // After a step like this, weights are finite, and beyond 65504.
-  const auto weights = train_to_failure(1, {"precision.compute=FLOAT16", "optimizer.learning_rate=1e7", "precision.loss_scaling.initial_scale=1"});
-  EXPECT_THAT(weights[0].message, AllOf(HasSubstr("first: forward of layer fc"), HasSubstr("(linear) read infinity in parameter fc"),
-                                        HasSubstr("as float16, element")));
+  const auto weights = train_to_failure(1, {"precision.compute=FLOAT16", "optimizer.learning_rate=1e7",
+                                            "precision.loss_scaling.initial_scale=1"});
+  EXPECT_THAT(weights[0].message,
+              AllOf(HasSubstr("first: forward of layer fc"),
+                    HasSubstr("(linear) read infinity in parameter fc"), HasSubstr("as float16, element")));
   // Eight white images, each of whose pixels is a million.
   const test::TemporaryDirectory files;
   test::Bytes images{0, 0, 8, 3, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 4}, labels{0, 0, 8, 1, 0, 0, 0, 8};
@@ -77,9 +80,13 @@ TEST(NonFinite, NamesWhatIsTooLargeForItsType) {
   test::write_file(files / "images", images);
   test::write_file(files / "labels", labels);
   const auto inputs = train_to_failure(
-      1, {"precision.compute=FLOAT16", "data.directory=" + files.path(),
-          R"(data.idx={train_images: "images" train_labels: "labels" eval_images: "images" eval_labels: "labels" deviation: 1e-6})"});
-  EXPECT_THAT(inputs[0].message, HasSubstr("first: forward of layer fc1 (linear) read infinity in model input image as float16, element 0"));
+      1,
+      {"precision.compute=FLOAT16", "data.directory=" + files.path(),
+       R"(data.idx={train_images: "images" train_labels: "labels" eval_images: "images" eval_labels: "labels" deviation: 1e-6})"});
+  EXPECT_THAT(
+      inputs[0].message,
+      HasSubstr(
+          "first: forward of layer fc1 (linear) read infinity in model input image as float16, element 0"));
 }
 
 TEST(NonFinite, LeavesParametersAsBeforeTheStep) {
@@ -93,7 +100,8 @@ TEST(NonFinite, LeavesParametersAsBeforeTheStep) {
 }
 
 TEST(NonFinite, TheEarliestFindingOfAllRanksCounts) {
-  const NonFiniteFinding nothing, backward{9, 2, "backward"}, forward{4, 1, "forward"}, later_call{4, 2, "later"}, before{-1, 0, "parameter"};
+  const NonFiniteFinding nothing, backward{9, 2, "backward"}, forward{4, 1, "forward"},
+      later_call{4, 2, "later"}, before{-1, 0, "parameter"};
   EXPECT_EQ(earliest_message({nothing, nothing}), "");
   EXPECT_EQ(earliest_message({backward, nothing, forward, later_call}), "forward");
   EXPECT_EQ(earliest_message({forward, before}), "parameter");
@@ -108,7 +116,8 @@ TEST(NonFinite, StateThatOverflowedInTheUpdateIsNotSaved) {
   const std::string directory = testing::TempDir() + "lockstep_nonfinite_save";
   std::filesystem::remove_all(directory);
   // The step's gradients are finite, what the update makes of them is not.
-  const config::RunConfig config = config::parse_run_config(kConfig, "test", {"optimizer.learning_rate=1e200", "trainer.steps=1"});
+  const config::RunConfig config =
+      config::parse_run_config(kConfig, "test", {"optimizer.learning_rate=1e200", "trainer.steps=1"});
   std::string message;
   run_ranks(2, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});
@@ -127,8 +136,10 @@ TEST(NonFinite, StateThatOverflowedInTheUpdateIsNotSaved) {
 }
 
 TEST(NonFinite, IgnorePolicyUpdatesEvenWithClipping) {
-  const auto three = train_to_failure(1, {"trainer.nonfinite=IGNORE", "trainer.clip_norm=1", "trainer.steps=3", "optimizer.learning_rate=0.1"});
-  const auto five = train_to_failure(1, {"trainer.nonfinite=IGNORE", "trainer.clip_norm=1", "optimizer.learning_rate=0.1"});
+  const auto three = train_to_failure(1, {"trainer.nonfinite=IGNORE", "trainer.clip_norm=1",
+                                          "trainer.steps=3", "optimizer.learning_rate=0.1"});
+  const auto five =
+      train_to_failure(1, {"trainer.nonfinite=IGNORE", "trainer.clip_norm=1", "optimizer.learning_rate=0.1"});
   EXPECT_NE(three[0].parameter, five[0].parameter);
 }
 
@@ -148,7 +159,8 @@ parallel { reduction: REPRODUCIBLE }
 
 struct SkippingRun {
   std::vector<StepRecord> records;
-  std::vector<std::vector<uint64_t>> hashes;   ///< of every tensor, after each step, parameters as they were trained
+  std::vector<std::vector<uint64_t>>
+      hashes;  ///< of every tensor, after each step, parameters as they were trained
   TrainingOutcome outcome;
 };
 
@@ -191,7 +203,8 @@ TEST(NonFinite, SkipPolicyLeavesEverythingAsItWasCountsAndGoesOn) {
     const auto& now = run.hashes[static_cast<size_t>(record.step - 1)];
     const auto& before = run.hashes[static_cast<size_t>(record.step - 2)];
     // Weights, the running statistics of batch normalization, and Adam's moments.
-    for (size_t t = 0; t < now.size(); ++t) EXPECT_EQ(now[t] == before[t], bad) << "step " << record.step << ", tensor " << t;
+    for (size_t t = 0; t < now.size(); ++t)
+      EXPECT_EQ(now[t] == before[t], bad) << "step " << record.step << ", tensor " << t;
   }
   EXPECT_EQ(run.outcome.steps, 6);
   EXPECT_EQ(run.outcome.skipped_steps, 2);
@@ -208,12 +221,15 @@ TEST(NonFinite, SkippedStepsHaveTheSameBitsOnAnyNumberOfWorkers) {
 
 TEST(NonFinite, SkipPolicyEndsAtTheLimitWithTheCount) {
   EXPECT_EQ(train_with_bad_steps(1, {"trainer.nonfinite_limit=3"}).outcome.skipped_steps, 2);
-  const auto failures = train_to_failure(2, {"trainer.nonfinite=SKIP", "trainer.nonfinite_limit=3", "trainer.steps=20"});
+  const auto failures =
+      train_to_failure(2, {"trainer.nonfinite=SKIP", "trainer.nonfinite_limit=3", "trainer.steps=20"});
   const auto located = train_to_failure(2, {});
   EXPECT_EQ(failures[1].code, ExitCode::internal);
-  EXPECT_EQ(failures[1].step, located[1].step + 2);   // what overflows once, overflows in every step
-  EXPECT_THAT(failures[1].message, AllOf(HasSubstr("it is skipped step 3, and trainer.nonfinite_limit is 3"), HasSubstr("learning_rate"),
-                                         HasSubstr("step " + std::to_string(failures[1].step + 1) + ": loss ")));
+  EXPECT_EQ(failures[1].step, located[1].step + 2);  // what overflows once, overflows in every step
+  EXPECT_THAT(
+      failures[1].message,
+      AllOf(HasSubstr("it is skipped step 3, and trainer.nonfinite_limit is 3"), HasSubstr("learning_rate"),
+            HasSubstr("step " + std::to_string(failures[1].step + 1) + ": loss ")));
   EXPECT_EQ(failures[1].message, failures[0].message);
   EXPECT_EQ(failures[1].parameter, located[1].parameter);
 }

@@ -1,5 +1,6 @@
-// The whole of training on the emulated GPU: lanes as streams, batches through pinned memory, verdicts and updates on the
-// device, checkpoints from there. Memory that the host touches by mistake crashes; a missing event shows as other bits.
+// The whole of training on the emulated GPU: lanes as streams, batches through pinned memory, verdicts and
+// updates on the device, checkpoints from there. Memory that the host touches by mistake crashes; a missing
+// event shows as other bits.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +10,8 @@
 
 #include "data/test_files.h"
 #include "lockstep/error.h"
-#include "train/worker/compile_options.h"
 #include "train/thread_ranks.h"
+#include "train/worker/compile_options.h"
 #include "train/worker/worker_memory.h"
 
 namespace lockstep::train {
@@ -25,10 +26,12 @@ parallel { reduction: REPRODUCIBLE bucket_bytes: 2048 }
 const char* const kModels[] = {R"(
 model { mlp { image: 6 image: 6 image: 1 hidden: 17 hidden: 13 classes: 5 dropout: 0.3 } }
 data { synthetic { samples: 40 eval_samples: 23 classes: 5 shape: 6 shape: 6 shape: 1 } }
-)", R"(
+)",
+                               R"(
 model { lenet { image: 16 image: 16 image: 1 classes: 4 dropout: 0.2 batch_norm: true } }
 data { synthetic { samples: 24 eval_samples: 9 classes: 4 shape: 16 shape: 16 shape: 1 } }
-)", R"(
+)",
+                               R"(
 model { gpt { vocabulary: 11 context: 6 layers: 2 heads: 2 width: 32 dropout: 0.1 } }
 data { synthetic { samples: 40 eval_samples: 9 classes: 11 context: 6 } }
 )"};
@@ -42,19 +45,26 @@ bool can_have(int ranks) {
   const auto devices = device::probe_gpus().devices;
   return !devices.empty() && (ranks == 1 || devices[0].name == "emulated GPU");
 }
-#define NEEDS_GPUS(ranks)                                                                     \
-  if (!can_have(ranks)) GTEST_SKIP() << "this needs " << ranks << " GPUs for threads of one process" \
-                                     << (can_have(1) ? "" : ": ONLY_SKIPPED_TESTS")
+#define NEEDS_GPUS(ranks)                                                      \
+  if (!can_have(ranks))                                                        \
+  GTEST_SKIP() << "this needs " << ranks << " GPUs for threads of one process" \
+               << (can_have(1) ? "" : ": ONLY_SKIPPED_TESTS")
 
 Trace train_on_gpu(const config::RunConfig& config, int ranks) {
-  return train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = false, .output_directory = {}, .device = device::DeviceKind::cuda});
+  return train_on_threads(config, ranks,
+                          {.asynchronous = {},
+                           .shared_memory = false,
+                           .output_directory = {},
+                           .device = device::DeviceKind::cuda});
 }
 
 void expect_close(const Trace& actual, const Trace& expected, double tolerance) {
   ASSERT_EQ(actual.losses.size(), expected.losses.size());
   for (size_t step = 0; step < expected.losses.size(); ++step) {
-    EXPECT_NEAR(actual.losses[step], expected.losses[step], tolerance * std::fabs(expected.losses[step])) << "step " << step;
-    EXPECT_NEAR(actual.norms[step], expected.norms[step], 20 * tolerance * expected.norms[step]) << "step " << step;
+    EXPECT_NEAR(actual.losses[step], expected.losses[step], tolerance * std::fabs(expected.losses[step]))
+        << "step " << step;
+    EXPECT_NEAR(actual.norms[step], expected.norms[step], 20 * tolerance * expected.norms[step])
+        << "step " << step;
   }
   EXPECT_NEAR(actual.eval_loss, expected.eval_loss, tolerance * std::fabs(expected.eval_loss));
 }
@@ -115,11 +125,13 @@ TEST_P(GpuTraining, ShardsOfTheOptimizerHaveTheSameBitsOnAnyNumberOfGpus) {
   for (const char* type : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"}) {
     const Trace one = train_on_gpu(config_of(GetParam(), {type}), 1);
     for (const int ranks : {2, 3})
-      EXPECT_EQ(train_on_gpu(config_of(GetParam(), {type, "parallel.shard=OPTIMIZER"}), ranks), one) << ranks << " GPUs, " << type;
+      EXPECT_EQ(train_on_gpu(config_of(GetParam(), {type, "parallel.shard=OPTIMIZER"}), ranks), one)
+          << ranks << " GPUs, " << type;
   }
   // FAST sums go around a ring of exchanges: a library's are not cut on borders of chunks.
   const std::vector<std::string> fast{"parallel.reduction=FAST", "parallel.shard=OPTIMIZER"};
-  expect_close(train_on_gpu(config_of(GetParam(), fast), 2), train_on_threads(config_of(GetParam(), {"parallel.reduction=FAST"}), 1), 1e-3);
+  expect_close(train_on_gpu(config_of(GetParam(), fast), 2),
+               train_on_threads(config_of(GetParam(), {"parallel.reduction=FAST"}), 1), 1e-3);
 }
 
 TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
@@ -145,7 +157,8 @@ TEST(GpuTrainingOnce, FusedGelusRoundLessAndFollowTheCpu) {
 
 TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
   NEEDS_GPUS(1);
-  for (const char* optimizer : {"optimizer.sgd.momentum=0", "optimizer.sgd.momentum=0.9", "optimizer.adam.beta1=0.8"}) {
+  for (const char* optimizer :
+       {"optimizer.sgd.momentum=0", "optimizer.sgd.momentum=0.9", "optimizer.adam.beta1=0.8"}) {
     const config::RunConfig config = config_of(kModels[0], {optimizer});
     expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 1e-4);
   }
@@ -160,11 +173,12 @@ TEST(GpuTrainingOnce, TheHostsMemoryIsPlannedBesideTheDevices) {
     return plan_worker_memory(run, run.compile(0), config.data);
   };
   const WorkerMemory plan = planned("FLOAT32");
-  // 36 x 17 + 17 + 17 x 13 + 13 + 13 x 5 + 5 = 933 parameters of 4 bytes, two moments of each; rounded up to 256.
+  // 36 x 17 + 17 + 17 x 13 + 13 + 13 x 5 + 5 = 933 parameters of 4 bytes, two moments of each; rounded up to
+  // 256.
   EXPECT_EQ(plan.host.checkpoint_copy_bytes, 11264);
   EXPECT_EQ(plan.device.space_bytes[static_cast<size_t>(program::Space::host)], 0);
-  // The largest weight; twice constants, image and label, 256 bytes each, for step, replay and evaluation; four records
-  // of 16 bytes and one of 32.
+  // The largest weight; twice constants, image and label, 256 bytes each, for step, replay and evaluation;
+  // four records of 16 bytes and one of 32.
   EXPECT_EQ(plan.host.staging_bytes, 36 * 17 * 4 + 2 * 3 * 3 * 256 + 4 * 16 + 32);
   // Four images and labels, twice.
   EXPECT_EQ(plan.host.read_ahead_bytes, 2 * 4 * (36 * 4 + 4));
@@ -188,17 +202,21 @@ TEST(GpuTrainingOnce, GoesOnFromItsCheckpointToTheSameBitsAndFromTheCpusNearby) 
   const std::vector<std::string> saves{"checkpoint.every_steps=2", "precision.compute=FLOAT16"};
   const auto train = [&](device::DeviceKind device, const std::string& folder, const std::string& resume) {
     auto overrides = saves;
-    if (!resume.empty()) overrides.push_back("checkpoint.resume_path='" + resume + "/checkpoints/step-00000002'");
-    return train_on_threads(config_of(kModels[1], overrides), 1,
-                            {.asynchronous = {}, .shared_memory = false, .output_directory = folder, .device = device});
+    if (!resume.empty())
+      overrides.push_back("checkpoint.resume_path='" + resume + "/checkpoints/step-00000002'");
+    return train_on_threads(
+        config_of(kModels[1], overrides), 1,
+        {.asynchronous = {}, .shared_memory = false, .output_directory = folder, .device = device});
   };
   const test::TemporaryDirectory gpu, cpu, again, back, there;
-  const Trace whole = train(device::DeviceKind::cuda, gpu.path(), ""), on_cpu = train(device::DeviceKind::cpu, cpu.path(), "");
+  const Trace whole = train(device::DeviceKind::cuda, gpu.path(), ""),
+              on_cpu = train(device::DeviceKind::cpu, cpu.path(), "");
   const Trace resumed = train(device::DeviceKind::cuda, again.path(), gpu.path());
   EXPECT_EQ(resumed.losses, std::vector<double>{whole.losses.back()});
   EXPECT_EQ(resumed.parameters, whole.parameters);
   EXPECT_EQ(resumed.eval_loss, whole.eval_loss);
-  const Trace to_gpu = train(device::DeviceKind::cuda, there.path(), cpu.path()), to_cpu = train(device::DeviceKind::cpu, back.path(), gpu.path());
+  const Trace to_gpu = train(device::DeviceKind::cuda, there.path(), cpu.path()),
+              to_cpu = train(device::DeviceKind::cpu, back.path(), gpu.path());
   EXPECT_NEAR(to_gpu.losses.at(0), on_cpu.losses.back(), 2e-2 * on_cpu.losses.back());
   EXPECT_NEAR(to_cpu.losses.at(0), whole.losses.back(), 2e-2 * whole.losses.back());
 }
@@ -208,21 +226,27 @@ TEST(GpuTrainingOnce, SumsAreAskedForByNameWhereTheyExist) {
   const config::RunConfig config = config_of(kModels[0], {"parallel.reduction=FAST"});
   const Trace expected = train_on_gpu(config, 2);
   for (const char* algorithm : {"LIBRARY", "RING", "TREE"})
-    EXPECT_EQ(train_on_gpu(config_of(kModels[0], {"parallel.reduction=FAST", std::string("parallel.algorithm=") + algorithm}), 2), expected);
+    EXPECT_EQ(train_on_gpu(config_of(kModels[0], {"parallel.reduction=FAST",
+                                                  std::string("parallel.algorithm=") + algorithm}),
+                           2),
+              expected);
   EXPECT_THROW(train_on_gpu(config_of(kModels[0], {"parallel.algorithm=SHARED_MEMORY"}), 2), ConfigError);
-  EXPECT_THROW(train_on_threads(config_of(kModels[0], {"parallel.reduction=FAST", "parallel.algorithm=TREE"}), 2), ConfigError);
+  EXPECT_THROW(
+      train_on_threads(config_of(kModels[0], {"parallel.reduction=FAST", "parallel.algorithm=TREE"}), 2),
+      ConfigError);
 }
 
 /// GPT-2's logits of 64 samples are 3.3 billion.
 TEST(GpuTrainingOnce, TensorsMayHaveAsManyElementsAs32BitsCount) {
   const auto compile = [](int micro_batch, device::DeviceKind device) {
     const std::string batch = std::to_string(micro_batch);
-    compile_run(config::parse_run_config("format_version: 1 trainer { steps: 1 virtual_replicas: 1 global_batch: " + batch +
-                                     " micro_batch: " + batch +
-                                     " } optimizer { learning_rate: 0.1 sgd {} } precision { compute: BFLOAT16 }"
-                                     " model { gpt { vocabulary: 50304 context: 1024 layers: 1 heads: 1 width: 32 } }"
-                                     " data { synthetic { samples: 100 eval_samples: 1 classes: 50304 } }",
-                                 "test", {}),
+    compile_run(config::parse_run_config(
+                    "format_version: 1 trainer { steps: 1 virtual_replicas: 1 global_batch: " + batch +
+                        " micro_batch: " + batch +
+                        " } optimizer { learning_rate: 0.1 sgd {} } precision { compute: BFLOAT16 }"
+                        " model { gpt { vocabulary: 50304 context: 1024 layers: 1 heads: 1 width: 32 } }"
+                        " data { synthetic { samples: 100 eval_samples: 1 classes: 50304 } }",
+                    "test", {}),
                 {.device = device});
   };
   EXPECT_NO_THROW(compile(83, device::DeviceKind::cuda));
@@ -247,8 +271,10 @@ TEST(GpuTrainingOnce, AnErrorOfTheHostNamesItsInstructionAndAbandonsTheOthers) {
     worker.connect(world);
     BrokenBatches batches;
     run::ExecutionContext context{.graph = worker.compiled().graph(),
-                             .code = worker.compiled().training_code(), .memory = worker.memory(), .device = worker.device(),
-                             .optimizer = config.optimizer};
+                                  .code = worker.compiled().training_code(),
+                                  .memory = worker.memory(),
+                                  .device = worker.device(),
+                                  .optimizer = config.optimizer};
     context.first_samples = {0, 1, 2, 3, 4, 5, 6, 7};
     context.batches = &batches;
     const auto solo = comm::make_solo_communicator();

@@ -5,8 +5,8 @@
 namespace lockstep::train {
 namespace {
 
-// Small models that hold everything which could depend on a layout: dropout, batch norm, ties, forks, accumulation,
-// clipping, warm-up; global batch 12 over V = 4 leaves of 3 samples in micro-batches of 1 or 3.
+// Small models that hold everything which could depend on a layout: dropout, batch norm, ties, forks,
+// accumulation, clipping, warm-up; global batch 12 over V = 4 leaves of 3 samples in micro-batches of 1 or 3.
 constexpr const char* kCommon = R"(
 format_version: 1
 trainer { steps: 6 global_batch: 12 virtual_replicas: 4 seed: 7 clip_norm: 0.5 eval_every_steps: 3 }
@@ -34,9 +34,13 @@ void expect_same_on_all_layouts(const config::RunConfig& config) {
   for (const int ranks : {2, 3, 4}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
 }
 
-TEST(Layouts, MlpWithDropoutHasTheSameBitsOnAnyNumberOfWorkers) { expect_same_on_all_layouts(config_of(kMlp)); }
+TEST(Layouts, MlpWithDropoutHasTheSameBitsOnAnyNumberOfWorkers) {
+  expect_same_on_all_layouts(config_of(kMlp));
+}
 
-TEST(Layouts, LenetWithBatchNormHasTheSameBitsOnAnyNumberOfWorkers) { expect_same_on_all_layouts(config_of(kLenet)); }
+TEST(Layouts, LenetWithBatchNormHasTheSameBitsOnAnyNumberOfWorkers) {
+  expect_same_on_all_layouts(config_of(kLenet));
+}
 
 TEST(Layouts, SmallMicroBatchesHaveTheSameBitsOnAnyNumberOfWorkers) {
   expect_same_on_all_layouts(config_of(kMlp, {"trainer.micro_batch=1"}));
@@ -50,21 +54,27 @@ TEST(Layouts, SevenLeavesDivideAmongAnyNumberOfWorkers) {
 
 TEST(Layouts, WorkersWhoseNumberIsNoPowerOfTwoFoldTheTreeInBlocksToTheSameBits) {
   for (const char* model : {kMlp, kLenet}) {
-    const config::RunConfig config = config_of(model, {"trainer.virtual_replicas=12", "trainer.global_batch=24", "trainer.micro_batch=1"});
+    const config::RunConfig config =
+        config_of(model, {"trainer.virtual_replicas=12", "trainer.global_batch=24", "trainer.micro_batch=1"});
     const Trace one = train_on_threads(config, 1);
     for (const int ranks : {3, 6, 12}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
-    const TraceOptions lanes{.asynchronous = device::AsyncCpuOptions{.jitter_seed = 5, .max_jitter_us = 200}, .shared_memory = false,
+    const TraceOptions lanes{.asynchronous = device::AsyncCpuOptions{.jitter_seed = 5, .max_jitter_us = 200},
+                             .shared_memory = false,
                              .output_directory = {}};
     EXPECT_EQ(train_on_threads(config, 3, lanes), one);
   }
 }
 
 TEST(Layouts, SumsInSharedMemoryHaveTheSameBits) {
-  const config::RunConfig config = config_of(kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"});
+  const config::RunConfig config =
+      config_of(kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"});
   const Trace one = train_on_threads(config, 1);
   // 3 workers do not follow the tree over 8 leaves: exchanges run over the same channel.
   for (const int ranks : {1, 2, 3, 4, 8})
-    EXPECT_EQ(train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = true, .output_directory = {}}), one) << ranks << " workers";
+    EXPECT_EQ(
+        train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = true, .output_directory = {}}),
+        one)
+        << ranks << " workers";
 }
 
 TEST(Layouts, BucketSizesChangeNoBit) {
@@ -76,8 +86,10 @@ TEST(Layouts, BucketSizesChangeNoBit) {
 TEST(Layouts, LanesThatRunAtOnceGiveTheSameBits) {
   const Trace one = train_on_threads(config_of(kMlp), 1);
   for (const uint64_t seed : {1, 2, 3}) {
-    const TraceOptions options{.asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200}, .shared_memory = seed == 3,
-                               .output_directory = {}};
+    const TraceOptions options{
+        .asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200},
+        .shared_memory = seed == 3,
+        .output_directory = {}};
     EXPECT_EQ(train_on_threads(config_of(kMlp), 2, options), one);
     EXPECT_EQ(train_on_threads(config_of(kMlp), 3, options), one);
   }
@@ -92,13 +104,17 @@ TEST(Layouts, UpdatingBucketsAsTheyLandChangesNoBit) {
 TEST(Layouts, FastModeIsCloseToReproducible) {
   const Trace exact = train_on_threads(config_of(kMlp, {"data.shuffle=false"}), 1);
   for (const int ranks : {1, 2, 4}) {
-    const Trace fast = train_on_threads(config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"}), ranks);
+    const Trace fast =
+        train_on_threads(config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"}), ranks);
     ASSERT_EQ(fast.losses.size(), exact.losses.size());
-    for (size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(fast.losses[i], exact.losses[i], 1e-4) << ranks;
+    for (size_t i = 0; i < exact.losses.size(); ++i)
+      EXPECT_NEAR(fast.losses[i], exact.losses[i], 1e-4) << ranks;
     const config::RunConfig config = config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"});
-    const Trace shared = train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = true, .output_directory = {}});
+    const Trace shared =
+        train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = true, .output_directory = {}});
     ASSERT_EQ(shared.losses.size(), exact.losses.size());
-    for (size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(shared.losses[i], exact.losses[i], 1e-4) << ranks;
+    for (size_t i = 0; i < exact.losses.size(); ++i)
+      EXPECT_NEAR(shared.losses[i], exact.losses[i], 1e-4) << ranks;
   }
 }
 

@@ -9,10 +9,10 @@
 #include "base/half.h"
 #include "data/test_files.h"
 #include "tensor/convert.h"
+#include "train/thread_ranks.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/initialize.h"
 #include "train/worker/model_state.h"
-#include "train/thread_ranks.h"
 #include "train/worker/worker_memory.h"
 
 namespace lockstep::train {
@@ -92,7 +92,8 @@ TEST_P(NarrowTraining, FollowsFloat32AndIsNotIt) {
 }
 
 TEST_P(NarrowTraining, ProgramsAreProven) {
-  for (const int workers : {1, 2, 3, 4}) EXPECT_NO_THROW(compile_run(config(), {.world_size = workers}).check()) << workers;
+  for (const int workers : {1, 2, 3, 4})
+    EXPECT_NO_THROW(compile_run(config(), {.world_size = workers}).check()) << workers;
 }
 
 TEST(Precision, Tf32IsFloat32OnCpus) {
@@ -111,7 +112,8 @@ TEST(Precision, TwoByteStorageTakesHalfOfTheActivationsAndAddsACopyOfTheWeights)
   const auto bytes = [](const char* compute, program::Category category) {
     const config::RunConfig config = config_of(kLenet, {std::string("precision.compute=") + compute});
     const compile::CompiledRun run = compile_run(config, {});
-    return plan_worker_memory(run, run.compile(0), config.data).device.category_bytes[static_cast<size_t>(category)];
+    return plan_worker_memory(run, run.compile(0), config.data)
+        .device.category_bytes[static_cast<size_t>(category)];
   };
   const auto ratio = [&](program::Category category) {
     return static_cast<double>(bytes("BFLOAT16", category)) / static_cast<double>(bytes("FLOAT32", category));
@@ -149,7 +151,8 @@ TEST(Precision, AStepReadsTheParametersRounded) {
         ASSERT_GE(place.narrow_buffer, 0) << place.name;
         const int64_t count = place.size_bytes / 4;
         std::vector<uint16_t> expected(static_cast<size_t>(count));
-        tensor::convert(expected.data(), dtype, worker.parameter_data(static_cast<int>(p)), DType::float32, count);
+        tensor::convert(expected.data(), dtype, worker.parameter_data(static_cast<int>(p)), DType::float32,
+                        count);
         const auto* copy = reinterpret_cast<const uint16_t*>(
             worker.memory().at(program, {place.narrow_buffer, place.narrow_offset, 2 * count}));
         EXPECT_EQ(std::vector<uint16_t>(copy, copy + count), expected) << place.name;
@@ -303,8 +306,9 @@ TEST(LossScale, SkippedStepsChangeNothing) {
   overrides.back() = "trainer.steps=1";
   const ScaledRun run = train_scaled(config_of(kLenet, overrides), 1);
   ASSERT_EQ(run.skipped, "x");
-  with_worker(config_of(kLenet, overrides),
-              [&](Worker& worker) { EXPECT_EQ(state_hash_of(worker, *comm::make_solo_communicator()), run.state_hash); });
+  with_worker(config_of(kLenet, overrides), [&](Worker& worker) {
+    EXPECT_EQ(state_hash_of(worker, *comm::make_solo_communicator()), run.state_hash);
+  });
 }
 
 TEST(LossScale, IsGoneOnWithWhereARunWasStopped) {
@@ -353,9 +357,11 @@ TEST(LossScale, OverflowsAreNoSignOfTroubleInARunThatGoesOnInAnotherType) {
   ASSERT_GE(first.outcome.skipped_steps, 3);
   for (const char* compute : {"BFLOAT16", "FLOAT32"}) {
     const ScaledRun second = train_scaled(
-        config_of(kMlp, {std::string("precision.compute=") + compute, "trainer.steps=20", "checkpoint.resume_automatic=true",
-                         "checkpoint.allow_config_change=true", "optimizer.learning_rate=1e30", "trainer.clip_norm=0",
-                         "optimizer.schedule={}", "trainer.nonfinite=SKIP", "trainer.nonfinite_limit=2", "trainer.eval_every_steps=0"}),
+        config_of(kMlp,
+                  {std::string("precision.compute=") + compute, "trainer.steps=20",
+                   "checkpoint.resume_automatic=true", "checkpoint.allow_config_change=true",
+                   "optimizer.learning_rate=1e30", "trainer.clip_norm=0", "optimizer.schedule={}",
+                   "trainer.nonfinite=SKIP", "trainer.nonfinite_limit=2", "trainer.eval_every_steps=0"}),
         1, folder / "run");
     EXPECT_THAT(second.error, HasSubstr("it is skipped step 2, and trainer.nonfinite_limit is 2")) << compute;
   }
@@ -372,9 +378,10 @@ TEST(LossScale, AtItsMinimumThePolicySaysWhatHappens) {
   const ScaledRun located = train_scaled(config_of(kMlp, at_the_floor("LOCATE")), 2);
   EXPECT_EQ(located.skipped, "x");
   EXPECT_EQ(located.code, ExitCode::internal);
-  EXPECT_THAT(located.error, AllOf(HasSubstr("step 2: loss "), HasSubstr("at a loss scale of 536870912"),
-                                   HasSubstr("first: backward of layer "), HasSubstr("made infinity"),
-                                   HasSubstr("precision.loss_scaling.minimum: lower that"), Not(HasSubstr("clip_norm"))));
+  EXPECT_THAT(located.error,
+              AllOf(HasSubstr("step 2: loss "), HasSubstr("at a loss scale of 536870912"),
+                    HasSubstr("first: backward of layer "), HasSubstr("made infinity"),
+                    HasSubstr("precision.loss_scaling.minimum: lower that"), Not(HasSubstr("clip_norm"))));
   const ScaledRun stopped = train_scaled(config_of(kMlp, at_the_floor("STOP")), 2);
   EXPECT_EQ(stopped.code, ExitCode::internal);
   EXPECT_THAT(stopped.error, AllOf(HasSubstr("at a loss scale of 536870912"), Not(HasSubstr("first:"))));

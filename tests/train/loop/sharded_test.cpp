@@ -1,4 +1,5 @@
-// Optimizers whose state is divided among the workers train to the same bits as those of which every worker has all.
+// Optimizers whose state is divided among the workers train to the same bits as those of which every worker
+// has all.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,15 +8,15 @@
 #include <map>
 
 #include "checkpoint/checkpoint.h"
+#include "train/thread_ranks.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/model_state.h"
-#include "train/thread_ranks.h"
 
 namespace lockstep::train {
 namespace {
 
-// Models of several chunks of 65,536 elements, as far as that is what is cut; batch norm, dropout, tied weights, clipping,
-// accumulation.
+// Models of several chunks of 65,536 elements, as far as that is what is cut; batch norm, dropout, tied
+// weights, clipping, accumulation.
 constexpr const char* kCommon = R"(
 format_version: 1
 trainer { steps: 5 global_batch: 12 virtual_replicas: 4 micro_batch: 1 seed: 7 clip_norm: 0.5 eval_every_steps: 3 }
@@ -54,26 +55,32 @@ class ShardedOptimizer : public testing::TestWithParam<Case> {};
 TEST_P(ShardedOptimizer, TrainsToTheSameBits) {
   const config::RunConfig config = config_of(GetParam().model, GetParam().overrides);
   const Trace one = train_on_threads(config, 1);
-  for (const int ranks : {1, 2, 3, 4}) EXPECT_EQ(train_on_threads(sharded(config), ranks), one) << ranks << " workers";
+  for (const int ranks : {1, 2, 3, 4})
+    EXPECT_EQ(train_on_threads(sharded(config), ranks), one) << ranks << " workers";
 }
 
 const std::string kSgd = "optimizer.sgd={momentum: 0.9}";
 INSTANTIATE_TEST_SUITE_P(
     All, ShardedOptimizer,
-    testing::Values(Case{"mlp", kMlp, {}}, Case{"mlp_sgd", kMlp, {kSgd}}, Case{"mlp_adam", kMlp, {"optimizer.adam={}"}},
+    testing::Values(Case{"mlp", kMlp, {}}, Case{"mlp_sgd", kMlp, {kSgd}},
+                    Case{"mlp_adam", kMlp, {"optimizer.adam={}"}},
                     Case{"mlp_without_state", kMlp, {"optimizer.sgd={}"}},
                     Case{"mlp_bfloat16", kMlp, {"precision.compute=BFLOAT16"}},
                     Case{"mlp_float16", kMlp, {"precision.compute=FLOAT16"}},
                     Case{"mlp_as_it_lands", kMlp, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}},
                     Case{"mlp_small_buckets", kMlp, {"parallel.bucket_bytes=1"}}, Case{"lenet", kLenet, {}},
-                    Case{"lenet_sgd", kLenet, {kSgd}}, Case{"gpt", kGpt, {}}, Case{"gpt_bfloat16", kGpt, {"precision.compute=BFLOAT16"}}),
+                    Case{"lenet_sgd", kLenet, {kSgd}}, Case{"gpt", kGpt, {}},
+                    Case{"gpt_bfloat16", kGpt, {"precision.compute=BFLOAT16"}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(ShardedOptimizers, TrainInSharedMemoryToTheSameBits) {
   const config::RunConfig config = config_of(kMlp);
   const Trace one = train_on_threads(config, 1);
   for (const int ranks : {2, 3})
-    EXPECT_EQ(train_on_threads(sharded(config), ranks, {.asynchronous = {}, .shared_memory = true, .output_directory = {}}), one) << ranks;
+    EXPECT_EQ(train_on_threads(sharded(config), ranks,
+                               {.asynchronous = {}, .shared_memory = true, .output_directory = {}}),
+              one)
+        << ranks;
 }
 
 TEST(ShardedOptimizers, OfLanesThatRunAtOnceGiveTheSameBits) {
@@ -81,21 +88,29 @@ TEST(ShardedOptimizers, OfLanesThatRunAtOnceGiveTheSameBits) {
   const Trace one = train_on_threads(config, 1);
   for (const uint64_t seed : {1, 2})
     for (const int ranks : {2, 3})
-      EXPECT_EQ(train_on_threads(sharded(config), ranks, {.asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200},
-                                                          .output_directory = {}}), one) << ranks;
+      EXPECT_EQ(train_on_threads(
+                    sharded(config), ranks,
+                    {.asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200},
+                     .output_directory = {}}),
+                one)
+          << ranks;
 }
 
 TEST(ShardedOptimizers, InFastModeAreCloseToReproducible) {
   const Trace exact = train_on_threads(config_of(kMlp, {"data.shuffle=false"}), 1);
   for (const int ranks : {1, 2, 3, 4}) {
-    const Trace fast = train_on_threads(sharded(config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"})), ranks);
+    const Trace fast =
+        train_on_threads(sharded(config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"})), ranks);
     ASSERT_EQ(fast.losses.size(), exact.losses.size());
-    for (size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(fast.losses[i], exact.losses[i], 1e-4) << ranks;
+    for (size_t i = 0; i < exact.losses.size(); ++i)
+      EXPECT_NEAR(fast.losses[i], exact.losses[i], 1e-4) << ranks;
   }
 }
 
 TEST(ShardedOptimizers, OverflowsSkipTheSameSteps) {
-  const config::RunConfig config = config_of(kMlp, {"precision.compute=FLOAT16", "precision.loss_scaling={initial_scale: 1099511627776 maximum: 1099511627776}"});
+  const config::RunConfig config =
+      config_of(kMlp, {"precision.compute=FLOAT16",
+                       "precision.loss_scaling={initial_scale: 1099511627776 maximum: 1099511627776}"});
   const Trace one = train_on_threads(config, 1);
   EXPECT_FALSE(std::isfinite(one.norms.front())) << "no step has overflowed";
   for (const int ranks : {2, 3}) EXPECT_EQ(train_on_threads(sharded(config), ranks), one) << ranks;
@@ -108,17 +123,20 @@ int64_t bytes_of(const compile::CompiledRun& run, int rank, program::Category ca
 TEST(ShardedOptimizers, HoldTheirPartOfTheState) {
   const config::RunConfig config = config_of(kMlp);
   const int64_t all = bytes_of(compile_run(config, {.world_size = 1}), 0, program::Category::optimizer_state);
-  constexpr int64_t kSlots = 2, kChunk = 4 * kNormChunk;
+  constexpr int64_t kSlots = 2, kChunk = 4 * layout::kNormChunk;
   for (const int ranks : {2, 3, 4}) {
     const compile::CompiledRun run = compile_run(sharded(config), {.world_size = ranks});
     int64_t together = 0;
     for (int rank = 0; rank < ranks; ++rank) {
       const int64_t own = bytes_of(run, rank, program::Category::optimizer_state);
       together += own;
-      EXPECT_NEAR(static_cast<double>(own), static_cast<double>(all) / ranks, kSlots * kChunk) << rank << " of " << ranks;
-      EXPECT_EQ(bytes_of(run, rank, program::Category::parameters), bytes_of(compile_run(config, {.world_size = 1}), 0, program::Category::parameters));
+      EXPECT_NEAR(static_cast<double>(own), static_cast<double>(all) / ranks, kSlots * kChunk)
+          << rank << " of " << ranks;
+      EXPECT_EQ(bytes_of(run, rank, program::Category::parameters),
+                bytes_of(compile_run(config, {.world_size = 1}), 0, program::Category::parameters));
     }
-    EXPECT_NEAR(static_cast<double>(together), static_cast<double>(all), 256.0 * ranks * 10) << "rounded to 256 bytes a buffer";
+    EXPECT_NEAR(static_cast<double>(together), static_cast<double>(all), 256.0 * ranks * 10)
+        << "rounded to 256 bytes a buffer";
   }
 }
 
@@ -126,8 +144,10 @@ TEST(ShardedOptimizers, AreProven) {
   for (const char* model : {kMlp, kLenet, kGpt})
     for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
       for (const int ranks : {1, 2, 3, 4})
-        for (const bool shared_memory : {false, true}) 
-          compile_run(sharded(config_of(model, {reduction})), {.world_size = ranks, .shared_memory = shared_memory}).check();
+        for (const bool shared_memory : {false, true})
+          compile_run(sharded(config_of(model, {reduction})),
+                      {.world_size = ranks, .shared_memory = shared_memory})
+              .check();
 }
 
 int64_t bytes_sent(const compile::CompiledRun& run, int rank) {
@@ -143,7 +163,8 @@ TEST(ShardedOptimizers, SendAsManyBytesAsSumsOfAllGradients) {
   for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
     for (const int ranks : {2, 4}) {
       const config::RunConfig config = config_of(kMlp, {reduction, "parallel.bucket_bytes=100000000"});
-      const compile::CompiledRun whole = compile_run(config, {.world_size = ranks}), cut = compile_run(sharded(config), {.world_size = ranks});
+      const compile::CompiledRun whole = compile_run(config, {.world_size = ranks}),
+                                 cut = compile_run(sharded(config), {.world_size = ranks});
       int64_t sent_whole = 0, sent_cut = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         sent_whole += bytes_sent(whole, rank);
@@ -153,7 +174,8 @@ TEST(ShardedOptimizers, SendAsManyBytesAsSumsOfAllGradients) {
     }
 }
 
-/// Trains `ranks` workers until `steps`, in a folder that may hold checkpoints; the trace of what was trained here.
+/// Trains `ranks` workers until `steps`, in a folder that may hold checkpoints; the trace of what was trained
+/// here.
 Trace train_until(config::RunConfig config, int ranks, int64_t steps, const std::string& folder) {
   config.checkpoint.every_steps = 2;
   config.checkpoint.background = false;
@@ -165,7 +187,8 @@ Trace train_until(config::RunConfig config, int ranks, int64_t steps, const std:
     worker.connect(world);
     TrainerEvents events;
     events.on_step = [&](const StepRecord& record) { trace.losses.push_back(record.loss); };
-    Trainer trainer(worker, world, events, {.output_directory = folder, .stop_requested = {}, .stop_after = steps});
+    Trainer trainer(worker, world, events,
+                    {.output_directory = folder, .stop_requested = {}, .stop_after = steps});
     trainer.prepare();
     trainer.run();
     trace.norms.push_back(std::bit_cast<double>(state_hash_of(worker, world)));
@@ -186,8 +209,9 @@ TEST(ShardedOptimizers, ResumeFromWholeStateAndBackOnAnyNumberOfWorkers) {
     int ranks;
   };
   int number = 0;
-  for (const auto& [first, second] : {std::pair{Half{true, 2}, Half{false, 3}}, std::pair{Half{false, 2}, Half{true, 4}},
-                                      std::pair{Half{true, 3}, Half{true, 2}}, std::pair{Half{true, 4}, Half{false, 1}}}) {
+  for (const auto& [first, second] :
+       {std::pair{Half{true, 2}, Half{false, 3}}, std::pair{Half{false, 2}, Half{true, 4}},
+        std::pair{Half{true, 3}, Half{true, 2}}, std::pair{Half{true, 4}, Half{false, 1}}}) {
     const std::string folder = folder_of(std::to_string(number++));
     train_until(first.cut ? sharded(config) : config, first.ranks, 2, folder);
     const Trace rest = train_until(second.cut ? sharded(config) : config, second.ranks, 0, folder);

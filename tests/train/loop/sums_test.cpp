@@ -75,16 +75,18 @@ void expect_the_bits_of_copies(device::DeviceKind device) {
 TEST(Sums, ShareGradientsToTheBitsOfCopies) { expect_the_bits_of_copies(device::DeviceKind::cpu); }
 
 TEST(Sums, ShareGradientsOnLanesThatRunAtOnce) {
-  const config::RunConfig config = config::parse_run_config(kCommon + model(true), "test", {"parallel.bucket_bytes=1"});
+  const config::RunConfig config =
+      config::parse_run_config(kCommon + model(true), "test", {"parallel.bucket_bytes=1"});
   const Trace one = train(false, device::DeviceKind::cpu, "FLOAT32", "1000000");
-  EXPECT_EQ(
-      train_on_threads(config, 2,
-                       {.asynchronous = device::AsyncCpuOptions{}, .shared_memory = false, .output_directory = {}}),
-      one);
+  EXPECT_EQ(train_on_threads(
+                config, 2,
+                {.asynchronous = device::AsyncCpuOptions{}, .shared_memory = false, .output_directory = {}}),
+            one);
 }
 
 TEST(Sums, ShareGradientsOnGpusWhereKernelsAddToo) {
-  if (const device::GpuProbe probe = device::probe_gpus(); probe.devices.empty()) GTEST_SKIP() << probe.problem;
+  if (const device::GpuProbe probe = device::probe_gpus(); probe.devices.empty())
+    GTEST_SKIP() << probe.problem;
   expect_the_bits_of_copies(device::DeviceKind::cuda);
 }
 

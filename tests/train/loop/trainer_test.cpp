@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "data/test_files.h"
-#include "train/worker/model_state.h"
 #include "train/thread_ranks.h"
+#include "train/worker/model_state.h"
 
 namespace lockstep::train {
 namespace {
@@ -29,7 +29,8 @@ checkpoint { resume_automatic: true }
 )";
 
 /// Called before each instruction of a training on threads.
-using Before = std::function<void(int rank, int64_t step, const Worker&, const program::Program&, int instruction)>;
+using Before =
+    std::function<void(int rank, int64_t step, const Worker&, const program::Program&, int instruction)>;
 
 struct Ended {
   TrainingOutcome outcome;
@@ -40,10 +41,11 @@ struct Ended {
 
 class TrainerOnThreads : public testing::Test {
  protected:
-  /// `adjust` and `before` are told the rank. Checks that all ranks end alike; which step each was in when a difference was
-  /// found is its own.
-  Ended train(const std::vector<std::string>& overrides, const std::function<void(TrainerRunOptions&, int rank)>& adjust = {},
-            const Before& before = {}, int ranks = 2) const {
+  /// `adjust` and `before` are told the rank. Checks that all ranks end alike; which step each was in when a
+  /// difference was found is its own.
+  Ended train(const std::vector<std::string>& overrides,
+              const std::function<void(TrainerRunOptions&, int rank)>& adjust = {}, const Before& before = {},
+              int ranks = 2) const {
     const config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
     std::vector<Ended> runs(static_cast<size_t>(ranks));
     const auto mailboxes = control::make_local_mailboxes(ranks);
@@ -52,9 +54,11 @@ class TrainerOnThreads : public testing::Test {
       Trainer* trainer = nullptr;
       WorkerOptions worker_options{.rank = rank, .world_size = ranks, .asynchronous = {}};
       if (before)
-        worker_options.before_instruction = [&](const Worker& worker, const program::Program& program, uint64_t iteration, int instruction) {
+        worker_options.before_instruction = [&](const Worker& worker, const program::Program& program,
+                                                uint64_t iteration, int instruction) {
           const bool trains = program.name == "step";
-          before(rank, trains ? static_cast<int64_t>(iteration) + 1 : trainer->next_step() + 1, worker, program, instruction);
+          before(rank, trains ? static_cast<int64_t>(iteration) + 1 : trainer->next_step() + 1, worker,
+                 program, instruction);
         };
       Worker worker(config, worker_options);
       worker.connect(world);
@@ -89,7 +93,8 @@ class TrainerOnThreads : public testing::Test {
 /// The gradients that reach the first instruction of `kind`, on one rank.
 float* first_gradient(const Worker& worker, const program::Program& program, int instruction) {
   for (const auto& operand : program.instructions[static_cast<size_t>(instruction)].operands)
-    if (operand.role == program::Role::gradients) return reinterpret_cast<float*>(worker.memory().at(program, operand.range));
+    if (operand.role == program::Role::gradients)
+      return reinterpret_cast<float*>(worker.memory().at(program, operand.range));
   return nullptr;
 }
 
@@ -108,7 +113,7 @@ TEST_F(TrainerOnThreads, AStopWithinAnEvaluationLosesNoStepAndTheEvaluationIsMad
   // 24 samples take 3 iterations of 8; rank 1 asks in the second.
   int asked = 0;
   const Ended first = train({}, [&](TrainerRunOptions& options, int rank) {
-    if (rank == 1) options.stop_requested = [&asked] { return ++asked == 5 + 2; };   // five steps come before
+    if (rank == 1) options.stop_requested = [&asked] { return ++asked == 5 + 2; };  // five steps come before
   });
   EXPECT_EQ(first.outcome.steps, 5);
   EXPECT_TRUE(first.outcome.stopped);
@@ -134,7 +139,8 @@ TEST_F(TrainerOnThreads, AStopInTheLastEvaluationIsAStop) {
 TEST_F(TrainerOnThreads, SkippedStepsCountOnWhenTheRunIsResumed) {
   const auto nan_at = [](int64_t bad) {
     return [bad](int, int64_t step, const Worker& worker, const program::Program& program, int instruction) {
-      if (program.name == "step" && step == bad && program.instructions[static_cast<size_t>(instruction)].kind == program::InstructionKind::norm)
+      if (program.name == "step" && step == bad &&
+          program.instructions[static_cast<size_t>(instruction)].kind == program::InstructionKind::norm)
         *first_gradient(worker, program, instruction) = std::numeric_limits<float>::quiet_NaN();
     };
   };
@@ -143,17 +149,22 @@ TEST_F(TrainerOnThreads, SkippedStepsCountOnWhenTheRunIsResumed) {
   EXPECT_EQ(first.error, "");
   EXPECT_EQ(first.outcome.skipped_steps, 1);
   const Ended second = train({"trainer.nonfinite=SKIP", "trainer.nonfinite_limit=2"}, {}, nan_at(9));
-  EXPECT_THAT(second.error, AllOf(HasSubstr("step 9"), HasSubstr("skipped step 2"), HasSubstr("nonfinite_limit is 2")));
+  EXPECT_THAT(second.error,
+              AllOf(HasSubstr("step 9"), HasSubstr("skipped step 2"), HasSubstr("nonfinite_limit is 2")));
 }
 
 TEST_F(TrainerOnThreads, ASkippedFirstStepLeavesAdamAsIfItHadNeverBeen) {
-  // With constant gradients of one sign, Adam's first update is the learning rate itself, whichever step it is made in.
-  const auto nan_first = [](int, int64_t step, const Worker& worker, const program::Program& program, int instruction) {
-    if (program.name == "step" && step <= 3 && program.instructions[static_cast<size_t>(instruction)].kind == program::InstructionKind::norm)
+  // With constant gradients of one sign, Adam's first update is the learning rate itself, whichever step it
+  // is made in.
+  const auto nan_first = [](int, int64_t step, const Worker& worker, const program::Program& program,
+                            int instruction) {
+    if (program.name == "step" && step <= 3 &&
+        program.instructions[static_cast<size_t>(instruction)].kind == program::InstructionKind::norm)
       *first_gradient(worker, program, instruction) = std::numeric_limits<float>::quiet_NaN();
   };
   float largest = 0;
-  const auto measure = [&](int rank, int64_t step, const Worker& worker, const program::Program& program, int instruction) {
+  const auto measure = [&](int rank, int64_t step, const Worker& worker, const program::Program& program,
+                           int instruction) {
     nan_first(rank, step, worker, program, instruction);
     static thread_local std::vector<float> before;
     if (program.name != "step" || rank != 0 || instruction != 0) return;
@@ -161,28 +172,34 @@ TEST_F(TrainerOnThreads, ASkippedFirstStepLeavesAdamAsIfItHadNeverBeen) {
     const int64_t count = worker.compiled().graph().parameters[0].spec.shape.count();
     if (step == 4) before.assign(weights, weights + count);
     if (step == 5)
-      for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(weights[i] - before[static_cast<size_t>(i)]));
+      for (int64_t i = 0; i < count; ++i)
+        largest = std::max(largest, std::abs(weights[i] - before[static_cast<size_t>(i)]));
   };
-  const Ended run = train({"trainer.nonfinite=SKIP", "trainer.steps=5", "trainer.eval_every_steps=0"}, {}, measure);
+  const Ended run =
+      train({"trainer.nonfinite=SKIP", "trainer.steps=5", "trainer.eval_every_steps=0"}, {}, measure);
   EXPECT_EQ(run.error, "");
   EXPECT_EQ(run.outcome.skipped_steps, 3);
   EXPECT_NEAR(largest, 0.01, 1e-5);
 }
 
 TEST_F(TrainerOnThreads, AGradientThatIsNotFiniteOnOneRankAloneIsADivergenceThatAllReport) {
-  const auto damage = [](int rank, int64_t step, const Worker& worker, const program::Program& program, int instruction) {
+  const auto damage = [](int rank, int64_t step, const Worker& worker, const program::Program& program,
+                         int instruction) {
     if (rank == 1 && step == 4 && program.name == "step" &&
         program.instructions[static_cast<size_t>(instruction)].kind == program::InstructionKind::norm)
       *first_gradient(worker, program, instruction) = std::numeric_limits<float>::infinity();
   };
-  for (const char* policy : {"trainer.nonfinite=LOCATE", "trainer.nonfinite=SKIP", "trainer.nonfinite=STOP"}) {
+  for (const char* policy :
+       {"trainer.nonfinite=LOCATE", "trainer.nonfinite=SKIP", "trainer.nonfinite=STOP"}) {
     const Ended run = train({policy}, {}, damage);
-    EXPECT_THAT(run.error, AllOf(HasSubstr("the replicas differ after step 4"), HasSubstr("fc1.weight"))) << policy;
+    EXPECT_THAT(run.error, AllOf(HasSubstr("the replicas differ after step 4"), HasSubstr("fc1.weight")))
+        << policy;
   }
 }
 
 TEST_F(TrainerOnThreads, AGradientThatDiffersOnOneRankIsFoundInTheNextStep) {
-  const auto damage = [](int rank, int64_t step, const Worker& worker, const program::Program& program, int instruction) {
+  const auto damage = [](int rank, int64_t step, const Worker& worker, const program::Program& program,
+                         int instruction) {
     if (rank == 2 && step == 4 && program.name == "step" &&
         program.instructions[static_cast<size_t>(instruction)].kind == program::InstructionKind::norm)
       *first_gradient(worker, program, instruction) += 1;

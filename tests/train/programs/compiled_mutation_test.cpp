@@ -64,15 +64,17 @@ std::vector<Case> cases() {
   add("gpt_ordered", kGpt, 3, true, {reproducible, "trainer.clip_norm=1"});
   add("gpt_ring", kGpt, 3, false, {fast, "trainer.nonfinite=IGNORE"});
   add("gpt_narrow", kGpt, 3, false, {reproducible, "precision.compute=FLOAT16"});
-  add("mlp_narrow_as_it_lands", kMlp, 2, false, {reproducible, "precision.compute=BFLOAT16", "trainer.nonfinite=IGNORE"});
+  add("mlp_narrow_as_it_lands", kMlp, 2, false,
+      {reproducible, "precision.compute=BFLOAT16", "trainer.nonfinite=IGNORE"});
   return list;
 }
 
 using Programs = std::vector<program::Program>;
 
 std::vector<Programs> compiled(const Case& one) {
-  const compile::CompiledRun run = compile_run(config::parse_run_config(std::string(kTrainer) + one.model, "test", one.overrides),
-                                      {.world_size = one.workers, .shared_memory = one.shared_memory});
+  const compile::CompiledRun run =
+      compile_run(config::parse_run_config(std::string(kTrainer) + one.model, "test", one.overrides),
+                  {.world_size = one.workers, .shared_memory = one.shared_memory});
   std::vector<Programs> by_name(3);
   for (int rank = 0; rank < one.workers; ++rank) {
     auto programs = run.compile(rank);

@@ -31,7 +31,9 @@ config::RunConfig config() { return config::parse_run_config(kConfig, "test", {}
 
 class BrokenBatches : public run::BatchSource {
  public:
-  void load(uint64_t, int64_t, std::span<const Tensor>) override { throw DataError("images.gz is cut short"); }
+  void load(uint64_t, int64_t, std::span<const Tensor>) override {
+    throw DataError("images.gz is cut short");
+  }
 };
 
 class EmptyBatches : public run::BatchSource {
@@ -45,8 +47,9 @@ TEST(InlineExecutor, ASilentPeerEndsTheStepNamingWhatWaits) {
   run_ranks(2, [&](int rank, comm::Communicator& world) {
     EmptyBatches batches;
     ProgramRank self(config(), rank, batches, world);
-    if (rank == 1) return;   // never steps
-    auto executor = run::make_inline_executor(self.programs.step, self.context, {.communication_timeout = std::chrono::milliseconds(100)});
+    if (rank == 1) return;  // never steps
+    auto executor = run::make_inline_executor(self.programs.step, self.context,
+                                              {.communication_timeout = std::chrono::milliseconds(100)});
     try {
       executor->run({});
     } catch (const Error& error) {
@@ -54,7 +57,8 @@ TEST(InlineExecutor, ASilentPeerEndsTheStepNamingWhatWaits) {
       code = error.code();
     }
   });
-  EXPECT_THAT(message, AllOf(HasSubstr("rank 0 has waited"), HasSubstr("step instruction"), HasSubstr("lane agree")));
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("rank 0 has waited"), HasSubstr("step instruction"), HasSubstr("lane agree")));
   EXPECT_EQ(code, ExitCode::hang);
 }
 
@@ -67,7 +71,8 @@ TEST(InlineExecutor, ErrorsCarryTheInstructionAndKeepTheirExitCode) {
       executor->run({});
       FAIL() << "nothing was thrown";
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), AllOf(HasSubstr("images.gz is cut short"), HasSubstr("rank 0"), HasSubstr("(load"), HasSubstr("micro-batch 0")));
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("images.gz is cut short"), HasSubstr("rank 0"),
+                                      HasSubstr("(load"), HasSubstr("micro-batch 0")));
       EXPECT_EQ(error.code(), ExitCode::data);
     }
   });
@@ -86,18 +91,23 @@ TEST(InlineExecutor, RunsManyIterationsWithoutAllocatingOnTheDevice) {
   });
 }
 
-/// Runs a hand-written program on threads. `fill` sets up each rank's buffers by index, `read` looks at them afterwards.
-void run_by_hand(const std::vector<std::string>& texts, const std::function<void(int rank, const std::vector<float*>&)>& fill,
+/// Runs a hand-written program on threads. `fill` sets up each rank's buffers by index, `read` looks at them
+/// afterwards.
+void run_by_hand(const std::vector<std::string>& texts,
+                 const std::function<void(int rank, const std::vector<float*>&)>& fill,
                  const std::function<void(int rank, const std::vector<float*>&)>& read, bool streams) {
   run_ranks(static_cast<int>(texts.size()), [&](int rank, comm::Communicator& world) {
     EmptyBatches batches;
-    ProgramRank self(config(), 0, batches, *comm::make_solo_communicator());   // for what every context holds
+    ProgramRank self(config(), 0, batches, *comm::make_solo_communicator());  // for what every context holds
     program::Program program = program::program_from_text(texts[static_cast<size_t>(rank)]);
     const program::MemoryPlan plan = program::plan_memory(program);
     const auto device = device::make_cpu_device();
     const run::ProgramMemory memory(*device, std::span(&plan, 1));
-    run::ExecutionContext context{.graph = self.run.graph(), .code = self.run.training_code(),
-                             .memory = memory, .device = *device, .optimizer = {}};
+    run::ExecutionContext context{.graph = self.run.graph(),
+                                  .code = self.run.training_code(),
+                                  .memory = memory,
+                                  .device = *device,
+                                  .optimizer = {}};
     std::vector<std::unique_ptr<comm::Communicator>> channels;
     for (size_t group = 0; group < program.groups.size(); ++group) {
       channels.push_back(world.split(0, rank));
@@ -108,7 +118,8 @@ void run_by_hand(const std::vector<std::string>& texts, const std::function<void
       buffers.push_back(reinterpret_cast<float*>(memory.at(program, program.whole(static_cast<int>(b)))));
     fill(rank, buffers);
     const auto lanes = device::make_async_cpu_device({});
-    const auto executor = streams ? run::make_stream_executor(program, context, {}, *lanes) : run::make_inline_executor(program, context, {});
+    const auto executor = streams ? run::make_stream_executor(program, context, {}, *lanes)
+                                  : run::make_inline_executor(program, context, {});
     executor->run({});
     executor->finish();
     read(rank, buffers);
@@ -118,32 +129,36 @@ void run_by_hand(const std::vector<std::string>& texts, const std::function<void
 TEST(Executors, ScatterGatherAndBroadcast) {
   std::vector<std::string> texts;
   for (int rank = 0; rank < 3; ++rank)
-    texts.push_back("program step rank=" + std::to_string(rank) + " world_size=3 reduction=fast virtual_replicas=3 micro_batches_per_leaf=1\n"
+    texts.push_back("program step rank=" + std::to_string(rank) +
+                    " world_size=3 reduction=fast virtual_replicas=3 micro_batches_per_leaf=1\n"
                     "lane comm comm\n"
                     "group all 0 1 2\n"
                     "buffer sums space=gradients category=gradients size=24\n"
                     "buffer news space=parameters category=parameters size=8\n"
                     "0 reduce_scatter @comm group=all updates data:sums\n"
                     "1 all_gather @comm group=all updates data:sums\n"
-                    "2 broadcast @comm group=all root=1 " + (rank == 1 ? "reads" : "writes") + " data:news\n");
+                    "2 broadcast @comm group=all root=1 " +
+                    (rank == 1 ? "reads" : "writes") + " data:news\n");
   for (const bool streams : {false, true})
-    run_by_hand(texts,
-                [](int rank, const std::vector<float*>& buffers) {
-                  for (int i = 0; i < 6; ++i) buffers[0][i] = static_cast<float>(10 * rank + i);
-                  buffers[1][0] = static_cast<float>(rank);
-                  buffers[1][1] = 0.5f;
-                },
-                [](int, const std::vector<float*>& buffers) {
-                  EXPECT_THAT(std::vector<float>(buffers[0], buffers[0] + 6), ElementsAre(30, 33, 36, 39, 42, 45));
-                  EXPECT_THAT(std::vector<float>(buffers[1], buffers[1] + 2), ElementsAre(1, 0.5f));
-                },
-                streams);
+    run_by_hand(
+        texts,
+        [](int rank, const std::vector<float*>& buffers) {
+          for (int i = 0; i < 6; ++i) buffers[0][i] = static_cast<float>(10 * rank + i);
+          buffers[1][0] = static_cast<float>(rank);
+          buffers[1][1] = 0.5f;
+        },
+        [](int, const std::vector<float*>& buffers) {
+          EXPECT_THAT(std::vector<float>(buffers[0], buffers[0] + 6), ElementsAre(30, 33, 36, 39, 42, 45));
+          EXPECT_THAT(std::vector<float>(buffers[1], buffers[1] + 2), ElementsAre(1, 0.5f));
+        },
+        streams);
 }
 
 /// A backend whose sums have an order of their own.
 class Unordered : public comm::ForwardingCommunicator {
  public:
-  explicit Unordered(std::unique_ptr<comm::Communicator> inner) : comm::ForwardingCommunicator(std::move(inner)) {}
+  explicit Unordered(std::unique_ptr<comm::Communicator> inner)
+      : comm::ForwardingCommunicator(std::move(inner)) {}
   std::string_view backend() const override { return "unordered"; }
   bool sums_along_tree() const override { return false; }
 };
@@ -151,7 +166,9 @@ class Unordered : public comm::ForwardingCommunicator {
 TEST(Executors, AnOrderedSumNeedsACommunicatorThatAddsAlongTheTree) {
   run_ranks(2, [&](int rank, comm::Communicator& world) {
     EmptyBatches batches;
-    const auto unordered = [](int, std::unique_ptr<comm::Communicator> inner) { return std::make_unique<Unordered>(std::move(inner)); };
+    const auto unordered = [](int, std::unique_ptr<comm::Communicator> inner) {
+      return std::make_unique<Unordered>(std::move(inner));
+    };
     ProgramRank good(config(), rank, batches, world, /*shared_memory=*/true);
     EXPECT_NO_THROW(run::make_inline_executor(good.programs.step, good.context, {}));
     ProgramRank bad(config(), rank, batches, world, /*shared_memory=*/true, unordered);
@@ -159,7 +176,8 @@ TEST(Executors, AnOrderedSumNeedsACommunicatorThatAddsAlongTheTree) {
       run::make_inline_executor(bad.programs.step, bad.context, {});
       FAIL() << "nothing was thrown";
     } catch (const InternalError& error) {
-      EXPECT_THAT(error.what(), AllOf(HasSubstr("(all_reduce, lane reduce"), HasSubstr("(unordered) adds in an order of its own")));
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("(all_reduce, lane reduce"),
+                                      HasSubstr("(unordered) adds in an order of its own")));
     }
   });
   // Alone there is nothing to add.

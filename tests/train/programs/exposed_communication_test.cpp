@@ -81,7 +81,8 @@ struct ScriptedEvent : device::Event {
 
 class ScriptedStream : public device::Stream {
  public:
-  ScriptedStream(std::unique_ptr<device::Stream> inner, Script& script) : inner_(std::move(inner)), script_(script) {}
+  ScriptedStream(std::unique_ptr<device::Stream> inner, Script& script)
+      : inner_(std::move(inner)), script_(script) {}
   const std::string& name() const override { return inner_->name(); }
   void launch(std::function<void()> work) override { inner_->launch(std::move(work)); }
   void record(device::Event& event) override {
@@ -89,7 +90,9 @@ class ScriptedStream : public device::Stream {
     if (own.timed) inner_->launch([this, &own] { own.recorded_at = script_.read_clock(name()); });
     inner_->record(*own.inner);
   }
-  void wait(const device::Event& event) override { inner_->wait(*dynamic_cast<const ScriptedEvent&>(event).inner); }
+  void wait(const device::Event& event) override {
+    inner_->wait(*dynamic_cast<const ScriptedEvent&>(event).inner);
+  }
   void synchronize() override { inner_->synchronize(); }
 
  private:
@@ -124,7 +127,8 @@ class ScriptedDevice : public device::Device {
 
 /// "all_reduce 3".
 std::string name_of(const program::Instruction& instruction) {
-  return std::string(lockstep::program::name_of(instruction.kind)) + " " + std::to_string(instruction.segment);
+  return std::string(lockstep::program::name_of(instruction.kind)) + " " +
+         std::to_string(instruction.segment);
 }
 
 using Scene = std::function<void(const std::string& instruction, Script&)>;
@@ -143,7 +147,9 @@ double exposed_on_streams(const std::vector<std::string>& overrides, const Scene
     ScriptedDevice device(script);
     run::ExecutorOptions options;
     if (rank == 0)
-      options.before = [&](uint64_t, int i) { scene(name_of(step.instructions[static_cast<size_t>(i)]), script); };
+      options.before = [&](uint64_t, int i) {
+        scene(name_of(step.instructions[static_cast<size_t>(i)]), script);
+      };
     const auto executor = run::make_stream_executor(step, self.context, options, device);
     executor->run({});
     executor->finish();
@@ -215,8 +221,9 @@ TEST(ExposedCommunication, IsNoneWhereOneOfTwoComputeLanesWorks) {
 /// Gives the norm a lane of its own, whose end the first update awaits, besides the sums.
 void move_norm(program::Program& step) {
   auto& list = step.instructions;
-  const auto norm = std::find_if(list.begin(), list.end(),
-                                 [](const program::Instruction& i) { return i.kind == program::InstructionKind::norm; });
+  const auto norm = std::find_if(list.begin(), list.end(), [](const program::Instruction& i) {
+    return i.kind == program::InstructionKind::norm;
+  });
   norm->lane = static_cast<int>(step.lanes.size());
   step.lanes.push_back({"norm", program::LaneKind::compute});
   auto& update = *(norm + 1);
@@ -267,10 +274,13 @@ double exposed_on_one_thread(const std::function<bool(const control::Progress&)>
   run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     control::Progress progress;
-    ProgramRank self(config, rank, batches, world, false, [&](int, std::unique_ptr<comm::Communicator> inner) {
-      return std::make_unique<Asked>(std::move(inner), [&, rank] { return rank != 0 || may_end(progress); });
-    });
-    const auto executor = run::make_inline_executor(self.programs.step, self.context, {.progress = &progress});
+    ProgramRank self(config, rank, batches, world, false,
+                     [&](int, std::unique_ptr<comm::Communicator> inner) {
+                       return std::make_unique<Asked>(std::move(inner),
+                                                      [&, rank] { return rank != 0 || may_end(progress); });
+                     });
+    const auto executor =
+        run::make_inline_executor(self.programs.step, self.context, {.progress = &progress});
     executor->run({});
     executor->finish();
     if (rank == 0) exposed = executor->last_times().exposed_communication_ms;

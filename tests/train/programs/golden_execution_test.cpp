@@ -20,7 +20,8 @@ using testing::HasSubstr;
 /// The first instruction that no executor runs, over all ranks, as errors name it; "" where there is none.
 std::string not_runnable(const program::Program& program) {
   for (size_t i = 0; i < program.instructions.size(); ++i)
-    if (!run::is_runnable(program.instructions[i].kind)) return program::describe(program, static_cast<int>(i));
+    if (!run::is_runnable(program.instructions[i].kind))
+      return program::describe(program, static_cast<int>(i));
   return "";
 }
 
@@ -67,9 +68,10 @@ TEST_P(RunnableGolden, GivesTheBitsOfOneRank) {
 TEST_P(RunnableGolden, GivesTheBitsOfOneRankWhereLanesRunAtOnce) {
   const GoldenOutcome one = one_rank();
   for (const uint64_t seed : {1, 2, 3})
-    expect_equal(execute(*model_, programs_,
-                         {.asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200}}),
-                 one);
+    expect_equal(
+        execute(*model_, programs_,
+                {.asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200}}),
+        one);
 }
 
 TEST_P(RefusedGolden, IsRefusedByNameWhenItIsBound) {

@@ -3,10 +3,10 @@
 #include <memory>
 #include <string>
 
+#include "layout/batch_division.h"
 #include "model/graph.h"
 #include "model/partition.h"
 #include "optim/optimizer.h"
-#include "layout/batch_division.h"
 #include "program/segment_code.h"
 
 namespace lockstep::train {

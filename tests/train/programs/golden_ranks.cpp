@@ -76,7 +76,8 @@ struct Rank {
   const program::Verdict* verdict() const {
     for (size_t b = 0; b < program.buffers.size(); ++b)
       if (program.buffers[b].name == "verdict")
-        return reinterpret_cast<const program::Verdict*>(memory.at(program, program.whole(static_cast<int>(b))));
+        return reinterpret_cast<const program::Verdict*>(
+            memory.at(program, program.whole(static_cast<int>(b))));
     return nullptr;
   }
 
@@ -137,21 +138,22 @@ std::unique_ptr<device::Device> make_device(const GoldenRun& run) {
   return run.asynchronous ? device::make_async_cpu_device(*run.asynchronous) : device::make_cpu_device();
 }
 
-program::Program compiled_for_one(const GoldenModel& model, program::Program (*compile)(const parallel::DataParallelPlan&, int)) {
+program::Program compiled_for_one(const GoldenModel& model,
+                                  program::Program (*compile)(const parallel::DataParallelPlan&, int)) {
   layout::BatchDivision division = model.division;
   division.workers = 1;
   const auto training = model.code(true), evaluation = model.code(false);
   const int slots = optim::state_slots(model.optimizer);
   const layout::Placement placement(model.graph, model.partition, {.workers = 1, .state_slots = slots});
   parallel::DataParallelPlan plan{.graph = model.graph,
-                        .partition = model.partition,
-                        .training = *training,
-                        .evaluation = *evaluation,
-                        .division = division,
-                        .parallel = {.layout = {}, .reduction = layout::Reduction::reproducible},
-                        .placement = placement,
-                        .shares = placement.shares(),
-                        .state_slots = slots};
+                                  .partition = model.partition,
+                                  .training = *training,
+                                  .evaluation = *evaluation,
+                                  .division = division,
+                                  .parallel = {.layout = {}, .reduction = layout::Reduction::reproducible},
+                                  .placement = placement,
+                                  .shares = placement.shares(),
+                                  .state_slots = slots};
   program::Program program = compile(plan, 0);
   program::derive_dependencies(program);
   return program;
@@ -159,7 +161,8 @@ program::Program compiled_for_one(const GoldenModel& model, program::Program (*c
 
 }  // namespace
 
-GoldenOutcome execute(const GoldenModel& model, std::vector<program::Program> programs, const GoldenRun& run) {
+GoldenOutcome execute(const GoldenModel& model, std::vector<program::Program> programs,
+                      const GoldenRun& run) {
   const int ranks = static_cast<int>(programs.size());
   std::vector<GoldenOutcome> outcomes(programs.size());
   run_ranks(ranks, [&](int rank, comm::Communicator& world) {
@@ -184,7 +187,11 @@ void bind(const GoldenModel& model, program::Program program) {
   run::make_actions(self.program, self.context, nullptr);
 }
 
-program::Program one_rank_step(const GoldenModel& model) { return compiled_for_one(model, parallel::compile_step); }
-program::Program one_rank_evaluation(const GoldenModel& model) { return compiled_for_one(model, parallel::compile_evaluation); }
+program::Program one_rank_step(const GoldenModel& model) {
+  return compiled_for_one(model, parallel::compile_step);
+}
+program::Program one_rank_evaluation(const GoldenModel& model) {
+  return compiled_for_one(model, parallel::compile_evaluation);
+}
 
 }  // namespace lockstep::train

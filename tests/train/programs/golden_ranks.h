@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "run/executor.h"
 #include "program/step_scalars.h"
+#include "run/executor.h"
 #include "train/programs/golden_models.h"
 #include "train/thread_ranks.h"
 
@@ -32,7 +32,8 @@ struct GoldenRun {
 /// Executes one program per rank, threads as ranks, on batches of numbers that depend on their place in the
 /// global batch alone, from equal first values of parameters and empty optimizer state. Ranks that know the
 /// same number must agree. `model` may be executed by several at once.
-GoldenOutcome execute(const GoldenModel& model, std::vector<program::Program> programs, const GoldenRun& run = {});
+GoldenOutcome execute(const GoldenModel& model, std::vector<program::Program> programs,
+                      const GoldenRun& run = {});
 
 /// Makes the actions of a program without running it; throws what binding throws.
 void bind(const GoldenModel& model, program::Program program);

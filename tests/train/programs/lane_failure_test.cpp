@@ -106,8 +106,12 @@ std::vector<Failure> fail_while_another_lane_waits(const Choice& culprit, const 
   return failures;
 }
 
-int agree(const program::Program& program) { return last_on(program, program::InstructionKind::agree, "agree"); }
-int last_backward(const program::Program& program) { return last_on(program, program::InstructionKind::backward, "compute"); }
+int agree(const program::Program& program) {
+  return last_on(program, program::InstructionKind::agree, "agree");
+}
+int last_backward(const program::Program& program) {
+  return last_on(program, program::InstructionKind::backward, "compute");
+}
 
 TEST(StreamExecutor, AKernelThatFailsReleasesTheLanesThatWaitForPeers) {
   for (const Choice& waiting : {Choice(agree), Choice(first_exchange)}) {
@@ -192,12 +196,12 @@ TEST(StreamExecutor, AfterAFailureEveryRunThrowsIt) {
     const auto device = device::make_async_cpu_device({});
     bool broken = true;
     const auto executor = run::make_stream_executor(self.programs.step, self.context,
-                                               {.before =
-                                                    [&](uint64_t, int i) {
-                                                      if (broken && i == 0)
-                                                        throw DataError("the first batch is torn");
-                                                    }},
-                                               *device);
+                                                    {.before =
+                                                         [&](uint64_t, int i) {
+                                                           if (broken && i == 0)
+                                                             throw DataError("the first batch is torn");
+                                                         }},
+                                                    *device);
     EXPECT_THAT(failure_of(*executor).message, HasSubstr("the first batch is torn"));
     broken = false;
     EXPECT_THAT(failure_of(*executor).message, HasSubstr("the first batch is torn"));

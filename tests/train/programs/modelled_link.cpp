@@ -18,10 +18,12 @@ class HeldCommunicator : public comm::ForwardingCommunicator {
   HeldCommunicator(ModelledLink& link, int group, std::unique_ptr<comm::Communicator> inner)
       : comm::ForwardingCommunicator(std::move(inner)), link_(link), group_(group) {}
 
-  comm::Ticket all_reduce(void* data, int64_t count, DType dtype, comm::ReduceOp op, device::Stream& stream) override {
+  comm::Ticket all_reduce(void* data, int64_t count, DType dtype, comm::ReduceOp op,
+                          device::Stream& stream) override {
     return hold([=, this, &stream] { return inner_->all_reduce(data, count, dtype, op, stream); });
   }
-  comm::Ticket reduce_scatter(void* data, int64_t count, DType dtype, comm::ReduceOp op, device::Stream& stream) override {
+  comm::Ticket reduce_scatter(void* data, int64_t count, DType dtype, comm::ReduceOp op,
+                              device::Stream& stream) override {
     return hold([=, this, &stream] { return inner_->reduce_scatter(data, count, dtype, op, stream); });
   }
   comm::Ticket all_gather(void* data, int64_t block_bytes, device::Stream& stream) override {
@@ -74,7 +76,8 @@ class HeldCommunicator : public comm::ForwardingCommunicator {
 int64_t bytes_of(const program::Instruction& instruction) {
   int64_t sent = 0;
   for (const auto& operand : instruction.operands)
-    if (operand.role == program::Role::send || operand.role == program::Role::data) sent += operand.range.size_bytes;
+    if (operand.role == program::Role::send || operand.role == program::Role::data)
+      sent += operand.range.size_bytes;
   return sent;
 }
 
@@ -109,7 +112,8 @@ std::string ModelledLink::describe_node(size_t rank, int node) const {
                      node / count_of(rank));
 }
 
-std::unique_ptr<comm::Communicator> ModelledLink::attach(int group, std::unique_ptr<comm::Communicator> inner) {
+std::unique_ptr<comm::Communicator> ModelledLink::attach(int group,
+                                                         std::unique_ptr<comm::Communicator> inner) {
   return std::make_unique<HeldCommunicator>(*this, group, std::move(inner));
 }
 

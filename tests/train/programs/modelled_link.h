@@ -32,7 +32,8 @@ class ModelledLink {
  public:
   /// `issues_in_order`: a rank's communications start in program order over all lanes (as the inline executor
   /// has it).
-  ModelledLink(std::vector<program::Program> programs, int iterations, const LinkSpeed& speed, bool issues_in_order);
+  ModelledLink(std::vector<program::Program> programs, int iterations, const LinkSpeed& speed,
+               bool issues_in_order);
 
   /// A communicator whose operations wait for the link.
   std::unique_ptr<comm::Communicator> attach(int group, std::unique_ptr<comm::Communicator> inner);

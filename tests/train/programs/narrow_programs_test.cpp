@@ -29,7 +29,8 @@ parallel { reduction: REPRODUCIBLE bucket_bytes: 2048 }
 using Programs = std::vector<program::Program>;
 
 Programs step_programs(const std::vector<std::string>& overrides = {}) {
-  const compile::CompiledRun run = compile_run(config::parse_run_config(kConfig, "test", overrides), {.world_size = 2});
+  const compile::CompiledRun run =
+      compile_run(config::parse_run_config(kConfig, "test", overrides), {.world_size = 2});
   return {run.compile(0).step, run.compile(1).step};
 }
 
@@ -52,7 +53,8 @@ std::string findings_of(const Programs& programs) {
 }
 
 TEST(NarrowPrograms, CastParametersOnceBeforeAnythingReadsThem) {
-  const compile::CompiledRun run = compile_run(config::parse_run_config(kConfig, "test", {}), {.world_size = 2});
+  const compile::CompiledRun run =
+      compile_run(config::parse_run_config(kConfig, "test", {}), {.world_size = 2});
   const auto programs = run.compile(0);
   for (const program::Program* program : {&programs.step, &programs.evaluate}) {
     const auto casts = casts_of(*program);
@@ -76,12 +78,14 @@ TEST(NarrowPrograms, StoreActivationsNarrowAndGradientsOfParametersInFloat32) {
   for (const program::Program& program : step_programs())
     for (const auto& instruction : program.instructions)
       for (const auto& operand : instruction.operands) {
-        const bool is_activation = operand.role == program::Role::output || operand.role == program::Role::output_gradient ||
+        const bool is_activation = operand.role == program::Role::output ||
+                                   operand.role == program::Role::output_gradient ||
                                    operand.role == program::Role::input_gradient;
         if (is_activation) {
           EXPECT_EQ(operand.dtype, DType::float16);
         }
-        if (operand.role == program::Role::gradients || operand.role == program::Role::state || operand.role == program::Role::data) {
+        if (operand.role == program::Role::gradients || operand.role == program::Role::state ||
+            operand.role == program::Role::data) {
           EXPECT_EQ(operand.dtype, DType::float32);
         }
       }
@@ -90,9 +94,10 @@ TEST(NarrowPrograms, StoreActivationsNarrowAndGradientsOfParametersInFloat32) {
 TEST(NarrowPrograms, SegmentsReadBothKindsOfParameters) {
   const Programs programs = step_programs();
   // A block has layer norms, which are read as they are, and products.
-  const auto& block = *std::find_if(
-      programs[0].instructions.begin(), programs[0].instructions.end(),
-      [](const program::Instruction& i) { return i.kind == program::InstructionKind::forward && i.segment == 1; });
+  const auto& block = *std::find_if(programs[0].instructions.begin(), programs[0].instructions.end(),
+                                    [](const program::Instruction& i) {
+                                      return i.kind == program::InstructionKind::forward && i.segment == 1;
+                                    });
   std::vector<DType> types;
   for (const auto& operand : block.operands)
     if (operand.role == program::Role::parameters && operand.index == 1) types.push_back(operand.dtype);
@@ -117,8 +122,9 @@ TEST(NarrowPrograms, ThatCastTooLateAreRefused) {
   Programs programs = step_programs();
   for (program::Program& program : programs) {
     auto& list = program.instructions;
-    const auto update = std::find_if(list.begin(), list.end(),
-                                     [](const program::Instruction& i) { return i.kind == program::InstructionKind::update; });
+    const auto update = std::find_if(list.begin(), list.end(), [](const program::Instruction& i) {
+      return i.kind == program::InstructionKind::update;
+    });
     // The last cast changes places with the first update: forward reads the parameters of a step before.
     std::swap(list[casts_of(program).back()], *update);
     for (auto& instruction : list) instruction.after.clear();
@@ -134,12 +140,13 @@ TEST(NarrowPrograms, ThatCastAnotherSegmentsParametersAreRefused) {
     for (const size_t cast : casts_of(program))
       for (const size_t other : casts_of(program)) {
         auto &a = program.instructions[cast], &b = program.instructions[other];
-        if (cast < other &&
-            operand_of(a, program::Role::source).range.size_bytes == operand_of(b, program::Role::source).range.size_bytes)
+        if (cast < other && operand_of(a, program::Role::source).range.size_bytes ==
+                                operand_of(b, program::Role::source).range.size_bytes)
           first = &a, second = &b;
       }
     ASSERT_NE(first, nullptr) << "two of the blocks have buckets of one size";
-    std::swap(operand_of(*first, program::Role::source).range, operand_of(*second, program::Role::source).range);
+    std::swap(operand_of(*first, program::Role::source).range,
+              operand_of(*second, program::Role::source).range);
   }
   EXPECT_THAT(findings_of(programs),
               AllOf(HasSubstr("in its parameters"), HasSubstr("belongs, and there is")));

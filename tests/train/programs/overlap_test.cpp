@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "lockstep/error.h"
-#include "train/worker/compile_options.h"
 #include "train/programs/modelled_link.h"
 #include "train/programs/program_rank.h"
 #include "train/thread_ranks.h"
+#include "train/worker/compile_options.h"
 
 namespace lockstep::train {
 namespace {
@@ -58,9 +58,10 @@ struct Outcome {
 };
 
 std::unique_ptr<run::Executor> make_executor(ProgramRank& self, Lanes lanes, device::Device& streams,
-                                        const run::ExecutorOptions& options) {
-  return lanes == Lanes::streams ? run::make_stream_executor(self.programs.step, self.context, options, streams)
-                                 : run::make_inline_executor(self.programs.step, self.context, options);
+                                             const run::ExecutorOptions& options) {
+  return lanes == Lanes::streams
+             ? run::make_stream_executor(self.programs.step, self.context, options, streams)
+             : run::make_inline_executor(self.programs.step, self.context, options);
 }
 
 /// `believed`: changes what the link takes the programs for.
@@ -173,15 +174,19 @@ TEST(Overlap, AForwardPassWaitsForItsOwnParametersAlone) {
       }
 }
 
-/// Every way of summing gradients, on 2 and 3 workers, but for trees folded in blocks: the link wants the n-th operations
-/// of all ranks to meet, and there some ranks have fewer. So 3 workers have 4 leaves here, not 3.
+/// Every way of summing gradients, on 2 and 3 workers, but for trees folded in blocks: the link wants the
+/// n-th operations of all ranks to meet, and there some ranks have fewer. So 3 workers have 4 leaves here,
+/// not 3.
 std::vector<Arrangement> layouts() {
   std::vector<Arrangement> list;
   for (const int ranks : {2, 3}) {
     for (const char* algorithm : {"LIBRARY", "RING", "SHARED_MEMORY"})
       list.push_back(
           {ranks, true, {"parallel.reduction=FAST", std::string("parallel.algorithm=") + algorithm}});
-    list.push_back({ranks, false, {"parallel.reduction=REPRODUCIBLE", "trainer.micro_batch=1", "trainer.virtual_replicas=4"}});
+    list.push_back(
+        {ranks,
+         false,
+         {"parallel.reduction=REPRODUCIBLE", "trainer.micro_batch=1", "trainer.virtual_replicas=4"}});
     list.push_back(
         {ranks,
          true,
@@ -230,7 +235,8 @@ TEST(Overlap, NeitherTheLinkNorDelaysChangeABit) {
 
 /// The steps on lanes that share nothing but events: no link between them, and no hook that would take a
 /// lock.
-std::vector<std::vector<float>> run_on_streams(const Arrangement& layout, const device::AsyncCpuOptions& delays) {
+std::vector<std::vector<float>> run_on_streams(const Arrangement& layout,
+                                               const device::AsyncCpuOptions& delays) {
   const config::RunConfig config = config::parse_run_config(kConfig, "test", layout.overrides);
   std::vector<std::vector<float>> parameters;
   run_ranks(layout.ranks, [&](int rank, comm::Communicator& world) {
@@ -267,8 +273,8 @@ int index_of(const program::Program& program, program::InstructionKind kind, int
 
 TEST(Overlap, TheLinkNoticesWhatStartsTooEarly) {
   for (const Lanes lanes : kBoth) {
-    const Outcome outcome =
-        run_over_link(kLibrary, lanes, {.latency = 10, .bytes_per_tick = 100}, {}, [](program::Program& program) {
+    const Outcome outcome = run_over_link(
+        kLibrary, lanes, {.latency = 10, .bytes_per_tick = 100}, {}, [](program::Program& program) {
           const int reduction = index_of(program, program::InstructionKind::all_reduce, 3);
           program.instructions[static_cast<size_t>(index_of(program, program::InstructionKind::backward, 2))]
               .after.push_back({reduction, 0});
@@ -291,12 +297,12 @@ TEST(Overlap, AReductionStartsBeforeTheNextBackwardPass) {
     std::promise<void> reducing;
     const auto device = device::make_async_cpu_device({});
     const auto executor = run::make_stream_executor(step, self.context,
-                                               {.before =
-                                                    [&](uint64_t, int i) {
-                                                      if (i == reduction) reducing.set_value();
-                                                      if (i == backward) reducing.get_future().wait();
-                                                    }},
-                                               *device);
+                                                    {.before =
+                                                         [&](uint64_t, int i) {
+                                                           if (i == reduction) reducing.set_value();
+                                                           if (i == backward) reducing.get_future().wait();
+                                                         }},
+                                                    *device);
     executor->run({});
     executor->finish();
   });
@@ -306,8 +312,8 @@ TEST(Overlap, AReductionStartsBeforeTheNextBackwardPass) {
     ProgramRank self(config, rank, batches, world);
     const program::Program& step = self.programs.step;
     std::vector<int> order;
-    const auto executor =
-        run::make_inline_executor(step, self.context, {.before = [&](uint64_t, int i) { order.push_back(i); }});
+    const auto executor = run::make_inline_executor(step, self.context,
+                                                    {.before = [&](uint64_t, int i) { order.push_back(i); }});
     executor->run({});
     executor->finish();
     const auto place = [&](int i) { return std::find(order.begin(), order.end(), i) - order.begin(); };
@@ -345,12 +351,12 @@ TEST(Overlap, OnLanesAStepBeginsWhileParametersOfTheOneBeforeAreStillToBeSent) {
     Signal begun;
     const auto device = device::make_async_cpu_device({.jitter_seed = 1, .max_jitter_us = 100});
     const auto executor = run::make_stream_executor(step, self.context,
-                                               {.before =
-                                                    [&](uint64_t iteration, int i) {
-                                                      if (iteration == 1 && i == first) begun.set();
-                                                      if (iteration == 0 && i == gather) begun.wait();
-                                                    }},
-                                               *device);
+                                                    {.before =
+                                                         [&](uint64_t iteration, int i) {
+                                                           if (iteration == 1 && i == first) begun.set();
+                                                           if (iteration == 0 && i == gather) begun.wait();
+                                                         }},
+                                                    *device);
     for (uint64_t k = 0; k < 3; ++k)
       executor->run({.constants = {.step = k, .learning_rate = 0.125}, .iteration = k});
     executor->finish();
@@ -374,24 +380,24 @@ TEST(Overlap, NoMoreThanTwoIterationsAreUnderWay) {
     constexpr uint64_t kSteps = 10;
     std::atomic<uint64_t> loaded{0}, updated{0};
     const auto device = device::make_async_cpu_device({.jitter_seed = 1, .max_jitter_us = 100});
-    const auto executor = run::make_stream_executor(odd, self.context,
-                                               {.before =
-                                                    [&](uint64_t iteration, int i) {
-                                                      if (i == 0) {
-                                                        EXPECT_GE(updated + 1, iteration);
-                                                        ++loaded;
-                                                      }
-                                                      if (i != last) return;
-                                                      // Not before the next step has begun.
-                                                      const uint64_t wanted = std::min(iteration + 2, kSteps);
-                                                      const Deadline deadline =
-                                                          deadline_in(std::chrono::seconds(60));
-                                                      while (loaded < wanted && Clock::now() < deadline)
-                                                        std::this_thread::yield();
-                                                      EXPECT_GE(loaded, wanted);
-                                                      ++updated;
-                                                    }},
-                                               *device);
+    const auto executor =
+        run::make_stream_executor(odd, self.context,
+                                  {.before =
+                                       [&](uint64_t iteration, int i) {
+                                         if (i == 0) {
+                                           EXPECT_GE(updated + 1, iteration);
+                                           ++loaded;
+                                         }
+                                         if (i != last) return;
+                                         // Not before the next step has begun.
+                                         const uint64_t wanted = std::min(iteration + 2, kSteps);
+                                         const Deadline deadline = deadline_in(std::chrono::seconds(60));
+                                         while (loaded < wanted && Clock::now() < deadline)
+                                           std::this_thread::yield();
+                                         EXPECT_GE(loaded, wanted);
+                                         ++updated;
+                                       }},
+                                  *device);
     for (uint64_t k = 0; k < kSteps; ++k) executor->run({.iteration = k, .suppress_updates = true});
     executor->finish();
     EXPECT_EQ(updated, kSteps);

@@ -7,14 +7,14 @@
 namespace lockstep::train {
 namespace {
 
-run::ExecutionContext context_of(const config::RunConfig& config, const compile::CompiledRun& run, int rank, const run::ProgramMemory& memory,
-                            run::BatchSource& batches) {
+run::ExecutionContext context_of(const config::RunConfig& config, const compile::CompiledRun& run, int rank,
+                                 const run::ProgramMemory& memory, run::BatchSource& batches) {
   const auto& division = run.division();
   run::ExecutionContext context{.graph = run.graph(),
-                           .code = run.training_code(),
-                           .memory = memory,
-                           .device = memory.device(),
-                           .optimizer = config.optimizer};
+                                .code = run.training_code(),
+                                .memory = memory,
+                                .device = memory.device(),
+                                .optimizer = config.optimizer};
   context.clip_norm = config.trainer.clip_norm;
   context.static_count = static_cast<double>(division.global_batch);
   for (int m = 0; m < division.micro_batches_of(rank); ++m)
@@ -41,8 +41,8 @@ void NumberedBatches::load(uint64_t iteration, int64_t position, std::span<const
   }
 }
 
-ProgramRank::ProgramRank(const config::RunConfig& config, int rank, run::BatchSource& batches, comm::Communicator& world,
-                         bool shared_memory, const Wrap& wrap)
+ProgramRank::ProgramRank(const config::RunConfig& config, int rank, run::BatchSource& batches,
+                         comm::Communicator& world, bool shared_memory, const Wrap& wrap)
     : run(compile_run(config, {.world_size = world.size(), .shared_memory = shared_memory})),
       programs(run.compile(rank)),
       device(device::make_cpu_device()),

@@ -21,7 +21,8 @@ class NumberedBatches : public run::BatchSource {
 /// One rank's step program with what executors need to run it, and nothing of the trainer.
 struct ProgramRank {
   /// Puts something around the communicator of a group.
-  using Wrap = std::function<std::unique_ptr<comm::Communicator>(int group, std::unique_ptr<comm::Communicator>)>;
+  using Wrap =
+      std::function<std::unique_ptr<comm::Communicator>(int group, std::unique_ptr<comm::Communicator>)>;
 
   /// COLLECTIVE over `world`: makes a communicator for each group.
   ProgramRank(const config::RunConfig& config, int rank, run::BatchSource& batches, comm::Communicator& world,

@@ -15,7 +15,8 @@ using testing::Not;
 constexpr std::chrono::seconds kSoon{20};
 
 /// What every rank throws, which must be the same.
-std::pair<std::string, ExitCode> collective_error(int ranks, const std::function<void(int, comm::Communicator&)>& body) {
+std::pair<std::string, ExitCode> collective_error(int ranks,
+                                                  const std::function<void(int, comm::Communicator&)>& body) {
   std::vector<std::string> messages(static_cast<size_t>(ranks), "nothing was thrown");
   std::vector<ExitCode> codes(static_cast<size_t>(ranks), ExitCode::done);
   run_ranks(ranks, [&](int rank, comm::Communicator& world) {
@@ -42,7 +43,8 @@ TEST(Agreement, NamesTheRankThatDiffersFromTheMajority) {
   const auto [message, code] = collective_error(4, [](int rank, comm::Communicator& world) {
     agree_on_fields(world, {{"trainer.seed", rank == 0 ? "8" : "7"}, {"data", "abc", ExitCode::data}}, kSoon);
   });
-  EXPECT_THAT(message, AllOf(HasSubstr("trainer.seed: rank 0 has 8, ranks 1, 2, 3 have 7"), Not(HasSubstr("abc"))));
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("trainer.seed: rank 0 has 8, ranks 1, 2, 3 have 7"), Not(HasSubstr("abc"))));
   EXPECT_EQ(code, ExitCode::usage);
 }
 

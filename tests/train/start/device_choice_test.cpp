@@ -25,7 +25,9 @@ device::GpuProbe gpus(std::vector<std::string> uuids, const std::string& name = 
 
 device::GpuProbe none() { return {{}, "there is no CUDA driver; install one"}; }
 
-DeviceRequest wish(DeviceWish wish, bool allow_shared = false) { return {.wish = wish, .allow_shared_gpu = allow_shared, .say = {}}; }
+DeviceRequest wish(DeviceWish wish, bool allow_shared = false) {
+  return {.wish = wish, .allow_shared_gpu = allow_shared, .say = {}};
+}
 
 std::string refusal(const std::function<void()>& action) {
   try {
@@ -44,7 +46,8 @@ TEST(DeviceChoice, TakesTheGpuOfItsPlaceOnTheHost) {
     EXPECT_EQ(choice.ordinal, 2);
     EXPECT_EQ(choice.reason, "computing on GPU 2 (NVIDIA H200)");
   }
-  EXPECT_EQ(choose_device(wish(DeviceWish::automatic), gpus({"a", "b", "c"}), 1, 2).ordinal, 1) << "one may stay idle";
+  EXPECT_EQ(choose_device(wish(DeviceWish::automatic), gpus({"a", "b", "c"}), 1, 2).ordinal, 1)
+      << "one may stay idle";
 }
 
 TEST(DeviceChoice, TakesTheOnlyGpuThatItSees) {
@@ -67,9 +70,11 @@ TEST(DeviceChoice, CpusAreTakenWhereTheyAreAskedFor) {
 }
 
 TEST(DeviceChoice, TooFewGpusAreAnErrorThatSaysWhatToDo) {
-  EXPECT_THAT(refusal([] { choose_device(wish(DeviceWish::automatic), gpus({"a", "b"}), 0, 4); }),
-              AllOf(HasSubstr("2 GPUs for 4 workers"), HasSubstr("at most 2 here (mpirun -n)"), HasSubstr("CUDA_VISIBLE_DEVICES"),
-                    HasSubstr("--allow-shared-gpu")));
+  EXPECT_THAT(refusal([] {
+                choose_device(wish(DeviceWish::automatic), gpus({"a", "b"}), 0, 4);
+              }),
+              AllOf(HasSubstr("2 GPUs for 4 workers"), HasSubstr("at most 2 here (mpirun -n)"),
+                    HasSubstr("CUDA_VISIBLE_DEVICES"), HasSubstr("--allow-shared-gpu")));
   EXPECT_EQ(choose_device(wish(DeviceWish::automatic, true), gpus({"a", "b"}), 3, 4).ordinal, 1);
 }
 
@@ -80,9 +85,15 @@ TEST(DeviceChoice, NamesAreThoseOfTheCommandLine) {
   EXPECT_THROW(device_wish_from_name("gpu"), ConfigError);
 }
 
-RankDevice on_gpu(int host, const std::string& uuid, const std::string& name = "NVIDIA H200", const std::string& libraries = "cuda=13.0") {
-  return {.host = "host" + std::to_string(host), .host_number = host, .kind = device::DeviceKind::cuda, .name = name, .uuid = uuid,
-          .libraries = libraries, .reason = "computing on GPU"};
+RankDevice on_gpu(int host, const std::string& uuid, const std::string& name = "NVIDIA H200",
+                  const std::string& libraries = "cuda=13.0") {
+  return {.host = "host" + std::to_string(host),
+          .host_number = host,
+          .kind = device::DeviceKind::cuda,
+          .name = name,
+          .uuid = uuid,
+          .libraries = libraries,
+          .reason = "computing on GPU"};
 }
 
 TEST(DeviceCheck, GpusOfTheirOwnAreFine) {
@@ -93,27 +104,36 @@ TEST(DeviceCheck, GpusOfTheirOwnAreFine) {
 TEST(DeviceCheck, OneGpuForSeveralRanksIsRefused) {
   const std::vector<RankDevice> ranks{on_gpu(0, "a"), on_gpu(1, "b"), on_gpu(0, "a"), on_gpu(1, "c")};
   EXPECT_THAT(refusal([&] { check_devices(ranks, false, false); }),
-              AllOf(HasSubstr("ranks 0, 2 on host host0 would share one GPU (NVIDIA H200, a)"), HasSubstr("mpirun -n"),
-                    HasSubstr("CUDA_VISIBLE_DEVICES"), HasSubstr("--allow-shared-gpu"), Not(HasSubstr("host1"))));
+              AllOf(HasSubstr("ranks 0, 2 on host host0 would share one GPU (NVIDIA H200, a)"),
+                    HasSubstr("mpirun -n"), HasSubstr("CUDA_VISIBLE_DEVICES"),
+                    HasSubstr("--allow-shared-gpu"), Not(HasSubstr("host1"))));
   EXPECT_EQ(refusal([&] { check_devices(ranks, false, true); }), "");
 }
 
-TEST(DeviceCheck, TheSameNumberOnAnotherHostIsAnotherGpu) { check_devices({on_gpu(0, "a"), on_gpu(1, "a")}, true, false); }
+TEST(DeviceCheck, TheSameNumberOnAnotherHostIsAnotherGpu) {
+  check_devices({on_gpu(0, "a"), on_gpu(1, "a")}, true, false);
+}
 
 TEST(DeviceCheck, BitsNeedOneModelAndOneSetOfLibraries) {
   const std::vector<RankDevice> models{on_gpu(0, "a"), on_gpu(1, "b", "NVIDIA A100"), on_gpu(0, "c")};
   EXPECT_THAT(refusal([&] { check_devices(models, true, false); }),
-              AllOf(HasSubstr("rank 1 (host host1): NVIDIA A100"), HasSubstr("ranks 0, 2 (host host0): NVIDIA H200"), HasSubstr("FAST")));
+              AllOf(HasSubstr("rank 1 (host host1): NVIDIA A100"),
+                    HasSubstr("ranks 0, 2 (host host0): NVIDIA H200"), HasSubstr("FAST")));
   EXPECT_EQ(refusal([&] { check_devices(models, false, false); }), "");
   const std::vector<RankDevice> libraries{on_gpu(0, "a"), on_gpu(1, "b", "NVIDIA H200", "cuda=12.4")};
-  EXPECT_THAT(refusal([&] { check_devices(libraries, true, false); }), HasSubstr("rank 1 (host host1): cuda=12.4"));
+  EXPECT_THAT(refusal([&] { check_devices(libraries, true, false); }),
+              HasSubstr("rank 1 (host host1): cuda=12.4"));
 }
 
 TEST(DeviceCheck, CpusAndGpusDoNotWorkTogether) {
-  const RankDevice on_cpu{.host = "host1", .host_number = 1, .reason = "computing on CPUs: there is no CUDA driver"};
-  EXPECT_THAT(refusal([&] { check_devices({on_gpu(0, "a"), on_cpu}, false, true); }),
-              AllOf(HasSubstr("CPUs (rank 1)"), HasSubstr("GPUs (rank 0)"), HasSubstr("host host1: computing on CPUs: there is no CUDA driver"),
-                    HasSubstr("--device cpu")));
+  const RankDevice on_cpu{
+      .host = "host1", .host_number = 1, .reason = "computing on CPUs: there is no CUDA driver"};
+  EXPECT_THAT(
+      refusal([&] {
+        check_devices({on_gpu(0, "a"), on_cpu}, false, true);
+      }),
+      AllOf(HasSubstr("CPUs (rank 1)"), HasSubstr("GPUs (rank 0)"),
+            HasSubstr("host host1: computing on CPUs: there is no CUDA driver"), HasSubstr("--device cpu")));
 }
 
 /// What each rank throws.
@@ -122,7 +142,9 @@ std::vector<std::string> refusals(const std::vector<int>& hosts, const DeviceReq
   std::vector<std::string> errors(hosts.size());
   run_ranks(static_cast<int>(hosts.size()), [&](int rank, comm::Communicator& world) {
     try {
-      agree_on_device(world, request, [&] { return probe(rank); }, hosts, "host" + std::to_string(hosts[static_cast<size_t>(rank)]), true);
+      agree_on_device(
+          world, request, [&] { return probe(rank); }, hosts,
+          "host" + std::to_string(hosts[static_cast<size_t>(rank)]), true);
     } catch (const CollectiveError& error) {
       EXPECT_EQ(error.code(), ExitCode::unavailable);
       errors[static_cast<size_t>(rank)] = error.what();
@@ -137,8 +159,13 @@ TEST(DeviceAgreement, EachRankTakesTheGpuOfItsPlaceOnItsHost) {
   run_ranks(5, [&](int rank, comm::Communicator& world) {
     const std::vector<int> hosts{0, 1, 0, 1, 0};
     DeviceRequest request;
-    request.say = [&](const std::string& text) { said.push_back(text); };   // rank 0 alone
-    const auto choice = agree_on_device(world, request, [&] { return gpus({"a", "b", "c"}); }, hosts, "host", true);
+    request.say = [&](const std::string& text) { said.push_back(text); };  // rank 0 alone
+    const auto choice = agree_on_device(
+        world, request,
+        [&] {
+          return gpus({"a", "b", "c"});
+        },
+        hosts, "host", true);
     EXPECT_EQ(choice.kind, device::DeviceKind::cuda);
     ordinals[static_cast<size_t>(rank)] = choice.ordinal;
   });
@@ -163,15 +190,18 @@ TEST(DeviceAgreement, AllRanksLearnThatOneHostHasNoGpu) {
 
 TEST(DeviceAgreement, SharingNeedsTheConsentOfAllRanks) {
   run_ranks(2, [](int rank, comm::Communicator& world) {
-    EXPECT_THROW(agree_on_device(world, wish(DeviceWish::cuda, rank == 0), [] { return gpus({"a"}); }, {0, 0}, "host", false),
-                 CollectiveError);
+    EXPECT_THROW(
+        agree_on_device(
+            world, wish(DeviceWish::cuda, rank == 0), [] { return gpus({"a"}); }, {0, 0}, "host", false),
+        CollectiveError);
   });
 }
 
 TEST(DeviceAgreement, CpusNeedNoDriver) {
   run_ranks(2, [](int, comm::Communicator& world) {
     const auto never = []() -> device::GpuProbe { throw InternalError("nobody may ask"); };
-    EXPECT_EQ(agree_on_device(world, wish(DeviceWish::cpu), never, {0, 0}, "host", true).kind, device::DeviceKind::cpu);
+    EXPECT_EQ(agree_on_device(world, wish(DeviceWish::cpu), never, {0, 0}, "host", true).kind,
+              device::DeviceKind::cpu);
   });
 }
 

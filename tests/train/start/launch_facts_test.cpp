@@ -15,17 +15,17 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-LaunchFacts facts(std::map<std::string, std::string> variables, int world_size = 1, int allowed = 8, int cores = 8,
-                     int ranks_on_host = 1) {
-  return {.variable =
-              [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
-            const auto found = variables.find(name);
-            return found == variables.end() ? std::nullopt : std::optional(found->second);
-          },
-          .world_size = world_size,
-          .allowed_cores = allowed,
-          .host_cores = cores,
-          .ranks_on_host = ranks_on_host};
+LaunchFacts facts(std::map<std::string, std::string> variables, int world_size = 1, int allowed = 8,
+                  int cores = 8, int ranks_on_host = 1) {
+  return {
+      .variable = [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
+        const auto found = variables.find(name);
+        return found == variables.end() ? std::nullopt : std::optional(found->second);
+      },
+      .world_size = world_size,
+      .allowed_cores = allowed,
+      .host_cores = cores,
+      .ranks_on_host = ranks_on_host};
 }
 
 std::string refusal(const LaunchFacts& facts) {
@@ -53,7 +53,8 @@ TEST(Launcher, AGoodStartIsLeftAlone) {
 }
 
 TEST(Placement, WarnsOfBindingWhereCoresLieIdle) {
-  EXPECT_THAT(launch_warnings(facts({}, 2, 1, 8, 2), 2), ElementsAre(HasSubstr("bound to 1 of 8 cores, but has 2 busy threads")));
+  EXPECT_THAT(launch_warnings(facts({}, 2, 1, 8, 2), 2),
+              ElementsAre(HasSubstr("bound to 1 of 8 cores, but has 2 busy threads")));
   EXPECT_THAT(launch_warnings(facts({}, 8, 1, 8, 8), 2), IsEmpty()) << "every core has its rank";
   EXPECT_THAT(launch_warnings(facts({}, 2, 8, 8, 2), 2), IsEmpty());
 }

@@ -14,8 +14,8 @@
 #include "base/hash.h"
 #include "base/philox.h"
 #include "data/batch_reader.h"
-#include "train/worker/initialize.h"
 #include "train/start/launch_facts.h"
+#include "train/worker/initialize.h"
 
 namespace {
 

@@ -28,7 +28,8 @@ compile::CompiledRun compile(int workers, const std::vector<std::string>& overri
 }
 
 TEST(DataParallelPrograms, AreProvenInReproducibleMode) {
-  for (const int workers : {1, 2, 3, 4, 5, 6}) EXPECT_NO_THROW(compile(workers).check()) << workers << " workers";
+  for (const int workers : {1, 2, 3, 4, 5, 6})
+    EXPECT_NO_THROW(compile(workers).check()) << workers << " workers";
   for (const int leaves : {1, 2, 3, 8, 12, 24})
     for (const int workers : {1, 2, 3, 4, 8})
       if (workers <= leaves) {
@@ -40,12 +41,15 @@ TEST(DataParallelPrograms, AreProvenInReproducibleMode) {
 TEST(DataParallelPrograms, AreProvenInFastMode) {
   for (const char* algorithm : {"LIBRARY", "RING"})
     for (const int workers : {1, 2, 3, 4, 6, 8, 12})
-      EXPECT_NO_THROW(compile(workers, {"parallel.reduction=FAST", std::string("parallel.algorithm=") + algorithm}).check())
+      EXPECT_NO_THROW(
+          compile(workers, {"parallel.reduction=FAST", std::string("parallel.algorithm=") + algorithm})
+              .check())
           << algorithm << ", " << workers << " workers";
 }
 
 compile::CompiledRun compile_for_one_host(int workers, const std::vector<std::string>& overrides) {
-  return compile_run(config::parse_run_config(kConfig, "test", overrides), {.world_size = workers, .shared_memory = true});
+  return compile_run(config::parse_run_config(kConfig, "test", overrides),
+                     {.world_size = workers, .shared_memory = true});
 }
 
 int count_of(const program::Program& program, program::InstructionKind kind) {
@@ -54,37 +58,46 @@ int count_of(const program::Program& program, program::InstructionKind kind) {
 }
 
 TEST(DataParallelPrograms, AddInSharedMemoryWhereTheWorkersFollowTheTree) {
-  // By leaves: the numbers of workers whose tree is the one over the leaves. 6 over 4 workers: ((01)(23))(45).
-  const std::map<int, std::vector<int>> follow{{8, {2, 4, 8}}, {6, {3, 4, 6}}, {5, {3, 5}}, {3, {2, 3}}, {2, {2}}};
+  // By leaves: the numbers of workers whose tree is the one over the leaves. 6 over 4 workers:
+  // ((01)(23))(45).
+  const std::map<int, std::vector<int>> follow{
+      {8, {2, 4, 8}}, {6, {3, 4, 6}}, {5, {3, 5}}, {3, {2, 3}}, {2, {2}}};
   for (const auto& [leaves, numbers] : follow)
     for (int workers = 1; workers <= leaves; ++workers) {
-      const auto run = compile_for_one_host(workers, {"trainer.virtual_replicas=" + std::to_string(leaves), "trainer.global_batch=120"});
+      const auto run = compile_for_one_host(
+          workers, {"trainer.virtual_replicas=" + std::to_string(leaves), "trainer.global_batch=120"});
       EXPECT_NO_THROW(run.check()) << workers << " workers, " << leaves << " leaves";
       const program::Program step = run.compile(0).step;
       const bool follows = std::find(numbers.begin(), numbers.end(), workers) != numbers.end();
-      EXPECT_EQ(count_of(step, program::InstructionKind::all_reduce) > 0, follows) << workers << " workers, " << leaves << " leaves";
-      EXPECT_EQ(count_of(step, program::InstructionKind::exchange) > 0, workers > 1 && !follows) << workers << " workers, " << leaves << " leaves";
+      EXPECT_EQ(count_of(step, program::InstructionKind::all_reduce) > 0, follows)
+          << workers << " workers, " << leaves << " leaves";
+      EXPECT_EQ(count_of(step, program::InstructionKind::exchange) > 0, workers > 1 && !follows)
+          << workers << " workers, " << leaves << " leaves";
       for (const auto& instruction : step.instructions)
         EXPECT_EQ(instruction.ordered, instruction.kind == program::InstructionKind::all_reduce);
-      for (const auto& group : step.groups) EXPECT_EQ(group.transport == program::Transport::shared_memory, group.name == "reduce");
+      for (const auto& group : step.groups)
+        EXPECT_EQ(group.transport == program::Transport::shared_memory, group.name == "reduce");
     }
 }
 
 TEST(DataParallelPrograms, ReduceByTheAlgorithmThatIsAskedFor) {
   const auto reductions = [](const std::string& reduction, const std::string& algorithm) {
-    const auto run = compile_for_one_host(2, {"parallel.reduction=" + reduction, "parallel.algorithm=" + algorithm});
+    const auto run =
+        compile_for_one_host(2, {"parallel.reduction=" + reduction, "parallel.algorithm=" + algorithm});
     run.check();
     const program::Program step = run.compile(0).step;
-    return std::tuple(count_of(step, program::InstructionKind::all_reduce) > 0, count_of(step, program::InstructionKind::exchange) > 0,
+    return std::tuple(count_of(step, program::InstructionKind::all_reduce) > 0,
+                      count_of(step, program::InstructionKind::exchange) > 0,
                       step.groups[1].transport == program::Transport::shared_memory);
   };
-  using Answer = std::tuple<bool, bool, bool>;   // all-reduces, exchanges, wants shared memory
+  using Answer = std::tuple<bool, bool, bool>;  // all-reduces, exchanges, wants shared memory
   EXPECT_EQ(reductions("FAST", "AUTOMATIC"), Answer(true, false, true));
   EXPECT_EQ(reductions("FAST", "SHARED_MEMORY"), Answer(true, false, true));
   EXPECT_EQ(reductions("FAST", "LIBRARY"), Answer(true, false, false));
   EXPECT_EQ(reductions("FAST", "RING"), Answer(false, true, false));
   EXPECT_EQ(reductions("REPRODUCIBLE", "TREE"), Answer(false, true, false));
-  EXPECT_EQ(reductions("REPRODUCIBLE", "SHARED_MEMORY"), Answer(false, true, true));   // 3 and 3 of 6 leaves: no nodes
+  EXPECT_EQ(reductions("REPRODUCIBLE", "SHARED_MEMORY"),
+            Answer(false, true, true));  // 3 and 3 of 6 leaves: no nodes
 }
 
 TEST(DataParallelPrograms, RefuseSharedMemoryWhereThereIsNone) {
@@ -107,7 +120,8 @@ TEST(DataParallelPrograms, ReductionsStartInTheMiddleOfTheBackwardPass) {
   int first_reduction = -1, last_backward = -1, backwards_behind = 0;
   for (size_t i = 0; i < step.instructions.size(); ++i) {
     const auto& instruction = step.instructions[i];
-    if (instruction.kind == program::InstructionKind::exchange && first_reduction < 0) first_reduction = static_cast<int>(i);
+    if (instruction.kind == program::InstructionKind::exchange && first_reduction < 0)
+      first_reduction = static_cast<int>(i);
     if (instruction.kind == program::InstructionKind::backward) {
       last_backward = static_cast<int>(i);
       if (first_reduction >= 0) ++backwards_behind;
@@ -132,22 +146,28 @@ int64_t bytes_sent(const program::Program& program) {
   return bytes;
 }
 
-/// Trees over numbers of workers that are no powers of two, where each worker's leaves are a node and the trees over
-/// workers and over leaves split alike.
+/// Trees over numbers of workers that are no powers of two, where each worker's leaves are a node and the
+/// trees over workers and over leaves split alike.
 TEST(DataParallelPrograms, FoldTreesOfAnyNumberOfWorkersInLogarithmicallyManyRounds) {
-  for (const auto& [workers, leaves] : {std::pair(3, 3), {3, 12}, {5, 5}, {6, 24}, {7, 7}, {11, 22}, {23, 23}, {48, 192}, {63, 63}}) {
+  for (const auto& [workers, leaves] :
+       {std::pair(3, 3), {3, 12}, {5, 5}, {6, 24}, {7, 7}, {11, 22}, {23, 23}, {48, 192}, {63, 63}}) {
     const std::string batch = std::to_string(leaves);
-    const auto run = compile(workers, {"trainer.virtual_replicas=" + batch, "trainer.global_batch=" + batch, "parallel.bucket_bytes=100000000"});
-    ASSERT_TRUE(run.division().follows_tree && !run.division().folds_by_halving) << workers << " workers, " << leaves << " leaves";
+    const auto run = compile(workers, {"trainer.virtual_replicas=" + batch, "trainer.global_batch=" + batch,
+                                       "parallel.bucket_bytes=100000000"});
+    ASSERT_TRUE(run.division().follows_tree && !run.division().folds_by_halving)
+        << workers << " workers, " << leaves << " leaves";
     EXPECT_NO_THROW(run.check()) << workers << " workers, " << leaves << " leaves";
-    const auto buckets = static_cast<int>(std::ranges::count_if(run.partition().buckets, [](const auto& bucket) { return bucket.size_bytes > 0; }));
+    const auto buckets = static_cast<int>(std::ranges::count_if(
+        run.partition().buckets, [](const auto& bucket) { return bucket.size_bytes > 0; }));
     const int rounds = static_cast<int>(std::bit_width(static_cast<unsigned>(workers)));
     int64_t bytes = 0;
     for (const auto& bucket : run.partition().buckets) bytes += bucket.size_bytes;
     for (int rank = 0; rank < workers; ++rank) {
       const program::Program step = run.compile(rank).step;
-      EXPECT_LE(count_of(step, program::InstructionKind::exchange), 4 * rounds * buckets) << "rank " << rank << " of " << workers;
-      // Halving and doubling send less than twice a bucket; what passes between two blocks is at most all of it, each way.
+      EXPECT_LE(count_of(step, program::InstructionKind::exchange), 4 * rounds * buckets)
+          << "rank " << rank << " of " << workers;
+      // Halving and doubling send less than twice a bucket; what passes between two blocks is at most all of
+      // it, each way.
       EXPECT_LE(bytes_sent(step), 4 * bytes) << "rank " << rank << " of " << workers;
     }
   }
@@ -184,7 +204,8 @@ TEST(DataParallelPrograms, ParametersLieAtTheSamePlacesInAllProgramsOfARank) {
       const auto& a = programs.step.parameters[p];
       const auto& b = other->parameters[p];
       EXPECT_EQ(programs.step.buffers[static_cast<size_t>(a.buffer)].offset + a.offset,
-                other->buffers[static_cast<size_t>(b.buffer)].offset + b.offset) << a.name << " in " << other->name;
+                other->buffers[static_cast<size_t>(b.buffer)].offset + b.offset)
+          << a.name << " in " << other->name;
     }
 }
 
