@@ -110,8 +110,6 @@ Chaos::Chaos(const ChaosArguments& arguments)
   config_ = load();
   layout_ = chosen_layout();
   kinds_ = parse_chaos_kinds(arguments.kinds, config_);
-  if (arguments.kinds.empty() && config_.parallel.layout.shard != layout::ShardedState::none)
-    log_info("leaves out flip: with shard=optimizer a flipped bit is not noticed");
   const train::DeviceRequest request = arguments.device.request();
   const auto choice = train::choose_device(
       request, request.wish == train::DeviceWish::cpu ? device::GpuProbe{} : device::probe_gpus(), 0,

@@ -107,14 +107,12 @@ std::string_view name_of(ChaosKind kind) {
 
 std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::RunConfig& config) {
   const bool unwatched = config.trainer.nonfinite == config::NonFinitePolicy::ignore;
-  const bool uncompared = config.parallel.layout.shard != layout::ShardedState::none;
   std::vector<ChaosKind> kinds;
   std::vector<std::string> names;
   for (const auto kind : kKinds) names.emplace_back(name_of(kind));
   if (trim(list).empty()) {
     for (const auto kind : kKinds)
-      if ((kind != ChaosKind::nan || !unwatched) && (kind != ChaosKind::flip || !uncompared))
-        kinds.push_back(kind);
+      if (kind != ChaosKind::nan || !unwatched) kinds.push_back(kind);
     return kinds;
   }
   for (const auto& name : split(list, ',')) {
@@ -129,11 +127,6 @@ std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::
       throw ConfigError(
           "--kinds: with trainer.nonfinite: IGNORE nobody looks for a NaN; leave nan out, or --set "
           "trainer.nonfinite=STOP");
-    if (kinds.back() == ChaosKind::flip && uncompared)
-      throw ConfigError(
-          "--kinds: with shard=optimizer a flipped bit is not noticed, since every step's parameters come "
-          "from one "
-          "owner each; leave flip out");
   }
   return kinds;
 }

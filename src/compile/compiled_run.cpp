@@ -95,7 +95,7 @@ uint64_t hash_of(const parallel::DataParallelPlan& plan) {
                          division.micro_batches_per_leaf, division.workers});
   return hash_all(hash, {static_cast<int>(parallel.reduction), static_cast<int>(parallel.algorithm),
                          plan.state_slots, plan.shared_memory, static_cast<int>(plan.device),
-                         plan.skip_nonfinite, plan.update_as_it_lands});
+                         plan.skip_nonfinite, plan.update_as_it_lands, plan.digests_parameters});
 }
 
 }  // namespace
@@ -121,20 +121,22 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
           .state_slots = options.state_slots,
           .shard_optimizer = parallel.layout.shard == layout::ShardedState::optimizer,
           .reversed = parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving});
-  plan_ = std::make_unique<parallel::DataParallelPlan>(
-      parallel::DataParallelPlan{.graph = graph_,
-                                 .partition = partition_,
-                                 .training = *training_,
-                                 .evaluation = *evaluation_,
-                                 .division = division,
-                                 .parallel = parallel,
-                                 .placement = *placement_,
-                                 .shares = placement_->shares(),
-                                 .state_slots = options.state_slots,
-                                 .shared_memory = facts.shared_memory,
-                                 .device = facts.device,
-                                 .skip_nonfinite = options.skips_nonfinite,
-                                 .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
+  plan_ = std::make_unique<parallel::DataParallelPlan>(parallel::DataParallelPlan{
+      .graph = graph_,
+      .partition = partition_,
+      .training = *training_,
+      .evaluation = *evaluation_,
+      .division = division,
+      .parallel = parallel,
+      .placement = *placement_,
+      .shares = placement_->shares(),
+      .state_slots = options.state_slots,
+      .shared_memory = facts.shared_memory,
+      .device = facts.device,
+      .skip_nonfinite = options.skips_nonfinite,
+      .digests_parameters =
+          options.compares_replicas && placement_->shards_optimizer() && facts.world_size > 1,
+      .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
   parallel::require_sums_exist(*plan_);
   for (const uint64_t part : {model::hash_of(graph_), hash_of(partition_), hash_of(*training_, partition_),
                               hash_of(*evaluation_, partition_), hash_of(*plan_)})

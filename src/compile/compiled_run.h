@@ -27,6 +27,7 @@ struct CompileOptions {
   parallel::ParallelOptions parallel;
   int state_slots = 0;  ///< of the optimizer
   bool clips_gradients = false;
+  bool compares_replicas = true;
   bool skips_nonfinite = true;  ///< updates write nothing if the loss or gradients are not finite
 };
 

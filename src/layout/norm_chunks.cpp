@@ -1,5 +1,7 @@
 #include "layout/norm_chunks.h"
 
+#include "base/index.h"
+
 namespace lockstep::layout {
 
 NormChunks norm_chunks_of(const model::Graph& graph) {
@@ -15,6 +17,13 @@ NormChunks norm_chunks_of(const model::Graph& graph) {
     if (role == ops::ParameterRole::weight) chunks.weights = chunks.count;
   }
   return chunks;
+}
+
+int NormChunks::parameter_of(int64_t chunk) const {
+  int found = -1;
+  for (size_t p = 0; p < first.size(); ++p)
+    if (first[p] <= chunk && (found < 0 || first[p] > nth(first, found))) found = static_cast<int>(p);
+  return found;
 }
 
 }  // namespace lockstep::layout

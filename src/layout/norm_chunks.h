@@ -17,6 +17,8 @@ struct NormChunks {
   std::vector<int64_t> first;  ///< by parameter: its first chunk
   int64_t weights = 0;         ///< chunks of weights
   int64_t count = 0;           ///< of all
+
+  int parameter_of(int64_t chunk) const;
 };
 
 NormChunks norm_chunks_of(const model::Graph& graph);

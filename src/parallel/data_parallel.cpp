@@ -179,6 +179,8 @@ void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, Synchron
     writer.add_tied_uses(update, s);
     if (plan.update_as_it_lands && !sharded) writer.update(update, s, verdict);
   }
+  // What forward and backward have read: sharded updates write over it.
+  if (plan.digests_parameters) writer.digest(compute);
   synchronizer.norm(compute);
   if (plan.update_as_it_lands && !sharded) return;
   for (int i = 0; i < segments; ++i) {

@@ -22,7 +22,8 @@ struct DataParallelPlan {
   int state_slots = 0;
   bool shared_memory = false;                           ///< all workers share a host's memory
   device::DeviceKind device = device::DeviceKind::cpu;  ///< on GPUs FAST sums are the communication library's
-  bool skip_nonfinite = true;  ///< updates write nothing where loss or gradients are not finite
+  bool skip_nonfinite = true;       ///< updates write nothing where loss or gradients are not finite
+  bool digests_parameters = false;  ///< so that replicas can be compared where every step overwrites them
   bool update_as_it_lands =
       false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
 };

@@ -325,6 +325,19 @@ void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>
   program.instructions.push_back(std::move(norm));
 }
 
+void ProgramWriter::digest(int lane) {
+  program::Instruction digest = instruction(program::InstructionKind::digest, lane, -1, -1, -1);
+  for (size_t s = 0; s < parameters_.size(); ++s)
+    if (parameters_[s] >= 0)
+      digest.operands.push_back({program::Role::parameters, static_cast<int>(s), program::Access::read,
+                                 program.whole(parameters_[s])});
+  const int64_t chunks = layout::norm_chunks_of(graph_).count;
+  const int digests = program.add_buffer("digests", program::Space::scalars, program::Category::staging,
+                                         chunks * static_cast<int64_t>(sizeof(uint64_t)));
+  digest.operands.push_back({program::Role::chunks, 0, program::Access::write, program.whole(digests)});
+  program.instructions.push_back(std::move(digest));
+}
+
 void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
   const layout::ByteSpan updated = placement_.updated_by(segment, worker_);
   if (updated.empty()) return;

@@ -54,6 +54,8 @@ class ProgramWriter {
   /// Of gradients that this worker holds complete. Without shards that is all of them; otherwise `write_sum`
   /// appends the sum of a range of float64 over all workers, each of which writes zero for what others know.
   void norm(int lane, const std::function<void(program::ByteRange chunks)>& write_sum = {});
+  /// Of all parameters that this worker holds.
+  void digest(int lane);
   void update(int lane, int segment, UpdateVerdict verdict);
   /// Copies this rank's share of a checkpoint. Whether all went well travels as a loss: 0, or 1 for a
   /// failure.

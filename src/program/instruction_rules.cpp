@@ -54,6 +54,7 @@ constexpr RoleRule kNorm[] = {{Role::gradients, R, 0, kAny},
                               {Role::verdict, R | W | RW, 0, kAny},
                               {Role::constants, R, 0, 1},
                               {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kDigest[] = {{Role::parameters, R, 0, kAny}, {Role::chunks, W, 1, 1}};
 constexpr RoleRule kFinite[] = {{Role::gradients, R, 1, kAny}, {Role::verdict, W | RW, 1, 1}};
 constexpr RoleRule kAgree[] = {{Role::metrics, R, 0, kAny},
                                {Role::source, R, 0, kAny},
@@ -74,7 +75,7 @@ constexpr RoleRule kServe[] = {{Role::parameters, RW, 1, 1},    {Role::state, RW
                                {Role::constants, R | RW, 0, 1}, {Role::temporary, W, 0, kAny}};
 
 /// kind, lanes, needs segment, needs micro-batch, whole elements, operands. By InstructionKind.
-constexpr std::array<InstructionRule, 21> kRules = {{
+constexpr std::array<InstructionRule, kInstructionKindCount> kRules = {{
     {InstructionKind::load, kCopy | kCompute, false, false, false, kLoad},
     {InstructionKind::forward, kCompute, true, true, false, kForward},
     {InstructionKind::backward, kCompute, true, true, false, kBackward},
@@ -91,6 +92,7 @@ constexpr std::array<InstructionRule, 21> kRules = {{
     {InstructionKind::push, kComm, false, false, true, kPush},
     {InstructionKind::pull, kComm, true, false, true, kPull},
     {InstructionKind::norm, kCompute, false, false, false, kNorm},
+    {InstructionKind::digest, kCompute, false, false, false, kDigest},
     {InstructionKind::finite, kCompute, false, false, true, kFinite},
     {InstructionKind::agree, kComm, false, false, false, kAgree},
     {InstructionKind::update, kCompute, false, false, true, kUpdate},

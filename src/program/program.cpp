@@ -11,11 +11,12 @@
 namespace lockstep::program {
 
 std::string_view name_of(InstructionKind kind) {
-  static constexpr std::array<std::string_view, 21> kNames = {
-      "load", "forward",  "backward",   "backward_input", "backward_weight", "recompute", "add",
-      "cast", "exchange", "all_reduce", "reduce_scatter", "all_gather",      "broadcast", "push",
-      "pull", "norm",     "finite",     "agree",          "update",          "snapshot",  "serve"};
-  static_assert(kNames.size() == static_cast<size_t>(InstructionKind::serve) + 1);
+  static constexpr std::array<std::string_view, kInstructionKindCount> kNames = {
+      "load",      "forward", "backward", "backward_input", "backward_weight", "recompute",
+      "add",       "cast",    "exchange", "all_reduce",     "reduce_scatter",  "all_gather",
+      "broadcast", "push",    "pull",     "norm",           "digest",          "finite",
+      "agree",     "update",  "snapshot", "serve"};
+  static_assert(!kNames.back().empty());
   return nth(kNames, kind);
 }
 

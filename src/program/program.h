@@ -35,12 +35,14 @@ enum class InstructionKind {
   push,      ///< gradients (and metrics) to a server's `serve`; without operands: this worker leaves
   pull,      ///< parameters from a server's `serve`
   norm,      ///< sums of squares by chunks of 65,536 elements
+  digest,    ///< of parameters, by the same chunks: replicas with equal bits have equal ones
   finite,    ///< flag: are all elements finite?
   agree,     ///< a few scalars of all ranks: loss, counts, stop request, state hash
   update,    ///< optimizer on a range of parameters
   snapshot,  ///< parameters and state to the checkpoint writer
   serve,     ///< reactive: applies pushes as they arrive and answers pulls, until all workers have left
 };
+inline constexpr int kInstructionKindCount = static_cast<int>(InstructionKind::serve) + 1;
 std::string_view name_of(InstructionKind kind);
 bool communicates(InstructionKind kind);  ///< exchange ... pull, agree
 

@@ -371,7 +371,7 @@ class Reader {
       line.fail(fmt::format("this is instruction {}, but it is numbered {}", p.instructions.size(), number));
     Instruction& i = p.instructions.emplace_back();
     line.skip_blanks();
-    i.kind = line.one_of<InstructionKind>(21, "instruction");
+    i.kind = line.one_of<InstructionKind>(kInstructionKindCount, "instruction");
     line.skip_blanks();
     line.expect('@');
     i.lane = find(line, p.lanes, "lane");

@@ -123,6 +123,7 @@ void Mathematics::local(const Place& at) {
       return norm_or_finite(at);
     case program::InstructionKind::update:
       return update(at);
+    case program::InstructionKind::digest:
     case program::InstructionKind::snapshot:
       for (const program::Operand& operand : instruction(at).operands) {
         if (operand.role == program::Role::parameters) check_parameters(at, operand);

@@ -132,6 +132,8 @@ class ActionMaker {
         return agree(instruction);
       case program::InstructionKind::norm:
         return norm(instruction);
+      case program::InstructionKind::digest:
+        return digest(instruction);
       case program::InstructionKind::update:
         return update(instruction);
       case program::InstructionKind::snapshot:
@@ -490,9 +492,9 @@ class ActionMaker {
   }
 
   /// The parts of parameters' gradients that a norm reads, in the order of their chunks.
-  std::vector<NormCall::Piece> norm_pieces(const program::Instruction& instruction,
-                                           const layout::NormChunks& chunks) const {
-    std::vector<NormCall::Piece> pieces;
+  std::vector<ChunkedPiece> norm_pieces(const program::Instruction& instruction,
+                                        const layout::NormChunks& chunks) const {
+    std::vector<ChunkedPiece> pieces;
     for (const auto& operand : instruction.operands) {
       if (operand.role != program::Role::gradients) continue;
       const int64_t begin = operand.position, end = operand.position + operand.range.size_bytes;
@@ -513,9 +515,14 @@ class ActionMaker {
                           chunks.first[p] + first / layout::kNormChunk});
       }
     }
+    return with_gaps(std::move(pieces), chunks.count);
+  }
+
+  /// Ascending, and what lies between: other ranks' chunks.
+  static std::vector<ChunkedPiece> with_gaps(std::vector<ChunkedPiece> pieces, int64_t chunks) {
     std::sort(pieces.begin(), pieces.end(),
               [](const auto& a, const auto& b) { return a.first_chunk < b.first_chunk; });
-    std::vector<NormCall::Piece> all;  // and what lies between: other ranks' chunks
+    std::vector<ChunkedPiece> all;
     int64_t next = 0;
     for (const auto& piece : pieces) {
       if (piece.first_chunk > next)
@@ -523,8 +530,31 @@ class ActionMaker {
       all.push_back(piece);
       next = piece.first_chunk + (piece.count + layout::kNormChunk - 1) / layout::kNormChunk;
     }
-    if (next < chunks.count) all.push_back({nullptr, (chunks.count - next) * layout::kNormChunk, next});
+    if (next < chunks) all.push_back({nullptr, (chunks - next) * layout::kNormChunk, next});
     return all;
+  }
+
+  /// Of the parameters that its operands hold whole.
+  Action digest(const program::Instruction& instruction) {
+    const layout::NormChunks chunks = layout::norm_chunks_of(context_.graph);
+    const program::Operand* digests = required_operand(instruction, program::Role::chunks);
+    ensure(digests->range.size_bytes == chunks.count * static_cast<int64_t>(sizeof(uint64_t)),
+           "a digest has one number for each chunk of the model");
+    std::vector<ChunkedPiece> pieces;
+    for (size_t p = 0; p < program_.parameters.size(); ++p) {
+      const auto& place = program_.parameters[p];
+      const program::ByteRange whole{place.buffer, place.offset, place.size_bytes};
+      for (const auto& operand : instruction.operands)
+        if (operand.role == program::Role::parameters && holds(operand.range, whole))
+          pieces.push_back({reinterpret_cast<const float*>(context_.memory.at(program_, whole)),
+                            place.size_bytes / 4, chunks.first[p]});
+    }
+    const DigestCall call{.pieces = with_gaps(std::move(pieces), chunks.count),
+                          .chunks = chunks.count,
+                          .digests = reinterpret_cast<uint64_t*>(at(*digests))};
+    return {.start = [call, kernels = kernels_](device::Stream& stream, const StepInputs&, const auto&) {
+      kernels->digest(call, stream);
+    }};
   }
 
   /// The optimizer on the part of parameters that the operands hold, with as many bytes of state for each

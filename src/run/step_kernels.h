@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/host_device.h"
 #include "device/device.h"
 #include "layout/norm_chunks.h"
 #include "lockstep/tensor.h"
@@ -20,16 +21,17 @@ struct AgreementCall {
   program::Verdict* verdict = nullptr;
 };
 
+/// Elements of a parameter, or of its gradient, that what is done by chunks of layout::kNormChunk takes.
+struct ChunkedPiece {
+  const float* data;  ///< null: none of it is here, and what belongs to its chunks is 0
+  int64_t count;
+  int64_t first_chunk;  ///< index of what belongs to its first chunk
+};
+
 /// Sums of squares of gradients, by chunks of layout::kNormChunk elements of each piece: the second part of a
 /// verdict.
 struct NormCall {
-  struct Piece {
-    const float* data;  ///< null: none of it is here, and the sums of its chunks are 0
-    int64_t count;
-    int64_t first_chunk;  ///< index of the sum of its first chunk
-  };
-  std::vector<Piece>
-      pieces;  ///< of all chunks, in the order in which they are folded: weights, then statistics
+  std::vector<ChunkedPiece> pieces;  ///< of all chunks, as they are folded: weights, then statistics
   int64_t weight_chunks = 0, chunks = 0;
   double* sums = nullptr;  ///< one per chunk
   program::Verdict* verdict = nullptr;
@@ -37,6 +39,21 @@ struct NormCall {
   double static_count = 1;  ///< terms of the loss in a global batch, ignored ones included
   double clip_norm = 0;     ///< 0: none
 };
+
+/// A number for each chunk of parameters that any changed bit changes, and that depends on nothing but the
+/// bits.
+struct DigestCall {
+  std::vector<ChunkedPiece> pieces;  ///< of all chunks, ascending
+  int64_t chunks = 0;
+  uint64_t* digests = nullptr;  ///< one per chunk
+};
+
+/// What element `index` of a chunk adds to its digest. Products of 32-bit numbers do not overflow 64 bits,
+/// and the second one is odd: if one element changes, so does the sum modulo 2^64. The sum is the same in any
+/// order.
+LOCKSTEP_HOST_DEVICE inline uint64_t digest_term(uint32_t bits, uint32_t index) {
+  return uint64_t{bits} * (index * 0x9e3779b1u | 1u);
+}
 
 /// The optimizer on a bucket.
 struct UpdateCall {
@@ -77,6 +94,8 @@ class StepKernels {
   virtual void sum_squares(const NormCall& call, device::Stream& stream) = 0;
   /// From these sums and the first part of the verdict, the second.
   virtual void conclude_norm(const NormCall& call, device::Stream& stream) = 0;
+  /// All chunks' digests.
+  virtual void digest(const DigestCall& call, device::Stream& stream) = 0;
   virtual void update(const UpdateCall& call, device::Stream& stream) = 0;
 };
 

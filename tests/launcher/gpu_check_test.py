@@ -27,7 +27,7 @@ done
 "$@" || exit
 echo '==PROF== Disconnected from process 7'
 echo '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"'
-echo '"0","7","lockstep","127.0.0.1","lockstep::<unnamed>::add_kernel(float *, const float *, long, long)","1","7","(256, 1, 1)","(9, 1, 1)","0","9.0","Command line profiler metrics","gpu__time_duration.sum","nsecond","1,000,000"'
+echo '"0","7","lockstep","127.0.0.1","lockstep::run::<unnamed>::add_kernel(float *, const float *, long, long)","1","7","(256, 1, 1)","(9, 1, 1)","0","9.0","Command line profiler metrics","gpu__time_duration.sum","nsecond","1,000,000"'
 """
 PROBE = "import sys; print('first'); print(' '.join(sys.argv[1:]))\n"
 MOST_PRINTED = 12000

@@ -20,21 +20,21 @@ COLUMNS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Cont
            "Section Name", "Metric Name", "Metric Unit", "Metric Value")
 # As ncu writes the names of kernels: NVIDIA's demangler has its own words for unnamed namespaces and template arguments.
 TYPES = "lockstep::bfloat16, (int)8"
-ATTENTION = "lockstep::<unnamed>::{}_kernel<lockstep::bfloat16, (int)64, {}(bool)0>(lockstep::AttentionCall<T1>, float)"
-LOOK_UP = f"lockstep::<unnamed>::look_up_kernel<{TYPES}>(T1 *, const T1 *, const int *, lockstep::RowPacks, long)"
-POSITIONS = "lockstep::<unnamed>::add_table_kernel<lockstep::bfloat16>(T1 *, const T1 *, const T1 *, lockstep::RowPacks)"
-NORM = f"lockstep::<unnamed>::forward_kernel<{TYPES}, (int)3, (bool)1, (bool)1>(lockstep::<unnamed>::ForwardArguments<T1>)"
-NORM_BACK = (f"lockstep::<unnamed>::backward_kernel<{TYPES}, (int)3, (int)32>(lockstep::<unnamed>::BackwardArguments<T1>)",
-             "lockstep::fold_columns_kernel<lockstep::SumPair<float>, lockstep::<unnamed>::FinishParameters>(const T1 *, int, long, T2)")
-GELU = ("lockstep::map_kernel<(int)1, lockstep::bfloat16, lockstep::Forward<lockstep::GeluFormula, lockstep::ApproximateMath>>"
+ATTENTION = "lockstep::ops::<unnamed>::{}_kernel<lockstep::bfloat16, (int)64, {}(bool)0>(lockstep::ops::AttentionCall<T1>, float)"
+LOOK_UP = f"lockstep::ops::<unnamed>::look_up_kernel<{TYPES}>(T1 *, const T1 *, const int *, lockstep::ops::RowPacks, long)"
+POSITIONS = "lockstep::ops::<unnamed>::add_table_kernel<lockstep::bfloat16>(T1 *, const T1 *, const T1 *, lockstep::ops::RowPacks)"
+NORM = f"lockstep::ops::<unnamed>::forward_kernel<{TYPES}, (int)3, (bool)1, (bool)1>(lockstep::ops::<unnamed>::ForwardArguments<T1>)"
+NORM_BACK = (f"lockstep::ops::<unnamed>::backward_kernel<{TYPES}, (int)3, (int)32>(lockstep::ops::<unnamed>::BackwardArguments<T1>)",
+             "lockstep::ops::fold_columns_kernel<lockstep::ops::SumPair<float>, lockstep::ops::<unnamed>::FinishParameters>(const T1 *, int, long, T2)")
+GELU = ("lockstep::ops::map_kernel<(int)1, lockstep::bfloat16, lockstep::ops::Forward<lockstep::ops::GeluFormula, lockstep::ops::ApproximateMath>>"
         "(T2 *, const T2 *, const T2 *, long, T3)")
-COLUMN_SUM = f"lockstep::<unnamed>::column_sum_kernel<{TYPES}>(const T1 *, long, long, long, float *, bool)"
-LOSS = (f"lockstep::<unnamed>::forward_kernel<{TYPES}, (bool)0>(const T1 *, const int *, lockstep::<unnamed>::Sizes, float *, "
-        "lockstep::<unnamed>::RowTerm *)",
-        "lockstep::<unnamed>::metrics_kernel(const lockstep::<unnamed>::RowTerm *, long, bool, double *)")
-LOSS_BACK = ("lockstep::<unnamed>::backward_kernel<lockstep::bfloat16, (bool)0>(const T1 *, const int *, const float *, "
-             "lockstep::<unnamed>::Sizes, double, const lockstep::StepConstants *, T1 *)")
-CAST = "lockstep::<unnamed>::cast_kernel<lockstep::bfloat16, float>(T1 *, const T2 *, long)"
+COLUMN_SUM = f"lockstep::ops::<unnamed>::column_sum_kernel<{TYPES}>(const T1 *, long, long, long, float *, bool)"
+LOSS = (f"lockstep::ops::<unnamed>::forward_kernel<{TYPES}, (bool)0>(const T1 *, const int *, lockstep::ops::<unnamed>::Sizes, float *, "
+        "lockstep::ops::<unnamed>::RowTerm *)",
+        "lockstep::ops::<unnamed>::metrics_kernel(const lockstep::ops::<unnamed>::RowTerm *, long, bool, double *)")
+LOSS_BACK = ("lockstep::ops::<unnamed>::backward_kernel<lockstep::bfloat16, (bool)0>(const T1 *, const int *, const float *, "
+             "lockstep::ops::<unnamed>::Sizes, double, const lockstep::ops::StepConstants *, T1 *)")
+CAST = "lockstep::run::<unnamed>::cast_kernel<lockstep::bfloat16, float>(T1 *, const T2 *, long)"
 LIBRARY = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNT"
 SPLIT = "void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float, __nv_bfloat16, float>(cublasLt::cublasSplitKParams<T5>, const T3 *)"
 
@@ -55,17 +55,17 @@ def backward_block():
 
 def step(layers):
     """The kernels of a step, in order."""
-    embedding = [f"lockstep::<unnamed>::{name}(lockstep::<unnamed>::Keys, int *)" for name in ("count_kernel", "offsets_kernel", "move_kernel")]
+    embedding = [f"lockstep::ops::<unnamed>::{name}(lockstep::ops::<unnamed>::Keys, int *)" for name in ("count_kernel", "offsets_kernel", "move_kernel")]
     return [CAST, LOOK_UP, POSITIONS, *(kernel for _ in range(layers) for kernel in forward_block()), NORM, LIBRARY, *LOSS,
-            "lockstep::<unnamed>::agree_kernel(const std::byte *, long, int, lockstep::Verdict *)", LOSS_BACK, LIBRARY, LIBRARY, SPLIT, *NORM_BACK,
+            "lockstep::run::<unnamed>::agree_kernel(const std::byte *, long, int, lockstep::program::Verdict *)", LOSS_BACK, LIBRARY, LIBRARY, SPLIT, *NORM_BACK,
             *(kernel for _ in range(layers) for kernel in backward_block()),
-            "lockstep::<unnamed>::sum_samples_kernel<lockstep::bfloat16>(float *, long, const T1 *, long, long, bool)", *embedding,
-            f"lockstep::<unnamed>::sum_segments_kernel<{TYPES}>(lockstep::<unnamed>::TableGradient, const T1 *, long)",
-            "lockstep::<unnamed>::finish_rows_kernel<(int)4>(lockstep::<unnamed>::TableGradient)",
-            "lockstep::<unnamed>::add_kernel(float *, const float *, long, long)",
-            "lockstep::<unnamed>::chunk_kernel(lockstep::<unnamed>::NormPieces, double *)",
-            "lockstep::<unnamed>::conclude_kernel(const double *, long, long, double, double, const lockstep::StepConstants *, lockstep::Verdict *)",
-            "lockstep::<unnamed>::update_kernel<lockstep::AdamFormula, (int)2>(lockstep::<unnamed>::UpdatePieces)"]
+            "lockstep::ops::<unnamed>::sum_samples_kernel<lockstep::bfloat16>(float *, long, const T1 *, long, long, bool)", *embedding,
+            f"lockstep::ops::<unnamed>::sum_segments_kernel<{TYPES}>(lockstep::ops::<unnamed>::TableGradient, const T1 *, long)",
+            "lockstep::ops::<unnamed>::finish_rows_kernel<(int)4>(lockstep::ops::<unnamed>::TableGradient)",
+            "lockstep::run::<unnamed>::add_kernel(float *, const float *, long, long)",
+            "lockstep::run::<unnamed>::chunk_kernel(lockstep::run::<unnamed>::ChunkedPieces, double *)",
+            "lockstep::run::<unnamed>::conclude_kernel(const double *, long, long, double, double, const lockstep::ops::StepConstants *, lockstep::program::Verdict *)",
+            "lockstep::run::<unnamed>::update_kernel<lockstep::optim::AdamFormula, (int)2>(lockstep::run::<unnamed>::UpdatePieces)"]
 
 
 def listed(kernels, unit="nsecond", value="1,000,000"):
@@ -132,9 +132,9 @@ class Grouping(unittest.TestCase):
     def test_what_is_not_of_the_model_is_told(self):
         foreign = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>>(int, T2, T3)"
         relu = GELU.replace("GeluFormula", "ReluFormula")
-        _, strangers = launches([*step(12), foreign, relu, "lockstep::<unnamed>::forward_kernel<float>(lockstep::<unnamed>::Unheard)"])
+        _, strangers = launches([*step(12), foreign, relu, "lockstep::ops::<unnamed>::forward_kernel<float>(lockstep::ops::<unnamed>::Unheard)"])
         self.assertEqual({name.partition("<")[0]: count for name, (_, count) in strangers.items()},
-                         {"void at::native::vectorized_elementwise_kernel": 1, "lockstep::map_kernel": 1, "lockstep::": 1})
+                         {"void at::native::vectorized_elementwise_kernel": 1, "lockstep::ops::map_kernel": 1, "lockstep::ops::": 1})
         doubt = kernel_times.unlike_the_model([(kernel, 1.0) for kernel in step(11)], kernel_times.GPT)
         self.assertIn("44 of block products forward, expected 48", doubt)
         # Without the loss's kernels there is no telling.

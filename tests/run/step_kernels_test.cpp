@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -161,6 +163,44 @@ TEST_P(StepKernelsTest, NormOfManyPiecesAndChunks) {
   const program::Verdict verdict = norm_of(GetParam(), weights, numbers(9, 1), 0);
   EXPECT_NEAR(verdict.gradient_norm, std::sqrt(sum) / 2, 1e-9 * std::sqrt(sum));
   EXPECT_EQ(verdict.gradient_scale, 1);
+}
+
+std::vector<uint64_t> digests_of(device::DeviceKind kind, const std::vector<std::vector<float>>& parameters) {
+  Memory memory(kind);
+  DigestCall call;
+  for (const auto& values : parameters) {
+    const auto count = static_cast<int64_t>(values.size());
+    call.pieces.push_back(
+        {count == 0 ? nullptr : memory.put(values), std::max(count, int64_t{1}), call.chunks});
+    call.chunks += (std::max(count, int64_t{1}) + layout::kNormChunk - 1) / layout::kNormChunk;
+  }
+  call.digests = memory.put(std::vector<uint64_t>(static_cast<size_t>(call.chunks), 7));
+  memory.kernels().digest(call, memory.stream());
+  return memory.get(call.digests, static_cast<size_t>(call.chunks));
+}
+
+TEST_P(StepKernelsTest, DigestsAreSumsOfBitsTimesOddNumbersByChunks) {
+  // The bits of 1 and 2 are 0x3f800000 and 0x40000000; element 1 counts 0x9e3779b1 times, and 2 counts
+  // 0x3c6ef363 times.
+  EXPECT_EQ(digests_of(GetParam(), {{1}, {}, {0, 2}, {0, 0, 1}}),
+            (std::vector<uint64_t>{0x3f800000, 0, 0x9e3779b1ull * 0x40000000, 0x3c6ef363ull * 0x3f800000}));
+}
+
+TEST_P(StepKernelsTest, AnyChangedBitChangesTheDigestOfItsChunkAlone) {
+  std::vector<std::vector<float>> parameters;
+  for (int p = 0; p < 70; ++p) parameters.push_back(numbers(p == 5 ? 140001 : 3 + static_cast<size_t>(p), p));
+  const auto before = digests_of(GetParam(), parameters);
+  ASSERT_EQ(before.size(), 72u);
+  for (int bit = 0; bit < 32; ++bit) {
+    auto& element = parameters[5][static_cast<size_t>(65536 + 2017 * bit)];
+    const float was = element;
+    element = std::bit_cast<float>(std::bit_cast<uint32_t>(element) ^ 1u << bit);
+    const auto after = digests_of(GetParam(), parameters);
+    for (size_t chunk = 0; chunk < before.size(); ++chunk)
+      EXPECT_EQ(before[chunk] != after[chunk], chunk == 6) << chunk << " of bit " << bit;
+    element = was;
+  }
+  EXPECT_EQ(digests_of(device::DeviceKind::cpu, parameters), before);
 }
 
 TEST_P(StepKernelsTest, WhatIsNotFiniteIsFoundInWeightsAndStatistics) {

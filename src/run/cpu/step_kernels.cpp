@@ -64,6 +64,18 @@ class CpuStepKernels : public StepKernels {
     });
   }
 
+  void digest(const DigestCall& call, device::Stream& stream) override {
+    stream.launch([&call] {
+      for (const auto& piece : call.pieces)
+        for (int64_t begin = 0, chunk = piece.first_chunk; begin < piece.count;
+             begin += layout::kNormChunk, ++chunk)
+          call.digests[chunk] =
+              piece.data == nullptr
+                  ? 0
+                  : run::digest_of(piece.data + begin, std::min(layout::kNormChunk, piece.count - begin));
+    });
+  }
+
   void update(const UpdateCall& call, device::Stream& stream) override {
     if (call.predicated && call.verdict->finite == 0) return;
     for (const auto& piece : call.pieces) {

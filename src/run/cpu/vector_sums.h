@@ -10,4 +10,7 @@ void add_into(float* destination, const float* source, int64_t count);
 /// Sum of squares in double precision, in a fixed order: 16 lanes, folded pairwise at the end.
 double sum_of_squares(const float* data, int64_t count);
 
+/// Sum of digest_term() over the elements' bits: of at most layout::kNormChunk elements.
+uint64_t digest_of(const float* data, int64_t count);
+
 }  // namespace lockstep::run

@@ -61,27 +61,58 @@ __global__ void agree_kernel(const std::byte* records, int64_t block_bytes, int 
   program::fold_agreement(records, block_bytes, ranks, *verdict);
 }
 
-struct NormPieces {
+struct ChunkedPieces {
   int count;
-  NormCall::Piece piece[kMostPieces];
+  ChunkedPiece piece[kMostPieces];
   int64_t first_chunk;  // of the first piece: that of block 0
 };
 
-/// A block sums a chunk: the pieces' chunks follow each other. Every element is read once.
-__global__ void __launch_bounds__(1024)
-    chunk_kernel(const __grid_constant__ NormPieces pieces, double* sums) {
-  __shared__ double scratch[device::kWarpSize + 1];
+struct Chunk {
+  int64_t index;
+  const float* data;  // null: none of it is here
+  int64_t count;
+};
+
+/// A block takes a chunk: the pieces' chunks follow each other.
+__device__ Chunk chunk_of_block(const ChunkedPieces& pieces) {
   const int64_t chunk = pieces.first_chunk + blockIdx.x;
   int p = 0;
   while (p + 1 < pieces.count && pieces.piece[p + 1].first_chunk <= chunk) ++p;
-  const int64_t begin = (chunk - pieces.piece[p].first_chunk) * layout::kNormChunk;
-  if (pieces.piece[p].data == nullptr) {
+  const ChunkedPiece& piece = pieces.piece[p];
+  const int64_t begin = (chunk - piece.first_chunk) * layout::kNormChunk, rest = piece.count - begin;
+  return {chunk, piece.data == nullptr ? nullptr : piece.data + begin,
+          rest < layout::kNormChunk ? rest : layout::kNormChunk};
+}
+
+/// Every element is read once.
+__global__ void __launch_bounds__(1024)
+    digest_kernel(const __grid_constant__ ChunkedPieces pieces, uint64_t* digests) {
+  __shared__ uint64_t scratch[device::kWarpSize + 1];
+  const auto [chunk, data, count] = chunk_of_block(pieces);
+  uint64_t sum = 0;
+  if (data != nullptr) {
+    const auto* words = reinterpret_cast<const uint32_t*>(data);
+    const auto* packed = reinterpret_cast<const device::Pack<uint32_t, 4>*>(data);
+    for (int64_t i = threadIdx.x; i < count / 4; i += blockDim.x) {
+      const device::Pack<uint32_t, 4> values = packed[i];
+      for (int e = 0; e < 4; ++e) sum += digest_term(values.value[e], static_cast<uint32_t>(i * 4 + e));
+    }
+    if (const int64_t i = count / 4 * 4 + threadIdx.x; i < count)
+      sum += digest_term(words[i], static_cast<uint32_t>(i));
+  }
+  sum = device::block_sum(sum, scratch);
+  if (threadIdx.x == 0) digests[chunk] = sum;
+}
+
+/// Every element is read once.
+__global__ void __launch_bounds__(1024)
+    chunk_kernel(const __grid_constant__ ChunkedPieces pieces, double* sums) {
+  __shared__ double scratch[device::kWarpSize + 1];
+  const auto [chunk, data, count] = chunk_of_block(pieces);
+  if (data == nullptr) {
     if (threadIdx.x == 0) sums[chunk] = 0;
     return;
   }
-  const float* data = pieces.piece[p].data + begin;
-  const int64_t rest = pieces.piece[p].count - begin,
-                count = rest < layout::kNormChunk ? rest : layout::kNormChunk;
   // Four sums a thread, each of every fourth element: their order depends on nothing but the count.
   double lanes[4] = {};
   const auto* packed = reinterpret_cast<const Floats*>(data);
@@ -223,6 +254,21 @@ void launch_update(const UpdateCall& call, device::Stream& stream) {
   }
 }
 
+/// A block for each chunk of all pieces.
+template <class Result>
+void launch_by_chunks(const std::vector<ChunkedPiece>& pieces, int64_t chunks,
+                      void (*kernel)(ChunkedPieces, Result*), Result* results, device::Stream& stream) {
+  for (size_t first = 0; first < pieces.size(); first += kMostPieces) {
+    ChunkedPieces part{.count = 0, .piece = {}, .first_chunk = pieces[first].first_chunk};
+    const size_t last = std::min(first + kMostPieces, pieces.size());
+    for (size_t p = first; p < last; ++p) part.piece[part.count++] = pieces[p];
+    const int64_t blocks = (last < pieces.size() ? pieces[last].first_chunk : chunks) - part.first_chunk;
+    if (blocks > 0)
+      device::launch(stream, {.blocks = static_cast<unsigned>(blocks), .threads = 1024}, kernel, part,
+                     results);
+  }
+}
+
 template <class To>
 void launch_cast(void* to, const void* from, DType from_type, int64_t count, device::Stream& stream) {
   const device::Grid grid{.blocks = device::blocks_for(count, 4 * kThreads), .threads = kThreads};
@@ -287,16 +333,11 @@ class GpuStepKernels : public StepKernels {
   }
 
   void sum_squares(const NormCall& call, device::Stream& stream) override {
-    for (size_t first = 0; first < call.pieces.size(); first += kMostPieces) {
-      NormPieces part{.count = 0, .piece = {}, .first_chunk = call.pieces[first].first_chunk};
-      const size_t last = std::min(first + kMostPieces, call.pieces.size());
-      for (size_t p = first; p < last; ++p) part.piece[part.count++] = call.pieces[p];
-      const int64_t chunks =
-          (last < call.pieces.size() ? call.pieces[last].first_chunk : call.chunks) - part.first_chunk;
-      if (chunks > 0)
-        device::launch(stream, {.blocks = static_cast<unsigned>(chunks), .threads = 1024}, chunk_kernel, part,
-                       call.sums);
-    }
+    launch_by_chunks(call.pieces, call.chunks, chunk_kernel, call.sums, stream);
+  }
+
+  void digest(const DigestCall& call, device::Stream& stream) override {
+    launch_by_chunks(call.pieces, call.chunks, digest_kernel, call.digests, stream);
   }
 
   void conclude_norm(const NormCall& call, device::Stream& stream) override {

@@ -7,11 +7,13 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "base/hash.h"
 #include "base/host_name.h"
 #include "base/index.h"
 #include "base/text.h"
+#include "layout/norm_chunks.h"
 #include "train/start/agreement.h"
 #include "train/worker/model_state.h"
 
@@ -116,6 +118,29 @@ std::string describe(const DifferingElement& element, const checkpoint::NamedTen
                                                   : fmt::format("{} bits differ", std::popcount(flipped)));
 }
 
+/// "rank 2 (host c) holds other bits than the other 3 in 1 of 30 tensors"; `verb` is "hold" or "read".
+std::string tell_parties(const Parties& parties, const std::vector<std::string>& hosts,
+                         const std::string& verb, const std::string& how_many) {
+  const size_t others = hosts.size() - parties.suspects.size();
+  if (parties.majority)
+    return fmt::format("{} {}{} other bits than the other {} in {}", name_ranks(parties.suspects, hosts),
+                       verb, parties.suspects.size() == 1 && verb == "hold" ? "s" : "", others, how_many);
+  return fmt::format("{} differ in {}; {} may be the damaged one, since no state is held by most",
+                     name_ranks(parties.suspects, hosts), how_many,
+                     parties.suspects.size() == 2 ? "either" : "each");
+}
+
+std::string advice_about(const Parties& parties) {
+  const bool one = parties.suspects.size() == 1;
+  return fmt::format("\nThe memory or a processor of {} is suspect: test {}, or leave {} out.",
+                     one ? "this rank's host" : "these ranks' hosts", one ? "it" : "them",
+                     one ? "it" : "them");
+}
+
+uint64_t hash_of(const std::vector<uint64_t>& digests) {
+  return digests.empty() ? 0 : hash64(digests.data(), digests.size() * sizeof(uint64_t));
+}
+
 }  // namespace
 
 ReplicaComparison::ReplicaComparison(const Worker& worker)
@@ -137,13 +162,48 @@ uint64_t ReplicaComparison::hash() {
   return std::max<uint64_t>(hash, 1);
 }
 
+uint64_t ReplicaComparison::see_step() {
+  digests_ = worker_.parameter_digests();
+  return hash_of(digests_);
+}
+
 bool ReplicaComparison::all_equal(comm::Communicator& world) {
-  const auto all = gather<uint64_t>(world, {hash()});
+  const auto all = gather<uint64_t>(world, {hash(), hash_of(digests_)});
   return std::all_of(all.begin(), all.end(), [&](const auto& other) { return other == all[0]; });
+}
+
+std::string ReplicaComparison::locate_read(comm::Communicator& world,
+                                           const std::vector<std::string>& hosts) const {
+  const auto digests = gather(world, digests_);
+  const Parties parties = find_parties(digests);
+  const auto& graph = worker_.compiled().graph();
+  const layout::NormChunks chunks = layout::norm_chunks_of(graph);
+  const auto& expected = nth(digests, parties.reference);
+  std::set<int> parameters;
+  int64_t first = -1;
+  for (const int suspect : parties.suspects)
+    for (int64_t chunk = 0; chunk < static_cast<int64_t>(expected.size()); ++chunk)
+      if (nth(nth(digests, suspect), chunk) != nth(expected, chunk)) {
+        const int parameter = chunks.parameter_of(chunk);
+        if (first < 0) first = chunk;
+        parameters.insert(parameter);
+      }
+  if (first < 0) return "";
+  const int parameter = chunks.parameter_of(first);
+  const int64_t begin = (first - nth(chunks.first, parameter)) * layout::kNormChunk;
+  return tell_parties(parties, hosts, "read",
+                      fmt::format("{} of {} parameters", parameters.size(), graph.parameters.size())) +
+         fmt::format(
+             "\n  first: {}, between elements {} and {}; what its owner sent has been written over it since",
+             graph.parameter(parameter).name, begin,
+             std::min(begin + layout::kNormChunk, graph.parameter(parameter).spec.shape.count()) - 1) +
+         advice_about(parties);
 }
 
 std::string ReplicaComparison::locate(comm::Communicator& world) const {
   const auto hosts = comm::gather_texts(world, host_name(), kPatience);
+  if (!digests_.empty())
+    if (std::string read = locate_read(world, hosts); !read.empty()) return read;
   const auto hashes = gather(world, hashes_);
   const Parties parties = find_parties(hashes);
   const auto hash_of = [&](int rank, size_t tensor) { return nth(hashes, rank)[tensor]; };
@@ -157,24 +217,12 @@ std::string ReplicaComparison::locate(comm::Communicator& world) const {
     }
   if (suspect < 0) return "";
 
-  const std::string how_many = fmt::format("{} of {} tensors", differing, tensors_.size());
-  std::string text;
-  if (parties.majority) {
-    const size_t others = hashes.size() - parties.suspects.size();
-    text = fmt::format("{} {} other bits than the other {} in {}", name_ranks(parties.suspects, hosts),
-                       parties.suspects.size() == 1 ? "holds" : "hold", others, how_many);
-  } else {
-    text = fmt::format("{} differ in {}; {} may be the damaged one, since no state is held by most",
-                       name_ranks(parties.suspects, hosts), how_many,
-                       parties.suspects.size() == 2 ? "either" : "each");
-  }
+  std::string text =
+      tell_parties(parties, hosts, "hold", fmt::format("{} of {} tensors", differing, tensors_.size()));
   const auto element = find_element(world, shown(worker_, tensors_[first]), parties.reference, suspect);
   text += "\n  " + describe(element, tensors_[first], suspect,
                             parties.majority ? "the others" : fmt::format("rank {}", parties.reference));
-  return text + fmt::format("\nThe memory or a processor of {} is suspect: test {}, or leave {} out.",
-                            parties.suspects.size() == 1 ? "this rank's host" : "these ranks' hosts",
-                            parties.suspects.size() == 1 ? "it" : "them",
-                            parties.suspects.size() == 1 ? "it" : "them");
+  return text + advice_about(parties);
 }
 
 }  // namespace lockstep::train

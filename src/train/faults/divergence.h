@@ -12,6 +12,8 @@ namespace lockstep::train {
 
 /// Compares data-parallel replicas: parameters, statistics and, unless each rank has a part of its own,
 /// optimizer state of all ranks hold the same bits between two steps, unless memory or a processor has erred.
+/// Where each rank updates a part of the parameters, and every step writes what owners sent over what the
+/// others hold, it is compared also what a step has read before that (see_step).
 /// Borrows the worker and its memory; only what tensors hold counts, not the gaps between them. Not
 /// thread-safe.
 class ReplicaComparison {
@@ -22,18 +24,24 @@ class ReplicaComparison {
   /// Of all tensors as they are now, at the speed of memory; never 0. What locate() compares first is what
   /// this saw last.
   uint64_t hash();
-  /// COLLECTIVE: whether hash() is the same on all ranks.
+  /// Of the parameters that the last step has read, if its program says; otherwise 0. To be called after
+  /// every step.
+  uint64_t see_step();
+  /// COLLECTIVE: whether hash(), and what see_step() returned last, are the same on all ranks.
   bool all_equal(comm::Communicator& world);
-  /// COLLECTIVE: the lines that tell where the replicas differed at the last hash(): the ranks that do not
-  /// hold what most hold (where no more than half agree, all that differ), how many tensors, and of the first
-  /// tensor the first element with both values; "" where no tensor differs. The same text on all ranks.
-  /// REQUIRES: hash() was called on all ranks.
+  /// COLLECTIVE: the lines that tell where the replicas differed in the last step that was seen, or else at
+  /// the last hash(): the ranks that do not hold what most hold (where no more than half agree, all that
+  /// differ), how many tensors, and of the first tensor the first element with both values; "" where no
+  /// tensor differs. The same text on all ranks. REQUIRES: hash() was called on all ranks.
   std::string locate(comm::Communicator& world) const;
 
  private:
+  std::string locate_read(comm::Communicator& world, const std::vector<std::string>& hosts) const;
+
   const Worker& worker_;
   std::vector<checkpoint::NamedTensor> tensors_;
-  std::vector<uint64_t> hashes_;  // by tensor, as of the last hash()
+  std::vector<uint64_t> hashes_;   // by tensor, as of the last hash()
+  std::vector<uint64_t> digests_;  // by chunk, of the last step that was seen
 };
 
 }  // namespace lockstep::train

@@ -150,6 +150,8 @@ void Trainer::train_one_step() {
   // A copy: what is not finite makes the step run again.
   const program::Verdict verdict = worker_.verdict();
   if (verdict.replicas_differ != 0) report_divergence();
+  // To be compared in the next step.
+  if (compares_replicas()) read_hash_ = replicas_.see_step();
   if (compared) equal_step_ = step_;
   norm_hash_ = hash_of_norm(verdict);
   last_norm_ = verdict.gradient_norm;
@@ -194,7 +196,8 @@ bool Trainer::comparison_is_due() const {
 
 uint64_t Trainer::agreement_hash(bool with_replica) {
   if (with_replica) hashed_step_ = step_;
-  return std::max<uint64_t>(1, hash_combine(norm_hash_, with_replica ? replicas_.hash() : 0));
+  return std::max<uint64_t>(
+      1, hash_combine(hash_combine(norm_hash_, read_hash_), with_replica ? replicas_.hash() : 0));
 }
 
 void Trainer::require_equal_replicas() {

@@ -138,6 +138,7 @@ class Trainer {
   int64_t equal_step_ = -1;                       ///< last step behind which the replicas were found equal
   int64_t hashed_step_ = -1;                      ///< last step behind which this rank hashed its replica
   double last_norm_ = 0;
+  uint64_t read_hash_ = 0;   ///< of the parameters that the last step has read; 0 where it does not tell
   uint64_t norm_hash_ = 0;   ///< of what this rank computed from the last step's reduced gradients
   bool suspicious_ = false;  ///< the last step's loss or norm stands out
   Clock::time_point step_began_;

@@ -309,12 +309,6 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
   world.startup().end(observe::StartupPart::agreement);
   worker->connect(communicator);
   const auto& config = worker->config();
-  if (world.rank() == 0 && world.size() > 1 && worker->compiled().placement().shards_optimizer() &&
-      config.trainer.check_every_steps > 0)
-    log_warning(
-        "with shard=optimizer comparing the workers' parameters (trainer.check_every_steps) notices no bit "
-        "that flips in one "
-        "worker's memory: every step's parameters come from one owner each");
   if (world.rank() == 0)
     for (const auto& warning :
          launch_warnings(world.placement(), config.parallel.intra_op_threads + config.data.prefetch_threads))

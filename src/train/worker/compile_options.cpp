@@ -13,6 +13,7 @@ compile::CompileOptions compile_options(const config::RunConfig& config) {
           .parallel = config.parallel,
           .state_slots = optim::state_slots(config.optimizer),
           .clips_gradients = config.trainer.clip_norm != 0,
+          .compares_replicas = config.trainer.check_every_steps > 0,
           .skips_nonfinite = config.trainer.nonfinite != config::NonFinitePolicy::ignore};
 }
 

@@ -282,6 +282,19 @@ program::Verdict Worker::verdict_of(const program::Program& program) const {
   throw InternalError(fmt::format("the {} program agrees on nothing", program.name));
 }
 
+std::vector<uint64_t> Worker::parameter_digests() const {
+  for (const auto& instruction : programs_.step.instructions)
+    if (instruction.kind == program::InstructionKind::digest)
+      for (const auto& operand : instruction.operands)
+        if (operand.role == program::Role::chunks) {
+          std::vector<uint64_t> digests(static_cast<size_t>(operand.range.size_bytes) / sizeof(uint64_t));
+          device_->copy_now(digests.data(), memory_->at(programs_.step, operand.range),
+                            operand.range.size_bytes);
+          return digests;
+        }
+  return {};
+}
+
 int64_t Worker::peak_host_bytes() const {
   return device_->memory_use(device::MemoryKind::host).peak_bytes + train_batches_->held_bytes() +
          (eval_batches_ ? eval_batches_->held_bytes() : 0);

@@ -76,6 +76,9 @@ class Worker {
   std::byte* snapshot() const;
 
   program::Verdict verdict() const { return verdict_of(programs_.step); }
+  /// By chunks of parameters (layout::norm_chunks_of), what forward and backward of the last step have read,
+  /// where its program has a digest of that; empty elsewhere.
+  std::vector<uint64_t> parameter_digests() const;
   int rank() const { return options_.rank; }
   const config::RunConfig& config() const {
     return config_;
