@@ -147,11 +147,10 @@ ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, ui
   if (kind == ChaosKind::nan || kind == ChaosKind::flip) {
     failpoint.step = 1 + draw.below(space.steps);
     const bool forward = draw.uniform() < 0.5;
-    if (kind == ChaosKind::nan) {
-      failpoint.place = train::FaultPlace::instruction;
-      failpoint.instruction =
-          forward ? program::InstructionKind::forward : program::InstructionKind::backward;
-    }
+    failpoint.place = train::FaultPlace::instruction;
+    // A bit that flips earlier may be gone before anything reads it, under what owners of shards send.
+    failpoint.instruction = forward || kind == ChaosKind::flip ? program::InstructionKind::forward
+                                                               : program::InstructionKind::backward;
   } else {
     draw_place(space, draw, failpoint);
   }

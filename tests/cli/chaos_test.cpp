@@ -49,11 +49,14 @@ TEST(Chaos, StoppedAndStuckWorkersAreNoticed) {
 
 TEST(Chaos, AFlippedBitIsFoundAndNeverKept) {
   const SmallConfig config;
-  const Ran ran = lockstep(chaos_on(config, {"--runs", "2", "--kinds", "flip", "--json"}));
-  ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
-  for (const auto& run : Json::parse(ran.out)["runs"]) {
-    EXPECT_EQ(run["exit_code"], 70) << run;
-    EXPECT_EQ(run["bits_equal"], true) << run;
+  for (const std::string layout : {"dp=2", "dp=2,shard=optimizer"}) {
+    const Ran ran =
+        lockstep(chaos_on(config, {"--runs", "2", "--kinds", "flip", "--layout", layout, "--json"}));
+    ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
+    for (const auto& run : Json::parse(ran.out)["runs"]) {
+      EXPECT_EQ(run["exit_code"], 70) << run;
+      EXPECT_EQ(run["bits_equal"], true) << run;
+    }
   }
 }
 
