@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// Element `index` of a vector, array or span. Ranks, nodes, buffers and the like are ints that start from 0, -1 means
-/// none; containers want their own unsigned type. REQUIRES: 0 <= index < size.
+/// Element `index` of a vector, array or span. Ranks, nodes, buffers and the like are ints that start from 0,
+/// -1 means none; containers want their own unsigned type. REQUIRES: 0 <= index < size.
 template <class Container, class Index>
 constexpr decltype(auto) nth(Container&& container, Index index) {
   static_assert(std::is_integral_v<Index> || std::is_enum_v<Index>);

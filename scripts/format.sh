@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Formats all C++ and CUDA sources by .clang-format. Versions of clang-format differ in what they make of it: 14 decides.
+#
+#   scripts/format.sh           # writes
+#   scripts/format.sh --check   # names the files that are not as it would write them, and fails if there are any
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+mode=(-i)
+for argument in "$@"; do
+  case "$argument" in
+    --check) mode=(--dry-run -Werror --ferror-limit=1) ;;
+    -h | --help)
+      sed -n '2,5s/^# \{0,1\}//p' "$script"
+      exit 0
+      ;;
+    *) fail "unknown option $argument; see --help" ;;
+  esac
+done
+
+command -v clang-format-14 >/dev/null || fail "clang-format-14 is missing: scripts/install_dependencies.sh --with-tests"
+find src include tests examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' | sort |
+  xargs -P "$(nproc)" -n 32 clang-format-14 "${mode[@]}"
