@@ -153,8 +153,8 @@ TEST(Metrics, StandInTheOrderOfLeaves) {
   };
   EXPECT_THAT(findings_after("dp2_tree", swap_slots),
               HasSubstr("mathematics: rank 0, step instruction 11 (agree, lane agree): its metrics of leaf 0 "
-                        "stand behind those of leaf 1"));
-  EXPECT_THAT(findings_after("dp1_tree", swap_slots), HasSubstr("leaf 0 stand behind those of leaf 1"));
+                        "stand after those of leaf 1"));
+  EXPECT_THAT(findings_after("dp1_tree", swap_slots), HasSubstr("leaf 0 stand after those of leaf 1"));
   // Nobody promises an order in FAST: sums differ by rounding there anyway.
   EXPECT_EQ(findings_after("dp2_tree",
                            [&](program::Program& p, program::Instruction& i) {
@@ -169,7 +169,7 @@ TEST(Metrics, StandInTheOrderOfLeavesOverRanks) {
   for (program::Program& program : programs)
     for (program::Group& group : program.groups)
       if (group.name == "world") group.members = {1, 0};
-  EXPECT_THAT(findings(programs), HasSubstr("its metrics of leaf 0 stand behind those of leaf 3"));
+  EXPECT_THAT(findings(programs), HasSubstr("its metrics of leaf 0 stand after those of leaf 3"));
 }
 
 TEST(Parameters, OfAnotherSegmentAreRefused) {
