@@ -184,13 +184,13 @@ class Walk {
       wake_servers_and_workers();
       return true;
     }
-    if (slowest_behind(rank, server, serve) >= 0) return false;
+    if (worker_to_wait_for(rank, server, serve) >= 0) return false;
     mathematics_.pull(place(rank), operand, server, serve);
     return true;
   }
 
   /// A worker that the pull of `rank` has to wait for, or -1.
-  int slowest_behind(int rank, int server, int serve) {
+  int worker_to_wait_for(int rank, int server, int serve) {
     const program::Instruction& i = world_.instruction(server, serve);
     if (i.bound < 0) return -1;
     auto& clocks = clocks_[{server, serve}];
@@ -223,7 +223,7 @@ class Walk {
       const program::Operand& operand = moved_by(i);
       const int server = world_.peer_of(rank, i, operand);
       const int serve = world_.find_serve(server, world_.group_id(rank, i), i.segment, operand.index);
-      const int worker = is_serving(server) ? slowest_behind(rank, server, serve) : -1;
+      const int worker = is_serving(server) ? worker_to_wait_for(rank, server, serve) : -1;
       return worker >= 0 ? worker : server;
     } else if (i.kind == program::InstructionKind::serve) {
       for (int worker : workers_of(rank, i))
