@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "lockstep/error.h"
 #include "program/instruction_rules.h"
 #include "program/regions.h"
 
@@ -261,7 +262,8 @@ void compute(SymbolicMachine& machine, const Place& at) {
     case program::InstructionKind::snapshot:
       return snapshot(machine, at);
     default:
-      return;
+      ensure(false, fmt::format("the proofs do not know what '{}' computes",
+                                program::name_of(machine.instruction(at).kind)));
   }
 }
 
