@@ -132,12 +132,19 @@ void ParameterProof::check_update(const Place& at, const program::Operand& param
 
 void ParameterProof::check_state(const Place& at, const program::Operand& state) {
   for (const Piece& piece : read(at, state)) {
+    if (piece.expression == Expressions::kNothing) continue;
     const auto& node = expressions().node(piece.expression);
-    if (node.kind == Expressions::Kind::state && node.a != at.iteration)
+    const bool is_state = node.kind == Expressions::Kind::state;
+    if (is_state && node.a == at.iteration) continue;
+    const std::string where = proof::describe(program(at), state.range);
+    if (!is_state)
+      fail(at, "state",
+           fmt::format("optimizer state belongs in {}, and there is {}", where, text(at, piece.expression)));
+    else
       fail(at, "state",
            fmt::format("optimizer state {} has seen {} updates, expected {}: two updates share it, or one "
                        "is missing",
-                       proof::describe(program(at), state.range), node.a, at.iteration));
+                       where, node.a, at.iteration));
   }
 }
 

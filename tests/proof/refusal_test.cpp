@@ -366,5 +366,23 @@ TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {
               HasSubstr("parameter 'fc.bias' has an offset, size or place in a bucket beyond "));
 }
 
+TEST(OptimizerState, ThatSomethingElseOverwritesIsRefused) {
+  auto programs = program::load_golden("dp2_sharded");
+  program::Program& program = programs[0];
+  const auto update = std::find_if(program.instructions.begin(), program.instructions.end(),
+                                   [](const auto& i) { return i.kind == program::InstructionKind::update; });
+  program::Instruction cast{.kind = program::InstructionKind::cast, .lane = update->lane};
+  for (const program::Operand& operand : update->operands) {
+    if (operand.role == program::Role::gradients)
+      cast.operands.push_back({program::Role::source, 0, program::Access::read, operand.range});
+    if (operand.role == program::Role::state)
+      cast.operands.push_back({program::Role::destination, 0, program::Access::write, operand.range});
+  }
+  cast.operands[1].range.size_bytes = cast.operands[0].range.size_bytes;
+  program.instructions.insert(update, cast);
+  derive_anew(programs);
+  EXPECT_THAT(findings(programs), HasSubstr("optimizer state belongs in state.1, and there is "));
+}
+
 }  // namespace
 }  // namespace lockstep::proof
