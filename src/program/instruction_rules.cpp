@@ -106,6 +106,10 @@ std::string_view name_of(Access access) {
   return access == Access::read ? "read" : access == Access::write ? "written" : "read and written";
 }
 
+bool runs_segment(InstructionKind kind) {
+  return kind == InstructionKind::forward || kind == InstructionKind::recompute || is_backward(kind);
+}
+
 bool is_backward(InstructionKind kind) {
   return kind == InstructionKind::backward || kind == InstructionKind::backward_input ||
          kind == InstructionKind::backward_weight;

@@ -8,7 +8,7 @@
 
 namespace lockstep::program {
 
-/// Which operands a kind of instruction takes: the table behind docs/step-program.md.
+/// Which operands a kind of instruction takes: the table that docs/step-program.md explains.
 struct RoleRule {
   Role role;
   unsigned access;  ///< kRead | kWrite | kReadWrite
@@ -33,6 +33,7 @@ struct InstructionRule {
 
 const InstructionRule& rule_of(InstructionKind kind);
 std::string_view name_of(Access access);  ///< "read", ...
+bool runs_segment(InstructionKind kind);  ///< forward, recompute and the backwards
 bool is_backward(InstructionKind kind);
 
 }  // namespace lockstep::program

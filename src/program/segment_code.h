@@ -20,7 +20,7 @@ namespace lockstep::program {
 /// operands, in this order; the executor turns the operands back into pointers.
 struct SegmentInterface {
   std::vector<int> reads;   ///< storages made before the segment (model inputs included) that forward reads
-  std::vector<int> writes;  ///< storages made in the segment and read behind it
+  std::vector<int> writes;  ///< storages made in the segment and read after it
   std::vector<int> backward_reads;    ///< storages of `reads` and `writes` whose contents backward needs
   std::vector<int> output_gradients;  ///< gradient storages that backward reads
   std::vector<int> input_gradients;   ///< gradient storages that backward writes

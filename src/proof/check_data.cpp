@@ -61,7 +61,7 @@ class DataOrder {
     if (!reported_.insert({a, b, distance}).second) return;
     findings_.add(
         kData, rank_, b,
-        fmt::format("it {} {} bytes of {} with nothing that orders it behind {}{}, which uses them too; it "
+        fmt::format("it {} {} bytes of {} with nothing that orders it after {}{}, which uses them too; it "
                     "must depend on it, at distance {}",
                     operand.access == program::Access::read ? "reads" : "writes", size_bytes,
                     describe(program_, operand.range), program::describe(program_, a),

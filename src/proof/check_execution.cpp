@@ -47,7 +47,7 @@ class Walk {
     bool left = false;      ///< has told the servers that it leaves
   };
   struct Half {
-    Mathematics::Place place;
+    Place place;
     const program::Operand* operand;
   };
   struct Channel {
@@ -57,9 +57,7 @@ class Walk {
   State& state(int rank) { return nth(ranks_, rank); }
   int count(int rank) const { return static_cast<int>(world_.program(rank).instructions.size()); }
   bool finished(int rank) { return state(rank).node >= kIterations * count(rank); }
-  Mathematics::Place place(int rank) {
-    return {rank, state(rank).node % count(rank), state(rank).node / count(rank)};
-  }
+  Place place(int rank) { return {rank, state(rank).node % count(rank), state(rank).node / count(rank)}; }
   const program::Instruction& standing_at(int rank) { return world_.instruction(rank, place(rank).index); }
 
   void advance(int rank) {
@@ -136,7 +134,7 @@ class Walk {
     arrived.push_back(rank);
     const auto& members = world_.members(rank, i);
     if (arrived.size() < members.size()) return;
-    std::vector<Mathematics::Place> places;
+    std::vector<Place> places;
     for (int member : members) places.push_back(place(member));
     mathematics_.collective(places);
     for (int member : members) {
@@ -164,7 +162,7 @@ class Walk {
     });
   }
 
-  /// A server is always ready for a push; a pull waits until nobody is too far behind.
+  /// A server is always ready for a push; a pull waits until every worker has pushed often enough.
   bool try_server(int rank, const program::Instruction& i) {
     if (i.kind == program::InstructionKind::serve) {
       const auto workers = workers_of(rank, i);
@@ -181,22 +179,18 @@ class Walk {
     const int serve = world_.find_serve(server, world_.group_id(rank, i), i.segment, operand.index);
     auto& clocks = clocks_[{server, serve}];
     if (i.kind == program::InstructionKind::push) {
-      for (const program::Operand& one : i.operands)
-        if (one.role == program::Role::metrics)
-          mathematics_.push_metrics(place(rank), one);
-        else
-          mathematics_.push(place(rank), one, server, serve);
+      for (const program::Operand& one : i.operands) mathematics_.push(place(rank), one, server, serve);
       ++clocks[rank];
       wake_servers_and_workers();
       return true;
     }
-    if (slowest_behind(rank, server, serve) >= 0) return false;
+    if (worker_to_wait_for(rank, server, serve) >= 0) return false;
     mathematics_.pull(place(rank), operand, server, serve);
     return true;
   }
 
   /// A worker that the pull of `rank` has to wait for, or -1.
-  int slowest_behind(int rank, int server, int serve) {
+  int worker_to_wait_for(int rank, int server, int serve) {
     const program::Instruction& i = world_.instruction(server, serve);
     if (i.bound < 0) return -1;
     auto& clocks = clocks_[{server, serve}];
@@ -229,7 +223,7 @@ class Walk {
       const program::Operand& operand = moved_by(i);
       const int server = world_.peer_of(rank, i, operand);
       const int serve = world_.find_serve(server, world_.group_id(rank, i), i.segment, operand.index);
-      const int worker = is_serving(server) ? slowest_behind(rank, server, serve) : -1;
+      const int worker = is_serving(server) ? worker_to_wait_for(rank, server, serve) : -1;
       return worker >= 0 ? worker : server;
     } else if (i.kind == program::InstructionKind::serve) {
       for (int worker : workers_of(rank, i))

@@ -29,6 +29,11 @@ class Findings {
   std::vector<CheckFinding> list_;
 };
 
+/// An instruction of a rank in an iteration.
+struct Place {
+  int rank, index, iteration;
+};
+
 /// A parameter of the model, as all ranks' programs describe it.
 struct ModelParameter {
   std::string name;
@@ -102,8 +107,7 @@ class ProgramWorld {
 /// "grad.1.slot0[256+128]", or the name alone for the whole buffer.
 std::string describe(const program::Program& program, const program::ByteRange& range);
 
-/// Each appends what it finds. The later ones rely on a sound structure; `simulate` on sound matching.
-void check_structure(std::span<const program::Program> programs, Findings& findings);
+/// Each appends what it finds. They rely on a sound structure; `check_execution` on sound matching.
 void check_matching(const ProgramWorld& world, Findings& findings);
 void check_data(const ProgramWorld& world, int rank, Findings& findings);
 /// Deadlock and mathematics, in one walk through all programs.

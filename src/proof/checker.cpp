@@ -3,9 +3,24 @@
 #include <fmt/format.h>
 
 #include "lockstep/error.h"
+#include "proof/check_structure.h"
 #include "proof/check_world.h"
 
 namespace lockstep::proof {
+namespace {
+
+void check_structure(std::span<const program::Program> programs, Findings& findings) {
+  if (programs.empty())
+    return findings.add(CheckFinding::Property::structure, -1, -1, "there are no programs");
+  for (size_t r = 0; r < programs.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    check_declarations(programs[r], rank, static_cast<int>(programs.size()), findings);
+    check_instructions(programs[r], rank, findings);
+  }
+  if (findings.empty()) check_agreement(programs, findings);
+}
+
+}  // namespace
 
 std::string_view name_of(CheckFinding::Property property) {
   switch (property) {

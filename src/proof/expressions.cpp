@@ -64,10 +64,22 @@ int Expressions::activation(uint64_t signature, bool is_gradient, int64_t extent
   return intern({.kind = Kind::activation,
                  .iteration = atom.iteration,
                  .atom = atom,
-                 .signature = hash_combine(signature, static_cast<uint64_t>(extent)),
+                 .signature = signature,
                  .is_gradient = is_gradient,
                  .extent = extent,
                  .text = name});
+}
+
+int Expressions::sum_of_activation_gradients(int a, int b) {
+  const Node x = node(a), y = node(b);
+  const auto [low, high] = std::minmax(x.signature, y.signature);
+  const uint64_t signature = hash_combine(low, high);
+  if (!terms_.contains(signature)) {
+    std::set<uint64_t> terms = terms_of(x.signature);
+    terms.merge(terms_of(y.signature));
+    terms_.emplace(signature, std::move(terms));
+  }
+  return activation(signature, true, x.extent, x.atom, x.text + " plus " + y.text);
 }
 
 int Expressions::facts(int iteration, Facts facts) {
@@ -79,6 +91,25 @@ int Expressions::wrong(const std::string& text) { return intern({.kind = Kind::w
 bool Expressions::is_gradient_sum(int expression) const {
   const Kind kind = node(expression).kind;
   return kind == Kind::chain || kind == Kind::sum || kind == Kind::reduction;
+}
+
+bool Expressions::are_gradients_of_one_activation(int a, int b) const {
+  const Node &x = node(a), &y = node(b);
+  return x.kind == Kind::activation && y.kind == Kind::activation && x.is_gradient && y.is_gradient &&
+         x.atom == y.atom && x.extent == y.extent;
+}
+
+std::set<uint64_t> Expressions::terms_of(uint64_t signature) const {
+  const auto sum = terms_.find(signature);
+  return sum == terms_.end() ? std::set{signature} : sum->second;
+}
+
+void Expressions::merge_facts(int expression, std::set<int>& seen, Facts& facts) const {
+  const Node& node = this->node(expression);
+  if (node.kind != Kind::facts || !seen.insert(expression).second) return;
+  facts.norm.insert(facts.norm.end(), node.facts.norm.begin(), node.facts.norm.end());
+  facts.finite.insert(facts.finite.end(), node.facts.finite.begin(), node.facts.finite.end());
+  facts.counted = facts.counted || node.facts.counted;
 }
 
 const std::vector<Expressions::Atom>& Expressions::atoms(int expression) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -56,7 +57,7 @@ class Expressions {
     int iteration = 0;
     int a = 0, b = 0;        ///< sum: children; chain: a is the previous; parameter, state: a is the version
     Atom atom{};             ///< chain: what was added; activation: leaf and micro-batch
-    uint64_t signature = 0;  ///< activation: which segment's which operand made it
+    uint64_t signature = 0;  ///< activation: which segment's which operand made it, and how large
     bool is_gradient = false;   ///< activation
     int64_t extent = 0;         ///< activation: all its bytes, counted as positions are
     std::vector<int> children;  ///< reduction
@@ -75,11 +76,18 @@ class Expressions {
   int tree(std::span<const int> parts);
   int activation(uint64_t signature, bool is_gradient, int64_t extent, const Atom& atom,
                  const std::string& name);
+  /// Of gradients of one activation: its fan-out.
+  int sum_of_activation_gradients(int a, int b);
   int facts(int iteration, Facts facts);
   int wrong(const std::string& text);
 
   const Node& node(int expression) const { return nth(nodes_, expression); }
   bool is_gradient_sum(int expression) const;  ///< chain, sum or reduction
+  bool are_gradients_of_one_activation(int a, int b) const;
+  /// The signatures of the gradients that a sum of activations' gradients adds up; of another one, its own.
+  std::set<uint64_t> terms_of(uint64_t signature) const;
+  /// Adds what an expression knows, if anything, to `facts`; what has been `seen` is not added again.
+  void merge_facts(int expression, std::set<int>& seen, Facts& facts) const;
 
   /// Everything a gradient sums up, ascending, repetitions kept.
   const std::vector<Atom>& atoms(int expression);
@@ -109,6 +117,7 @@ class Expressions {
   std::vector<Node> nodes_;
   std::map<Key, int> known_;
   std::map<int, std::vector<Atom>> atoms_;
+  std::map<uint64_t, std::set<uint64_t>> terms_;        ///< of sums of activations' gradients, by signature
   std::map<std::tuple<int, int>, int> canonical_;       ///< (iteration, uses)
   std::map<std::tuple<int, int, int>, bool> complete_;  ///< (expression, iteration, uses)
 };

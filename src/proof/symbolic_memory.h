@@ -23,6 +23,16 @@ struct Piece {
   int64_t position_at(int64_t byte) const { return position + (byte - begin) * 4 / size_of(dtype); }
 };
 
+/// Metrics of leaves are kept like gradients of this parameter.
+inline constexpr int kMetricsParameter = -2;
+/// The gaps of segment s's bucket are kept like gradients of parameter kPaddingParameter - s.
+inline constexpr int kPaddingParameter = -3;
+
+/// All bytes of an operand, counted as positions are.
+inline int64_t extent_of(const program::Operand& operand) {
+  return operand.range.size_bytes * 4 / size_of(operand.dtype);
+}
+
 /// One rank's memory, holding expressions.
 class SymbolicMemory {
  public:

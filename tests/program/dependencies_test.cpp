@@ -91,7 +91,7 @@ TEST(Dependencies, ComparePlacedBytesAcrossBuffers) {
 }
 
 TEST(Dependencies, LeaveOutWhatOthersImply) {
-  // 2 needs 0's bytes, but also 1's, which already come behind 0.
+  // 2 needs 0's bytes, but also 1's, which already come after 0.
   Maker m(3, 2);
   m.add(0, {m.writes(0)});
   m.add(1, {m.reads(0), m.writes(1)});

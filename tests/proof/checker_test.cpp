@@ -151,7 +151,7 @@ TEST(Checker, NamesAReadThatNothingOrders) {
   programs[0].instructions[1].after.clear();
   EXPECT_THAT(findings(programs), HasSubstr("data: rank 0, step instruction 1 (forward, lane compute, "
                                             "segment 0, micro-batch 0, leaf 0): it reads 64 bytes "
-                                            "of x.0 with nothing that orders it behind step instruction 0 "
+                                            "of x.0 with nothing that orders it after step instruction 0 "
                                             "(load, lane copy, micro-batch 0, leaf 0), "
                                             "which uses them too; it must depend on it, at distance 0"));
 }

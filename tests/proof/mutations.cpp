@@ -41,8 +41,8 @@ void erase_instruction(program::Program& program, int removed) {
   }
 }
 
-/// Puts a copy of `extra` behind instruction `index`.
-void insert_behind(program::Program& program, int index, program::Instruction extra) {
+/// Puts a copy of `extra` after instruction `index`.
+void insert_after(program::Program& program, int index, program::Instruction extra) {
   for (program::Instruction& instruction : program.instructions)
     for (program::Dependency& d : instruction.after)
       if (d.instruction > index) ++d.instruction;
@@ -91,7 +91,7 @@ std::vector<Mutant> with_a_repeated(const Programs& programs, program::Instructi
     for (size_t i = 0; i < programs[r].instructions.size(); ++i) {
       if (programs[r].instructions[i].kind != kind) continue;
       mutants.push_back({"twice " + at(programs[r], i), programs});
-      insert_behind(mutants.back().programs[r], static_cast<int>(i), programs[r].instructions[i]);
+      insert_after(mutants.back().programs[r], static_cast<int>(i), programs[r].instructions[i]);
       derive_anew(mutants.back().programs[r]);
     }
   return mutants;
@@ -243,7 +243,7 @@ std::vector<Mutant> with_sends_before_receives(const Programs& programs) {
       if (receives.operands.empty() || receives.operands.size() == sends.operands.size()) continue;
       std::erase_if(sends.operands,
                     [](const program::Operand& o) { return o.role == program::Role::receive; });
-      insert_behind(program, static_cast<int>(i), receives);
+      insert_after(program, static_cast<int>(i), receives);
       ++split;
       ++i;
     }

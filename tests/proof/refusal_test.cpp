@@ -153,8 +153,8 @@ TEST(Metrics, StandInTheOrderOfLeaves) {
   };
   EXPECT_THAT(findings_after("dp2_tree", swap_slots),
               HasSubstr("mathematics: rank 0, step instruction 11 (agree, lane agree): its metrics of leaf 0 "
-                        "stand behind those of leaf 1"));
-  EXPECT_THAT(findings_after("dp1_tree", swap_slots), HasSubstr("leaf 0 stand behind those of leaf 1"));
+                        "stand after those of leaf 1"));
+  EXPECT_THAT(findings_after("dp1_tree", swap_slots), HasSubstr("leaf 0 stand after those of leaf 1"));
   // Nobody promises an order in FAST: sums differ by rounding there anyway.
   EXPECT_EQ(findings_after("dp2_tree",
                            [&](program::Program& p, program::Instruction& i) {
@@ -169,7 +169,7 @@ TEST(Metrics, StandInTheOrderOfLeavesOverRanks) {
   for (program::Program& program : programs)
     for (program::Group& group : program.groups)
       if (group.name == "world") group.members = {1, 0};
-  EXPECT_THAT(findings(programs), HasSubstr("its metrics of leaf 0 stand behind those of leaf 3"));
+  EXPECT_THAT(findings(programs), HasSubstr("its metrics of leaf 0 stand after those of leaf 3"));
 }
 
 TEST(Parameters, OfAnotherSegmentAreRefused) {
@@ -364,6 +364,24 @@ TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {
               HasSubstr("parameter 'fc.bias' has an offset, size or place in a bucket beyond "));
   EXPECT_THAT(refused("uses 0+96", "uses 0+9223372036854775807"),
               HasSubstr("parameter 'fc.bias' has an offset, size or place in a bucket beyond "));
+}
+
+TEST(OptimizerState, ThatSomethingElseOverwritesIsRefused) {
+  auto programs = program::load_golden("dp2_sharded");
+  program::Program& program = programs[0];
+  const auto update = std::find_if(program.instructions.begin(), program.instructions.end(),
+                                   [](const auto& i) { return i.kind == program::InstructionKind::update; });
+  program::Instruction cast{.kind = program::InstructionKind::cast, .lane = update->lane};
+  for (const program::Operand& operand : update->operands) {
+    if (operand.role == program::Role::gradients)
+      cast.operands.push_back({program::Role::source, 0, program::Access::read, operand.range});
+    if (operand.role == program::Role::state)
+      cast.operands.push_back({program::Role::destination, 0, program::Access::write, operand.range});
+  }
+  cast.operands[1].range.size_bytes = cast.operands[0].range.size_bytes;
+  program.instructions.insert(update, cast);
+  derive_anew(programs);
+  EXPECT_THAT(findings(programs), HasSubstr("optimizer state belongs in state.1, and there is "));
 }
 
 }  // namespace

@@ -9,127 +9,25 @@
 #include "base/index.h"
 #include "program/instruction_rules.h"
 #include "program/regions.h"
-#include "proof/check_world.h"
+#include "proof/check_structure.h"
 
 namespace lockstep::proof {
 namespace {
 
 constexpr auto kStructure = CheckFinding::Property::structure;
-/// Sizes and offsets end here, so that sums of two and positions in float32 bytes fit into 64 bits: an
-/// exbibyte.
-constexpr int64_t kMostBytes = int64_t{1} << 60;
-bool is_sound(int64_t bytes) { return bytes >= 0 && bytes <= kMostBytes; }
 
-/// One rank's program by itself.
-class ProgramStructure {
+/// One rank's instructions.
+class InstructionStructure {
  public:
-  ProgramStructure(const program::Program& program, int rank, int world_size, Findings& findings)
-      : program_(program), rank_(rank), world_size_(world_size), findings_(findings) {}
+  InstructionStructure(const program::Program& program, int rank, Findings& findings)
+      : program_(program), rank_(rank), findings_(findings) {}
 
   void check() {
-    if (program_.rank != rank_ || program_.world_size != world_size_)
-      fail(-1, fmt::format("the program says rank {} of {}, but stands at {} of {}", program_.rank,
-                           program_.world_size, rank_, world_size_));
-    if (program_.virtual_replicas < 1 || program_.micro_batches_per_leaf < 1)
-      fail(-1, "there must be at least one leaf and one micro-batch per leaf");
-    check_unique(program_.lanes, "lane");
-    check_unique(program_.groups, "group");
-    check_unique(program_.buffers, "buffer");
-    check_unique(program_.parameters, "parameter");
-    check_groups();
-    check_buffers();
-    check_places();
     for (size_t i = 0; i < program_.instructions.size(); ++i) check_instruction(static_cast<int>(i));
   }
 
  private:
   void fail(int instruction, const std::string& what) { findings_.add(kStructure, rank_, instruction, what); }
-
-  template <class Named>
-  void check_unique(const std::vector<Named>& list, std::string_view what) {
-    std::set<std::string_view> seen;
-    for (const Named& one : list)
-      if (!seen.insert(one.name).second) fail(-1, fmt::format("two {}s are named '{}'", what, one.name));
-  }
-
-  void check_groups() {
-    for (const program::Group& group : program_.groups) {
-      if (!group.members.are_distinct_below(world_size_))
-        fail(-1, fmt::format("group '{}' must list different ranks below {}", group.name, world_size_));
-    }
-  }
-
-  void check_buffers() {
-    std::map<program::Space, std::vector<const program::ProgramBuffer*>> placed;
-    size_t placed_count = 0, sound_count = 0;
-    for (const program::ProgramBuffer& buffer : program_.buffers) {
-      if (!is_sound(buffer.size_bytes) || buffer.offset > kMostBytes) {
-        fail(-1, fmt::format("buffer '{}' has {} bytes at offset {}; expected 0 to {}", buffer.name,
-                             buffer.size_bytes, buffer.offset, kMostBytes));
-        continue;
-      }
-      ++sound_count;
-      if (buffer.offset < 0) continue;
-      ++placed_count;
-      if (buffer.space != program::Space::arena && buffer.size_bytes > 0)
-        placed[buffer.space].push_back(&buffer);
-    }
-    if (placed_count != 0 && placed_count != sound_count)
-      fail(-1, fmt::format("{} of {} buffers are placed; all or none must be", placed_count, sound_count));
-    for (auto& [space, list] : placed) {
-      std::sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
-      for (size_t i = 1; i < list.size(); ++i)
-        if (list[i - 1]->offset + list[i - 1]->size_bytes > list[i]->offset)
-          fail(-1, fmt::format("buffers '{}' and '{}' share bytes of space {}; only the arena is shared",
-                               list[i - 1]->name, list[i]->name, program::name_of(space)));
-    }
-  }
-
-  void check_places() {
-    std::map<int, std::vector<const program::ParameterPlace*>> by_buffer;
-    for (const program::ParameterPlace& place : program_.parameters) {
-      if (place.size_bytes <= 0 || place.uses.empty())
-        fail(-1, fmt::format("parameter '{}' needs a size and a use", place.name));
-      const bool lies_sound =
-          is_sound(place.size_bytes) && place.offset >= -kMostBytes && place.offset <= kMostBytes &&
-          std::all_of(place.uses.begin(), place.uses.end(),
-                      [](const program::ParameterPlace::Use& use) { return is_sound(use.bucket_offset); });
-      if (!lies_sound) {
-        fail(-1, fmt::format("parameter '{}' has an offset, size or place in a bucket beyond {} bytes",
-                             place.name, kMostBytes));
-        continue;
-      }
-      for (const int buffer : {place.buffer, place.narrow_buffer})
-        if (buffer >= static_cast<int>(program_.buffers.size()))
-          return fail(-1, fmt::format("parameter '{}' lies in buffer {}, and there are {}", place.name,
-                                      buffer, program_.buffers.size()));
-      for (const auto& state : place.states)
-        if (state.buffer < 0 || state.buffer >= static_cast<int>(program_.buffers.size()) ||
-            state.offset < -kMostBytes || state.offset > kMostBytes)
-          return fail(-1,
-                      fmt::format("state of parameter '{}' lies at byte {} of buffer {}, and there are {}",
-                                  place.name, state.offset, state.buffer, program_.buffers.size()));
-      if (place.owned_end == place.owned_begin && !place.states.empty())
-        fail(-1, fmt::format("it has optimizer state of parameter '{}', of which this rank owns nothing",
-                             place.name));
-      if (place.owned_begin < 0 || place.owned_end < place.owned_begin ||
-          place.owned_end > place.size_bytes || place.owned_begin % 4 != 0 || place.owned_end % 4 != 0)
-        fail(-1,
-             fmt::format(
-                 "this rank owns bytes {} to {} of parameter '{}'; expected whole elements of its {} bytes",
-                 place.owned_begin, place.owned_end, place.name, place.size_bytes));
-      if (!is_sound(place.narrow_offset))
-        fail(-1, fmt::format("parameter '{}' has a copy at byte {}; expected 0 to {}", place.name,
-                             place.narrow_offset, kMostBytes));
-      if (place.buffer >= 0) by_buffer[place.buffer].push_back(&place);
-    }
-    for (auto& [buffer, list] : by_buffer) {
-      std::sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
-      for (size_t i = 1; i < list.size(); ++i)
-        if (list[i - 1]->offset + list[i - 1]->size_bytes > list[i]->offset)
-          fail(-1, fmt::format("parameters '{}' and '{}' share bytes", list[i - 1]->name, list[i]->name));
-    }
-  }
 
   void check_instruction(int index) {
     const program::Instruction& i = program_.instruction(index);
@@ -370,81 +268,15 @@ class ProgramStructure {
   }
 
   const program::Program& program_;
-  int rank_, world_size_;
+  int rank_;
   Findings& findings_;
-  std::map<int, int> lane_of_group_;
+  std::map<int, int> lane_of_group_;  ///< of the group's first communication
 };
-
-/// Communicators are made for one group after the other, by all ranks together: members or not.
-void check_same_groups(const program::Program& first, const program::Program& own, int rank,
-                       Findings& findings) {
-  if (own.groups.size() != first.groups.size())
-    return findings.add(kStructure, rank, -1,
-                        fmt::format("it has {} groups and rank 0 has {}; every rank must list all groups",
-                                    own.groups.size(), first.groups.size()));
-  for (size_t g = 0; g < own.groups.size(); ++g) {
-    const program::Group &a = own.groups[g], &b = first.groups[g];
-    if (a.name != b.name)
-      return findings.add(kStructure, rank, -1,
-                          fmt::format("group {} is '{}', and '{}' on rank 0; all ranks must list the same "
-                                      "groups in the same order",
-                                      g, a.name, b.name));
-    if (a.members != b.members)
-      findings.add(kStructure, rank, -1,
-                   fmt::format("group '{}' has members {} here and {} on rank 0", a.name,
-                               program::to_text(a.members), program::to_text(b.members)));
-    if (a.transport != b.transport)
-      findings.add(kStructure, rank, -1,
-                   fmt::format("the transport of group '{}' is '{}' here and '{}' on rank 0", a.name,
-                               program::name_of(a.transport), program::name_of(b.transport)));
-  }
-}
-
-/// What the programs say in common.
-void check_agreement(std::span<const program::Program> programs, Findings& findings) {
-  std::map<std::string_view, const program::ParameterPlace*> parameters;
-  for (size_t r = 0; r < programs.size(); ++r) {
-    const program::Program& p = programs[r];
-    const int rank = static_cast<int>(r);
-    if (p.name != programs[0].name || p.reduction != programs[0].reduction ||
-        p.virtual_replicas != programs[0].virtual_replicas ||
-        p.micro_batches_per_leaf != programs[0].micro_batches_per_leaf)
-      findings.add(kStructure, rank, -1,
-                   "name, reduction, leaves or micro-batches per leaf differ from rank 0's");
-    check_same_groups(programs[0], p, rank, findings);
-    for (const program::ParameterPlace& place : p.parameters) {
-      const program::ParameterPlace* known = parameters.emplace(place.name, &place).first->second;
-      if (known->size_bytes != place.size_bytes || known->uses != place.uses)
-        findings.add(kStructure, rank, -1,
-                     fmt::format("parameter '{}' has another size or other uses than elsewhere", place.name));
-    }
-  }
-  std::map<int, std::map<int64_t, std::pair<int64_t, std::string_view>>>
-      buckets;  // segment, begin -> end, name
-  for (const auto& [name, place] : parameters)
-    for (const auto& use : place->uses) {
-      auto& bucket = buckets[use.segment];
-      const int64_t end = use.bucket_offset + place->size_bytes;
-      const auto next = bucket.lower_bound(use.bucket_offset);
-      const bool hits_next = next != bucket.end() && next->first < end;
-      const bool hits_previous = next != bucket.begin() && std::prev(next)->second.first > use.bucket_offset;
-      if (hits_next || hits_previous)
-        findings.add(
-            kStructure, -1, -1,
-            fmt::format("gradients of '{}' and '{}' share bytes of segment {}'s bucket", name,
-                        hits_next ? next->second.second : std::prev(next)->second.second, use.segment));
-      bucket.emplace(use.bucket_offset, std::pair(end, name));
-    }
-}
 
 }  // namespace
 
-void check_structure(std::span<const program::Program> programs, Findings& findings) {
-  if (programs.empty()) return findings.add(kStructure, -1, -1, "there are no programs");
-  for (size_t rank = 0; rank < programs.size(); ++rank)
-    ProgramStructure(programs[rank], static_cast<int>(rank), static_cast<int>(programs.size()), findings)
-        .check();
-  if (findings.empty()) check_agreement(programs, findings);
+void check_instructions(const program::Program& program, int rank, Findings& findings) {
+  InstructionStructure(program, rank, findings).check();
 }
 
 }  // namespace lockstep::proof

@@ -1,0 +1,89 @@
+#include <fmt/format.h>
+
+#include <iterator>
+#include <map>
+
+#include "proof/check_structure.h"
+
+namespace lockstep::proof {
+namespace {
+
+constexpr auto kStructure = CheckFinding::Property::structure;
+
+/// Communicators are made for one group after the other, by all ranks together: members or not.
+void check_same_groups(const program::Program& first, const program::Program& own, int rank,
+                       Findings& findings) {
+  if (own.groups.size() != first.groups.size())
+    return findings.add(kStructure, rank, -1,
+                        fmt::format("it has {} groups and rank 0 has {}; every rank must list all groups",
+                                    own.groups.size(), first.groups.size()));
+  for (size_t g = 0; g < own.groups.size(); ++g) {
+    const program::Group &a = own.groups[g], &b = first.groups[g];
+    if (a.name != b.name)
+      return findings.add(kStructure, rank, -1,
+                          fmt::format("group {} is '{}', and '{}' on rank 0; all ranks must list the same "
+                                      "groups in the same order",
+                                      g, a.name, b.name));
+    if (a.members != b.members)
+      findings.add(kStructure, rank, -1,
+                   fmt::format("group '{}' has members {} here and {} on rank 0", a.name,
+                               program::to_text(a.members), program::to_text(b.members)));
+    if (a.transport != b.transport)
+      findings.add(kStructure, rank, -1,
+                   fmt::format("the transport of group '{}' is '{}' here and '{}' on rank 0", a.name,
+                               program::name_of(a.transport), program::name_of(b.transport)));
+  }
+}
+
+void check_same_settings(const program::Program& first, const program::Program& own, int rank,
+                         Findings& findings) {
+  if (own.name != first.name || own.reduction != first.reduction ||
+      own.virtual_replicas != first.virtual_replicas ||
+      own.micro_batches_per_leaf != first.micro_batches_per_leaf)
+    findings.add(kStructure, rank, -1,
+                 "name, reduction, leaves or micro-batches per leaf differ from rank 0's");
+}
+
+using Parameters = std::map<std::string_view, const program::ParameterPlace*>;
+
+void check_buckets(const Parameters& parameters, Findings& findings) {
+  struct Stretch {
+    int64_t end;
+    std::string_view parameter;
+  };
+  std::map<int, std::map<int64_t, Stretch>> buckets;  // by segment, by begin
+  for (const auto& [name, place] : parameters)
+    for (const auto& use : place->uses) {
+      auto& bucket = buckets[use.segment];
+      const int64_t end = use.bucket_offset + place->size_bytes;
+      const auto next = bucket.lower_bound(use.bucket_offset);
+      const bool hits_next = next != bucket.end() && next->first < end;
+      const bool hits_previous = next != bucket.begin() && std::prev(next)->second.end > use.bucket_offset;
+      if (hits_next || hits_previous)
+        findings.add(
+            kStructure, -1, -1,
+            fmt::format("gradients of '{}' and '{}' share bytes of segment {}'s bucket", name,
+                        hits_next ? next->second.parameter : std::prev(next)->second.parameter, use.segment));
+      bucket.emplace(use.bucket_offset, Stretch{end, name});
+    }
+}
+
+}  // namespace
+
+void check_agreement(std::span<const program::Program> programs, Findings& findings) {
+  Parameters parameters;
+  for (size_t r = 0; r < programs.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    check_same_settings(programs[0], programs[r], rank, findings);
+    check_same_groups(programs[0], programs[r], rank, findings);
+    for (const program::ParameterPlace& place : programs[r].parameters) {
+      const program::ParameterPlace* known = parameters.emplace(place.name, &place).first->second;
+      if (known->size_bytes != place.size_bytes || known->uses != place.uses)
+        findings.add(kStructure, rank, -1,
+                     fmt::format("parameter '{}' has another size or other uses than elsewhere", place.name));
+    }
+  }
+  check_buckets(parameters, findings);
+}
+
+}  // namespace lockstep::proof

@@ -1,0 +1,144 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "proof/check_structure.h"
+
+namespace lockstep::proof {
+namespace {
+
+class Declarations {
+ public:
+  Declarations(const program::Program& program, int rank, int world_size, Findings& findings)
+      : program_(program), rank_(rank), world_size_(world_size), findings_(findings) {}
+
+  void check() {
+    if (program_.rank != rank_ || program_.world_size != world_size_)
+      fail(fmt::format("the program says rank {} of {}, but stands at {} of {}", program_.rank,
+                       program_.world_size, rank_, world_size_));
+    if (program_.virtual_replicas < 1 || program_.micro_batches_per_leaf < 1)
+      fail("there must be at least one leaf and one micro-batch per leaf");
+    check_unique(program_.lanes, "lane");
+    check_unique(program_.groups, "group");
+    check_unique(program_.buffers, "buffer");
+    check_unique(program_.parameters, "parameter");
+    check_groups();
+    check_buffers();
+    check_places();
+  }
+
+ private:
+  void fail(const std::string& what) { findings_.add(CheckFinding::Property::structure, rank_, -1, what); }
+
+  template <class Named>
+  void check_unique(const std::vector<Named>& list, std::string_view what) {
+    std::set<std::string_view> seen;
+    for (const Named& one : list)
+      if (!seen.insert(one.name).second) fail(fmt::format("two {}s are named '{}'", what, one.name));
+  }
+
+  void check_groups() {
+    for (const program::Group& group : program_.groups) {
+      if (!group.members.are_distinct_below(world_size_))
+        fail(fmt::format("group '{}' must list different ranks below {}", group.name, world_size_));
+    }
+  }
+
+  void check_buffers() {
+    std::map<program::Space, std::vector<const program::ProgramBuffer*>> placed;
+    size_t placed_count = 0, sound_count = 0;
+    for (const program::ProgramBuffer& buffer : program_.buffers) {
+      if (!is_sound(buffer.size_bytes) || buffer.offset > kMostBytes) {
+        fail(fmt::format("buffer '{}' has {} bytes at offset {}; expected 0 to {}", buffer.name,
+                         buffer.size_bytes, buffer.offset, kMostBytes));
+        continue;
+      }
+      ++sound_count;
+      if (buffer.offset < 0) continue;
+      ++placed_count;
+      if (buffer.space != program::Space::arena && buffer.size_bytes > 0)
+        placed[buffer.space].push_back(&buffer);
+    }
+    if (placed_count != 0 && placed_count != sound_count)
+      fail(fmt::format("{} of {} buffers are placed; all or none must be", placed_count, sound_count));
+    for (auto& [space, list] : placed) {
+      std::sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
+      for (size_t i = 1; i < list.size(); ++i)
+        if (list[i - 1]->offset + list[i - 1]->size_bytes > list[i]->offset)
+          fail(fmt::format("buffers '{}' and '{}' share bytes of space {}; only the arena is shared",
+                           list[i - 1]->name, list[i]->name, program::name_of(space)));
+    }
+  }
+
+  void check_places() {
+    std::map<int, std::vector<const program::ParameterPlace*>> by_buffer;
+    for (const program::ParameterPlace& place : program_.parameters)
+      if (check_place(place) && place.buffer >= 0) by_buffer[place.buffer].push_back(&place);
+    for (auto& [buffer, list] : by_buffer) {
+      std::sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
+      for (size_t i = 1; i < list.size(); ++i)
+        if (list[i - 1]->offset + list[i - 1]->size_bytes > list[i]->offset)
+          fail(fmt::format("parameters '{}' and '{}' share bytes", list[i - 1]->name, list[i]->name));
+    }
+  }
+
+  /// Whether its buffers exist and its bytes can be counted; reports what else is wrong, too.
+  bool check_place(const program::ParameterPlace& place) {
+    if (place.size_bytes <= 0 || place.uses.empty())
+      fail(fmt::format("parameter '{}' needs a size and a use", place.name));
+    const bool lies_sound =
+        is_sound(place.size_bytes) && place.offset >= -kMostBytes && place.offset <= kMostBytes &&
+        std::all_of(place.uses.begin(), place.uses.end(),
+                    [](const program::ParameterPlace::Use& use) { return is_sound(use.bucket_offset); });
+    if (!lies_sound) {
+      fail(fmt::format("parameter '{}' has an offset, size or place in a bucket beyond {} bytes", place.name,
+                       kMostBytes));
+      return false;
+    }
+    const auto buffers = static_cast<int>(program_.buffers.size());
+    for (const int buffer : {place.buffer, place.narrow_buffer})
+      if (buffer >= buffers) {
+        fail(fmt::format("parameter '{}' lies in buffer {}, and there are {}", place.name, buffer, buffers));
+        return false;
+      }
+    for (const auto& state : place.states)
+      if (state.buffer < 0 || state.buffer >= buffers || state.offset < -kMostBytes ||
+          state.offset > kMostBytes) {
+        fail(fmt::format("state of parameter '{}' lies at byte {} of buffer {}, and there are {}", place.name,
+                         state.offset, state.buffer, buffers));
+        return false;
+      }
+    check_owned(place);
+    if (!is_sound(place.narrow_offset))
+      fail(fmt::format("parameter '{}' has a copy at byte {}; expected 0 to {}", place.name,
+                       place.narrow_offset, kMostBytes));
+    return true;
+  }
+
+  void check_owned(const program::ParameterPlace& place) {
+    if (place.owned_end == place.owned_begin && !place.states.empty())
+      fail(fmt::format("it has optimizer state of parameter '{}', of which this rank owns nothing",
+                       place.name));
+    if (place.owned_begin < 0 || place.owned_end < place.owned_begin || place.owned_end > place.size_bytes ||
+        place.owned_begin % 4 != 0 || place.owned_end % 4 != 0)
+      fail(fmt::format(
+          "this rank owns bytes {} to {} of parameter '{}'; expected whole elements of its {} bytes",
+          place.owned_begin, place.owned_end, place.name, place.size_bytes));
+  }
+
+  const program::Program& program_;
+  int rank_, world_size_;
+  Findings& findings_;
+};
+
+}  // namespace
+
+void check_declarations(const program::Program& program, int rank, int world_size, Findings& findings) {
+  Declarations(program, rank, world_size, findings).check();
+}
+
+}  // namespace lockstep::proof

@@ -1,0 +1,174 @@
+#include "proof/parameter_proof.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "program/instruction_rules.h"
+#include "proof/coverage.h"
+
+namespace lockstep::proof {
+
+void ParameterProof::before(const Place& at) {
+  const program::Instruction& i = instruction(at);
+  const bool updates = i.kind == program::InstructionKind::update;
+  for (const program::Operand& operand : i.operands) {
+    if (operand.role == program::Role::parameters)
+      updates ? check_update(at, operand) : check_read(at, operand);
+    if (updates && operand.role == program::Role::state) check_state(at, operand);
+  }
+  if (program::runs_segment(i.kind)) check_use(at);
+}
+
+void ParameterProof::check_read(const Place& at, const program::Operand& operand) {
+  auto held = operand.dtype == DType::float32
+                  ? machine().held().in(at.rank, operand.range)
+                  : machine().held().copies_in(at.rank, operand.range, operand.dtype);
+  std::sort(held.begin(), held.end(), [](const HeldPart& a, const HeldPart& b) { return a.begin < b.begin; });
+  size_t next = 0;
+  for (const Piece& piece : read(at, operand)) {
+    while (next < held.size() && held[next].end <= piece.begin) ++next;
+    const bool is_held = next < held.size() && held[next].begin < piece.end;
+    check_read(at, operand, piece, is_held ? &held[next] : nullptr);
+  }
+}
+
+/// `expected` is what the program says lies there, if anything.
+void ParameterProof::check_read(const Place& at, const program::Operand& operand, const Piece& piece,
+                                const HeldPart* expected) {
+  if (piece.expression == Expressions::kNothing) return;
+  if (piece.expression == Expressions::kOther && expected == nullptr) return;
+  const auto& parameters = world().parameters();
+  const auto wrong = [&](const std::string& wanted, const std::string& found) {
+    fail(at, "parameters",
+         fmt::format("in its parameters {}, {} belongs, and there is {}",
+                     proof::describe(program(at), operand.range), wanted, found));
+  };
+  const auto& node = expressions().node(piece.expression);
+  if (node.kind != Expressions::Kind::parameter)
+    return wrong(
+        expected != nullptr ? fmt::format("'{}'", nth(parameters, expected->parameter).name) : "a parameter",
+        text(at, piece.expression));
+  const ModelParameter& parameter = nth(parameters, piece.parameter);
+  const int version = parameter.trained ? at.iteration : 0;
+  if (node.a != Expressions::kPulled && node.a != version)
+    wrong(fmt::format("'{}' after {} updates", parameter.name, version), text(at, piece.expression));
+  if (expected == nullptr) return;
+  const int64_t begin = std::max(piece.begin, expected->begin);
+  const int64_t position = expected->position + (begin - expected->begin) * 4 / size_of(operand.dtype);
+  if (piece.parameter != expected->parameter || piece.position_at(begin) != position)
+    wrong(fmt::format("byte {} of '{}'", position, nth(parameters, expected->parameter).name),
+          machine().name_of(piece));
+}
+
+/// Which of its parameters an operand holds is up to the program; together they are those that the segment
+/// uses, whole.
+void ParameterProof::check_use(const Place& at) {
+  const program::Instruction& i = instruction(at);
+  const auto& bucket = world().bucket(i.segment);
+  std::vector<Expressions::Coverage> read_here;
+  for (const program::Operand& operand : i.operands) {
+    if (operand.role != program::Role::parameters) continue;
+    bool holds_used = false;
+    for (const Piece& piece : read(at, operand)) {
+      if (piece.expression == Expressions::kNothing) return;
+      if (expressions().node(piece.expression).kind != Expressions::Kind::parameter) continue;
+      holds_used = holds_used || std::any_of(bucket.begin(), bucket.end(), [&](const auto& use) {
+                     return use.parameter == piece.parameter;
+                   });
+      read_here.push_back({piece.parameter, piece.position, piece.position_at(piece.end)});
+    }
+    if (!holds_used)
+      fail(at, "unused parameters",
+           fmt::format("segment {} uses no parameter in {}", i.segment,
+                       proof::describe(program(at), operand.range)));
+  }
+  if (i.kind == program::InstructionKind::backward_weight) return;  // products of activations may do without
+  std::sort(read_here.begin(), read_here.end());
+  check_used_is_whole(at, read_here);
+}
+
+void ParameterProof::check_used_is_whole(const Place& at,
+                                         const std::vector<Expressions::Coverage>& read_here) {
+  const int segment = instruction(at).segment;
+  std::set<int> used;
+  for (const ProgramWorld::BucketUse& use : world().bucket(segment)) used.insert(use.parameter);
+  for (const int parameter : used) {
+    const ModelParameter& model = nth(world().parameters(), parameter);
+    int64_t done = 0;
+    for (const Expressions::Coverage& bytes : read_here)
+      if (bytes.parameter == parameter && bytes.begin <= done) done = std::max(done, bytes.end);
+    if (done < model.size_bytes)
+      fail(at, "missing parameters",
+           fmt::format("segment {} uses '{}', and its operands lack it from byte {}", segment, model.name,
+                       done));
+  }
+}
+
+void ParameterProof::check_update(const Place& at, const program::Operand& parameters) {
+  const auto held = machine().held().in(at.rank, parameters.range);
+  if (held.empty())
+    fail(at, "held",
+         fmt::format("no parameter of this rank lies in {}", proof::describe(program(at), parameters.range)));
+  for (const HeldPart& part : held) {
+    const std::string& name = nth(world().parameters(), part.parameter).name;
+    program::ByteRange bytes = parameters.range;
+    bytes.offset += part.begin;
+    bytes.size_bytes = part.end - part.begin;
+    for (const Piece& piece : machine().read(at, bytes, parameters.dtype)) {
+      const auto& node = expressions().node(piece.expression);
+      const bool is_parameter = node.kind == Expressions::Kind::parameter;
+      if (is_parameter && node.a == at.iteration) continue;
+      fail(at, "version",
+           is_parameter && node.a == at.iteration + 1
+               ? fmt::format("'{}' is updated for a second time in one step", name)
+               : fmt::format("'{}' should be there after {} updates, and there is {}", name, at.iteration,
+                             text(at, piece.expression)));
+    }
+    updated_[at.iteration].push_back({part.parameter, part.position, part.position + part.end - part.begin});
+  }
+}
+
+void ParameterProof::check_state(const Place& at, const program::Operand& state) {
+  for (const Piece& piece : read(at, state)) {
+    if (piece.expression == Expressions::kNothing) continue;
+    const auto& node = expressions().node(piece.expression);
+    const bool is_state = node.kind == Expressions::Kind::state;
+    if (is_state && node.a == at.iteration) continue;
+    const std::string where = proof::describe(program(at), state.range);
+    if (!is_state)
+      fail(at, "state",
+           fmt::format("optimizer state belongs in {}, and there is {}", where, text(at, piece.expression)));
+    else
+      fail(at, "state",
+           fmt::format("optimizer state {} has seen {} updates, expected {}: two updates share it, or one "
+                       "is missing",
+                       where, node.a, at.iteration));
+  }
+}
+
+void ParameterProof::before_push(const Place& worker, const program::Operand& pushed, int server, int serve) {
+  if (pushed.role != program::Role::gradients) return;
+  for (const HeldPart& part : machine().held().in_serve(server, serve)) {
+    program::ByteRange bytes = pushed.range;
+    bytes.offset += part.begin;
+    bytes.size_bytes = part.end - part.begin;
+    for (const Piece& piece : machine().read(worker, bytes, pushed.dtype))
+      if (piece.expression != Expressions::kNothing)
+        updated_[worker.iteration].push_back(
+            {part.parameter, part.position + piece.begin, part.position + piece.end});
+  }
+}
+
+void ParameterProof::finish(int iterations) {
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    const auto& updated = updated_[iteration];
+    if (updated.empty() && !world().trains()) continue;
+    const std::string gap = coverage_gap(world().parameters(), updated, false);
+    if (!gap.empty())
+      findings().add(-1, -1, gap, "the step should update every parameter; it updates " + gap);
+  }
+}
+
+}  // namespace lockstep::proof

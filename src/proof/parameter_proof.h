@@ -1,0 +1,33 @@
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "proof/proof.h"
+
+namespace lockstep::proof {
+
+/// Versions of parameters and of optimizer state: whatever reads parameters in step k finds them after
+/// exactly k updates, each byte in its place, and a segment finds all those that it uses. Where some rank
+/// trains, every step updates every parameter, and state as often.
+class ParameterProof : public Proof {
+ public:
+  using Proof::Proof;
+
+  void before(const Place& at) override;
+  void before_push(const Place& worker, const program::Operand& pushed, int server, int serve) override;
+  void finish(int iterations) override;
+
+ private:
+  void check_read(const Place& at, const program::Operand& operand);
+  void check_read(const Place& at, const program::Operand& operand, const Piece& piece,
+                  const HeldPart* expected);
+  void check_use(const Place& at);
+  void check_used_is_whole(const Place& at, const std::vector<Expressions::Coverage>& read_here);
+  void check_update(const Place& at, const program::Operand& parameters);
+  void check_state(const Place& at, const program::Operand& state);
+
+  std::map<int, std::vector<Expressions::Coverage>> updated_;  ///< by iteration; what is pushed, too
+};
+
+}  // namespace lockstep::proof

@@ -1,0 +1,186 @@
+#include "proof/symbolic_communication.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "lockstep/error.h"
+#include "program/regions.h"
+
+namespace lockstep::proof {
+namespace {
+
+const program::Operand& data_of(const program::Instruction& instruction) {
+  return *std::find_if(instruction.operands.begin(), instruction.operands.end(),
+                       [](const program::Operand& operand) { return operand.role == program::Role::data; });
+}
+
+/// Sums of squares by chunks, of which each member knows some and has zero for the others: adding them rounds
+/// nothing, in any order.
+bool are_partial_norms(const Expressions& expressions, const std::vector<Piece>& pieces) {
+  const int iteration = expressions.node(pieces.front().expression).iteration;
+  return std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+    const auto& node = expressions.node(piece.expression);
+    return node.kind == Expressions::Kind::facts && node.iteration == iteration &&
+           piece.dtype == DType::float64 && !node.facts.counted && node.facts.finite.empty();
+  });
+}
+
+int added_norms(Expressions& expressions, const std::vector<Piece>& pieces) {
+  Expressions::Facts merged;
+  for (const Piece& piece : pieces) {
+    std::set<int> seen;  // of each member anew: what two of them have seen counts twice
+    expressions.merge_facts(piece.expression, seen, merged);
+  }
+  return expressions.facts(expressions.node(pieces.front().expression).iteration, std::move(merged));
+}
+
+int reduced(SymbolicMachine& machine, const std::vector<Piece>& pieces, bool ordered) {
+  Expressions& expressions = machine.expressions();
+  const Piece& first = pieces.front();
+  if (pieces.size() == 1) return first.expression;
+  std::vector<int> children;
+  bool aligned = true, defined = true;
+  for (const Piece& piece : pieces) {
+    defined = defined && piece.expression != Expressions::kNothing;
+    aligned = aligned && piece.parameter == first.parameter && piece.position == first.position &&
+              expressions.is_gradient_sum(piece.expression);
+    children.push_back(piece.expression);
+  }
+  if (!defined) return Expressions::kNothing;
+  if (are_partial_norms(expressions, pieces)) return added_norms(expressions, pieces);
+  if (aligned) return ordered ? expressions.tree(children) : expressions.reduction(std::move(children));
+  std::string parts;
+  for (const Piece& piece : pieces)
+    parts += fmt::format("{}{} ({})", parts.empty() ? "" : ", ", expressions.text(piece.expression, 0, 1),
+                         machine.name_of(piece));
+  return expressions.wrong("a reduction of what does not belong together: " + parts);
+}
+
+/// The members' sum, over the whole range.
+std::vector<Piece> reduction(SymbolicMachine& machine, const std::vector<Place>& members) {
+  std::vector<std::vector<Piece>> contributions;
+  for (const Place& member : members)
+    contributions.push_back(machine.read(member, data_of(machine.instruction(member))));
+  const bool ordered = machine.instruction(members.front()).ordered;
+  std::vector<Piece> result;
+  align(contributions, [&](int64_t begin, int64_t end, const std::vector<Piece>& pieces) {
+    Piece& piece = result.emplace_back(pieces.front());
+    piece.begin = begin;
+    piece.end = end;
+    piece.expression = reduced(machine, pieces, ordered);
+  });
+  return result;
+}
+
+void all_reduce(SymbolicMachine& machine, const std::vector<Place>& members) {
+  const auto result = reduction(machine, members);
+  for (const Place& member : members)
+    machine.memory(member.rank).write(data_of(machine.instruction(member)).range, result);
+}
+
+void reduce_scatter(SymbolicMachine& machine, const std::vector<Place>& members) {
+  const auto result = reduction(machine, members);
+  const int unspecified = machine.expressions().wrong("what a reduce_scatter leaves in other ranks' blocks");
+  for (size_t m = 0; m < members.size(); ++m) {
+    const program::ByteRange range = data_of(machine.instruction(members[m])).range;
+    machine.memory(members[m].rank).write(range, unspecified, DType::float32);
+    const int64_t block = range.size_bytes / static_cast<int64_t>(members.size());
+    const int64_t begin = block * static_cast<int64_t>(m), end = begin + block;
+    std::vector<Piece> own;
+    for (Piece piece : result) {
+      if (piece.end <= begin || piece.begin >= end) continue;
+      const int64_t from = std::max(piece.begin, begin);
+      piece.position = piece.position_at(from);
+      piece.begin = from;
+      piece.end = std::min(piece.end, end);
+      own.push_back(piece);
+    }
+    machine.memory(members[m].rank).write(range, own);
+  }
+}
+
+void all_gather(SymbolicMachine& machine, const std::vector<Place>& members) {
+  const auto block_of = [&](const Place& member, size_t block) {
+    program::ByteRange range = data_of(machine.instruction(member)).range;
+    range.size_bytes /= static_cast<int64_t>(members.size());
+    range.offset += range.size_bytes * static_cast<int64_t>(block);
+    return range;
+  };
+  for (size_t block = 0; block < members.size(); ++block) {
+    const auto pieces = machine.memory(members[block].rank).read(block_of(members[block], block));
+    for (size_t m = 0; m < members.size(); ++m)
+      if (m != block) machine.memory(members[m].rank).write(block_of(members[m], block), pieces);
+  }
+}
+
+void broadcast(SymbolicMachine& machine, const std::vector<Place>& members) {
+  const auto root = static_cast<size_t>(machine.instruction(members.front()).root);
+  const auto pieces =
+      machine.memory(members[root].rank).read(data_of(machine.instruction(members[root])).range);
+  for (size_t m = 0; m < members.size(); ++m)
+    if (m != root)
+      machine.memory(members[m].rank).write(data_of(machine.instruction(members[m])).range, pieces);
+}
+
+void agree(SymbolicMachine& machine, const std::vector<Place>& members) {
+  std::set<int> seen;
+  Expressions::Facts merged;
+  for (const Place& member : members)
+    for (const program::Operand& operand : machine.instruction(member).operands) {
+      const bool is_metrics = operand.role == program::Role::metrics;
+      if (!is_metrics && operand.role != program::Role::source &&
+          !(operand.role == program::Role::verdict && program::reads(operand.access)))
+        continue;
+      for (const Piece& piece : machine.read(member, operand))
+        if (!is_metrics)
+          machine.expressions().merge_facts(piece.expression, seen, merged);
+        else if (machine.expressions().is_gradient_sum(piece.expression))  // else: how a snapshot went
+          merged.counted = true;
+    }
+  const int facts = machine.expressions().facts(members.front().iteration, std::move(merged));
+  for (const Place& member : members)
+    for (const program::Operand& operand : machine.instruction(member).operands)
+      if (program::writes(operand.access))
+        machine.memory(member.rank)
+            .write(operand.range, operand.role == program::Role::verdict ? facts : Expressions::kOther,
+                   operand.dtype);
+}
+
+}  // namespace
+
+void transfer(SymbolicMachine& machine, const Place& from, const program::Operand& send, const Place& to,
+              const program::Operand& receive) {
+  machine.memory(to.rank).write(receive.range, machine.memory(from.rank).read(send.range));
+}
+
+void collective(SymbolicMachine& machine, const std::vector<Place>& members) {
+  const program::InstructionKind kind = machine.instruction(members.front()).kind;
+  switch (kind) {
+    case program::InstructionKind::all_reduce:
+      return all_reduce(machine, members);
+    case program::InstructionKind::reduce_scatter:
+      return reduce_scatter(machine, members);
+    case program::InstructionKind::all_gather:
+      return all_gather(machine, members);
+    case program::InstructionKind::broadcast:
+      return broadcast(machine, members);
+    case program::InstructionKind::agree:
+      return agree(machine, members);
+    default:
+      ensure(false, fmt::format("the proofs know no collective '{}'", program::name_of(kind)));
+  }
+}
+
+void pull(SymbolicMachine& machine, const Place& worker, const program::Operand& parameters, int server,
+          int serve) {
+  machine.memory(worker.rank).write(parameters.range, Expressions::kOther, parameters.dtype);
+  std::vector<Piece> pieces;
+  for (const HeldPart& part : machine.held().in_serve(server, serve))
+    pieces.push_back({part.begin, part.end, machine.expressions().parameter(Expressions::kPulled),
+                      part.parameter, part.position, DType::float32});
+  machine.memory(worker.rank).write(parameters.range, pieces);
+}
+
+}  // namespace lockstep::proof

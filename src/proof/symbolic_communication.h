@@ -1,0 +1,18 @@
+#pragma once
+
+#include <vector>
+
+#include "proof/symbolic_machine.h"
+
+namespace lockstep::proof {
+
+/// What communications that have met move between ranks' memories, and what they leave of it.
+void transfer(SymbolicMachine& machine, const Place& from, const program::Operand& send, const Place& to,
+              const program::Operand& receive);
+/// `members` in the order of their group.
+void collective(SymbolicMachine& machine, const std::vector<Place>& members);
+/// The server's parameters arrive, after nobody knows how many updates. A push leaves nothing.
+void pull(SymbolicMachine& machine, const Place& worker, const program::Operand& parameters, int server,
+          int serve);
+
+}  // namespace lockstep::proof

@@ -1,0 +1,272 @@
+#include "proof/symbolic_computation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "lockstep/error.h"
+#include "program/instruction_rules.h"
+#include "program/regions.h"
+
+namespace lockstep::proof {
+namespace {
+
+void load(SymbolicMachine& machine, const Place& at) {
+  int ordinal = 0;
+  for (const program::Operand& operand : machine.instruction(at).operands) {
+    int value = Expressions::kOther;
+    if (operand.role == program::Role::batch) {
+      value = machine.expressions().activation(machine.signature_of(at, operand, ordinal), false,
+                                               extent_of(operand), machine.atom(at, 0),
+                                               fmt::format("model input {}", ordinal));
+      ++ordinal;
+    }
+    machine.memory(at.rank).write(operand.range, value, operand.dtype);
+  }
+}
+
+/// Adds one micro-batch to a `gradients` operand of a backward.
+class BucketWriter {
+ public:
+  BucketWriter(SymbolicMachine& machine, const Place& at, const program::Operand& operand)
+      : machine_(machine),
+        at_(at),
+        operand_(operand),
+        width_(size_of(operand.dtype)),
+        begin_(operand.position),
+        end_(begin_ + operand.range.size_bytes * 4 / width_) {}
+
+  void write() {
+    const int segment = machine_.instruction(at_).segment;
+    const int padding = kPaddingParameter - segment;
+    int64_t done = 0;
+    for (const ProgramWorld::BucketUse& use : machine_.world().bucket(segment)) {
+      contribute(done, use.begin, padding, 0, std::max(done, begin_));
+      contribute(use.begin, use.end, use.parameter, use.use, std::max(begin_ - use.begin, int64_t{0}));
+      done = use.end;
+    }
+    contribute(done, end_, padding, 0, std::max(done, begin_));
+    machine_.memory(at_.rank).write(operand_.range, result_);
+  }
+
+ private:
+  /// To bytes `from` to `to` of the bucket, as far as the operand covers them.
+  void contribute(int64_t from, int64_t to, int parameter, int use, int64_t position) {
+    from = std::max(from, begin_);
+    to = std::min(to, end_);
+    if (from >= to) return;
+    Piece part{(from - begin_) * width_ / 4,
+               (to - begin_) * width_ / 4,
+               Expressions::kNothing,
+               parameter,
+               position,
+               operand_.dtype};
+    const Expressions::Atom added = machine_.atom(at_, use);
+    if (operand_.access == program::Access::write) {
+      part.expression = machine_.expressions().chain(Expressions::kNothing, added);
+      result_.push_back(part);
+    } else {
+      accumulate(part, added);
+    }
+  }
+
+  void accumulate(const Piece& part, const Expressions::Atom& added) {
+    program::ByteRange bytes = operand_.range;
+    bytes.offset += part.begin;
+    bytes.size_bytes = part.end - part.begin;
+    for (const Piece& old : machine_.memory(at_.rank).read(bytes)) {
+      Piece piece = part;
+      piece.begin = part.begin + old.begin;
+      piece.end = part.begin + old.end;
+      piece.position = part.position_at(piece.begin);
+      const bool fits =
+          old.expression == Expressions::kNothing ||
+          (old.parameter == part.parameter && old.position == piece.position && old.dtype == part.dtype);
+      piece.expression = fits ? machine_.expressions().chain(old.expression, added)
+                              : machine_.expressions().wrong(fmt::format(
+                                    "gradient of {} accumulated onto {} of {}", machine_.name_of(piece),
+                                    lockstep::name_of(old.dtype), machine_.name_of(old)));
+      result_.push_back(piece);
+    }
+  }
+
+  SymbolicMachine& machine_;
+  const Place at_;
+  const program::Operand& operand_;
+  const int64_t width_;
+  const int64_t begin_, end_;  ///< bytes of the bucket that the operand covers
+  std::vector<Piece> result_;
+};
+
+void add_metrics(SymbolicMachine& machine, const Place& at, const program::Operand& operand) {
+  std::vector<Piece> result;
+  for (const Piece& old : machine.read(at, operand)) {
+    const int previous = operand.access == program::Access::write ? Expressions::kNothing : old.expression;
+    result.push_back({old.begin, old.end, machine.expressions().chain(previous, machine.atom(at, 0)),
+                      kMetricsParameter, old.begin * 4 / size_of(operand.dtype), operand.dtype});
+  }
+  machine.memory(at.rank).write(operand.range, result);
+}
+
+void segment(SymbolicMachine& machine, const Place& at) {
+  const program::Instruction& i = machine.instruction(at);
+  std::map<program::Role, int> ordinals;
+  for (const program::Operand& operand : i.operands) {
+    if (!program::writes(operand.access)) continue;
+    const int ordinal = ordinals[operand.role]++;
+    switch (operand.role) {
+      case program::Role::gradients:
+        BucketWriter(machine, at, operand).write();
+        break;
+      case program::Role::metrics:
+        add_metrics(machine, at, operand);
+        break;
+      case program::Role::output:
+      case program::Role::stash:
+      case program::Role::input_gradient: {
+        const int made = machine.expressions().activation(
+            machine.signature_of(at, operand, ordinal), program::is_backward(i.kind), extent_of(operand),
+            machine.atom(at, 0),
+            fmt::format("{} {} of segment {}", lockstep::program::name_of(operand.role), ordinal, i.segment));
+        machine.memory(at.rank).write(operand.range, made, operand.dtype);
+        break;
+      }
+      default:
+        machine.memory(at.rank).write(operand.range, Expressions::kNothing, operand.dtype);
+    }
+  }
+}
+
+/// Of an `add` or `cast`: its destination and its source.
+std::pair<const program::Operand&, const program::Operand&> destination_and_source(
+    const program::Instruction& i) {
+  const size_t destination = i.operands[0].role == program::Role::destination ? 0 : 1;
+  return {i.operands[destination], i.operands[1 - destination]};
+}
+
+int added(SymbolicMachine& machine, const Place& at, const Piece& a, const Piece& b) {
+  Expressions& expressions = machine.expressions();
+  if (a.expression == Expressions::kNothing || b.expression == Expressions::kNothing)
+    return Expressions::kNothing;
+  const bool aligned = a.parameter == b.parameter && a.position == b.position && a.dtype == b.dtype;
+  if (aligned && expressions.is_gradient_sum(a.expression) && expressions.is_gradient_sum(b.expression))
+    return expressions.sum(a.expression, b.expression);
+  if (aligned && expressions.are_gradients_of_one_activation(a.expression, b.expression))
+    return expressions.sum_of_activation_gradients(a.expression, b.expression);
+  return expressions.wrong(fmt::format("the sum of {} ({}) and {} ({})",
+                                       expressions.text(a.expression, at.iteration, 1), machine.name_of(a),
+                                       expressions.text(b.expression, at.iteration, 1), machine.name_of(b)));
+}
+
+void add(SymbolicMachine& machine, const Place& at) {
+  const auto [destination, source] = destination_and_source(machine.instruction(at));
+  if (destination.dtype != source.dtype) return;  // no sum; the proof of gradients says so
+  std::vector<Piece> result;
+  align({machine.read(at, destination), machine.read(at, source)},
+        [&](int64_t, int64_t, const std::vector<Piece>& both) {
+          result.push_back(both[0]);
+          result.back().expression = added(machine, at, both[0], both[1]);
+        });
+  machine.memory(at.rank).write(destination.range, result);
+}
+
+void cast(SymbolicMachine& machine, const Place& at) {
+  const auto [destination, source] = destination_and_source(machine.instruction(at));
+  const int64_t from = size_of(source.dtype), to = size_of(destination.dtype);
+  std::vector<Piece> result = machine.read(at, source);
+  for (Piece& piece : result) {
+    piece.begin = piece.begin / from * to;
+    piece.end = piece.end / from * to;
+    piece.dtype = destination.dtype;
+  }
+  machine.memory(at.rank).write(destination.range, result);
+}
+
+/// What a `norm` or `finite` has seen: only gradients that are final count.
+Expressions::Facts facts_of(SymbolicMachine& machine, const Place& at) {
+  const program::Instruction& i = machine.instruction(at);
+  std::set<int> seen;
+  Expressions::Facts facts;
+  auto& list = i.kind == program::InstructionKind::norm ? facts.norm : facts.finite;
+  for (const program::Operand& operand : i.operands) {
+    if (!program::reads(operand.access)) continue;
+    for (const Piece& piece : machine.read(at, operand)) {
+      if (operand.role != program::Role::gradients) {
+        machine.expressions().merge_facts(piece.expression, seen, facts);
+      } else if (piece.parameter >= 0 && machine.is_final_gradient(piece, at.iteration)) {
+        list.push_back({piece.parameter, piece.position, piece.position_at(piece.end)});
+      }
+    }
+  }
+  return facts;
+}
+
+void norm_or_finite(SymbolicMachine& machine, const Place& at) {
+  const int facts = machine.expressions().facts(at.iteration, facts_of(machine, at));
+  for (const program::Operand& operand : machine.instruction(at).operands)
+    if (program::writes(operand.access))
+      machine.memory(at.rank).write(operand.range,
+                                    operand.role == program::Role::temporary ? Expressions::kNothing : facts,
+                                    operand.dtype);
+}
+
+void update(SymbolicMachine& machine, const Place& at) {
+  SymbolicMemory& memory = machine.memory(at.rank);
+  for (const program::Operand& operand : machine.instruction(at).operands) {
+    if (operand.role == program::Role::state)
+      memory.write(operand.range, machine.expressions().state(at.iteration + 1), operand.dtype);
+    if (operand.role == program::Role::temporary)
+      memory.write(operand.range, Expressions::kNothing, operand.dtype);
+    if (operand.role != program::Role::parameters) continue;
+    for (const HeldPart& part : machine.held().in(at.rank, operand.range)) {
+      program::ByteRange bytes = operand.range;
+      bytes.offset += part.begin;
+      bytes.size_bytes = part.end - part.begin;
+      std::vector<Piece> updated = machine.read(at, bytes, operand.dtype);
+      for (Piece& piece : updated) piece.expression = machine.expressions().parameter(at.iteration + 1);
+      memory.write(bytes, updated);
+    }
+  }
+}
+
+/// What it writes is read by nothing that a proof is about.
+void write_unknown(SymbolicMachine& machine, const Place& at) {
+  for (const program::Operand& operand : machine.instruction(at).operands)
+    if (program::writes(operand.access))
+      machine.memory(at.rank).write(operand.range, Expressions::kOther, operand.dtype);
+}
+
+}  // namespace
+
+void compute(SymbolicMachine& machine, const Place& at) {
+  switch (machine.instruction(at).kind) {
+    case program::InstructionKind::load:
+      return load(machine, at);
+    case program::InstructionKind::forward:
+    case program::InstructionKind::recompute:
+    case program::InstructionKind::backward:
+    case program::InstructionKind::backward_input:
+    case program::InstructionKind::backward_weight:
+      return segment(machine, at);
+    case program::InstructionKind::add:
+      return add(machine, at);
+    case program::InstructionKind::cast:
+      return cast(machine, at);
+    case program::InstructionKind::norm:
+    case program::InstructionKind::finite:
+      return norm_or_finite(machine, at);
+    case program::InstructionKind::update:
+      return update(machine, at);
+    case program::InstructionKind::digest:
+    case program::InstructionKind::snapshot:
+      return write_unknown(machine, at);
+    default:
+      ensure(false, fmt::format("the proofs do not know what '{}' computes",
+                                program::name_of(machine.instruction(at).kind)));
+  }
+}
+
+}  // namespace lockstep::proof

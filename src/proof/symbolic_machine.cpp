@@ -1,0 +1,75 @@
+#include "proof/symbolic_machine.h"
+
+#include <fmt/format.h>
+
+#include "base/hash.h"
+#include "program/instruction_rules.h"
+
+namespace lockstep::proof {
+
+SymbolicMachine::SymbolicMachine(const ProgramWorld& world)
+    : world_(world), held_(world), expressions_(world.leaves(), world.micro_batches_per_leaf()) {
+  for (int rank = 0; rank < world.size(); ++rank) memories_.emplace_back(world.program(rank));
+  enter_initial_contents();
+}
+
+void SymbolicMachine::enter_initial_contents() {
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    const program::Program& program = world_.program(rank);
+    for (size_t b = 0; b < program.buffers.size(); ++b) {
+      const program::ByteRange whole = program.whole(static_cast<int>(b));
+      if (program.buffers[b].space == program::Space::optimizer)
+        memory(rank).write(whole, expressions_.state(0), DType::float32);
+      const auto held = held_.in(rank, whole);
+      if (held.empty()) continue;
+      memory(rank).write(whole, Expressions::kOther, DType::float32);
+      for (const HeldPart& part : held)
+        memory(rank).write(whole, {{part.begin, part.end, expressions_.parameter(0), part.parameter,
+                                    part.position, DType::float32}});
+    }
+  }
+}
+
+std::vector<Piece> SymbolicMachine::read(const Place& at, const program::ByteRange& range, DType dtype) {
+  std::vector<Piece> pieces = memory(at.rank).read(range);
+  for (Piece& piece : pieces)
+    if (piece.dtype != dtype && piece.expression != Expressions::kNothing &&
+        piece.expression != Expressions::kOther)
+      piece.expression = expressions_.wrong(fmt::format(
+          "{} in elements of {}, read as {}", expressions_.text(piece.expression, at.iteration, 1),
+          lockstep::name_of(piece.dtype), lockstep::name_of(dtype)));
+  return pieces;
+}
+
+Expressions::Atom SymbolicMachine::atom(const Place& at, int use) const {
+  const program::Instruction& i = instruction(at);
+  return {at.iteration, use, i.leaf, world_.micro_batch_in_leaf(at.rank, i)};
+}
+
+uint64_t SymbolicMachine::signature_of(const Place& at, const program::Operand& operand, int ordinal) const {
+  const program::Instruction& i = instruction(at);
+  // A recomputation makes the same values as forward; what backward_input leaves for backward_weight is new.
+  const int segment = program::is_backward(i.kind) ? -1 - i.segment : i.segment;
+  uint64_t signature = hash64(lockstep::program::name_of(operand.role));
+  for (const int64_t part : {int64_t{segment}, int64_t{ordinal}, extent_of(operand)})
+    signature = hash_combine(signature, static_cast<uint64_t>(part));
+  return signature;
+}
+
+bool SymbolicMachine::is_final_gradient(const Piece& piece, int iteration) {
+  if (piece.parameter < 0) return piece.parameter <= kPaddingParameter;
+  const int uses = static_cast<int>(nth(world_.parameters(), piece.parameter).uses.size());
+  if (world_.reduction() == layout::Reduction::reproducible)
+    return piece.expression == expressions_.canonical(iteration, uses);
+  return expressions_.is_gradient_sum(piece.expression) &&
+         expressions_.is_complete(piece.expression, iteration, uses);
+}
+
+std::string SymbolicMachine::name_of(const Piece& piece) const {
+  if (piece.parameter >= 0)
+    return fmt::format("byte {} of '{}'", piece.position, nth(world_.parameters(), piece.parameter).name);
+  return piece.parameter == kMetricsParameter ? "metrics"
+                                              : fmt::format("byte {} of something else", piece.position);
+}
+
+}  // namespace lockstep::proof

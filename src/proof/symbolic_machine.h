@@ -1,0 +1,57 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proof/check_world.h"
+#include "proof/expressions.h"
+#include "proof/held_parameters.h"
+#include "proof/symbolic_memory.h"
+
+namespace lockstep::proof {
+
+/// All ranks' memory with expressions in place of numbers, as it is before the first iteration. What
+/// instructions do to it is in symbolic_computation.h and symbolic_communication.h; what has to be true of it
+/// before they do so, the proofs say. Since the data check proves that every allowed order computes what
+/// program order computes, one walk through the programs is enough.
+class SymbolicMachine {
+ public:
+  /// The world has to outlive the machine.
+  explicit SymbolicMachine(const ProgramWorld& world);
+
+  const ProgramWorld& world() const { return world_; }
+  const program::Program& program(const Place& at) const { return world_.program(at.rank); }
+  const program::Instruction& instruction(const Place& at) const {
+    return world_.instruction(at.rank, at.index);
+  }
+  const HeldParameters& held() const { return held_; }
+  Expressions& expressions() { return expressions_; }
+  SymbolicMemory& memory(int rank) { return nth(memories_, rank); }
+
+  /// For an instruction that computes with what it reads, as numbers of that type: pieces of another one are
+  /// wrong. Those that only move bytes ask the memory.
+  std::vector<Piece> read(const Place& at, const program::ByteRange& range, DType dtype);
+  std::vector<Piece> read(const Place& at, const program::Operand& operand) {
+    return read(at, operand.range, operand.dtype);
+  }
+
+  /// The micro-batch of an instruction, as the gradient of one use of a parameter.
+  Expressions::Atom atom(const Place& at, int use) const;
+  /// The number of what a segment's instruction leaves in an output, stash or gradient of an input, the
+  /// ordinal-th that it writes of this role: the same for every micro-batch, on every rank.
+  uint64_t signature_of(const Place& at, const program::Operand& operand, int ordinal) const;
+  /// Whether a piece of gradient is what an update wants: complete, and in the order that is asked for.
+  bool is_final_gradient(const Piece& piece, int iteration);
+  /// "byte 64 of 'w'"
+  std::string name_of(const Piece& piece) const;
+
+ private:
+  void enter_initial_contents();
+
+  const ProgramWorld& world_;
+  HeldParameters held_;
+  Expressions expressions_;
+  std::vector<SymbolicMemory> memories_;  ///< by rank
+};
+
+}  // namespace lockstep::proof

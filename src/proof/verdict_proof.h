@@ -1,0 +1,49 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proof/proof.h"
+
+namespace lockstep::proof {
+
+/// The verdict and the flag that updates obey: they are of this step, have counted every leaf and seen every
+/// gradient in its place, and all updates of a step, on all ranks, obey the same. The sums of squares of a
+/// `norm` stand where they belong.
+class VerdictProof : public Proof {
+ public:
+  using Proof::Proof;
+
+  void before(const Place& at) override;
+  void finish(int iterations) override;
+
+ private:
+  /// A verdict or predicate of an update: what it was computed from, and which part of it is read.
+  struct Obeyed {
+    program::Role role;
+    int index;
+    int64_t position, size_bytes;
+    bool has_norm, has_flag;
+    auto operator<=>(const Obeyed&) const = default;
+  };
+  struct Obedience {
+    Place by;
+    std::vector<Obeyed> what;
+  };
+
+  void check_norm_or_finite(const Place& at);
+  void check_position(const Place& at, const program::Operand& gradients, const Piece& piece);
+  void check_verdict(const Place& at, const program::Operand& operand);
+  void check_coverage(const Place& at, program::Role role, int expression);
+  std::vector<Obeyed> obeyed_by(const Place& at);
+  void check_obeys_the_same(const Place& at);
+  static std::string text_of(const std::vector<Obeyed>& list);
+
+  std::map<int, Obedience> obeyed_;                   ///< by iteration: by its first update
+  std::map<int, Place> flags_;                        ///< by iteration: its first `finite`
+  std::map<std::pair<int, bool>, std::string> gaps_;  ///< by facts and whether they are for a flag
+};
+
+}  // namespace lockstep::proof
