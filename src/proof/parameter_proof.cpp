@@ -16,7 +16,8 @@ void ParameterProof::before(const Place& at) {
   for (const program::Operand& operand : i.operands) {
     if (operand.role == program::Role::parameters)
       updates ? check_update(at, operand) : check_read(at, operand);
-    if (updates && operand.role == program::Role::state) check_state(at, operand);
+    if (operand.role == program::Role::state && (updates || i.kind == program::InstructionKind::snapshot))
+      check_state(at, operand);
   }
   if (program::runs_segment(i.kind)) check_use(at);
 }
@@ -131,11 +132,12 @@ void ParameterProof::check_update(const Place& at, const program::Operand& param
 }
 
 void ParameterProof::check_state(const Place& at, const program::Operand& state) {
+  const int updates = world().trains() ? at.iteration : 0;
   for (const Piece& piece : read(at, state)) {
     if (piece.expression == Expressions::kNothing) continue;
     const auto& node = expressions().node(piece.expression);
     const bool is_state = node.kind == Expressions::Kind::state;
-    if (is_state && node.a == at.iteration) continue;
+    if (is_state && node.a == updates) continue;
     const std::string where = proof::describe(program(at), state.range);
     if (!is_state)
       fail(at, "state",
@@ -144,7 +146,7 @@ void ParameterProof::check_state(const Place& at, const program::Operand& state)
       fail(at, "state",
            fmt::format("optimizer state {} has seen {} updates, expected {}: two updates share it, or one "
                        "is missing",
-                       where, node.a, at.iteration));
+                       where, node.a, updates));
   }
 }
 

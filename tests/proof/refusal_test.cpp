@@ -384,5 +384,14 @@ TEST(OptimizerState, ThatSomethingElseOverwritesIsRefused) {
   EXPECT_THAT(findings(programs), HasSubstr("optimizer state belongs in state.1, and there is "));
 }
 
+TEST(OptimizerState, ThatIsSavedIsOptimizerState) {
+  auto programs = program::load_golden("dp2_boundary");
+  program::Instruction& snapshot = programs[1].instructions[0];
+  ASSERT_EQ(snapshot.operands[1].role, program::Role::state);
+  snapshot.operands[1].range = snapshot.operands[0].range;  // the parameters, twice
+  derive_anew(programs);
+  EXPECT_THAT(findings(programs), HasSubstr("optimizer state belongs in param.0[96+32], and there is "));
+}
+
 }  // namespace
 }  // namespace lockstep::proof
