@@ -163,7 +163,7 @@ std::unique_ptr<Kernel> make_kernel(device::DeviceKind device, const Op& op,
 std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpec> inputs,
                                          const KernelOptions& options);
 
-/// One line per op: what the factory, the error messages and the tests read. A new op is a new line.
+/// The alternatives of `Op`, in their order: what the config's reader and the tests iterate.
 struct OpTableRow {
   std::string_view name;
   Op (*make)();       ///< with default options
