@@ -241,6 +241,7 @@ struct MeanSquaredError {
   bool operator==(const MeanSquaredError&) const = default;
 };
 
+/// The op table: what is not here can be neither used nor tested, and what is here must be both.
 using Op = std::variant<Linear, Conv2d, Pool2d, GlobalPool2d, BatchNorm, LayerNorm, Embedding,
                         PositionEmbedding, Attention, Dropout, Relu, Gelu, Sigmoid, Tanh, Add, Fork, Flatten,
                         Reshape, SoftmaxCrossEntropy, MeanSquaredError>;

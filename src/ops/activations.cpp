@@ -25,23 +25,39 @@ OpCost activation_cost(Inputs inputs, int64_t batch, double forward_flops, doubl
 
 }  // namespace
 
+template <>
 OpSignature infer_op(const Relu& op, Inputs inputs) {
   return infer_activation<ReluFormula>(op.kName, inputs);
 }
+template <>
 OpSignature infer_op(const Gelu& op, Inputs inputs) {
   return infer_activation<GeluFormula>(op.kName, inputs);
 }
+template <>
 OpSignature infer_op(const Sigmoid& op, Inputs inputs) {
   return infer_activation<SigmoidFormula>(op.kName, inputs);
 }
+template <>
 OpSignature infer_op(const Tanh& op, Inputs inputs) {
   return infer_activation<TanhFormula>(op.kName, inputs);
 }
 
 // Operations as elementwise.h counts them; an exponential is about 20.
-OpCost cost_op(const Relu&, Inputs inputs, int64_t batch) { return activation_cost(inputs, batch, 1, 1); }
-OpCost cost_op(const Gelu&, Inputs inputs, int64_t batch) { return activation_cost(inputs, batch, 27, 38); }
-OpCost cost_op(const Sigmoid&, Inputs inputs, int64_t batch) { return activation_cost(inputs, batch, 22, 3); }
-OpCost cost_op(const Tanh&, Inputs inputs, int64_t batch) { return activation_cost(inputs, batch, 24, 3); }
+template <>
+OpCost cost_op(const Relu&, Inputs inputs, int64_t batch) {
+  return activation_cost(inputs, batch, 1, 1);
+}
+template <>
+OpCost cost_op(const Gelu&, Inputs inputs, int64_t batch) {
+  return activation_cost(inputs, batch, 27, 38);
+}
+template <>
+OpCost cost_op(const Sigmoid&, Inputs inputs, int64_t batch) {
+  return activation_cost(inputs, batch, 22, 3);
+}
+template <>
+OpCost cost_op(const Tanh&, Inputs inputs, int64_t batch) {
+  return activation_cost(inputs, batch, 24, 3);
+}
 
 }  // namespace lockstep::ops

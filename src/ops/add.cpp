@@ -2,6 +2,7 @@
 
 namespace lockstep::ops {
 
+template <>
 OpSignature infer_op(const Add& op, Inputs inputs) {
   expect_input_count(op.kName, inputs, 2);
   expect_dtype(op.kName, "first input", inputs[0], DType::float32);
@@ -15,6 +16,7 @@ OpSignature infer_op(const Add& op, Inputs inputs) {
           .passes_gradient = true};
 }
 
+template <>
 OpCost cost_op(const Add&, Inputs inputs, int64_t batch) {
   const double count = static_cast<double>(inputs[0].shape.count()) * static_cast<double>(batch);
   return {.forward_flops = count, .forward_bytes = 12 * count};

@@ -2,6 +2,7 @@
 
 namespace lockstep::ops {
 
+template <>
 OpSignature infer_op(const Attention& op, Inputs inputs) {
   const Shape& shape = expect_float32_input(op.kName, inputs);
   expect_positive(op.kName, "heads", op.heads);
@@ -30,6 +31,7 @@ OpSignature infer_op(const Attention& op, Inputs inputs) {
           .backward_needs_output = true};
 }
 
+template <>
 OpCost cost_op(const Attention& op, Inputs inputs, int64_t batch) {
   const double t = static_cast<double>(inputs[0].shape[0]);
   const double channels = static_cast<double>(inputs[0].shape[1]) / 3;

@@ -4,6 +4,7 @@
 
 namespace lockstep::ops {
 
+template <>
 OpSignature infer_op(const BatchNorm& op, Inputs inputs) {
   const Shape& shape = expect_float32_input(op.kName, inputs, 1);
   // So written that NaN is refused.
@@ -28,6 +29,7 @@ OpSignature infer_op(const BatchNorm& op, Inputs inputs) {
       .backward_needs_input = {true}};
 }
 
+template <>
 OpCost cost_op(const BatchNorm&, Inputs inputs, int64_t batch) {
   const double count = static_cast<double>(inputs[0].shape.count() * batch);
   return {.forward_flops = 6 * count,

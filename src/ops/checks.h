@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "lockstep/error.h"
-#include "ops/rules.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 

@@ -4,6 +4,7 @@
 
 namespace lockstep::ops {
 
+template <>
 OpSignature infer_op(const Conv2d& op, Inputs inputs) {
   const Shape& image = expect_image_input(op.kName, inputs);
   expect_positive(op.kName, "channels", op.channels);
@@ -26,6 +27,7 @@ OpSignature infer_op(const Conv2d& op, Inputs inputs) {
   return signature;
 }
 
+template <>
 OpCost cost_op(const Conv2d& op, Inputs inputs, int64_t batch) {
   const Shape& image = inputs[0].shape;
   const Shape output = window_output(op.kName, image, op.kernel, op.stride, op.padding, op.channels);

@@ -2,6 +2,7 @@
 
 namespace lockstep::ops {
 
+template <>
 OpSignature infer_op(const Dropout& op, Inputs inputs) {
   expect_float32_input(op.kName, inputs);
   if (!(op.rate >= 0 && op.rate < 1))  // so written that NaN is refused
@@ -10,6 +11,7 @@ OpSignature infer_op(const Dropout& op, Inputs inputs) {
       .outputs = {inputs[0]}, .differentiable = {true}, .backward_needs_input = {false}, .elementwise = true};
 }
 
+template <>
 OpCost cost_op(const Dropout&, Inputs inputs, int64_t batch) {
   const double count = static_cast<double>(inputs[0].shape.count()) * static_cast<double>(batch);
   constexpr double kPhiloxFlops = 25;  // ten rounds of about ten integer operations for four elements

@@ -2,6 +2,7 @@
 
 namespace lockstep::ops {
 
+template <>
 OpSignature infer_op(const Embedding& op, Inputs inputs) {
   expect_input_count(op.kName, inputs, 1);
   expect_dtype(op.kName, "input", inputs[0], DType::int32);
@@ -19,6 +20,7 @@ OpSignature infer_op(const Embedding& op, Inputs inputs) {
           .backward_needs_input = {true}};
 }
 
+template <>
 OpCost cost_op(const Embedding& op, Inputs inputs, int64_t batch) {
   const double count = static_cast<double>(inputs[0].shape.count()) * static_cast<double>(batch) *
                        static_cast<double>(op.width);
@@ -28,6 +30,7 @@ OpCost cost_op(const Embedding& op, Inputs inputs, int64_t batch) {
           .backward_weight_bytes = 12 * count + 4 * table};
 }
 
+template <>
 OpSignature infer_op(const PositionEmbedding& op, Inputs inputs) {
   const Shape& shape = expect_float32_input(op.kName, inputs);
   expect_positive(op.kName, "positions", op.positions);
@@ -47,6 +50,7 @@ OpSignature infer_op(const PositionEmbedding& op, Inputs inputs) {
           .backward_needs_input = {false}};
 }
 
+template <>
 OpCost cost_op(const PositionEmbedding& op, Inputs inputs, int64_t batch) {
   const double sample = static_cast<double>(inputs[0].shape.count());
   const double count = sample * static_cast<double>(batch);

@@ -2,6 +2,7 @@
 
 namespace lockstep::ops {
 
+template <>
 OpSignature infer_op(const Fork& op, Inputs inputs) {
   expect_input_count(op.kName, inputs, 1);
   return {.outputs = {inputs[0], inputs[0]},
@@ -10,6 +11,7 @@ OpSignature infer_op(const Fork& op, Inputs inputs) {
           .alias = true};
 }
 
+template <>
 OpCost cost_op(const Fork&, Inputs inputs, int64_t batch) {
   if (inputs[0].dtype != DType::float32) return {};
   const double count = static_cast<double>(inputs[0].shape.count()) * static_cast<double>(batch);

@@ -2,6 +2,7 @@
 
 namespace lockstep::ops {
 
+template <>
 OpSignature infer_op(const LayerNorm& op, Inputs inputs) {
   const Shape& shape = expect_float32_input(op.kName, inputs, 1);
   if (!(op.epsilon > 0))  // so written that NaN is refused
@@ -20,6 +21,7 @@ OpSignature infer_op(const LayerNorm& op, Inputs inputs) {
   return signature;
 }
 
+template <>
 OpCost cost_op(const LayerNorm&, Inputs inputs, int64_t batch) {
   const double count = static_cast<double>(inputs[0].shape.count()) * static_cast<double>(batch);
   return {.forward_flops = 8 * count,

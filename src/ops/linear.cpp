@@ -4,6 +4,7 @@
 
 namespace lockstep::ops {
 
+template <>
 OpSignature infer_op(const Linear& op, Inputs inputs) {
   const Shape& shape = expect_float32_input(op.kName, inputs, 1);
   expect_positive(op.kName, "units", op.units);
@@ -29,6 +30,7 @@ OpSignature infer_op(const Linear& op, Inputs inputs) {
   return signature;
 }
 
+template <>
 OpCost cost_op(const Linear& op, Inputs inputs, int64_t batch) {
   const double in = static_cast<double>(inputs[0].shape[-1]), units = static_cast<double>(op.units);
   const double rows = static_cast<double>(inputs[0].shape.count()) / in * static_cast<double>(batch);

@@ -2,6 +2,7 @@
 
 namespace lockstep::ops {
 
+template <>
 OpSignature infer_op(const MeanSquaredError& op, Inputs inputs) {
   expect_input_count(op.kName, inputs, 2);
   expect_dtype(op.kName, "prediction", inputs[0], DType::float32);
@@ -15,6 +16,7 @@ OpSignature infer_op(const MeanSquaredError& op, Inputs inputs) {
   return {.differentiable = {true, false}, .backward_needs_input = {true, true}, .is_loss = true};
 }
 
+template <>
 OpCost cost_op(const MeanSquaredError&, Inputs inputs, int64_t batch) {
   const double count = static_cast<double>(inputs[0].shape.count() * batch);
   return {.forward_flops = 3 * count,

@@ -1,44 +1,22 @@
 #include "ops/op.h"
 
-#include <fmt/format.h>
-
 #include <array>
+#include <type_traits>
 
-#include "lockstep/error.h"
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/narrow_kernel.h"
-#include "ops/rules.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
 
-template <class T>
-Op make_default() {
-  return T{};
+template <class... Ops>
+constexpr std::array<OpTableRow, sizeof...(Ops)> rows_of(std::type_identity<std::variant<Ops...>>) {
+  return {{{.name = Ops::kName,
+            .make = []() -> Op { return Ops{}; },
+            .user_visible = !std::is_same_v<Ops, Fork>}...}};
 }
 
-constexpr OpTableRow kOpTable[] = {
-    {Linear::kName, make_default<Linear>, true},
-    {Conv2d::kName, make_default<Conv2d>, true},
-    {Pool2d::kName, make_default<Pool2d>, true},
-    {GlobalPool2d::kName, make_default<GlobalPool2d>, true},
-    {BatchNorm::kName, make_default<BatchNorm>, true},
-    {LayerNorm::kName, make_default<LayerNorm>, true},
-    {Embedding::kName, make_default<Embedding>, true},
-    {PositionEmbedding::kName, make_default<PositionEmbedding>, true},
-    {Attention::kName, make_default<Attention>, true},
-    {Dropout::kName, make_default<Dropout>, true},
-    {Relu::kName, make_default<Relu>, true},
-    {Gelu::kName, make_default<Gelu>, true},
-    {Sigmoid::kName, make_default<Sigmoid>, true},
-    {Tanh::kName, make_default<Tanh>, true},
-    {Add::kName, make_default<Add>, true},
-    {Fork::kName, make_default<Fork>, false},
-    {Flatten::kName, make_default<Flatten>, true},
-    {Reshape::kName, make_default<Reshape>, true},
-    {SoftmaxCrossEntropy::kName, make_default<SoftmaxCrossEntropy>, true},
-    {MeanSquaredError::kName, make_default<MeanSquaredError>, true},
-};
+constexpr auto kOpTable = rows_of(std::type_identity<Op>{});
 
 }  // namespace
 

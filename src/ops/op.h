@@ -84,10 +84,7 @@ enum Metric : int { kLossSum = 0, kCount = 1, kCorrect = 2, kMetricCount = 4 };
 struct StepConstants {
   uint64_t step = 0;  ///< optimizer step, from 0
   uint64_t seed = 0;
-  double learning_rate = 0;
-  double loss_scale = 1;                    ///< gradients of the loss are multiplied by it
-  double beta1_power = 1, beta2_power = 1;  ///< beta^(step+1), for the bias corrections of Adam
-  uint64_t reserved[2] = {};
+  double loss_scale = 1;  ///< gradients of the loss are multiplied by it
 };
 
 /// What a kernel works on in one call. Tensors are views with the batch in front; spans follow the op's
@@ -163,7 +160,7 @@ std::unique_ptr<Kernel> make_kernel(device::DeviceKind device, const Op& op,
 std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpec> inputs,
                                          const KernelOptions& options);
 
-/// One line per op: what the factory, the error messages and the tests read. A new op is a new line.
+/// The alternatives of `Op`, in their order: what the config's reader and the tests iterate.
 struct OpTableRow {
   std::string_view name;
   Op (*make)();       ///< with default options

@@ -6,6 +6,7 @@
 
 namespace lockstep::ops {
 
+template <>
 OpSignature infer_op(const Pool2d& op, Inputs inputs) {
   const Shape& image = expect_image_input(op.kName, inputs);
   if (op.stride < 0)
@@ -24,6 +25,7 @@ OpSignature infer_op(const Pool2d& op, Inputs inputs) {
   return signature;
 }
 
+template <>
 OpCost cost_op(const Pool2d& op, Inputs inputs, int64_t batch) {
   const Shape& image = inputs[0].shape;
   const Shape output = window_output(op.kName, image, op.kernel, pool_stride(op), op.padding, image[2]);

@@ -2,6 +2,7 @@
 
 namespace lockstep::ops {
 
+template <>
 OpSignature infer_op(const SoftmaxCrossEntropy& op, Inputs inputs) {
   expect_input_count(op.kName, inputs, 2);
   expect_dtype(op.kName, "logits", inputs[0], DType::float32);
@@ -21,6 +22,7 @@ OpSignature infer_op(const SoftmaxCrossEntropy& op, Inputs inputs) {
           .is_loss = true};
 }
 
+template <>
 OpCost cost_op(const SoftmaxCrossEntropy&, Inputs inputs, int64_t batch) {
   const double count = static_cast<double>(inputs[0].shape.count()) * static_cast<double>(batch);
   return {.forward_flops = 22 * count,

@@ -50,17 +50,25 @@ Shape parse_dimensions(std::string_view op, const std::string& text, const Shape
 
 }  // namespace
 
+template <>
 OpSignature infer_op(const Flatten& op, Inputs inputs) {
   expect_input_count(op.kName, inputs, 1);
   return view_as(inputs[0], Shape{inputs[0].shape.count()});
 }
 
+template <>
 OpSignature infer_op(const Reshape& op, Inputs inputs) {
   expect_input_count(op.kName, inputs, 1);
   return view_as(inputs[0], parse_dimensions(op.kName, op.shape, inputs[0].shape));
 }
 
-OpCost cost_op(const Flatten&, Inputs, int64_t) { return {}; }
-OpCost cost_op(const Reshape&, Inputs, int64_t) { return {}; }
+template <>
+OpCost cost_op(const Flatten&, Inputs, int64_t) {
+  return {};
+}
+template <>
+OpCost cost_op(const Reshape&, Inputs, int64_t) {
+  return {};
+}
 
 }  // namespace lockstep::ops

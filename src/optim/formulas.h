@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "base/host_device.h"
-#include "ops/op.h"
 #include "optim/optimizer.h"
 
 namespace lockstep::optim {
@@ -20,7 +19,7 @@ struct SgdFormula {
 
   SgdFormula() = default;
   LOCKSTEP_HOST_DEVICE SgdFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
-                                  const ops::StepConstants& constants)
+                                  const UpdateConstants& constants)
       : learning_rate(static_cast<float>(constants.learning_rate)),
         momentum(static_cast<float>(options.momentum)),
         weight_decay(arguments.decay ? static_cast<float>(options.weight_decay) : 0.0f),
@@ -50,7 +49,7 @@ struct AdamFormula {
 
   AdamFormula() = default;
   LOCKSTEP_HOST_DEVICE AdamFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
-                                   const ops::StepConstants& constants) {
+                                   const UpdateConstants& constants) {
     const double decay = arguments.decay ? options.weight_decay : 0;
     const bool decoupled = options.kind == OptimizerKind::adamw;
     step_size = static_cast<float>(constants.learning_rate / (1 - constants.beta1_power));

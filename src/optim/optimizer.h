@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "device/device.h"
-#include "ops/op.h"
 
 namespace lockstep::optim {
 
@@ -46,6 +45,12 @@ int state_slots(const OptimizerOptions& options);
 std::string_view state_slot_name(const OptimizerOptions& options,
                                  int slot);  ///< "momentum", "exp_avg", "exp_avg_sq"
 
+/// Per-step numbers that updates read through a pointer, as kernels of ops read ops::StepConstants.
+struct UpdateConstants {
+  double learning_rate = 0;
+  double beta1_power = 1, beta2_power = 1;  ///< beta^(updates, with this one), for Adam
+};
+
 /// One contiguous range of one parameter.
 struct UpdateArguments {
   float* parameters = nullptr;
@@ -60,7 +65,7 @@ struct UpdateArguments {
 /// runs. A pure function of its arguments for each element, so that any split of a parameter gives the same
 /// bits. PyTorch's formulas: SGD (dampening 0), Adam, AdamW.
 void update(const OptimizerOptions& options, const UpdateArguments& arguments,
-            const ops::StepConstants& constants, device::Stream& stream);
+            const UpdateConstants& constants, device::Stream& stream);
 
 /// Statistic parameters (see ParameterRole): value += momentum * (mean - value), mean = gradients *
 /// gradient_scale.

@@ -25,7 +25,7 @@ void apply(const AdamFormula& formula, float* __restrict p, const float* __restr
 }  // namespace
 
 void update(const OptimizerOptions& options, const UpdateArguments& arguments,
-            const ops::StepConstants& constants, device::Stream& stream) {
+            const UpdateConstants& constants, device::Stream& stream) {
   for (int slot = 0; slot < state_slots(options); ++slot)
     ensure(arguments.state[slot] != nullptr || arguments.count == 0,
            "an optimizer update was given no state");

@@ -51,7 +51,7 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
   if (const int64_t bytes = layout::size_bytes_of(share); bytes > 0)
     snapshot_ = program.add_buffer("snapshot", program::Space::host, program::Category::staging, bytes);
   constants_ = program.add_buffer("constants", program::Space::scalars, program::Category::staging,
-                                  sizeof(ops::StepConstants));
+                                  program::kStepScalarsBytes);
   verdict_ = program.add_buffer("verdict", program::Space::scalars, program::Category::staging,
                                 sizeof(program::Verdict));
 

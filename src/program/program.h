@@ -103,7 +103,7 @@ enum class Access { read, write, read_write };
 /// peer 2).
 enum class Role {
   batch,      ///< load: one model input
-  constants,  ///< StepConstants
+  constants,  ///< run::StepScalars
   input,
   output,     ///< activations into and out of a segment
   stash,      ///< what backward needs from forward, besides inputs and outputs

@@ -9,6 +9,10 @@
 
 namespace lockstep::program {
 
+/// Size of a program's `constants` buffer: what kernels of ops read of a step (ops::StepConstants) and what
+/// updates do, side by side, with room to spare (run::StepScalars).
+inline constexpr int64_t kStepScalarsBytes = 64;
+
 /// Contents of a program's `verdict` buffer: what the ranks agreed on, and what follows from it. `agree`
 /// writes the first part, `norm` the second.
 struct Verdict {

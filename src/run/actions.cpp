@@ -49,7 +49,7 @@ std::vector<Tensor> batch_fields(const model::Graph& graph, int64_t micro_batch)
 struct Staging {
   device::Buffer memory;
   std::vector<Tensor> fields;
-  ops::StepConstants* constants = nullptr;  // they come first
+  StepScalars* constants = nullptr;  // they come first
   std::unique_ptr<device::Event> copied;
 
   static constexpr int64_t kAlignment = 256;
@@ -57,7 +57,7 @@ struct Staging {
     return (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   static int64_t size_bytes_for(const std::vector<Tensor>& fields) {
-    int64_t size_bytes = aligned(sizeof(ops::StepConstants));
+    int64_t size_bytes = aligned(sizeof(StepScalars));
     for (const auto& field : fields) size_bytes += aligned(field.size_bytes());
     return size_bytes;
   }
@@ -65,8 +65,8 @@ struct Staging {
   void make(device::Device& device, const std::vector<Tensor>& like) {
     memory = device.allocate_host(size_bytes_for(like));
     copied = device.create_event();
-    constants = reinterpret_cast<ops::StepConstants*>(memory.data());
-    std::byte* at = memory.data() + aligned(sizeof(ops::StepConstants));
+    constants = reinterpret_cast<StepScalars*>(memory.data());
+    std::byte* at = memory.data() + aligned(sizeof(StepScalars));
     for (const auto& field : like) {
       fields.push_back({at, field.shape, field.dtype});
       at += aligned(field.size_bytes());
@@ -227,8 +227,7 @@ class ActionMaker {
       if (find(instruction, program::Role::batch, static_cast<int>(i)) != nullptr)
         fields[i].data = exactly(instruction, program::Role::batch, static_cast<int>(i),
                                  fields[i].size_bytes(), fields[i].dtype);
-    auto* constants =
-        reinterpret_cast<ops::StepConstants*>(pointer(instruction, program::Role::constants, 0));
+    auto* constants = reinterpret_cast<StepScalars*>(pointer(instruction, program::Role::constants, 0));
     const int64_t position =
         wants_batch ? context_.first_samples.at(static_cast<size_t>(instruction.micro_batch)) : 0;
     auto staging = staging_[staging_of(instruction)];
@@ -279,7 +278,7 @@ class ActionMaker {
     at_least(instruction, program::Role::temporary,
              forward ? face.forward_temporary_bytes : face.backward_temporary_bytes);
     at_least(instruction, program::Role::metrics, forward && face.has_loss ? kMetricBytes : 0);
-    at_least(instruction, program::Role::constants, static_cast<int64_t>(sizeof(ops::StepConstants)));
+    at_least(instruction, program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
   }
 
   Action segment(const program::Instruction& instruction) {
@@ -312,8 +311,10 @@ class ActionMaker {
     bindings.stash = pointer(instruction, program::Role::stash, 0);
     bindings.temporary = pointer(instruction, program::Role::temporary, 0);
     bindings.metrics = reinterpret_cast<double*>(pointer(instruction, program::Role::metrics, 0));
-    bindings.constants =
-        reinterpret_cast<const ops::StepConstants*>(pointer(instruction, program::Role::constants, 0));
+    if (const auto* constants =
+            reinterpret_cast<const StepScalars*>(pointer(instruction, program::Role::constants, 0));
+        constants != nullptr)
+      bindings.constants = &constants->kernels;
     bindings.accumulate = instruction.accumulate;
 
     const bool forward = instruction.kind == program::InstructionKind::forward;
@@ -482,7 +483,7 @@ class ActionMaker {
     if (folds) {
       call.verdict = reinterpret_cast<program::Verdict*>(required(instruction, program::Role::verdict, 0));
       call.constants =
-          reinterpret_cast<const ops::StepConstants*>(required(instruction, program::Role::constants, 0));
+          reinterpret_cast<const StepScalars*>(required(instruction, program::Role::constants, 0));
     }
     return {.start = [call = std::move(call), squares, folds, kernels = kernels_](
                          device::Stream& stream, const StepInputs&, const auto&) {
@@ -568,8 +569,7 @@ class ActionMaker {
         .gradients = reinterpret_cast<const float*>(at(*gradients)),
         .verdict =
             reinterpret_cast<const program::Verdict*>(required(instruction, program::Role::verdict, 0)),
-        .constants =
-            reinterpret_cast<const ops::StepConstants*>(required(instruction, program::Role::constants, 0)),
+        .constants = reinterpret_cast<const StepScalars*>(required(instruction, program::Role::constants, 0)),
         .whole_step = find(instruction, program::Role::verdict, 1) != nullptr,
         .predicated = find(instruction, program::Role::predicate, 0) != nullptr,
         .static_count = context_.static_count,

@@ -27,7 +27,7 @@ class BatchSource {
 
 /// What one iteration of a program gets from outside.
 struct StepInputs {
-  ops::StepConstants constants;
+  StepScalars constants;
   uint64_t iteration = 0;         ///< of the data: which global batch
   bool suppress_updates = false;  ///< replay: everything runs, nothing is changed
   double stop_requested = 0;      ///< this rank's contribution to `agree`

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "base/host_device.h"
@@ -12,6 +13,14 @@
 #include "program/step_scalars.h"
 
 namespace lockstep::run {
+
+/// Contents of a program's `constants` buffer, which `load` copies as they are.
+struct StepScalars {
+  ops::StepConstants kernels;
+  optim::UpdateConstants update;
+  uint64_t reserved[2] = {};
+};
+static_assert(sizeof(StepScalars) == program::kStepScalarsBytes && std::is_trivially_copyable_v<StepScalars>);
 
 /// All ranks' records, one behind the other: what `agree` folds into the first part of a verdict.
 struct AgreementCall {
@@ -35,7 +44,7 @@ struct NormCall {
   int64_t weight_chunks = 0, chunks = 0;
   double* sums = nullptr;  ///< one per chunk
   program::Verdict* verdict = nullptr;
-  const ops::StepConstants* constants = nullptr;
+  const StepScalars* constants = nullptr;
   double static_count = 1;  ///< terms of the loss in a global batch, ignored ones included
   double clip_norm = 0;     ///< 0: none
 };
@@ -70,7 +79,7 @@ struct UpdateCall {
   const float* gradients = nullptr;
   float* state[2] = {nullptr, nullptr};
   const program::Verdict* verdict = nullptr;
-  const ops::StepConstants* constants = nullptr;
+  const StepScalars* constants = nullptr;
   bool whole_step = false;  ///< the verdict's clipping applies
   bool predicated = false;  ///< nothing is written where the verdict is not finite
   double static_count = 1;

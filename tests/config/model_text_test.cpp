@@ -1,7 +1,12 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "config_testing.h"
 #include "model/graph.h"
@@ -45,60 +50,77 @@ struct OpText {
   Op op;
 };
 
-/// Each op with nothing but what it requires: what is left out takes the defaults of include/lockstep/ops.h.
-const std::vector<OpText> kOps = {
-    {"linear { units: 3 }", Linear{.units = 3}},
-    {"conv2d { channels: 2 kernel: 3 }", Conv2d{.channels = 2, .kernel = 3}},
-    {"pool2d { kernel: 2 }", Pool2d{.kernel = 2}},
-    {"pool2d { kernel: 2 kind: AVERAGE stride: 1 }",
-     Pool2d{.kind = PoolKind::average, .kernel = 2, .stride = 1}},
-    {"global_pool2d {}", GlobalPool2d{}},
-    {"batch_norm {}", BatchNorm{}},
-    {"layer_norm {}", LayerNorm{}},
-    {"embedding { vocabulary: 5 width: 2 }", Embedding{.vocabulary = 5, .width = 2}},
-    {"position_embedding { positions: 4 }", PositionEmbedding{.positions = 4}},
-    {"attention { heads: 2 }", Attention{.heads = 2}},
-    {"dropout {}", Dropout{}},
-    {"relu {}", Relu{}},
-    {"gelu {}", Gelu{}},
-    {"sigmoid {}", Sigmoid{}},
-    {"tanh {}", Tanh{}},
-    {"add {}", Add{}},
-    {"flatten {}", Flatten{}},
+const std::vector<OpText> kOptions = {
+    {"conv2d { channels: 2 kernel: 3 stride: 4 padding: 5 bias: false }",
+     Conv2d{.channels = 2, .kernel = 3, .stride = 4, .padding = 5, .bias = false}},
+    {"pool2d { kind: AVERAGE kernel: 2 }", Pool2d{.kind = PoolKind::average, .kernel = 2}},
+    {"dropout { rate: 0.25 }", Dropout{.rate = 0.25f}},
     {"reshape { shape: \"2,-1\" }", Reshape{"2,-1"}},
-    {"softmax_cross_entropy {}", SoftmaxCrossEntropy{}},
-    {"mean_squared_error {}", MeanSquaredError{}},
 };
 
-TEST(Ops, HaveTheSameDefaultsInConfigsAsInCode) {
-  for (const auto& [text, op] : kOps)
+TEST(Ops, OptionsHaveTheNamesOfTheirFields) {
+  for (const auto& [text, op] : kOptions)
     EXPECT_EQ(read(kInputs + "layer { name: \"a\" " + text + " }").layers[0].op, op) << text;
 }
 
-TEST(Ops, EveryOneOfTheTableIsTested) {
-  std::set<std::string_view> tested, known;
-  for (const auto& row : kOps) tested.insert(name_of(row.op));
-  for (const auto& row : ops::op_table())
-    if (row.user_visible) known.insert(row.name);
-  EXPECT_EQ(tested, known);
-}
-
-/// Gives each option a value that is not its default.
+/// Gives each option but `kept` a value that is not its default, and lists all their names.
 struct Change {
-  void operator()(const char*, int64_t& v) const { v += 7; }
-  void operator()(const char*, bool& v) const { v = !v; }
-  void operator()(const char*, float& v) const { v = 0.3f; }
-  void operator()(const char*, std::string& v) const { v = "3, -1"; }
-  void operator()(const char*, PoolKind& v) const { v = PoolKind::average; }
+  std::string_view kept;
+  std::vector<std::string>* names;
+
+  template <class T>
+  void operator()(const char* name, T& v) const {
+    names->push_back(name);
+    if (name == kept) return;
+    if constexpr (std::is_same_v<T, int64_t>)
+      v += 7;
+    else if constexpr (std::is_same_v<T, bool>)
+      v = !v;
+    else if constexpr (std::is_same_v<T, float>)
+      v = 0.3f;
+    else if constexpr (std::is_enum_v<T>)
+      v = static_cast<T>(static_cast<int>(v) == 0 ? 1 : 0);
+    else
+      v = "3, -1";
+  }
 };
+
+/// An op of the table with all its options changed but `kept`, and their names.
+std::pair<ModelSpec, std::vector<std::string>> changed(const ops::OpTableRow& row,
+                                                       std::string_view kept = "") {
+  Op op = row.make();
+  std::vector<std::string> names;
+  std::visit([&](auto& options) { options.visit(Change{kept, &names}); }, op);
+  return {{.inputs = {{"x", {{2}}}}, .layers = {{"a", op, {"x"}, {}}}}, names};
+}
 
 TEST(Ops, EveryOptionSurvivesText) {
   for (const auto& row : ops::op_table()) {
     if (!row.user_visible) continue;
-    Op op = row.make();
-    std::visit([](auto& options) { options.visit(Change{}); }, op);
-    const ModelSpec spec{.inputs = {{"x", {{2}}}}, .layers = {{"a", op, {"x"}, {}}}};
+    const auto [spec, names] = changed(row);
     EXPECT_EQ(read(model_to_text(spec)), spec) << row.name;
+  }
+}
+
+/// Without the line that states `option` of an op.
+std::string without(std::string text, std::string_view op, const std::string& option) {
+  const auto begin = text.find("\n    " + option + ": ", text.find(fmt::format("\n  {} {{", op)));
+  if (begin == std::string::npos) return "no " + option + " in " + text;
+  return text.erase(begin, text.find('\n', begin + 1) - begin);
+}
+
+TEST(Ops, AnOptionThatIsLeftOutIsRequiredOrHasTheDefaultOfTheCode) {
+  for (const auto& row : ops::op_table()) {
+    if (!row.user_visible) continue;
+    const auto [full, names] = changed(row);
+    for (const std::string& option : names) {
+      const std::string text = without(model_to_text(full), row.name, option);
+      const std::string refused = refusal_of_model(text);
+      if (refused == "accepted")
+        EXPECT_EQ(read(text), changed(row, option).first) << text;
+      else
+        EXPECT_THAT(refused, HasSubstr(fmt::format("{}.{}: is required", row.name, option)));
+    }
   }
 }
 

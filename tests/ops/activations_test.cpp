@@ -147,9 +147,21 @@ TEST(Activations, MatchPyTorch) {
 
 }  // namespace
 
-std::vector<OpCase> relu_cases() { return activation_cases(Relu{}, relu); }
-std::vector<OpCase> gelu_cases() { return activation_cases(Gelu{}, gelu); }
-std::vector<OpCase> sigmoid_cases() { return activation_cases(Sigmoid{}, sigmoid); }
-std::vector<OpCase> tanh_cases() { return activation_cases(Tanh{}, hyperbolic_tangent); }
+template <>
+std::vector<OpCase> cases_of<Relu>() {
+  return activation_cases(Relu{}, relu);
+}
+template <>
+std::vector<OpCase> cases_of<Gelu>() {
+  return activation_cases(Gelu{}, gelu);
+}
+template <>
+std::vector<OpCase> cases_of<Sigmoid>() {
+  return activation_cases(Sigmoid{}, sigmoid);
+}
+template <>
+std::vector<OpCase> cases_of<Tanh>() {
+  return activation_cases(Tanh{}, hyperbolic_tangent);
+}
 
 }  // namespace lockstep::testing

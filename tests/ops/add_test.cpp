@@ -26,7 +26,8 @@ TEST(Add, RefusesTensorsOfDifferentShapesOrTypes) {
 
 }  // namespace
 
-std::vector<OpCase> add_cases() {
+template <>
+std::vector<OpCase> cases_of<Add>() {
   const Reference reference = [](const std::vector<Array>& inputs, const std::vector<Array>&) {
     Array sum = inputs[0];
     for (size_t i = 0; i < sum.values.size(); ++i) sum.values[i] += inputs[1].values[i];

@@ -233,7 +233,8 @@ TEST(Attention, MatchesPyTorch) {
 
 }  // namespace
 
-std::vector<OpCase> attention_cases() {
+template <>
+std::vector<OpCase> cases_of<Attention>() {
   OpCase large = make_case("large_scores", 1, 65, 1, 64);
   large.prepare = [](std::vector<Array>& inputs) {
     for (double& value : inputs[0].values) value *= 4;

@@ -43,7 +43,8 @@ OpCase make(std::string name, BatchNorm op, Shape input, int64_t batch, bool tra
 
 }  // namespace
 
-std::vector<OpCase> batch_norm_cases() {
+template <>
+std::vector<OpCase> cases_of<BatchNorm>() {
   std::vector<OpCase> cases{make("one_channel", {}, {1}, 3),
                             make("flat", {.epsilon = 1e-3f}, {7}, 11),
                             make("image", {}, {3, 5, 6}, 2),

@@ -41,7 +41,8 @@ OpCase make(std::string name, Conv2d op, Shape input, int64_t batch = 2) {
 
 }  // namespace
 
-std::vector<OpCase> conv2d_cases() {
+template <>
+std::vector<OpCase> cases_of<Conv2d>() {
   std::vector<OpCase> cases{
       make("one_pixel", {.channels = 1, .kernel = 1}, {1, 1, 1}, 1),
       make("kernel3_padding1", {.channels = 4, .kernel = 3, .padding = 1}, {5, 6, 3}),

@@ -87,7 +87,8 @@ TEST(Dropout, RefusesRatesOutsideItsRange) {
 
 }  // namespace
 
-std::vector<OpCase> dropout_cases() {
+template <>
+std::vector<OpCase> cases_of<Dropout>() {
   const auto make = [](std::string name, Shape shape, int64_t batch, float rate, int threads) {
     OpCase c{.name = std::move(name), .op = Dropout{.rate = rate}, .inputs = {{shape}}, .batch = batch};
     c.options = {.intra_op_threads = threads, .op_number = kOpNumber};

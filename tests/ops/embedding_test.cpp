@@ -77,7 +77,8 @@ TEST(PositionEmbedding, RefusesLongInputsAndOtherRanks) {
 
 }  // namespace
 
-std::vector<OpCase> embedding_cases() {
+template <>
+std::vector<OpCase> cases_of<Embedding>() {
   const auto make = [](std::string name, Shape tokens, int64_t batch, int64_t vocabulary, int64_t width) {
     OpCase c{.name = std::move(name), .op = Embedding{.vocabulary = vocabulary, .width = width}};
     c.inputs = {{tokens, DType::int32}};
@@ -100,7 +101,8 @@ std::vector<OpCase> embedding_cases() {
           make("wide", {3, 5}, 2, 11, 67), make("packs", {7}, 3, 5, 24)};
 }
 
-std::vector<OpCase> position_embedding_cases() {
+template <>
+std::vector<OpCase> cases_of<PositionEmbedding>() {
   const auto make = [](std::string name, Shape shape, int64_t batch, int64_t positions, int threads) {
     OpCase c{.name = std::move(name), .op = PositionEmbedding{.positions = positions}, .inputs = {{shape}}};
     c.batch = batch;

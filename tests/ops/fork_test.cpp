@@ -32,7 +32,8 @@ TEST(Fork, OfTokensCarriesNoGradient) {
 
 }  // namespace
 
-std::vector<OpCase> fork_cases() {
+template <>
+std::vector<OpCase> cases_of<Fork>() {
   const Reference reference = [](const std::vector<Array>& inputs, const std::vector<Array>&) {
     return std::vector<Array>{inputs[0], inputs[0]};
   };

@@ -27,7 +27,8 @@ OpCase make(std::string name, Shape input, int64_t batch) {
 
 }  // namespace
 
-std::vector<OpCase> global_pool2d_cases() {
+template <>
+std::vector<OpCase> cases_of<GlobalPool2d>() {
   std::vector<OpCase> cases{make("one_pixel", {1, 1, 1}, 1), make("small", {2, 3, 5}, 3),
                             make("prime_channels", {7, 7, 37}, 2), make("wide", {3, 2, 131}, 2),
                             make("many_pixels", {23, 29, 3}, 1)};

@@ -89,7 +89,8 @@ TEST(LayerNorm, MatchesPyTorch) {
 
 }  // namespace
 
-std::vector<OpCase> layer_norm_cases() {
+template <>
+std::vector<OpCase> cases_of<LayerNorm>() {
   const auto make = [](std::string name, Shape shape, int64_t batch, bool bias, int threads) {
     OpCase c{.name = std::move(name), .op = LayerNorm{.epsilon = 1e-2f, .bias = bias}, .inputs = {{shape}}};
     c.batch = batch;

@@ -35,7 +35,8 @@ OpCase make(std::string name, Shape input, int64_t units, int64_t batch, bool bi
 
 }  // namespace
 
-std::vector<OpCase> linear_cases() {
+template <>
+std::vector<OpCase> cases_of<Linear>() {
   std::vector<OpCase> cases{make("one_by_one", {1}, 1, 1),      make("odd", {3}, 5, 7),
                             make("prime", {37}, 17, 13),        make("no_bias", {19}, 33, 4, false),
                             make("sequence", {3, 5, 11}, 2, 3), make("wide", {131}, 67, 71)};

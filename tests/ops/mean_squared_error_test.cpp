@@ -25,7 +25,8 @@ OpCase make(std::string name, Shape shape, int64_t batch, double loss_weight, do
 
 }  // namespace
 
-std::vector<OpCase> mean_squared_error_cases() {
+template <>
+std::vector<OpCase> cases_of<MeanSquaredError>() {
   return {make("one_number", {}, 1, 1), make("vector", {5}, 3, 1.0 / 15),
           make("image", {7, 3, 2}, 2, 1.0 / 84), make("scaled", {131}, 3, 1.0 / 393, 1024),
           make("blocks", {5003}, 2, 1.0 / 10006)};

@@ -44,7 +44,8 @@ OpCase make(std::string name, Pool2d op, Shape input, int64_t batch = 2) {
 
 }  // namespace
 
-std::vector<OpCase> pool2d_cases() {
+template <>
+std::vector<OpCase> cases_of<Pool2d>() {
   std::vector<OpCase> cases;
   for (const PoolKind kind : {PoolKind::max, PoolKind::average}) {
     cases.push_back(make("one_pixel", {.kind = kind, .kernel = 1}, {1, 1, 1}, 1));

@@ -147,7 +147,8 @@ TEST(SoftmaxCrossEntropy, MatchesPyTorch) {
 
 }  // namespace
 
-std::vector<OpCase> softmax_cross_entropy_cases() {
+template <>
+std::vector<OpCase> cases_of<SoftmaxCrossEntropy>() {
   const auto make = [](std::string name, Shape positions, int64_t classes, int64_t batch, int64_t ignored,
                        int threads) {
     std::vector<int64_t> dims = positions.dims();

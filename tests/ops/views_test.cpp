@@ -27,12 +27,14 @@ Shape reshaped(const std::string& shape, const Shape& input) {
 
 }  // namespace
 
-std::vector<OpCase> flatten_cases() {
+template <>
+std::vector<OpCase> cases_of<Flatten>() {
   return {make("image", Flatten{}, {Shape{2, 3, 5}}, {30}, 2), make("scalar", Flatten{}, {Shape{}}, {1}, 3),
           make("labels", Flatten{}, {Shape{3, 4}, DType::int32}, {12}, 2)};
 }
 
-std::vector<OpCase> reshape_cases() {
+template <>
+std::vector<OpCase> cases_of<Reshape>() {
   return {make("image", Reshape{"2,3,5"}, {Shape{30}}, {2, 3, 5}, 2),
           make("open", Reshape{"7,-1"}, {Shape{3, 14}}, {7, 6}, 1),
           make("labels", Reshape{"6"}, {Shape{2, 3}, DType::int32}, {6}, 3)};

@@ -34,9 +34,8 @@ struct Parameter {
   bool operator==(const Parameter&) const = default;
 };
 
-ops::StepConstants constants_of(const OptimizerOptions& options, uint64_t step) {
-  return {.step = step,
-          .learning_rate = options.learning_rate,
+UpdateConstants constants_of(const OptimizerOptions& options, uint64_t step) {
+  return {.learning_rate = options.learning_rate,
           .beta1_power = std::pow(options.beta1, static_cast<double>(step + 1)),
           .beta2_power = std::pow(options.beta2, static_cast<double>(step + 1))};
 }
@@ -182,7 +181,7 @@ TEST_F(Update, LetsNotANumberThroughInItsElementOnly) {
 TEST_F(Update, ReadsTheConstantsWhenItsWorkRuns) {
   const auto device = device::make_async_cpu_device({});
   const auto stream = device->create_stream("compute");
-  ops::StepConstants constants{.learning_rate = 1000};
+  UpdateConstants constants{.learning_rate = 1000};
   Parameter parameter({1});
   const Floats gradients{1};
   stream->launch([&constants] { constants.learning_rate = 0.5; });

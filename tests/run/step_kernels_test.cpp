@@ -127,10 +127,10 @@ program::Verdict norm_of(device::DeviceKind kind, const std::vector<std::vector<
   Memory memory(kind);
   program::Verdict verdict;
   verdict.count = 8;
-  ops::StepConstants constants;
-  constants.loss_scale = 4;
+  StepScalars constants;
+  constants.kernels.loss_scale = 4;
   NormCall call{.verdict = memory.put(std::vector<program::Verdict>{verdict}),
-                .constants = memory.put(std::vector<ops::StepConstants>{constants}),
+                .constants = memory.put(std::vector<StepScalars>{constants}),
                 .static_count = 16,
                 .clip_norm = clip};
   const auto add = [&](const std::vector<float>& values) {
@@ -235,11 +235,11 @@ Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimi
   verdict.count = 8;
   verdict.gradient_scale = 0.5;
   verdict.finite = finite;
-  ops::StepConstants constants;
-  constants.learning_rate = 0.01;
-  constants.loss_scale = 2;
-  constants.beta1_power = 0.9;
-  constants.beta2_power = 0.999;
+  StepScalars constants;
+  constants.update.learning_rate = 0.01;
+  constants.kernels.loss_scale = 2;
+  constants.update.beta1_power = 0.9;
+  constants.update.beta2_power = 0.999;
   call.parameters = memory.put(numbers(size, 1));
   call.gradients = memory.put(numbers(size, 2));
   auto square = numbers(size, 4);
@@ -247,7 +247,7 @@ Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimi
   call.state[0] = memory.put(numbers(size, 3));
   call.state[1] = memory.put(square);
   call.verdict = memory.put(std::vector<program::Verdict>{verdict});
-  call.constants = memory.put(std::vector<ops::StepConstants>{constants});
+  call.constants = memory.put(std::vector<StepScalars>{constants});
   memory.kernels().update(call, memory.stream());
   return {memory.get(call.parameters, size), memory.get(call.state[0], size),
           memory.get(call.state[1], size)};

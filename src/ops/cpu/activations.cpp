@@ -1,6 +1,6 @@
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
 #include "ops/elementwise.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -50,15 +50,19 @@ class ActivationKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Relu&, Inputs, const KernelOptions& options) {
   return std::make_unique<ActivationKernel<ReluFormula>>(options);
 }
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Gelu&, Inputs, const KernelOptions& options) {
   return std::make_unique<ActivationKernel<GeluFormula>>(options);
 }
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Sigmoid&, Inputs, const KernelOptions& options) {
   return std::make_unique<ActivationKernel<SigmoidFormula>>(options);
 }
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Tanh&, Inputs, const KernelOptions& options) {
   return std::make_unique<ActivationKernel<TanhFormula>>(options);
 }

@@ -1,5 +1,5 @@
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/sum.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -20,6 +20,7 @@ class AddKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Add&, Inputs, const KernelOptions& options) {
   return std::make_unique<AddKernel>(options);
 }

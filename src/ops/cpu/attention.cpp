@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "ops/cpu/dropout_factors.h"
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile_product.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -415,6 +415,7 @@ class AttentionKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Attention& op, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<AttentionKernel>(op, inputs[0], options);
 }

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "ops/cpu/columns.h"
-#include "ops/cpu/kernels.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -213,6 +213,7 @@ class BatchNormKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const BatchNorm& op, Inputs inputs, const KernelOptions& options) {
   expect_variance(op, inputs[0].shape, options);
   return std::make_unique<BatchNormKernel>(op, inputs[0].shape, options);

@@ -1,7 +1,7 @@
 #include "ops/checks.h"
 #include "ops/cpu/columns.h"
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/onednn.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -186,6 +186,7 @@ class Conv2dKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Conv2d& op, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<Conv2dKernel>(op, inputs[0], options);
 }

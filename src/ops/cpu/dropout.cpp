@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "ops/cpu/dropout_factors.h"
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -58,6 +58,7 @@ class DropoutKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Dropout& op, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<DropoutKernel>(op, inputs[0], options);
 }

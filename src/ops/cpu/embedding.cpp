@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "lockstep/error.h"
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -100,9 +100,11 @@ class PositionEmbeddingKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Embedding& op, Inputs inputs, const KernelOptions&) {
   return std::make_unique<EmbeddingKernel>(op, inputs[0]);
 }
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const PositionEmbedding& op, Inputs inputs,
                                         const KernelOptions& options) {
   return std::make_unique<PositionEmbeddingKernel>(op, inputs[0], options);

@@ -1,6 +1,6 @@
 #include "lockstep/error.h"
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/sum.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -29,6 +29,7 @@ class ForkKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Fork&, Inputs, const KernelOptions& options) {
   return std::make_unique<ForkKernel>(options);
 }

@@ -1,5 +1,5 @@
 #include "ops/cpu/columns.h"
-#include "ops/cpu/kernels.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -47,6 +47,7 @@ class GlobalPool2dKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const GlobalPool2d&, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<GlobalPool2dKernel>(inputs[0].shape, options);
 }

@@ -1,8 +1,8 @@
 #include <cmath>
 
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/rows.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -144,6 +144,7 @@ class LayerNormKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const LayerNorm& op, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<LayerNormKernel>(op, inputs[0], options);
 }

@@ -1,6 +1,6 @@
 #include "ops/cpu/columns.h"
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/onednn.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -109,6 +109,7 @@ class LinearKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Linear& op, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<LinearKernel>(op, inputs[0], options);
 }

@@ -1,5 +1,5 @@
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -52,6 +52,7 @@ class MeanSquaredErrorKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const MeanSquaredError&, Inputs inputs,
                                         const KernelOptions& options) {
   return std::make_unique<MeanSquaredErrorKernel>(inputs[0].shape.count() * options.batch, options);

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "ops/op.h"
-#include "ops/rules.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 

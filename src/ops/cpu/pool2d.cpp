@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "base/simd.h"
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -172,6 +172,7 @@ class AveragePool2dKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Pool2d& op, Inputs inputs, const KernelOptions& options) {
   const Geometry geometry(op, inputs[0].shape);
   if (op.kind == PoolKind::max) return std::make_unique<MaxPool2dKernel>(geometry, options);

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "lockstep/error.h"
-#include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/rows.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -127,6 +127,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const SoftmaxCrossEntropy& op, Inputs inputs,
                                         const KernelOptions& options) {
   return std::make_unique<SoftmaxCrossEntropyKernel>(op, inputs, options);

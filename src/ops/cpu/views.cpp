@@ -1,4 +1,4 @@
-#include "ops/cpu/kernels.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -11,10 +11,12 @@ class ViewKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Flatten&, Inputs, const KernelOptions&) {
   return std::make_unique<ViewKernel>();
 }
 
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Reshape&, Inputs, const KernelOptions&) {
   return std::make_unique<ViewKernel>();
 }

@@ -1,6 +1,6 @@
 #include "ops/cuda/formulas.h"
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/map.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -29,15 +29,19 @@ class ActivationKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Relu&, Inputs, const KernelOptions&) {
   return std::make_unique<ActivationKernel<ReluFormula>>();
 }
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Gelu&, Inputs, const KernelOptions&) {
   return std::make_unique<ActivationKernel<GeluFormula>>();
 }
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Sigmoid&, Inputs, const KernelOptions&) {
   return std::make_unique<ActivationKernel<SigmoidFormula>>();
 }
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Tanh&, Inputs, const KernelOptions&) {
   return std::make_unique<ActivationKernel<TanhFormula>>();
 }

@@ -1,5 +1,5 @@
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/map.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -17,6 +17,7 @@ class AddKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Add&, Inputs, const KernelOptions&) {
   return std::make_unique<AddKernel>();
 }

@@ -3,7 +3,7 @@
 #include "lockstep/error.h"
 #include "ops/cuda/attention.h"
 #include "ops/cuda/elements.h"
-#include "ops/cuda/kernels.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -119,6 +119,7 @@ class AttentionGpuKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Attention& op, Inputs inputs, const KernelOptions& options) {
   std::unique_ptr<Kernel> kernel;
   with_element_type(options.compute, [&](auto zero) {

@@ -2,7 +2,7 @@
 
 #include "ops/batch_norm.h"
 #include "ops/cuda/column_reduction.h"
-#include "ops/cuda/kernels.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -242,6 +242,7 @@ class BatchNormKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const BatchNorm& op, Inputs inputs, const KernelOptions& options) {
   expect_variance(op, inputs[0].shape, options);
   return std::make_unique<BatchNormKernel>(op, inputs[0].shape, options);

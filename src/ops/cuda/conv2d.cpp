@@ -4,8 +4,8 @@
 #include "ops/checks.h"
 #include "ops/cuda/column_sum.h"
 #include "ops/cuda/columns.h"
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/product.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -215,6 +215,7 @@ class Conv2dKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Conv2d& op, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<Conv2dKernel>(op, inputs[0], options);
 }

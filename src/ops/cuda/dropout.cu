@@ -1,6 +1,6 @@
 #include "ops/cuda/elements.h"
-#include "ops/cuda/kernels.h"
 #include "ops/elementwise.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -74,6 +74,7 @@ class DropoutKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Dropout& op, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<DropoutKernel>(op, inputs[0], options);
 }

@@ -1,8 +1,8 @@
 #include <limits>
 
 #include "ops/cuda/floats.h"
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/token_order.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -222,6 +222,7 @@ class EmbeddingKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Embedding& op, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<EmbeddingKernel>(op, inputs[0], options);
 }

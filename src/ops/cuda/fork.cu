@@ -1,5 +1,5 @@
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/map.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -23,6 +23,7 @@ class ForkKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Fork&, Inputs, const KernelOptions&) {
   return std::make_unique<ForkKernel>();
 }

@@ -1,5 +1,5 @@
 #include "ops/cuda/column_reduction.h"
-#include "ops/cuda/kernels.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -72,6 +72,7 @@ class GlobalPool2dKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const GlobalPool2d&, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<GlobalPool2dKernel>(inputs[0].shape, options);
 }

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "ops/cuda/column_reduction.h"
-#include "ops/cuda/kernels.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -453,6 +453,7 @@ class LayerNormKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const LayerNorm& op, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<LayerNormKernel>(op, inputs[0], options);
 }

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "ops/cuda/column_sum.h"
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/product.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -114,6 +114,7 @@ LinearProducts linear_products(const Linear& op, int64_t rows, int64_t in, const
                               .tf32 = options.tf32}};
 }
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Linear& op, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<LinearKernel>(op, inputs[0], options);
 }

@@ -1,5 +1,5 @@
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/map.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -89,6 +89,7 @@ class MeanSquaredErrorKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const MeanSquaredError&, Inputs inputs,
                                         const KernelOptions& options) {
   return std::make_unique<MeanSquaredErrorKernel>(inputs[0].shape.count() * options.batch, options);

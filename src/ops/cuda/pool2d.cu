@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "ops/cuda/floats.h"
-#include "ops/cuda/kernels.h"
+#include "ops/parts.h"
 #include "ops/pool2d.h"
 
 namespace lockstep::ops {
@@ -228,6 +228,7 @@ class Pool2dKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Pool2d& op, Inputs inputs, const KernelOptions& options) {
   return std::make_unique<Pool2dKernel>(op, inputs[0].shape, options);
 }

@@ -1,5 +1,5 @@
 #include "ops/cuda/elements.h"
-#include "ops/cuda/kernels.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -117,6 +117,7 @@ class PositionEmbeddingKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const PositionEmbedding& op, Inputs inputs,
                                         const KernelOptions& options) {
   return std::make_unique<PositionEmbeddingKernel>(op, inputs[0], options);

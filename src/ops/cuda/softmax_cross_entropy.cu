@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "ops/cuda/floats.h"
-#include "ops/cuda/kernels.h"
+#include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
@@ -306,6 +306,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
 
 }  // namespace
 
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const SoftmaxCrossEntropy& op, Inputs inputs,
                                         const KernelOptions& options) {
   return std::make_unique<SoftmaxCrossEntropyKernel>(op, inputs, options);

@@ -60,7 +60,7 @@ class CpuStepKernels : public StepKernels {
       for (int64_t chunk = 0; chunk < call.chunks; ++chunk)
         (chunk < call.weight_chunks ? weights : statistics) += call.sums[chunk];
       lockstep::program::conclude_norm(weights, statistics, call.static_count, call.clip_norm,
-                                       *call.constants, *call.verdict);
+                                       call.constants->kernels, *call.verdict);
     });
   }
 
@@ -89,11 +89,11 @@ class CpuStepKernels : public StepKernels {
           .gradients = call.gradients + piece.offset,
           .count = piece.count,
           .decay = piece.decay,
-          .gradient_scale =
-              program::update_scale(*call.verdict, *call.constants, call.static_count, call.whole_step)};
+          .gradient_scale = program::update_scale(*call.verdict, call.constants->kernels, call.static_count,
+                                                  call.whole_step)};
       for (int slot = 0; slot < optim::state_slots(call.optimizer); ++slot)
         arguments.state[slot] = call.state[slot] + piece.offset;
-      lockstep::optim::update(call.optimizer, arguments, *call.constants, stream);
+      lockstep::optim::update(call.optimizer, arguments, call.constants->update, stream);
     }
   }
 };

@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(1024)
 
 __global__ void __launch_bounds__(1024)
     conclude_kernel(const double* sums, int64_t weight_chunks, int64_t chunks, double static_count,
-                    double clip_norm, const ops::StepConstants* constants, program::Verdict* verdict) {
+                    double clip_norm, const StepScalars* constants, program::Verdict* verdict) {
   __shared__ double scratch[2][device::kWarpSize + 1];
   double weights = 0, statistics = 0;
   for (int64_t i = threadIdx.x; i < weight_chunks; i += blockDim.x) weights += sums[i];
@@ -138,7 +138,8 @@ __global__ void __launch_bounds__(1024)
   weights = device::block_sum(weights, scratch[0]);
   statistics = device::block_sum(statistics, scratch[1]);
   if (threadIdx.x == 0)
-    lockstep::program::conclude_norm(weights, statistics, static_count, clip_norm, *constants, *verdict);
+    lockstep::program::conclude_norm(weights, statistics, static_count, clip_norm, constants->kernels,
+                                     *verdict);
 }
 
 struct UpdatePieces {
@@ -149,7 +150,7 @@ struct UpdatePieces {
   const float* gradients;
   float* state[2];
   const program::Verdict* verdict;
-  const ops::StepConstants* constants;
+  const StepScalars* constants;
   optim::OptimizerOptions optimizer;
   double static_count, statistic_scale;
   bool whole_step, predicated;
@@ -218,8 +219,8 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
     optim::UpdateArguments arguments;
     arguments.decay = piece.decay;
     arguments.gradient_scale =
-        program::update_scale(*call.verdict, *call.constants, call.static_count, call.whole_step);
-    const Formula formula(call.optimizer, arguments, *call.constants);
+        program::update_scale(*call.verdict, call.constants->kernels, call.static_count, call.whole_step);
+    const Formula formula(call.optimizer, arguments, call.constants->update);
     memcpy(shared, &formula, sizeof formula);
   }
   __syncthreads();

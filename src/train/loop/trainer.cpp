@@ -125,15 +125,15 @@ bool Trainer::checkpoint_due() const {
 run::StepInputs Trainer::inputs_of(int64_t step) const {
   run::StepInputs inputs;
   inputs.iteration = static_cast<uint64_t>(step);
-  inputs.constants.step = static_cast<uint64_t>(step);
-  inputs.constants.seed = config_.trainer.seed;
-  inputs.constants.learning_rate =
+  inputs.constants.kernels.step = static_cast<uint64_t>(step);
+  inputs.constants.kernels.seed = config_.trainer.seed;
+  inputs.constants.update.learning_rate =
       optim::learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
-  if (loss_scaler_) inputs.constants.loss_scale = loss_scaler_->scale();
+  if (loss_scaler_) inputs.constants.kernels.loss_scale = loss_scaler_->scale();
   // Moments know nothing of steps that were skipped.
   const auto updates = static_cast<double>(step + 1 - skipped_steps_);
-  inputs.constants.beta1_power = std::pow(config_.optimizer.beta1, updates);
-  inputs.constants.beta2_power = std::pow(config_.optimizer.beta2, updates);
+  inputs.constants.update.beta1_power = std::pow(config_.optimizer.beta1, updates);
+  inputs.constants.update.beta2_power = std::pow(config_.optimizer.beta2, updates);
   const bool stops = save_failure_ != nullptr || (options_.stop_requested && options_.stop_requested()) ||
                      (options_.stop_after > 0 && step + 1 >= options_.stop_after);
   inputs.stop_requested = stops ? 1 : 0;
@@ -157,7 +157,7 @@ void Trainer::train_one_step() {
   last_norm_ = verdict.gradient_norm;
   StepRecord record{.data_wait_ms = worker_.data_wait_ms() - waited_before};
   record.skipped = verdict.finite == 0 && config_.trainer.nonfinite != config::NonFinitePolicy::ignore;
-  if (loss_scaler_) record.loss_scale = inputs.constants.loss_scale;
+  if (loss_scaler_) record.loss_scale = inputs.constants.kernels.loss_scale;
   if (record.skipped) {
     if (!lowered_loss_scale(verdict)) handle_nonfinite(inputs, verdict);
   } else if (loss_scaler_) {
@@ -179,7 +179,7 @@ void Trainer::tell_step(const run::StepInputs& inputs, const program::Verdict& v
   const auto complete = Clock::now();
   record.step = step_;
   record.loss = verdict.mean_loss();
-  record.learning_rate = inputs.constants.learning_rate;
+  record.learning_rate = inputs.constants.update.learning_rate;
   record.gradient_norm = verdict.gradient_norm;
   record.correct = verdict.correct;
   record.count = verdict.count;

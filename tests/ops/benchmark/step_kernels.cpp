@@ -10,10 +10,10 @@ void measure_step_kernels(Bench& bench) {
   const auto floats = [&] { return bench.make({Shape({count})}).as<float>(); };
   program::Verdict verdict;
   verdict.count = 1;
-  StepConstants constants;
-  constants.learning_rate = 1e-6;
-  constants.beta1_power = 0.9;
-  constants.beta2_power = 0.999;
+  run::StepScalars constants;
+  constants.update.learning_rate = 1e-6;
+  constants.update.beta1_power = 0.9;
+  constants.update.beta2_power = 0.999;
   auto* const device_verdict = bench.make_copy(verdict);
   const auto* const device_constants = bench.make_copy(constants);
   float *const a = floats(), *const b = floats(), *const c = floats();

@@ -198,12 +198,8 @@ TEST(LossScale, DividesOutOfEverythingExactly) {
       with_worker(config_of(kLenet, {rule}), [&](Worker& worker) {
         for (uint64_t step = 0; step < 3; ++step) {
           run::StepInputs inputs{.iteration = step};
-          inputs.constants = {.step = step,
-                              .seed = 1,
-                              .learning_rate = 0.01,
-                              .loss_scale = scale,
-                              .beta1_power = 0.5,
-                              .beta2_power = 0.5};
+          inputs.constants = {.kernels = {.step = step, .seed = 1, .loss_scale = scale},
+                              .update = {.learning_rate = 0.01, .beta1_power = 0.5, .beta2_power = 0.5}};
           worker.run_step(inputs);
         }
         hashes.push_back(state_hash_of(worker, *comm::make_solo_communicator()));

@@ -95,10 +95,10 @@ struct Rank {
     GoldenOutcome outcome;
     for (int k = 0; k < options.iterations; ++k) {
       run::StepInputs inputs{.constants = {}, .iteration = static_cast<uint64_t>(k)};
-      inputs.constants.step = inputs.iteration;
-      inputs.constants.learning_rate = model.optimizer.learning_rate;
-      inputs.constants.beta1_power = std::pow(model.optimizer.beta1, k + 1);
-      inputs.constants.beta2_power = std::pow(model.optimizer.beta2, k + 1);
+      inputs.constants.kernels.step = inputs.iteration;
+      inputs.constants.update.learning_rate = model.optimizer.learning_rate;
+      inputs.constants.update.beta1_power = std::pow(model.optimizer.beta1, k + 1);
+      inputs.constants.update.beta2_power = std::pow(model.optimizer.beta2, k + 1);
       executor->run(inputs);
       outcome.losses.push_back(verdict()->loss_sum);
       outcome.counts.push_back(verdict()->count);

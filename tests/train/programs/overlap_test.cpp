@@ -93,7 +93,8 @@ Outcome run_over_link(const Arrangement& layout, Lanes lanes, const LinkSpeed& s
                                             }});
         for (uint64_t k = 0; k < kIterations; ++k) {
           link.begin_iteration(rank);
-          executor->run({.constants = {.step = k, .learning_rate = 0.125}, .iteration = k});
+          executor->run(
+              {.constants = {.kernels = {.step = k}, .update = {.learning_rate = 0.125}}, .iteration = k});
         }
         executor->finish();
         if (rank == 0) outcome.parameters = self.parameters();
@@ -245,7 +246,8 @@ std::vector<std::vector<float>> run_on_streams(const Arrangement& layout,
     const auto device = device::make_async_cpu_device(delays);
     const auto executor = run::make_stream_executor(self.programs.step, self.context, {}, *device);
     for (uint64_t k = 0; k < kIterations; ++k)
-      executor->run({.constants = {.step = k, .learning_rate = 0.125}, .iteration = k});
+      executor->run(
+          {.constants = {.kernels = {.step = k}, .update = {.learning_rate = 0.125}}, .iteration = k});
     executor->finish();
     if (rank == 0) parameters = self.parameters();
   });
@@ -358,7 +360,8 @@ TEST(Overlap, OnLanesAStepBeginsWhileParametersOfTheOneBeforeAreStillToBeSent) {
                                                          }},
                                                     *device);
     for (uint64_t k = 0; k < 3; ++k)
-      executor->run({.constants = {.step = k, .learning_rate = 0.125}, .iteration = k});
+      executor->run(
+          {.constants = {.kernels = {.step = k}, .update = {.learning_rate = 0.125}}, .iteration = k});
     executor->finish();
   });
 }
