@@ -1,0 +1,38 @@
+#pragma once
+
+#include "run/binding.h"
+#include "run/staging.h"
+
+namespace lockstep::run {
+
+// What becomes of each kind of instruction, one function for each.
+
+/// What this rank wants of a micro-batch, and the constants. A rank that wants some of its fields, such as a
+/// pipeline's last stage, reads the others into memory that nobody looks at; one that wants none of them
+/// reads nothing.
+Action bind_load(const Binding& binding, const std::shared_ptr<Staging>& staging);
+/// forward and backward
+Action bind_segment(const Binding& binding);
+Action bind_add(const Binding& binding);
+Action bind_cast(const Binding& binding);
+Action bind_exchange(const Binding& binding);
+Action bind_all_reduce(const Binding& binding);
+Action bind_reduce_scatter(const Binding& binding);
+Action bind_all_gather(const Binding& binding);
+Action bind_broadcast(const Binding& binding);
+/// All-gathers a record per member of the group, then each of them sums the leaves' metrics in the order of
+/// the group: the same numbers for any number of workers. A member without metrics contributes none.
+Action bind_agree(const Binding& binding);
+/// Sums of squares by chunks of each parameter, folded in graph order, so that neither buckets nor layouts
+/// change a bit. With gradients it writes their chunks' sums, and zero for all other chunks: those of several
+/// ranks are then added. With a verdict to write it folds all sums.
+Action bind_norm(const Binding& binding);
+/// Of the parameters that its operands hold whole.
+Action bind_digest(const Binding& binding);
+/// The optimizer on the part of parameters that the operands hold, with as many bytes of state for each slot.
+Action bind_update(const Binding& binding);
+/// Copies what it reads, one operand after the other, so that training may go on while the copy is saved;
+/// then asks whoever saves it whether all is well.
+Action bind_snapshot(const Binding& binding);
+
+}  // namespace lockstep::run

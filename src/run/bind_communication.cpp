@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+
+#include "lockstep/error.h"
+#include "run/bind.h"
+
+namespace lockstep::run {
+
+Action bind_exchange(const Binding& binding) {
+  const program::Instruction& instruction = binding.instruction();
+  std::vector<comm::Transfer> transfers;
+  for (const auto& operand : instruction.operands)
+    transfers.push_back({operand.role == program::Role::send ? comm::Transfer::Direction::send
+                                                             : comm::Transfer::Direction::receive,
+                         operand.peer, binding.at(operand), operand.range.size_bytes});
+  comm::Communicator* comm = binding.communicator();
+  return {.communicate = [transfers = std::move(transfers), comm](
+                             device::Stream& stream,
+                             const StepInputs&) { return comm->exchange(transfers, stream); },
+          .communicator = comm};
+}
+
+Action bind_all_reduce(const Binding& binding) {
+  const program::Instruction& instruction = binding.instruction();
+  const program::Operand* data = binding.required_operand(program::Role::data);
+  void* at_data = binding.at(*data);
+  const DType dtype = data->dtype;
+  const int64_t count = data->range.size_bytes / size_of(dtype);
+  comm::Communicator* comm = binding.communicator();
+  if (instruction.ordered && comm->size() > 1 && !comm->sums_along_tree())
+    throw InternalError(fmt::format(
+        "{} needs a sum along the canonical tree, and its communicator ({}) adds in an order of its "
+        "own; give its group one through shared memory",
+        binding.describe(), comm->backend()));
+  return {.communicate =
+              [=](device::Stream& stream, const StepInputs&) {
+                return comm->all_reduce(at_data, count, dtype, comm::ReduceOp::sum, stream);
+              },
+          .communicator = comm};
+}
+
+Action bind_reduce_scatter(const Binding& binding) {
+  const program::Operand* data = binding.required_operand(program::Role::data);
+  void* at_data = binding.at(*data);
+  const DType dtype = data->dtype;
+  comm::Communicator* comm = binding.communicator();
+  const int64_t count = data->range.size_bytes / size_of(dtype) / comm->size();
+  return {.communicate =
+              [=](device::Stream& stream, const StepInputs&) {
+                return comm->reduce_scatter(at_data, count, dtype, comm::ReduceOp::sum, stream);
+              },
+          .communicator = comm};
+}
+
+Action bind_all_gather(const Binding& binding) {
+  const program::Operand* data = binding.required_operand(program::Role::data);
+  void* at_data = binding.at(*data);
+  comm::Communicator* comm = binding.communicator();
+  const int64_t block_bytes = data->range.size_bytes / comm->size();
+  return {.communicate = [=](device::Stream& stream,
+                             const StepInputs&) { return comm->all_gather(at_data, block_bytes, stream); },
+          .communicator = comm};
+}
+
+Action bind_broadcast(const Binding& binding) {
+  const program::Instruction& instruction = binding.instruction();
+  const program::Operand* data = binding.required_operand(program::Role::data);
+  void* at_data = binding.at(*data);
+  const int64_t size_bytes = data->range.size_bytes;
+  comm::Communicator* comm = binding.communicator();
+  const int root = instruction.root;
+  return {
+      .communicate = [=](device::Stream& stream,
+                         const StepInputs&) { return comm->broadcast(at_data, size_bytes, root, stream); },
+      .communicator = comm};
+}
+
+Action bind_agree(const Binding& binding) {
+  const program::Instruction& instruction = binding.instruction();
+  const auto& members = binding.program().group(instruction.group).members;
+  const program::Operand* metrics = binding.find(program::Role::metrics);
+  const int64_t metric_bytes = metrics == nullptr ? 0 : metrics->range.size_bytes;
+  const std::byte* own_metrics = metrics == nullptr ? nullptr : binding.at(*metrics);
+  const auto leaves = static_cast<int32_t>(metric_bytes / kMetricBytes);
+  const program::Operand* data = binding.required_operand(program::Role::data);
+  const int64_t block_bytes = data->range.size_bytes / static_cast<int64_t>(members.size());
+  ensure(static_cast<int64_t>(sizeof(program::AgreeRecord)) + metric_bytes <= block_bytes,
+         "a record of an agreement has room for all metrics");
+  const AgreementCall call{
+      .records = binding.at(*data),
+      .block_bytes = block_bytes,
+      .ranks = static_cast<int>(members.size()),
+      .verdict = reinterpret_cast<program::Verdict*>(binding.required(program::Role::verdict, 0))};
+  comm::Communicator* comm = binding.communicator();
+  std::byte* records = binding.at(*data);
+  std::byte* own = records + block_bytes * comm->rank();
+  auto record =
+      std::make_shared<device::Buffer>(binding.context().device.allocate_host(sizeof(program::AgreeRecord)));
+  return {.communicate =
+              [=](device::Stream& stream, const StepInputs& inputs) {
+                *reinterpret_cast<program::AgreeRecord*>(record->data()) = {
+                    .stop_requested = static_cast<float>(inputs.stop_requested),
+                    .leaves = leaves,
+                    .state_hash = inputs.state_hash};
+                stream.copy(own, record->data(), sizeof(program::AgreeRecord));
+                stream.copy(own + sizeof(program::AgreeRecord), own_metrics, metric_bytes);
+                return comm->all_gather(records, call.block_bytes, stream);
+              },
+          .communicator = comm,
+          .finish = [call,
+                     kernels = binding.kernels()](device::Stream& stream) { kernels->agree(call, stream); }};
+}
+
+}  // namespace lockstep::run

@@ -1,0 +1,91 @@
+#include <fmt/format.h>
+
+#include "base/index.h"
+#include "lockstep/error.h"
+#include "run/bind.h"
+
+namespace lockstep::run {
+namespace {
+
+/// Whether the operands of a segment are as large as its kernels take them to be.
+void check_room(const Binding& binding) {
+  const program::Instruction& instruction = binding.instruction();
+  if (instruction.segment < 0 || instruction.segment >= binding.context().code.segment_count())
+    throw InternalError(fmt::format("{}: the model has {} segments", binding.describe(),
+                                    binding.context().code.segment_count()));
+  const auto& face = binding.context().code.segment(instruction.segment);
+  const auto activations = [&](program::Role role, const std::vector<int>& storages) {
+    for (const int storage : storages)
+      binding.exactly(role, storage, binding.context().code.activation_bytes(storage),
+                      binding.context().graph.value(storage).spec.dtype);
+  };
+  const bool forward = instruction.kind == program::InstructionKind::forward;
+  activations(program::Role::input, forward ? face.reads : face.backward_reads);
+  activations(program::Role::output, forward ? face.writes : std::vector<int>{});
+  activations(program::Role::output_gradient, forward ? std::vector<int>{} : face.output_gradients);
+  activations(program::Role::input_gradient, forward ? std::vector<int>{} : face.input_gradients);
+  binding.at_least(program::Role::stash, face.stash_bytes);
+  binding.at_least(program::Role::temporary,
+                   forward ? face.forward_temporary_bytes : face.backward_temporary_bytes);
+  binding.at_least(program::Role::metrics, forward && face.has_loss ? kMetricBytes : 0);
+  binding.at_least(program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
+}
+
+}  // namespace
+
+Action bind_segment(const Binding& binding) {
+  const program::Instruction& instruction = binding.instruction();
+  check_room(binding);
+  const auto& graph = binding.context().graph;
+  program::SegmentBindings bindings;
+  bindings.activation = [&](int storage) {
+    std::byte* data = binding.pointer(program::Role::input, storage);
+    return data != nullptr ? data : binding.pointer(program::Role::output, storage);
+  };
+  bindings.gradient = [&](int storage) {
+    std::byte* data = binding.pointer(program::Role::output_gradient, storage);
+    return data != nullptr ? data : binding.pointer(program::Role::input_gradient, storage);
+  };
+  bindings.parameter = [&](int parameter) {
+    const auto& place = binding.program().parameter(parameter);
+    return binding.in_operand(program::Role::parameters, DType::float32,
+                              {place.buffer, place.offset, place.size_bytes});
+  };
+  bindings.narrow_parameter = [&](int parameter) {
+    const auto& place = binding.program().parameter(parameter);
+    return binding.in_operand(
+        program::Role::parameters, graph.compute,
+        {place.narrow_buffer, place.narrow_offset, place.size_bytes / 4 * size_of(graph.compute)});
+  };
+  bindings.parameter_gradient = [&](int parameter, int use) {
+    const auto& place = binding.program().parameter(parameter);
+    return binding.in_bucket(nth(place.uses, use), place.size_bytes);
+  };
+  bindings.stash = binding.pointer(program::Role::stash, 0);
+  bindings.temporary = binding.pointer(program::Role::temporary, 0);
+  bindings.metrics = reinterpret_cast<double*>(binding.pointer(program::Role::metrics, 0));
+  if (const auto* constants =
+          reinterpret_cast<const StepScalars*>(binding.pointer(program::Role::constants, 0));
+      constants != nullptr)
+    bindings.constants = &constants->kernels;
+  bindings.accumulate = instruction.accumulate;
+
+  const bool forward = instruction.kind == program::InstructionKind::forward;
+  auto calls = forward ? binding.context().code.bind_forward(instruction.segment, bindings)
+                       : binding.context().code.bind_backward(instruction.segment, bindings);
+  const int64_t first_sample = nth(binding.context().first_samples, instruction.micro_batch);
+  return {.start = [calls = std::move(calls), first_sample, observer = binding.observer(),
+                    index = binding.index()](device::Stream& stream, const StepInputs&,
+                                             const std::function<void()>& between) {
+    for (const auto& call : calls) {
+      call.run(stream, first_sample);
+      if (observer != nullptr && *observer) {
+        stream.synchronize();
+        (*observer)({index, call});
+      }
+      between();
+    }
+  }};
+}
+
+}  // namespace lockstep::run
