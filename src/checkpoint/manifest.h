@@ -47,7 +47,7 @@ struct Manifest {
   uint64_t dataset_identity = 0;
   std::string arithmetic_fingerprint;
   uint64_t params_hash = 0, state_hash = 0;
-  bool pending_evaluation = false;  ///< one was due behind this step, and is not done
+  bool pending_evaluation = false;  ///< one was due after this step, and is not done
   int64_t skipped_steps = 0;     ///< of `step`, those that updated nothing, their gradients not being finite
   int64_t overflowed_steps = 0;  ///< of `skipped_steps`, those that lowered the scale of the loss
   double loss_scale = 0;         ///< factor on the loss; 0 where losses are not scaled

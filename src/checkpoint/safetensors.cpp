@@ -201,7 +201,7 @@ void SafetensorsFile::check_coverage(int64_t data_bytes) {
   }
   if (covered != data_bytes)
     throw CheckpointError(
-        fmt::format("{}: expected {} bytes of data behind the header, found {}: the file is {}", path_,
+        fmt::format("{}: expected {} bytes of data after the header, found {}: the file is {}", path_,
                     covered, data_bytes, data_bytes < covered ? "truncated" : "too long"));
 }
 

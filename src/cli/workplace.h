@@ -23,7 +23,7 @@ class Workplace {
   bool temporary_, kept_ = false;
 };
 
-/// The end of what a child said, its lines indented behind the first.
+/// The end of what a child said, its lines indented after the first.
 std::string last_lines(const std::string& text, size_t most);
 
 }  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 
 namespace lockstep::comm {
 
-/// What the backends on device memory share: an operation is work of its stream, and an event behind it tells
+/// What the backends on device memory share: an operation is work of its stream, and an event after it tells
 /// when it is complete. `device` outlives the communicator.
 class StreamCommunicator : public CheckedCommunicator {
  public:

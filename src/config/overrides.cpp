@@ -25,7 +25,7 @@ bool quoted(const std::string& value) {
          value.back() == value.front();
 }
 
-/// Reads one value of `field`: into it, or behind its elements where it is repeated.
+/// Reads one value of `field`: into it, or after its elements where it is repeated.
 bool read_value(const std::string& value, const FieldDescriptor& field, Message& message) {
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING && !quoted(value)) {
     if (field.is_repeated())

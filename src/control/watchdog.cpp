@@ -23,7 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 
 /// Mail waits in its queue, not in a connection's buffer, beyond this: heartbeats and verdicts must not stand
-/// behind it.
+/// after it.
 constexpr size_t kMailInBuffer = 2 << 20;
 /// A heartbeat is left out while so much else is on its way, which is a sign of life itself.
 constexpr size_t kHeartbeatInBuffer = 64 << 10;

@@ -65,7 +65,7 @@ class BatchReader {
   int64_t scratch_bytes_ = 0;
 };
 
-/// Evaluation's view of a data set: file order, each sample once, positions behind the last one padded.
+/// Evaluation's view of a data set: file order, each sample once, positions after the last one padded.
 class EvaluationReader {
  public:
   explicit EvaluationReader(const Dataset& dataset, const std::vector<std::string>& fields = {})

@@ -69,7 +69,7 @@ void Prefetcher::take(SampleSpan span, std::span<const Tensor> fields) {
     if (error) std::rethrow_exception(error);
     return;
   }
-  // No thread has begun to read this one: read it here, and let them go on behind it.
+  // No thread has begun to read this one: read it here, and let them go on after it.
   if (predicting_ && head_ == tail_ && upcoming_ == span) {
     upcoming_ = next_(span);
     ++head_;

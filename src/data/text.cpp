@@ -13,7 +13,7 @@
 namespace lockstep::data {
 namespace {
 
-/// Windows of `context` inputs, the k-th beginning `stride * k` tokens behind `begin`; labels are shifted by
+/// Windows of `context` inputs, the k-th beginning `stride * k` tokens after `begin`; labels are shifted by
 /// one.
 class TextDataset : public Dataset {
  public:
@@ -125,7 +125,7 @@ DatasetPair open_text_datasets(const DataOptions& options) {
                     text->path, options.context, options.context, text->train_count));
   if (total - text->train_count < 2)
     throw DataError(
-        fmt::format("{}: expected at least 2 characters to evaluate on, found {} behind the first {}; use a "
+        fmt::format("{}: expected at least 2 characters to evaluate on, found {} after the first {}; use a "
                     "smaller train_fraction",
                     text->path, total - text->train_count, text->train_count));
   return {std::make_unique<TextDataset>(text, 0, text->train_count, options.context, 1),

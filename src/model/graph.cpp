@@ -243,7 +243,7 @@ class GraphMaker {
                               : fmt::format("the output of layer {} is used by no other layer", value.name));
   }
 
-  /// A group is an op with what may be computed in one go with it: elementwise ops and views behind it, and
+  /// A group is an op with what may be computed in one go with it: elementwise ops and views after it, and
   /// the forks before it. Forks belong to their reader, so that a cut before them is crossed by one value and
   /// one gradient. A linear layer may compute the gradient of the GELU before it; but a long chain of both is
   /// no single group, which would be one bucket however small buckets shall be.

@@ -44,7 +44,7 @@ struct Node {
   int group = -1;                    ///< fused group: nodes of one group are consecutive and never separated
 };
 
-/// The model with shapes, forks and fused groups: what everything behind it works on. The same graph results
+/// The model with shapes, forks and fused groups: what everything after it works on. The same graph results
 /// from a preset, a text config and ModelBuilder. Nodes stand in an order in which producers come first.
 struct Graph {
   std::vector<Value> values;

@@ -31,7 +31,7 @@ std::vector<GroupExtent> group_extents(const Graph& graph) {
   return groups;
 }
 
-/// How many values with gradients are made at or before `node` and read behind it.
+/// How many values with gradients are made at or before `node` and read after it.
 int values_crossing(const Graph& graph, int node) {
   int crossing = 0;
   for (const auto& value : graph.values)
@@ -39,7 +39,7 @@ int values_crossing(const Graph& graph, int node) {
   return crossing;
 }
 
-/// Cuts lie behind the returned groups, ascending; the last group is always among them.
+/// Cuts lie after the returned groups, ascending; the last group is always among them.
 std::vector<int> choose_cuts(const Graph& graph, const std::vector<GroupExtent>& groups,
                              int64_t bucket_bytes) {
   const int count = static_cast<int>(groups.size());
@@ -98,7 +98,7 @@ Bucket make_bucket(const Graph& graph, const Segment& segment) {
 
 }  // namespace
 
-Partition partition_behind(const Graph& graph, std::span<const int> last_nodes) {
+Partition partition_after(const Graph& graph, std::span<const int> last_nodes) {
   require(!last_nodes.empty() && last_nodes.back() + 1 == static_cast<int>(graph.nodes.size()),
           "the last segment ends with the graph");
   Partition partition;
@@ -131,7 +131,7 @@ Partition make_partition(const Graph& graph, int64_t bucket_bytes) {
   std::vector<int> last_nodes;
   for (const int cut : choose_cuts(graph, groups, bucket_bytes))
     last_nodes.push_back(nth(groups, cut).last_node);
-  return partition_behind(graph, last_nodes);
+  return partition_after(graph, last_nodes);
 }
 
 }  // namespace lockstep::model

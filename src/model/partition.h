@@ -46,11 +46,11 @@ struct Partition {
   Bucket& bucket(int segment) { return nth(buckets, segment); }
 };
 
-/// Cuts the graph behind the groups at which a bucket reaches `bucket_bytes`, preferring places that a single
+/// Cuts the graph after the groups at which a bucket reaches `bucket_bytes`, preferring places that a single
 /// value crosses; the first segment's bucket is kept small, since its reduction is the one that nothing
 /// hides.
 Partition make_partition(const Graph& graph, int64_t bucket_bytes);
-/// Cuts the graph behind these nodes, ascending, the last of which is the graph's.
-Partition partition_behind(const Graph& graph, std::span<const int> last_nodes);
+/// Cuts the graph after these nodes, ascending, the last of which is the graph's.
+Partition partition_after(const Graph& graph, std::span<const int> last_nodes);
 
 }  // namespace lockstep::model

@@ -29,7 +29,7 @@ void StartupTimes::end(StartupPart part, Clock::time_point now) {
 }
 
 double start_ticks(std::string_view stat) {
-  // The name, in parentheses, may hold blanks and parentheses; the start is the 20th field behind it.
+  // The name, in parentheses, may hold blanks and parentheses; the start is the 20th field after it.
   const auto fields = split(trim(stat.substr(stat.rfind(')') + 1)), ' ');
   return std::strtod(fields.at(19).c_str(), nullptr);
 }

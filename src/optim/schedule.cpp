@@ -28,7 +28,7 @@ double learning_rate_at(const OptimizerOptions& optimizer, const ScheduleOptions
     return peak * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup_steps);
   if (schedule.kind == ScheduleKind::constant) return peak;
   const int64_t last = total_steps - 1;
-  if (last <= schedule.warmup_steps) return peak;  // one step behind the warm-up: it begins and ends there
+  if (last <= schedule.warmup_steps) return peak;  // one step after the warm-up: it begins and ends there
   if (step >= last) return schedule.minimum;
   const double progress =
       static_cast<double>(step - schedule.warmup_steps) / static_cast<double>(last - schedule.warmup_steps);

@@ -8,7 +8,7 @@
 
 namespace lockstep::run {
 
-/// Tells where a device is in a program by the events behind its instructions, if it cannot write that by
+/// Tells where a device is in a program by the events after its instructions, if it cannot write that by
 /// itself (Device::share_host_memory). The lanes' slots of `progress` speak only between look() and hush():
 /// while the host does something else, nobody looks at the device, and an entry that stands still would be
 /// taken for a device that does. Program order is the order of issue. Not thread-safe.

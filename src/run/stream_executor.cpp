@@ -317,7 +317,7 @@ class StreamExecutor : public Executor {
                 index);
   }
 
-  /// Whether the lane may have to wait for another one behind an instruction.
+  /// Whether the lane may have to wait for another one after an instruction.
   bool rests_after(size_t index) const {
     for (size_t next = index + 1; next < program_.instructions.size(); ++next)
       if (program_.instructions[next].lane == program_.instructions[index].lane)

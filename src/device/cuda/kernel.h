@@ -130,7 +130,7 @@ struct alignas(N * sizeof(T)) Pack {
   T value[N];
 };
 
-/// What was computed from the pack before is computed again where it is used behind this: else the compiler
+/// What was computed from the pack before is computed again where it is used after this: else the compiler
 /// may keep it in registers, several for each that the pack has, for as long as it keeps the pack.
 template <class T, int N>
 __device__ inline void compute_anew([[maybe_unused]] Pack<T, N>& pack) {

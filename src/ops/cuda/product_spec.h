@@ -11,7 +11,7 @@ namespace lockstep::ops {
 /// multiples of 32, everything else on 64. More than 16 is of no use to any load.
 inline constexpr int kTensorAlignment = 16;
 
-/// How pointers are aligned that lie multiples of `stride_bytes` behind the start of a tensor.
+/// How pointers are aligned that lie multiples of `stride_bytes` after the start of a tensor.
 int alignment_at(int64_t stride_bytes);
 
 /// What is done to the sums, bias included, before they are rounded to the result's type if the library can.

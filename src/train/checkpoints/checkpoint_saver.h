@@ -35,7 +35,7 @@ struct CheckpointSaverOptions {
 ///     rank 1   training    snapshot           |start() | training goes on ...
 ///              background                     |        | writes   reports              | hears
 ///
-/// begin() comes before the agreement, start() behind it, so that nobody writes into a folder that is not
+/// begin() comes before the agreement, start() after it, so that nobody writes into a folder that is not
 /// made yet. Every rank's save ends, if not by the outcome then by its patience. At most one save is under
 /// way. Thread-safety: used by one thread.
 class CheckpointSaver {

@@ -77,14 +77,14 @@ void read_kind(const std::string& text, std::string_view word, Failpoint& failpo
     if (!kind.argument) refuse(text, "delay needs its milliseconds, as in delay:500");
     failpoint.delay_ms = number_in(text, "the delay in milliseconds", *kind.argument, 1, 86400000);
   } else if (kind.argument) {
-    refuse(text, fmt::format("{} takes nothing behind a ':', found '{}'", kind.name, *kind.argument));
+    refuse(text, fmt::format("{} takes nothing after a ':', found '{}'", kind.name, *kind.argument));
   }
 }
 
 void read_phase(const std::string& text, std::string_view word, Failpoint& failpoint) {
   const NameAndArgument phase(word);
   if (phase.argument && phase.name != "write")
-    refuse(text, fmt::format("phase {} takes nothing behind a ':', found '{}'", phase.name, *phase.argument));
+    refuse(text, fmt::format("phase {} takes nothing after a ':', found '{}'", phase.name, *phase.argument));
   if (phase.name == "write") {
     if (!phase.argument) refuse(text, "phase write needs the number of the file operation, as in write:3");
     failpoint.place = FaultPlace::write;
@@ -154,7 +154,7 @@ Failpoint parse_failpoint(const std::string& text) {
   read_kind(text, std::string_view(text).substr(0, at), failpoint);
   const auto where = split(std::string_view(text).substr(at + 1), ',');
   if (where.size() < 2 || where.size() > 3)
-    refuse(text, fmt::format("two or three parts stand behind the '@', not {}", where.size()));
+    refuse(text, fmt::format("two or three parts stand after the '@', not {}", where.size()));
   failpoint.rank = static_cast<int>(number_in(text, "the rank", where[0], 0, 1 << 30));
   failpoint.step = number_in(text, "the step", where[1], 0, int64_t{1} << 40);
   if (where.size() == 3) {

@@ -242,7 +242,7 @@ void Trainer::report_divergence() {
 }
 
 bool Trainer::lowered_loss_scale(const program::Verdict& verdict) {
-  // The scale is applied behind the loss: it cannot have made that infinite.
+  // The scale is applied after the loss: it cannot have made that infinite.
   if (!loss_scaler_ || !std::isfinite(verdict.loss_sum) || !loss_scaler_->step_overflowed()) return false;
   ++skipped_steps_;
   ++overflowed_steps_;

@@ -291,7 +291,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
     own.device = choice.kind;
     own.gpu_ordinal = choice.ordinal;
     if (loaded.watchdog.enabled) own.progress = progress;
-    // One process alone has nobody to tell, and whoever called it may go on behind an error.
+    // One process alone has nobody to tell, and whoever called it may go on after an error.
     if (world.size() > 1)
       own.failed = [&world](const std::exception_ptr& error) {
         try {

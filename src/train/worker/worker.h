@@ -66,7 +66,7 @@ class Worker {
   run::IterationTimes step_times() const { return step_executor_->last_times(); }
   /// The same with a check of every kernel's results; used to locate what is not finite. Nothing is updated.
   void replay_step(run::StepInputs inputs, const run::KernelObserver& observer);
-  /// The whole evaluation set; returns the sums over it. Ends behind the iteration in which any rank's
+  /// The whole evaluation set; returns the sums over it. Ends after the iteration in which any rank's
   /// `stop_requested` (may be empty) says so; the result says it too.
   program::Verdict evaluate(const std::function<bool()>& stop_requested = {});
   /// The boundary program: copies this rank's share of a checkpoint to snapshot(), then calls `prepare`; true

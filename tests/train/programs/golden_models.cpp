@@ -111,7 +111,7 @@ std::unique_ptr<GoldenModel> model_of_golden(const std::string& golden) {
   for (int n = 0; n + 1 < static_cast<int>(nodes.size()); ++n)
     if (std::ranges::count(recipe->ends, nodes[static_cast<size_t>(n)].name) > 0) last_nodes.push_back(n);
   last_nodes.push_back(static_cast<int>(nodes.size()) - 1);
-  model->partition = model::partition_behind(model->graph, last_nodes);
+  model->partition = model::partition_after(model->graph, last_nodes);
   const int64_t leaf_samples = recipe->micro_batch * recipe->micro_batches_per_leaf;
   model->division = {.global_batch = leaf_samples * recipe->leaves,
                      .leaves = recipe->leaves,
