@@ -11,10 +11,29 @@
 namespace lockstep::program {
 
 std::string_view name_of(InstructionKind kind) {
-  static constexpr std::array<std::string_view, 21> kNames = {
-      "load", "forward",  "backward",   "backward_input", "backward_weight", "recompute", "add",
-      "cast", "exchange", "all_reduce", "reduce_scatter", "all_gather",      "broadcast", "push",
-      "pull", "norm",     "finite",     "agree",          "update",          "snapshot",  "serve"};
+  static constexpr std::array<std::string_view, 23> kNames = {"load",
+                                                              "forward",
+                                                              "backward",
+                                                              "backward_input",
+                                                              "backward_weight",
+                                                              "recompute",
+                                                              "add",
+                                                              "cast",
+                                                              "exchange",
+                                                              "all_reduce",
+                                                              "reduce_scatter",
+                                                              "all_gather",
+                                                              "ring_reduce_scatter",
+                                                              "ring_all_gather",
+                                                              "broadcast",
+                                                              "push",
+                                                              "pull",
+                                                              "norm",
+                                                              "finite",
+                                                              "agree",
+                                                              "update",
+                                                              "snapshot",
+                                                              "serve"};
   static_assert(kNames.size() == static_cast<size_t>(InstructionKind::serve) + 1);
   return nth(kNames, kind);
 }
@@ -25,6 +44,8 @@ bool communicates(InstructionKind kind) {
     case InstructionKind::all_reduce:
     case InstructionKind::reduce_scatter:
     case InstructionKind::all_gather:
+    case InstructionKind::ring_reduce_scatter:
+    case InstructionKind::ring_all_gather:
     case InstructionKind::broadcast:
     case InstructionKind::push:
     case InstructionKind::pull:

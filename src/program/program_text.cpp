@@ -105,6 +105,7 @@ class Writer {
     if (i.ordered) put(" ordered");
     if (i.group >= 0) put(" group={}", quoted(program_.groups.at(static_cast<size_t>(i.group)).name));
     if (i.root >= 0) put(" root={}", i.root);
+    if (!i.blocks.empty()) put(" blocks={}", to_text(i.blocks));
     if (i.bound >= 0) put(" bound={}", i.bound);
     if (i.deadline != DeadlineClass::compute)
       put(" deadline={}", i.deadline == DeadlineClass::communication ? "communication"
@@ -371,7 +372,7 @@ class Reader {
       line.fail(fmt::format("this is instruction {}, but it is numbered {}", p.instructions.size(), number));
     Instruction& i = p.instructions.emplace_back();
     line.skip_blanks();
-    i.kind = line.one_of<InstructionKind>(21, "instruction");
+    i.kind = line.one_of<InstructionKind>(23, "instruction");
     line.skip_blanks();
     line.expect('@');
     i.lane = find(line, p.lanes, "lane");
@@ -407,6 +408,8 @@ class Reader {
       i.group = find(line, p.groups, "group");
     } else if (key == "root") {
       i.root = line.number();
+    } else if (key == "blocks") {
+      read_blocks(line, i.blocks);
     } else if (key == "bound") {
       i.bound = line.number();
     } else if (key == "deadline") {
@@ -418,10 +421,25 @@ class Reader {
                    : name == "input"         ? DeadlineClass::input
                                              : DeadlineClass::storage;
     } else {
-      line.fail(fmt::format(
-          "unknown field '{}'{}", key,
-          did_you_mean(key, {"segment", "micro_batch", "leaf", "group", "root", "bound", "deadline"})));
+      line.fail(fmt::format("unknown field '{}'{}", key,
+                            did_you_mean(key, {"segment", "micro_batch", "leaf", "group", "root", "blocks",
+                                               "bound", "deadline"})));
     }
+  }
+
+  /// "0+4096/1024@3,4096+64@0".
+  static void read_blocks(Line& line, Blocks& blocks) {
+    do {
+      BlockRun& run = blocks.emplace_back();
+      run.begin = line.number<int64_t>();
+      line.expect('+');
+      run.each = line.number<int64_t>();
+      // The text may hold any number; the checker refuses what lies beyond its operand.
+      run.end = static_cast<int64_t>(static_cast<uint64_t>(run.begin) + static_cast<uint64_t>(run.each));
+      if (line.accept('/')) run.each = line.number<int64_t>();
+      line.expect('@');
+      run.owner = line.number();
+    } while (line.accept(','));
   }
 
   /// "0 2 5", "0..1023" or "0..1022/2".

@@ -116,6 +116,7 @@ class Matching {
       if (operand.role == program::Role::data || operand.role == program::Role::verdict)
         text += fmt::format(", {} bytes of {} ({})", operand.range.size_bytes, name_of(operand.dtype),
                             program::name_of(operand.role));
+    if (!i.blocks.empty()) text += fmt::format(" in blocks {}", to_text(i.blocks));
     return text;
   }
 

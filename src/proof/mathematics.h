@@ -107,6 +107,10 @@ class Mathematics {
   // mathematics_communication.cpp
   void reduce(const std::vector<Place>& members, bool scatter);
   void all_gather(const std::vector<Place>& members);
+  // mathematics_ring.cpp
+  void ring_reduce_scatter(const std::vector<Place>& members);
+  void ring_all_gather(const std::vector<Place>& members);
+  // mathematics_communication.cpp
   void broadcast(const std::vector<Place>& members);
   void agree(const std::vector<Place>& members);
   /// Whether there are metrics of leaves; reports those that are not as they should be.

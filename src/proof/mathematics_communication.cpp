@@ -29,6 +29,10 @@ void Mathematics::collective(const std::vector<Place>& members) {
       return reduce(members, true);
     case program::InstructionKind::all_gather:
       return all_gather(members);
+    case program::InstructionKind::ring_reduce_scatter:
+      return ring_reduce_scatter(members);
+    case program::InstructionKind::ring_all_gather:
+      return ring_all_gather(members);
     case program::InstructionKind::broadcast:
       return broadcast(members);
     default:

@@ -23,6 +23,9 @@ struct Piece {
   int64_t position_at(int64_t byte) const { return position + (byte - begin) * 4 / size_of(dtype); }
 };
 
+/// Adds what follows the last of `pieces` to them: where it continues that, they are one piece.
+void append(std::vector<Piece>& pieces, const Piece& next);
+
 /// One rank's memory, holding expressions.
 class SymbolicMemory {
  public:

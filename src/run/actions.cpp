@@ -10,6 +10,7 @@
 #include "layout/norm_chunks.h"
 #include "lockstep/error.h"
 #include "program/regions.h"
+#include "run/ring_action.h"
 
 namespace lockstep::run {
 namespace {
@@ -126,6 +127,9 @@ class ActionMaker {
         return reduce_scatter(instruction);
       case program::InstructionKind::all_gather:
         return all_gather(instruction);
+      case program::InstructionKind::ring_reduce_scatter:
+      case program::InstructionKind::ring_all_gather:
+        return ring(instruction);
       case program::InstructionKind::broadcast:
         return broadcast(instruction);
       case program::InstructionKind::agree:
@@ -411,6 +415,25 @@ class ActionMaker {
     return {.communicate = [=](device::Stream& stream,
                                const StepInputs&) { return comm->all_gather(at_data, block_bytes, stream); },
             .communicator = comm};
+  }
+
+  Action ring(const program::Instruction& instruction) {
+    const program::Operand* data = required_operand(instruction, program::Role::data);
+    comm::Communicator* comm = communicator(instruction);
+    const bool sums = instruction.kind == program::InstructionKind::ring_reduce_scatter;
+    if (const auto fault = fault_of(instruction.blocks, data->range.size_bytes, comm->size(),
+                                    sums ? size_of(data->dtype) : 1);
+        !fault.empty())
+      throw InternalError(fmt::format("{}: {}", program::describe(program_, index_), fault));
+    if (sums)
+      at_least(instruction, program::Role::temporary, largest_block_bytes(instruction.blocks, comm->size()));
+    return make_ring_action({.pass = sums ? program::RingPass::reduce_scatter : program::RingPass::all_gather,
+                             .blocks = instruction.blocks,
+                             .data = at(*data),
+                             .scratch = pointer(instruction, program::Role::temporary, 0),
+                             .dtype = data->dtype,
+                             .communicator = comm},
+                            kernels_);
   }
 
   Action broadcast(const program::Instruction& instruction) {
