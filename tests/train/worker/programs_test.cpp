@@ -88,16 +88,17 @@ TEST(DataParallelPrograms, ReduceByTheAlgorithmThatIsAskedFor) {
     const program::Program step = run.compile(0).step;
     return std::tuple(count_of(step, program::InstructionKind::all_reduce) > 0,
                       count_of(step, program::InstructionKind::exchange) > 0,
+                      count_of(step, program::InstructionKind::ring_reduce_scatter) > 0,
                       step.groups[1].transport == program::Transport::shared_memory);
   };
-  using Answer = std::tuple<bool, bool, bool>;  // all-reduces, exchanges, wants shared memory
-  EXPECT_EQ(reductions("FAST", "AUTOMATIC"), Answer(true, false, true));
-  EXPECT_EQ(reductions("FAST", "SHARED_MEMORY"), Answer(true, false, true));
-  EXPECT_EQ(reductions("FAST", "LIBRARY"), Answer(true, false, false));
-  EXPECT_EQ(reductions("FAST", "RING"), Answer(false, true, false));
-  EXPECT_EQ(reductions("REPRODUCIBLE", "TREE"), Answer(false, true, false));
+  using Answer = std::tuple<bool, bool, bool, bool>;  // all-reduces, exchanges, rings, wants shared memory
+  EXPECT_EQ(reductions("FAST", "AUTOMATIC"), Answer(true, false, false, true));
+  EXPECT_EQ(reductions("FAST", "SHARED_MEMORY"), Answer(true, false, false, true));
+  EXPECT_EQ(reductions("FAST", "LIBRARY"), Answer(true, false, false, false));
+  EXPECT_EQ(reductions("FAST", "RING"), Answer(false, false, true, false));
+  EXPECT_EQ(reductions("REPRODUCIBLE", "TREE"), Answer(false, true, false, false));
   EXPECT_EQ(reductions("REPRODUCIBLE", "SHARED_MEMORY"),
-            Answer(false, true, true));  // 3 and 3 of 6 leaves: no nodes
+            Answer(false, true, false, true));  // 3 and 3 of 6 leaves: no nodes
 }
 
 TEST(DataParallelPrograms, RefuseSharedMemoryWhereThereIsNone) {
