@@ -73,6 +73,16 @@ int64_t bytes_of(const Blocks& blocks) {
   return bytes;
 }
 
+std::vector<layout::ByteSpan> covered_by(const Blocks& blocks) {
+  std::vector<layout::ByteSpan> spans;
+  for (const BlockRun& run : blocks)
+    if (!spans.empty() && spans.back().end == run.begin)
+      spans.back().end = run.end;
+    else
+      spans.push_back({run.begin, run.end});
+  return spans;
+}
+
 std::string to_text(const Blocks& blocks) {
   std::string text;
   for (const BlockRun& run : blocks) {

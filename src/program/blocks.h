@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "layout/placement.h"
+#include "layout/byte_span.h"
 
 namespace lockstep::program {
 
@@ -35,6 +35,8 @@ std::vector<layout::ByteSpan> block_of(const Blocks& blocks, int owner, int rank
 int64_t block_bytes(const Blocks& blocks, int owner, int ranks);
 int64_t largest_block_bytes(const Blocks& blocks, int ranks);
 int64_t bytes_of(const Blocks& blocks);
+/// What is in some block, runs that follow each other being one span.
+std::vector<layout::ByteSpan> covered_by(const Blocks& blocks);
 
 /// "0+4096/1024@3,4096+64@0": bytes from 0 on, of 1,024 each, the first of rank 3; then 64 of rank 0.
 std::string to_text(const Blocks& blocks);

@@ -48,11 +48,12 @@ void Mathematics::ring_reduce_scatter(const std::vector<Place>& members) {
   const program::Blocks& blocks = instruction(members.front()).blocks;
   const int ranks = static_cast<int>(members.size());
   const int partial = expressions_.wrong("a part of a sum, which a ring leaves in other ranks' blocks");
+  const std::vector<layout::ByteSpan> covered = covered_by(blocks);
   for (int m = 0; m < ranks; ++m) {
     const Place& member = nth(members, m);
     const program::ByteRange& data = data_of(instruction(member));
-    for (const program::BlockRun& run : blocks)
-      memory(member.rank).write(part_of(data, run.begin, run.end), partial, DType::float32);
+    for (const layout::ByteSpan& span : covered)
+      memory(member.rank).write(part_of(data, span.begin, span.end), partial, DType::float32);
     for (const layout::ByteSpan& span : block_of(blocks, m, ranks))
       memory(member.rank).write(data, cut(sum, span));
   }

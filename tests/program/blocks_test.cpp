@@ -33,6 +33,11 @@ TEST(Blocks, HaveSizes) {
   EXPECT_THAT(block_of(equal, 0, 3), ElementsAre()) << "an empty block";
 }
 
+TEST(Blocks, CoverSpans) {
+  EXPECT_THAT(covered_by(kBlocks), ElementsAre(ByteSpan{0, 208}, ByteSpan{224, 256}));
+  EXPECT_THAT(covered_by({{0, 64, 64, 1}, {64, 96, 32, 0}}), ElementsAre(ByteSpan{0, 96}));
+}
+
 TEST(Blocks, AreWrittenInOneWord) { EXPECT_EQ(to_text(kBlocks), "0+208/64@3,224+32@0"); }
 
 TEST(Blocks, OfAnOperandAscendWithinIt) {

@@ -101,6 +101,25 @@ TEST(DataParallelPrograms, ReduceByTheAlgorithmThatIsAskedFor) {
             Answer(false, true, false, true));  // 3 and 3 of 6 leaves: no nodes
 }
 
+// So that what all of them have together does not grow with the square of their number.
+TEST(DataParallelPrograms, OfARingHaveTwoInstructionsForEachBucketWhateverTheNumberOfWorkers) {
+  for (const int workers : {2, 256}) {
+    const std::string number = std::to_string(workers);
+    const auto run =
+        compile(workers, {"parallel.reduction=FAST", "parallel.algorithm=RING", "trainer.micro_batch=1",
+                          "trainer.global_batch=" + number, "trainer.virtual_replicas=" + number});
+    EXPECT_NO_THROW(run.check()) << workers << " workers";
+    const program::Program step = run.compile(workers - 1).step;
+    const auto buckets = std::count_if(run.partition().buckets.begin(), run.partition().buckets.end(),
+                                       [](const model::Bucket& bucket) { return bucket.size_bytes > 0; });
+    EXPECT_EQ(count_of(step, program::InstructionKind::ring_reduce_scatter), buckets);
+    EXPECT_EQ(count_of(step, program::InstructionKind::ring_all_gather), buckets);
+    EXPECT_EQ(count_of(step, program::InstructionKind::exchange), 0);
+    EXPECT_EQ(count_of(step, program::InstructionKind::add), 0);
+    for (const auto& instruction : step.instructions) EXPECT_LE(instruction.blocks.size(), 2u);
+  }
+}
+
 TEST(DataParallelPrograms, RefuseSharedMemoryWhereThereIsNone) {
   EXPECT_THROW(compile(2, {"parallel.algorithm=SHARED_MEMORY"}), ConfigError);
   EXPECT_NO_THROW(compile(1, {"parallel.algorithm=SHARED_MEMORY"}).check());
