@@ -15,8 +15,7 @@ TEST(EqualBlocks, BeginWithTheLastWorkersOnBordersOf64Bytes) {
 }
 
 TEST(EqualBlocks, LeaveWhatDividingLeavesToTheOneThatComesLast) {
-  EXPECT_EQ(equal_blocks(200, 3), (Blocks{{0, 128, 64, 2}, {128, 200, 72, 1}}));
-  EXPECT_EQ(equal_blocks(132, 2), (Blocks{{0, 64, 64, 1}, {64, 132, 68, 0}}));
+  EXPECT_EQ(equal_blocks(324, 5), (Blocks{{0, 256, 64, 4}, {256, 324, 68, 3}}));
   EXPECT_EQ(equal_blocks(64, 100), (Blocks{{0, 64, 64, 98}})) << "less than a byte for each";
 }
 
