@@ -86,8 +86,10 @@ std::vector<layout::ByteSpan> covered_by(const Blocks& blocks) {
 std::string to_text(const Blocks& blocks) {
   std::string text;
   for (const BlockRun& run : blocks) {
-    text += fmt::format("{}{}+{}", text.empty() ? "" : ",", run.begin, run.end - run.begin);
-    if (run.each != run.end - run.begin) text += fmt::format("/{}", run.each);
+    // A text may have held any numbers: modulo 2^64 they are written as they were.
+    const auto size = static_cast<int64_t>(static_cast<uint64_t>(run.end) - static_cast<uint64_t>(run.begin));
+    text += fmt::format("{}{}+{}", text.empty() ? "" : ",", run.begin, size);
+    if (run.each != size) text += fmt::format("/{}", run.each);
     text += fmt::format("@{}", run.owner);
   }
   return text;

@@ -185,6 +185,18 @@ TEST(RingProof, BlocksThatAreNoneAreStructure) {
                   {Property::structure}, 12);
 }
 
+TEST(RingProof, AnyNumbersInATextAreRefused) {
+  for (const char* blocks : {"9223372036854775807+9223372036854775807@0", "0+64/9223372036854775807@2",
+                             "-64+128/0@0", "0+64/-1@1", "0+0@0"}) {
+    std::string text = program::golden_text("dp2_ring");
+    const std::string known = "blocks=0+64/32@1";
+    text.replace(text.find(known), known.size(), std::string("blocks=") + blocks);
+    const Programs programs = program::programs_from_text(text);
+    EXPECT_THAT(program::to_text(programs[0]), testing::HasSubstr(std::string("blocks=") + blocks + " "));
+    EXPECT_TRUE(program::has(check_programs(programs), Property::structure)) << blocks;
+  }
+}
+
 TEST(RingProof, SumsAreOfWholeElements) {
   expect_caught(with_each(golden(), "2 bytes shorter",
                           [](const program::Program&, program::Instruction& i) {
