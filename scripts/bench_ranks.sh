@@ -7,8 +7,7 @@
 #   scripts/bench_ranks.sh --ranks "96 192" --sums "tree" --leaves 768
 #
 # --ranks LIST    left out: "64 256 1024 4096"
-# --sums LIST     left out: "library memory memory_tree tree sharded_tree sharded_ring"; ring, too, is there, whose rounds
-#                 grow with the square of the ranks
+# --sums LIST     left out: "library ring memory memory_tree tree sharded_tree sharded_ring"
 # --leaves N      of REPRODUCIBLE; left out: one for each rank
 # --limit N       seconds after which one is given up; left out: 120
 # --build DIR     where lockstep is built; left out: build/release
@@ -17,7 +16,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 ranks="64 256 1024 4096"
-sums="library memory memory_tree tree sharded_tree sharded_ring"
+sums="library ring memory memory_tree tree sharded_tree sharded_ring"
 leaves=0
 limit=120
 build=build/release
@@ -29,7 +28,7 @@ while [ $# -gt 0 ]; do
       shift 2
       ;;
     -h | --help)
-      sed -n '2,16s/^# \{0,1\}//p' "$script"
+      sed -n '2,15s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $1; see --help" ;;

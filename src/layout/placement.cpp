@@ -10,11 +10,6 @@
 
 namespace lockstep::layout {
 
-ByteSpan intersection(const ByteSpan& a, const ByteSpan& b) {
-  const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end, b.end);
-  return begin < end ? ByteSpan{begin, end} : ByteSpan{};
-}
-
 int reversed_bits(int worker, int workers) {
   int position = 0;
   for (int bit = 1; bit < workers; bit *= 2) position = 2 * position + ((worker & bit) != 0 ? 1 : 0);

@@ -3,19 +3,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "layout/byte_span.h"
 #include "model/graph.h"
 #include "model/partition.h"
 
 namespace lockstep::layout {
-
-/// Bytes [begin, end) of something.
-struct ByteSpan {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-  bool empty() const { return begin >= end; }
-  bool operator==(const ByteSpan&) const = default;
-};
-ByteSpan intersection(const ByteSpan& a, const ByteSpan& b);
 
 /// The worker's number with its bits in reverse. Sums by halving, neighbours first, and shards must agree on
 /// it: those who have the same low bits then lie next to each other. REQUIRES: `workers` is a power of two.

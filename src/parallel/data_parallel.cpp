@@ -6,6 +6,7 @@
 
 #include "lockstep/error.h"
 #include "parallel/gradient_sync.h"
+#include "parallel/ring_sync.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -83,8 +84,8 @@ class Synchronizer {
     const bool sharded = plan_.placement.shards_optimizer();
     const int64_t size_bytes = plan_.partition.bucket(segment).size_bytes;
     BucketSync sync = bucket(segment, slots);
-    sync.shards = sharded ? gradient_shards(segment)
-                          : equal_shards(size_bytes, plan_.division.workers, tree_ ? 0 : 1, halves_);
+    sync.shards =
+        sharded ? gradient_shards(segment) : equal_shards(size_bytes, plan_.division.workers, halves_);
     if (!sharded && shared_memory_ && (!tree_ || plan_.division.follows_tree))
       return tree_ ? write_ordered_all_reduce(sync) : write_library_all_reduce(sync);
     if (!sharded && !tree_ &&
@@ -96,8 +97,10 @@ class Synchronizer {
       if (!sharded && !sums_whole(sync, plan_.division))
         write_tree_all_gather(sync, plan_.division, slots[0]);
     } else {
-      write_ring_reduce_scatter(sync);
-      if (!sharded) write_ring_all_gather(sync, slots[0]);
+      const auto blocks = sharded ? blocks_of(sync.shards, plan_.division.workers)
+                                  : equal_blocks(size_bytes, plan_.division.workers);
+      write_ring_reduce_scatter(sync, blocks);
+      if (!sharded) write_ring_all_gather(sync, slots[0], blocks);
     }
   }
 
@@ -114,7 +117,8 @@ class Synchronizer {
     if (tree_) {
       write_tree_all_gather(sync, plan_.division, writer_.parameter_buffer(segment));
     } else {
-      write_ring_all_gather(sync, writer_.parameter_buffer(segment));
+      write_ring_all_gather(sync, writer_.parameter_buffer(segment),
+                            blocks_of(sync.shards, plan_.division.workers));
     }
   }
 

@@ -47,7 +47,7 @@ class Writer {
 
   Spans shards(int first, int last) const { return sync_.shards.parts(first, last); }
   Spans shard_of(int worker) const {
-    const int position = sync_.shards.position((worker % sync_.workers + sync_.workers) % sync_.workers);
+    const int position = sync_.shards.position(worker);
     return shards(position, position + 1);
   }
 
@@ -214,7 +214,7 @@ class BlockTree {
       : sync_(sync),
         writer_(sync),
         blocks_(blocks_of(sync.workers)),
-        shards_(equal_shards(writer_.bucket_bytes(), blocks_.front().size, 0, true)) {
+        shards_(equal_shards(writer_.bucket_bytes(), blocks_.front().size, true)) {
     while (blocks_[own_].first + blocks_[own_].size <= sync.worker) ++own_;
   }
 
@@ -298,12 +298,9 @@ void write_all_reduce(const BucketSync& sync, bool ordered) {
 
 }  // namespace
 
-Shards equal_shards(int64_t size_bytes, int workers, int turn, bool reversed) {
+Shards equal_shards(int64_t size_bytes, int workers, bool reversed) {
   const int64_t step = (size_bytes / workers + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
-  return {.position =
-              [=](int worker) {
-                return reversed ? layout::reversed_bits(worker, workers) : (worker + turn) % workers;
-              },
+  return {.position = [=](int worker) { return reversed ? layout::reversed_bits(worker, workers) : worker; },
           .parts =
               [=](int first, int last) {
                 const layout::ByteSpan span{std::min(first * step, size_bytes),
@@ -315,34 +312,6 @@ Shards equal_shards(int64_t size_bytes, int workers, int turn, bool reversed) {
 void write_library_all_reduce(const BucketSync& sync) { write_all_reduce(sync, false); }
 
 void write_ordered_all_reduce(const BucketSync& sync) { write_all_reduce(sync, true); }
-
-void write_ring_reduce_scatter(const BucketSync& sync) {
-  Writer writer(sync);
-  const int grad = sync.slots[0], me = sync.worker, workers = sync.workers;
-  const int next = (me + 1) % workers, previous = (me + workers - 1) % workers;
-  for (int round = 0; round + 1 < workers; ++round) {
-    const Spans incoming = writer.shard_of(me - round - 2), packed = Writer::packed(incoming);
-    // Most shards of many workers are empty: a buffer for each would be all that their programs consist of.
-    const int received = incoming.empty() ? -1 : writer.receive_buffer(fmt::format("r{}", round), incoming);
-    writer.begin_exchange();
-    writer.send(next, grad, writer.shard_of(me - round - 1));
-    writer.receive(previous, received, packed);
-    writer.end_exchange();
-    writer.add(grad, incoming, received, packed);
-  }
-}
-
-void write_ring_all_gather(const BucketSync& sync, int buffer) {
-  Writer writer(sync);
-  const int me = sync.worker, workers = sync.workers;
-  const int next = (me + 1) % workers, previous = (me + workers - 1) % workers;
-  for (int round = 0; round + 1 < workers; ++round) {
-    writer.begin_exchange();
-    writer.send(next, buffer, writer.shard_of(me - round));
-    writer.receive(previous, buffer, writer.shard_of(me - round - 1));
-    writer.end_exchange();
-  }
-}
 
 bool sums_whole(const BucketSync& sync, const layout::BatchDivision& division) {
   return division.folds_by_halving && Writer(sync).bucket_bytes() <= kExchangeWholeBytes;

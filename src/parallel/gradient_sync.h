@@ -17,9 +17,9 @@ struct Shards {
   std::function<std::vector<layout::ByteSpan>(int first, int last)> parts;  ///< of positions [first, last)
 };
 
-/// Equal shards of `size_bytes`, on borders of 64 bytes; later ones may be smaller or empty. `turn`: worker w
-/// has the shard at position w + turn, around. `reversed`: at the position of its number's bits reversed.
-Shards equal_shards(int64_t size_bytes, int workers, int turn, bool reversed);
+/// Equal shards of `size_bytes`, on borders of 64 bytes; later ones may be smaller or empty. `reversed`: a
+/// worker's lies at the position of its number's bits reversed.
+Shards equal_shards(int64_t size_bytes, int workers, bool reversed);
 
 /// How one bucket's gradients meet. Each function appends the instructions of one part of that to the program
 /// of one worker; a synchroniser is nothing more than a few of them.
@@ -44,11 +44,6 @@ void write_ordered_all_reduce(const BucketSync& sync);
 
 // Sums: afterwards the worker's own shard of its slot 0 holds the sum over all leaves.
 
-/// FAST: around a ring in n - 1 rounds, every worker sending (n-1)/n of the bucket.
-///
-///     round k: worker r sends the shard of worker r - k - 1, receives that of worker r - k - 2 and adds it
-void write_ring_reduce_scatter(const BucketSync& sync);
-
 /// REPRODUCIBLE: the canonical tree over the leaves. Workers whose ranges are sibling nodes fold it by
 /// recursive halving, neighbours first; small buckets are exchanged whole instead (half the rounds with the
 /// gathering, the same sums), and then every worker has all of the sum. Otherwise every worker sends its
@@ -60,7 +55,6 @@ bool sums_whole(const BucketSync& sync, const layout::BatchDivision& division);
 
 // Gathering: every worker's own shard of `buffer` gets to all others. As many bytes as the sums.
 
-void write_ring_all_gather(const BucketSync& sync, int buffer);
 /// Doubling where the tree is folded by halving; otherwise everybody sends to everybody.
 void write_tree_all_gather(const BucketSync& sync, const layout::BatchDivision& division, int buffer);
 

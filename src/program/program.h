@@ -8,6 +8,7 @@
 #include "base/index.h"
 #include "layout/canonical_tree.h"
 #include "lockstep/tensor.h"
+#include "program/blocks.h"
 #include "program/members.h"
 
 namespace lockstep::program {
@@ -31,6 +32,8 @@ enum class InstructionKind {
   all_reduce,
   reduce_scatter,
   all_gather,
+  ring_reduce_scatter,  ///< around a ring, round by round, in blocks of any sizes
+  ring_all_gather,      ///< likewise
   broadcast,
   push,      ///< gradients (and metrics) to a server's `serve`; without operands: this worker leaves
   pull,      ///< parameters from a server's `serve`
@@ -157,6 +160,7 @@ struct Instruction {
   bool ordered = false;     ///< all_reduce: the sum is the canonical tree over the group's ranks
   int group = -1;           ///< communicating instructions
   int root = -1;            ///< broadcast: rank within the group
+  Blocks blocks;            ///< ring_reduce_scatter, ring_all_gather: of their data
   int bound = -1;  ///< serve: pushes that a worker may be ahead of the slowest when it pulls; -1: any
   std::vector<Operand> operands;
   std::vector<Dependency> after;

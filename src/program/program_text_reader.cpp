@@ -191,6 +191,8 @@ class Reader {
       i.group = find(line, p.groups, "group");
     } else if (key == "root") {
       i.root = line.number();
+    } else if (key == "blocks") {
+      read_blocks(line, i.blocks);
     } else if (key == "bound") {
       i.bound = line.number();
     } else if (key == "deadline") {
@@ -202,10 +204,25 @@ class Reader {
                    : name == "input"         ? DeadlineClass::input
                                              : DeadlineClass::storage;
     } else {
-      line.fail(fmt::format(
-          "unknown field '{}'{}", key,
-          did_you_mean(key, {"segment", "micro_batch", "leaf", "group", "root", "bound", "deadline"})));
+      line.fail(fmt::format("unknown field '{}'{}", key,
+                            did_you_mean(key, {"segment", "micro_batch", "leaf", "group", "root", "blocks",
+                                               "bound", "deadline"})));
     }
+  }
+
+  /// "0+4096/1024@3,4096+64@0".
+  static void read_blocks(TextLine& line, Blocks& blocks) {
+    do {
+      BlockRun& run = blocks.emplace_back();
+      run.begin = line.number<int64_t>();
+      line.expect('+');
+      run.each = line.number<int64_t>();
+      // The text may hold any number; the checker refuses what lies beyond its operand.
+      run.end = static_cast<int64_t>(static_cast<uint64_t>(run.begin) + static_cast<uint64_t>(run.each));
+      if (line.accept('/')) run.each = line.number<int64_t>();
+      line.expect('@');
+      run.owner = line.number();
+    } while (line.accept(','));
   }
 
   /// "0 2 5", "0..1023" or "0..1022/2".

@@ -22,6 +22,13 @@ int64_t sent_bytes(InstructionKind kind, const Operand& operand, int64_t ranks) 
   }
 }
 
+/// Bytes that a rank of a group sends around a ring: all blocks but the one that ends there.
+int64_t ring_bytes(const Instruction& instruction, int rank, int ranks) {
+  const bool scatters = instruction.kind == InstructionKind::ring_reduce_scatter;
+  const int never_sent = scatters ? rank : (rank + 1) % ranks;
+  return bytes_of(instruction.blocks) - block_bytes(instruction.blocks, never_sent, ranks);
+}
+
 }  // namespace
 
 ProgramTraffic traffic_of(const Program& program) {
@@ -30,6 +37,11 @@ ProgramTraffic traffic_of(const Program& program) {
     if (!communicates(instruction.kind) || instruction.group < 0) continue;
     const Group& group = program.group(instruction.group);
     const auto ranks = static_cast<int64_t>(group.members.size());
+    if (!instruction.blocks.empty()) {
+      traffic.sent_bytes +=
+          ring_bytes(instruction, group.members.index_of(program.rank), static_cast<int>(ranks));
+      continue;
+    }
     for (const auto& operand : instruction.operands)
       if (group.transport == Transport::shared_memory && operand.role == Role::data)
         traffic.shared_memory_bytes += ranks > 1 ? operand.range.size_bytes : 0;

@@ -6,7 +6,8 @@
 
 namespace lockstep::program {
 
-/// What a rank sends in one iteration of a program, in theory. Sends of exchanges count as they stand. A
+/// What a rank sends in one iteration of a program, in theory. Sends of exchanges, and of the rounds of a
+/// ring, count as they stand. A
 /// collective of n ranks on N bytes counts as its best algorithm sends from each of them: 2(n-1)/n N for an
 /// all-reduce, (n-1)/n N for a reduce-scatter, an all-gather, an agreement and (on the average over ranks) a
 /// broadcast. Headers, acknowledgements and what a library does otherwise come on top. Sums in memory that

@@ -3,6 +3,7 @@
 #include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "program/access_history.h"
 #include "program/happens_before.h"
@@ -37,7 +38,7 @@ class DataOrder {
         history_.conflicts(operand, [&](int earlier, int64_t begin, int64_t end) {
           if (!order_.before(earlier, node)) report_race(earlier, node, operand, end - begin);
         });
-        if (program::reads(operand.access)) check_defined(node, what_is_read(instruction, operand));
+        for (const program::Operand& read : what_is_read(instruction, operand)) check_defined(node, read);
       }
       for (const program::Operand& operand : instruction.operands) history_.record(operand, node);
     }
@@ -69,11 +70,25 @@ class DataOrder {
   }
 
   /// An all-gather reads its own block and writes the others.
-  program::Operand what_is_read(const program::Instruction& instruction, program::Operand operand) const {
-    if (instruction.kind != program::InstructionKind::all_gather) return operand;
-    operand.range.size_bytes /= static_cast<int64_t>(world_.members(rank_, instruction).size());
-    operand.range.offset += operand.range.size_bytes * world_.rank_in_group(rank_, instruction);
-    return operand;
+  std::vector<program::Operand> what_is_read(const program::Instruction& instruction,
+                                             program::Operand operand) const {
+    if (!program::reads(operand.access)) return {};
+    const bool in_ring = instruction.kind == program::InstructionKind::ring_all_gather;
+    if (!in_ring && instruction.kind != program::InstructionKind::all_gather) return {operand};
+    const auto ranks = static_cast<int>(world_.members(rank_, instruction).size());
+    const int own = world_.rank_in_group(rank_, instruction);
+    if (in_ring) {
+      std::vector<program::Operand> read;
+      for (const layout::ByteSpan& span : block_of(instruction.blocks, own, ranks)) {
+        read.push_back(operand);
+        read.back().range.offset += span.begin;
+        read.back().range.size_bytes = span.size();
+      }
+      return read;
+    }
+    operand.range.size_bytes /= ranks;
+    operand.range.offset += operand.range.size_bytes * own;
+    return {operand};
   }
 
   void check_defined(int node, const program::Operand& operand) {

@@ -116,6 +116,9 @@ class InstructionStructure {
     }
     if (i.ordered && i.kind != program::InstructionKind::all_reduce)
       fail(index, "it is ordered; only the sum of an all_reduce has an order to state");
+    if (!i.blocks.empty() && i.kind != program::InstructionKind::ring_reduce_scatter &&
+        i.kind != program::InstructionKind::ring_all_gather)
+      fail(index, "it has blocks; only a ring's are stated");
     if (i.kind == program::InstructionKind::push && i.operands.empty()) return;  // the worker leaves
     for (const program::RoleRule& role : rule.roles) {
       const auto count = std::count_if(i.operands.begin(), i.operands.end(),
@@ -200,6 +203,9 @@ class InstructionStructure {
       case program::InstructionKind::reduce_scatter:
       case program::InstructionKind::all_gather:
         return check_blocks(index, i);
+      case program::InstructionKind::ring_reduce_scatter:
+      case program::InstructionKind::ring_all_gather:
+        return check_ring(index, i);
       case program::InstructionKind::broadcast:
         return check_root(index, i);
       case program::InstructionKind::snapshot:
@@ -228,6 +234,23 @@ class InstructionStructure {
       if (operand.range.size_bytes % (members * size_of(operand.dtype)) != 0)
         fail(index, fmt::format("{} bytes of {} are no {} equal blocks", operand.range.size_bytes,
                                 name_of(operand.dtype), members));
+  }
+
+  /// Sums are of whole elements; what is gathered is bytes.
+  void check_ring(int index, const program::Instruction& i) {
+    const int ranks = static_cast<int>(program_.group(i.group).members.size());
+    const bool sums = i.kind == program::InstructionKind::ring_reduce_scatter;
+    for (const program::Operand& data : i.operands) {
+      if (data.role != program::Role::data) continue;
+      const std::string fault =
+          fault_of(i.blocks, data.range.size_bytes, ranks, sums ? size_of(data.dtype) : 1);
+      if (!fault.empty()) return fail(index, fault);
+    }
+    for (const program::Operand& scratch : i.operands)
+      if (const int64_t largest = largest_block_bytes(i.blocks, ranks);
+          scratch.role == program::Role::temporary && scratch.range.size_bytes < largest)
+        fail(index, fmt::format("it receives blocks of up to {} bytes into {}; they must fit", largest,
+                                scratch.range.size_bytes));
   }
 
   void check_root(int index, const program::Instruction& i) {

@@ -118,17 +118,27 @@ class Matching {
                             program::name_of(operand.role));
     return text;
   }
+  std::string signature_and_blocks(int rank, int index) const {
+    const program::Blocks& blocks = world_.instruction(rank, index).blocks;
+    return signature(rank, index) + (blocks.empty() ? "" : " in blocks " + to_text(blocks));
+  }
+  /// Blocks of many ranks may have a long text.
+  bool matches(int rank, int index, int other_rank, int other) const {
+    return signature(rank, index) == signature(other_rank, other) &&
+           world_.instruction(rank, index).blocks == world_.instruction(other_rank, other).blocks;
+  }
 
   void check_collectives(const std::map<int, std::vector<int>>& ranks) {
     const auto& [first_rank, first] = *ranks.begin();
     for (const auto& [rank, own] : ranks) {
       const size_t both = std::min(own.size(), first.size());
       size_t c = 0;
-      while (c < both && signature(rank, own[c]) == signature(first_rank, first[c])) ++c;
+      while (c < both && matches(rank, own[c], first_rank, first[c])) ++c;
       if (c < both) {
         findings_.add(kMatching, rank, own[c],
                       fmt::format("collective {} of its group is here {}, and on rank {} {} ({})", c,
-                                  signature(rank, own[c]), first_rank, signature(first_rank, first[c]),
+                                  signature_and_blocks(rank, own[c]), first_rank,
+                                  signature_and_blocks(first_rank, first[c]),
                                   program::describe(world_.program(first_rank), first[c])));
       } else if (own.size() != first.size()) {
         const bool extra_here = own.size() > first.size();

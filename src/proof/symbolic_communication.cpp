@@ -58,7 +58,8 @@ int reduced(SymbolicMachine& machine, const std::vector<Piece>& pieces, bool ord
   return expressions.wrong("a reduction of what does not belong together: " + parts);
 }
 
-/// The members' sum, over the whole range.
+}  // namespace
+
 std::vector<Piece> reduction(SymbolicMachine& machine, const std::vector<Place>& members) {
   std::vector<std::vector<Piece>> contributions;
   for (const Place& member : members)
@@ -73,6 +74,8 @@ std::vector<Piece> reduction(SymbolicMachine& machine, const std::vector<Place>&
   });
   return result;
 }
+
+namespace {
 
 void all_reduce(SymbolicMachine& machine, const std::vector<Place>& members) {
   const auto result = reduction(machine, members);
@@ -164,6 +167,10 @@ void collective(SymbolicMachine& machine, const std::vector<Place>& members) {
       return reduce_scatter(machine, members);
     case program::InstructionKind::all_gather:
       return all_gather(machine, members);
+    case program::InstructionKind::ring_reduce_scatter:
+      return ring_reduce_scatter(machine, members);
+    case program::InstructionKind::ring_all_gather:
+      return ring_all_gather(machine, members);
     case program::InstructionKind::broadcast:
       return broadcast(machine, members);
     case program::InstructionKind::agree:

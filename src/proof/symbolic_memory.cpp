@@ -5,32 +5,33 @@
 
 namespace lockstep::proof {
 
+void append(std::vector<Piece>& pieces, const Piece& next) {
+  if (!pieces.empty()) {
+    Piece& last = pieces.back();
+    if (last.end == next.begin && last.expression == next.expression && last.parameter == next.parameter &&
+        last.dtype == next.dtype && last.position_at(next.begin) == next.position) {
+      last.end = next.end;
+      return;
+    }
+  }
+  pieces.push_back(next);
+}
+
 SymbolicMemory::SymbolicMemory(const program::Program& program)
     : program_(program), regions_(static_cast<size_t>(program::region_count(program))) {}
 
 std::vector<Piece> SymbolicMemory::read(const program::ByteRange& range) {
   const program::Region where = program::region_of(program_, range);
   std::vector<Piece> pieces;
-  const auto append = [&](const Piece& next) {
-    if (!pieces.empty()) {
-      Piece& last = pieces.back();
-      if (last.expression == next.expression && last.parameter == next.parameter &&
-          last.dtype == next.dtype && last.position_at(next.begin) == next.position) {
-        last.end = next.end;
-        return;
-      }
-    }
-    pieces.push_back(next);
-  };
   nth(regions_, where.index)
       .visit_all(
           where.begin, where.end,
           [&](int64_t begin, int64_t end, Value& value) {
-            append({begin - where.begin, end - where.begin, value.expression, value.parameter,
-                    begin * 4 / size_of(value.dtype) + value.shift, value.dtype});
+            append(pieces, {begin - where.begin, end - where.begin, value.expression, value.parameter,
+                            begin * 4 / size_of(value.dtype) + value.shift, value.dtype});
           },
           [&](int64_t begin, int64_t end) {
-            append({.begin = begin - where.begin, .end = end - where.begin});
+            append(pieces, {.begin = begin - where.begin, .end = end - where.begin});
           });
   return pieces;
 }

@@ -23,6 +23,9 @@ struct Piece {
   int64_t position_at(int64_t byte) const { return position + (byte - begin) * 4 / size_of(dtype); }
 };
 
+/// Adds what follows the last of `pieces` to them: where it continues that, they are one piece.
+void append(std::vector<Piece>& pieces, const Piece& next);
+
 /// Metrics of leaves are kept like gradients of this parameter.
 inline constexpr int kMetricsParameter = -2;
 /// The gaps of segment s's bucket are kept like gradients of parameter kPaddingParameter - s.

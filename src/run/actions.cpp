@@ -40,6 +40,9 @@ Action bind(const Binding& binding, const Stagings& stagings) {
       return bind_reduce_scatter(binding);
     case program::InstructionKind::all_gather:
       return bind_all_gather(binding);
+    case program::InstructionKind::ring_reduce_scatter:
+    case program::InstructionKind::ring_all_gather:
+      return bind_ring(binding);
     case program::InstructionKind::broadcast:
       return bind_broadcast(binding);
     case program::InstructionKind::agree:

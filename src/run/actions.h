@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,9 @@ struct Action {
   std::function<void(device::Stream&, const StepInputs&, const std::function<void()>& between)> start;
   /// Of communications: starts one on `communicator`, which tells by the ticket when it is complete.
   std::function<comm::Ticket(device::Stream&, const StepInputs&)> communicate;
+  /// Of communications of several rounds, when a round is complete (on devices whose memory the host does not
+  /// share: enqueued): starts the next one, or tells that there is none; may be empty.
+  std::function<std::optional<comm::Ticket>(device::Stream&)> proceed;
   comm::Communicator* communicator = nullptr;   ///< of communications
   std::function<void(device::Stream&)> finish;  ///< after completion; may be empty
 };

@@ -2,6 +2,7 @@
 
 #include "lockstep/error.h"
 #include "run/bind.h"
+#include "run/ring_action.h"
 
 namespace lockstep::run {
 
@@ -59,6 +60,24 @@ Action bind_all_gather(const Binding& binding) {
   return {.communicate = [=](device::Stream& stream,
                              const StepInputs&) { return comm->all_gather(at_data, block_bytes, stream); },
           .communicator = comm};
+}
+
+Action bind_ring(const Binding& binding) {
+  const program::Instruction& instruction = binding.instruction();
+  const program::Operand* data = binding.required_operand(program::Role::data);
+  comm::Communicator* comm = binding.communicator();
+  const bool sums = instruction.kind == program::InstructionKind::ring_reduce_scatter;
+  const std::string fault =
+      fault_of(instruction.blocks, data->range.size_bytes, comm->size(), sums ? size_of(data->dtype) : 1);
+  if (!fault.empty()) throw InternalError(fmt::format("{}: {}", binding.describe(), fault));
+  if (sums) binding.at_least(program::Role::temporary, largest_block_bytes(instruction.blocks, comm->size()));
+  return make_ring_action({.pass = sums ? program::RingPass::reduce_scatter : program::RingPass::all_gather,
+                           .blocks = instruction.blocks,
+                           .data = binding.at(*data),
+                           .scratch = binding.pointer(program::Role::temporary, 0),
+                           .dtype = data->dtype,
+                           .communicator = comm},
+                          binding.kernels());
 }
 
 Action bind_broadcast(const Binding& binding) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "base/index.h"
@@ -129,7 +130,7 @@ class InlineExecutor : public Executor {
     if (reports_[index] && lane.iteration() + 1 == begun_) --reports_left_;
     --nth(left_, lane.iteration() % 2);
     ++done_[index];
-    ++completed_;
+    ++moves_;
     lane.in_flight = false;
     ++lane.position;
   }
@@ -178,6 +179,16 @@ class InlineExecutor : public Executor {
     if (action.communicator != nullptr)
       guarded(lane, [&] { complete_now = action.communicator->poll(lane.ticket); });
     if (!complete_now) return false;
+    if (action.proceed) {
+      std::optional<comm::Ticket> round;
+      guarded(lane, [&] { round = action.proceed(*stream_); });
+      if (round) {
+        lane.ticket = *round;
+        lane.started = Clock::now();
+        ++moves_;
+        return true;
+      }
+    }
     if (action.finish) action.finish(*stream_);
     complete(lane);
     return true;
@@ -185,11 +196,11 @@ class InlineExecutor : public Executor {
 
   void wait_for_communication() {
     const auto begin = Clock::now();
-    const int64_t before = completed_;
+    const int64_t before = moves_;
     report(control::Activity::waiting, waited_for());
-    while (completed_ == before && next_local() == nullptr) {
+    while (moves_ == before && next_local() == nullptr) {
       advance_communication();
-      if (completed_ != before) break;
+      if (moves_ != before) break;
       ensure_in_time();
       sched_yield();
     }
@@ -257,8 +268,8 @@ class InlineExecutor : public Executor {
   std::vector<bool> reports_;  // by instruction
   int64_t reports_each_ = 0;   // of an iteration
   // Two iterations at most are under way: the last, and what is left of the one before.
-  int64_t begun_ = 0, issued_ = 0,
-          completed_ = 0;             // iterations; communications and instructions over all of them
+  int64_t begun_ = 0, issued_ = 0;    // iterations; communications over all of them
+  int64_t moves_ = 0;                 // instructions complete, and rounds of those that have several
   int64_t reports_left_ = 0;          // of the last iteration
   std::array<int64_t, 2> left_{};     // instructions not complete, by the iteration's parity
   std::array<StepInputs, 2> inputs_;  // likewise

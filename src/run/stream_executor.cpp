@@ -296,10 +296,15 @@ class StreamExecutor : public Executor {
         hold(of, event);
         report_issuing(index);
       };
-      if (action.communicator != nullptr)
+      if (action.communicator != nullptr) {
         action.communicate(stream, inputs);
-      else
+        while (action.proceed && action.proceed(stream)) {
+          report(activity_of(instruction.deadline));
+          ahead.given(wait);
+        }
+      } else {
         action.start(stream, inputs, [&] { ahead.given(wait); });
+      }
       if (action.finish) action.finish(stream);
     } catch (const Error& error) {
       throw Error(
@@ -434,6 +439,10 @@ class StreamExecutor : public Executor {
       } else {
         action.communicate(*immediate_, inputs);
         action.communicator->synchronize(*immediate_, communication_deadline());
+        while (action.proceed && action.proceed(*immediate_)) {
+          report(activity_of(instruction.deadline));
+          action.communicator->synchronize(*immediate_, communication_deadline());
+        }
       }
       if (action.finish) action.finish(*immediate_);
       report(control::Activity::idle);

@@ -27,6 +27,13 @@ TEST(ProgramTraffic, CountsCollectivesAsTheirBestAlgorithmsSend) {
   EXPECT_EQ(sent("ps_sync", 0), 128 + 64 + 2 * 128 / 3 + 2 * 64 / 3 + 2 * 48);
 }
 
+TEST(ProgramTraffic, CountsARingsBlocksButTheOneThatEndsThere) {
+  // Buckets of 128, 128 and 64 bytes: scattered, rank 0 sends rank 1's blocks of 64, 48 and 32, and then its
+  // own.
+  EXPECT_EQ(sent("dp2_ring", 0), (64 + 48 + 32) + (64 + 80 + 32) + 48);
+  EXPECT_EQ(sent("dp2_ring", 1), (64 + 80 + 32) + (64 + 48 + 32) + 48);
+}
+
 TEST(ProgramTraffic, CountsSumsInSharedMemoryApart) {
   const ProgramTraffic traffic = traffic_of(load_golden("dp3_ordered")[1]);
   EXPECT_EQ(traffic.shared_memory_bytes, 128 + 64 + 128);

@@ -42,6 +42,12 @@ bool is_backward(const program::Instruction& i) {
          i.kind == program::InstructionKind::backward_weight;
 }
 
+/// What other ranks are told of: not what only this one reads, and not its scratch.
+bool is_transferred(const program::Instruction& i, const program::Operand& o) {
+  return program::communicates(i.kind) && o.role != program::Role::metrics &&
+         o.role != program::Role::source && o.role != program::Role::temporary;
+}
+
 TEST(Mutation, RemovingAnyDependencyThatMattersIsADataFinding) {
   expect_all_caught(without_a_dependency, {Property::data}, 150);
 }
@@ -103,6 +109,7 @@ TEST(Mutation, RepeatingAnAccumulatingBackwardIsMathematics) {
 TEST(Mutation, RepeatingAReductionIsCaught) {
   for (program::InstructionKind kind :
        {program::InstructionKind::all_reduce, program::InstructionKind::reduce_scatter,
+        program::InstructionKind::ring_reduce_scatter, program::InstructionKind::ring_all_gather,
         program::InstructionKind::exchange, program::InstructionKind::broadcast,
         program::InstructionKind::agree, program::InstructionKind::push})
     expect_all_caught([kind](const Programs& p) { return with_a_repeated(p, kind); }, {Property::matching}, 4,
@@ -125,9 +132,8 @@ TEST(Mutation, ChangingTheSizeOfATransferIsAMatchingFinding) {
         return with_each_operand(
             programs, "16 bytes shorter",
             [](const program::Program&, const program::Instruction& i, program::Operand& o) {
-              if (!program::communicates(i.kind) || o.role == program::Role::metrics ||
-                  o.role == program::Role::source)
-                return false;
+              // Blocks of a ring would end beyond it.
+              if (!is_transferred(i, o) || !i.blocks.empty()) return false;
               o.range.size_bytes -= 16;
               return true;
             });
@@ -141,9 +147,7 @@ TEST(Mutation, ChangingTheTypeOfATransferIsAMatchingFinding) {
         return with_each_operand(
             programs, "in bfloat16",
             [](const program::Program&, const program::Instruction& i, program::Operand& o) {
-              if (!program::communicates(i.kind) || o.role == program::Role::metrics ||
-                  o.role == program::Role::source)
-                return false;
+              if (!is_transferred(i, o)) return false;
               o.dtype = DType::bfloat16;
               return true;
             });
@@ -157,7 +161,8 @@ constexpr DType kOtherTypes[] = {DType::int32, DType::bfloat16, DType::float64};
 TEST(Mutation, ChangingTheTypeOfASumOnAllRanksTogetherIsMathematics) {
   for (const DType dtype : kOtherTypes)
     for (const program::InstructionKind kind :
-         {program::InstructionKind::all_reduce, program::InstructionKind::reduce_scatter})
+         {program::InstructionKind::all_reduce, program::InstructionKind::reduce_scatter,
+          program::InstructionKind::ring_reduce_scatter})
       expect_all_caught(
           [&](const Programs& programs) {
             return with_each_collective(programs, kind, fmt::format("in {}", name_of(dtype)),

@@ -18,10 +18,17 @@ constexpr std::array kKinds = {FaultKind::kill,   FaultKind::stop, FaultKind::ha
                                FaultKind::delay,  FaultKind::nan,  FaultKind::flip,
                                FaultKind::enospc, FaultKind::eio,  FaultKind::error};
 /// Instructions of a step that compilers write.
-constexpr std::array kInstructions = {
-    program::InstructionKind::load,  program::InstructionKind::forward,  program::InstructionKind::backward,
-    program::InstructionKind::add,   program::InstructionKind::exchange, program::InstructionKind::all_reduce,
-    program::InstructionKind::agree, program::InstructionKind::norm,     program::InstructionKind::update};
+constexpr std::array kInstructions = {program::InstructionKind::load,
+                                      program::InstructionKind::forward,
+                                      program::InstructionKind::backward,
+                                      program::InstructionKind::add,
+                                      program::InstructionKind::exchange,
+                                      program::InstructionKind::all_reduce,
+                                      program::InstructionKind::ring_reduce_scatter,
+                                      program::InstructionKind::ring_all_gather,
+                                      program::InstructionKind::agree,
+                                      program::InstructionKind::norm,
+                                      program::InstructionKind::update};
 constexpr const char* kExample = "an example: --failpoint kill@1,40,backward";
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {

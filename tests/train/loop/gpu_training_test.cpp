@@ -128,7 +128,7 @@ TEST_P(GpuTraining, ShardsOfTheOptimizerHaveTheSameBitsOnAnyNumberOfGpus) {
       EXPECT_EQ(train_on_gpu(config_of(GetParam(), {type, "parallel.shard=OPTIMIZER"}), ranks), one)
           << ranks << " GPUs, " << type;
   }
-  // FAST sums go around a ring of exchanges: a library's are not cut on borders of chunks.
+  // FAST sums go around a ring: a library's are not cut on borders of chunks.
   const std::vector<std::string> fast{"parallel.reduction=FAST", "parallel.shard=OPTIMIZER"};
   expect_close(train_on_gpu(config_of(GetParam(), fast), 2),
                train_on_threads(config_of(GetParam(), {"parallel.reduction=FAST"}), 1), 1e-3);

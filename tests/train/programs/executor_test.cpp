@@ -93,9 +93,13 @@ TEST(InlineExecutor, RunsManyIterationsWithoutAllocatingOnTheDevice) {
 
 /// Runs a hand-written program on threads. `fill` sets up each rank's buffers by index, `read` looks at them
 /// afterwards.
-void run_by_hand(const std::vector<std::string>& texts,
-                 const std::function<void(int rank, const std::vector<float*>&)>& fill,
-                 const std::function<void(int rank, const std::vector<float*>&)>& read, bool streams) {
+void run_by_hand(
+    const std::vector<std::string>& texts,
+    const std::function<void(int rank, const std::vector<float*>&)>& fill,
+    const std::function<void(int rank, const std::vector<float*>&)>& read, bool streams,
+    const std::function<run::ExecutorOptions(int rank)>& options = [](int) {
+      return run::ExecutorOptions{};
+    }) {
   run_ranks(static_cast<int>(texts.size()), [&](int rank, comm::Communicator& world) {
     EmptyBatches batches;
     ProgramRank self(config(), 0, batches, *comm::make_solo_communicator());  // for what every context holds
@@ -118,8 +122,8 @@ void run_by_hand(const std::vector<std::string>& texts,
       buffers.push_back(reinterpret_cast<float*>(memory.at(program, program.whole(static_cast<int>(b)))));
     fill(rank, buffers);
     const auto lanes = device::make_async_cpu_device({});
-    const auto executor = streams ? run::make_stream_executor(program, context, {}, *lanes)
-                                  : run::make_inline_executor(program, context, {});
+    const auto executor = streams ? run::make_stream_executor(program, context, options(rank), *lanes)
+                                  : run::make_inline_executor(program, context, options(rank));
     executor->run({});
     executor->finish();
     read(rank, buffers);
@@ -152,6 +156,96 @@ TEST(Executors, ScatterGatherAndBroadcast) {
           EXPECT_THAT(std::vector<float>(buffers[1], buffers[1] + 2), ElementsAre(1, 0.5f));
         },
         streams);
+}
+
+/// Three ranks with blocks of 2, 1 and 2 elements, the last in two pieces, and an element that is nobody's.
+std::vector<std::string> ring_texts(const std::string& instructions) {
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < 3; ++rank)
+    texts.push_back("program step rank=" + std::to_string(rank) +
+                    " world_size=3 reduction=fast virtual_replicas=3 micro_batches_per_leaf=1\n"
+                    "lane comm comm\n"
+                    "group all 0 1 2\n"
+                    "buffer sums space=gradients category=gradients size=24\n"
+                    "buffer received space=arena category=workspace size=8\n" +
+                    instructions);
+  return texts;
+}
+constexpr const char* kScatter =
+    "0 ring_reduce_scatter @comm group=all blocks=0+4@2,4+8@0,12+4@1,20+4@2 updates data:sums writes "
+    "temporary:received\n";
+constexpr const char* kGather =
+    "1 ring_all_gather @comm group=all blocks=0+4@2,4+8@0,12+4@1,20+4@2 updates data:sums\n";
+
+TEST(Executors, RingsAddAroundFromTheRankAfterABlocksOwner) {
+  for (const bool streams : {false, true})
+    run_by_hand(
+        ring_texts(std::string(kScatter) + kGather),
+        [](int rank, const std::vector<float*>& buffers) {
+          // Sums that do not associate: (1e8 + -1e8) + 1 is 1, and (1 + 1e8) + -1e8 is 0.
+          const float values[] = {1e8f, -1e8f, 1};
+          for (int i = 0; i < 6; ++i) buffers[0][i] = values[rank];
+        },
+        [](int rank, const std::vector<float*>& buffers) {
+          // Of rank 2: (0 + 1) + 2; of rank 0: (1 + 2) + 0, which rounds -1e8 + 1 to -1e8; of rank 1: (2 + 0)
+          // + 1.
+          EXPECT_THAT(std::vector<float>(buffers[0], buffers[0] + 4), ElementsAre(1, 0, 0, 0)) << rank;
+          EXPECT_EQ(buffers[0][4], rank == 0 ? 1e8f : rank == 1 ? -1e8f : 1) << "nobody's";
+          EXPECT_EQ(buffers[0][5], 1) << rank;
+        },
+        streams);
+}
+
+TEST(Executors, ARingMayLeaveRanksWithoutABlock) {
+  const std::string blocks = "blocks=4+8@1";
+  for (const bool streams : {false, true})
+    run_by_hand(
+        ring_texts("0 ring_reduce_scatter @comm group=all " + blocks +
+                   " updates data:sums writes temporary:received\n"
+                   "1 ring_all_gather @comm group=all " +
+                   blocks + " updates data:sums\n"),
+        [](int rank, const std::vector<float*>& buffers) {
+          for (int i = 0; i < 6; ++i) buffers[0][i] = static_cast<float>(10 * rank + i);
+        },
+        [](int rank, const std::vector<float*>& buffers) {
+          const float own = static_cast<float>(10 * rank);
+          EXPECT_THAT(std::vector<float>(buffers[0], buffers[0] + 6),
+                      ElementsAre(own, 33, 36, own + 3, own + 4, own + 5));
+        },
+        streams);
+}
+
+TEST(Executors, RefuseARingWithoutBlocksOrRoom) {
+  for (const auto& [instruction, why] :
+       {std::pair("0 ring_reduce_scatter @comm group=all updates data:sums writes temporary:received\n",
+                  "(ring_reduce_scatter, lane comm): it has no blocks"),
+        std::pair("0 ring_reduce_scatter @comm group=all blocks=0+24/12@0 updates data:sums writes "
+                  "temporary:received\n",
+                  "has 8 bytes of 'temporary' and needs 12"),
+        std::pair("0 ring_all_gather @comm group=all blocks=0+28@0 updates data:sums\n",
+                  "expected some of the 24 bytes")})
+    try {
+      run_by_hand(
+          ring_texts(instruction), [](int, const auto&) {}, [](int, const auto&) {}, false);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(why));
+    }
+}
+
+// To a watchdog, a round that ends is a rank that gets on.
+TEST(Executors, TellProgressOfEachRoundOfARing) {
+  for (const bool streams : {false, true}) {
+    control::Progress progress[3];
+    run_by_hand(
+        ring_texts(std::string(kScatter) + kGather), [](int, const auto&) {}, [](int, const auto&) {},
+        streams,
+        [&](int rank) { return run::ExecutorOptions{.progress = &progress[rank], .program_number = 1}; });
+    if (!streams) continue;  // between rounds it speaks only if it waits
+    for (const auto& one : progress)
+      EXPECT_EQ(one.at(control::Progress::lane_slot(0)).changes, 2u * 2 + 2)
+          << "two rounds of two instructions, and the end of each";
+  }
 }
 
 /// A backend whose sums have an order of their own.

@@ -79,6 +79,7 @@ std::vector<Recipe> recipes() {
           {"dp2_boundary", one_layer(), {}, 4, 2, 1, 2, momentum, 0},
           {"dp2_evaluate", small, {"fc"}, 4, 4, 1, 2, momentum, 0},
           {"dp2_fast", embedding_first(), {"embed", "gelu"}, 4, 2, 2, 2, momentum, 0.5},
+          {"dp2_ring", embedding_first(), {"embed", "gelu"}, 4, 2, 2, 2, momentum, 0.5},
           // Half of either bucket ends on the border of a chunk of 65,536 elements.
           {"dp2_sharded", two_layers(255, Linear{.units = 512}, 256), {"fc"}, 4, 2, 1, 2, adam, 0.5},
           {"dp2_tree", with_tie, {"embed", "fc"}, 4, 4, 1, 2, adam, 0.5},

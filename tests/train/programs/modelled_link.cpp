@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "comm/forwarding_communicator.h"
+#include "program/ring_schedule.h"
 
 namespace lockstep::train {
 namespace {
@@ -72,13 +73,27 @@ class HeldCommunicator : public comm::ForwardingCommunicator {
   int64_t started_ = 0;  // on the inner communicator
 };
 
-/// What an operation puts on the link.
-int64_t bytes_of(const program::Instruction& instruction) {
+/// What each of an instruction's operations puts on the link: several of a ring, one of all others.
+std::vector<int64_t> bytes_of(const program::Program& program, const program::Instruction& instruction) {
+  if (!instruction.blocks.empty()) {
+    const auto& members = program.group(instruction.group).members;
+    const auto ranks = static_cast<int>(members.size());
+    const auto pass = instruction.kind == program::InstructionKind::ring_reduce_scatter
+                          ? program::RingPass::reduce_scatter
+                          : program::RingPass::all_gather;
+    std::vector<int64_t> rounds;
+    for (int round = 0; round + 1 < ranks; ++round) {
+      const auto blocks = program::ring_round(pass, members.index_of(program.rank), ranks, round);
+      const int64_t sent = block_bytes(instruction.blocks, blocks.send, ranks);
+      if (sent + block_bytes(instruction.blocks, blocks.receive, ranks) > 0) rounds.push_back(sent);
+    }
+    return rounds;
+  }
   int64_t sent = 0;
   for (const auto& operand : instruction.operands)
     if (operand.role == program::Role::send || operand.role == program::Role::data)
       sent += operand.range.size_bytes;
-  return sent;
+  return {sent};
 }
 
 }  // namespace
@@ -95,7 +110,8 @@ ModelledLink::ModelledLink(std::vector<program::Program> programs, int iteration
     auto& by_group = operations_.emplace_back(program.groups.size());
     for (int node = 0; node < count_of(r) * iterations; ++node)
       if (const program::Instruction& i = instruction(r, node); program::communicates(i.kind))
-        by_group[static_cast<size_t>(i.group)].push_back(node);
+        for (const int64_t bytes : bytes_of(program, i))
+          by_group[static_cast<size_t>(i.group)].push_back({node, bytes});
     ranks_[r].started.assign(static_cast<size_t>(count_of(r) * iterations), false);
     ranks_[r].times.assign(ranks_[r].started.size(), -1);
     reports_.push_back(program::report_instructions(program));
@@ -149,7 +165,9 @@ bool ModelledLink::is_done(size_t rank, int node) const {
   if (!program::communicates(i.kind)) return true;
   const auto group = static_cast<size_t>(i.group);
   const auto& list = operations_[rank][group];
-  return std::find(list.begin(), list.end(), node) - list.begin() < carried_[group];
+  const auto last =
+      std::find_if(list.rbegin(), list.rend(), [&](const Operation& o) { return o.node == node; });
+  return list.rend() - last <= carried_[group];
 }
 
 /// The caller of run() begins an iteration when the report of the one before is complete.
@@ -222,7 +240,7 @@ bool ModelledLink::all_have_reached(size_t group, int64_t operation) const {
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const auto& list = operations_[rank][group];
     if (operation >= static_cast<int64_t>(list.size()) ||
-        !ranks_[rank].started[static_cast<size_t>(list[static_cast<size_t>(operation)])])
+        !ranks_[rank].started[static_cast<size_t>(list[static_cast<size_t>(operation)].node)])
       return false;
   }
   return true;
@@ -231,8 +249,7 @@ bool ModelledLink::all_have_reached(size_t group, int64_t operation) const {
 int64_t ModelledLink::arrival_time(int group, int64_t operation) {
   const auto [known, is_new] = due_.try_emplace({group, operation});
   if (is_new) {
-    const int64_t bytes =
-        bytes_of(instruction(0, operations_[0][static_cast<size_t>(group)][static_cast<size_t>(operation)]));
+    const int64_t bytes = operations_[0][static_cast<size_t>(group)][static_cast<size_t>(operation)].bytes;
     busy_until_ = std::max(busy_until_, clock_) + speed_.latency +
                   (bytes + speed_.bytes_per_tick - 1) / speed_.bytes_per_tick;
     known->second = busy_until_;

@@ -63,6 +63,11 @@ class ModelledLink {
     std::vector<int64_t> times;  // likewise
     std::vector<int64_t> begun;  // by iteration: when
   };
+  /// Of a communicator.
+  struct Operation {
+    int node;
+    int64_t bytes;  ///< sent
+  };
   /// What a rank may have done by now.
   struct Allowed {
     size_t begun;  // iterations
@@ -85,8 +90,8 @@ class ModelledLink {
   int iterations_;
   LinkSpeed speed_;
   bool issues_in_order_;
-  std::vector<std::vector<std::vector<int>>> operations_;  // rank, group -> nodes
-  std::vector<std::vector<int>> reports_;                  // rank -> instructions
+  std::vector<std::vector<std::vector<Operation>>> operations_;  // rank, group
+  std::vector<std::vector<int>> reports_;                        // rank -> instructions
 
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;

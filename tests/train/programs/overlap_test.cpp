@@ -348,7 +348,8 @@ TEST(Overlap, OnLanesAStepBeginsWhileParametersOfTheOneBeforeAreStillToBeSent) {
     const int first = index_of(step, program::InstructionKind::forward, 1);
     int gather = -1;
     for (size_t i = 0; i < step.instructions.size(); ++i)
-      if (step.instructions[i].kind == program::InstructionKind::exchange) gather = static_cast<int>(i);
+      if (step.instructions[i].kind == program::InstructionKind::ring_all_gather)
+        gather = static_cast<int>(i);
     ASSERT_EQ(step.instructions[static_cast<size_t>(gather)].segment, 3);
     Signal begun;
     const auto device = device::make_async_cpu_device({.jitter_seed = 1, .max_jitter_us = 100});

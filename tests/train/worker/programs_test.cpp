@@ -88,16 +88,35 @@ TEST(DataParallelPrograms, ReduceByTheAlgorithmThatIsAskedFor) {
     const program::Program step = run.compile(0).step;
     return std::tuple(count_of(step, program::InstructionKind::all_reduce) > 0,
                       count_of(step, program::InstructionKind::exchange) > 0,
+                      count_of(step, program::InstructionKind::ring_reduce_scatter) > 0,
                       step.groups[1].transport == program::Transport::shared_memory);
   };
-  using Answer = std::tuple<bool, bool, bool>;  // all-reduces, exchanges, wants shared memory
-  EXPECT_EQ(reductions("FAST", "AUTOMATIC"), Answer(true, false, true));
-  EXPECT_EQ(reductions("FAST", "SHARED_MEMORY"), Answer(true, false, true));
-  EXPECT_EQ(reductions("FAST", "LIBRARY"), Answer(true, false, false));
-  EXPECT_EQ(reductions("FAST", "RING"), Answer(false, true, false));
-  EXPECT_EQ(reductions("REPRODUCIBLE", "TREE"), Answer(false, true, false));
+  using Answer = std::tuple<bool, bool, bool, bool>;  // all-reduces, exchanges, rings, wants shared memory
+  EXPECT_EQ(reductions("FAST", "AUTOMATIC"), Answer(true, false, false, true));
+  EXPECT_EQ(reductions("FAST", "SHARED_MEMORY"), Answer(true, false, false, true));
+  EXPECT_EQ(reductions("FAST", "LIBRARY"), Answer(true, false, false, false));
+  EXPECT_EQ(reductions("FAST", "RING"), Answer(false, false, true, false));
+  EXPECT_EQ(reductions("REPRODUCIBLE", "TREE"), Answer(false, true, false, false));
   EXPECT_EQ(reductions("REPRODUCIBLE", "SHARED_MEMORY"),
-            Answer(false, true, true));  // 3 and 3 of 6 leaves: no nodes
+            Answer(false, true, false, true));  // 3 and 3 of 6 leaves: no nodes
+}
+
+// So that what all of them have together does not grow with the square of their number.
+TEST(DataParallelPrograms, OfARingHaveTwoInstructionsForEachBucketWhateverTheNumberOfWorkers) {
+  for (const int workers : {2, 256}) {
+    const std::string number = std::to_string(workers);
+    const auto run =
+        compile(workers, {"parallel.reduction=FAST", "parallel.algorithm=RING", "trainer.micro_batch=1",
+                          "trainer.global_batch=" + number, "trainer.virtual_replicas=" + number});
+    EXPECT_NO_THROW(run.check()) << workers << " workers";
+    const program::Program step = run.compile(workers - 1).step;
+    const auto buckets = std::count_if(run.partition().buckets.begin(), run.partition().buckets.end(),
+                                       [](const model::Bucket& bucket) { return bucket.size_bytes > 0; });
+    EXPECT_EQ(count_of(step, program::InstructionKind::ring_reduce_scatter), buckets);
+    EXPECT_EQ(count_of(step, program::InstructionKind::ring_all_gather), buckets);
+    EXPECT_EQ(count_of(step, program::InstructionKind::exchange), 0);
+    for (const auto& instruction : step.instructions) EXPECT_LE(instruction.blocks.size(), 2u);
+  }
 }
 
 TEST(DataParallelPrograms, RefuseSharedMemoryWhereThereIsNone) {
