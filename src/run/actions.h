@@ -58,8 +58,7 @@ struct ExecutionContext {
 };
 
 /// An instruction made ready to run. Running it twice, for two iterations, allocates nothing. On devices
-/// whose memory the host does not share, start, communicate and finish only enqueue on the stream, and an
-/// iteration is complete before the next begins.
+/// whose memory the host does not share, start, communicate and finish only enqueue on the stream.
 struct Action {
   /// Of what does not communicate: computes. `between` is called between kernels of a long instruction.
   std::function<void(device::Stream&, const StepInputs&, const std::function<void()>& between)> start;

@@ -16,19 +16,29 @@ LanePositions::LanePositions(const program::Program& program, control::Progress&
   }
 }
 
-void LanePositions::begin() {
-  for (auto& lane : lanes_) lane.done = 0;
+void LanePositions::begin(bool goes_on) {
+  for (auto& lane : lanes_) {
+    lane.done_before = goes_on ? lane.done : lane.instructions.size();
+    lane.done = 0;
+  }
 }
 
-void LanePositions::look(int issued, const std::function<bool(int instruction)>& done) {
-  for (auto& lane : lanes_)
+void LanePositions::look(int issued, const Done& done, const Done& left) {
+  for (auto& lane : lanes_) {
+    while (lane.done_before < lane.instructions.size() && left(lane.instructions[lane.done_before]))
+      ++lane.done_before;
+    if (lane.done_before < lane.instructions.size()) continue;
     while (lane.done < lane.instructions.size() && lane.instructions[lane.done] < issued &&
            done(lane.instructions[lane.done]))
       ++lane.done;
+  }
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-    const auto& [instructions, reached] = lanes_[lane];
-    const int next = reached < instructions.size() ? instructions[reached] : issued + 1;
-    const bool works = next <= issued && starts(next);
+    const auto& [instructions, reached, reached_before] = lanes_[lane];
+    const bool is_left = reached_before < instructions.size();
+    const int next = is_left                         ? instructions[reached_before]
+                     : reached < instructions.size() ? instructions[reached]
+                                                     : issued + 1;
+    const bool works = is_left ? starts_left(next) : next <= issued && starts(next);
     const auto& instruction = program_.instructions[works ? static_cast<size_t>(next) : 0];
     enter(lane, works ? activity_of(instruction.deadline) : control::Activity::idle, works ? next : 0);
   }
@@ -40,10 +50,18 @@ void LanePositions::hush() {
 
 bool LanePositions::starts(int instruction) const {
   const auto& after = program_.instruction(instruction).after;
-  // An iteration begins when the one before is complete.
   return std::all_of(after.begin(), after.end(), [&](const program::Dependency& dependency) {
-    const auto i = static_cast<size_t>(dependency.instruction);
-    return dependency.distance > 0 || places_[i] < nth(lanes_, program_.instructions[i].lane).done;
+    const Lane& lane = nth(lanes_, program_.instruction(dependency.instruction).lane);
+    return nth(places_, dependency.instruction) < (dependency.distance > 0 ? lane.done_before : lane.done);
+  });
+}
+
+bool LanePositions::starts_left(int instruction) const {
+  const auto& after = program_.instruction(instruction).after;
+  // That iteration began when the one before it was complete.
+  return std::all_of(after.begin(), after.end(), [&](const program::Dependency& dependency) {
+    const Lane& lane = nth(lanes_, program_.instruction(dependency.instruction).lane);
+    return dependency.distance > 0 || nth(places_, dependency.instruction) < lane.done_before;
   });
 }
 

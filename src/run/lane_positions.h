@@ -11,16 +11,21 @@ namespace lockstep::run {
 /// Tells where a device is in a program by the events after its instructions, if it cannot write that by
 /// itself (Device::share_host_memory). The lanes' slots of `progress` speak only between look() and hush():
 /// while the host does something else, nobody looks at the device, and an entry that stands still would be
-/// taken for a device that does. Program order is the order of issue. Not thread-safe.
+/// taken for a device that does. Program order is the order of issue. A lane is in the iteration before until
+/// all of its instructions there are done. Not thread-safe.
 class LanePositions {
  public:
   LanePositions(const program::Program& program, control::Progress& progress, int program_number);
 
-  /// A new iteration: nothing was issued.
-  void begin();
-  /// The first `issued` instructions were issued completely, the next one perhaps in part. `done`: whether
-  /// one of them is done; not asked again once it is.
-  void look(int issued, const std::function<bool(int instruction)>& done);
+  /// Whether an instruction is done; not asked again once it is.
+  using Done = std::function<bool(int instruction)>;
+
+  /// A new iteration: nothing was issued. `goes_on`: something may be left of the one before, all of which
+  /// was issued.
+  void begin(bool goes_on = false);
+  /// The first `issued` instructions were issued completely, the next one perhaps in part. `left` is asked
+  /// about the iteration before.
+  void look(int issued, const Done& done, const Done& left);
   /// No lane says anything.
   void hush();
 
@@ -28,9 +33,11 @@ class LanePositions {
   struct Lane {
     std::vector<int> instructions;  // in program order
     size_t done = 0;                // so many of them
+    size_t done_before = 0;         // likewise, of the iteration before
   };
 
-  bool starts(int instruction) const;  ///< everything that it depends on is done
+  bool starts(int instruction) const;       ///< everything that it depends on is done
+  bool starts_left(int instruction) const;  ///< likewise, of the iteration before
   void enter(size_t lane, control::Activity activity, int instruction);
 
   const program::Program& program_;

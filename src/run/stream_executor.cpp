@@ -24,12 +24,12 @@ constexpr std::chrono::hours kForever{24 * 365};
 /// Issues the whole iteration at once: for each instruction, its stream waits for the events of what it
 /// depends on, does the work and records an event.
 ///
-/// Where the host shares the device's memory (the asynchronous CPU device), the work runs on the lane's
-/// thread, which waits for communication itself, and what is left of an iteration goes on by itself.
-/// Elsewhere an iteration is complete when run() returns, and an instruction is work that is enqueued:
-/// kernels, copies, collectives that follow the stream, and two words of progress, which the device writes
-/// when it gets there. The host issues only as far ahead of the device as the driver takes without blocking
-/// (RunAhead), and looks after communicators wherever it waits for the device.
+/// What is left of an iteration after its report goes on by itself. Where the host shares the device's memory
+/// (the asynchronous CPU device), the work runs on the lane's thread, which waits for communication itself.
+/// Elsewhere an instruction is work that is enqueued: kernels, copies, collectives that follow the stream,
+/// and two words of progress, which the device writes when it gets there. The host issues only as far ahead
+/// of the device as the driver takes without blocking (RunAhead), and looks after communicators wherever it
+/// waits for the device.
 ///
 /// The first lane that fails aborts the program's communicators, so that no other lane waits for peers that
 /// will not come; what those lanes then throw follows from it, and only the first error leaves.
@@ -84,24 +84,18 @@ class StreamExecutor : public Executor {
     // The lanes tell where they are; this thread only issues.
     report_main(control::Activity::idle);
     attempt([&] {
-      parity_ = static_cast<int>(begun_ % 2);
-      complete(parity_);  // the iteration before the last
+      const auto place = static_cast<int>(begun_ % 2);
+      complete(place);  // the iteration before the last
+      parity_ = place;
       inputs_[parity_] = inputs;
-      if (options_.progress != nullptr)
-        for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-          words_[lane] = options_.progress->word(control::Progress::lane_slot(static_cast<int>(lane)));
-      for (auto& ahead : ahead_) ahead.begin();
-      if (positions_) positions_->begin();
+      const bool goes_on = nth(left_, 1 - parity_);
+      if (!goes_on) begin_anew();
+      if (positions_) positions_->begin(goes_on);
       issued_ = 0;
       nth(left_, parity_) = true;
       running_ = begun_;
       issue(begun_++);
-      if (enqueues_) {
-        await();
-        complete(parity_);
-      } else {
-        for (const int report : reports_) nth(events_[parity_], report)->synchronize();
-      }
+      for (const int report : reports_) await(parity_, report);
       running_ = kNone;
       for (const int place : {1 - parity_, parity_})
         if (nth(left_, place) && is_complete(place)) complete(place);
@@ -118,6 +112,7 @@ class StreamExecutor : public Executor {
     attempt([&] {
       for (const int place : {1 - parity_, parity_}) complete(place);
     });
+    if (positions_) positions_->hush();
     if (progress != nullptr)
       progress->enter(control::Progress::kMainSlot, before.activity, before.program, before.instruction);
   }
@@ -179,11 +174,27 @@ class StreamExecutor : public Executor {
     return first_error_;
   }
 
+  /// Nothing is left of any iteration of this program, and others may have run since.
+  void begin_anew() {
+    if (options_.progress != nullptr)
+      for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
+        words_[lane] = options_.progress->word(control::Progress::lane_slot(static_cast<int>(lane)));
+    for (auto& ahead : ahead_) ahead.begin();
+  }
+
+  /// Waits for an instruction of the last iteration of this parity.
+  void await(int place, int instruction) {
+    device::Event& event = *nth(events_[place], instruction);
+    if (!enqueues_) return event.synchronize();
+    hold(*nth(streams_, program_.instruction(instruction).lane), event);
+  }
+
   /// Waits for all of the last iteration of this parity; throws what failed in it.
   void complete(int place) {
     if (!nth(left_, place)) return;
-    for (const int last : last_of_lanes_) nth(events_[place], last)->synchronize();
-    for (const auto& end : ends_[place]) end->synchronize();
+    for (const int last : last_of_lanes_) await(place, last);
+    for (const auto& end : ends_[place])
+      end->synchronize();  // next to nothing comes after the last instruction
     nth(left_, place) = false;
     times_.exposed_communication_ms = exposed_communication(place);
   }
@@ -334,13 +345,6 @@ class StreamExecutor : public Executor {
     return deadline_in(options_.communication_timeout.value_or(kForever));
   }
 
-  /// Until the device has done everything.
-  void await() {
-    const Deadline deadline = communication_deadline();
-    for (auto& stream : streams_) wait_for(*stream, deadline, [&] { return stream->idle(); });
-  }
-
-  /// Before more is issued.
   void hold(device::Stream& stream, const device::Event& event) {
     // Some devices get on only while they are asked whether they are idle.
     wait_for(stream, communication_deadline(), [&] { return event.ready() || stream.idle(); });
@@ -377,8 +381,9 @@ class StreamExecutor : public Executor {
   /// If the device does not tell.
   void look_at_lanes() {
     if (positions_)
-      positions_->look(issued_,
-                       [this](int instruction) { return nth(events_[parity_], instruction)->ready(); });
+      positions_->look(
+          issued_, [this](int instruction) { return nth(events_[parity_], instruction)->ready(); },
+          [this](int instruction) { return nth(events_[1 - parity_], instruction)->ready(); });
   }
 
   bool any_lane_tells() const {

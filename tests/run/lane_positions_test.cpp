@@ -30,7 +30,9 @@ program::Program program() {
 class LanePositionsTest : public ::testing::Test {
  protected:
   void look(int issued) {
-    positions_.look(issued, [this](int i) { return done_.contains(i); });
+    positions_.look(
+        issued, [this](int i) { return done_.contains(i); },
+        [this](int i) { return left_done_.contains(i); });
   }
   /// What the two lanes say: an instruction, with a w if it waits for peers, or "-".
   std::string told() const {
@@ -47,7 +49,7 @@ class LanePositionsTest : public ::testing::Test {
   program::Program program_ = program();
   control::Progress progress_;
   LanePositions positions_{program_, progress_, 1};
-  std::set<int> done_;
+  std::set<int> done_, left_done_;
 };
 
 TEST_F(LanePositionsTest, FollowsWhatIsDoneThroughDependencies) {
@@ -78,6 +80,28 @@ TEST_F(LanePositionsTest, WhatIsNotIssuedIsNeitherDoneNorUnderWay) {
   EXPECT_EQ(told(), "1 -");
   done_ = {0, 1};
   look(2);
+  EXPECT_EQ(told(), "- 2w");
+}
+
+// What is left of an iteration is told first, lane by lane, and holds up what depends on it.
+TEST_F(LanePositionsTest, ALaneIsInTheIterationBeforeUntilItIsDoneThere) {
+  positions_.begin();
+  done_ = {0, 1};
+  look(4);
+  EXPECT_EQ(told(), "- 2w");
+  left_done_ = done_;
+  done_ = {};
+  positions_.begin(/*goes_on=*/true);
+  look(4);
+  EXPECT_EQ(told(), "- 2w");
+  left_done_ = {0, 1, 2};
+  look(4);
+  EXPECT_EQ(told(), "3 -") << "the update that is left, which the next load waits for";
+  left_done_ = {0, 1, 2, 3};
+  look(4);
+  EXPECT_EQ(told(), "0 -");
+  done_ = {0, 1};
+  look(4);
   EXPECT_EQ(told(), "- 2w");
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
 #include <thread>
 
 #include "base/clock.h"
@@ -117,6 +119,46 @@ TEST_P(GpuProgress, TheHostStaysNearItsDeviceHoweverLongTheProgram) {
 
 INSTANTIATE_TEST_SUITE_P(Words, GpuProgress, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "WrittenByTheDevice" : "Refused"; });
+
+// A rank sends its part of the last parameters only after the other one's step has returned.
+TEST(GpuSteps, ReturnWhenTheirReportIsKnownAndGoOnInTheNextOne) {
+  for (const bool writes_words : {true, false}) {
+    device::set_emulated_options({.writes_words = writes_words});
+    std::promise<void> returned;
+    run_ranks(2, [&](int rank, comm::Communicator& world) {
+      control::Progress progress;
+      const auto is_last_gather = [](const program::Program& program, int instruction) {
+        return program.name == "step" &&
+               program.instruction(instruction).kind == program::InstructionKind::ring_all_gather &&
+               instruction + 1 == static_cast<int>(program.instructions.size());
+      };
+      bool waited = false;
+      Worker worker(config_of({"parallel.shard=OPTIMIZER", "parallel.reduction=FAST"}),
+                    {.rank = rank,
+                     .world_size = 2,
+                     .device = device::DeviceKind::cuda,
+                     .asynchronous = {},
+                     .progress = &progress,
+                     .before_instruction = [&](const Worker&, const program::Program& program, uint64_t step,
+                                               int instruction) {
+                       if (rank == 0 || step > 0 || !is_last_gather(program, instruction)) return;
+                       waited = returned.get_future().wait_for(std::chrono::seconds(30)) ==
+                                std::future_status::ready;
+                     }});
+      worker.connect(world);
+      Trainer(worker, world, {}, {}).prepare();
+      for (uint64_t step = 0; step < 3; ++step) {
+        worker.run_step(
+            {.constants = {.kernels = {.step = step}, .update = {.learning_rate = 0.5}}, .iteration = step});
+        if (rank == 0 && step == 0) returned.set_value();
+        EXPECT_GT(worker.verdict().gradient_norm, 0);
+      }
+      worker.finish_step();
+      EXPECT_TRUE(waited || rank == 0) << "nobody waits for the gathering of parameters";
+    });
+  }
+  device::set_emulated_options({});
+}
 
 }  // namespace
 }  // namespace lockstep::train
