@@ -20,5 +20,6 @@ for argument in "$@"; do
 done
 
 command -v clang-format-14 >/dev/null || fail "clang-format-14 is missing: scripts/install_dependencies.sh --with-tests"
-find src include tests examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' | sort |
-  xargs -P "$(nproc)" -n 32 clang-format-14 "${mode[@]}"
+mapfile -t sources < <(find src include tests examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' | sort)
+[ "${#sources[@]}" -gt 100 ] || fail "found ${#sources[@]} sources in $PWD"
+printf '%s\0' "${sources[@]}" | xargs -0 -P "$(nproc)" -n 32 clang-format-14 "${mode[@]}"

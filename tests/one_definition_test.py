@@ -14,7 +14,7 @@ from collections import defaultdict
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
-TYPE = re.compile(r"\b(?:class|struct|union|enum(?:\s+class)?)\s+(?:alignas\([^)]*\)\s*)?([A-Za-z_]\w*)\s*(?:final\s*)?(?::(?!:)[^;{]*)?$")
+TYPE = re.compile(r"\b(?:class|struct|union|enum(?:\s+class)?)\s+(?:\[\[[^\]]*\]\]\s*|__attribute__\(\(.*?\)\)\s*)*(?:alignas\([^)]*\)\s*)?([A-Za-z_]\w*)\s*(?:final\s*)?(?::(?!:)[^;{]*)?$")
 NAMESPACE = re.compile(r"\b(?:inline\s+)?namespace\s*((?:[A-Za-z_]\w*(?:::)?)*)\s*$")
 
 
@@ -60,7 +60,9 @@ def definitions():
 def is_choice_of_backend(paths):
     """One of them is compiled into any program: folders of backends, in one module, or the emulated GPU's stand-in for CUDA's words."""
     backends = {"cuda", "emulated", "none"}
-    return all(backends & set(path.split("/")) for path in paths)
+    chosen = [backends & set(path.split("/")) for path in paths]
+    modules = {path.split("/")[1] for path in paths}
+    return all(len(one) == 1 for one in chosen) and len(set.union(*chosen)) == len(chosen) and len(modules) == 1
 
 
 class OneDefinition(unittest.TestCase):
@@ -79,6 +81,14 @@ class OneDefinition(unittest.TestCase):
           const char* s = "struct Text {"; void f() { struct Local {}; } }
         """
         self.assertEqual(types_of(text), ["a::b::X", "a::b::E", "a::b::Z"])
+
+    def test_attributes_hide_no_type(self):
+        self.assertEqual(types_of("namespace a { struct [[nodiscard]] X { }; class __attribute__((packed)) Y { }; }"), ["a::X", "a::Y"])
+
+    def test_backends_are_chosen_within_a_module(self):
+        self.assertTrue(is_choice_of_backend(["src/ops/cuda/a.h", "src/ops/emulated/a.h", "src/ops/none/b.h"]))
+        for twins in (["src/ops/cuda/a.h", "src/ops/cuda/b.h"], ["src/ops/cuda/a.h", "src/comm/none/a.h"], ["src/ops/cuda/a.h", "src/ops/a.h"]):
+            self.assertFalse(is_choice_of_backend(twins), twins)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <ranges>
 #include <type_traits>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace lockstep {
 /// -1 means none; containers want their own unsigned type. REQUIRES: 0 <= index < size.
 template <class Container, class Index>
 constexpr decltype(auto) nth(Container&& container, Index index) {
+  static_assert(std::is_lvalue_reference_v<Container&&> || std::ranges::borrowed_range<Container>,
+                "the element would not outlive its container");
   static_assert(std::is_integral_v<Index> || std::is_enum_v<Index>);
   assert(static_cast<int64_t>(index) >= 0 && static_cast<size_t>(index) < std::size(container));
   return std::forward<Container>(container)[static_cast<size_t>(index)];

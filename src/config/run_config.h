@@ -82,7 +82,7 @@ int resolved_virtual_replicas(const TrainerOptions& options);
 /// Reads a config file, applies `--set path=value` overrides in order, fills in defaults, checks everything
 /// that can be checked without data and world size, and converts. Throws ConfigError "file:line:column:
 /// field: ...". `layout`, as of the option --layout, replaces the layout of the config as a whole
-/// (parallel/layout.h).
+/// (layout/layout.h).
 RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides,
                           const std::optional<std::string>& layout = {});
 RunConfig parse_run_config(const std::string& text, const std::string& name,

@@ -22,6 +22,12 @@ using std::chrono::milliseconds;
 constexpr milliseconds kMargin{2000};
 constexpr size_t kMostFailuresShown = 3;
 
+std::vector<std::string> exchange(const Meeting& meeting, const std::string& own, milliseconds timeout) {
+  auto texts = meeting.exchange(own, timeout);
+  ensure(static_cast<int>(texts.size()) == meeting.size, "every rank's text arrives");
+  return texts;
+}
+
 /// What rank 0 tells all: where it listens, and the token; or why it does not listen.
 struct Invitation {
   std::string refusal;
@@ -107,7 +113,7 @@ std::vector<RankPlace> exchange_places(const Meeting& meeting, const std::string
                                        milliseconds timeout) {
   std::vector<RankPlace> places;
   for (const auto& text :
-       meeting.exchange(encode_place({host, own_machine(host), ::getpid(), own_addresses()}), timeout)) {
+       exchange(meeting, encode_place({host, own_machine(host), ::getpid(), own_addresses()}), timeout)) {
     auto place = decode_place(text);
     ensure(place.has_value(), "a rank's addresses arrived damaged");
     places.push_back(std::move(*place));
@@ -151,9 +157,9 @@ std::vector<Connection> connect(int rank, const std::vector<RankPlace>& places,
 
 /// Rank 0's invitation, on all ranks.
 Invitation share(const Meeting& meeting, const Invitation& invitation, milliseconds timeout) {
-  const auto texts = meeting.exchange(meeting.rank == 0 ? encode(invitation) : "", timeout);
+  const auto texts = exchange(meeting, meeting.rank == 0 ? encode(invitation) : "", timeout);
   // Until all have it: from here on rank 0 does not help the exchange along for a while.
-  meeting.exchange("", timeout);
+  exchange(meeting, "", timeout);
   return decode(texts[0]);
 }
 
@@ -161,7 +167,7 @@ void agree_on_success(const Meeting& meeting, const std::string& failure,
                       const std::vector<RankPlace>& places, milliseconds timeout) {
   std::vector<std::string> failures;
   size_t count = 0;
-  for (auto& text : meeting.exchange(failure, timeout)) {
+  for (auto& text : exchange(meeting, failure, timeout)) {
     if (text.empty()) continue;
     if (++count <= kMostFailuresShown) failures.push_back(std::move(text));
   }

@@ -104,7 +104,7 @@ Partition partition_after(const Graph& graph, std::span<const int> last_nodes) {
   Partition partition;
   int first_node = 0;
   for (const int last_node : last_nodes) {
-    require(last_node >= first_node, "segments end one behind the other");
+    require(last_node >= first_node, "segments end one after the other");
     Segment segment;
     segment.first_node = first_node;
     segment.last_node = last_node;

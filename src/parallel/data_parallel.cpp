@@ -179,12 +179,12 @@ void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, Synchron
   const UpdateVerdict verdict = plan.update_as_it_lands ? UpdateVerdict::none
                                 : plan.skip_nonfinite   ? UpdateVerdict::scale_and_predicate
                                                         : UpdateVerdict::scale;
+  // What forward and backward have read, while the last gradients meet: sharded updates write over it.
+  if (plan.digests_parameters) writer.digest(compute);
   for (int s = segments - 1; s >= 0; --s) {
     writer.add_tied_uses(update, s);
     if (plan.update_as_it_lands && !sharded) writer.update(update, s, verdict);
   }
-  // What forward and backward have read: sharded updates write over it.
-  if (plan.digests_parameters) writer.digest(compute);
   synchronizer.norm(compute);
   if (plan.update_as_it_lands && !sharded) return;
   for (int i = 0; i < segments; ++i) {
@@ -217,6 +217,7 @@ program::Program compile_step(const DataParallelPlan& plan, int rank) {
   writer.add_metrics(leaves.size());
   writer.add_gradient_slots(fold.slots);
   const int segments = static_cast<int>(plan.partition.segments.size());
+  writer.constants(copy);
   writer.cast_parameters(compute);
   const auto has_bucket = [&](int s) { return plan.partition.bucket(s).size_bytes > 0; };
 
@@ -257,6 +258,7 @@ program::Program compile_evaluation(const DataParallelPlan& plan, int rank) {
   program.micro_batches_per_leaf = 1;
   const layout::TreeNode leaves = plan.division.leaves_of(rank);
   writer.add_metrics(leaves.size());
+  writer.constants(copy);
   writer.cast_parameters(compute);
   for (int leaf = leaves.begin; leaf < leaves.end; ++leaf) {
     const int micro_batch = leaf - leaves.begin;

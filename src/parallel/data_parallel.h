@@ -39,6 +39,9 @@ void require_sums_exist(const DataParallelPlan& plan);
 ///     compute   F0 F1 F2 B2 B1 B0  F0 F1 F2 B2 B1 B0 ------ N U2 U1 U0
 ///     reduce                                 R2 R1 R0
 ///     agree                                 A
+///
+/// With sharded updates a digest of the parameters comes before N, and each U is followed by the gathering of
+/// what it has made, in the order in which the next step's forward reads it.
 program::Program compile_step(const DataParallelPlan& plan, int rank);
 
 /// One micro-batch of every leaf of this worker through the forward pass, then an agreement on their loss and

@@ -162,6 +162,13 @@ program::Operand ProgramWriter::activation_operand(program::Role role, int stora
           .dtype = graph_.value(storage).spec.dtype};
 }
 
+void ProgramWriter::constants(int lane) {
+  program::Instruction constants = instruction(program::InstructionKind::constants, lane, -1, -1, -1);
+  constants.operands.push_back(
+      {program::Role::constants, 0, program::Access::write, program.whole(constants_)});
+  program.instructions.push_back(std::move(constants));
+}
+
 void ProgramWriter::load(int lane, int micro_batch, int leaf) {
   program::Instruction load = instruction(program::InstructionKind::load, lane, -1, micro_batch, leaf);
   load.deadline = program::DeadlineClass::input;
@@ -173,8 +180,6 @@ void ProgramWriter::load(int lane, int micro_batch, int leaf) {
     batch.index = static_cast<int>(i);
     load.operands.push_back(batch);
   }
-  if (micro_batch == 0)
-    load.operands.push_back({program::Role::constants, 0, program::Access::write, program.whole(constants_)});
   program.instructions.push_back(std::move(load));
 }
 

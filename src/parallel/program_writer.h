@@ -40,6 +40,8 @@ class ProgramWriter {
   /// One record of kMetricCount doubles per leaf of this rank.
   void add_metrics(int leaves);
 
+  /// The step's constants, for all that follows.
+  void constants(int lane);
   /// Batches alternate between two sets of staging buffers, so that one is filled while the other is read.
   void load(int lane, int micro_batch, int leaf);
   /// Makes the narrow copies of all parameters that are read so; nothing where float32 is computed.

@@ -18,7 +18,8 @@ constexpr unsigned kCompute = bit(LaneKind::compute), kCopy = bit(LaneKind::copy
                    kComm = bit(LaneKind::comm), kServer = bit(LaneKind::server);
 constexpr int kAny = 1 << 20;
 
-constexpr RoleRule kLoad[] = {{Role::batch, W, 0, kAny}, {Role::constants, W, 0, 1}};
+constexpr RoleRule kConstants[] = {{Role::constants, W, 1, 1}};
+constexpr RoleRule kLoad[] = {{Role::batch, W, 1, kAny}};
 constexpr RoleRule kForward[] = {{Role::input, R, 0, kAny},    {Role::parameters, R, 0, kAny},
                                  {Role::constants, R, 0, 1},   {Role::output, W, 0, kAny},
                                  {Role::stash, W, 0, kAny},    {Role::metrics, W | RW, 0, 1},
@@ -77,6 +78,7 @@ constexpr RoleRule kServe[] = {{Role::parameters, RW, 1, 1},    {Role::state, RW
 
 /// kind, lanes, needs segment, needs micro-batch, whole elements, operands. By InstructionKind.
 constexpr std::array<InstructionRule, kInstructionKindCount> kRules = {{
+    {InstructionKind::constants, kCopy | kCompute, false, false, false, kConstants},
     {InstructionKind::load, kCopy | kCompute, false, false, false, kLoad},
     {InstructionKind::forward, kCompute, true, true, false, kForward},
     {InstructionKind::backward, kCompute, true, true, false, kBackward},

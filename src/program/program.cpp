@@ -11,7 +11,8 @@
 namespace lockstep::program {
 
 std::string_view name_of(InstructionKind kind) {
-  static constexpr std::array<std::string_view, kInstructionKindCount> kNames = {"load",
+  static constexpr std::array<std::string_view, kInstructionKindCount> kNames = {"constants",
+                                                                                 "load",
                                                                                  "forward",
                                                                                  "backward",
                                                                                  "backward_input",
@@ -116,7 +117,9 @@ std::vector<int> report_instructions(const Program& program) {
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const auto& operands = program.instructions[i].operands;
     all.push_back(static_cast<int>(i));
-    if (std::any_of(operands.begin(), operands.end(),
+    // A digest is read with the verdict.
+    if (program.instructions[i].kind == InstructionKind::digest ||
+        std::any_of(operands.begin(), operands.end(),
                     [](const Operand& o) { return o.role == Role::verdict && o.access != Access::read; }))
       reports.push_back(static_cast<int>(i));
   }

@@ -20,7 +20,8 @@ namespace lockstep::program {
 /// proves.
 
 enum class InstructionKind {
-  load,             ///< next micro-batch (and the step's constants) into buffers
+  constants,        ///< the step's: learning rate, seed, ... (StepScalars)
+  load,             ///< next micro-batch into buffers
   forward,          ///< a segment, for one micro-batch
   backward,         ///< both halves of a segment's backward, op by op (gradients inside it live one op long)
   backward_input,   ///< only the gradients of inputs (joint ops do everything here)
@@ -226,8 +227,8 @@ struct Program {
   ByteRange whole(int buffer) const { return {buffer, 0, nth(buffers, buffer).size_bytes}; }
 };
 
-/// The instructions after which an iteration's report is known: those that write a verdict. All, if none
-/// does.
+/// The instructions after which an iteration's report is known: those that write a verdict or a digest. All,
+/// if there is none.
 std::vector<int> report_instructions(const Program& program);
 
 /// "step instruction 17 (all_reduce, lane reduce, segment 3, micro-batch 1)": how every error names an

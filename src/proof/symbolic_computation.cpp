@@ -260,6 +260,7 @@ void compute(SymbolicMachine& machine, const Place& at) {
       return norm_or_finite(machine, at);
     case program::InstructionKind::update:
       return update(machine, at);
+    case program::InstructionKind::constants:
     case program::InstructionKind::digest:
     case program::InstructionKind::snapshot:
       return write_unknown(machine, at);

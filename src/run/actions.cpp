@@ -23,6 +23,8 @@ using Stagings = std::array<std::shared_ptr<Staging>, 2>;
 
 Action bind(const Binding& binding, const Stagings& stagings) {
   switch (binding.instruction().kind) {
+    case program::InstructionKind::constants:
+      return bind_constants(binding);
     case program::InstructionKind::load:
       return bind_load(binding, stagings[staging_of(binding.instruction())]);
     case program::InstructionKind::forward:
@@ -97,6 +99,8 @@ int64_t staging_bytes(const program::Program& program, const model::Graph& graph
     if (instruction.kind == program::InstructionKind::load &&
         stages(instruction, graph.inputs.size(), device))
       staged[staging_of(instruction)] = true;
+    if (instruction.kind == program::InstructionKind::constants && device == device::DeviceKind::cuda)
+      size_bytes += static_cast<int64_t>(sizeof(StepScalars));
     if (instruction.kind == program::InstructionKind::agree)
       size_bytes += static_cast<int64_t>(sizeof(program::AgreeRecord));
     if (instruction.kind == program::InstructionKind::snapshot) size_bytes += kMetricBytes;

@@ -7,9 +7,9 @@ namespace lockstep::run {
 
 // What becomes of each kind of instruction, one function for each.
 
-/// What this rank wants of a micro-batch, and the constants. A rank that wants some of its fields, such as a
-/// pipeline's last stage, reads the others into memory that nobody looks at; one that wants none of them
-/// reads nothing.
+Action bind_constants(const Binding& binding);
+/// What this rank wants of a micro-batch. A rank that wants some of its fields, such as a pipeline's last
+/// stage, reads the others into memory that nobody looks at.
 Action bind_load(const Binding& binding, const std::shared_ptr<Staging>& staging);
 /// forward and backward
 Action bind_segment(const Binding& binding);

@@ -23,43 +23,56 @@ bool stages(const program::Instruction& load, size_t fields, device::DeviceKind 
   return device == device::DeviceKind::cuda || (wanted > 0 && static_cast<size_t>(wanted) < fields);
 }
 
+Action bind_constants(const Binding& binding) {
+  binding.at_least(program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
+  auto* constants = reinterpret_cast<StepScalars*>(binding.required(program::Role::constants, 0));
+  auto& device = binding.context().device;
+  if (device.shares_host_memory())
+    return {.start = [constants](device::Stream&, const StepInputs& inputs, const auto&) {
+      *constants = inputs.constants;
+    }};
+  // Those of the step before may be on their way still.
+  struct Staged {
+    device::Buffer memory;
+    std::unique_ptr<device::Event> copied;
+  };
+  auto staged =
+      std::make_shared<Staged>(Staged{device.allocate_host(sizeof(StepScalars)), device.create_event()});
+  return {.start = [constants, staged](device::Stream& stream, const StepInputs& inputs, const auto&) {
+    staged->copied->synchronize();
+    *reinterpret_cast<StepScalars*>(staged->memory.data()) = inputs.constants;
+    stream.copy(constants, staged->memory.data(), sizeof(StepScalars));
+    stream.record(*staged->copied);
+  }};
+}
+
 Action bind_load(const Binding& binding, const std::shared_ptr<Staging>& staging) {
   const program::Instruction& instruction = binding.instruction();
   std::vector<Tensor> fields =
       batch_fields(binding.context().graph, binding.context().code.options().micro_batch);
-  const bool wants_batch = binding.find(program::Role::batch) != nullptr;
   for (size_t i = 0; i < fields.size(); ++i)
     if (binding.find(program::Role::batch, static_cast<int>(i)) != nullptr)
       fields[i].data =
           binding.exactly(program::Role::batch, static_cast<int>(i), fields[i].size_bytes(), fields[i].dtype);
-  auto* constants = reinterpret_cast<StepScalars*>(binding.pointer(program::Role::constants, 0));
-  if (constants != nullptr)
-    binding.at_least(program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
-  const int64_t position =
-      wants_batch ? binding.context().first_samples.at(static_cast<size_t>(instruction.micro_batch)) : 0;
+  const int64_t position = binding.context().first_samples.at(static_cast<size_t>(instruction.micro_batch));
   if (stages(instruction, fields.size(), binding.context().device.kind()) && staging->fields.empty())
     staging->make(binding.context().device, fields);
-  BatchSource* batches = wants_batch ? binding.context().batches : nullptr;
+  BatchSource* batches = binding.context().batches;
   if (binding.context().device.shares_host_memory()) {
     for (size_t i = 0; i < fields.size(); ++i)
-      if (fields[i].data == nullptr && wants_batch) fields[i].data = staging->fields[i].data;
-    return {.start = [fields = std::move(fields), staging, constants, position, batches](
+      if (fields[i].data == nullptr) fields[i].data = staging->fields[i].data;
+    return {.start = [fields = std::move(fields), staging, position, batches](
                          device::Stream&, const StepInputs& inputs, const auto&) {
-      if (constants != nullptr) *constants = inputs.constants;
       if (batches != nullptr) batches->load(inputs.iteration, position, fields);
     }};
   }
-  return {.start = [fields = std::move(fields), staging, constants, position, batches](
+  return {.start = [fields = std::move(fields), staging, position, batches](
                        device::Stream& stream, const StepInputs& inputs, const auto&) {
     staging->copied->synchronize();
     std::vector<Tensor>& host = staging->fields;
     if (batches != nullptr) batches->load(inputs.iteration, position, host);
     for (size_t i = 0; i < host.size(); ++i)
       if (fields[i].data != nullptr) stream.copy(fields[i].data, host[i].data, host[i].size_bytes());
-    if (constants != nullptr) {
-      *staging->constants = inputs.constants;
-      stream.copy(constants, staging->constants, sizeof *constants);
-    }
     stream.record(*staging->copied);
   }};
 }

@@ -98,6 +98,7 @@ Action bind_norm(const Binding& binding) {
   const bool folds = binding.find(program::Role::verdict, 1) != nullptr;
   if (folds) {
     call.verdict = reinterpret_cast<program::Verdict*>(binding.required(program::Role::verdict, 0));
+    binding.at_least(program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
     call.constants = reinterpret_cast<const StepScalars*>(binding.required(program::Role::constants, 0));
   }
   return {.start = [call = std::move(call), squares, folds, kernels = binding.kernels()](
@@ -133,6 +134,7 @@ Action bind_digest(const Binding& binding) {
 Action bind_update(const Binding& binding) {
   const program::Operand* parameters = binding.required_operand(program::Role::parameters);
   const program::Operand* gradients = binding.required_operand(program::Role::gradients);
+  binding.at_least(program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
   UpdateCall call{
       .optimizer = binding.context().optimizer,
       .parameters = reinterpret_cast<float*>(binding.at(*parameters)),

@@ -7,7 +7,6 @@
 #include "lockstep/tensor.h"
 #include "model/graph.h"
 #include "program/program.h"
-#include "run/step_kernels.h"
 
 namespace lockstep::run {
 
@@ -16,7 +15,6 @@ namespace lockstep::run {
 struct Staging {
   device::Buffer memory;
   std::vector<Tensor> fields;
-  StepScalars* constants = nullptr;  // they come first
   std::unique_ptr<device::Event> copied;
 
   static constexpr int64_t kAlignment = 256;
@@ -24,7 +22,7 @@ struct Staging {
     return (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   static int64_t size_bytes_for(const std::vector<Tensor>& fields) {
-    int64_t size_bytes = aligned(sizeof(StepScalars));
+    int64_t size_bytes = 0;
     for (const auto& field : fields) size_bytes += aligned(field.size_bytes());
     return size_bytes;
   }
@@ -32,8 +30,7 @@ struct Staging {
   void make(device::Device& device, const std::vector<Tensor>& like) {
     memory = device.allocate_host(size_bytes_for(like));
     copied = device.create_event();
-    constants = reinterpret_cast<StepScalars*>(memory.data());
-    std::byte* at = memory.data() + aligned(sizeof(StepScalars));
+    std::byte* at = memory.data();
     for (const auto& field : like) {
       fields.push_back({at, field.shape, field.dtype});
       at += aligned(field.size_bytes());

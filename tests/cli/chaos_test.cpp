@@ -158,7 +158,7 @@ TEST(Chaos, AJobThatFailsByItselfIsNotDisturbed) {
 TEST(Failpoint, MistakesAreOneErrorOfAllRanks) {
   const SmallConfig config;
   for (const auto& [failpoint, message] :
-       {std::pair("kill@1", "behind the '@', not 1"), std::pair("kill@2,3", "there is no rank 2"),
+       {std::pair("kill@1", "after the '@', not 1"), std::pair("kill@2,3", "there is no rank 2"),
         std::pair("kill@1,3,add,norm", "not 4"), std::pair("kill@0,3,lod", "did you mean 'load'?")}) {
     const Ran ran = mpirun(2, {"train", config.path(), "--failpoint", failpoint});
     EXPECT_EQ(ran.code, 2) << failpoint;

@@ -8,7 +8,7 @@
 
 namespace lockstep::program {
 
-/// The names of tests/step/goldens/*.program, sorted.
+/// The names of tests/program/goldens/*.program, sorted.
 std::vector<std::string> golden_names();
 /// The programs of all ranks in one of them.
 std::vector<Program> load_golden(const std::string& name);

@@ -34,10 +34,10 @@ std::string findings(const std::vector<program::Program>& programs) {
 TEST(Checker, NamesTheTreeThatArrivesAndTheOneThatShould) {
   // Rank 0 adds its received half before its own leaves are added.
   auto programs =
-      edited("dp2_tree", 0, "23 add @compute updates destination:grad.0.slot0 reads source:grad.0.slot1",
-             "23 add @compute updates destination:grad.0.slot1 reads source:grad.0.slot0");
+      edited("dp2_tree", 0, "24 add @compute updates destination:grad.0.slot0 reads source:grad.0.slot1",
+             "24 add @compute updates destination:grad.0.slot1 reads source:grad.0.slot0");
   EXPECT_THAT(findings(programs),
-              AllOf(HasSubstr("rank 0, step instruction 28 (norm, lane compute)"),
+              AllOf(HasSubstr("rank 0, step instruction 29 (norm, lane compute)"),
                     HasSubstr("the gradient of 'embed.weight' should be "
                               "((u0:l0+u0:l1)+(u0:l2+u0:l3))+((u1:l0+u1:l1)+(u1:l2+u1:l3)), "
                               "and what arrives is (u0:l0+(u0:l2+u0:l3))+")));
@@ -82,9 +82,9 @@ TEST(Checker, NamesBothRanksOfADeadlock) {
       findings(programs),
       AllOf(
           HasSubstr(
-              "deadlock: rank 0, step instruction 7 (exchange, lane pipe): ranks wait for each other: rank 0 "
-              "waits in step instruction 7 (exchange, lane pipe) for rank 1; rank 1 waits in step "
-              "instruction 4 (exchange, lane pipe) for rank 0"),
+              "deadlock: rank 0, step instruction 8 (exchange, lane pipe): ranks wait for each other: rank 0 "
+              "waits in step instruction 8 (exchange, lane pipe) for rank 1; rank 1 waits in step "
+              "instruction 5 (exchange, lane pipe) for rank 0"),
           HasSubstr("in iteration 0")));
 }
 
@@ -93,11 +93,11 @@ TEST(Checker, FindsADeadlockBetweenLanes) {
   // goes on.
   auto programs = program::load_golden("dp2_fast");
   auto& list = programs[0].instructions;
-  ASSERT_EQ(list[11].kind, program::InstructionKind::agree);
-  ASSERT_EQ(list[13].kind, program::InstructionKind::all_reduce);
-  program::Instruction agree = list[11];
-  list.erase(list.begin() + 11);
-  list.insert(list.begin() + 13, agree);
+  ASSERT_EQ(list[12].kind, program::InstructionKind::agree);
+  ASSERT_EQ(list[14].kind, program::InstructionKind::all_reduce);
+  program::Instruction agree = list[12];
+  list.erase(list.begin() + 12);
+  list.insert(list.begin() + 14, agree);
   for (program::Instruction& i : list) i.after.clear();
   program::derive_dependencies(programs[0]);
   EXPECT_THAT(findings(programs),
@@ -129,7 +129,7 @@ TEST(Checker, NamesTheReplicaThatIsNotUpdated) {
   program::derive_dependencies(programs[1]);
   EXPECT_THAT(
       findings(programs),
-      AllOf(HasSubstr("rank 1, step instruction 1 (forward"),
+      AllOf(HasSubstr("rank 1, step instruction 2 (forward"),
             HasSubstr("'embed.weight' after 1 updates belongs, and there is a parameter after 0 updates")));
 }
 
@@ -148,10 +148,10 @@ TEST(Checker, NamesTheParameterThatNobodyUpdates) {
 
 TEST(Checker, NamesAReadThatNothingOrders) {
   auto programs = program::load_golden("dp2_fast");
-  programs[0].instructions[1].after.clear();
-  EXPECT_THAT(findings(programs), HasSubstr("data: rank 0, step instruction 1 (forward, lane compute, "
+  programs[0].instructions[2].after.clear();
+  EXPECT_THAT(findings(programs), HasSubstr("data: rank 0, step instruction 2 (forward, lane compute, "
                                             "segment 0, micro-batch 0, leaf 0): it reads 64 bytes "
-                                            "of x.0 with nothing that orders it after step instruction 0 "
+                                            "of x.0 with nothing that orders it after step instruction 1 "
                                             "(load, lane copy, micro-batch 0, leaf 0), "
                                             "which uses them too; it must depend on it, at distance 0"));
 }
@@ -334,13 +334,13 @@ TEST(Checker, StopsAtTheLimitOfFindings) {
 TEST(Checker, ThrowsWithAllFindings) {
   EXPECT_NO_THROW(ensure_checked(program::load_golden("dp2_tree")));
   auto programs = program::load_golden("dp2_tree");
-  programs[0].instructions[1].after.clear();
+  programs[0].instructions[2].after.clear();
   try {
     ensure_checked(programs);
     FAIL() << "nothing was thrown";
   } catch (const InternalError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("the step programs are wrong"),
-                                    HasSubstr("\n  data: rank 0, step instruction 1 (forward")));
+                                    HasSubstr("\n  data: rank 0, step instruction 2 (forward")));
   }
 }
 

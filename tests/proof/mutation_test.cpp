@@ -253,7 +253,7 @@ TEST(Mutation, AnOrderWithoutSharedMemoryIsAMatchingFinding) {
     for (program::Group& group : program.groups) group.transport = program::Transport::host;
   EXPECT_THAT(
       program::text_of(check_programs(programs)),
-      testing::HasSubstr("matching: rank 0, step instruction 14 (all_reduce, lane reduce, segment 2): "
+      testing::HasSubstr("matching: rank 0, step instruction 15 (all_reduce, lane reduce, segment 2): "
                          "it is ordered, and the transport of group 'reducers' is 'host'"));
 }
 

@@ -61,7 +61,7 @@ TEST(Obedience, OfNobodyIsRefusedWhereAFlagIsComputed) {
                                if (i.kind == program::InstructionKind::update)
                                  erase_role(i, program::Role::predicate);
                              }),
-              HasSubstr("it does not obey the flag of rank 0, step instruction 11 (finite"));
+              HasSubstr("it does not obey the flag of rank 0, step instruction 12 (finite"));
 }
 
 TEST(Obedience, MayBeToTheScaleOfANormAlone) {
@@ -118,7 +118,7 @@ TEST(Updates, NeedTheConstants) {
                                if (i.kind == program::InstructionKind::update)
                                  erase_role(i, program::Role::constants);
                              }),
-              HasSubstr("structure: rank 0, step instruction 9 (update, lane compute, segment 0): it has 0 "
+              HasSubstr("structure: rank 0, step instruction 10 (update, lane compute, segment 0): it has 0 "
                         "operands constants; expected 1"));
 }
 
@@ -152,7 +152,7 @@ TEST(Metrics, StandInTheOrderOfLeaves) {
         o.range.offset = 32 - o.range.offset;
   };
   EXPECT_THAT(findings_after("dp2_tree", swap_slots),
-              HasSubstr("mathematics: rank 0, step instruction 11 (agree, lane agree): its metrics of leaf 0 "
+              HasSubstr("mathematics: rank 0, step instruction 12 (agree, lane agree): its metrics of leaf 0 "
                         "stand after those of leaf 1"));
   EXPECT_THAT(findings_after("dp1_tree", swap_slots), HasSubstr("leaf 0 stand after those of leaf 1"));
   // Nobody promises an order in FAST: sums differ by rounding there anyway.
@@ -257,15 +257,16 @@ buffer dx.1 space=arena category=activations size=64
 buffer dx.2 space=arena category=activations size=64
 buffer dy space=arena category=activations size=64
 parameter w buffer=param.0 offset=0 size=64 owns=0+64 uses 0+0
-0 load @compute micro_batch=0 leaf=0 writes batch:batch constants:constants
-1 forward @compute segment=0 micro_batch=0 leaf=0 reads input:batch parameters:param.0 writes output:x
-2 forward @compute segment=1 micro_batch=0 leaf=0 reads input:x writes output:y
-3 forward @compute segment=2 micro_batch=0 leaf=0 reads input:y input.1:x writes metrics:metrics
-4 backward @compute segment=2 micro_batch=0 leaf=0 reads input:y input.1:x writes input_gradient:dy input_gradient.1:dx.2
-5 backward @compute segment=1 micro_batch=0 leaf=0 reads input:x output_gradient:dy writes input_gradient:dx.1
-6 add @compute updates destination:dx.1 reads source:dx.2
-7 backward @compute segment=0 micro_batch=0 leaf=0 reads input:batch parameters:param.0 output_gradient:dx.1 writes gradients:grad.0
-8 update @compute segment=0 reads gradients:grad.0 constants:constants updates parameters:param.0
+0 constants @compute writes constants:constants
+1 load @compute micro_batch=0 leaf=0 writes batch:batch
+2 forward @compute segment=0 micro_batch=0 leaf=0 reads input:batch parameters:param.0 writes output:x
+3 forward @compute segment=1 micro_batch=0 leaf=0 reads input:x writes output:y
+4 forward @compute segment=2 micro_batch=0 leaf=0 reads input:y input.1:x writes metrics:metrics
+5 backward @compute segment=2 micro_batch=0 leaf=0 reads input:y input.1:x writes input_gradient:dy input_gradient.1:dx.2
+6 backward @compute segment=1 micro_batch=0 leaf=0 reads input:x output_gradient:dy writes input_gradient:dx.1
+7 add @compute updates destination:dx.1 reads source:dx.2
+8 backward @compute segment=0 micro_batch=0 leaf=0 reads input:batch parameters:param.0 output_gradient:dx.1 writes gradients:grad.0
+9 update @compute segment=0 reads gradients:grad.0 constants:constants updates parameters:param.0
 )";
 
 TEST(Gradients, OfEveryUseOfAnActivationGoOn) {
@@ -274,7 +275,7 @@ TEST(Gradients, OfEveryUseOfAnActivationGoOn) {
   program::Program broken = whole;
   broken.instructions.erase(broken.instructions.begin() + 6);
   EXPECT_THAT(findings({broken}),
-              HasSubstr("step instruction 4 (backward, lane compute, segment 2, micro-batch "
+              HasSubstr("step instruction 5 (backward, lane compute, segment 2, micro-batch "
                         "0, leaf 0): no backward uses the gradient that it computes for an "
                         "input (dx.2)"));
 }
@@ -287,7 +288,7 @@ TEST(Activations, AreReadInTheTypeInWhichTheyWereWritten) {
 
 TEST(Activations, AreAsManyForEveryMicroBatch) {
   auto programs = program::load_golden("pp2_1f1b");
-  program::Instruction& forward = programs[1].instructions[6];
+  program::Instruction& forward = programs[1].instructions[7];
   ASSERT_EQ(forward.kind, program::InstructionKind::forward);
   std::erase_if(forward.operands,
                 [](const program::Operand& o) { return o.role == program::Role::input && o.index == 1; });

@@ -172,8 +172,9 @@ bool ReplicaComparison::all_equal(comm::Communicator& world) {
   return std::all_of(all.begin(), all.end(), [&](const auto& other) { return other == all[0]; });
 }
 
-std::string ReplicaComparison::locate_read(comm::Communicator& world,
-                                           const std::vector<std::string>& hosts) const {
+std::string ReplicaComparison::locate_read(comm::Communicator& world) const {
+  if (digests_.empty()) return "";
+  const auto hosts = comm::gather_texts(world, host_name(), kPatience);
   const auto digests = gather(world, digests_);
   const Parties parties = find_parties(digests);
   const auto& graph = worker_.compiled().graph();
@@ -191,19 +192,23 @@ std::string ReplicaComparison::locate_read(comm::Communicator& world,
   if (first < 0) return "";
   const int parameter = chunks.parameter_of(first);
   const int64_t begin = (first - nth(chunks.first, parameter)) * layout::kNormChunk;
+  const auto owner = std::find_if(parties.suspects.begin(), parties.suspects.end(), [&](int rank) {
+    const layout::ByteSpan owned = worker_.compiled().placement().owned(parameter, rank);
+    return owned.begin <= begin * 4 && begin * 4 < owned.end;
+  });
   return tell_parties(parties, hosts, "read",
                       fmt::format("{} of {} parameters", parameters.size(), graph.parameters.size())) +
          fmt::format(
-             "\n  first: {}, between elements {} and {}; what its owner sent has been written over it since",
-             graph.parameter(parameter).name, begin,
-             std::min(begin + layout::kNormChunk, graph.parameter(parameter).spec.shape.count()) - 1) +
+             "\n  first: {}, between elements {} and {}; {}", graph.parameter(parameter).name, begin,
+             std::min(begin + layout::kNormChunk, graph.parameter(parameter).spec.shape.count()) - 1,
+             owner == parties.suspects.end()
+                 ? "what their owner sent has been written over them since"
+                 : fmt::format("rank {} owns them, and what it makes of them goes to all workers", *owner)) +
          advice_about(parties);
 }
 
 std::string ReplicaComparison::locate(comm::Communicator& world) const {
   const auto hosts = comm::gather_texts(world, host_name(), kPatience);
-  if (!digests_.empty())
-    if (std::string read = locate_read(world, hosts); !read.empty()) return read;
   const auto hashes = gather(world, hashes_);
   const Parties parties = find_parties(hashes);
   const auto hash_of = [&](int rank, size_t tensor) { return nth(hashes, rank)[tensor]; };

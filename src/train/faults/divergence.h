@@ -34,10 +34,11 @@ class ReplicaComparison {
   /// differ), how many tensors, and of the first tensor the first element with both values; "" where no
   /// tensor differs. The same text on all ranks. REQUIRES: hash() was called on all ranks.
   std::string locate(comm::Communicator& world) const;
+  /// COLLECTIVE: likewise, where what the last step that was seen has read differed; "" where it did not, or
+  /// where steps do not tell.
+  std::string locate_read(comm::Communicator& world) const;
 
  private:
-  std::string locate_read(comm::Communicator& world, const std::vector<std::string>& hosts) const;
-
   const Worker& worker_;
   std::vector<checkpoint::NamedTensor> tensors_;
   std::vector<uint64_t> hashes_;   // by tensor, as of the last hash()

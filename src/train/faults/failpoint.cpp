@@ -18,16 +18,19 @@ constexpr std::array kKinds = {FaultKind::kill,   FaultKind::stop, FaultKind::ha
                                FaultKind::delay,  FaultKind::nan,  FaultKind::flip,
                                FaultKind::enospc, FaultKind::eio,  FaultKind::error};
 /// Instructions of a step that compilers write.
-constexpr std::array kInstructions = {program::InstructionKind::load,
+constexpr std::array kInstructions = {program::InstructionKind::constants,
+                                      program::InstructionKind::load,
                                       program::InstructionKind::forward,
                                       program::InstructionKind::backward,
                                       program::InstructionKind::add,
+                                      program::InstructionKind::cast,
                                       program::InstructionKind::exchange,
                                       program::InstructionKind::all_reduce,
                                       program::InstructionKind::ring_reduce_scatter,
                                       program::InstructionKind::ring_all_gather,
                                       program::InstructionKind::agree,
                                       program::InstructionKind::norm,
+                                      program::InstructionKind::digest,
                                       program::InstructionKind::update};
 constexpr const char* kExample = "an example: --failpoint kill@1,40,backward";
 

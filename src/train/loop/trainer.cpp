@@ -151,7 +151,10 @@ void Trainer::train_one_step() {
   const program::Verdict verdict = worker_.verdict();
   if (verdict.replicas_differ != 0) report_divergence();
   // To be compared in the next step.
-  if (compares_replicas()) read_hash_ = replicas_.see_step();
+  if (compares_replicas()) {
+    read_hash_ = replicas_.see_step();
+    read_step_ = step_ + 1;
+  }
   if (compared) equal_step_ = step_;
   norm_hash_ = hash_of_norm(verdict);
   last_norm_ = verdict.gradient_norm;
@@ -219,26 +222,33 @@ void Trainer::require_equal_norms() {
 void Trainer::report_divergence() {
   enter_phase(options_.progress, Phase::locate);
   worker_.finish_step();
-  std::string message = step_ == 0 ? "the replicas differ before the first step"
-                                   : fmt::format("the replicas differ after step {}", step_);
-  if (equal_step_ >= 0) message += fmt::format("; they were equal after step {}", equal_step_);
-  // What was hashed before the update tells more, but only where all did so.
-  const auto hashed = comm::gather_texts(world_, hashed_step_ == step_ ? "1" : "0", kPatience);
-  if (std::any_of(hashed.begin(), hashed.end(), [](const auto& one) { return one == "0"; })) replicas_.hash();
-  std::string what = replicas_.locate(world_);
-  if (what.empty()) {
-    const auto norms = comm::gather_texts(world_, exact(last_norm_), kPatience);
-    what = fmt::format(
-        "their tensors are equal by now, but not the norms of the last reduced gradients: {}, by rank\nThe "
-        "memory "
-        "or a processor of one of their hosts is suspect.",
-        join(norms, ", "));
+  std::string message, what = replicas_.locate_read(world_);
+  if (!what.empty()) {
+    message = fmt::format("the workers have read different parameters in step {}", read_step_);
+  } else {
+    message = step_ == 0 ? "the replicas differ before the first step"
+                         : fmt::format("the replicas differ after step {}", step_);
+    if (equal_step_ >= 0 && equal_step_ < step_)
+      message += fmt::format("; they were equal after step {}", equal_step_);
+    what = locate_held();
   }
   const char* advice =
       saved_step_ >= 0
           ? "\nGo on from the last checkpoint, which was compared before it was written: --resume auto."
           : "\nThere is no checkpoint yet: start anew, without that host.";
   throw CollectiveError(fmt::format("{}\n  {}{}", message, what, advice), ExitCode::internal);
+}
+
+std::string Trainer::locate_held() {
+  // What was hashed before the update tells more, but only where all did so.
+  const auto hashed = comm::gather_texts(world_, hashed_step_ == step_ ? "1" : "0", kPatience);
+  if (std::any_of(hashed.begin(), hashed.end(), [](const auto& one) { return one == "0"; })) replicas_.hash();
+  if (std::string what = replicas_.locate(world_); !what.empty()) return what;
+  const auto norms = comm::gather_texts(world_, exact(last_norm_), kPatience);
+  return fmt::format(
+      "their tensors are equal by now, but not the norms of the last reduced gradients: {}, by rank\nThe "
+      "memory or a processor of one of their hosts is suspect.",
+      join(norms, ", "));
 }
 
 bool Trainer::lowered_loss_scale(const program::Verdict& verdict) {

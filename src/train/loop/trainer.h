@@ -110,6 +110,7 @@ class Trainer {
   /// COLLECTIVE: compares now what the steps so far have left, unless that is done already.
   void require_equal_replicas();
   [[noreturn]] void report_divergence();
+  std::string locate_held();  ///< COLLECTIVE: what differs in the replicas as they are
   bool evaluation_due() const;
   bool checkpoint_due() const;
   void evaluate();
@@ -139,6 +140,7 @@ class Trainer {
   int64_t hashed_step_ = -1;                      ///< last step after which this rank hashed its replica
   double last_norm_ = 0;
   uint64_t read_hash_ = 0;   ///< of the parameters that the last step has read; 0 where it does not tell
+  int64_t read_step_ = 0;    ///< which that was, counted from 1
   uint64_t norm_hash_ = 0;   ///< of what this rank computed from the last step's reduced gradients
   bool suspicious_ = false;  ///< the last step's loss or norm stands out
   Clock::time_point step_began_;

@@ -70,7 +70,7 @@ class World {
 /// Runs `body` as one rank of the job, and returns what the process shall exit with: what `body` returned, or
 /// the code of what it threw, which is printed once, as "lockstep: error: ...". An error that all ranks throw
 /// alike is printed by rank 0, and all leave in order; after any other error the job is ended, so that no
-/// rank waits for this one. Signals ask to stop (train/stop_request.h) from the first moment.
+/// rank waits for this one. Signals ask to stop (train/loop/stop_request.h) from the first moment.
 int run_in_world(const std::function<int(World&)>& body);
 
 /// "lockstep: error: ..." on stderr, in one piece. Returns the exit code that belongs to `error`.

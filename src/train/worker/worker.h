@@ -18,7 +18,7 @@
 
 namespace lockstep::train {
 
-/// How Progress knows what a rank executes (train/position.h).
+/// How Progress knows what a rank executes (train/faults/position.h).
 inline constexpr int kNoProgram = 0, kStepProgram = 1, kEvaluateProgram = 2, kBoundaryProgram = 3,
                      kReplayProgram = 4, kSaving = 5;
 

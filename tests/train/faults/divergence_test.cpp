@@ -305,7 +305,7 @@ TEST_F(Divergence, WithShardedOptimizersIsFoundInTheStepAfterItWasRead) {
                                        "trainer.check_every_steps=1000", "checkpoint.every_steps=0"});
         EXPECT_EQ(failure.step, 5);
         EXPECT_THAT(failure.message,
-                    AllOf(HasSubstr("the replicas differ after step 5; they were equal after step 0\n"),
+                    AllOf(HasSubstr("the workers have read different parameters in step 5\n"),
                           HasSubstr("rank " + std::to_string(damaged) + " (host"),
                           HasSubstr("read other bits than the other 2 in 1 of 4 parameters"),
                           HasSubstr(std::string("first: ") + tensor + ", between elements 0 and ")));
@@ -315,13 +315,14 @@ TEST_F(Divergence, WithShardedOptimizersIsFoundInTheStepAfterItWasRead) {
 TEST_F(Divergence, WithShardedOptimizersIsNeverSavedAndFoundAtTheEnd) {
   const Failure saving =
       train(3, damage(3, 1, "fc2.weight", 2), {"parallel.shard=OPTIMIZER", "trainer.check_every_steps=1000"});
-  EXPECT_THAT(saving.message, AllOf(HasSubstr("the replicas differ after step 4"), HasSubstr("rank 1 (host"),
-                                    HasSubstr("fc2.weight")));
+  EXPECT_THAT(saving.message, AllOf(HasSubstr("the workers have read different parameters in step 4"),
+                                    HasSubstr("rank 1 (host"), HasSubstr("fc2.weight")));
   EXPECT_TRUE(checkpoint::find_checkpoints(directory_ + "/checkpoints").empty());
   const Failure last = train(2, damage(7, 0, "fc1.bias", 2),
                              {"parallel.shard=OPTIMIZER", "trainer.check_every_steps=1000",
                               "checkpoint.every_steps=0", "checkpoint.at_end=false"});
-  EXPECT_THAT(last.message, AllOf(HasSubstr("the replicas differ after step 8"), HasSubstr("either may be")));
+  EXPECT_THAT(last.message, AllOf(HasSubstr("the workers have read different parameters in step 8"),
+                                  HasSubstr("either may be")));
 }
 
 TEST_F(Divergence, WithShardedOptimizersThatMakesALossInfiniteIsNotBlamedOnTheModel) {
@@ -329,12 +330,13 @@ TEST_F(Divergence, WithShardedOptimizersThatMakesALossInfiniteIsNotBlamedOnTheMo
     if (step == 4 && rank == 2) tensor_data(worker, "fc1.weight")[9] = std::numeric_limits<float>::infinity();
   };
   for (const char* policy : {"LOCATE", "STOP", "SKIP"})
-    EXPECT_THAT(train(3, poison,
-                      {std::string("trainer.nonfinite=") + policy, "trainer.check_every_steps=1000",
-                       "parallel.shard=OPTIMIZER", "checkpoint.every_steps=0"})
-                    .message,
-                AllOf(HasSubstr("the replicas differ after step 4"), HasSubstr("rank 2 (host"),
-                      HasSubstr("first: fc1.weight"), Not(HasSubstr("learning_rate"))))
+    EXPECT_THAT(
+        train(3, poison,
+              {std::string("trainer.nonfinite=") + policy, "trainer.check_every_steps=1000",
+               "parallel.shard=OPTIMIZER", "checkpoint.every_steps=0"})
+            .message,
+        AllOf(HasSubstr("the workers have read different parameters in step 5"), HasSubstr("rank 2 (host"),
+              HasSubstr("first: fc1.weight"), Not(HasSubstr("learning_rate"))))
         << policy;
 }
 

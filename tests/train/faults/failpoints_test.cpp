@@ -69,9 +69,9 @@ TEST(Failpoint, EveryMistakeIsNamedWithAnExample) {
   EXPECT_THAT(refusal("kil@1,2"),
               AllOf(HasSubstr("there is no kind 'kil' (did you mean 'kill'?)"), HasSubstr("delay:MS")));
   EXPECT_THAT(refusal("@1,2"), HasSubstr("there is no kind ''"));
-  EXPECT_THAT(refusal("kill@1"), HasSubstr("behind the '@', not 1"));
-  EXPECT_THAT(refusal("kill@"), HasSubstr("behind the '@', not 0"));
-  EXPECT_THAT(refusal("kill@1,2,load,3"), HasSubstr("behind the '@', not 4"));
+  EXPECT_THAT(refusal("kill@1"), HasSubstr("after the '@', not 1"));
+  EXPECT_THAT(refusal("kill@"), HasSubstr("after the '@', not 0"));
+  EXPECT_THAT(refusal("kill@1,2,load,3"), HasSubstr("after the '@', not 4"));
   EXPECT_THAT(refusal("kill@one,2"), HasSubstr("the rank is 'one'"));
   EXPECT_THAT(refusal("kill@-1,2"), HasSubstr("the rank is '-1'"));
   EXPECT_THAT(refusal("kill@1,2.5"), HasSubstr("the step is '2.5'"));

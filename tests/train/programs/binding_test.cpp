@@ -38,15 +38,15 @@ TEST(Binding, AcceptsGoldensAsTheyStand) {
 }
 
 TEST(Binding, RefusesAKindThatNoExecutorRuns) {
-  expect_refused("dp2_fast", "6 backward @compute", "6 backward_weight @compute",
-                 "step instruction 6 (backward_weight, lane compute, segment 0, micro-batch 0, leaf 0) "
+  expect_refused("dp2_fast", "7 backward @compute", "7 backward_weight @compute",
+                 "step instruction 7 (backward_weight, lane compute, segment 0, micro-batch 0, leaf 0) "
                  "cannot be run: no executor can "
                  "backward_weight yet");
 }
 
 TEST(Binding, RefusesActivationsOfAnotherSize) {
   expect_refused("dp2_fast", "output.2:act.0.mb0", "output.2:act.0.mb0[0+128]",
-                 "step instruction 1 (forward, lane compute, segment 0, micro-batch 0, leaf 0) has an "
+                 "step instruction 2 (forward, lane compute, segment 0, micro-batch 0, leaf 0) has an "
                  "operand 'output 2' of 128 bytes of "
                  "float32; the model's has 256 of float32");
   expect_refused("dp2_fast", "reads input.4:act.1.mb0", "reads input.4:act.1.mb0~int32",
@@ -62,7 +62,7 @@ TEST(Binding, RefusesABatchOfAnotherSize) {
 
 TEST(Binding, RefusesActivationsThatNoOperandHolds) {
   expect_refused("dp2_fast", "writes output.2:act.0.mb0", "writes output.3:act.0.mb0",
-                 "step instruction 1 (forward, lane compute, segment 0, micro-batch 0, leaf 0) has no "
+                 "step instruction 2 (forward, lane compute, segment 0, micro-batch 0, leaf 0) has no "
                  "operand 'output 2'");
 }
 
@@ -76,7 +76,7 @@ TEST(Binding, RefusesScratchThatIsTooSmall) {
 }
 
 TEST(Binding, RefusesASegmentThatTheModelLacks) {
-  expect_refused("dp2_fast", "1 forward @compute segment=0", "1 forward @compute segment=7",
+  expect_refused("dp2_fast", "2 forward @compute segment=0", "2 forward @compute segment=7",
                  "the model has 3 segments");
 }
 

@@ -24,7 +24,7 @@ struct GoldenModel {
   std::unique_ptr<program::ModelCode> code(bool training) const;
 };
 
-/// The model of tests/step/goldens/`golden`.program; null where no executor runs one of its kinds of
+/// The model of tests/program/goldens/`golden`.program; null where no executor runs one of its kinds of
 /// instructions, so that there is nothing to fit.
 std::unique_ptr<GoldenModel> model_of_golden(const std::string& golden);
 

@@ -64,7 +64,7 @@ TEST(NarrowPrograms, CastParametersOnceBeforeAnythingReadsThem) {
     EXPECT_GE(casts.size(), 3u);
     EXPECT_EQ(casts.size(), with_narrow_parameters);
     for (size_t n = 0; n < casts.size(); ++n)
-      EXPECT_EQ(casts[n], n) << program->name << " begins with its casts";
+      EXPECT_EQ(casts[n], n + 1) << program->name << " begins with the constants and its casts";
   }
   EXPECT_TRUE(casts_of(programs.boundary).empty());
 }
@@ -155,7 +155,7 @@ TEST(NarrowPrograms, ThatCastAnotherSegmentsParametersAreRefused) {
 TEST(NarrowPrograms, ThatCastToAnotherPlaceAreRefused) {
   Programs programs = step_programs();
   for (program::Program& program : programs) {
-    auto& cast = program.instructions[1];
+    auto& cast = program.instructions[2];
     // The second half of the block's copy is made of the first half of its parameters.
     auto &source = operand_of(cast, program::Role::source).range,
          &destination = operand_of(cast, program::Role::destination).range;
@@ -169,7 +169,7 @@ TEST(NarrowPrograms, ThatCastToAnotherPlaceAreRefused) {
 TEST(NarrowPrograms, ThatCastToAnotherTypeAreRefused) {
   Programs programs = step_programs();
   for (program::Program& program : programs)
-    operand_of(program.instructions[0], program::Role::destination).dtype = DType::bfloat16;
+    operand_of(program.instructions[1], program::Role::destination).dtype = DType::bfloat16;
   EXPECT_THAT(findings_of(programs), HasSubstr("bfloat16, read as float16"));
 }
 
