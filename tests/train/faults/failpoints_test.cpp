@@ -170,8 +170,8 @@ TEST(Failpoints, FireOnceAtTheFirstInstructionOfTheirPhase) {
        {std::pair(std::string(",backward"), where(program::InstructionKind::backward)),
         std::pair(std::string(",exchange"), where(program::InstructionKind::exchange)),
         std::pair(std::string(",update"), where(program::InstructionKind::update)),
-        std::pair(std::string(""), std::string("step 2, before step instruction 0 (load, lane copy, "
-                                               "micro-batch 0, leaf 0)"))}) {
+        std::pair(std::string(""),
+                  std::string("step 2, before step instruction 0 (constants, lane copy)"))}) {
     const auto failpoints = Failpoints::parse({"error@0,2" + phase}, 0, 2);
     EXPECT_EQ(rank.pass(*failpoints, step, 1), "nowhere") << phase;
     EXPECT_EQ(rank.pass(*failpoints, evaluate, 2), "nowhere") << phase;
@@ -201,8 +201,9 @@ TEST(Failpoints, OneThatWaitsForWhatNoStepHasIsRefused) {
     Failpoints::parse({"kill@0,2,all_reduce"}, 0, 2)->check(rank.programs.step);
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(),
-                HasSubstr("this job's steps have no instruction 'all_reduce'; they have load, forward"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr("this job's steps have no instruction 'all_reduce'; they have constants, load, forward"));
   }
 }
 

@@ -177,9 +177,9 @@ TEST(GpuTrainingOnce, TheHostsMemoryIsPlannedBesideTheDevices) {
   // 256.
   EXPECT_EQ(plan.host.checkpoint_copy_bytes, 11264);
   EXPECT_EQ(plan.device.space_bytes[static_cast<size_t>(program::Space::host)], 0);
-  // The largest weight; twice constants, image and label, 256 bytes each, for step, replay and evaluation;
-  // four records of 16 bytes and one of 32.
-  EXPECT_EQ(plan.host.staging_bytes, 36 * 17 * 4 + 2 * 3 * 3 * 256 + 4 * 16 + 32);
+  // The largest weight; twice image and label, 256 bytes each, and constants of 64, for step, replay and
+  // evaluation; four records of 16 bytes and one of 32.
+  EXPECT_EQ(plan.host.staging_bytes, 36 * 17 * 4 + 2 * 3 * 2 * 256 + 3 * 64 + 4 * 16 + 32);
   // Four images and labels, twice.
   EXPECT_EQ(plan.host.read_ahead_bytes, 2 * 4 * (36 * 4 + 4));
   // In two bytes; five images on their way there are as they were read.
