@@ -4,16 +4,15 @@
 #include <array>
 #include <atomic>
 #include <exception>
-#include <limits>
 #include <mutex>
 #include <thread>
 
 #include "base/index.h"
 #include "lockstep/error.h"
 #include "run/executor.h"
-#include "run/exposed_time.h"
 #include "run/lane_positions.h"
 #include "run/run_ahead.h"
+#include "run/timed_stands.h"
 
 namespace lockstep::run {
 namespace {
@@ -44,7 +43,8 @@ class StreamExecutor : public Executor {
         immediate_(immediate_device_->create_stream("lane")),
         actions_(make_actions(program, context, observer)),
         communicators_(context.communicators),
-        reports_(program::report_instructions(program)) {
+        reports_(program::report_instructions(program)),
+        stands_(program, reports_, device) {
     ensure(program.lanes.size() < static_cast<size_t>(control::Progress::kWriterSlot),
            "a program has as many lanes as progress has slots");
     // What other ranks wait for goes first: communication, and the sums between its parts.
@@ -61,7 +61,6 @@ class StreamExecutor : public Executor {
           last_of_lanes_.push_back(static_cast<int>(i));
           break;
         }
-    create_stands(device);
     if (!enqueues_) return;
     for (const auto& stream : streams_) ahead_.emplace_back(device, *stream, options.most_ahead);
     if (options.progress != nullptr && !options.device_tells)
@@ -120,23 +119,8 @@ class StreamExecutor : public Executor {
   IterationTimes last_times() const override { return times_; }
 
  private:
-  /// Around the events that an instruction of a compute lane waits for: those of communication, or the others
-  /// before them.
-  struct TimedStand {
-    int instruction;
-    bool for_communication;
-    std::unique_ptr<device::Event> begin, end;
-  };
-
   program::LaneKind lane_kind(int instruction) const {
     return program_.lane(program_.instruction(instruction).lane).kind;
-  }
-
-  /// One that may be waited for: an iteration begins when the report of the one before is complete.
-  bool is_communication(const program::Dependency& dependency) const {
-    const bool over = dependency.distance > 0 &&
-                      std::find(reports_.begin(), reports_.end(), dependency.instruction) != reports_.end();
-    return lane_kind(dependency.instruction) == program::LaneKind::comm && !over;
   }
 
   /// What throws leaves nothing under way: every lane is idle when the first error leaves.
@@ -193,17 +177,15 @@ class StreamExecutor : public Executor {
   void complete(int place) {
     if (!nth(left_, place)) return;
     for (const int last : last_of_lanes_) await(place, last);
-    for (const auto& end : ends_[place])
-      end->synchronize();  // next to nothing comes after the last instruction
+    stands_.synchronize(place);  // next to nothing comes after the last instruction
     nth(left_, place) = false;
-    times_.exposed_communication_ms = exposed_communication(place);
+    times_.exposed_communication_ms = stands_.exposed_communication_ms(place);
   }
 
   bool is_complete(int place) const {
     return std::all_of(last_of_lanes_.begin(), last_of_lanes_.end(),
                        [&](int last) { return nth(events_[place], last)->ready(); }) &&
-           std::all_of(ends_[place].begin(), ends_[place].end(),
-                       [](const auto& end) { return end->ready(); });
+           stands_.ready(place);
   }
 
   bool communication_is_under_way() const {
@@ -215,59 +197,21 @@ class StreamExecutor : public Executor {
     return false;
   }
 
-  /// Where there is one compute lane, it alone tells what is exposed. Of several, one may work while another
-  /// waits.
-  void create_stands(device::Device& device) {
-    for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-      if (program_.lanes[lane].kind == program::LaneKind::compute) compute_lanes_.push_back(lane);
-    const bool alone = compute_lanes_.size() == 1;
-    for (size_t i = 0; i < program_.instructions.size(); ++i) {
-      const auto& after = program_.instructions[i].after;
-      if (lane_kind(static_cast<int>(i)) != program::LaneKind::compute) continue;
-      for (const bool for_communication : {false, true})
-        if ((for_communication || !alone) &&
-            std::any_of(after.begin(), after.end(), [&](const program::Dependency& d) {
-              return is_communication(d) == for_communication;
-            }))
-          for (auto& stands : stands_)
-            stands.push_back({static_cast<int>(i), for_communication, device.create_event(true),
-                              device.create_event(true)});
-    }
-    if (alone) return;
-    for (auto& ends : ends_)
-      for (size_t lane = 0; lane < compute_lanes_.size(); ++lane) ends.push_back(device.create_event(true));
-  }
-
-  double exposed_communication(int place) const {
-    std::vector<Stand> stands;
-    const auto at = [&](const device::Event& event) {
-      return event.milliseconds_since(*stands_[place].front().begin);
-    };
-    for (const auto& stand : stands_[place])
-      stands.push_back({at(*stand.begin), at(*stand.end), stand.for_communication});
-    if (!stands.empty())
-      for (const auto& end : ends_[place])
-        stands.push_back({at(*end), std::numeric_limits<double>::infinity(), false});
-    return exposed_communication_ms(stands, static_cast<int>(compute_lanes_.size()));
-  }
-
   void issue(int64_t iteration) {
     const StepInputs& inputs = inputs_[parity_];
     const auto& events = events_[parity_];
     const auto& events_before = events_[1 - parity_];
-    auto stand = stands_[parity_].begin();
+    stands_.begin(parity_);
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       const auto& instruction = program_.instructions[i];
       auto& stream = *nth(streams_, instruction.lane);
       // Communication last, so that nothing else is waited for with it.
       for (const bool for_communication : {false, true}) {
-        const bool timed = stand != stands_[parity_].end() && stand->instruction == static_cast<int>(i) &&
-                           stand->for_communication == for_communication;
-        if (timed) stream.record(*stand->begin);
+        stands_.before_waits(parity_, static_cast<int>(i), for_communication, stream);
         for (const auto& dependency : instruction.after)
-          if (is_communication(dependency) == for_communication)
+          if (stands_.is_communication(dependency) == for_communication)
             stream.wait(*nth((dependency.distance == 0 ? events : events_before), dependency.instruction));
-        if (timed) stream.record(*(stand++)->end);
+        stands_.after_waits(stream);
       }
       if (enqueues_) {
         enqueue(static_cast<int>(i), stream, inputs);
@@ -281,8 +225,7 @@ class StreamExecutor : public Executor {
           hold(of, event);
         });
     }
-    const auto& ends = ends_[parity_];
-    for (size_t i = 0; i < ends.size(); ++i) streams_[compute_lanes_[i]]->record(*ends[i]);
+    stands_.end(parity_, streams_);
   }
 
   void enqueue(int index, device::Stream& stream, const StepInputs& inputs) {
@@ -482,17 +425,15 @@ class StreamExecutor : public Executor {
   std::mutex mutex_;  // guards first_error_
   std::exception_ptr first_error_;
   std::vector<std::unique_ptr<device::Event>> events_[2];  // by parity of the iteration
-  std::vector<size_t> compute_lanes_;
-  std::vector<TimedStand> stands_[2];                    // by parity of the iteration and instruction
-  std::vector<std::unique_ptr<device::Event>> ends_[2];  // by parity, of each of several compute lanes
-  std::vector<bool> rests_after_;                        // by instruction
+  std::vector<bool> rests_after_;                          // by instruction
   IterationTimes times_;
   std::array<uint64_t, control::Progress::kSlots> words_{};  // by lane: what was last enqueued to be written
   std::unique_ptr<LanePositions> positions_;  // null if the device tells by itself, or nobody wants to know
   StepInputs inputs_[2];                      // by parity
   std::array<bool, 2> left_{};                // by parity: something may be left of it
   std::vector<int> reports_;                  // instructions
-  std::vector<int> last_of_lanes_;            // of each lane that has any, its last instruction
+  TimedStands stands_;
+  std::vector<int> last_of_lanes_;  // of each lane that has any, its last instruction
   static constexpr int64_t kNone = -1;
   std::atomic<int64_t> running_{kNone};  // the iteration that run() is in
   int64_t begun_ = 0;                    // iterations
