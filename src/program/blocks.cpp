@@ -15,7 +15,7 @@ void visit_piece(const BlockRun& run, int owner, int ranks, Visit&& visit) {
   const int64_t piece = (owner - run.owner + ranks) % ranks;
   if (piece >= run.pieces()) return;
   const int64_t begin = run.begin + piece * run.each;
-  visit(begin, std::min(begin + run.each, run.end));
+  visit(begin, begin + std::min(run.each, run.end - begin));
 }
 
 }  // namespace
@@ -62,8 +62,8 @@ int64_t largest_block_bytes(const Blocks& blocks, int ranks) {
   if (blocks.size() == 1) return std::min(blocks[0].each, blocks[0].end - blocks[0].begin);
   std::vector<int64_t> bytes(static_cast<size_t>(ranks), 0);
   for (const BlockRun& run : blocks)
-    for (int64_t piece = 0, begin = run.begin; piece < run.pieces(); ++piece, begin += run.each)
-      nth(bytes, (run.owner + piece) % ranks) += std::min(run.each, run.end - begin);
+    for (int64_t piece = 0; piece < run.pieces(); ++piece)
+      nth(bytes, (run.owner + piece) % ranks) += std::min(run.each, run.end - run.begin - piece * run.each);
   return *std::max_element(bytes.begin(), bytes.end());
 }
 

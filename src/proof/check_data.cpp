@@ -40,7 +40,9 @@ class DataOrder {
         });
         for (const program::Operand& read : what_is_read(instruction, operand)) check_defined(node, read);
       }
-      for (const program::Operand& operand : instruction.operands) history_.record(operand, node);
+      for (const program::Operand& operand : instruction.operands)
+        for (const program::Operand& touched : what_is_touched(instruction, operand))
+          history_.record(touched, node);
     }
   }
 
@@ -67,6 +69,19 @@ class DataOrder {
                     operand.access == program::Access::read ? "reads" : "writes", size_bytes,
                     describe(program_, operand.range), program::describe(program_, a),
                     distance == 1 ? " of the iteration before" : "", distance));
+  }
+
+  /// A ring leaves alone what lies between its blocks.
+  static std::vector<program::Operand> what_is_touched(const program::Instruction& instruction,
+                                                       const program::Operand& operand) {
+    if (instruction.blocks.empty() || operand.role != program::Role::data) return {operand};
+    std::vector<program::Operand> touched;
+    for (const layout::ByteSpan& span : covered_by(instruction.blocks)) {
+      program::Operand& part = touched.emplace_back(operand);
+      part.range.offset += span.begin;
+      part.range.size_bytes = span.size();
+    }
+    return touched;
   }
 
   /// An all-gather reads its own block and writes the others.

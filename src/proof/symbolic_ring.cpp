@@ -58,10 +58,11 @@ void ring_all_gather(SymbolicMachine& machine, const std::vector<Place>& members
   const auto ranks = static_cast<int64_t>(members.size());
   std::vector<Piece> all;
   for (const program::BlockRun& run : blocks)
-    for (int64_t piece = 0, begin = run.begin; begin < run.end; ++piece, begin += run.each) {
+    for (int64_t piece = 0; piece < run.pieces(); ++piece) {
+      const int64_t begin = run.begin + piece * run.each;
       const Place& owner = nth(members, (run.owner + piece) % ranks);
       const auto bytes =
-          part_of(data_of(machine.instruction(owner)), begin, std::min(begin + run.each, run.end));
+          part_of(data_of(machine.instruction(owner)), begin, begin + std::min(run.each, run.end - begin));
       for (Piece own : machine.memory(owner.rank).read(bytes)) {
         own.begin += begin;
         own.end += begin;

@@ -67,7 +67,10 @@ struct Action {
   /// Of communications of several rounds, when a round is complete (on devices whose memory the host does not
   /// share: enqueued): starts the next one, or tells that there is none; may be empty.
   std::function<std::optional<comm::Ticket>(device::Stream&)> proceed;
-  comm::Communicator* communicator = nullptr;   ///< of communications
+  comm::Communicator* communicator = nullptr;  ///< of communications
+  /// Of what copies from memory of the host, on devices that do not share it: the last copy, recorded on the
+  /// instruction's stream, which must be done before the next start. May be null.
+  const device::Event* staged = nullptr;
   std::function<void(device::Stream&)> finish;  ///< after completion; may be empty
 };
 

@@ -38,12 +38,14 @@ Action bind_constants(const Binding& binding) {
   };
   auto staged =
       std::make_shared<Staged>(Staged{device.allocate_host(sizeof(StepScalars)), device.create_event()});
-  return {.start = [constants, staged](device::Stream& stream, const StepInputs& inputs, const auto&) {
-    staged->copied->synchronize();
-    *reinterpret_cast<StepScalars*>(staged->memory.data()) = inputs.constants;
-    stream.copy(constants, staged->memory.data(), sizeof(StepScalars));
-    stream.record(*staged->copied);
-  }};
+  const device::Event* copied = staged->copied.get();
+  return {.start =
+              [constants, staged](device::Stream& stream, const StepInputs& inputs, const auto&) {
+                *reinterpret_cast<StepScalars*>(staged->memory.data()) = inputs.constants;
+                stream.copy(constants, staged->memory.data(), sizeof(StepScalars));
+                stream.record(*staged->copied);
+              },
+          .staged = copied};
 }
 
 Action bind_load(const Binding& binding, const std::shared_ptr<Staging>& staging) {
@@ -66,15 +68,18 @@ Action bind_load(const Binding& binding, const std::shared_ptr<Staging>& staging
       if (batches != nullptr) batches->load(inputs.iteration, position, fields);
     }};
   }
-  return {.start = [fields = std::move(fields), staging, position, batches](
-                       device::Stream& stream, const StepInputs& inputs, const auto&) {
-    staging->copied->synchronize();
-    std::vector<Tensor>& host = staging->fields;
-    if (batches != nullptr) batches->load(inputs.iteration, position, host);
-    for (size_t i = 0; i < host.size(); ++i)
-      if (fields[i].data != nullptr) stream.copy(fields[i].data, host[i].data, host[i].size_bytes());
-    stream.record(*staging->copied);
-  }};
+  const device::Event* copied = staging->copied.get();
+  return {.start =
+              [fields = std::move(fields), staging, position, batches](
+                  device::Stream& stream, const StepInputs& inputs, const auto&) {
+                std::vector<Tensor>& host = staging->fields;
+                if (batches != nullptr) batches->load(inputs.iteration, position, host);
+                for (size_t i = 0; i < host.size(); ++i)
+                  if (fields[i].data != nullptr)
+                    stream.copy(fields[i].data, host[i].data, host[i].size_bytes());
+                stream.record(*staging->copied);
+              },
+          .staged = copied};
 }
 
 }  // namespace lockstep::run

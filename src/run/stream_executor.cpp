@@ -75,6 +75,14 @@ class StreamExecutor : public Executor {
     // An error elsewhere has ended the run: no lane is to wait for peers that will not come.
     if (communication_is_under_way())
       comm::abort_all(communicators_, "the program was left in the middle of an iteration");
+    if (enqueues_ && (left_[0] || left_[1]))
+      for (auto& stream : streams_) {
+        try {
+          stream->synchronize();  // what is enqueued uses events and actions
+        } catch (...) {
+          // The error that is known has ended the run, or what has failed since follows from it.
+        }
+      }
     // Streams go first: their queues refer to events and actions.
     streams_.clear();
   }
@@ -82,6 +90,7 @@ class StreamExecutor : public Executor {
   void run(const StepInputs& inputs) override {
     // The lanes tell where they are; this thread only issues.
     report_main(control::Activity::idle);
+    times_.exposed_communication_ms = 0;
     attempt([&] {
       const auto place = static_cast<int>(begun_ % 2);
       complete(place);  // the iteration before the last
@@ -179,7 +188,8 @@ class StreamExecutor : public Executor {
     for (const int last : last_of_lanes_) await(place, last);
     stands_.synchronize(place);  // next to nothing comes after the last instruction
     nth(left_, place) = false;
-    times_.exposed_communication_ms = stands_.exposed_communication_ms(place);
+    times_.exposed_communication_ms =
+        times_.exposed_communication_ms.value_or(0) + stands_.exposed_communication_ms(place);
   }
 
   bool is_complete(int place) const {
@@ -188,13 +198,16 @@ class StreamExecutor : public Executor {
            stands_.ready(place);
   }
 
-  bool communication_is_under_way() const {
+  /// True, too, where a device that has failed does not tell.
+  bool communication_is_under_way() const noexcept try {
     for (const int place : {0, 1})
       for (const int last : last_of_lanes_)
         if (nth(left_, place) && lane_kind(last) == program::LaneKind::comm &&
             !nth(events_[place], last)->ready())
           return true;
     return false;
+  } catch (const std::exception&) {
+    return true;
   }
 
   void issue(int64_t iteration) {
@@ -250,6 +263,7 @@ class StreamExecutor : public Executor {
         hold(of, event);
         report_issuing(index);
       };
+      if (action.staged != nullptr && !action.staged->ready()) wait(stream, *action.staged);
       if (action.communicator != nullptr) {
         action.communicate(stream, inputs);
         while (action.proceed && action.proceed(stream)) {

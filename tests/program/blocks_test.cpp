@@ -64,5 +64,13 @@ TEST(Blocks, AreWholeElements) {
   EXPECT_EQ(fault_of({{0, 64, 30, 0}}, 256, 4, 1), "") << "bytes that are only moved";
 }
 
+TEST(Blocks, MayBeCutIntoPiecesOfAnySize) {
+  const Blocks one{{64, 128, std::numeric_limits<int64_t>::max() - 3, 0}};
+  ASSERT_EQ(fault_of(one, 128, 2, 4), "");
+  EXPECT_EQ(block_of(one, 0, 2), (std::vector<layout::ByteSpan>{{64, 128}}));
+  EXPECT_EQ(block_bytes(one, 0, 2), 64);
+  EXPECT_EQ(largest_block_bytes(one, 2), 64);
+}
+
 }  // namespace
 }  // namespace lockstep::program
