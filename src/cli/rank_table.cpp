@@ -27,9 +27,16 @@ constexpr Column kColumns[] = {{"parameters", "parameter_bytes", &RankShare::par
                                {"sends/step", "wire_bytes_theory", &RankShare::sent},
                                {"shared/step", "shared_memory_bytes", &RankShare::shared_memory}};
 
+std::string_view role_of(const layout::Placement& placement, int rank) {
+  if (!placement.is_worker(rank)) return "server";
+  const bool serves =
+      placement.has_owners() && !placement.all_workers_own() && placement.owners().contains(rank);
+  return serves ? "worker, server" : "worker";
+}
+
 RankShare share_of(const compile::CompiledRun& run, int rank) {
   const auto programs = run.compile(rank);
-  RankShare share{.rank = rank};
+  RankShare share{.rank = rank, .role = role_of(run.placement(), rank)};
   for (const auto& buffer : programs.step.buffers) {
     if (buffer.space == program::Space::parameters) share.parameters += buffer.size_bytes;
     if (buffer.space == program::Space::gradients) share.gradients += buffer.size_bytes;
@@ -45,7 +52,7 @@ RankShare share_of(const compile::CompiledRun& run, int rank) {
 
 template <class Bytes>
 std::string line(const std::string& name, std::string_view role, Bytes&& bytes) {
-  std::string text = fmt::format("  {:<6}{:<8}", name, role);
+  std::string text = fmt::format("  {:<6}{:<14}", name, role);
   for (const Column& column : kColumns) text += fmt::format("{:>13}", human_bytes(bytes(column)));
   return text + "\n";
 }
@@ -59,7 +66,7 @@ std::vector<RankShare> rank_shares(const compile::CompiledRun& run) {
 }
 
 std::string describe(const std::vector<RankShare>& shares) {
-  std::string text = fmt::format("  {:<6}{:<8}", "rank", "role");
+  std::string text = fmt::format("  {:<6}{:<14}", "rank", "role");
   for (const Column& column : kColumns) text += fmt::format("{:>13}", column.title);
   text += "\n";
   const auto extreme = [&](const Column& column, bool most) {

@@ -85,6 +85,42 @@ uint64_t hash_of(const program::ModelCode& code, const model::Partition& partiti
   return hash;
 }
 
+layout::PlacementOptions placement_options(const layout::Layout& layout, int state_slots) {
+  layout::PlacementOptions options{.workers = layout.workers(), .state_slots = state_slots};
+  if (layout.shard == layout::ShardedState::optimizer) options.owners = {0, layout.workers()};
+  if (layout.sync == layout::SyncMethod::parameter_server) {
+    const bool colocated = layout.placement == layout::ServerPlacement::colocated;
+    options.owners = {colocated ? 0 : layout.workers(), layout.servers};
+    options.whole = layout.assign == layout::ServerAssignment::whole;
+  }
+  return options;
+}
+
+/// A server that owns nothing would be a process for nothing.
+void require_work_for_servers(const model::Graph& graph, const model::Partition& partition,
+                              const layout::Layout& layout, const layout::PlacementOptions& options) {
+  if (layout.sync != layout::SyncMethod::parameter_server) return;
+  const auto idle_with = [&](int servers) {
+    layout::PlacementOptions tried = options;
+    tried.owners.count = servers;
+    const layout::Placement placement(graph, partition, tried);
+    int idle = 0;
+    for (int rank = tried.owners.first; rank < tried.owners.end(); ++rank)
+      idle += placement.owned_bytes(rank) == 0 ? 1 : 0;
+    return idle;
+  };
+  const int idle = idle_with(layout.servers);
+  if (idle == 0) return;
+  layout::Layout nearest = layout;
+  nearest.servers -= idle;
+  while (nearest.servers > 1 && idle_with(nearest.servers) > 0) --nearest.servers;
+  throw ConfigError(fmt::format(
+      "layout '{}': {} of the {} servers would own nothing, since the model has fewer {}; the most servers "
+      "are '{}'",
+      layout::to_string(layout), idle, layout.servers,
+      options.whole ? "parameters" : "ranges of 65,536 elements of a parameter", layout::to_string(nearest)));
+}
+
 /// The division follows from the batch, its limits and the workers; the placement from the partition, the
 /// division and these options.
 uint64_t hash_of(const parallel::DataParallelPlan& plan) {
@@ -108,19 +144,17 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   layout::require_available(parallel.layout);
   const layout::BatchDivision division =
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
-                           parallel.reduction, facts.world_size);
+                           parallel.reduction, parallel.layout.workers());
   check_extent(graph_, partition_, division, facts.device);
   training_ = std::make_unique<program::ModelCode>(
       graph_, partition_, code_options(options, division, graph_, facts.device, true));
   evaluation_ = std::make_unique<program::ModelCode>(
       graph_, partition_, code_options(options, division, graph_, facts.device, false));
-  placement_ = std::make_unique<layout::Placement>(
-      graph_, partition_,
-      layout::PlacementOptions{
-          .workers = facts.world_size,
-          .state_slots = options.state_slots,
-          .shard_optimizer = parallel.layout.shard == layout::ShardedState::optimizer,
-          .reversed = parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving});
+  layout::PlacementOptions placing = placement_options(parallel.layout, options.state_slots);
+  require_work_for_servers(graph_, partition_, parallel.layout, placing);
+  placing.reversed = placing.owners == layout::RankRange{0, placing.workers} &&
+                     parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving;
+  placement_ = std::make_unique<layout::Placement>(graph_, partition_, placing);
   plan_ = std::make_unique<parallel::DataParallelPlan>(parallel::DataParallelPlan{
       .graph = graph_,
       .partition = partition_,
@@ -135,7 +169,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       .device = facts.device,
       .skip_nonfinite = options.skips_nonfinite,
       .digests_parameters =
-          options.compares_replicas && placement_->shards_optimizer() && facts.world_size > 1,
+          options.compares_replicas && placement_->has_owners() && placement_->workers() > 1,
       .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
   parallel::require_sums_exist(*plan_);
   for (const uint64_t part : {model::hash_of(graph_), hash_of(partition_), hash_of(*training_, partition_),
@@ -166,7 +200,7 @@ void CompiledRun::check() const {
   for (const auto& compile_kind :
        {parallel::compile_step, parallel::compile_evaluation, parallel::compile_boundary}) {
     std::vector<program::Program> programs;
-    for (int rank = 0; rank < plan_->division.workers; ++rank) {
+    for (int rank = 0; rank < placement_->ranks(); ++rank) {
       programs.push_back(compile_kind(*plan_, rank));
       finish_program(programs.back());
     }

@@ -70,7 +70,9 @@ class CompiledRun {
   const program::ModelCode& evaluation_code() const { return *evaluation_; }
   int state_slot_count() const { return plan_->state_slots; }
   const layout::Placement& placement() const { return *placement_; }
-  /// By worker, what it saves of a checkpoint.
+  /// Whether workers' steps tell what parameters they have read (the instruction `digest`).
+  bool digests_parameters() const { return plan_->digests_parameters; }
+  /// By rank, what it saves of a checkpoint.
   const std::vector<std::vector<layout::SavedPart>>& checkpoint_shares() const { return plan_->shares; }
 
  private:

@@ -96,7 +96,8 @@ struct Unavailable {
 constexpr Unavailable kUnavailable[] = {
     {"pp", "pipeline stages (pp above 1)"},
     {"recompute", "recomputed activations (recompute)"},
-    {"sync", "parameter servers (sync=ps)"},
+    {"aggregate", "sums within a host on their way to the servers (aggregate=host)"},
+    {"mode", "servers that do not wait for all workers (mode)"},
 };
 
 const LayoutKey* find_key(std::string_view name) {

@@ -59,10 +59,11 @@ std::vector<int64_t> cut(const std::vector<int64_t>& borders, std::vector<int64_
 Placement::Placement(const model::Graph& graph, const model::Partition& partition,
                      const PlacementOptions& options)
     : graph_(graph), partition_(partition), options_(options), homes_(graph.parameters.size()) {
-  ensure(!options.reversed || std::has_single_bit(static_cast<unsigned>(options.workers)),
-         "bits of workers are reversed where these are a power of two");
+  ensure(
+      !options.reversed || (all_workers_own() && std::has_single_bit(static_cast<unsigned>(options.workers))),
+      "bits of owners are reversed where all workers own and these are a power of two");
   constexpr int64_t kChunkBytes = kNormChunk * static_cast<int64_t>(sizeof(float));
-  std::vector<int64_t> bytes(static_cast<size_t>(options.workers), 0);
+  std::vector<int64_t> bytes(static_cast<size_t>(options.owners.count), 0);
   for (size_t s = 0; s < partition.buckets.size(); ++s) {
     const model::Bucket& bucket = partition.buckets[s];
     std::vector<int64_t> borders;
@@ -70,26 +71,34 @@ Placement::Placement(const model::Graph& graph, const model::Partition& partitio
       if (entry.use != 0) continue;
       nth(homes_, entry.parameter) = {static_cast<int>(s), entry.offset_bytes};
       const int64_t size_bytes = entry.count * static_cast<int64_t>(sizeof(float));
-      for (int64_t at = 0; at < size_bytes; at += kChunkBytes) borders.push_back(entry.offset_bytes + at);
+      for (int64_t at = 0; at < size_bytes; at += options.whole ? size_bytes : kChunkBytes)
+        borders.push_back(entry.offset_bytes + at);
     }
     borders.push_back(bucket.owned_bytes);
-    if (options.shard_optimizer) cuts_.push_back(cut(borders, bytes));
+    if (has_owners()) cuts_.push_back(cut(borders, bytes));
   }
 }
 
-int Placement::position_of(int worker) const {
-  return options_.reversed ? reversed_bits(worker, options_.workers) : worker;
+int Placement::position_of(int owner) const {
+  const int number = owner - owners().first;
+  return options_.reversed ? reversed_bits(number, owners().count) : number;
 }
 
 ByteSpan Placement::updated(int segment, int first, int last) const {
-  const auto s = static_cast<size_t>(segment);
-  if (!options_.shard_optimizer) return {0, partition_.buckets[s].owned_bytes};
-  return {nth(cuts_[s], first), nth(cuts_[s], last)};
+  if (!has_owners()) return {0, partition_.bucket(segment).owned_bytes};
+  const auto& cuts = nth(cuts_, segment);
+  return {nth(cuts, first), nth(cuts, last)};
 }
 
-ByteSpan Placement::updated_by(int segment, int worker) const {
-  const int position = position_of(worker);
+ByteSpan Placement::updated_by(int segment, int rank) const {
+  if (!has_owners()) return updated(segment, 0, 1);
+  if (!owners().contains(rank)) return {};
+  const int position = position_of(rank);
   return updated(segment, position, position + 1);
+}
+
+ByteSpan Placement::held(int segment, int rank) const {
+  return is_worker(rank) ? ByteSpan{0, partition_.bucket(segment).owned_bytes} : updated_by(segment, rank);
 }
 
 std::vector<ByteSpan> Placement::gradients(int segment, int first, int last) const {
@@ -108,11 +117,23 @@ std::vector<ByteSpan> Placement::gradients(int segment, int first, int last) con
   return spans;
 }
 
-ByteSpan Placement::owned(int parameter, int worker) const {
+std::vector<ByteSpan> Placement::held_gradients(int segment, int rank) const {
+  if (!is_worker(rank)) return gradients(segment, position_of(rank), position_of(rank) + 1);
+  const int64_t size_bytes = partition_.bucket(segment).size_bytes;
+  return size_bytes > 0 ? std::vector<ByteSpan>{{0, size_bytes}} : std::vector<ByteSpan>{};
+}
+
+ByteSpan Placement::owned(int parameter, int rank) const {
   const Home& home = nth(homes_, parameter);
   const ByteSpan part =
-      intersection(updated_by(home.segment, worker), {home.offset, home.offset + size_bytes_of(parameter)});
+      intersection(updated_by(home.segment, rank), {home.offset, home.offset + size_bytes_of(parameter)});
   return part.empty() ? ByteSpan{} : ByteSpan{part.begin - home.offset, part.end - home.offset};
+}
+
+int64_t Placement::owned_bytes(int rank) const {
+  int64_t bytes = 0;
+  for (int p = 0; p < static_cast<int>(homes_.size()); ++p) bytes += owned(p, rank).size();
+  return bytes;
 }
 
 int64_t Placement::size_bytes_of(int parameter) const {
@@ -123,32 +144,40 @@ int Placement::slots_of(int parameter) const {
   return graph_.parameter(parameter).spec.role == ops::ParameterRole::weight ? options_.state_slots : 0;
 }
 
-std::vector<std::vector<SavedPart>> Placement::shares() const {
-  const auto workers = static_cast<size_t>(options_.workers);
-  const int count = static_cast<int>(graph_.parameters.size());
-  const auto bytes_with = [&](int p) {
-    return size_bytes_of(p) * (options_.shard_optimizer ? 1 : 1 + slots_of(p));
-  };
-  std::vector<int> order(static_cast<size_t>(count));
+std::vector<int> Placement::savers_of_whole_parameters() const {
+  const auto count = graph_.parameters.size();
+  const auto bytes_with = [&](int p) { return size_bytes_of(p) * (has_owners() ? 1 : 1 + slots_of(p)); };
+  std::vector<int> order(count);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return bytes_with(a) > bytes_with(b); });
-  std::vector<int64_t> bytes(workers, 0);
-  std::vector<int> saver(static_cast<size_t>(count));
+  std::vector<int64_t> bytes(static_cast<size_t>(workers()), 0);
+  std::vector<int> saver(count);
   for (const int p : order) {
     const auto worker = std::min_element(bytes.begin(), bytes.end()) - bytes.begin();
     nth(bytes, worker) += bytes_with(p);
     nth(saver, p) = static_cast<int>(worker);
   }
+  return saver;
+}
 
-  std::vector<std::vector<SavedPart>> shares(workers);
-  for (int p = 0; p < count; ++p) nth(shares, nth(saver, p)).push_back({p, -1, {0, size_bytes_of(p)}});
-  for (size_t worker = 0; worker < workers; ++worker)
+std::vector<std::vector<SavedPart>> Placement::shares() const {
+  const int count = static_cast<int>(graph_.parameters.size());
+  const std::vector<int> saver = has_servers() ? std::vector<int>{} : savers_of_whole_parameters();
+  std::vector<std::vector<SavedPart>> shares(static_cast<size_t>(ranks()));
+  for (int rank = 0; rank < ranks(); ++rank) {
+    auto& share = nth(shares, rank);
+    const auto saves_whole = [&](int p) { return !has_servers() && nth(saver, p) == rank; };
+    for (int p = 0; p < count; ++p)
+      if (const ByteSpan bytes = has_servers()    ? owned(p, rank)
+                                 : saves_whole(p) ? ByteSpan{0, size_bytes_of(p)}
+                                                  : ByteSpan{};
+          !bytes.empty())
+        share.push_back({p, -1, bytes});
     for (int p = 0; p < count; ++p) {
-      const bool saves = options_.shard_optimizer || nth(saver, p) == static_cast<int>(worker);
-      const ByteSpan part = saves ? owned(p, static_cast<int>(worker)) : ByteSpan{};
-      for (int slot = 0; slot < slots_of(p) && !part.empty(); ++slot)
-        shares[worker].push_back({p, slot, part});
+      const ByteSpan part = has_owners() || saves_whole(p) ? owned(p, rank) : ByteSpan{};
+      for (int slot = 0; slot < slots_of(p) && !part.empty(); ++slot) share.push_back({p, slot, part});
     }
+  }
   return shares;
 }
 

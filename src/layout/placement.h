@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -17,49 +18,73 @@ int reversed_bits(int worker, int workers);
 struct SavedPart {
   int parameter = 0;
   int slot = -1;   ///< -1: the parameter itself
-  ByteSpan bytes;  ///< of the whole; parameters are saved whole
+  ByteSpan bytes;  ///< of the whole
   bool operator==(const SavedPart&) const = default;
 };
 int64_t size_bytes_of(const std::vector<SavedPart>& share);
 
+/// Ranks that follow each other.
+struct RankRange {
+  int first = 0, count = 0;
+  int end() const { return first + count; }
+  bool contains(int rank) const { return first <= rank && rank < end(); }
+  bool operator==(const RankRange&) const = default;
+};
+
 struct PlacementOptions {
-  int workers = 1;
+  int workers = 1;  ///< ranks from 0, each with a replica of the model
   int state_slots = 0;
-  bool shard_optimizer = false;  ///< each worker updates a part of its own; otherwise all update everything
-  bool reversed = false;         ///< shards lie in the order of the workers' bits reversed; see Placement
+  /// Ranks that update: each byte is one owner's. None: all workers update everything. Owners that are no
+  /// workers are servers.
+  RankRange owners = {};
+  bool reversed = false;  ///< shards lie in the order of the owners' bits reversed; see Placement
+  bool whole = false;     ///< an owner has all of a parameter, or nothing
 };
 
 /// Who updates, holds and saves which bytes of a model: a pure function of graph, partition and layout, and
-/// the one thing that everybody asks. Every worker holds all parameters. Optimizer state lies where it is
-/// used, with whoever updates the parameter.
+/// the one thing that everybody asks. Every worker holds all parameters, a server those that it owns.
+/// Optimizer state lies where it is used, with whoever updates the parameter.
 ///
-/// With a sharded optimizer each bucket is cut into one shard for each worker, on borders of 65,536-element
-/// chunks of its parameters, so that sums of squares, hashes and shards agree on what they cut. Each cut is
-/// made at the border that is nearest to where shares of equal bytes would end, and who has got less in the
-/// buckets before gets more in the next. A worker's shards lie at its position: its own number or, for sums
-/// that fold workers by halving (neighbours first), its number's bits reversed, since then those who still
-/// have parts to exchange own neighbouring bytes.
+/// With owners (a sharded optimizer: all workers; parameter servers: they) each bucket is cut into one shard
+/// for each owner, on borders of 65,536-element chunks of its parameters, so that sums of squares, hashes and
+/// shards agree on what they cut, or on borders of parameters. Each cut is made at the border that is nearest
+/// to where shares of equal bytes would end, and who has got less in the buckets before gets more in the
+/// next. An owner's shards lie at its position: its number among the owners or, for sums that fold workers by
+/// halving (neighbours first), its number's bits reversed, since then those who still have parts to exchange
+/// own neighbouring bytes.
 class Placement {
  public:
-  /// `graph` and `partition` must outlive it. REQUIRES: `reversed` only where the number of workers is a
-  /// power of two.
+  /// `graph` and `partition` must outlive it. REQUIRES: `reversed` only where all workers own, and their
+  /// number is a power of two.
   Placement(const model::Graph& graph, const model::Partition& partition, const PlacementOptions& options);
 
   int workers() const { return options_.workers; }
-  bool shards_optimizer() const { return options_.shard_optimizer; }
-  int position_of(int worker) const;
-  /// Bytes of a segment's parameter buffer that the workers at positions [first, last) update. Without
-  /// shards: all.
+  bool is_worker(int rank) const { return rank < options_.workers; }
+  bool has_owners() const { return owners().count > 0; }
+  const RankRange& owners() const { return options_.owners; }
+  bool has_servers() const { return owners().end() > workers(); }
+  /// Every worker owns a part, and nobody else does.
+  bool all_workers_own() const { return owners() == RankRange{0, workers()}; }
+  int ranks() const { return std::max(workers(), owners().end()); }  ///< workers and servers
+  int position_of(int owner) const;
+  /// Bytes of a segment's parameters that the owners at positions [first, last) update. Without owners: all.
   ByteSpan updated(int segment, int first, int last) const;
-  ByteSpan updated_by(int segment, int worker) const;
-  /// Bytes of a segment's bucket with the gradients of what the workers at these positions update, ascending:
+  ByteSpan updated_by(int segment, int rank) const;
+  /// Bytes of a segment's parameters that lie in a rank's memory.
+  ByteSpan held(int segment, int rank) const;
+  /// Bytes of a segment's bucket with the gradients of what the owners at these positions update, ascending:
   /// of its own parameters, and of later uses of parameters that other segments own.
   std::vector<ByteSpan> gradients(int segment, int first, int last) const;
-  /// Bytes of a parameter that a worker updates and whose optimizer state it holds.
-  ByteSpan owned(int parameter, int worker) const;
-  /// By worker, what it saves: parameters by ascending number, each whole and each once, then optimizer state
-  /// by parameter and slot. A worker's list may be empty. Parameters, with their state where that is whole
-  /// too, go to whoever has the fewest bytes so far, the largest first; parts of state to whoever holds them.
+  /// Likewise those that lie in a rank's memory: of a worker all, of a server those of what it updates.
+  std::vector<ByteSpan> held_gradients(int segment, int rank) const;
+  /// Bytes of a parameter that a rank updates and whose optimizer state it holds.
+  ByteSpan owned(int parameter, int rank) const;
+  /// Bytes of all parameters that a rank updates.
+  int64_t owned_bytes(int rank) const;
+  /// By rank, what it saves: parameters by ascending number, then optimizer state by parameter and slot. A
+  /// rank's list may be empty. Servers save what they own. Without them parameters, each whole, with their
+  /// state where that is whole too, go to whoever has the fewest bytes so far, the largest first; parts of
+  /// state to whoever holds them.
   std::vector<std::vector<SavedPart>> shares() const;
 
  private:
@@ -69,6 +94,7 @@ class Placement {
   };
   int64_t size_bytes_of(int parameter) const;
   int slots_of(int parameter) const;
+  std::vector<int> savers_of_whole_parameters() const;
 
   const model::Graph& graph_;
   const model::Partition& partition_;

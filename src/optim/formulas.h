@@ -81,4 +81,13 @@ struct StatisticFormula {
   }
 };
 
+/// The one table of formulas: returns visitor.operator()<Formula, slots>() for what `options` ask for, whose
+/// formula is called with an element and `slots` numbers of state. Adding an optimizer adds its line.
+template <class Visitor>
+auto visit_formula(const OptimizerOptions& options, const Visitor& visitor) {
+  if (options.kind != OptimizerKind::sgd) return visitor.template operator()<AdamFormula, 2>();
+  if (options.momentum != 0) return visitor.template operator()<SgdFormula, 1>();
+  return visitor.template operator()<SgdFormula, 0>();
+}
+
 }  // namespace lockstep::optim

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "lockstep/error.h"
 
@@ -17,20 +16,10 @@ bool is_power_of_two(double value) {
 
 LossScaler::LossScaler(const LossScalingOptions& options)
     : options_(options), state_{.scale = options.initial_scale} {
-  for (const auto& [field, value] :
-       {std::pair("initial_scale", options.initial_scale), std::pair("minimum", options.minimum),
-        std::pair("maximum", options.maximum)})
-    require(is_power_of_two(value),
-            fmt::format("precision.loss_scaling.{}: expected a power of two, is {}", field, value));
-  require(options.minimum <= options.initial_scale,
-          fmt::format("precision.loss_scaling.minimum: expected at most initial_scale, {}, is {}",
-                      options.initial_scale, options.minimum));
-  require(options.maximum >= options.initial_scale,
-          fmt::format("precision.loss_scaling.maximum: expected at least initial_scale, {}, is {}",
-                      options.initial_scale, options.maximum));
-  require(options.growth_interval >= 1,
-          fmt::format("precision.loss_scaling.growth_interval: expected at least 1, is {}",
-                      options.growth_interval));
+  ensure(is_power_of_two(options.initial_scale) && is_power_of_two(options.minimum) &&
+             is_power_of_two(options.maximum) && options.minimum <= options.initial_scale &&
+             options.initial_scale <= options.maximum && options.growth_interval >= 1,
+         "a loss scaler was made from options that make no sense");
 }
 
 void LossScaler::step_was_finite() {

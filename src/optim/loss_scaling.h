@@ -28,8 +28,8 @@ struct LossScalingState {
 /// told, so that ranks that are told the same have the same scale.
 class LossScaler {
  public:
-  /// Throws ConfigError naming the field, such as precision.loss_scaling.minimum, where a number makes no
-  /// sense.
+  /// REQUIRES: powers of two, minimum <= initial_scale <= maximum, an interval of at least 1, as the schema
+  /// of configs says.
   explicit LossScaler(const LossScalingOptions& options);
 
   double scale() const { return state_.scale; }
@@ -39,7 +39,8 @@ class LossScaler {
   bool step_overflowed();
 
   const LossScalingState& state() const { return state_; }
-  /// Goes on as another left off, but within this one's minimum and maximum.
+  /// Goes on as another left off, but within this one's minimum and maximum. Throws ConfigError where its
+  /// scale is no power of two.
   void restore(const LossScalingState& state);
 
  private:

@@ -9,6 +9,7 @@ namespace lockstep::optim {
 
 enum class OptimizerKind { sgd, adam, adamw };
 
+/// Which numbers make sense, and go together, the schema of configs says.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
   double learning_rate = 0.01;                        ///< peak, before the schedule
@@ -20,10 +21,6 @@ struct OptimizerOptions {
   bool operator==(const OptimizerOptions&) const = default;
 };
 
-/// Throws ConfigError naming the field, such as optimizer.beta1, where a number makes no sense or would be
-/// ignored.
-void validate(const OptimizerOptions& options);
-
 enum class ScheduleKind { constant, cosine };
 
 /// Learning rate over optimizer steps: linear warm-up from learning_rate / warmup_steps to learning_rate,
@@ -34,9 +31,8 @@ struct ScheduleOptions {
   double minimum = 0;  ///< cosine: learning rate at the end
   bool operator==(const ScheduleOptions&) const = default;
 };
-void validate(const ScheduleOptions& options);  ///< as above, for schedule.*
 
-/// Of optimizer step `step`, from 0. REQUIRES: valid options, 0 <= step < total_steps.
+/// Of optimizer step `step`, from 0. REQUIRES: 0 <= step < total_steps.
 double learning_rate_at(const OptimizerOptions& optimizer, const ScheduleOptions& schedule, int64_t step,
                         int64_t total_steps);
 

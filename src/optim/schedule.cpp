@@ -1,25 +1,9 @@
-#include <fmt/format.h>
-
 #include <cmath>
 #include <numbers>
 
-#include "lockstep/error.h"
 #include "optim/optimizer.h"
 
 namespace lockstep::optim {
-
-void validate(const ScheduleOptions& options) {
-  if (options.warmup_steps < 0)
-    throw ConfigError(fmt::format("schedule.warmup_steps must not be negative, is {}", options.warmup_steps));
-  if (!std::isfinite(options.minimum) || options.minimum < 0)
-    throw ConfigError(
-        fmt::format("schedule.minimum must be a finite number that is not negative, is {}", options.minimum));
-  if (options.kind == ScheduleKind::constant && options.minimum != 0)
-    throw ConfigError(
-        fmt::format("schedule.minimum is {}, but a constant schedule has none; use a cosine schedule or "
-                    "leave it out",
-                    options.minimum));
-}
 
 double learning_rate_at(const OptimizerOptions& optimizer, const ScheduleOptions& schedule, int64_t step,
                         int64_t total_steps) {

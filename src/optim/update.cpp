@@ -8,18 +8,19 @@ namespace {
 // Every element is a function of its own numbers alone, and neither the vectors nor the scalar rest of a loop
 // fuse or reorder anything by themselves, so any split of a range gives the same bits.
 
-void apply(const SgdFormula& formula, float* __restrict p, const float* __restrict g, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) formula(p[i], g[i]);
-}
-
-void apply(const SgdFormula& formula, float* __restrict p, const float* __restrict g,
-           float* __restrict buffer, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) formula(p[i], g[i], buffer[i]);
-}
-
-void apply(const AdamFormula& formula, float* __restrict p, const float* __restrict g, float* __restrict mean,
-           float* __restrict square, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) formula(p[i], g[i], mean[i], square[i]);
+template <int slots, class Formula>
+void apply(const Formula& formula, const UpdateArguments& arguments) {
+  float* __restrict p = arguments.parameters;
+  const float* __restrict g = arguments.gradients;
+  float* __restrict s = arguments.state[0];
+  float* __restrict t = arguments.state[1];
+  for (int64_t i = 0; i < arguments.count; ++i)
+    if constexpr (slots == 0)
+      formula(p[i], g[i]);
+    else if constexpr (slots == 1)
+      formula(p[i], g[i], s[i]);
+    else
+      formula(p[i], g[i], s[i], t[i]);
 }
 
 }  // namespace
@@ -30,13 +31,9 @@ void update(const OptimizerOptions& options, const UpdateArguments& arguments,
     ensure(arguments.state[slot] != nullptr || arguments.count == 0,
            "an optimizer update was given no state");
   stream.launch([options, arguments, constants = &constants] {
-    const UpdateArguments& a = arguments;
-    if (options.kind != OptimizerKind::sgd)
-      apply(AdamFormula(options, a, *constants), a.parameters, a.gradients, a.state[0], a.state[1], a.count);
-    else if (options.momentum != 0)
-      apply(SgdFormula(options, a, *constants), a.parameters, a.gradients, a.state[0], a.count);
-    else
-      apply(SgdFormula(options, a, *constants), a.parameters, a.gradients, a.count);
+    visit_formula(options, [&]<class Formula, int slots> {
+      apply<slots>(Formula(options, arguments, *constants), arguments);
+    });
   });
 }
 

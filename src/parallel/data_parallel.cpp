@@ -1,12 +1,9 @@
 #include "parallel/data_parallel.h"
 
-#include <fmt/format.h>
-
+#include <utility>
 #include <vector>
 
-#include "lockstep/error.h"
-#include "parallel/gradient_sync.h"
-#include "parallel/ring_sync.h"
+#include "parallel/synchronizer.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -20,205 +17,93 @@ ProgramWriter begin(const DataParallelPlan& plan, const char* name, int rank,
                        plan.shares.at(static_cast<size_t>(rank)));
   auto& program = writer.program;
   program.rank = rank;
-  program.world_size = plan.division.workers;
+  program.world_size = plan.placement.ranks();
   program.reduction = plan.parallel.reduction;
   program.virtual_replicas = plan.division.leaves;
   program.micro_batches_per_leaf = plan.division.micro_batches_per_leaf;
   return writer;
 }
 
-/// A communication lane and the group of all workers that it alone uses, by their numbers in the program.
-struct Channel {
-  int lane;
-  int group;
-};
-Channel add_channel(program::Program& program, const std::string& name, program::Transport transport) {
-  program.groups.push_back({name, program::Members::run(0, program.world_size), transport});
-  return {program.add_lane(name, program::LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
-}
+/// The lanes and channels of a step, in one order on all ranks.
+struct StepLanes {
+  int copy, compute;
+  Channel agree;
+  Synchronizer synchronizer;
+  int update;
 
-/// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and
-/// cannot be.
-bool reduces_in_shared_memory(const DataParallelPlan& plan) {
-  const auto algorithm = plan.parallel.algorithm;
-  if (plan.device == device::DeviceKind::cuda) {
-    if (algorithm == AllReduceAlgorithm::shared_memory)
-      throw ConfigError(
-          "parallel.algorithm is SHARED_MEMORY, but GPUs share no memory of their host; leave the field out");
-    return false;
-  }
-  if (algorithm == AllReduceAlgorithm::tree && plan.parallel.reduction == layout::Reduction::fast)
-    throw ConfigError(
-        "parallel.algorithm is TREE, which on CPUs is for parallel.reduction: REPRODUCIBLE; use LIBRARY, "
-        "RING or "
-        "SHARED_MEMORY, or leave the field out");
-  if (algorithm == AllReduceAlgorithm::shared_memory && !plan.shared_memory && plan.division.workers > 1)
-    throw ConfigError(fmt::format(
-        "parallel.algorithm is SHARED_MEMORY, but the {} workers do not share one host's memory; start "
-        "all of them on one host, or leave the field out",
-        plan.division.workers));
-  return plan.shared_memory &&
-         (algorithm == AllReduceAlgorithm::automatic || algorithm == AllReduceAlgorithm::shared_memory);
-}
-
-/// What everything but gradients travels through.
-program::Transport plain_transport(const DataParallelPlan& plan) {
-  return plan.device == device::DeviceKind::cuda ? program::Transport::device : program::Transport::host;
-}
-
-/// How the gradients of one step meet, bucket by bucket, and what is left to do after them.
-class Synchronizer {
- public:
-  Synchronizer(const DataParallelPlan& plan, ProgramWriter& writer, Channel channel, int worker)
-      : plan_(plan),
-        writer_(writer),
-        channel_(channel),
-        worker_(worker),
-        shared_memory_(reduces_in_shared_memory(plan)),
-        tree_(plan.parallel.reduction == layout::Reduction::reproducible),
-        halves_(tree_ && plan.division.folds_by_halving) {}
-
-  /// Sums of a bucket: whole, or this worker's shard of it.
-  void sum(int segment, int results) {
-    const std::vector<int> slots = gradient_slots(segment, results);
-    const bool sharded = plan_.placement.shards_optimizer();
-    const int64_t size_bytes = plan_.partition.bucket(segment).size_bytes;
-    BucketSync sync = bucket(segment, slots);
-    sync.shards =
-        sharded ? gradient_shards(segment) : equal_shards(size_bytes, plan_.division.workers, halves_);
-    if (!sharded && shared_memory_ && (!tree_ || plan_.division.follows_tree))
-      return tree_ ? write_ordered_all_reduce(sync) : write_library_all_reduce(sync);
-    if (!sharded && !tree_ &&
-        (plan_.device == device::DeviceKind::cuda || plan_.parallel.algorithm == AllReduceAlgorithm::library))
-      return write_library_all_reduce(sync);
-    if (tree_ && !sharded && plan_.division.follows_tree && !halves_) return write_tree_all_reduce(sync);
-    if (tree_) {
-      write_tree_reduce_scatter(sync, plan_.division);
-      if (!sharded && !sums_whole(sync, plan_.division))
-        write_tree_all_gather(sync, plan_.division, slots[0]);
-    } else {
-      const auto blocks = sharded ? blocks_of(sync.shards, plan_.division.workers)
-                                  : equal_blocks(size_bytes, plan_.division.workers);
-      write_ring_reduce_scatter(sync, blocks);
-      if (!sharded) write_ring_all_gather(sync, slots[0], blocks);
-    }
-  }
-
-  /// After a sharded update: every worker's part of the segment's parameters gets to all others.
-  void gather_parameters(int segment) {
-    if (!plan_.placement.shards_optimizer() || plan_.division.workers == 1 ||
-        writer_.parameter_buffer(segment) < 0)
-      return;
-    BucketSync sync = bucket(segment, {});
-    sync.shards = placed([this, segment](int first, int last) {
-      const layout::ByteSpan span = plan_.placement.updated(segment, first, last);
-      return span.empty() ? std::vector<layout::ByteSpan>{} : std::vector<layout::ByteSpan>{span};
-    });
-    if (tree_) {
-      write_tree_all_gather(sync, plan_.division, writer_.parameter_buffer(segment));
-    } else {
-      write_ring_all_gather(sync, writer_.parameter_buffer(segment),
-                            blocks_of(sync.shards, plan_.division.workers));
-    }
-  }
-
-  void norm(int compute) {
-    if (!plan_.placement.shards_optimizer() || plan_.division.workers == 1) return writer_.norm(compute);
-    // Each sum of squares is known to one worker, and zero to all others: adding them rounds nothing, in any
-    // order.
-    writer_.norm(compute, [this](program::ByteRange chunks) {
-      program::Instruction sum;
-      sum.kind = program::InstructionKind::all_reduce;
-      sum.lane = channel_.lane;
-      sum.group = channel_.group;
-      sum.deadline = program::DeadlineClass::communication;
-      sum.operands.push_back(
-          {program::Role::data, 0, program::Access::read_write, chunks, -1, DType::float64});
-      writer_.program.instructions.push_back(std::move(sum));
-    });
-  }
-
- private:
-  std::vector<int> gradient_slots(int segment, int results) const {
-    std::vector<int> slots;
-    for (int slot = 0; slot < results; ++slot) slots.push_back(writer_.gradient_buffer(segment, slot));
-    return slots;
-  }
-  BucketSync bucket(int segment, std::span<const int> slots) const {
-    return {.program = writer_.program,
-            .lane = channel_.lane,
-            .group = channel_.group,
-            .worker = worker_,
-            .workers = plan_.division.workers,
-            .segment = segment,
-            .slots = slots,
-            .shards = {}};
-  }
-  Shards gradient_shards(int segment) const {
-    return placed(
-        [this, segment](int first, int last) { return plan_.placement.gradients(segment, first, last); });
-  }
-  /// Shards where the placement has them.
-  Shards placed(std::function<std::vector<layout::ByteSpan>(int first, int last)> parts) const {
-    return {.position = [this](int worker) { return plan_.placement.position_of(worker); },
-            .parts = std::move(parts)};
-  }
-
-  const DataParallelPlan& plan_;
-  ProgramWriter& writer_;
-  Channel channel_;
-  int worker_;
-  bool shared_memory_, tree_, halves_;
+  StepLanes(const DataParallelPlan& plan, ProgramWriter& writer, int rank)
+      : copy(writer.program.add_lane("copy", program::LaneKind::copy)),
+        compute(writer.program.add_lane("compute", program::LaneKind::compute)),
+        agree(add_channel(writer.program, "agree", plain_transport(plan))),
+        synchronizer(plan, writer, rank, compute),
+        update(plan.update_as_it_lands ? writer.program.add_lane("update", program::LaneKind::compute)
+                                       : compute) {}
 };
 
-/// With shards, what the next step reads first is updated and sent first; otherwise what is complete first.
-void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, Synchronizer& synchronizer,
-                   int compute, int update) {
+/// Whether what a bucket becomes goes back while others are still summed: at servers, whose links carry both
+/// directions at once.
+bool returns_as_it_lands(const DataParallelPlan& plan) {
+  return plan.update_as_it_lands && plan.placement.has_owners() && !plan.placement.all_workers_own();
+}
+
+/// Sums a bucket, and where nothing is waited for goes on to the end.
+void meet(const DataParallelPlan& plan, ProgramWriter& writer, StepLanes& lanes, int segment, int nodes) {
+  lanes.synchronizer.sum(segment, nodes);
+  if (!returns_as_it_lands(plan)) return;
+  writer.add_tied_uses(lanes.update, segment);
+  writer.update(lanes.update, segment, UpdateVerdict::none);
+  lanes.synchronizer.gather_parameters(segment);
+}
+
+/// With owners, what the next step reads first is updated and sent first; otherwise what is complete first.
+void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, StepLanes& lanes) {
   const int segments = static_cast<int>(plan.partition.segments.size());
-  const bool sharded = plan.placement.shards_optimizer();
+  const bool owned = plan.placement.has_owners();
   const UpdateVerdict verdict = plan.update_as_it_lands ? UpdateVerdict::none
                                 : plan.skip_nonfinite   ? UpdateVerdict::scale_and_predicate
                                                         : UpdateVerdict::scale;
-  // What forward and backward have read, while the last gradients meet: sharded updates write over it.
-  if (plan.digests_parameters) writer.digest(compute);
+  if (returns_as_it_lands(plan)) return lanes.synchronizer.norm(lanes.compute);
   for (int s = segments - 1; s >= 0; --s) {
-    writer.add_tied_uses(update, s);
-    if (plan.update_as_it_lands && !sharded) writer.update(update, s, verdict);
+    writer.add_tied_uses(lanes.update, s);
+    if (plan.update_as_it_lands && !owned) writer.update(lanes.update, s, verdict);
   }
-  synchronizer.norm(compute);
-  if (plan.update_as_it_lands && !sharded) return;
+  lanes.synchronizer.norm(lanes.compute);
+  if (plan.update_as_it_lands && !owned) return;
   for (int i = 0; i < segments; ++i) {
-    const int s = sharded ? i : segments - 1 - i;
-    writer.update(update, s, verdict);
-    synchronizer.gather_parameters(s);
+    const int s = owned ? i : segments - 1 - i;
+    writer.update(lanes.update, s, verdict);
+    lanes.synchronizer.gather_parameters(s);
   }
+}
+
+/// A server's part of a step: it holds no replica and has no batch, and sums, updates and sends what it owns.
+program::Program compile_server_step(const DataParallelPlan& plan, int rank) {
+  ProgramWriter writer = begin(plan, "step", rank, plan.training);
+  StepLanes lanes(plan, writer, rank);
+  writer.add_gradient_slots(1);
+  writer.constants(lanes.copy);
+  writer.agree(lanes.agree.lane, lanes.agree.group, plan.placement.ranks(), most_leaves(plan.division));
+  for (int s = static_cast<int>(plan.partition.segments.size()) - 1; s >= 0; --s)
+    if (writer.gradient_buffer(s, 0) >= 0) meet(plan, writer, lanes, s, 1);
+  write_updates(plan, writer, lanes);
+  return std::move(writer.program);
 }
 
 }  // namespace
 
-void require_sums_exist(const DataParallelPlan& plan) { reduces_in_shared_memory(plan); }
-
 program::Program compile_step(const DataParallelPlan& plan, int rank) {
+  if (!plan.placement.is_worker(rank)) return compile_server_step(plan, rank);
   ProgramWriter writer = begin(plan, "step", rank, plan.training);
   auto& program = writer.program;
-  const int copy = program.add_lane("copy", program::LaneKind::copy);
-  const int compute = program.add_lane("compute", program::LaneKind::compute);
-  const Channel agree = add_channel(program, "agree", plain_transport(plan));
-  const Channel reduce =
-      add_channel(program, "reduce",
-                  reduces_in_shared_memory(plan) ? program::Transport::shared_memory : plain_transport(plan));
-  Synchronizer synchronizer(plan, writer, reduce, rank);
-  const int update =
-      plan.update_as_it_lands ? program.add_lane("update", program::LaneKind::compute) : compute;
-
+  StepLanes lanes(plan, writer, rank);
   const auto& division = plan.division;
   const layout::TreeNode leaves = division.leaves_of(rank);
   const layout::FoldPlan fold = layout::plan_fold(division.leaves, leaves.begin, leaves.end);
   writer.add_metrics(leaves.size());
   writer.add_gradient_slots(fold.slots);
   const int segments = static_cast<int>(plan.partition.segments.size());
-  writer.constants(copy);
-  writer.cast_parameters(compute);
+  writer.constants(lanes.copy);
+  writer.cast_parameters(lanes.compute);
   const auto has_bucket = [&](int s) { return plan.partition.bucket(s).size_bytes > 0; };
 
   int micro_batch = 0;
@@ -228,24 +113,29 @@ program::Program compile_step(const DataParallelPlan& plan, int rank) {
     const bool last_leaf = step.leaf + 1 == leaves.end;
     for (int m = 0; m < division.micro_batches_per_leaf; ++m, ++micro_batch) {
       const bool leaf_complete = m + 1 == division.micro_batches_per_leaf;
-      writer.load(copy, micro_batch, step.leaf);
+      writer.load(lanes.copy, micro_batch, step.leaf);
       for (int s = 0; s < segments; ++s)
-        writer.forward(compute, s, micro_batch, step.leaf, step.leaf - leaves.begin, m > 0);
+        writer.forward(lanes.compute, s, micro_batch, step.leaf, step.leaf - leaves.begin, m > 0);
       // The loss is complete: agree on it after the last backward pass.
-      if (last_leaf && leaf_complete)
-        writer.agree(agree.lane, agree.group, division.workers, most_leaves(division));
+      if (last_leaf && leaf_complete) {
+        writer.agree(lanes.agree.lane, lanes.agree.group, plan.placement.ranks(), most_leaves(division));
+        // What forward has read: parameters come back while backward goes on.
+        if (plan.digests_parameters && returns_as_it_lands(plan)) writer.digest(lanes.compute);
+      }
       for (int s = segments - 1; s >= 0; --s) {
-        writer.backward(compute, s, micro_batch, step.leaf, step.slot, m > 0);
+        writer.backward(lanes.compute, s, micro_batch, step.leaf, step.slot, m > 0);
         if (!leaf_complete || !has_bucket(s)) continue;
         for (size_t add = f + 1;
              add < fold.steps.size() && fold.steps[add].kind == layout::FoldStep::Kind::add; ++add)
-          writer.add_ranges(compute, program.whole(writer.gradient_buffer(s, fold.steps[add].slot)),
+          writer.add_ranges(lanes.compute, program.whole(writer.gradient_buffer(s, fold.steps[add].slot)),
                             program.whole(writer.gradient_buffer(s, fold.steps[add].slot + 1)));
-        if (last_leaf) synchronizer.sum(s, static_cast<int>(fold.results.size()));
+        if (last_leaf) meet(plan, writer, lanes, s, static_cast<int>(fold.results.size()));
       }
     }
   }
-  write_updates(plan, writer, synchronizer, compute, update);
+  // What forward and backward have read, while the last gradients meet: owners' updates write over it.
+  if (plan.digests_parameters && !returns_as_it_lands(plan)) writer.digest(lanes.compute);
+  write_updates(plan, writer, lanes);
   return std::move(writer.program);
 }
 
@@ -256,6 +146,10 @@ program::Program compile_evaluation(const DataParallelPlan& plan, int rank) {
   const int compute = program.add_lane("compute", program::LaneKind::compute);
   const Channel agree = add_channel(program, "agree", plain_transport(plan));
   program.micro_batches_per_leaf = 1;
+  if (!plan.placement.is_worker(rank)) {
+    writer.agree(agree.lane, agree.group, plan.placement.ranks(), most_leaves(plan.division));
+    return std::move(writer.program);
+  }
   const layout::TreeNode leaves = plan.division.leaves_of(rank);
   writer.add_metrics(leaves.size());
   writer.constants(copy);
@@ -266,7 +160,7 @@ program::Program compile_evaluation(const DataParallelPlan& plan, int rank) {
     for (size_t s = 0; s < plan.partition.segments.size(); ++s)
       writer.forward(compute, static_cast<int>(s), micro_batch, leaf, micro_batch, false);
   }
-  writer.agree(agree.lane, agree.group, plan.division.workers, most_leaves(plan.division));
+  writer.agree(agree.lane, agree.group, plan.placement.ranks(), most_leaves(plan.division));
   return std::move(writer.program);
 }
 
@@ -277,7 +171,7 @@ program::Program compile_boundary(const DataParallelPlan& plan, int rank) {
   const Channel agree = add_channel(program, "agree", plain_transport(plan));
   writer.add_metrics(1);
   writer.snapshot(copy);
-  writer.agree(agree.lane, agree.group, plan.division.workers, 1);
+  writer.agree(agree.lane, agree.group, plan.placement.ranks(), 1);
   return std::move(writer.program);
 }
 

@@ -18,7 +18,7 @@ struct DataParallelPlan {
   layout::BatchDivision division;
   ParallelOptions parallel;
   const layout::Placement& placement;
-  std::vector<std::vector<layout::SavedPart>> shares = {};  ///< of a checkpoint, by worker
+  std::vector<std::vector<layout::SavedPart>> shares = {};  ///< of a checkpoint, by rank
   int state_slots = 0;
   bool shared_memory = false;                           ///< all workers share a host's memory
   device::DeviceKind device = device::DeviceKind::cpu;  ///< on GPUs FAST sums are the communication library's
@@ -31,7 +31,7 @@ struct DataParallelPlan {
 /// Throws ConfigError if gradients cannot meet as the plan asks for; so would compile_step.
 void require_sums_exist(const DataParallelPlan& plan);
 
-/// The loop body of one optimizer step of one worker. Drawn for 2 workers with one leaf of two micro-batches
+/// The loop body of one optimizer step of one rank. Drawn for 2 workers with one leaf of two micro-batches
 /// each, and three segments (F forward, B backward, A agree, R reduction of a bucket, N norm, U update).
 /// Where parameters are read in a narrower type, compute begins with a cast of each segment's:
 ///
@@ -40,8 +40,19 @@ void require_sums_exist(const DataParallelPlan& plan);
 ///     reduce                                 R2 R1 R0
 ///     agree                                 A
 ///
-/// With sharded updates a digest of the parameters comes before N, and each U is followed by the gathering of
-/// what it has made, in the order in which the next step's forward reads it.
+/// With owners (a sharded optimizer, parameter servers) a digest of the parameters comes before N, and each U
+/// is followed by the gathering of what it has made, in the order in which the next step's forward reads it.
+///
+/// With servers (one of them drawn, S folds a bucket, G gathers its parameters) their lanes are those of the
+/// others without a batch; where updates wait for no verdict, both directions of their links are busy at
+/// once:
+///
+///     worker  compute  F0 F1 F2 B2 B1 B0 ...         or  F0 F1 F2 B2 B1 B0
+///             reduce               R2 R1 R0                        R2 R1 R0
+///             gather                       G0 G1 G2                   G2 G1 G0
+///     server  reduce               R2 R1 R0                        R2 R1 R0
+///             compute                 S2 S1 S0 N U0 U1 U2            S2U2 S1U1 S0U0
+///             gather                             G0 G1 G2               G2  G1  G0
 program::Program compile_step(const DataParallelPlan& plan, int rank);
 
 /// One micro-batch of every leaf of this worker through the forward pass, then an agreement on their loss and

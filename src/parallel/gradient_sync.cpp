@@ -46,8 +46,8 @@ class Writer {
   }
 
   Spans shards(int first, int last) const { return sync_.shards.parts(first, last); }
-  Spans shard_of(int worker) const {
-    const int position = sync_.shards.position(worker);
+  Spans shard_of(int owner) const {
+    const int position = sync_.shards.position(owner);
     return shards(position, position + 1);
   }
 
@@ -65,8 +65,12 @@ class Writer {
 
   /// REQUIRES: `to` and `from` are spans of the same sizes.
   void add(int destination, const Spans& to, int source, const Spans& from) {
+    add_on(sync_.lane, destination, to, source, from);
+  }
+  void add_on(int lane, int destination, const Spans& to, int source, const Spans& from) {
     for (size_t i = 0; i < to.size(); ++i) {
       program::Instruction add = instruction(program::InstructionKind::add);
+      add.lane = lane;
       add.group = -1;
       add.deadline = program::DeadlineClass::compute;
       add.operands.push_back({program::Role::destination,
@@ -140,20 +144,28 @@ void write_doubling(const BucketSync& sync, int buffer) {
   }
 }
 
-void write_gather_from_all(const BucketSync& sync, int buffer) {
+/// Where a rank holds the parts of a shard: a worker in their places, a server that is no worker one after
+/// the other, since it holds nothing else.
+Spans held(const BucketSync& sync, const Spans& shard) {
+  return sync.worker < sync.workers ? shard : Writer::packed(shard);
+}
+
+void write_gather(const BucketSync& sync, const layout::RankRange& owners, int buffer) {
   Writer writer(sync);
+  const int me = sync.worker;
   writer.begin_exchange();
-  for (int peer = 0; peer < sync.workers; ++peer)
-    if (peer != sync.worker) writer.send(peer, buffer, writer.shard_of(sync.worker));
-  for (int peer = 0; peer < sync.workers; ++peer)
-    if (peer != sync.worker) writer.receive(peer, buffer, writer.shard_of(peer));
+  for (int peer = 0; peer < sync.workers && owners.contains(me); ++peer)
+    if (peer != me) writer.send(peer, buffer, held(sync, writer.shard_of(me)));
+  for (int owner = owners.first; owner < owners.end() && me < sync.workers; ++owner)
+    if (owner != me) writer.receive(owner, buffer, writer.shard_of(owner));
   writer.end_exchange();
 }
 
-void write_owner_fold(const BucketSync& sync, const layout::BatchDivision& division) {
+void write_fold_at(const Servers& owners, const BucketSync& sync, const layout::BatchDivision& division) {
   Writer writer(sync);
-  const int me = sync.worker, workers = sync.workers;
-  const Spans mine = writer.shard_of(me), packed = Writer::packed(mine);
+  const int me = sync.worker;
+  const bool works = me < sync.workers;
+  const Spans mine = owners.ranks.contains(me) ? writer.shard_of(me) : Spans{}, packed = Writer::packed(mine);
 
   // Every worker's nodes of my shard come to me; my nodes of every other shard go to its owner.
   struct Part {
@@ -163,32 +175,37 @@ void write_owner_fold(const BucketSync& sync, const layout::BatchDivision& divis
   std::vector<Part> parts;
   std::vector<layout::TreeNode> nodes;
   writer.begin_exchange();
-  for (int peer = 0; peer < workers; ++peer) {
-    if (peer == me) continue;
-    for (const int slot : sync.slots) writer.send(peer, slot, writer.shard_of(peer));
+  for (int owner = owners.ranks.first; owner < owners.ranks.end() && works; ++owner) {
+    if (owner == me) continue;
+    for (const int slot : sync.slots) writer.send(owner, slot, writer.shard_of(owner));
   }
-  int first_own = -1;
-  for (int peer = 0; peer < workers; ++peer) {
+  int first_own = works ? -1 : 0;
+  for (int peer = 0; peer < sync.workers && !mine.empty(); ++peer) {
     const auto leaves = division.leaves_of(peer);
-    const auto held = layout::nodes_within(division.leaves, leaves.begin, leaves.end);
+    const auto nodes_of_peer = layout::nodes_within(division.leaves, leaves.begin, leaves.end);
     if (peer == me) first_own = static_cast<int>(parts.size());
-    for (size_t i = 0; i < held.size(); ++i) {
-      nodes.push_back(held[i]);
+    for (size_t i = 0; i < nodes_of_peer.size(); ++i) {
+      nodes.push_back(nodes_of_peer[i]);
       if (peer == me) {
         parts.push_back({sync.slots[i], &mine});
-      } else {
-        parts.push_back({writer.receive_buffer(fmt::format("w{}.{}", peer, i), mine), &packed});
-        writer.receive(peer, parts.back().buffer, packed);
+        continue;
       }
+      const int arrives = works           ? writer.receive_buffer(fmt::format("w{}.{}", peer, i), mine)
+                          : parts.empty() ? sync.slots[0]
+                                          : nth(owners.arrivals, static_cast<int>(parts.size()) - 1);
+      parts.push_back({arrives, &packed});
+      writer.receive(peer, arrives, packed);
     }
   }
   writer.end_exchange();
+  if (mine.empty()) return;
 
   // Whichever of the two already holds my slot 0 takes the sum, so that the root ends up there.
+  const int add_lane = works ? sync.lane : owners.add_lane;
   const int root = layout::fold_parts(division.leaves, nodes, [&](int a, int b) {
     const int to = b == first_own ? b : a;
     const Part &destination = nth(parts, to), &source = nth(parts, to == a ? b : a);
-    writer.add(destination.buffer, *destination.spans, source.buffer, *source.spans);
+    writer.add_on(add_lane, destination.buffer, *destination.spans, source.buffer, *source.spans);
     return to;
   });
   ensure(root == first_own, "the folded tree must end in the owner's slot 0");
@@ -322,7 +339,7 @@ void write_tree_reduce_scatter(const BucketSync& sync, const layout::BatchDivisi
   if (division.folds_by_halving) {
     write_halving(sync, sums_whole(sync, division));
   } else {
-    write_owner_fold(sync, division);
+    write_fold_at({.ranks = {0, sync.workers}}, sync, division);
   }
 }
 
@@ -338,8 +355,17 @@ void write_tree_all_gather(const BucketSync& sync, const layout::BatchDivision& 
   if (division.folds_by_halving) {
     write_doubling(sync, buffer);
   } else {
-    write_gather_from_all(sync, buffer);
+    write_gather(sync, {0, sync.workers}, buffer);
   }
+}
+
+void write_server_fold(const BucketSync& sync, const Servers& servers,
+                       const layout::BatchDivision& division) {
+  write_fold_at(servers, sync, division);
+}
+
+void write_server_gather(const BucketSync& sync, const Servers& servers, int buffer) {
+  write_gather(sync, servers.ranks, buffer);
 }
 
 }  // namespace lockstep::parallel

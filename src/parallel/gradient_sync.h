@@ -10,10 +10,10 @@
 
 namespace lockstep::parallel {
 
-/// How a buffer is cut among the workers: into one shard for each position, in ascending order of bytes as
-/// far as neighbours go. Shards may have several parts and may be empty.
+/// How a buffer is cut among its owners: into one shard for each position, in ascending order of bytes as far
+/// as neighbours go. Shards may have several parts and may be empty.
 struct Shards {
-  std::function<int(int worker)> position;
+  std::function<int(int owner)> position;
   std::function<std::vector<layout::ByteSpan>(int first, int last)> parts;  ///< of positions [first, last)
 };
 
@@ -26,13 +26,23 @@ Shards equal_shards(int64_t size_bytes, int workers, bool reversed);
 struct BucketSync {
   program::Program& program;
   int lane = 0;  ///< a comm lane: sends, receives and the additions between them
-  int group;     ///< the workers, by worker number
-  int worker;
+  int group;     ///< the workers, by worker number; where there are servers, all ranks
+  int worker;    ///< or, at a server, its rank
   int workers;
   int segment;
   std::span<const int> slots;  ///< gradient buffers: slot i holds the worker's i-th tree node (FAST: one)
   Shards shards;
   int first = 0;  ///< rank in the group of worker 0: of workers that first sum among themselves
+};
+
+/// Who sums which shard, where that is not each worker its own: parameter servers, which are ranks of the
+/// group, workers or not.
+struct Servers {
+  layout::RankRange ranks;
+  /// At a server that is no worker: the lane that adds, and where the workers' nodes arrive but for the first
+  /// one, which arrives in slot 0. Buffers may be larger than what arrives, and serve several segments.
+  int add_lane = -1;
+  std::span<const int> arrivals;
 };
 
 /// FAST: the library's all-reduce of slot 0.
@@ -57,6 +67,13 @@ bool sums_whole(const BucketSync& sync, const layout::BatchDivision& division);
 
 /// Doubling where the tree is folded by halving; otherwise everybody sends to everybody.
 void write_tree_all_gather(const BucketSync& sync, const layout::BatchDivision& division, int buffer);
+
+// Parameter servers: the same two, towards the servers and back.
+
+/// Every worker sends its nodes of each shard to the shard's server, which folds the canonical tree.
+void write_server_fold(const BucketSync& sync, const Servers& servers, const layout::BatchDivision& division);
+/// Every server's shard of `buffer` gets to all workers. A server that is no worker holds its shard alone.
+void write_server_gather(const BucketSync& sync, const Servers& servers, int buffer);
 
 /// REPRODUCIBLE, where BatchDivision::follows_tree, for any number of workers: the canonical tree over them
 /// in at most 4 log2(n) rounds, and then every worker has all of the sum. The tree splits the workers into

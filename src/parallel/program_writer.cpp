@@ -14,33 +14,33 @@ namespace lockstep::parallel {
 
 ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition,
                              const program::ModelCode& code, const layout::Placement& placement,
-                             int state_slots, int worker, const std::vector<layout::SavedPart>& share)
+                             int state_slots, int rank, const std::vector<layout::SavedPart>& share)
     : graph_(graph),
       partition_(partition),
       code_(code),
       placement_(placement),
       state_slots_(state_slots),
-      worker_(worker),
+      rank_(rank),
       share_(share) {
   program.name = std::move(name);
   const int segments = static_cast<int>(partition.segments.size());
   for (int s = 0; s < segments; ++s) {
-    const int64_t bytes = partition.bucket(s).owned_bytes;
+    const int64_t bytes = placement.held(s, rank).size();
     parameters_.push_back(bytes == 0
                               ? -1
                               : program.add_buffer(fmt::format("param.{}", s), program::Space::parameters,
                                                    program::Category::parameters, bytes));
   }
   for (int s = 0; s < segments; ++s) {
-    const int64_t bytes = placement.updated_by(s, worker).size() * state_slots;
+    const int64_t bytes = placement.updated_by(s, rank).size() * state_slots;
     states_.push_back(bytes == 0 ? -1
                                  : program.add_buffer(fmt::format("state.{}", s), program::Space::optimizer,
                                                       program::Category::optimizer_state, bytes));
   }
   // Rounded copies of whole parameter buffers, elements at the same index, for segments that have any such
-  // parameter.
+  // parameter. Servers read none.
   narrow_parameters_.assign(static_cast<size_t>(segments), -1);
-  for (int reader = 0; reader < segments; ++reader)
+  for (int reader = 0; reader < segments && placement.is_worker(rank); ++reader)
     for (const int s : code.segment(reader).narrow_parameter_segments)
       if (int& buffer = nth(narrow_parameters_, s); buffer < 0)
         buffer = program.add_buffer(fmt::format("param.{}.{}", s, name_of(graph.compute)),
@@ -65,11 +65,13 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
       auto& place = program.parameter(entry.parameter);
       nth(place.uses, entry.use) = {s, entry.offset_bytes};
       if (entry.use == 0) {
-        place.buffer = nth(parameters_, s);
-        place.offset = entry.offset_bytes;
         place.size_bytes = entry.count * 4;
-        const layout::ByteSpan updated = placement.updated_by(s, worker),
-                               owned = placement.owned(entry.parameter, worker);
+        const layout::ByteSpan held = placement.held(s, rank), updated = placement.updated_by(s, rank),
+                               owned = placement.owned(entry.parameter, rank);
+        if (!intersection(held, {entry.offset_bytes, entry.offset_bytes + place.size_bytes}).empty()) {
+          place.buffer = nth(parameters_, s);
+          place.offset = entry.offset_bytes - held.begin;
+        }
         place.owned_begin = owned.begin;
         place.owned_end = owned.end;
         // One slot after the other, each as large as what the worker updates of the segment.
@@ -86,7 +88,9 @@ void ProgramWriter::add_gradient_slots(int slots) {
   for (int slot = 0; slot < slots; ++slot) {
     std::vector<int> buffers;
     for (size_t s = 0; s < partition_.buckets.size(); ++s) {
-      const int64_t bytes = partition_.buckets[s].size_bytes;
+      int64_t bytes = 0;
+      for (const layout::ByteSpan& part : placement_.held_gradients(static_cast<int>(s), rank_))
+        bytes += part.size();
       buffers.push_back(bytes == 0 ? -1
                                    : program.add_buffer(fmt::format("grad.{}.slot{}", s, slot),
                                                         program::Space::gradients,
@@ -94,6 +98,17 @@ void ProgramWriter::add_gradient_slots(int slots) {
     }
     gradients_.push_back(std::move(buffers));
   }
+}
+
+program::ByteRange ProgramWriter::gradient_range(int segment, int slot, const layout::ByteSpan& bytes) const {
+  int64_t at = 0;
+  for (const layout::ByteSpan& part : placement_.held_gradients(segment, rank_)) {
+    if (part.begin <= bytes.begin && bytes.end <= part.end)
+      return {gradient_buffer(segment, slot), at + bytes.begin - part.begin, bytes.size()};
+    at += part.size();
+  }
+  throw InternalError(fmt::format("rank {} holds no gradients {} to {} of segment {}", rank_, bytes.begin,
+                                  bytes.end, segment));
 }
 
 void ProgramWriter::add_metrics(int leaves) {
@@ -280,9 +295,11 @@ void ProgramWriter::add_tied_uses(int lane, int segment) {
       const int64_t begin = place.owned_begin, size_bytes = place.owned_end - begin;
       const auto& first = place.uses[0];
       const auto& other = place.uses[use];
-      if (size_bytes > 0)
-        add_ranges(lane, {gradient_buffer(first.segment, 0), first.bucket_offset + begin, size_bytes},
-                   {gradient_buffer(other.segment, 0), other.bucket_offset + begin, size_bytes});
+      const auto part_of = [&](const auto& place_of_use) {
+        const int64_t from = place_of_use.bucket_offset + begin;
+        return gradient_range(place_of_use.segment, 0, {from, from + size_bytes});
+      };
+      if (size_bytes > 0) add_ranges(lane, part_of(first), part_of(other));
     }
 }
 
@@ -292,7 +309,8 @@ void ProgramWriter::agree(int lane, int group, int ranks, int most_leaves) {
   agree.deadline = program::DeadlineClass::communication;
   const int gather = program.add_buffer("agree.records", program::Space::scalars, program::Category::staging,
                                         ranks * program::agree_record_bytes(most_leaves));
-  agree.operands.push_back({program::Role::metrics, 0, program::Access::read, program.whole(metrics_)});
+  if (metrics_ >= 0)
+    agree.operands.push_back({program::Role::metrics, 0, program::Access::read, program.whole(metrics_)});
   agree.operands.push_back({program::Role::data, 0, program::Access::write, program.whole(gather)});
   agree.operands.push_back(
       {program::Role::verdict, 0, program::Access::write, {verdict_, 0, program::kAgreedBytes}});
@@ -302,11 +320,11 @@ void ProgramWriter::agree(int lane, int group, int ranks, int most_leaves) {
 void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>& write_sum) {
   program::Instruction norm = instruction(program::InstructionKind::norm, lane, -1, -1, -1);
   for (int s = 0; s < static_cast<int>(partition_.buckets.size()); ++s)
-    if (const layout::ByteSpan updated = placement_.updated_by(s, worker_); !updated.empty())
+    if (const layout::ByteSpan updated = placement_.updated_by(s, rank_); !updated.empty())
       norm.operands.push_back({.role = program::Role::gradients,
                                .index = s,
                                .access = program::Access::read,
-                               .range = {gradient_buffer(s, 0), updated.begin, updated.size()},
+                               .range = gradient_range(s, 0, updated),
                                .position = updated.begin});
   const int sums =
       program.add_buffer("norm.chunks", program::Space::scalars, program::Category::staging,
@@ -344,17 +362,18 @@ void ProgramWriter::digest(int lane) {
 }
 
 void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
-  const layout::ByteSpan updated = placement_.updated_by(segment, worker_);
+  const layout::ByteSpan updated = placement_.updated_by(segment, rank_);
   if (updated.empty()) return;
   program::Instruction update = instruction(program::InstructionKind::update, lane, segment, -1, -1);
   update.operands.push_back({.role = program::Role::gradients,
                              .index = segment,
                              .access = program::Access::read,
-                             .range = {gradient_buffer(segment, 0), updated.begin, updated.size()}});
-  update.operands.push_back({program::Role::parameters,
-                             segment,
-                             program::Access::read_write,
-                             {parameter_buffer(segment), updated.begin, updated.size()}});
+                             .range = gradient_range(segment, 0, updated)});
+  update.operands.push_back(
+      {program::Role::parameters,
+       segment,
+       program::Access::read_write,
+       {parameter_buffer(segment), updated.begin - placement_.held(segment, rank_).begin, updated.size()}});
   if (state_buffer(segment) >= 0)
     update.operands.push_back(
         {program::Role::state, segment, program::Access::read_write, program.whole(state_buffer(segment))});

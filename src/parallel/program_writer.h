@@ -27,14 +27,15 @@ enum class UpdateVerdict { none, scale, scale_and_predicate };
 /// programs see the same parameters at the same place.
 class ProgramWriter {
  public:
-  /// For a worker, which saves `share` of a checkpoint.
+  /// For a rank, which saves `share` of a checkpoint.
   ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition,
-                const program::ModelCode& code, const layout::Placement& placement, int state_slots,
-                int worker, const std::vector<layout::SavedPart>& share);
+                const program::ModelCode& code, const layout::Placement& placement, int state_slots, int rank,
+                const std::vector<layout::SavedPart>& share);
 
   program::Program program;
 
-  /// Gradient buffers for `slots` tree nodes per segment.
+  /// Gradient buffers for `slots` tree nodes per segment, of what this rank holds of its bucket
+  /// (Placement::held_gradients), one part after the other.
   void add_gradient_slots(int slots);
   int gradient_buffer(int segment, int slot) const { return nth(nth(gradients_, slot), segment); }
   /// One record of kMetricCount doubles per leaf of this rank.
@@ -50,13 +51,13 @@ class ProgramWriter {
   void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
   void add_ranges(int lane, program::ByteRange destination, program::ByteRange source);
   /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph
-  /// order; of what this worker updates.
+  /// order; of what this rank updates.
   void add_tied_uses(int lane, int segment);
   void agree(int lane, int group, int ranks, int most_leaves);
-  /// Of gradients that this worker holds complete. Without shards that is all of them; otherwise `write_sum`
-  /// appends the sum of a range of float64 over all workers, each of which writes zero for what others know.
+  /// Of gradients that this rank holds complete. Without owners that is all of them; otherwise `write_sum`
+  /// appends the sum of a range of float64 over all ranks, each of which writes zero for what others know.
   void norm(int lane, const std::function<void(program::ByteRange chunks)>& write_sum = {});
-  /// Of all parameters that this worker holds.
+  /// Of all parameters that this rank holds.
   void digest(int lane);
   void update(int lane, int segment, UpdateVerdict verdict);
   /// Copies this rank's share of a checkpoint. Whether all went well travels as a loss: 0, or 1 for a
@@ -82,7 +83,10 @@ class ProgramWriter {
   const model::Partition& partition_;
   const program::ModelCode& code_;
   const layout::Placement& placement_;
-  int state_slots_, worker_;
+  /// Where bytes of a segment's bucket lie in this rank's buffer of a slot. REQUIRES: it holds them.
+  program::ByteRange gradient_range(int segment, int slot, const layout::ByteSpan& bytes) const;
+
+  int state_slots_, rank_;
   const std::vector<layout::SavedPart>& share_;
   std::vector<int> parameters_, states_;     // by segment; -1 where it has none
   std::vector<int> narrow_parameters_;       // likewise, of their rounded copies

@@ -112,6 +112,13 @@ std::string describe(const Program& program, int instruction) {
   return text + ")";
 }
 
+layout::ByteSpan held_bytes(const Program& program, int parameter) {
+  const ParameterPlace& place = program.parameter(parameter);
+  if (place.buffer < 0) return {};
+  const layout::ByteSpan buffer{-place.offset, program.buffer(place.buffer).size_bytes - place.offset};
+  return intersection({0, place.size_bytes}, buffer);
+}
+
 std::vector<int> report_instructions(const Program& program) {
   std::vector<int> reports, all;
   for (size_t i = 0; i < program.instructions.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/index.h"
+#include "layout/byte_span.h"
 #include "layout/canonical_tree.h"
 #include "lockstep/tensor.h"
 #include "program/blocks.h"
@@ -226,6 +227,9 @@ struct Program {
   /// The whole of a buffer.
   ByteRange whole(int buffer) const { return {buffer, 0, nth(buffers, buffer).size_bytes}; }
 };
+
+/// Bytes of a parameter that lie in the rank's memory.
+layout::ByteSpan held_bytes(const Program& program, int parameter);
 
 /// The instructions after which an iteration's report is known: those that write a verdict or a digest. All,
 /// if there is none.

@@ -37,7 +37,7 @@ static_assert(sizeof(Verdict) == 2 * kAgreedBytes);
 struct AgreeRecord {
   float stop_requested = 0;
   int32_t leaves = 0;
-  uint64_t state_hash = 0;  ///< 0 on all ranks where nothing is compared
+  uint64_t state_hash = 0;  ///< 0: this rank has nothing to compare; where the first has not, none has
 };
 static_assert(sizeof(AgreeRecord) == 16);
 inline int64_t agree_record_bytes(int most_leaves) {
@@ -56,7 +56,7 @@ LOCKSTEP_HOST_DEVICE inline void fold_agreement(const std::byte* records, int64_
     const std::byte* at = records + block_bytes * rank;
     const AgreeRecord record = *reinterpret_cast<const AgreeRecord*>(at);
     if (record.stop_requested > stop_requested) stop_requested = record.stop_requested;
-    if (record.state_hash != hash) replicas_differ = 1;
+    if (record.state_hash != 0 && record.state_hash != hash) replicas_differ = 1;
     const double* leaf = reinterpret_cast<const double*>(at + sizeof record);
     for (int l = 0; l < record.leaves; ++l, leaf += ops::kMetricCount) {
       loss_sum += leaf[ops::kLossSum];

@@ -9,12 +9,13 @@
 #include "program/regions.h"
 
 namespace lockstep::proof {
-namespace {
 
-const program::Operand& data_of(const program::Instruction& instruction) {
-  return *std::find_if(instruction.operands.begin(), instruction.operands.end(),
+const program::Operand& data_of(const program::Instruction& collective) {
+  return *std::find_if(collective.operands.begin(), collective.operands.end(),
                        [](const program::Operand& operand) { return operand.role == program::Role::data; });
 }
+
+namespace {
 
 /// Sums of squares by chunks, of which each member knows some and has zero for the others: adding them rounds
 /// nothing, in any order.
@@ -90,17 +91,8 @@ void reduce_scatter(SymbolicMachine& machine, const std::vector<Place>& members)
     const program::ByteRange range = data_of(machine.instruction(members[m])).range;
     machine.memory(members[m].rank).write(range, unspecified, DType::float32);
     const int64_t block = range.size_bytes / static_cast<int64_t>(members.size());
-    const int64_t begin = block * static_cast<int64_t>(m), end = begin + block;
-    std::vector<Piece> own;
-    for (Piece piece : result) {
-      if (piece.end <= begin || piece.begin >= end) continue;
-      const int64_t from = std::max(piece.begin, begin);
-      piece.position = piece.position_at(from);
-      piece.begin = from;
-      piece.end = std::min(piece.end, end);
-      own.push_back(piece);
-    }
-    machine.memory(members[m].rank).write(range, own);
+    const int64_t begin = block * static_cast<int64_t>(m);
+    machine.memory(members[m].rank).write(range, cut(result, {begin, begin + block}));
   }
 }
 

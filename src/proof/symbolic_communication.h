@@ -9,6 +9,8 @@ namespace lockstep::proof {
 /// What communications that have met move between ranks' memories, and what they leave of it.
 void transfer(SymbolicMachine& machine, const Place& from, const program::Operand& send, const Place& to,
               const program::Operand& receive);
+/// What a collective works on.
+const program::Operand& data_of(const program::Instruction& collective);
 /// The members' sum, over the whole range of their data.
 std::vector<Piece> reduction(SymbolicMachine& machine, const std::vector<Place>& members);
 /// `members` in the order of their group.

@@ -17,6 +17,19 @@ void append(std::vector<Piece>& pieces, const Piece& next) {
   pieces.push_back(next);
 }
 
+std::vector<Piece> cut(const std::vector<Piece>& pieces, const layout::ByteSpan& span) {
+  std::vector<Piece> result;
+  for (Piece piece : pieces) {
+    const auto both = intersection({piece.begin, piece.end}, span);
+    if (both.empty()) continue;
+    piece.position = piece.position_at(both.begin);
+    piece.begin = both.begin;
+    piece.end = both.end;
+    result.push_back(piece);
+  }
+  return result;
+}
+
 SymbolicMemory::SymbolicMemory(const program::Program& program)
     : program_(program), regions_(static_cast<size_t>(program::region_count(program))) {}
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "layout/byte_span.h"
 #include "program/program.h"
 #include "program/range_map.h"
 #include "proof/expressions.h"
@@ -25,6 +26,9 @@ struct Piece {
 
 /// Adds what follows the last of `pieces` to them: where it continues that, they are one piece.
 void append(std::vector<Piece>& pieces, const Piece& next);
+
+/// What of `pieces` lies in a span of the range that they were read from.
+std::vector<Piece> cut(const std::vector<Piece>& pieces, const layout::ByteSpan& span);
 
 /// Metrics of leaves are kept like gradients of this parameter.
 inline constexpr int kMetricsParameter = -2;

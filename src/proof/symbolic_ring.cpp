@@ -5,30 +5,10 @@
 namespace lockstep::proof {
 namespace {
 
-const program::ByteRange& data_of(const program::Instruction& instruction) {
-  return std::find_if(instruction.operands.begin(), instruction.operands.end(),
-                      [](const program::Operand& operand) { return operand.role == program::Role::data; })
-      ->range;
-}
-
 program::ByteRange part_of(program::ByteRange range, int64_t begin, int64_t end) {
   range.offset += begin;
   range.size_bytes = end - begin;
   return range;
-}
-
-/// What lies in [begin, end) of pieces that cover a range.
-std::vector<Piece> cut(const std::vector<Piece>& pieces, const layout::ByteSpan& span) {
-  std::vector<Piece> result;
-  for (Piece piece : pieces) {
-    const auto both = intersection({piece.begin, piece.end}, span);
-    if (both.empty()) continue;
-    piece.position = piece.position_at(both.begin);
-    piece.begin = both.begin;
-    piece.end = both.end;
-    result.push_back(piece);
-  }
-  return result;
 }
 
 }  // namespace
@@ -45,7 +25,7 @@ void ring_reduce_scatter(SymbolicMachine& machine, const std::vector<Place>& mem
   const std::vector<layout::ByteSpan> covered = covered_by(blocks);
   for (int m = 0; m < ranks; ++m) {
     const Place& member = nth(members, m);
-    const program::ByteRange& data = data_of(machine.instruction(member));
+    const program::ByteRange& data = data_of(machine.instruction(member)).range;
     for (const layout::ByteSpan& span : covered)
       machine.memory(member.rank).write(part_of(data, span.begin, span.end), partial, DType::float32);
     for (const layout::ByteSpan& span : block_of(blocks, m, ranks))
@@ -61,8 +41,8 @@ void ring_all_gather(SymbolicMachine& machine, const std::vector<Place>& members
     for (int64_t piece = 0; piece < run.pieces(); ++piece) {
       const int64_t begin = run.begin + piece * run.each;
       const Place& owner = nth(members, (run.owner + piece) % ranks);
-      const auto bytes =
-          part_of(data_of(machine.instruction(owner)), begin, begin + std::min(run.each, run.end - begin));
+      const auto bytes = part_of(data_of(machine.instruction(owner)).range, begin,
+                                 begin + std::min(run.each, run.end - begin));
       for (Piece own : machine.memory(owner.rank).read(bytes)) {
         own.begin += begin;
         own.end += begin;
@@ -70,7 +50,7 @@ void ring_all_gather(SymbolicMachine& machine, const std::vector<Place>& members
       }
     }
   for (const Place& member : members)
-    machine.memory(member.rank).write(data_of(machine.instruction(member)), all);
+    machine.memory(member.rank).write(data_of(machine.instruction(member)).range, all);
 }
 
 }  // namespace lockstep::proof

@@ -56,7 +56,7 @@ struct Model {
 
 std::vector<ByteSpan> shards(const Placement& placement, int segment) {
   std::vector<ByteSpan> spans;
-  for (int position = 0; position < placement.workers(); ++position)
+  for (int position = 0; position < placement.owners().count; ++position)
     spans.push_back(placement.updated(segment, position, position + 1));
   return spans;
 }
@@ -73,7 +73,7 @@ TEST(Placement, WithoutShardsEveryoneUpdatesEverything) {
 TEST(Placement, ShardsEndOnBordersOfChunks) {
   // Chunks of 65536, 65536 and 10 elements, then one of 100.
   const Model model({{parameter(2 * kChunk + 10), parameter(100)}});
-  const Placement placement = model.place({.workers = 2, .shard_optimizer = true});
+  const Placement placement = model.place({.workers = 2, .owners = {0, 2}});
   EXPECT_THAT(shards(placement, 0),
               ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 2 * kChunkBytes + 64 + 448}));
   EXPECT_EQ(placement.owned(0, 0), (ByteSpan{0, kChunkBytes}));
@@ -89,7 +89,7 @@ TEST(Placement, WhoHasGotLessGetsMoreOfTheNextSegment) {
                      {parameter(4 * kChunk)},
                      {parameter(kChunk)},
                      {parameter(2 * kChunk)}});
-  const Placement placement = model.place({.workers = 3, .shard_optimizer = true});
+  const Placement placement = model.place({.workers = 3, .owners = {0, 3}});
   std::vector<std::vector<int64_t>> sizes;
   for (int segment = 0; segment < 6; ++segment) {
     sizes.emplace_back();
@@ -116,7 +116,7 @@ TEST(Placement, ShardsCoverEverySegmentOnceAndAreEven) {
     for (const bool reversed : {false, true}) {
       if (reversed && (workers & (workers - 1)) != 0) continue;
       const Placement placement =
-          model.place({.workers = workers, .shard_optimizer = true, .reversed = reversed});
+          model.place({.workers = workers, .owners = {0, workers}, .reversed = reversed});
       for (int s = 0; s < static_cast<int>(segments.size()); ++s) {
         int64_t at = 0;
         for (const ByteSpan& span : shards(placement, s)) {
@@ -145,7 +145,7 @@ TEST(Placement, ShardsCoverEverySegmentOnceAndAreEven) {
 
 TEST(Placement, PositionsAreReversedForHalving) {
   const Model model({{parameter(8 * kChunk)}});
-  const Placement placement = model.place({.workers = 8, .shard_optimizer = true, .reversed = true});
+  const Placement placement = model.place({.workers = 8, .owners = {0, 8}, .reversed = true});
   std::vector<int> positions;
   for (int worker = 0; worker < 8; ++worker) positions.push_back(placement.position_of(worker));
   EXPECT_THAT(positions, ElementsAre(0, 4, 2, 6, 1, 5, 3, 7));
@@ -155,7 +155,7 @@ TEST(Placement, PositionsAreReversedForHalving) {
 TEST(Placement, GradientsOfTiedParametersGoWhereTheyAreUpdated) {
   Model model({{parameter(2 * kChunk)}, {parameter(kChunk)}});
   model.tie(0, 1);
-  const Placement placement = model.place({.workers = 2, .shard_optimizer = true});
+  const Placement placement = model.place({.workers = 2, .owners = {0, 2}});
   EXPECT_THAT(placement.gradients(0, 1, 2), ElementsAre(ByteSpan{kChunkBytes, 2 * kChunkBytes}));
   // Segment 1: its own chunk at first, which worker 0 updates, then those of the tied use.
   EXPECT_THAT(placement.gradients(1, 0, 1),
@@ -168,7 +168,8 @@ TEST(Placement, GradientsOfTiedParametersGoWhereTheyAreUpdated) {
 std::vector<std::vector<SavedPart>> shares_of(const std::vector<model::Parameter>& parameters, int slots,
                                               int workers, bool sharded = false) {
   const Model model({parameters});
-  return model.place({.workers = workers, .state_slots = slots, .shard_optimizer = sharded}).shares();
+  return model.place({.workers = workers, .state_slots = slots, .owners = {0, sharded ? workers : 0}})
+      .shares();
 }
 SavedPart whole(int parameter, int slot, int64_t size_bytes) { return {parameter, slot, {0, size_bytes}}; }
 

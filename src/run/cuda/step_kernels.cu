@@ -347,10 +347,8 @@ class GpuStepKernels : public StepKernels {
   }
 
   void update(const UpdateCall& call, device::Stream& stream) override {
-    if (call.optimizer.kind != optim::OptimizerKind::sgd)
-      return launch_update<optim::AdamFormula, 2>(call, stream);
-    if (call.optimizer.momentum != 0) return launch_update<optim::SgdFormula, 1>(call, stream);
-    launch_update<optim::SgdFormula, 0>(call, stream);
+    optim::visit_formula(call.optimizer,
+                         [&]<class Formula, int slots> { launch_update<Formula, slots>(call, stream); });
   }
 };
 

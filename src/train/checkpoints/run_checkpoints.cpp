@@ -19,12 +19,6 @@
 namespace lockstep::train {
 namespace {
 
-std::vector<checkpoint::TensorRecord> records_of(const std::vector<checkpoint::NamedTensor>& tensors) {
-  std::vector<checkpoint::TensorRecord> records;
-  for (const auto& tensor : tensors) records.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
-  return records;
-}
-
 /// Into the worker's own memory, which NamedTensor borrows as constant for writers and hashes.
 void load_tensors(const Worker& worker, const checkpoint::Checkpoint& checkpoint, checkpoint::FileKind kind,
                   const std::vector<checkpoint::NamedTensor>& tensors,
@@ -326,13 +320,13 @@ void RunCheckpoints::load(const std::string& path) {
   const checkpoint::Manifest& manifest = checkpoint.manifest();
   check_configuration(manifest);
   const auto parameters = parameter_tensors(worker_), state = optimizer_tensors(worker_);
-  checkpoint.require_exactly(checkpoint::FileKind::model, records_of(parameters));
+  checkpoint.require_exactly(checkpoint::FileKind::model, parameter_records(worker_.compiled()));
   checkpoint.require_exactly(checkpoint::FileKind::optimizer,
                              optimizer_records(worker_.compiled(), worker_.config().optimizer));
   load_tensors(worker_, checkpoint, checkpoint::FileKind::model, parameters, before_read);
   load_tensors(worker_, checkpoint, checkpoint::FileKind::optimizer, state, before_read);
   read_on();
-  if (parameters_hash_of(worker_) != manifest.params_hash) throw_other_hash(path);
+  if (worker_.has_replica() && parameters_hash_of(worker_) != manifest.params_hash) throw_other_hash(path);
   saved_state_hash_ = manifest.state_hash;
   run_id_ = manifest.run_id;
   restored_ = {.step = manifest.step,

@@ -34,20 +34,24 @@ std::vector<std::vector<Value>> gather(comm::Communicator& world, const std::vec
   return all;
 }
 
-/// Who holds what.
+/// Who holds what, of the ranks that have a replica; the others' hashes are empty.
 struct Parties {
+  std::vector<int> replicas;
   std::vector<int> suspects;  ///< ranks that do not hold what most hold; without a majority, all of them
   int reference = 0;          ///< the lowest rank of the majority; without one, rank 0
   bool majority = false;
 };
 
 Parties find_parties(const std::vector<std::vector<uint64_t>>& hashes) {
-  std::map<std::vector<uint64_t>, std::vector<int>> holders;
-  for (size_t rank = 0; rank < hashes.size(); ++rank) holders[hashes[rank]].push_back(static_cast<int>(rank));
   Parties parties;
-  for (const auto& [held, ranks] : holders)
-    if (2 * ranks.size() > hashes.size()) parties.majority = true, parties.reference = ranks.front();
   for (int rank = 0; rank < static_cast<int>(hashes.size()); ++rank)
+    if (!nth(hashes, rank).empty()) parties.replicas.push_back(rank);
+  std::map<std::vector<uint64_t>, std::vector<int>> holders;
+  for (const int rank : parties.replicas) holders[nth(hashes, rank)].push_back(rank);
+  for (const auto& [held, ranks] : holders)
+    if (2 * ranks.size() > parties.replicas.size())
+      parties.majority = true, parties.reference = ranks.front();
+  for (const int rank : parties.replicas)
     if (!parties.majority || nth(hashes, rank) != nth(hashes, parties.reference))
       parties.suspects.push_back(rank);
   return parties;
@@ -86,7 +90,7 @@ DifferingElement find_element(comm::Communicator& world, const checkpoint::Named
   while (end - begin > kParts) {
     const int64_t each = (end - begin + kParts - 1) / kParts;
     std::vector<uint64_t> own;
-    for (int64_t at = begin; at < end; at += each)
+    for (int64_t at = begin; at < end && values != nullptr; at += each)
       own.push_back(hash64(values + at, static_cast<size_t>(std::min(each, end - at)) * sizeof(float)));
     const auto all = gather(world, own);
     const auto& expected = nth(all, reference);
@@ -95,8 +99,11 @@ DifferingElement find_element(comm::Communicator& world, const checkpoint::Named
     begin += (part - expected.begin()) * each;
     end = std::min(begin + each, end);
   }
-  std::vector<uint32_t> bits(static_cast<size_t>(end - begin));
-  std::memcpy(bits.data(), values + begin, bits.size() * sizeof(uint32_t));
+  std::vector<uint32_t> bits;
+  if (values != nullptr) {
+    bits.resize(static_cast<size_t>(end - begin));
+    std::memcpy(bits.data(), values + begin, bits.size() * sizeof(uint32_t));
+  }
   const auto all = gather(world, bits);
   const auto& expected = nth(all, reference);
   const auto [ours, theirs] = std::mismatch(expected.begin(), expected.end(), nth(all, suspect).begin());
@@ -121,7 +128,7 @@ std::string describe(const DifferingElement& element, const checkpoint::NamedTen
 /// "rank 2 (host c) holds other bits than the other 3 in 1 of 30 tensors"; `verb` is "hold" or "read".
 std::string tell_parties(const Parties& parties, const std::vector<std::string>& hosts,
                          const std::string& verb, const std::string& how_many) {
-  const size_t others = hosts.size() - parties.suspects.size();
+  const size_t others = parties.replicas.size() - parties.suspects.size();
   if (parties.majority)
     return fmt::format("{} {}{} other bits than the other {} in {}", name_ranks(parties.suspects, hosts),
                        verb, parties.suspects.size() == 1 && verb == "hold" ? "s" : "", others, how_many);
@@ -143,17 +150,26 @@ uint64_t hash_of(const std::vector<uint64_t>& digests) {
 
 }  // namespace
 
-ReplicaComparison::ReplicaComparison(const Worker& worker)
-    : worker_(worker), tensors_(parameter_tensors(worker)) {
-  // What one worker alone holds has nothing to be compared with.
-  if (!worker.compiled().placement().shards_optimizer())
+ReplicaComparison::ReplicaComparison(const Worker& worker) : worker_(worker) {
+  if (worker.has_replica())
+    tensors_ = parameter_tensors(worker);
+  else
+    for (const auto& record : parameter_records(worker.compiled()))
+      tensors_.push_back({record.name, record.dtype, record.shape});
+  // What one rank alone holds has nothing to be compared with.
+  if (!worker.compiled().placement().has_owners())
     for (auto& tensor : optimizer_tensors(worker)) tensors_.push_back(std::move(tensor));
   for (const auto& tensor : tensors_)
     ensure(tensor.dtype == DType::float32, "the replicas' state is compared as float32");
-  hashes_.resize(tensors_.size());
+  if (worker.has_replica()) hashes_.resize(tensors_.size());
+}
+
+checkpoint::NamedTensor ReplicaComparison::shown_here(size_t tensor) const {
+  return worker_.has_replica() ? shown(worker_, tensors_[tensor]) : tensors_[tensor];
 }
 
 uint64_t ReplicaComparison::hash() {
+  if (!worker_.has_replica()) return 0;
   uint64_t hash = tensors_.size();
   for (size_t t = 0; t < tensors_.size(); ++t) {
     hashes_[t] = hash64(shown(worker_, tensors_[t]).data, static_cast<size_t>(tensors_[t].size_bytes()));
@@ -168,12 +184,15 @@ uint64_t ReplicaComparison::see_step() {
 }
 
 bool ReplicaComparison::all_equal(comm::Communicator& world) {
-  const auto all = gather<uint64_t>(world, {hash(), hash_of(digests_)});
-  return std::all_of(all.begin(), all.end(), [&](const auto& other) { return other == all[0]; });
+  std::vector<uint64_t> own;
+  if (worker_.has_replica()) own = {hash(), hash_of(digests_)};
+  const auto all = gather(world, own);
+  return std::all_of(all.begin(), all.end(),
+                     [&](const auto& other) { return other.empty() || other == all[0]; });
 }
 
 std::string ReplicaComparison::locate_read(comm::Communicator& world) const {
-  if (digests_.empty()) return "";
+  if (!worker_.compiled().digests_parameters()) return "";
   const auto hosts = comm::gather_texts(world, host_name(), kPatience);
   const auto digests = gather(world, digests_);
   const Parties parties = find_parties(digests);
@@ -215,7 +234,7 @@ std::string ReplicaComparison::locate(comm::Communicator& world) const {
   size_t first = tensors_.size(), differing = 0;
   int suspect = -1;
   for (size_t t = 0; t < tensors_.size(); ++t)
-    for (int rank = 0; rank < world.size(); ++rank) {
+    for (const int rank : parties.replicas) {
       if (hash_of(rank, t) == hash_of(parties.reference, t)) continue;
       if (differing++ == 0) first = t, suspect = rank;
       break;
@@ -224,7 +243,7 @@ std::string ReplicaComparison::locate(comm::Communicator& world) const {
 
   std::string text =
       tell_parties(parties, hosts, "hold", fmt::format("{} of {} tensors", differing, tensors_.size()));
-  const auto element = find_element(world, shown(worker_, tensors_[first]), parties.reference, suspect);
+  const auto element = find_element(world, shown_here(first), parties.reference, suspect);
   text += "\n  " + describe(element, tensors_[first], suspect,
                             parties.majority ? "the others" : fmt::format("rank {}", parties.reference));
   return text + advice_about(parties);

@@ -18,16 +18,16 @@ namespace lockstep::train {
 /// thread-safe.
 class ReplicaComparison {
  public:
-  /// `worker` must outlive it. REQUIRES: every rank holds a whole replica.
+  /// `worker` must outlive it. A rank without a replica takes part in what is collective.
   explicit ReplicaComparison(const Worker& worker);
 
-  /// Of all tensors as they are now, at the speed of memory; never 0. What locate() compares first is what
-  /// this saw last.
+  /// Of all tensors as they are now, at the speed of memory; never 0 but on a rank without a replica. What
+  /// locate() compares first is what this saw last.
   uint64_t hash();
   /// Of the parameters that the last step has read, if its program says; otherwise 0. To be called after
   /// every step.
   uint64_t see_step();
-  /// COLLECTIVE: whether hash(), and what see_step() returned last, are the same on all ranks.
+  /// COLLECTIVE: whether hash(), and what see_step() returned last, are the same on all ranks with a replica.
   bool all_equal(comm::Communicator& world);
   /// COLLECTIVE: the lines that tell where the replicas differed in the last step that was seen, or else at
   /// the last hash(): the ranks that do not hold what most hold (where no more than half agree, all that
@@ -39,6 +39,9 @@ class ReplicaComparison {
   std::string locate_read(comm::Communicator& world) const;
 
  private:
+  /// For the host to read; without data on a rank without a replica.
+  checkpoint::NamedTensor shown_here(size_t tensor) const;
+
   const Worker& worker_;
   std::vector<checkpoint::NamedTensor> tensors_;
   std::vector<uint64_t> hashes_;   // by tensor, as of the last hash()

@@ -166,15 +166,14 @@ std::string locate_nonfinite(Worker& worker, comm::Communicator& world, const ru
   NonFiniteFinding finding;
   worker.finish_step();
   const auto& graph = worker.compiled().graph();
-  for (size_t p = 0; p < graph.parameters.size() && finding.message.empty(); ++p) {
-    const auto& parameter = graph.parameters[p];
-    const HostView values(worker.device(),
-                          {worker.parameter_data(static_cast<int>(p)), parameter.spec.shape});
+  for (const HeldParameter& held : worker.held_parameters()) {
+    if (!finding.message.empty()) break;
+    const HostView values(worker.device(), {held.data, Shape{held.count}});
     if (const int64_t element = first_nonfinite(values.tensor()); element >= 0)
       finding.message = fmt::format(
           "parameter {} is not finite before the step on rank {}, element {}: the step before this one "
           "overflowed",
-          parameter.name, world.rank(), element);
+          graph.parameter(held.parameter).name, world.rank(), held.first + element);
   }
   int instruction = -1, call = 0;
   worker.replay_step(inputs, [&](const run::KernelObservation& observation) {

@@ -53,6 +53,20 @@ std::string describe(const config::PrecisionOptions& precision, device::DeviceKi
   }
 }
 
+/// What each serves, and the memory of the one that serves most.
+std::string describe_servers(const compile::CompiledRun& compiled, const data::DataOptions& data) {
+  const layout::RankRange& servers = compiled.placement().owners();
+  std::string text = "served bytes:";
+  int largest = servers.first;
+  for (int rank = servers.first; rank < servers.end(); ++rank) {
+    const int64_t bytes = compiled.placement().owned_bytes(rank);
+    if (bytes > compiled.placement().owned_bytes(largest)) largest = rank;
+    text += fmt::format("{} {} on rank {}", rank == servers.first ? "" : ",", human_bytes(bytes), rank);
+  }
+  return text + fmt::format("\nmemory of a server, rank {}:\n{}", largest,
+                            describe(plan_worker_memory(compiled, compiled.compile(largest), data)));
+}
+
 /// Metrics whose checkpoints are gone are somebody's, still: they get another name.
 void set_aside(const fs::path& path) {
   if (!holds_something(path)) return;
@@ -109,8 +123,12 @@ void RunOutput::show_start() {
   const auto& compiled = worker_.compiled();
   const auto& config = worker_.config();
   const int workers = compiled.layout().workers();
+  const layout::RankRange& owners = compiled.placement().owners();
   std::string text = fmt::format(
-      "{} worker{}, layout {}, {} reduction; model of {} parameters\n", workers, workers == 1 ? "" : "s",
+      "{} worker{}{}, layout {}, {} reduction; model of {} parameters\n", workers, workers == 1 ? "" : "s",
+      compiled.placement().has_servers()
+          ? fmt::format(" and {} server{}", owners.count, owners.count == 1 ? "" : "s")
+          : "",
       layout_, config.parallel.reduction == layout::Reduction::fast ? "FAST" : "REPRODUCIBLE",
       compiled.graph().parameter_count());
   text += layout::describe(compiled.division()) + "\n" + describe(config.precision, worker_.device().kind());
@@ -125,6 +143,7 @@ void RunOutput::show_start() {
   text += fmt::format("{} steps, {:.2f} epochs\n", worker_.total_steps(), epochs);
   text += fmt::format("memory of each worker ({}):\n{}", worker_.device().description(),
                       describe(plan_worker_memory(worker_.compiled(), worker_.programs(), config.data)));
+  if (compiled.placement().has_servers()) text += describe_servers(compiled, config.data);
   message(text);
 }
 

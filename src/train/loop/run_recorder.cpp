@@ -85,7 +85,7 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   report.peak_memory_bytes = static_cast<int64_t>(most[2]);
   report.host_memory_bytes = static_cast<int64_t>(most[3]);
   report.process_memory_bytes = static_cast<int64_t>(most[4]);
-  report.params_hash = parameters_hash_of(worker_);
+  if (worker_.has_replica()) report.params_hash = parameters_hash_of(worker_);
   report.state_hash = state_hash_of(worker_, world);
   report.math_hash = worker_.config().math_hash;
   report.config_hash = worker_.config().config_hash;

@@ -50,12 +50,12 @@ Trainer::Trainer(Worker& worker, comm::Communicator& world, TrainerEvents events
 
 void Trainer::prepare() {
   const auto& graph = worker_.compiled().graph();
-  for (size_t p = 0; p < graph.parameters.size(); ++p)
-    worker_.window().write(worker_.parameter_data(static_cast<int>(p)),
-                           worker_.programs().step.parameters[p].size_bytes, [&](void* values) {
-                             initialize_parameter(graph.parameters[p], config_.trainer.seed,
-                                                  static_cast<float*>(values), options_.drawing_threads);
-                           });
+  for (const HeldParameter& held : worker_.held_parameters())
+    worker_.window().write(held.data, 4 * held.count, [&](void* values) {
+      initialize_parameter(graph.parameter(held.parameter), config_.trainer.seed, held.first,
+                           {static_cast<float*>(values), static_cast<size_t>(held.count)},
+                           options_.drawing_threads);
+    });
   if (config_.checkpoint.resume != checkpoint::ResumePolicy::never) {
     enter_phase(options_.progress, Phase::restore);
     resume();
@@ -198,6 +198,7 @@ bool Trainer::comparison_is_due() const {
 }
 
 uint64_t Trainer::agreement_hash(bool with_replica) {
+  if (!worker_.has_replica()) return 0;
   if (with_replica) hashed_step_ = step_;
   return std::max<uint64_t>(
       1, hash_combine(hash_combine(norm_hash_, read_hash_), with_replica ? replicas_.hash() : 0));

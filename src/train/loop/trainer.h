@@ -103,9 +103,13 @@ class Trainer {
   void skip_step(const program::Verdict& verdict);
   /// What to do about a step that is not finite.
   std::string advice(const program::Verdict& verdict) const;
-  bool compares_replicas() const { return world_.size() > 1 && config_.trainer.check_every_steps > 0; }
+  /// The same on all ranks, also on those without a replica.
+  bool compares_replicas() const {
+    return worker_.compiled().placement().workers() > 1 && config_.trainer.check_every_steps > 0;
+  }
   bool comparison_is_due() const;
-  /// What the ranks compare in a step's agreement: the last norm, and this replica where that is due.
+  /// What the ranks compare in a step's agreement: the last norm, and this replica where that is due; 0 on a
+  /// rank without one.
   uint64_t agreement_hash(bool with_replica);
   /// COLLECTIVE: compares now what the steps so far have left, unless that is done already.
   void require_equal_replicas();

@@ -15,13 +15,14 @@ constexpr int64_t kRange = 64 << 10;
 
 }  // namespace
 
-void initialize_parameter(const model::Parameter& parameter, uint64_t seed, float* values, int threads) {
+void initialize_parameter(const model::Parameter& parameter, uint64_t seed, int64_t first,
+                          std::span<float> values, int threads) {
   const auto [kind, scale] = parameter.spec.init;
   const PhiloxStream stream{.seed = hash_combine(seed, hash64(parameter.name)),
                             .purpose = RandomPurpose::initialization};
-  for_ranges(parameter.spec.shape.count(), kRange, threads, [&](int64_t begin, int64_t end) {
-    const std::span range(values + begin, static_cast<size_t>(end - begin));
-    const auto first = static_cast<uint64_t>(begin);
+  for_ranges(static_cast<int64_t>(values.size()), kRange, threads, [&](int64_t begin, int64_t end) {
+    const auto range = values.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    const auto from = static_cast<uint64_t>(first + begin);
     switch (kind) {
       case ops::Initializer::Kind::zero:
         std::ranges::fill(range, 0.0f);
@@ -30,10 +31,10 @@ void initialize_parameter(const model::Parameter& parameter, uint64_t seed, floa
         std::ranges::fill(range, 1.0f);
         break;
       case ops::Initializer::Kind::normal:
-        draw_normals(stream, first, scale, range);
+        draw_normals(stream, from, scale, range);
         break;
       case ops::Initializer::Kind::uniform:
-        draw_uniforms(stream, first, scale, range);
+        draw_uniforms(stream, from, scale, range);
         break;
     }
   });

@@ -1,13 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "model/graph.h"
 
 namespace lockstep::train {
 
-/// Writes a parameter's first values, on up to `threads` threads. They depend on (seed, the parameter's name,
-/// element) alone: the same on every rank, in every layout and for every number of threads.
-void initialize_parameter(const model::Parameter& parameter, uint64_t seed, float* values, int threads = 1);
+/// Writes first values of a parameter, its elements from `first` on, on up to `threads` threads. They depend
+/// on (seed, the parameter's name, element) alone: the same on every rank, in every layout and for every
+/// number of threads.
+void initialize_parameter(const model::Parameter& parameter, uint64_t seed, int64_t first,
+                          std::span<float> values, int threads = 1);
 
 }  // namespace lockstep::train

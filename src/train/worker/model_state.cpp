@@ -7,6 +7,7 @@
 #include "checkpoint/state_hash.h"
 #include "comm/gather_texts.h"
 #include "layout/norm_chunks.h"
+#include "lockstep/error.h"
 
 namespace lockstep::train {
 namespace {
@@ -61,11 +62,19 @@ checkpoint::CheckpointShare::Shard shard_of(const std::vector<std::vector<layout
 
 std::vector<checkpoint::NamedTensor> parameter_tensors(const Worker& worker) {
   std::vector<checkpoint::NamedTensor> tensors;
-  const auto& parameters = worker.compiled().graph().parameters;
-  for (size_t p = 0; p < parameters.size(); ++p)
-    tensors.push_back({parameters[p].name, DType::float32, parameters[p].spec.shape,
-                       worker.parameter_data(static_cast<int>(p))});
+  for (const HeldParameter& held : worker.held_parameters()) {
+    const auto& parameter = worker.compiled().graph().parameter(held.parameter);
+    tensors.push_back({parameter.name, DType::float32, parameter.spec.shape, held.data,
+                       elements_of({4 * held.first, 4 * (held.first + held.count)}, parameter.spec.shape)});
+  }
   return tensors;
+}
+
+std::vector<checkpoint::TensorRecord> parameter_records(const compile::CompiledRun& compiled) {
+  std::vector<checkpoint::TensorRecord> records;
+  for (const auto& parameter : compiled.graph().parameters)
+    records.push_back({parameter.name, DType::float32, parameter.spec.shape});
+  return records;
 }
 
 std::vector<checkpoint::NamedTensor> optimizer_tensors(const Worker& worker) {
@@ -123,14 +132,22 @@ checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tens
 }
 
 std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker, comm::Communicator& world) {
-  auto hashes = checkpoint::fold_parts(hashes_of(worker, parameter_tensors(worker)));
+  const layout::Placement& placement = worker.compiled().placement();
+  auto parameters = hashes_of(worker, parameter_tensors(worker));
+  if (placement.has_servers()) {
+    // What a rank holds whole it answers for by itself.
+    auto parts = gather(world, worker.has_replica() ? std::vector<checkpoint::TensorChunks>{} : parameters);
+    if (!worker.has_replica()) parameters = std::move(parts);
+  }
+  auto hashes = checkpoint::fold_parts(std::move(parameters));
   auto state = hashes_of(worker, optimizer_tensors(worker));
-  if (worker.compiled().placement().shards_optimizer() && world.size() > 1) state = gather(world, state);
+  if (placement.has_owners() && world.size() > 1) state = gather(world, state);
   for (auto& hash : checkpoint::fold_parts(std::move(state))) hashes.push_back(std::move(hash));
   return hashes;
 }
 
 uint64_t parameters_hash_of(const Worker& worker) {
+  ensure(worker.has_replica(), "the hash of all parameters is told by who holds them");
   return checkpoint::fold_tensors(checkpoint::fold_parts(hashes_of(worker, parameter_tensors(worker))));
 }
 

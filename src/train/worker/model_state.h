@@ -12,9 +12,11 @@
 
 namespace lockstep::train {
 
-/// Parameters and statistics of a worker by name, as checkpoints and hashes see them. They lie in the
-/// device's memory: for the host, shown() one by one.
+/// Parameters and statistics by name, as checkpoints and hashes see them; of each what this rank holds. They
+/// lie in the device's memory: for the host, shown() one by one.
 std::vector<checkpoint::NamedTensor> parameter_tensors(const Worker& worker);
+/// Of all parameters, wherever they lie.
+std::vector<checkpoint::TensorRecord> parameter_records(const compile::CompiledRun& compiled);
 /// Optimizer state by name: "<parameter>.<slot>", for weights only; of each what this worker holds.
 std::vector<checkpoint::NamedTensor> optimizer_tensors(const Worker& worker);
 /// Of all optimizer state, wherever it lies, as checkpoints record it.
@@ -30,8 +32,9 @@ checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compile
                                              const optim::OptimizerOptions& optimizer, int rank,
                                              std::byte* snapshot);
 
+/// REQUIRES: the rank has a replica.
 uint64_t parameters_hash_of(const Worker& worker);
-/// Parameters and optimizer state. COLLECTIVE where the workers hold different parts of the latter.
+/// Parameters and optimizer state. COLLECTIVE where ranks hold different parts of them.
 uint64_t state_hash_of(const Worker& worker, comm::Communicator& world);
 /// The hash of each tensor by name: to name the first that differs between two runs. COLLECTIVE likewise.
 std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker, comm::Communicator& world);

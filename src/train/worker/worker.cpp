@@ -42,22 +42,7 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   check_data_fits_model(*data_.train, compiled_->graph());
   total_steps_ = train::total_steps(config.trainer, data_.train->size());
 
-  const auto& division = compiled_->division();
-  std::vector<int64_t> train_positions, eval_positions;
-  for (int m = 0; m < division.micro_batches_of(options.rank); ++m)
-    train_positions.push_back(division.first_sample(options.rank, m));
-  const layout::TreeNode leaves = division.leaves_of(options.rank);
-  for (int leaf = leaves.begin; leaf < leaves.end; ++leaf)
-    eval_positions.push_back(leaf * division.micro_batch);
-  train_batches_ = std::make_unique<PrefetchedBatches>(
-      *data_.train, compiled_->graph(),
-      data::SampleOrder(config.trainer.seed, data_.train->size(), config.data.shuffle), division.global_batch,
-      train_positions, division.micro_batch, config.data.prefetch_threads, config.data.prefetch_depth);
-  if (data_.eval)
-    eval_batches_ = std::make_unique<PrefetchedBatches>(
-        *data_.eval, compiled_->graph(), data::SampleOrder::once(data_.eval->size()),
-        division.leaves * division.micro_batch, eval_positions, division.micro_batch,
-        config.data.prefetch_threads, config.data.prefetch_depth);
+  const Positions positions = has_replica() ? read_positions() : Positions{};
   spent_on(observe::StartupPart::data);
 
   device_ = options.device == device::DeviceKind::cuda ? device::make_cuda_device(options.gpu_ordinal)
@@ -72,15 +57,36 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   window_ = std::make_unique<device::HostWindow>(*device_, largest_tensor_bytes(programs_.step));
   spent_on(observe::StartupPart::memory);
   step_context_ = std::make_unique<run::ExecutionContext>(
-      make_context(compiled_->training_code(), train_positions, train_batches_.get()));
+      make_context(compiled_->training_code(), positions.train, train_batches_.get()));
   evaluate_context_ = std::make_unique<run::ExecutionContext>(
-      make_context(compiled_->evaluation_code(), eval_positions, eval_batches_.get()));
+      make_context(compiled_->evaluation_code(), positions.eval, eval_batches_.get()));
   boundary_context_ =
       std::make_unique<run::ExecutionContext>(make_context(compiled_->evaluation_code(), {}, nullptr));
   boundary_context_->snapshot = [this] { return prepare_save_(); };
 }
 
 Worker::~Worker() = default;
+
+Worker::Positions Worker::read_positions() {
+  const auto& division = compiled_->division();
+  Positions positions;
+  for (int m = 0; m < division.micro_batches_of(options_.rank); ++m)
+    positions.train.push_back(division.first_sample(options_.rank, m));
+  const layout::TreeNode leaves = division.leaves_of(options_.rank);
+  for (int leaf = leaves.begin; leaf < leaves.end; ++leaf)
+    positions.eval.push_back(leaf * division.micro_batch);
+  train_batches_ = std::make_unique<PrefetchedBatches>(
+      *data_.train, compiled_->graph(),
+      data::SampleOrder(config_.trainer.seed, data_.train->size(), config_.data.shuffle),
+      division.global_batch, positions.train, division.micro_batch, config_.data.prefetch_threads,
+      config_.data.prefetch_depth);
+  if (data_.eval)
+    eval_batches_ = std::make_unique<PrefetchedBatches>(
+        *data_.eval, compiled_->graph(), data::SampleOrder::once(data_.eval->size()),
+        division.leaves * division.micro_batch, positions.eval, division.micro_batch,
+        config_.data.prefetch_threads, config_.data.prefetch_depth);
+  return positions;
+}
 
 void Worker::share_progress() {
   if (options_.progress == nullptr) return;
@@ -234,7 +240,7 @@ program::Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {
   const int64_t samples_each = division.leaves * division.micro_batch;
   const int64_t iterations = (data_.eval->size() + samples_each - 1) / samples_each;
   finish_step();
-  eval_batches_->start(0);
+  if (eval_batches_) eval_batches_->start(0);
   program::Verdict total;
   run::StepInputs inputs;
   for (int64_t i = 0; i < iterations; ++i) {
@@ -296,8 +302,23 @@ std::vector<uint64_t> Worker::parameter_digests() const {
 }
 
 int64_t Worker::peak_host_bytes() const {
-  return device_->memory_use(device::MemoryKind::host).peak_bytes + train_batches_->held_bytes() +
-         (eval_batches_ ? eval_batches_->held_bytes() : 0);
+  int64_t bytes = device_->memory_use(device::MemoryKind::host).peak_bytes;
+  for (const auto* batches : {train_batches_.get(), eval_batches_.get()})
+    if (batches != nullptr) bytes += batches->held_bytes();
+  return bytes;
+}
+
+std::vector<HeldParameter> Worker::held_parameters() const {
+  std::vector<HeldParameter> held;
+  for (size_t p = 0; p < programs_.step.parameters.size(); ++p) {
+    const layout::ByteSpan bytes = program::held_bytes(programs_.step, static_cast<int>(p));
+    if (bytes.empty()) continue;
+    const auto& place = programs_.step.parameters[p];
+    held.push_back({static_cast<int>(p), bytes.begin / 4, bytes.size() / 4,
+                    reinterpret_cast<float*>(memory_->at(
+                        programs_.step, {place.buffer, place.offset + bytes.begin, bytes.size()}))});
+  }
+  return held;
 }
 
 float* Worker::parameter_data(int parameter) const {

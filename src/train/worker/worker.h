@@ -24,6 +24,13 @@ inline constexpr int kNoProgram = 0, kStepProgram = 1, kEvaluateProgram = 2, kBo
 
 class Worker;
 
+/// What lies of a parameter in a rank's memory: `count` elements from `first` on.
+struct HeldParameter {
+  int parameter;
+  int64_t first, count;
+  float* data;
+};
+
 /// What a rank needs to know before programs are written: everything else follows from the config.
 struct WorkerOptions {
   int rank = 0;
@@ -44,8 +51,9 @@ struct WorkerOptions {
       before_instruction;
 };
 
-/// One rank's parts, ready to run: memory, data, communicators, executors. Owns them all.
-/// The constructor does what needs no other rank; connect() is COLLECTIVE.
+/// One rank's parts, ready to run: memory, data, communicators, executors. Owns them all. The rank may as
+/// well be a server, which has no batches and holds parts of parameters. The constructor does what needs no
+/// other rank; connect() is COLLECTIVE.
 class Worker {
  public:
   Worker(const config::RunConfig& config, const WorkerOptions& options);
@@ -93,21 +101,34 @@ class Worker {
   bool has_eval_data() const { return data_.eval != nullptr; }
   int64_t total_steps() const { return total_steps_; }
   /// Where batches of the training data begin to be read ahead.
-  void start_reading(uint64_t step) { train_batches_->start(step); }
-  double data_wait_ms() const { return train_batches_->data_wait_ms(); }
+  void start_reading(uint64_t step) {
+    if (train_batches_) train_batches_->start(step);
+  }
+  double data_wait_ms() const { return train_batches_ ? train_batches_->data_wait_ms() : 0; }
   /// Most that was taken of the host's memory: what the device was given of it, and batches read ahead.
   int64_t peak_host_bytes() const;
 
   device::Device& device() const { return *device_; }
-  /// Where a parameter lies, in the device's memory: to be touched after finish_step(); and the part of its
-  /// optimizer state that this worker holds, which is that of the bytes that it owns (ParameterPlace).
+  /// Whether it computes with a replica of the model, and so holds all parameters.
+  bool has_replica() const { return compiled_->placement().is_worker(options_.rank); }
+  /// What it holds of the parameters, by ascending number, in the device's memory: to be touched after
+  /// finish_step().
+  std::vector<HeldParameter> held_parameters() const;
+  /// Where a parameter lies. REQUIRES: has_replica().
   float* parameter_data(int parameter) const;
+  /// The part of a parameter's optimizer state that this worker holds, which is that of the bytes that it
+  /// owns (ParameterPlace).
   float* state_data(int parameter, int slot) const;
   /// For the host to read and write them, one at a time. Between steps only. COLLECTIVE after a step, which
   /// it completes.
   device::HostWindow& window() const;
 
  private:
+  /// Where micro-batches begin in the samples of an iteration.
+  struct Positions {
+    std::vector<int64_t> train, eval;
+  };
+  Positions read_positions();
   program::Verdict verdict_of(const program::Program& program) const;
   std::unique_ptr<run::Executor> make_executor(int program_number, const run::ExecutionContext& context,
                                                const run::KernelObserver* observer = nullptr);
@@ -124,7 +145,7 @@ class Worker {
   compile::CompiledRun::RankPrograms programs_;
   int64_t total_steps_ = 0;
   data::DatasetPair data_;
-  std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;
+  std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;  // null at servers
   std::unique_ptr<device::Device> device_;
   bool device_tells_ = true;  // to options_.progress, where its lanes are
   std::unique_ptr<run::ProgramMemory> memory_;

@@ -23,7 +23,7 @@ model::Parameter parameter(const std::string& name, Shape shape, Kind kind, floa
 
 std::vector<float> drawn(const model::Parameter& parameter, uint64_t seed, int threads = 1) {
   std::vector<float> values(static_cast<size_t>(parameter.spec.shape.count()), -7);
-  initialize_parameter(parameter, seed, values.data(), threads);
+  initialize_parameter(parameter, seed, 0, values, threads);
   return values;
 }
 

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "parallel/data_parallel.h"
+#include "parallel/gradient_sync.h"
+#include "parallel/program_writer.h"
+
+namespace lockstep::parallel {
+
+/// A communication lane and the group that it alone uses, by their numbers in the program.
+struct Channel {
+  int lane;
+  int group;
+};
+/// Of all ranks.
+Channel add_channel(program::Program& program, const std::string& name, program::Transport transport);
+/// What everything but gradients travels through.
+program::Transport plain_transport(const DataParallelPlan& plan);
+
+/// How the gradients of one step meet, bucket by bucket, and how what was made of them gets back to whoever
+/// reads it: all that data parallelism, sharded optimizers and parameter servers differ in.
+class Synchronizer {
+ public:
+  /// For `rank`, a worker or a server; adds its channels to the writer's program. `add`: the lane on which a
+  /// server adds.
+  Synchronizer(const DataParallelPlan& plan, ProgramWriter& writer, int rank, int add);
+
+  /// Sums a bucket, whole or each owner's shard of it. `nodes`: how many of the gradient tree a worker has of
+  /// it, in its first slots.
+  void sum(int segment, int nodes);
+  /// After an update by owners: every owner's part of the segment's parameters gets to all workers.
+  void gather_parameters(int segment);
+  /// Norm and clipping, of all gradients.
+  void norm(int compute);
+
+ private:
+  std::vector<int> gradient_slots(int segment, int count) const;
+  BucketSync bucket(int segment, Channel channel, std::span<const int> slots) const;
+  Shards gradient_shards(int segment) const;
+  Shards parameter_shards(int segment) const;
+  /// Shards where the placement has them.
+  Shards placed(std::function<std::vector<layout::ByteSpan>(int first, int last)> parts) const;
+  void sum_at_servers(const BucketSync& sync);
+  void sum_shards(const BucketSync& sync);
+  void sum_whole(BucketSync sync);
+  void add_arrivals();
+
+  const DataParallelPlan& plan_;
+  ProgramWriter& writer_;
+  int rank_, add_;
+  bool shared_memory_, tree_, halves_;
+  bool servers_;  ///< owners that are not just the workers
+  Channel reduce_, gather_;
+  /// At a server that is no worker: room for what workers send it of a bucket, twice, so that one arrives
+  /// while the other is added.
+  std::array<std::vector<int>, 2> arrivals_;
+  int arrived_ = 0;  ///< buckets so far
+};
+
+}  // namespace lockstep::parallel
