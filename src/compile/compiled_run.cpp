@@ -115,7 +115,7 @@ void require_work_for_servers(const model::Graph& graph, const model::Partition&
   nearest.servers -= idle;
   while (nearest.servers > 1 && idle_with(nearest.servers) > 0) --nearest.servers;
   throw ConfigError(fmt::format(
-      "layout '{}': {} of the {} servers would own nothing, since the model has fewer {}; the most servers "
+      "layout '{}': {} of the {} servers would own nothing: there are too few {} to divide; the most servers "
       "are '{}'",
       layout::to_string(layout), idle, layout.servers,
       options.whole ? "parameters" : "ranges of 65,536 elements of a parameter", layout::to_string(nearest)));

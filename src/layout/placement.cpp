@@ -144,7 +144,7 @@ int Placement::slots_of(int parameter) const {
   return graph_.parameter(parameter).spec.role == ops::ParameterRole::weight ? options_.state_slots : 0;
 }
 
-std::vector<int> Placement::savers_of_whole_parameters() const {
+std::vector<int> Placement::savers_of_parameters() const {
   const auto count = graph_.parameters.size();
   const auto bytes_with = [&](int p) { return size_bytes_of(p) * (has_owners() ? 1 : 1 + slots_of(p)); };
   std::vector<int> order(count);
@@ -162,19 +162,14 @@ std::vector<int> Placement::savers_of_whole_parameters() const {
 
 std::vector<std::vector<SavedPart>> Placement::shares() const {
   const int count = static_cast<int>(graph_.parameters.size());
-  const std::vector<int> saver = has_servers() ? std::vector<int>{} : savers_of_whole_parameters();
+  const std::vector<int> saver = savers_of_parameters();
   std::vector<std::vector<SavedPart>> shares(static_cast<size_t>(ranks()));
   for (int rank = 0; rank < ranks(); ++rank) {
     auto& share = nth(shares, rank);
-    const auto saves_whole = [&](int p) { return !has_servers() && nth(saver, p) == rank; };
     for (int p = 0; p < count; ++p)
-      if (const ByteSpan bytes = has_servers()    ? owned(p, rank)
-                                 : saves_whole(p) ? ByteSpan{0, size_bytes_of(p)}
-                                                  : ByteSpan{};
-          !bytes.empty())
-        share.push_back({p, -1, bytes});
+      if (nth(saver, p) == rank) share.push_back({p, -1, {0, size_bytes_of(p)}});
     for (int p = 0; p < count; ++p) {
-      const ByteSpan part = has_owners() || saves_whole(p) ? owned(p, rank) : ByteSpan{};
+      const ByteSpan part = has_owners() || nth(saver, p) == rank ? owned(p, rank) : ByteSpan{};
       for (int slot = 0; slot < slots_of(p) && !part.empty(); ++slot) share.push_back({p, slot, part});
     }
   }

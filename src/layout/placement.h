@@ -18,7 +18,7 @@ int reversed_bits(int worker, int workers);
 struct SavedPart {
   int parameter = 0;
   int slot = -1;   ///< -1: the parameter itself
-  ByteSpan bytes;  ///< of the whole
+  ByteSpan bytes;  ///< of the whole; parameters are saved whole
   bool operator==(const SavedPart&) const = default;
 };
 int64_t size_bytes_of(const std::vector<SavedPart>& share);
@@ -81,10 +81,10 @@ class Placement {
   ByteSpan owned(int parameter, int rank) const;
   /// Bytes of all parameters that a rank updates.
   int64_t owned_bytes(int rank) const;
-  /// By rank, what it saves: parameters by ascending number, then optimizer state by parameter and slot. A
-  /// rank's list may be empty. Servers save what they own. Without them parameters, each whole, with their
-  /// state where that is whole too, go to whoever has the fewest bytes so far, the largest first; parts of
-  /// state to whoever holds them.
+  /// By rank, what it saves: parameters by ascending number, each whole and each once, then optimizer state
+  /// by parameter and slot. A rank's list may be empty. Parameters, with their state where that is whole too,
+  /// go to the worker that has the fewest bytes so far, the largest first; parts of state to whoever holds
+  /// them.
   std::vector<std::vector<SavedPart>> shares() const;
 
  private:
@@ -94,7 +94,7 @@ class Placement {
   };
   int64_t size_bytes_of(int parameter) const;
   int slots_of(int parameter) const;
-  std::vector<int> savers_of_whole_parameters() const;
+  std::vector<int> savers_of_parameters() const;
 
   const model::Graph& graph_;
   const model::Partition& partition_;

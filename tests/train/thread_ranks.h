@@ -39,7 +39,7 @@ inline void run_ranks(int ranks, const std::function<void(int rank, comm::Commun
 /// What one rank's training left behind: everything that must not depend on the layout.
 struct Trace {
   std::vector<double> losses, norms;
-  std::vector<std::vector<float>> parameters;
+  std::vector<std::vector<float>> parameters;  ///< of a server what it holds, and NaN elsewhere
   double eval_loss = 0;
   /// The norm of a step that overflowed may be no number, which equals itself here.
   bool operator==(const Trace& other) const {
@@ -59,7 +59,8 @@ struct TraceOptions {
   bool watched = false;  ///< ranks tell where they are, as for a watchdog; nobody listens
 };
 
-/// Trains `config` on `ranks` threads; the trace of rank 0, after checking that all ranks agree.
+/// Trains `config` on `ranks` threads; the trace of rank 0, after checking that all ranks agree. Servers hold
+/// parts of the parameters, which are compared.
 Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOptions& options = {});
 
 }  // namespace lockstep::train

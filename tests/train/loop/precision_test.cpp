@@ -130,9 +130,9 @@ void with_worker(const config::RunConfig& config, const std::function<void(Worke
     Worker worker(config, {.rank = 0, .world_size = 1, .asynchronous = {}});
     worker.connect(world);
     const auto& graph = worker.compiled().graph();
-    for (size_t p = 0; p < graph.parameters.size(); ++p)
-      initialize_parameter(graph.parameters[p], config.trainer.seed,
-                           worker.parameter_data(static_cast<int>(p)));
+    for (const HeldParameter& held : worker.held_parameters())
+      initialize_parameter(graph.parameter(held.parameter), config.trainer.seed, held.first,
+                           {held.data, static_cast<size_t>(held.count)});
     body(worker);
   });
 }

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+
+// Models of several chunks of 65,536 elements, as far as that is what is cut; batch norm, dropout, tied
+// weights, clipping, accumulation.
+
+namespace lockstep::train {
+
+inline constexpr const char* kCommon = R"(
+format_version: 1
+trainer { steps: 5 global_batch: 12 virtual_replicas: 4 micro_batch: 1 seed: 7 clip_norm: 0.5 eval_every_steps: 3 }
+optimizer { learning_rate: 0.01 adamw {} weight_decay: 0.1 }
+parallel { reduction: REPRODUCIBLE bucket_bytes: 400000 }
+)";
+inline constexpr const char* kMlp = R"(
+model { mlp { image: 16 image: 16 image: 1 hidden: 300 hidden: 270 classes: 5 dropout: 0.3 } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 5 shape: 16 shape: 16 shape: 1 } }
+)";
+inline constexpr const char* kLenet = R"(
+model { lenet { image: 16 image: 16 image: 1 classes: 4 dropout: 0.2 batch_norm: true } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 4 shape: 16 shape: 16 shape: 1 } }
+)";
+inline constexpr const char* kGpt = R"(
+model { gpt { vocabulary: 1100 context: 8 layers: 1 heads: 2 width: 64 dropout: 0.1 tied_head: true } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 1100 context: 8 } }
+)";
+
+inline config::RunConfig config_of(const char* model, std::vector<std::string> overrides = {}) {
+  return config::parse_run_config(std::string(kCommon) + model, "test", overrides);
+}
+
+}  // namespace lockstep::train

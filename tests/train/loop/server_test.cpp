@@ -1,0 +1,231 @@
+// Synchronous parameter servers train to the same bits as one process.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "lockstep/error.h"
+#include "program/program_traffic.h"
+#include "train/loop/divided_models.h"
+#include "train/thread_ranks.h"
+#include "train/worker/compile_options.h"
+#include "train/worker/model_state.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+config::RunConfig with(config::RunConfig config, const std::string& layout) {
+  config.parallel.layout = layout::parse_layout(layout);
+  return config;
+}
+/// Processes of a layout that says how many replicas it has.
+int processes_of(const std::string& layout) { return layout::parse_layout(layout).world_size(); }
+
+Trace trace_of(const config::RunConfig& config, const std::string& layout, const TraceOptions& options = {}) {
+  return train_on_threads(with(config, layout), processes_of(layout), options);
+}
+
+struct Case {
+  const char* name;
+  const char* model;
+  std::vector<std::string> overrides;
+};
+
+const std::vector<std::string> kLayouts = {
+    "dp=1,sync=ps",
+    "dp=2,sync=ps",
+    "dp=3,sync=ps",
+    "dp=2,sync=ps,servers=2",
+    "dp=3,sync=ps,servers=2",
+    "dp=2,sync=ps,servers=3",
+    "dp=2,sync=ps,servers=2,assign=whole",
+    "dp=3,sync=ps,servers=3,assign=whole",
+    "dp=2,sync=ps,placement=colocated",
+    "dp=3,sync=ps,servers=2,placement=colocated",
+    "dp=3,sync=ps,servers=2,placement=colocated,assign=whole",
+    "dp=3,sync=ps,servers=3,placement=colocated",
+    "dp=4,sync=ps,servers=3,placement=colocated,assign=whole",
+};
+
+class Servers : public testing::TestWithParam<Case> {};
+
+TEST_P(Servers, TrainToTheSameBits) {
+  const config::RunConfig config = config_of(GetParam().model, GetParam().overrides);
+  const Trace one = train_on_threads(config, 1);
+  for (const std::string& layout : kLayouts) EXPECT_EQ(trace_of(config, layout), one) << layout;
+}
+
+TEST_P(Servers, OfLanesThatRunAtOnceGiveTheSameBits) {
+  const config::RunConfig config = config_of(GetParam().model, GetParam().overrides);
+  const Trace one = train_on_threads(config, 1);
+  for (const char* layout : {"dp=2,sync=ps,servers=2", "dp=3,sync=ps,placement=colocated"})
+    EXPECT_EQ(trace_of(config, layout,
+                       {.asynchronous = device::AsyncCpuOptions{.jitter_seed = 3, .max_jitter_us = 200},
+                        .output_directory = {}}),
+              one)
+        << layout;
+}
+
+TEST_P(Servers, AreProven) {
+  for (const std::string& layout : kLayouts)
+    for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
+      for (const bool shared_memory : {false, true}) {
+        std::vector<std::string> overrides = GetParam().overrides;
+        overrides.emplace_back(reduction);
+        compile_run(with(config_of(GetParam().model, overrides), layout),
+                    {.world_size = processes_of(layout), .shared_memory = shared_memory})
+            .check();
+      }
+}
+
+const std::string kSgd = "optimizer.sgd={momentum: 0.9}";
+INSTANTIATE_TEST_SUITE_P(
+    All, Servers,
+    testing::Values(Case{"mlp", kMlp, {}}, Case{"mlp_sgd", kMlp, {kSgd}},
+                    Case{"mlp_float16", kMlp, {"precision.compute=FLOAT16"}},
+                    Case{"mlp_as_it_lands",
+                         kMlp,
+                         {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=50000"}},
+                    Case{"gpt_as_it_lands",
+                         kGpt,
+                         {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=50000"}},
+                    Case{"lenet", kLenet, {}}, Case{"gpt", kGpt, {}},
+                    Case{"gpt_bfloat16", kGpt, {"precision.compute=BFLOAT16"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(SynchronousServers, InFastModeAreCloseToReproducible) {
+  const Trace exact = train_on_threads(config_of(kMlp, {"data.shuffle=false"}), 1);
+  for (const std::string& layout : kLayouts) {
+    const Trace fast = trace_of(config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"}), layout);
+    ASSERT_EQ(fast.losses.size(), exact.losses.size());
+    for (size_t i = 0; i < exact.losses.size(); ++i)
+      EXPECT_NEAR(fast.losses[i], exact.losses[i], 1e-4) << layout;
+  }
+}
+
+TEST(SynchronousServers, SkipTheSameStepsWhereGradientsOverflow) {
+  const config::RunConfig config =
+      config_of(kMlp, {"precision.compute=FLOAT16",
+                       "precision.loss_scaling={initial_scale: 1099511627776 maximum: 1099511627776}"});
+  const Trace one = train_on_threads(config, 1);
+  EXPECT_FALSE(std::isfinite(one.norms.front())) << "no step has overflowed";
+  for (const char* layout : {"dp=2,sync=ps,servers=2", "dp=3,sync=ps,placement=colocated"})
+    EXPECT_EQ(trace_of(config, layout), one) << layout;
+}
+
+TEST(SynchronousServers, OnAllWorkersAreAShardedOptimizer) {
+  const config::RunConfig config = config_of(kGpt);
+  const compile::CompiledRun servers =
+      compile_run(with(config, "dp=3,sync=ps,servers=3,placement=colocated"), {.world_size = 3});
+  const compile::CompiledRun shards = compile_run(with(config, "dp=3,shard=optimizer"), {.world_size = 3});
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(servers.compile(rank).step, shards.compile(rank).step);
+}
+
+int64_t bytes_of(const compile::CompiledRun& run, int rank, program::Category category) {
+  return run.compile(rank).step_plan.category_bytes[static_cast<size_t>(category)];
+}
+
+TEST(SynchronousServers, HoldWhatTheyServeAndWorkersNoState) {
+  const config::RunConfig config = config_of(kMlp);
+  const compile::CompiledRun one = compile_run(config, {.world_size = 1});
+  const compile::CompiledRun run = compile_run(with(config, "dp=2,sync=ps,servers=2"), {.world_size = 4});
+  for (int worker = 0; worker < 2; ++worker) {
+    EXPECT_EQ(bytes_of(run, worker, program::Category::optimizer_state), 0);
+    EXPECT_EQ(bytes_of(run, worker, program::Category::parameters),
+              bytes_of(one, 0, program::Category::parameters));
+  }
+  for (const auto category : {program::Category::optimizer_state, program::Category::parameters})
+    EXPECT_NEAR(static_cast<double>(bytes_of(run, 2, category) + bytes_of(run, 3, category)),
+                static_cast<double>(bytes_of(one, 0, category)), 256.0 * 20)
+        << "rounded to 256 bytes a buffer";
+  for (const auto category : {program::Category::activations, program::Category::workspace})
+    EXPECT_EQ(bytes_of(run, 2, category), 0);
+}
+
+TEST(SynchronousServers, MoveAsManyBytesAsTheFormulaSays) {
+  // Every worker sends M bytes and gets M; a server of k gets and sends n M / k, as far as shards are equal.
+  const config::RunConfig config = config_of(kMlp, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"});
+  const compile::CompiledRun run = compile_run(with(config, "dp=3,sync=ps,servers=2"), {.world_size = 5});
+  int64_t gradients = 0;
+  for (const auto& bucket : run.partition().buckets) gradients += bucket.size_bytes;
+  const auto sent = [&](int rank) {
+    return static_cast<double>(program::traffic_of(run.compile(rank).step).sent_bytes);
+  };
+  for (int worker = 0; worker < 3; ++worker)
+    EXPECT_NEAR(sent(worker), static_cast<double>(gradients), 0.02 * static_cast<double>(gradients));
+  EXPECT_NEAR(sent(3) + sent(4), 3.0 * static_cast<double>(gradients),
+              0.02 * 3 * static_cast<double>(gradients));
+}
+
+/// Trains until `steps` in a folder that may hold checkpoints; losses of what was trained here, and the hash
+/// of its end.
+std::pair<std::vector<double>, uint64_t> train_until(config::RunConfig config, const std::string& layout,
+                                                     int64_t steps, const std::string& folder) {
+  config = with(std::move(config), layout);
+  config.checkpoint.every_steps = 2;
+  config.checkpoint.background = false;
+  config.checkpoint.resume = checkpoint::ResumePolicy::automatic;
+  const int ranks = processes_of(layout);
+  std::vector<std::pair<std::vector<double>, uint64_t>> results(static_cast<size_t>(ranks));
+  run_ranks(ranks, [&](int rank, comm::Communicator& world) {
+    auto& [losses, hash] = results[static_cast<size_t>(rank)];
+    Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
+    worker.connect(world);
+    TrainerEvents events;
+    events.on_step = [&, &seen = losses](const StepRecord& record) { seen.push_back(record.loss); };
+    Trainer trainer(worker, world, events,
+                    {.output_directory = folder, .stop_requested = {}, .stop_after = steps});
+    trainer.prepare();
+    trainer.run();
+    hash = state_hash_of(worker, world);
+  });
+  for (const auto& result : results) EXPECT_EQ(result, results[0]) << layout;
+  return results[0];
+}
+
+TEST(SynchronousServers, GoOnFromOtherLayoutsAndBack) {
+  const config::RunConfig config = config_of(kGpt);
+  const auto folder_of = [](const std::string& name) {
+    const auto folder = std::filesystem::path(testing::TempDir()) / ("servers-" + name);
+    std::filesystem::remove_all(folder);
+    return folder.string();
+  };
+  const auto one = train_until(config, "dp=1", 0, folder_of("one"));
+  int number = 0;
+  for (const auto& [first, second] :
+       {std::pair{"dp=2,sync=ps", "dp=3"}, std::pair{"dp=2", "dp=2,sync=ps,servers=3"},
+        std::pair{"dp=2,sync=ps,servers=2", "dp=3,sync=ps,servers=1"},
+        std::pair{"dp=3,sync=ps,servers=2,placement=colocated", "dp=2,sync=ps,servers=2,assign=whole"},
+        std::pair{"dp=2,sync=ps,servers=3", "dp=4,shard=optimizer"}}) {
+    const std::string folder = folder_of(std::to_string(number++));
+    train_until(config, first, 2, folder);
+    const auto rest = train_until(config, second, 0, folder);
+    ASSERT_EQ(rest.first.size(), 3u) << first;
+    EXPECT_TRUE(std::equal(rest.first.begin(), rest.first.end(), one.first.begin() + 2)) << first;
+    EXPECT_EQ(rest.second, one.second) << first << ", then " << second;
+  }
+}
+
+std::string refusal(const config::RunConfig& config, int processes) {
+  try {
+    compile_run(config, {.world_size = processes});
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(SynchronousServers, ThatWouldOwnNothingAreRefused) {
+  const config::RunConfig config = config_of(kLenet);
+  EXPECT_THAT(refusal(with(config, "dp=1,sync=ps,servers=40,assign=whole"), 41),
+              HasSubstr("servers would own nothing: there are too few parameters to divide; the most "
+                        "servers are 'dp=1,sync=ps,servers="));
+  EXPECT_THAT(refusal(with(config_of(kMlp), "dp=1,sync=ps,servers=40"), 41),
+              HasSubstr("too few ranges of 65,536 elements of a parameter to divide; the most servers are"));
+}
+
+}  // namespace
+}  // namespace lockstep::train
