@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 #include "base/hash.h"
@@ -135,6 +136,13 @@ int processes_of(const InspectArguments& arguments, layout::Layout layout) {
   return layout.world_size();
 }
 
+/// Each process one of its own, or all of them one.
+std::vector<int> hosts_of(const InspectArguments& arguments, int processes) {
+  std::vector<int> hosts(static_cast<size_t>(processes), 0);
+  if (arguments.several_hosts) std::iota(hosts.begin(), hosts.end(), 0);
+  return hosts;
+}
+
 int inspect(const InspectArguments& arguments) {
   const config::RunConfig config = arguments.config.load();
   const layout::Layout layout =
@@ -151,6 +159,7 @@ int inspect(const InspectArguments& arguments) {
   const compile::CompiledRun run = train::compile_run(
       config, {.world_size = processes,
                .shared_memory = processes > 1 && !arguments.several_hosts,
+               .hosts = hosts_of(arguments, processes),
                .device = arguments.device == "cuda" ? device::DeviceKind::cuda : device::DeviceKind::cpu});
   run.check();
   const auto programs = run.compile(arguments.rank);
@@ -175,7 +184,7 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
                   "Number of processes; left out: as many as the layout says")
       ->check(CLI::Range(1, layout::kMostProcesses));
   command.add_flag("--several-hosts", arguments->several_hosts,
-                   "The workers do not share one host's memory, which changes how gradients are summed");
+                   "Each process has a host of its own, which changes how gradients are summed");
   command.add_option("--device", arguments->device, "What the workers would compute on; none has to be here")
       ->type_name("cpu|cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))

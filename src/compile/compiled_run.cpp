@@ -96,6 +96,14 @@ layout::PlacementOptions placement_options(const layout::Layout& layout, int sta
   return options;
 }
 
+/// Programs know of hosts where they sum on them.
+std::vector<int> hosts_of(const layout::Layout& layout, const CompileFacts& facts) {
+  if (layout.aggregate == layout::Aggregation::none) return {};
+  if (facts.hosts.empty()) return std::vector<int>(static_cast<size_t>(facts.world_size), 0);
+  ensure(static_cast<int>(facts.hosts.size()) == facts.world_size, "every rank has a host");
+  return facts.hosts;
+}
+
 /// A server that owns nothing would be a process for nothing.
 void require_work_for_servers(const model::Graph& graph, const model::Partition& partition,
                               const layout::Layout& layout, const layout::PlacementOptions& options) {
@@ -129,6 +137,7 @@ uint64_t hash_of(const parallel::DataParallelPlan& plan) {
   uint64_t hash = hash64(layout::to_string(parallel.layout));
   hash = hash_all(hash, {division.global_batch, division.leaves, division.leaf_samples, division.micro_batch,
                          division.micro_batches_per_leaf, division.workers});
+  for (const int host : plan.hosts) hash = hash_all(hash, {host});
   return hash_all(hash, {static_cast<int>(parallel.reduction), static_cast<int>(parallel.algorithm),
                          plan.state_slots, plan.shared_memory, static_cast<int>(plan.device),
                          plan.skip_nonfinite, plan.update_as_it_lands, plan.digests_parameters});
@@ -165,6 +174,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       .placement = *placement_,
       .shares = placement_->shares(),
       .state_slots = options.state_slots,
+      .hosts = hosts_of(parallel.layout, facts),
       .shared_memory = facts.shared_memory,
       .device = facts.device,
       .skip_nonfinite = options.skips_nonfinite,

@@ -34,7 +34,8 @@ struct CompileOptions {
 /// What they depend on beside the config: the processes of the job, and what these share and compute on.
 struct CompileFacts {
   int world_size = 1;
-  bool shared_memory = false;  ///< all workers share a host's memory: the programs may count on it
+  bool shared_memory = false;   ///< all workers share a host's memory: the programs may count on it
+  std::vector<int> hosts = {};  ///< of each rank, as numbers; none: all ranks are on one host
   device::DeviceKind device = device::DeviceKind::cpu;  ///< cpu or cuda
 };
 

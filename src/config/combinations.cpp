@@ -107,6 +107,10 @@ void check_division(const schema::RunConfig& config, const Document& document) {
                                                       "shard: OPTIMIZER each needs the sum of its own "
                                                       "part; leave it out",
                                                       schema::Parallel::Algorithm_Name(algorithm)));
+  if (parallel.sync() == schema::Parallel::PS && algorithm != schema::Parallel::AUTOMATIC)
+    document.refuse("parallel.algorithm", fmt::format("{} is how workers sum among themselves, and with "
+                                                      "sync: PS gradients meet at servers; leave it out",
+                                                      schema::Parallel::Algorithm_Name(algorithm)));
 }
 
 void check_optimizer(const schema::RunConfig& config, const Document& document) {

@@ -71,16 +71,29 @@ bool follows_tree(int leaves, const std::vector<TreeNode>& ranges) {
   return !ranges.empty() && follows({0, static_cast<int>(ranges.size())}, {0, leaves});
 }
 
-int fold_parts(int leaves, const std::vector<TreeNode>& parts, const std::function<int(int, int)>& combine) {
-  const std::function<int(TreeNode)> evaluate = [&](TreeNode node) -> int {
-    const auto part = std::find(parts.begin(), parts.end(), node);
-    if (part != parts.end()) return static_cast<int>(part - parts.begin());
-    ensure(!node.is_leaf(), "the parts of a gradient tree must cover it");
-    const int left = evaluate(node.left());
-    const int right = evaluate(node.right());
-    return combine(left, right);
+std::vector<int> fold_within(int leaves, const std::vector<TreeNode>& parts,
+                             const std::function<int(int, int)>& combine) {
+  struct Folded {
+    std::vector<int> parts;
+    bool complete;
   };
-  return evaluate({0, leaves});
+  const std::function<Folded(TreeNode)> evaluate = [&](TreeNode node) -> Folded {
+    const auto part = std::find(parts.begin(), parts.end(), node);
+    if (part != parts.end()) return {{static_cast<int>(part - parts.begin())}, true};
+    if (node.is_leaf()) return {{}, false};
+    Folded left = evaluate(node.left());
+    const Folded right = evaluate(node.right());
+    if (left.complete && right.complete) return {{combine(left.parts[0], right.parts[0])}, true};
+    left.parts.insert(left.parts.end(), right.parts.begin(), right.parts.end());
+    return {std::move(left.parts), false};
+  };
+  return evaluate({0, leaves}).parts;
+}
+
+int fold_parts(int leaves, const std::vector<TreeNode>& parts, const std::function<int(int, int)>& combine) {
+  const std::vector<int> left = fold_within(leaves, parts, combine);
+  ensure(left.size() == 1, "the parts of a gradient tree must cover it");
+  return left[0];
 }
 
 }  // namespace lockstep::layout

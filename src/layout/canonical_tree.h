@@ -55,4 +55,9 @@ bool follows_tree(int leaves, const std::vector<TreeNode>& ranges);
 /// index says, one of the two. Returns the index that holds the whole sum.
 int fold_parts(int leaves, const std::vector<TreeNode>& parts, const std::function<int(int, int)>& combine);
 
+/// Likewise of parts that need not cover it, as far as they do: returns the indices that hold what is left,
+/// the largest nodes that the parts make up, ascending.
+std::vector<int> fold_within(int leaves, const std::vector<TreeNode>& parts,
+                             const std::function<int(int, int)>& combine);
+
 }  // namespace lockstep::layout

@@ -96,7 +96,6 @@ struct Unavailable {
 constexpr Unavailable kUnavailable[] = {
     {"pp", "pipeline stages (pp above 1)"},
     {"recompute", "recomputed activations (recompute)"},
-    {"aggregate", "sums within a host on their way to the servers (aggregate=host)"},
     {"mode", "servers that do not wait for all workers (mode)"},
 };
 

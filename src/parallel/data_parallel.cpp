@@ -43,7 +43,7 @@ struct StepLanes {
 /// Whether what a bucket becomes goes back while others are still summed: at servers, whose links carry both
 /// directions at once.
 bool returns_as_it_lands(const DataParallelPlan& plan) {
-  return plan.update_as_it_lands && plan.placement.has_owners() && !plan.placement.all_workers_own();
+  return plan.update_as_it_lands && uses_servers(plan);
 }
 
 /// Sums a bucket, and where nothing is waited for goes on to the end.

@@ -20,6 +20,7 @@ struct DataParallelPlan {
   const layout::Placement& placement;
   std::vector<std::vector<layout::SavedPart>> shares = {};  ///< of a checkpoint, by rank
   int state_slots = 0;
+  std::vector<int> hosts = {};                          ///< by rank, where the layout asks for them
   bool shared_memory = false;                           ///< all workers share a host's memory
   device::DeviceKind device = device::DeviceKind::cpu;  ///< on GPUs FAST sums are the communication library's
   bool skip_nonfinite = true;       ///< updates write nothing where loss or gradients are not finite

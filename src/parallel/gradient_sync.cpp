@@ -150,24 +150,32 @@ Spans held(const BucketSync& sync, const Spans& shard) {
   return sync.worker < sync.workers ? shard : Writer::packed(shard);
 }
 
-void write_gather(const BucketSync& sync, const layout::RankRange& owners, int buffer) {
+bool contributes(const Contributions& contributions, int rank) {
+  return std::any_of(contributions.from.begin(), contributions.from.end(),
+                     [rank](const Contributor& one) { return one.rank == rank; });
+}
+
+void write_gather(const BucketSync& sync, const Servers& owners, int buffer) {
   Writer writer(sync);
   const int me = sync.worker;
   writer.begin_exchange();
-  for (int peer = 0; peer < sync.workers && owners.contains(me); ++peer)
-    if (peer != me) writer.send(peer, buffer, held(sync, writer.shard_of(me)));
-  for (int owner = owners.first; owner < owners.end() && me < sync.workers; ++owner)
-    if (owner != me) writer.receive(owner, buffer, writer.shard_of(owner));
+  for (const Contributor& to : owners.contributions.from)
+    if (owners.ranks.contains(me) && to.rank != me)
+      writer.send(to.rank, buffer, held(sync, writer.shard_of(me)));
+  for (int owner = owners.ranks.first; owner < owners.ranks.end(); ++owner)
+    if (contributes(owners.contributions, me) && owner != me)
+      writer.receive(owner, buffer, writer.shard_of(owner));
   writer.end_exchange();
 }
 
-void write_fold_at(const Servers& owners, const BucketSync& sync, const layout::BatchDivision& division) {
+void write_fold_at(const BucketSync& sync, const Servers& owners) {
   Writer writer(sync);
   const int me = sync.worker;
-  const bool works = me < sync.workers;
-  const Spans mine = owners.ranks.contains(me) ? writer.shard_of(me) : Spans{}, packed = Writer::packed(mine);
+  const bool sends = contributes(owners.contributions, me);
+  const Spans shard = owners.ranks.contains(me) ? writer.shard_of(me) : Spans{};
+  const Spans mine = held(sync, shard), packed = Writer::packed(shard);
 
-  // Every worker's nodes of my shard come to me; my nodes of every other shard go to its owner.
+  // All contributors' nodes of my shard come to me; my nodes of every other shard go to its owner.
   struct Part {
     int buffer;
     const Spans* spans;
@@ -175,40 +183,41 @@ void write_fold_at(const Servers& owners, const BucketSync& sync, const layout::
   std::vector<Part> parts;
   std::vector<layout::TreeNode> nodes;
   writer.begin_exchange();
-  for (int owner = owners.ranks.first; owner < owners.ranks.end() && works; ++owner) {
+  for (int owner = owners.ranks.first; owner < owners.ranks.end() && sends; ++owner) {
     if (owner == me) continue;
     for (const int slot : sync.slots) writer.send(owner, slot, writer.shard_of(owner));
   }
-  int first_own = works ? -1 : 0;
-  for (int peer = 0; peer < sync.workers && !mine.empty(); ++peer) {
-    const auto leaves = division.leaves_of(peer);
-    const auto nodes_of_peer = layout::nodes_within(division.leaves, leaves.begin, leaves.end);
-    if (peer == me) first_own = static_cast<int>(parts.size());
-    for (size_t i = 0; i < nodes_of_peer.size(); ++i) {
-      nodes.push_back(nodes_of_peer[i]);
-      if (peer == me) {
+  int root_part = -1;  // where the sum shall be: the first of my own, or else the first that arrives
+  for (const Contributor& from : owners.contributions.from) {
+    if (mine.empty()) break;
+    if (from.rank == me || (!sends && root_part < 0)) root_part = static_cast<int>(parts.size());
+    for (size_t i = 0; i < from.nodes.size(); ++i) {
+      nodes.push_back(from.nodes[i]);
+      if (from.rank == me) {
         parts.push_back({sync.slots[i], &mine});
         continue;
       }
-      const int arrives = works           ? writer.receive_buffer(fmt::format("w{}.{}", peer, i), mine)
-                          : parts.empty() ? sync.slots[0]
-                                          : nth(owners.arrivals, static_cast<int>(parts.size()) - 1);
-      parts.push_back({arrives, &packed});
-      writer.receive(peer, arrives, packed);
+      if (static_cast<int>(parts.size()) == root_part)
+        parts.push_back({sync.slots[0], &mine});
+      else if (sync.worker >= sync.workers)
+        parts.push_back({nth(owners.arrivals, static_cast<int>(parts.size()) - 1), &packed});
+      else
+        parts.push_back({writer.receive_buffer(fmt::format("w{}.{}", from.rank, i), shard), &packed});
+      writer.receive(from.rank, parts.back().buffer, *parts.back().spans);
     }
   }
   writer.end_exchange();
   if (mine.empty()) return;
 
   // Whichever of the two already holds my slot 0 takes the sum, so that the root ends up there.
-  const int add_lane = works ? sync.lane : owners.add_lane;
-  const int root = layout::fold_parts(division.leaves, nodes, [&](int a, int b) {
-    const int to = b == first_own ? b : a;
+  const int add_lane = owners.add_lane >= 0 ? owners.add_lane : sync.lane;
+  const int root = layout::fold_parts(owners.contributions.leaves, nodes, [&](int a, int b) {
+    const int to = b == root_part ? b : a;
     const Part &destination = nth(parts, to), &source = nth(parts, to == a ? b : a);
     writer.add_on(add_lane, destination.buffer, *destination.spans, source.buffer, *source.spans);
     return to;
   });
-  ensure(root == first_own, "the folded tree must end in the owner's slot 0");
+  ensure(root == root_part, "the folded tree must end in the owner's slot 0");
 }
 
 /// Workers of the tree over all of them that fold by halving: a perfect tree of their own.
@@ -313,6 +322,17 @@ void write_all_reduce(const BucketSync& sync, bool ordered) {
   sync.program.instructions.push_back(std::move(reduce));
 }
 
+Spans without(const layout::ByteSpan& whole, const Spans& left_out) {
+  Spans rest;
+  int64_t at = whole.begin;
+  for (const layout::ByteSpan& span : left_out) {
+    if (span.begin > at) rest.push_back({at, span.begin});
+    at = std::max(at, span.end);
+  }
+  if (at < whole.end) rest.push_back({at, whole.end});
+  return rest;
+}
+
 }  // namespace
 
 Shards equal_shards(int64_t size_bytes, int workers, bool reversed) {
@@ -339,7 +359,8 @@ void write_tree_reduce_scatter(const BucketSync& sync, const layout::BatchDivisi
   if (division.folds_by_halving) {
     write_halving(sync, sums_whole(sync, division));
   } else {
-    write_fold_at({.ranks = {0, sync.workers}}, sync, division);
+    const Contributions contributions = contributions_of_workers(division);
+    write_fold_at(sync, {.ranks = {0, sync.workers}, .contributions = contributions, .arrivals = {}});
   }
 }
 
@@ -355,17 +376,106 @@ void write_tree_all_gather(const BucketSync& sync, const layout::BatchDivision& 
   if (division.folds_by_halving) {
     write_doubling(sync, buffer);
   } else {
-    write_gather(sync, {0, sync.workers}, buffer);
+    const Contributions contributions = contributions_of_workers(division);
+    write_gather(sync, {.ranks = {0, sync.workers}, .contributions = contributions, .arrivals = {}}, buffer);
   }
 }
 
-void write_server_fold(const BucketSync& sync, const Servers& servers,
-                       const layout::BatchDivision& division) {
-  write_fold_at(servers, sync, division);
+Contributions contributions_of_workers(const layout::BatchDivision& division) {
+  Contributions contributions{.from = {}, .leaves = division.leaves};
+  for (int worker = 0; worker < division.workers; ++worker) {
+    const layout::TreeNode leaves = division.leaves_of(worker);
+    contributions.from.push_back({worker, layout::nodes_within(division.leaves, leaves.begin, leaves.end)});
+  }
+  return contributions;
 }
 
+void write_server_fold(const BucketSync& sync, const Servers& servers) { write_fold_at(sync, servers); }
+
 void write_server_gather(const BucketSync& sync, const Servers& servers, int buffer) {
-  write_gather(sync, servers.ranks, buffer);
+  write_gather(sync, servers, buffer);
+}
+
+std::vector<int> write_host_fold(const BucketSync& sync, const std::vector<int>& host,
+                                 const layout::BatchDivision& division, bool any_order) {
+  if (host.size() == 1) return {sync.slots.begin(), sync.slots.end()};
+  Writer writer(sync);
+  const int me = sync.worker, leader = host.front();
+  const Spans all{{0, writer.bucket_bytes()}};
+  std::vector<int> buffers;
+  std::vector<layout::TreeNode> nodes;
+  writer.begin_exchange();
+  for (const int worker : host) {
+    const auto leaves = division.leaves_of(worker);
+    const auto brought = layout::nodes_within(division.leaves, leaves.begin, leaves.end);
+    for (size_t i = 0; i < brought.size(); ++i) {
+      if (me != leader) {
+        if (worker == me) writer.send(leader, sync.slots[i], all);
+        continue;
+      }
+      nodes.push_back(brought[i]);
+      buffers.push_back(worker == me ? sync.slots[i]
+                                     : writer.receive_buffer(fmt::format("h{}.{}", worker, i), all));
+      if (worker != me) writer.receive(worker, buffers.back(), all);
+    }
+  }
+  writer.end_exchange();
+  if (me != leader) return {};
+  const auto add = [&](int a, int b) {
+    writer.add(nth(buffers, a), all, nth(buffers, b), all);
+    return a;
+  };
+  if (any_order) {
+    for (int i = 1; i < static_cast<int>(buffers.size()); ++i) add(0, i);
+    return {buffers[0]};
+  }
+  std::vector<int> left;
+  for (const int part : layout::fold_within(division.leaves, nodes, add)) left.push_back(nth(buffers, part));
+  return left;
+}
+
+void write_host_gather(const BucketSync& sync, const std::vector<int>& host, const layout::RankRange& owners,
+                       int buffer) {
+  if (host.size() == 1) return;
+  Writer writer(sync);
+  const layout::ByteSpan all{0, sync.program.buffer(buffer).size_bytes};
+  const auto wanted_by = [&](int worker) {
+    return without(all, owners.contains(worker) ? writer.shard_of(worker) : Spans{});
+  };
+  const int me = sync.worker, leader = host.front();
+  writer.begin_exchange();
+  for (const int worker : host)
+    if (me == leader && worker != me) writer.send(worker, buffer, wanted_by(worker));
+  if (me != leader) writer.receive(leader, buffer, wanted_by(me));
+  writer.end_exchange();
+}
+
+Contributions contributions_of_hosts(const std::vector<std::vector<int>>& hosts,
+                                     const layout::BatchDivision& division, bool any_order) {
+  Contributions contributions{.from = {},
+                              .leaves = any_order ? static_cast<int>(hosts.size()) : division.leaves};
+  for (const auto& host : hosts) {
+    Contributor& one = contributions.from.emplace_back(Contributor{host.front(), {}});
+    if (any_order) {
+      const int number = static_cast<int>(contributions.from.size()) - 1;
+      one.nodes.push_back({number, number + 1});
+      continue;
+    }
+    std::vector<layout::TreeNode> nodes;
+    for (const int worker : host) {
+      const auto leaves = division.leaves_of(worker);
+      const auto brought = layout::nodes_within(division.leaves, leaves.begin, leaves.end);
+      nodes.insert(nodes.end(), brought.begin(), brought.end());
+    }
+    // Sums of two siblings are their parent.
+    const auto parent = [&](int a, int b) {
+      nth(nodes, a) = {nth(nodes, a).begin, nth(nodes, b).end};
+      return a;
+    };
+    for (const int part : layout::fold_within(division.leaves, std::vector(nodes), parent))
+      one.nodes.push_back(nth(nodes, part));
+  }
+  return contributions;
 }
 
 }  // namespace lockstep::parallel

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
+#include "base/index.h"
 #include "lockstep/error.h"
 #include "parallel/ring_sync.h"
 
@@ -39,6 +41,19 @@ program::Transport sum_transport(const DataParallelPlan& plan) {
   return reduces_in_shared_memory(plan) ? program::Transport::shared_memory : plain_transport(plan);
 }
 
+/// The workers of each host, where they sum among themselves first; otherwise nothing.
+std::vector<std::vector<int>> hosts_that_sum(const DataParallelPlan& plan) {
+  if (plan.parallel.layout.aggregate == layout::Aggregation::none) return {};
+  std::map<int, std::vector<int>> workers;  // by host
+  for (int worker = 0; worker < plan.division.workers; ++worker)
+    workers[nth(plan.hosts, worker)].push_back(worker);
+  std::vector<std::vector<int>> hosts;
+  for (auto& [host, ranks] : workers) hosts.push_back(std::move(ranks));
+  // As their first workers come.
+  std::sort(hosts.begin(), hosts.end());
+  return hosts;
+}
+
 }  // namespace
 
 Channel add_channel(program::Program& program, const std::string& name, program::Transport transport) {
@@ -48,6 +63,11 @@ Channel add_channel(program::Program& program, const std::string& name, program:
 
 program::Transport plain_transport(const DataParallelPlan& plan) {
   return plan.device == device::DeviceKind::cuda ? program::Transport::device : program::Transport::host;
+}
+
+bool uses_servers(const DataParallelPlan& plan) {
+  return plan.placement.has_owners() &&
+         (!plan.placement.all_workers_own() || plan.parallel.layout.aggregate == layout::Aggregation::host);
 }
 
 void require_sums_exist(const DataParallelPlan& plan) { reduces_in_shared_memory(plan); }
@@ -60,10 +80,13 @@ Synchronizer::Synchronizer(const DataParallelPlan& plan, ProgramWriter& writer, 
       shared_memory_(reduces_in_shared_memory(plan)),
       tree_(plan.parallel.reduction == layout::Reduction::reproducible),
       halves_(tree_ && plan.division.folds_by_halving),
-      servers_(plan.placement.has_owners() && !plan.placement.all_workers_own()),
+      servers_(uses_servers(plan)),
       reduce_(add_channel(writer.program, "reduce", sum_transport(plan))),
       // What comes back must not stand behind what is still to be sent.
-      gather_(servers_ ? add_channel(writer.program, "gather", plain_transport(plan)) : reduce_) {
+      gather_(servers_ ? add_channel(writer.program, "gather", plain_transport(plan)) : reduce_),
+      hosts_(hosts_that_sum(plan)),
+      contributions_(hosts_.empty() ? contributions_of_workers(plan.division)
+                                    : contributions_of_hosts(hosts_, plan.division, !tree_)) {
   if (!plan.placement.is_worker(rank)) add_arrivals();
 }
 
@@ -74,13 +97,10 @@ void Synchronizer::add_arrivals() {
     for (const layout::ByteSpan& part : plan_.placement.held_gradients(s, rank_)) bytes += part.size();
     most = std::max(most, bytes);
   }
-  int nodes = 0;
-  for (int worker = 0; worker < plan_.division.workers; ++worker) {
-    const layout::TreeNode leaves = plan_.division.leaves_of(worker);
-    nodes += static_cast<int>(layout::nodes_within(plan_.division.leaves, leaves.begin, leaves.end).size());
-  }
+  size_t nodes = 0;
+  for (const Contributor& one : contributions_.from) nodes += one.nodes.size();
   for (size_t turn = 0; turn < arrivals_.size(); ++turn)
-    for (int node = 1; node < nodes && most > 0; ++node)
+    for (size_t node = 1; node < nodes && most > 0; ++node)
       arrivals_[turn].push_back(writer_.program.add_buffer(fmt::format("arrival.{}.{}", node, turn),
                                                            program::Space::gradients,
                                                            program::Category::gradients, most));
@@ -95,12 +115,29 @@ void Synchronizer::sum(int segment, int nodes) {
   sum_whole(std::move(sync));
 }
 
-void Synchronizer::sum_at_servers(const BucketSync& sync) {
-  write_server_fold(sync,
-                    {.ranks = plan_.placement.owners(),
-                     .add_lane = add_,
-                     .arrivals = arrivals_[static_cast<size_t>(arrived_++ % 2)]},
-                    plan_.division);
+Servers Synchronizer::servers() const {
+  return {.ranks = plan_.placement.owners(), .contributions = contributions_, .arrivals = {}};
+}
+
+const std::vector<int>* Synchronizer::own_host() const {
+  for (const auto& host : hosts_)
+    if (std::find(host.begin(), host.end(), rank_) != host.end()) return &host;
+  return nullptr;
+}
+
+void Synchronizer::sum_at_servers(BucketSync sync) {
+  std::vector<int> folded;
+  const std::vector<int> own(sync.slots.begin(), sync.slots.end());
+  if (const auto* host = own_host()) {
+    folded = write_host_fold(sync, *host, plan_.division, !tree_);
+    sync.slots = folded.empty() ? own : folded;
+  }
+  Servers at = servers();
+  if (!plan_.placement.is_worker(rank_)) {
+    at.add_lane = add_;
+    at.arrivals = arrivals_[static_cast<size_t>(arrived_++ % 2)];
+  }
+  write_server_fold(sync, at);
 }
 
 void Synchronizer::sum_shards(const BucketSync& sync) {
@@ -136,9 +173,10 @@ void Synchronizer::gather_parameters(int segment) {
   if (!placement.has_owners() || placement.ranks() == 1 || buffer < 0) return;
   BucketSync sync = bucket(segment, gather_, {});
   sync.shards = parameter_shards(segment);
-  if (servers_)
-    write_server_gather(sync, {.ranks = placement.owners(), .arrivals = {}}, buffer);
-  else if (tree_)
+  if (servers_) {
+    write_server_gather(sync, servers(), buffer);
+    if (const auto* host = own_host()) write_host_gather(sync, *host, placement.owners(), buffer);
+  } else if (tree_)
     write_tree_all_gather(sync, plan_.division, buffer);
   else
     write_ring_all_gather(sync, buffer, blocks_of(sync.shards, plan_.division.workers));

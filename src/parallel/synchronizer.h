@@ -22,6 +22,9 @@ Channel add_channel(program::Program& program, const std::string& name, program:
 /// What everything but gradients travels through.
 program::Transport plain_transport(const DataParallelPlan& plan);
 
+/// Whether gradients meet at servers; a sharded optimizer, whose owners are just the workers, sums in shards.
+bool uses_servers(const DataParallelPlan& plan);
+
 /// How the gradients of one step meet, bucket by bucket, and how what was made of them gets back to whoever
 /// reads it: all that data parallelism, sharded optimizers and parameter servers differ in.
 class Synchronizer {
@@ -45,21 +48,25 @@ class Synchronizer {
   Shards parameter_shards(int segment) const;
   /// Shards where the placement has them.
   Shards placed(std::function<std::vector<layout::ByteSpan>(int first, int last)> parts) const;
-  void sum_at_servers(const BucketSync& sync);
+  void sum_at_servers(BucketSync sync);
   void sum_shards(const BucketSync& sync);
   void sum_whole(BucketSync sync);
   void add_arrivals();
+  Servers servers() const;
+  const std::vector<int>* own_host() const;  ///< null where hosts do not sum, and at servers
 
   const DataParallelPlan& plan_;
   ProgramWriter& writer_;
   int rank_, add_;
   bool shared_memory_, tree_, halves_;
-  bool servers_;  ///< owners that are not just the workers
+  bool servers_;
   Channel reduce_, gather_;
   /// At a server that is no worker: room for what workers send it of a bucket, twice, so that one arrives
   /// while the other is added.
   std::array<std::vector<int>, 2> arrivals_;
-  int arrived_ = 0;  ///< buckets so far
+  int arrived_ = 0;                      ///< buckets so far
+  std::vector<std::vector<int>> hosts_;  ///< with aggregate=host: the workers of each
+  Contributions contributions_;          ///< to servers
 };
 
 }  // namespace lockstep::parallel

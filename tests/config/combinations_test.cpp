@@ -53,6 +53,8 @@ const std::vector<Nonsense> kNonsense = {
     {{"precision.fused_gelu=true"}, "precision.fused_gelu: is for precision.compute: BFLOAT16 and FLOAT16"},
     {{"precision.compute=TF32", "precision.fused_gelu=true"},
      "precision.fused_gelu: is for precision.compute"},
+    {{"parallel={sync: PS algorithm: RING}"},
+     "parallel.algorithm: RING is how workers sum among themselves, and with sync: PS"},
     {{"precision.compute=BFLOAT16", "precision.loss_scaling.initial_scale=1024"},
      "precision.loss_scaling.initial_scale: is for precision.compute: FLOAT16"},
     {{"precision.loss_scaling.growth_interval=10"},

@@ -263,15 +263,17 @@ TEST(Layout, WhatThisVersionCannotRunIsNamedWithTheNearestThatItCan) {
       message("pp=2"),
       "layout 'pp=2': pipeline stages (pp above 1) are not available in this version; the nearest that works "
       "is 'pp=1'");
+  EXPECT_EQ(message("dp=2,sync=ps,servers=2,placement=colocated,assign=whole"), "accepted");
   EXPECT_THAT(
       message("dp=2,sync=ps,mode=stale,bound=2"),
-      HasSubstr("parameter servers (sync=ps) are not available in this version; the nearest that works is "
-                "'dp=2'"));
-  EXPECT_THAT(message("dp=2,pp=2,schedule=gpipe,sync=ps"),
-              HasSubstr("pipeline stages (pp above 1) and parameter servers (sync=ps) are not"));
+      HasSubstr("servers that do not wait for all workers (mode) are not available in this version; the "
+                "nearest that works is 'dp=2,sync=ps'"));
+  EXPECT_THAT(
+      message("dp=2,pp=2,schedule=gpipe,sync=ps,mode=async"),
+      HasSubstr("pipeline stages (pp above 1) and servers that do not wait for all workers (mode) are "
+                "not"));
   EXPECT_THAT(message("dp=2,recompute=full"), HasSubstr("recomputed activations (recompute) are not"));
-  for (const char* text :
-       {"dp=2,pp=2,schedule=gpipe", "dp=2,sync=ps,mode=stale,bound=2", "dp=2,recompute=full"})
+  for (const char* text : {"dp=2,pp=2,schedule=gpipe", "dp=2,recompute=full"})
     EXPECT_THAT(message(text), HasSubstr("the nearest that works is 'dp=2'")) << text;
 }
 

@@ -14,6 +14,7 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
     WorkerOptions worker_options{.rank = rank,
                                  .world_size = ranks,
                                  .shared_memory = options.shared_memory,
+                                 .hosts = options.hosts,
                                  .device = options.device,
                                  .asynchronous = options.asynchronous,
                                  .progress = options.watched ? &progress : nullptr};

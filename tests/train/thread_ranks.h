@@ -56,7 +56,8 @@ struct TraceOptions {
   bool shared_memory = false;  ///< programs are compiled as for workers that share a host's memory
   std::string output_directory;
   device::DeviceKind device = device::DeviceKind::cpu;
-  bool watched = false;  ///< ranks tell where they are, as for a watchdog; nobody listens
+  std::vector<int> hosts = {};  ///< by rank: programs are compiled as for these
+  bool watched = false;         ///< ranks tell where they are, as for a watchdog; nobody listens
 };
 
 /// Trains `config` on `ranks` threads; the trace of rank 0, after checking that all ranks agree. Servers hold

@@ -288,6 +288,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
     own.rank = world.rank();
     own.world_size = world.size();
     own.shared_memory = shared_memory;
+    own.hosts = world.hosts();
     own.device = choice.kind;
     own.gpu_ordinal = choice.ordinal;
     if (loaded.watchdog.enabled) own.progress = progress;

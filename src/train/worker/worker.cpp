@@ -33,6 +33,7 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   compiled_ = std::make_unique<compile::CompiledRun>(
       compile_options(config), compile::CompileFacts{.world_size = options.world_size,
                                                      .shared_memory = options.shared_memory,
+                                                     .hosts = options.hosts,
                                                      .device = options.device});
   programs_ = compiled_->compile(options.rank);
   // One proof serves all: the ranks agree on everything that programs are compiled from.

@@ -35,7 +35,8 @@ struct HeldParameter {
 struct WorkerOptions {
   int rank = 0;
   int world_size = 1;
-  bool shared_memory = false;  ///< all workers share a host's memory: the programs may count on it
+  bool shared_memory = false;   ///< all workers share a host's memory: the programs may count on it
+  std::vector<int> hosts = {};  ///< of each rank; none: all are on one
   device::DeviceKind device = device::DeviceKind::cpu;  ///< cpu or cuda
   int gpu_ordinal = 0;
   /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise, on

@@ -134,6 +134,18 @@ TEST_P(GpuTraining, ShardsOfTheOptimizerHaveTheSameBitsOnAnyNumberOfGpus) {
                train_on_threads(config_of(GetParam(), {"parallel.reduction=FAST"}), 1), 1e-3);
 }
 
+TEST_P(GpuTraining, ServersHaveTheSameBitsOnAnyNumberOfGpus) {
+  NEEDS_GPUS(4);
+  for (const char* type : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"}) {
+    const Trace one = train_on_gpu(config_of(GetParam(), {type}), 1);
+    for (const auto& [layout, ranks] :
+         {std::pair{"parallel={sync: PS}", 3}, std::pair{"parallel={sync: PS servers: 2}", 4},
+          std::pair{"parallel={sync: PS servers: 2 placement: COLOCATED}", 3},
+          std::pair{"parallel={sync: PS aggregate: HOST}", 4}})
+      EXPECT_EQ(train_on_gpu(config_of(GetParam(), {type, layout}), ranks), one) << layout << ", " << type;
+  }
+}
+
 TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
   NEEDS_GPUS(2);
   const config::RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});

@@ -50,12 +50,31 @@ const std::vector<std::string> kLayouts = {
     "dp=4,sync=ps,servers=3,placement=colocated,assign=whole",
 };
 
+/// With the hosts of the ranks.
+const std::vector<std::pair<std::string, std::vector<int>>> kOnHosts = {
+    {"dp=3,sync=ps,aggregate=host", {0, 0, 0, 1}},
+    {"dp=4,sync=ps,servers=2,aggregate=host", {0, 0, 1, 1, 0, 1}},
+    {"dp=4,sync=ps,servers=2,aggregate=host", {0, 1, 0, 1, 2, 2}},
+    {"dp=3,sync=ps,servers=2,aggregate=host", {0, 0, 1, 2, 2}},
+    {"dp=4,sync=ps,servers=3,placement=colocated,aggregate=host", {0, 0, 1, 1}},
+    {"dp=4,sync=ps,servers=2,placement=colocated,aggregate=host", {0, 0, 0, 1}},
+    {"dp=3,sync=ps,servers=3,placement=colocated,aggregate=host", {0, 1, 1}},
+};
+
 class Servers : public testing::TestWithParam<Case> {};
 
 TEST_P(Servers, TrainToTheSameBits) {
   const config::RunConfig config = config_of(GetParam().model, GetParam().overrides);
   const Trace one = train_on_threads(config, 1);
   for (const std::string& layout : kLayouts) EXPECT_EQ(trace_of(config, layout), one) << layout;
+}
+
+TEST_P(Servers, OfHostsThatSumFirstGiveTheSameBits) {
+  const config::RunConfig config = config_of(GetParam().model, GetParam().overrides);
+  const Trace one = train_on_threads(config, 1);
+  for (const auto& [layout, hosts] : kOnHosts)
+    EXPECT_EQ(trace_of(config, layout, {.asynchronous = {}, .output_directory = {}, .hosts = hosts}), one)
+        << layout;
 }
 
 TEST_P(Servers, OfLanesThatRunAtOnceGiveTheSameBits) {
@@ -79,6 +98,14 @@ TEST_P(Servers, AreProven) {
                     {.world_size = processes_of(layout), .shared_memory = shared_memory})
             .check();
       }
+  for (const auto& [layout, hosts] : kOnHosts)
+    for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"}) {
+      std::vector<std::string> overrides = GetParam().overrides;
+      overrides.emplace_back(reduction);
+      compile_run(with(config_of(GetParam().model, overrides), layout),
+                  {.world_size = processes_of(layout), .hosts = hosts})
+          .check();
+    }
 }
 
 const std::string kSgd = "optimizer.sgd={momentum: 0.9}";
