@@ -27,17 +27,9 @@ constexpr Column kColumns[] = {{"parameters", "parameter_bytes", &RankShare::par
                                {"sends/step", "wire_bytes_theory", &RankShare::sent},
                                {"shared/step", "shared_memory_bytes", &RankShare::shared_memory}};
 
-std::string_view role_of(const compile::CompiledRun& run, int rank) {
-  const layout::Placement& placement = run.placement();
-  if (!placement.is_worker(rank)) return "server";
-  const bool serves =
-      run.layout().sync == layout::SyncMethod::parameter_server && placement.owners().contains(rank);
-  return serves ? "worker, server" : "worker";
-}
-
 RankShare share_of(const compile::CompiledRun& run, int rank) {
   const auto programs = run.compile(rank);
-  RankShare share{.rank = rank, .role = role_of(run, rank)};
+  RankShare share{.rank = rank, .role = run.role_of(rank)};
   for (const auto& buffer : programs.step.buffers) {
     if (buffer.space == program::Space::parameters) share.parameters += buffer.size_bytes;
     if (buffer.space == program::Space::gradients) share.gradients += buffer.size_bytes;

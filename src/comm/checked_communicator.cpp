@@ -31,6 +31,9 @@ Ticket CheckedCommunicator::submit(Operation operation, device::Stream& stream) 
   } catch (const CommError& error) {
     fail(error.what());
   }
+  for (const Transfer& transfer : operation.transfers)
+    (transfer.direction == Transfer::Direction::send ? transferred_.sent : transferred_.received) +=
+        transfer.size_bytes;
   enqueue(std::move(operation), stream);
   return {++started_};
 }

@@ -50,6 +50,7 @@ class CheckedCommunicator : public Communicator {
                   stream);
   }
   Ticket barrier(device::Stream& stream) final { return submit({OperationKind::barrier}, stream); }
+  TransferredBytes transferred() const final { return transferred_; }
   bool poll(Ticket operation) final {
     const int64_t left = outstanding();
     return left == 0 || operation.number <= started_ - left;
@@ -87,7 +88,8 @@ class CheckedCommunicator : public Communicator {
 
   std::string name_;
   int rank_, size_;
-  int64_t started_ = 0;           // operations; the last one's number
+  int64_t started_ = 0;  // operations; the last one's number
+  TransferredBytes transferred_;
   std::shared_ptr<Death> death_;  // shared by the ranks of the local backend
 };
 

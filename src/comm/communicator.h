@@ -26,6 +26,12 @@ struct Transfer {
   int64_t size_bytes;  ///< both sides state the same size, or a CommError results where the backend can tell
 };
 
+/// Bytes that one rank's transfers have moved, headers not counted.
+struct TransferredBytes {
+  int64_t sent = 0, received = 0;
+  bool operator==(const TransferredBytes&) const = default;
+};
+
 /// Names one operation of a communicator: they are numbered from 1 on, in the order in which they are
 /// started. 0 stands for none, which is complete.
 struct Ticket {
@@ -80,6 +86,8 @@ class Communicator {
   /// its own.
   virtual Ticket exchange(std::span<const Transfer> transfers, device::Stream& stream) = 0;
   virtual Ticket barrier(device::Stream& stream) = 0;
+  /// Of all exchanges that were started so far; what a collective moves is its backend's affair.
+  virtual TransferredBytes transferred() const { return {}; }
 
   /// Whether operations are enqueued on their stream and complete in its order: then events order them, and
   /// nobody has to wait for them on the host.

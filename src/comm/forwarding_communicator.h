@@ -33,6 +33,7 @@ class ForwardingCommunicator : public Communicator {
     return inner_->exchange(transfers, stream);
   }
   Ticket barrier(device::Stream& stream) override { return inner_->barrier(stream); }
+  TransferredBytes transferred() const override { return inner_->transferred(); }
   bool follows_stream() const override { return inner_->follows_stream(); }
   void check_health() override { inner_->check_health(); }
   bool poll(Ticket operation) override { return inner_->poll(operation); }

@@ -187,6 +187,13 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
     program_hash_ = hash_combine(program_hash_, part);
 }
 
+std::string_view CompiledRun::role_of(int rank) const {
+  if (!placement_->is_worker(rank)) return "server";
+  const bool serves =
+      layout().sync == layout::SyncMethod::parameter_server && placement_->owners().contains(rank);
+  return serves ? "worker, server" : "worker";
+}
+
 void CompiledRun::prepare(device::Device& device) {
   training_->prepare(device);
   evaluation_->prepare(device);

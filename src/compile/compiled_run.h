@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "layout/batch_division.h"
@@ -71,6 +72,8 @@ class CompiledRun {
   const program::ModelCode& evaluation_code() const { return *evaluation_; }
   int state_slot_count() const { return plan_->state_slots; }
   const layout::Placement& placement() const { return *placement_; }
+  /// "worker", "server", or "worker, server".
+  std::string_view role_of(int rank) const;
   /// Whether workers' steps tell what parameters they have read (the instruction `digest`).
   bool digests_parameters() const { return plan_->digests_parameters; }
   /// By rank, what it saves of a checkpoint.

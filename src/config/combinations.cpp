@@ -107,6 +107,11 @@ void check_division(const schema::RunConfig& config, const Document& document) {
                                                       "shard: OPTIMIZER each needs the sum of its own "
                                                       "part; leave it out",
                                                       schema::Parallel::Algorithm_Name(algorithm)));
+  const bool has_dedicated_servers =
+      parallel.sync() == schema::Parallel::PS && parallel.placement() == schema::Parallel::DEDICATED;
+  if (parallel.server_threads() != schema::Parallel().server_threads() && !has_dedicated_servers)
+    document.refuse("parallel.server_threads",
+                    "is for servers that are no workers (sync: PS, placement: DEDICATED); leave it out");
   if (parallel.sync() == schema::Parallel::PS && algorithm != schema::Parallel::AUTOMATIC)
     document.refuse("parallel.algorithm", fmt::format("{} is how workers sum among themselves, and with "
                                                       "sync: PS gradients meet at servers; leave it out",

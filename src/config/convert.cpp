@@ -120,7 +120,8 @@ parallel::ParallelOptions convert_parallel(const schema::Parallel& parallel, con
           .reduction = static_cast<layout::Reduction>(parallel.reduction()),
           .algorithm = static_cast<parallel::AllReduceAlgorithm>(parallel.algorithm()),
           .bucket_bytes = parallel.bucket_bytes(),
-          .intra_op_threads = parallel.intra_op_threads()};
+          .intra_op_threads = parallel.intra_op_threads(),
+          .server_threads = parallel.server_threads()};
 }
 
 checkpoint::CheckpointOptions convert_checkpoint(const schema::Checkpoint& checkpoint) {

@@ -37,6 +37,46 @@ std::string bytes(int64_t size) {
   return size < 1024 ? human_bytes(size) : fmt::format("{} ({} bytes)", human_bytes(size), size);
 }
 
+/// The share of a step in which a server has something to do.
+double busy_share(const RankReport& rank, const StepMilliseconds& step_ms) {
+  return step_ms.mean > 0 ? std::clamp(1 - rank.waited_ms / step_ms.mean, 0.0, 1.0) : 0;
+}
+
+std::string to_json(const RankReport& rank, const std::optional<StepMilliseconds>& step_ms) {
+  JsonObject json;
+  json.count("rank", rank.rank);
+  json.add("role", json_string(rank.role));
+  json.number(rank.is_worker() ? "exposed_comm_ms" : "server_wait_ms", rank.waited_ms);
+  if (rank.is_worker()) json.number("data_wait_ms", rank.data_wait_ms);
+  if (!rank.is_worker() && step_ms) json.number("server_busy", busy_share(rank, *step_ms));
+  JsonObject wire;
+  wire.number("sent", rank.sent_bytes);
+  wire.number("received", rank.received_bytes);
+  json.add("wire_bytes", wire.text());
+  json.count("wire_bytes_theory", rank.sent_bytes_theory);
+  json.count("peak_memory_bytes", rank.peak_memory_bytes);
+  return json.text();
+}
+
+/// One line of all servers, for people: the least and the most of them.
+std::string describe_servers(const std::vector<RankReport>& ranks, const StepMilliseconds& step_ms) {
+  int servers = 0;
+  double least = 1, most = 0, sent = 0, received = 0;
+  for (const RankReport& rank : ranks) {
+    if (rank.is_worker()) continue;
+    ++servers;
+    least = std::min(least, busy_share(rank, step_ms));
+    most = std::max(most, busy_share(rank, step_ms));
+    sent = std::max(sent, rank.sent_bytes);
+    received = std::max(received, rank.received_bytes);
+  }
+  if (servers == 0) return "";
+  const std::string busy = servers == 1 ? fmt::format("{:.0f} %", 100 * most)
+                                        : fmt::format("{:.0f} to {:.0f} %", 100 * least, 100 * most);
+  return fmt::format("busy {} of a step, get up to {} and send {} in it", busy,
+                     human_bytes(static_cast<int64_t>(received)), human_bytes(static_cast<int64_t>(sent)));
+}
+
 /// What rounds to nothing is left out.
 std::string list_of_parts(const StartupMilliseconds& milliseconds) {
   std::vector<std::string> parts;
@@ -86,6 +126,9 @@ std::string to_json(const RunReport& report) {
   json.hash("config_hash", report.config_hash);
   json.count("world_size", report.world_size);
   json.add("layout", json_string(report.layout));
+  std::vector<std::string> ranks;
+  for (const RankReport& rank : report.ranks) ranks.push_back(to_json(rank, report.step_ms));
+  json.add("ranks", fmt::format("[{}]", join(ranks, ",")));
   return json.text();
 }
 
@@ -110,6 +153,9 @@ std::string describe(const RunReport& report) {
   }
   rows.emplace_back("waits per step", fmt::format("{:.3f} ms for communication, {:.3f} ms for data",
                                                   report.exposed_comm_ms, report.data_wait_ms));
+  if (const std::string servers = describe_servers(report.ranks, report.step_ms.value_or(StepMilliseconds{}));
+      !servers.empty())
+    rows.emplace_back("servers", servers);
   if (report.first_step)
     rows.emplace_back("first step done",
                       fmt::format("{:.0f} ms after the start: {}", report.first_step->total(),
@@ -119,7 +165,7 @@ std::string describe(const RunReport& report) {
   rows.emplace_back("planned memory", bytes(report.peak_memory_bytes));
   rows.emplace_back("host memory", bytes(report.host_memory_bytes));
   rows.emplace_back("process memory", bytes(report.process_memory_bytes));
-  rows.emplace_back("workers", fmt::format("{} ({})", report.world_size, report.layout));
+  rows.emplace_back("processes", fmt::format("{} ({})", report.world_size, report.layout));
   rows.emplace_back("params hash", to_hex(report.params_hash));
   rows.emplace_back("state hash", to_hex(report.state_hash));
 

@@ -3,11 +3,25 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "observe/startup_times.h"
 #include "observe/step_times.h"
 
 namespace lockstep::observe {
+
+/// What one process of a run did in its steps; times and bytes are means per step.
+struct RankReport {
+  int rank = 0;
+  std::string role;                           ///< "worker", "server", "worker, server"
+  double waited_ms = 0;                       ///< with nothing to do, for others
+  double data_wait_ms = 0;                    ///< likewise for data
+  double sent_bytes = 0, received_bytes = 0;  ///< by exchanges, counted
+  int64_t sent_bytes_theory = 0;              ///< as its program says, collectives included
+  int64_t peak_memory_bytes = 0;              ///< high-water of what its device gave
+
+  bool is_worker() const { return role != "server"; }
+};
 
 /// What `train` ends with. Where a value is absent (no step was run, no evaluation data, no classifier, no
 /// tokens), so is its field in the JSON.
@@ -23,7 +37,7 @@ struct RunReport {
       samples_per_second;  ///< without start-up, evaluation, checkpoints and the first 5 steps
   std::optional<double> tokens_per_second;  ///< language models
   std::optional<StepMilliseconds> step_ms;
-  double exposed_comm_ms = 0;  ///< mean per step that the compute lane waits, maximum over ranks
+  double exposed_comm_ms = 0;  ///< mean per step that the compute lane waits, maximum over workers
   double data_wait_ms = 0;     ///< mean per step
   double startup_ms = 0;       ///< from the process's start to the first step's begin
   std::optional<StartupMilliseconds> first_step;  ///< to its end, in parts
@@ -33,6 +47,7 @@ struct RunReport {
   uint64_t params_hash = 0, state_hash = 0, math_hash = 0, config_hash = 0;
   int world_size = 1;
   std::string layout;  ///< "dp=2,pp=2"
+  std::vector<RankReport> ranks;
 };
 
 /// One line without its newline; fields in the order above, hashes as 16 hex digits.

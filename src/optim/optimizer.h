@@ -58,10 +58,10 @@ struct UpdateArguments {
 };
 
 /// Applies one optimizer step elementwise, by work launched on `stream`, which reads `constants` when it
-/// runs. A pure function of its arguments for each element, so that any split of a parameter gives the same
-/// bits. PyTorch's formulas: SGD (dampening 0), Adam, AdamW.
+/// runs, on up to `threads` threads. A pure function of its arguments for each element, so that any split of
+/// a parameter gives the same bits. PyTorch's formulas: SGD (dampening 0), Adam, AdamW.
 void update(const OptimizerOptions& options, const UpdateArguments& arguments,
-            const UpdateConstants& constants, device::Stream& stream);
+            const UpdateConstants& constants, device::Stream& stream, int threads = 1);
 
 /// Statistic parameters (see ParameterRole): value += momentum * (mean - value), mean = gradients *
 /// gradient_scale.

@@ -17,6 +17,7 @@ struct ParallelOptions {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
   int64_t bucket_bytes = 1 << 20;
   int intra_op_threads = 1;  ///< part of the arithmetic
+  int server_threads = 1;    ///< of a process that only serves; no part of it
   bool operator==(const ParallelOptions&) const = default;
 };
 

@@ -83,7 +83,8 @@ bool is_runnable(program::InstructionKind kind) {
 std::vector<Action> make_actions(const program::Program& program, const ExecutionContext& context,
                                  const KernelObserver* observer) {
   require_runnable(program);
-  const std::shared_ptr<StepKernels> kernels = make_step_kernels(context.device.kind());
+  const std::shared_ptr<StepKernels> kernels =
+      make_step_kernels(context.device.kind(), context.update_threads);
   const Stagings stagings = {std::make_shared<Staging>(), std::make_shared<Staging>()};
   std::vector<Action> actions;
   for (size_t i = 0; i < program.instructions.size(); ++i)

@@ -49,6 +49,7 @@ struct ExecutionContext {
   device::Device& device;  ///< whose memory that is
   optim::OptimizerOptions optimizer;
   double clip_norm = 0;                ///< 0: none
+  int update_threads = 1;              ///< that sums and updates may use (StepKernels)
   double static_count = 1;             ///< terms of the loss in a global batch
   double statistic_scale = 1;          ///< 1 / micro-batches of a global batch
   std::vector<int64_t> first_samples;  ///< by micro-batch of this rank

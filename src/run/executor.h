@@ -27,6 +27,10 @@ struct ExecutorOptions {
   /// block in it. Even if each call is done in 3 us, the host may be held up for 300 us before the device has
   /// nothing to do.
   int most_ahead = 128;
+  /// The longest that one thread sleeps between two looks at its communication, of what it waits for already
+  /// a twentieth: for ranks that wait most of the time, beside others that compute. 0: it gives up its core,
+  /// and comes back at once.
+  std::chrono::microseconds longest_nap{0};
   /// Called on the thread that runs it before each instruction starts, with its StepInputs::iteration; may be
   /// empty.
   std::function<void(uint64_t iteration, int instruction)> before;

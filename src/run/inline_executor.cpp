@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/index.h"
@@ -202,9 +203,18 @@ class InlineExecutor : public Executor {
       advance_communication();
       if (moves_ != before) break;
       ensure_in_time();
-      sched_yield();
+      rest(Clock::now() - begin);
     }
     *times_.exposed_communication_ms += milliseconds_between(begin, Clock::now());
+  }
+
+  void rest(Clock::duration waited) const {
+    constexpr std::chrono::microseconds kAwake{200};  // what comes that soon is worth a core
+    if (options_.longest_nap.count() == 0 || waited < kAwake) {
+      sched_yield();
+      return;
+    }
+    std::this_thread::sleep_for(std::min<Clock::duration>(options_.longest_nap, waited / 20));
   }
 
   void report(control::Activity activity, int instruction) const {

@@ -108,9 +108,10 @@ class StepKernels {
   virtual void update(const UpdateCall& call, device::Stream& stream) = 0;
 };
 
-/// Throws DeviceError where the program is linked to no backend for the kind.
-std::unique_ptr<StepKernels> make_step_kernels(device::DeviceKind device);
-std::unique_ptr<StepKernels> make_cpu_step_kernels();
+/// `threads`: of the processor that sums and updates may use; their bits do not depend on it. Throws
+/// DeviceError where the program is linked to no backend for the kind.
+std::unique_ptr<StepKernels> make_step_kernels(device::DeviceKind device, int threads = 1);
+std::unique_ptr<StepKernels> make_cpu_step_kernels(int threads = 1);
 std::unique_ptr<StepKernels> make_gpu_step_kernels();
 
 }  // namespace lockstep::run

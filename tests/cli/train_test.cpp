@@ -67,7 +67,8 @@ TEST(Train, JsonIsTheOnlyThingOnStdoutAndHasEveryField) {
                             "math_hash",
                             "config_hash",
                             "world_size",
-                            "layout"})
+                            "layout",
+                            "ranks"})
     EXPECT_TRUE(json.contains(field)) << field;
   EXPECT_EQ(json["steps"], 12);
   EXPECT_DOUBLE_EQ(json["epochs"], 1.2);

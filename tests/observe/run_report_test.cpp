@@ -31,7 +31,22 @@ RunReport full_report() {
           .math_hash = 0xa0,
           .config_hash = 0xffffffffffffffff,
           .world_size = 4,
-          .layout = "dp=2,pp=2"};
+          .layout = "dp=2,pp=2",
+          .ranks = {{.rank = 0,
+                     .role = "worker",
+                     .waited_ms = 0.25,
+                     .data_wait_ms = 0.125,
+                     .sent_bytes = 1024,
+                     .received_bytes = 512,
+                     .sent_bytes_theory = 1040,
+                     .peak_memory_bytes = 1572864},
+                    {.rank = 1,
+                     .role = "server",
+                     .waited_ms = 0.5,
+                     .sent_bytes = 2048,
+                     .received_bytes = 4096,
+                     .sent_bytes_theory = 2050,
+                     .peak_memory_bytes = 4096}}};
 }
 
 TEST(RunReport, IsOneLineOfJson) {
@@ -42,7 +57,9 @@ TEST(RunReport, IsOneLineOfJson) {
       R"("exposed_comm_ms":0.25,"data_wait_ms":0.125,"startup_ms":321,"first_step_ms":380,"startup_parts_ms":{"launch":100,"config":2,"device":50,"programs":20,"data":8,"kernels":30,"memory":10,"agreement":5,)"
       R"("communicators":0.25,"parameters":90,"first_step":64,"other":0.75},"peak_memory_bytes":1572864,)"
       R"("host_memory_bytes":2048,"process_memory_bytes":104857600,"params_hash":"0123456789abcdef","state_hash":"000000000000000f",)"
-      R"("math_hash":"00000000000000a0","config_hash":"ffffffffffffffff","world_size":4,"layout":"dp=2,pp=2"})");
+      R"("math_hash":"00000000000000a0","config_hash":"ffffffffffffffff","world_size":4,"layout":"dp=2,pp=2",)"
+      R"("ranks":[{"rank":0,"role":"worker","exposed_comm_ms":0.25,"data_wait_ms":0.125,"wire_bytes":{"sent":1024,"received":512},"wire_bytes_theory":1040,"peak_memory_bytes":1572864},)"
+      R"({"rank":1,"role":"server","server_wait_ms":0.5,"server_busy":0.75,"wire_bytes":{"sent":2048,"received":4096},"wire_bytes_theory":2050,"peak_memory_bytes":4096}]})");
 }
 
 TEST(RunReport, LeavesOutWhatThereIsNot) {
@@ -51,7 +68,7 @@ TEST(RunReport, LeavesOutWhatThereIsNot) {
                            "tokens_per_second", "step_ms", "first_step_ms", "startup_parts_ms"}) {
     EXPECT_FALSE(json.contains(name)) << name;
   }
-  EXPECT_EQ(json.size(), 15u);
+  EXPECT_EQ(json.size(), 16u);
 }
 
 TEST(RunReport, WhatIsNotFiniteIsAText) {
@@ -72,13 +89,14 @@ TEST(RunReport, DescribesItselfAsATable) {
             "tokens/s         1000000.0\n"
             "step             2.000 ms (p50 1.750, p99 4.500)\n"
             "waits per step   0.250 ms for communication, 0.125 ms for data\n"
+            "servers          busy 75 % of a step, get up to 4.00 KiB and send 2.00 KiB in it\n"
             "first step done  380 ms after the start: launch 100, config 2, device 50, programs 20, data 8, "
             "kernels 30, memory 10, "
             "agreement 5, parameters 90, first_step 64, other 1\n"
             "planned memory   1.50 MiB (1572864 bytes)\n"
             "host memory      2.00 KiB (2048 bytes)\n"
             "process memory   100.00 MiB (104857600 bytes)\n"
-            "workers          4 (dp=2,pp=2)\n"
+            "processes        4 (dp=2,pp=2)\n"
             "params hash      0123456789abcdef\n"
             "state hash       000000000000000f\n");
 }
@@ -91,7 +109,7 @@ TEST(RunReport, TheTableOfARunWithoutStepsIsShort) {
             "planned memory  0 B\n"
             "host memory     0 B\n"
             "process memory  0 B\n"
-            "workers         1 (dp=1)\n"
+            "processes       1 (dp=1)\n"
             "params hash     0000000000000000\n"
             "state hash      0000000000000000\n");
 }

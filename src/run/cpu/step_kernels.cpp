@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "run/cpu/vector_sums.h"
 #include "tensor/convert.h"
 
@@ -25,11 +26,22 @@ void add_into(void* destination, const void* source, DType dtype, int64_t count)
   }
 }
 
+/// Elements that a thread takes at once.
+constexpr int64_t kRange = 4 * layout::kNormChunk;
+
 class CpuStepKernels : public StepKernels {
  public:
+  explicit CpuStepKernels(int threads) : threads_(threads) {}
+
   void add(void* destination, const void* source, DType dtype, int64_t count,
            device::Stream& stream) override {
-    stream.launch([=] { add_into(destination, source, dtype, count); });
+    stream.launch([=, threads = threads_] {
+      const int64_t width = size_of(dtype);
+      for_ranges(count, kRange, threads, [&](int64_t begin, int64_t end) {
+        add_into(static_cast<std::byte*>(destination) + begin * width,
+                 static_cast<const std::byte*>(source) + begin * width, dtype, end - begin);
+      });
+    });
   }
 
   void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count,
@@ -43,14 +55,15 @@ class CpuStepKernels : public StepKernels {
   }
 
   void sum_squares(const NormCall& call, device::Stream& stream) override {
-    stream.launch([&call] {
+    stream.launch([&call, threads = threads_] {
       for (const auto& piece : call.pieces)
-        for (int64_t begin = 0, chunk = piece.first_chunk; begin < piece.count;
-             begin += layout::kNormChunk, ++chunk)
-          call.sums[chunk] = piece.data == nullptr
-                                 ? 0
-                                 : run::sum_of_squares(piece.data + begin,
-                                                       std::min(layout::kNormChunk, piece.count - begin));
+        for_ranges(piece.count, kRange, threads, [&](int64_t first, int64_t end) {
+          for (int64_t begin = first; begin < end; begin += layout::kNormChunk)
+            call.sums[piece.first_chunk + begin / layout::kNormChunk] =
+                piece.data == nullptr
+                    ? 0
+                    : run::sum_of_squares(piece.data + begin, std::min(layout::kNormChunk, end - begin));
+        });
     });
   }
 
@@ -93,17 +106,22 @@ class CpuStepKernels : public StepKernels {
                                                   call.whole_step)};
       for (int slot = 0; slot < optim::state_slots(call.optimizer); ++slot)
         arguments.state[slot] = call.state[slot] + piece.offset;
-      lockstep::optim::update(call.optimizer, arguments, call.constants->update, stream);
+      lockstep::optim::update(call.optimizer, arguments, call.constants->update, stream, threads_);
     }
   }
+
+ private:
+  int threads_;
 };
 
 }  // namespace
 
-std::unique_ptr<StepKernels> make_cpu_step_kernels() { return std::make_unique<CpuStepKernels>(); }
+std::unique_ptr<StepKernels> make_cpu_step_kernels(int threads) {
+  return std::make_unique<CpuStepKernels>(threads);
+}
 
-std::unique_ptr<StepKernels> make_step_kernels(device::DeviceKind device) {
-  return device == device::DeviceKind::cuda ? make_gpu_step_kernels() : make_cpu_step_kernels();
+std::unique_ptr<StepKernels> make_step_kernels(device::DeviceKind device, int threads) {
+  return device == device::DeviceKind::cuda ? make_gpu_step_kernels() : make_cpu_step_kernels(threads);
 }
 
 }  // namespace lockstep::run

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <variant>
@@ -11,6 +10,7 @@
 #include "base/text.h"
 #include "layout/layout.h"
 #include "observe/process_memory.h"
+#include "program/program_traffic.h"
 #include "train/start/agreement.h"
 #include "train/worker/model_state.h"
 
@@ -20,17 +20,27 @@ namespace {
 /// By the time of the report all ranks have just finished the same step, or the same checkpoint.
 constexpr std::chrono::seconds kReportTimeout{300};
 
-/// COLLECTIVE: the largest of the ranks' values, one by one.
-template <size_t N>
-std::array<double, N> largest(comm::Communicator& world, const std::array<double, N>& own) {
+/// What a rank tells the others.
+std::vector<double> numbers_of(const observe::RankReport& rank) {
+  return {rank.waited_ms,
+          rank.data_wait_ms,
+          rank.sent_bytes,
+          rank.received_bytes,
+          static_cast<double>(rank.sent_bytes_theory),
+          static_cast<double>(rank.peak_memory_bytes)};
+}
+
+/// COLLECTIVE: every rank's numbers, by rank.
+std::vector<std::vector<double>> gather(comm::Communicator& world, const std::vector<double>& own) {
   std::string text;
   for (const double value : own) text += exact(value) + " ";
-  std::array<double, N> most = own;
+  std::vector<std::vector<double>> all;
   for (const auto& line : comm::gather_texts(world, text, kReportTimeout)) {
-    const auto values = split(trim(line), ' ');
-    for (size_t i = 0; i < N; ++i) most[i] = std::max(most[i], std::strtod(values.at(i).c_str(), nullptr));
+    all.emplace_back();
+    for (const auto& value : split(trim(line), ' '))
+      all.back().push_back(std::strtod(std::string(value).c_str(), nullptr));
   }
-  return most;
+  return all;
 }
 
 bool predicts_classes(const model::Graph& graph) {
@@ -54,14 +64,25 @@ void RunRecorder::add(const StepRecord& record) {
   data_wait_ms_ += record.data_wait_ms;
 }
 
+observe::RankReport RunRecorder::own_report() const {
+  const double steps = static_cast<double>(std::max<int64_t>(times_.steps(), 1));
+  const comm::TransferredBytes bytes = worker_.transferred();
+  return {.rank = worker_.rank(),
+          .role = {},
+          .waited_ms = exposed_communication_ms_ / steps,
+          .data_wait_ms = data_wait_ms_ / steps,
+          .sent_bytes = static_cast<double>(bytes.sent) / steps,
+          .received_bytes = static_cast<double>(bytes.received) / steps,
+          .sent_bytes_theory = program::traffic_of(worker_.programs().step).sent_bytes,
+          .peak_memory_bytes = worker_.device().memory_use().peak_bytes};
+}
+
 observe::RunReport RunRecorder::report(comm::Communicator& world, const TrainingOutcome& outcome) const {
   const auto& compiled = worker_.compiled();
   const auto& graph = compiled.graph();
-  const double steps = static_cast<double>(std::max<int64_t>(times_.steps(), 1));
-  const auto most = largest<5>(world, {exposed_communication_ms_ / steps, data_wait_ms_ / steps,
-                                       static_cast<double>(worker_.device().memory_use().peak_bytes),
-                                       static_cast<double>(worker_.peak_host_bytes()),
-                                       static_cast<double>(observe::process_peak_memory_bytes())});
+  std::vector<double> own = numbers_of(own_report());
+  own.push_back(static_cast<double>(worker_.peak_host_bytes()));
+  own.push_back(static_cast<double>(observe::process_peak_memory_bytes()));
   const auto samples = static_cast<double>(compiled.division().global_batch);
   observe::RunReport report;
   report.steps = outcome.steps;
@@ -77,14 +98,27 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   if (const auto tokens = tokens_per_sample(graph))
     report.tokens_per_second = times_.per_second(samples * static_cast<double>(*tokens));
   report.step_ms = times_.summary();
-  report.exposed_comm_ms = most[0];
-  report.data_wait_ms = most[1];
+  for (const auto& numbers : gather(world, own)) {
+    observe::RankReport rank{.rank = static_cast<int>(report.ranks.size()), .role = {}};
+    rank.role = compiled.role_of(rank.rank);
+    rank.waited_ms = numbers.at(0);
+    rank.data_wait_ms = numbers.at(1);
+    rank.sent_bytes = numbers.at(2);
+    rank.received_bytes = numbers.at(3);
+    rank.sent_bytes_theory = static_cast<int64_t>(numbers.at(4));
+    rank.peak_memory_bytes = static_cast<int64_t>(numbers.at(5));
+    if (rank.is_worker()) {
+      report.exposed_comm_ms = std::max(report.exposed_comm_ms, rank.waited_ms);
+      report.data_wait_ms = std::max(report.data_wait_ms, rank.data_wait_ms);
+    }
+    report.peak_memory_bytes = std::max(report.peak_memory_bytes, rank.peak_memory_bytes);
+    report.host_memory_bytes = std::max(report.host_memory_bytes, static_cast<int64_t>(numbers.at(6)));
+    report.process_memory_bytes = std::max(report.process_memory_bytes, static_cast<int64_t>(numbers.at(7)));
+    report.ranks.push_back(std::move(rank));
+  }
   report.startup_ms =
       startup_.milliseconds().total() - startup_.milliseconds()[observe::StartupPart::first_step];
   if (startup_.complete()) report.first_step = startup_.milliseconds();
-  report.peak_memory_bytes = static_cast<int64_t>(most[2]);
-  report.host_memory_bytes = static_cast<int64_t>(most[3]);
-  report.process_memory_bytes = static_cast<int64_t>(most[4]);
   if (worker_.has_replica()) report.params_hash = parameters_hash_of(worker_);
   report.state_hash = state_hash_of(worker_, world);
   report.math_hash = worker_.config().math_hash;

@@ -17,10 +17,12 @@ class RunRecorder {
   RunRecorder(Worker& worker, const observe::StartupTimes& startup) : worker_(worker), startup_(startup) {}
 
   void add(const StepRecord& record);
-  /// COLLECTIVE: waits and memory are those of the rank where they are largest.
+  /// COLLECTIVE: memory is that of the rank where it is largest, waits those of the worker that waits most.
   observe::RunReport report(comm::Communicator& world, const TrainingOutcome& outcome) const;
 
  private:
+  observe::RankReport own_report() const;
+
   Worker& worker_;
   const observe::StartupTimes& startup_;
   observe::StepTimes times_;

@@ -114,6 +114,7 @@ run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::
           .device = *device_,
           .optimizer = config_.optimizer,
           .clip_norm = config_.trainer.clip_norm,
+          .update_threads = has_replica() ? 1 : config_.parallel.server_threads,
           .static_count = static_cast<double>(division.global_batch) *
                           static_cast<double>(compiled_->graph().loss_positions()),
           .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.micro_batches_per_leaf),
@@ -191,6 +192,8 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
                                .device_tells = device_tells_,
                                .failed = options_.failed};
   if (options_.progress != nullptr) options.communication_timeout.reset();
+  // A server waits for most of a step, and may share its cores with workers.
+  if (!has_replica()) options.longest_nap = std::chrono::milliseconds(1);
   if (options_.before_instruction)
     options.before = [this, &program](uint64_t iteration, int instruction) {
       options_.before_instruction(*this, program, iteration, instruction);
@@ -300,6 +303,17 @@ std::vector<uint64_t> Worker::parameter_digests() const {
           return digests;
         }
   return {};
+}
+
+comm::TransferredBytes Worker::transferred() const {
+  comm::TransferredBytes sum;
+  for (const comm::Communicator* channel : step_context_->communicators) {
+    if (channel == nullptr) continue;
+    const comm::TransferredBytes bytes = channel->transferred();
+    sum.sent += bytes.sent;
+    sum.received += bytes.received;
+  }
+  return sum;
 }
 
 int64_t Worker::peak_host_bytes() const {

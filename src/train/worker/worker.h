@@ -106,6 +106,8 @@ class Worker {
     if (train_batches_) train_batches_->start(step);
   }
   double data_wait_ms() const { return train_batches_ ? train_batches_->data_wait_ms() : 0; }
+  /// By the exchanges of all steps so far.
+  comm::TransferredBytes transferred() const;
   /// Most that was taken of the host's memory: what the device was given of it, and batches read ahead.
   int64_t peak_host_bytes() const;
 

@@ -138,11 +138,12 @@ TEST_P(GpuTraining, ServersHaveTheSameBitsOnAnyNumberOfGpus) {
   NEEDS_GPUS(4);
   for (const char* type : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"}) {
     const Trace one = train_on_gpu(config_of(GetParam(), {type}), 1);
-    for (const auto& [layout, ranks] :
-         {std::pair{"parallel={sync: PS}", 3}, std::pair{"parallel={sync: PS servers: 2}", 4},
-          std::pair{"parallel={sync: PS servers: 2 placement: COLOCATED}", 3},
-          std::pair{"parallel={sync: PS aggregate: HOST}", 4}})
-      EXPECT_EQ(train_on_gpu(config_of(GetParam(), {type, layout}), ranks), one) << layout << ", " << type;
+    for (const char* layout : {"dp=2,sync=ps", "dp=2,sync=ps,servers=2",
+                               "dp=3,sync=ps,servers=2,placement=colocated", "dp=3,sync=ps,aggregate=host"}) {
+      config::RunConfig config = config_of(GetParam(), {type});
+      config.parallel.layout = layout::parse_layout(layout);
+      EXPECT_EQ(train_on_gpu(config, config.parallel.layout.world_size()), one) << layout << ", " << type;
+    }
   }
 }
 
