@@ -29,8 +29,9 @@ void AsyncServer::pushed(int worker, int range, int64_t clock, bool stop) {
   if (stop && coordinator_) target_ = std::min(target_, granted_);
 }
 
-void AsyncServer::asked(int worker, int64_t step) {
+void AsyncServer::asked(int worker, int64_t step, std::optional<int64_t> version) {
   attendance_.ask(worker, step);
+  ensure(!version, "without a bound nobody asks for a version");
   asking_.push_back(worker);
 }
 
@@ -41,7 +42,7 @@ void AsyncServer::lost(int worker) {
   if (!attendance_.lose(worker)) return;
   if (coordinator_ && owed) {
     --granted_;
-    ++lost_;
+    ++steps_lost_;
   }
   std::erase(asking_, worker);
   if (answering_ == worker) answering_ = -1;
@@ -67,7 +68,7 @@ Decision AsyncServer::apply(Landed push) {
   const int64_t clock = attendance_.steps(push.worker) - 1;
   staleness_.add(staleness);
   ++nth(updates_, push.range);
-  if (push.range == 0) ++done_;
+  if (coordinator_ && push.range == 0) ++done_;
   return ApplyPush{push.worker, push.range, clock, staleness};
 }
 
@@ -81,7 +82,7 @@ std::optional<Decision> AsyncServer::meet_first_ask() {
   }
   asking_.erase(asking_.begin());
   attendance_.answer(worker);
-  ++granted_;
+  if (coordinator_) ++granted_;
   answering_ = worker;
   next_range_ = 0;
   return answer_range();

@@ -32,16 +32,19 @@ class AsyncServer {
 
   /// A push has landed in full. `stop`: its worker was asked to stop the run; heeded by coordinators.
   void pushed(int worker, int range, int64_t clock, bool stop);
-  /// `step` is the worker's own count. The coordinator is asked first.
-  void asked(int worker, int64_t step);
+  /// `step` is the worker's own count. `version`: none, as a StaleServer's coordinator is asked.
+  void asked(int worker, int64_t step, std::optional<int64_t> version = {});
   void left(int worker);
   /// Nothing more comes of this worker. What has landed is applied. Once it has left, that is no loss.
   void lost(int worker);
 
   std::optional<Decision> decide();
 
-  int64_t steps_done() const { return done_; }  ///< coordinator: of all workers
-  int64_t steps_lost() const { return lost_; }  ///< coordinator: granted to workers that were lost with them
+  /// Of all workers; known to the coordinator.
+  int64_t steps_done() const { return done_; }
+  /// Granted to workers that were lost before they were done; known to the coordinator.
+  int64_t steps_lost() const { return steps_lost_; }
+  /// At each push: updates of its range by others since its worker has pulled.
   const Staleness& staleness() const { return staleness_; }
 
   /// All that decisions depend on, for tests that tell states apart.
@@ -69,7 +72,7 @@ class AsyncServer {
   int64_t target_;       // coordinator: steps in all
   int64_t granted_ = 0;  // coordinator: done, or with a worker that is there
   int64_t done_ = 0;
-  int64_t lost_ = 0;
+  int64_t steps_lost_ = 0;
   int answering_ = -1;            // worker
   int next_range_ = 0;            // of the answer
   bool over_ = false;             // nothing is decided any more

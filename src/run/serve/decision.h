@@ -9,10 +9,13 @@ inline constexpr int kNoCopy = -1;
 
 // What a server does next, as StaleServer and AsyncServer decide it and an executor carries it out: in the
 // order of the decisions, each as if at one instant. Ranges are numbered within the server.
+//
+// An update writes where answers of current contents are read, so they must have been sent, or staged, before
+// it. In STALE only those to workers that are ahead can still be on their way then. What an update frees or
+// writes besides, which is landing slots and kept copies, nobody can still be reading.
 
 /// STALE: the pushes of one clock of all workers become one update of all ranges, folded in the order of the
-/// tree whatever the order of arrival. An answer of current contents that is still being sent must be out of
-/// memory before; answers of copies never meet a decision that writes over them.
+/// tree whatever the order of arrival.
 struct ApplyClock {
   int64_t clock;
   int slot;  ///< where the pushes have landed, free again afterwards
@@ -20,7 +23,7 @@ struct ApplyClock {
   bool operator==(const ApplyClock&) const = default;
 };
 
-/// ASYNC: one push becomes one update of its range.
+/// ASYNC: one push, which lies in slot 0, becomes one update of its range.
 struct ApplyPush {
   int worker;
   int range;

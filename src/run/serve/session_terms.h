@@ -28,6 +28,7 @@ void check(const SessionTerms& terms);
 /// be applied: those of clocks v to v + bound, if the server's version is v (StaleServer says why). In ASYNC
 /// each is applied before the next one can be made.
 int landing_slots(const SessionTerms& terms);
+inline int landing_slot(int64_t clock, int slots) { return static_cast<int>(clock % slots); }
 
 /// Older versions that a server has at hand besides the current one. The coordinator needs none: it is asked
 /// for what it has.

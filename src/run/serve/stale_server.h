@@ -64,7 +64,7 @@ class StaleServer {
   }
 
  private:
-  int slot(int64_t clock) const { return static_cast<int>(clock % slots_); }
+  int slot(int64_t clock) const { return landing_slot(clock, slots_); }
   int64_t& read(int worker, int64_t step);
   bool may_answer(int worker) const;
   Decision apply();

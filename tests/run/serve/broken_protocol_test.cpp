@@ -8,7 +8,6 @@
 namespace lockstep::run {
 namespace {
 
-using testing::AnyOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -72,6 +71,12 @@ TEST(BrokenProtocol, ALossThatNobodyNotices) {
   Scene scene = async();
   scene.deaths = 1;
   EXPECT_THAT(wrong(scene, {.deaths_go_unnoticed = true}), HasSubstr("every server's session ends"));
+}
+
+TEST(BrokenProtocol, NobodyIsLeftToMakeALostStep) {
+  Scene scene = async();
+  scene.deaths = 1;
+  EXPECT_THAT(wrong(scene, {.refusals_are_hasty = true}), HasSubstr("so many steps are done in all"));
 }
 
 TEST(BrokenProtocol, AStepTooMany) {

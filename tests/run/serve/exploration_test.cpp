@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iostream>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -38,11 +40,12 @@ TEST(Exploration, EveryStateOfSmallStaleSessions) {
   const int64_t states = explore_all({
       {{2, {1}, 1, 3}},
       {{2, {1}, 1, 4}, 1, 1},
+      {{2, {1}, 1, 4}, 0, 2},
       {{2, {1}, 2, 4}, 0, 1},
       {{2, {2}, 1, 4}, 0, 1},
       {{2, {2}, 2, 4}},
       {{3, {1}, 1, 3}},
-      {{3, {1}, 2, 4}, 0, 0, kPrompt},
+      {{3, {1}, 2, 3}, 0, 0, kPrompt},
       {{2, {1, 1}, 1, 3}, 0, 1},
       {{2, {1, 1}, 2, 4}},
       {{2, {1, 1}, 1, 3}, 1, 0, kPrompt},
@@ -61,14 +64,47 @@ TEST(Exploration, EveryStateOfSmallAsyncSessions) {
       {{2, {1}, {}, 4}, 2, 0},
       {{2, {2}, {}, 3}, 1, 1},
       {{2, {2}, {}, 4}, 1, 0, !kPrompt, false},
-      {{2, {1, 1}, {}, 3}, 1, 0},
+      {{2, {1, 1}, {}, 2}, 1, 1},
       {{2, {1, 1}, {}, 3}, 1, 1, kPrompt, false},
-      {{3, {1}, {}, 3}, 1, 0},
-      {{3, {1}, {}, 4}, 1, 1, kPrompt},
+      {{2, {1}, {}, 4}, 0, 2},
+      {{3, {1}, {}, 2}, 1, 0},
+      {{3, {1}, {}, 3}, 1, 1, kPrompt},
       {{3, {1, 1}, {}, 2}, 1, 0, kPrompt},
   });
   std::cout << states << " states in all\n";
   EXPECT_GE(states, 700'000);
+}
+
+/// Up to 8 workers, 4 servers of 4 ranges, a bound of 4 and 300 steps.
+Scene large_scene(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto draw = [&](int least, int most) {
+    return least + static_cast<int>(random() % static_cast<uint64_t>(most - least + 1));
+  };
+  Scene scene;
+  scene.terms.workers = draw(2, 8);
+  scene.terms.ranges.resize(static_cast<size_t>(draw(1, 4)));
+  for (int& ranges : scene.terms.ranges) ranges = draw(1, 4);
+  const bool stale = seed % 2 == 0;
+  if (stale) scene.terms.bound = draw(1, 4);
+  scene.terms.steps = stale ? draw(100, 300) : draw(400, 1200);
+  scene.deaths = stale ? 0 : draw(0, scene.terms.workers - 1);
+  scene.stops = draw(0, 1);
+  scene.counted_last = draw(0, 1) == 0;
+  return scene;
+}
+
+TEST(Exploration, WalksThroughLargeSessions) {
+  int64_t states = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const Scene scene = large_scene(seed);
+    const Found found = wander(scene, seed);
+    EXPECT_EQ(found.wrong, "") << describe(scene);
+    EXPECT_EQ(found.ends, 1) << describe(scene);
+    states += found.states;
+  }
+  std::cout << states << " states in all\n";
+  EXPECT_GE(states, 500'000);
 }
 
 }  // namespace

@@ -1,15 +1,17 @@
 #include "run/serve/explore.h"
 
-#include <algorithm>
 #include <deque>
 #include <random>
 #include <unordered_map>
 #include <vector>
 
+#include "base/index.h"
 #include "lockstep/error.h"
 
 namespace lockstep::run {
 namespace {
+
+using Kind = Happening::Kind;
 
 struct Origin {
   uint64_t before;  // hash
@@ -69,25 +71,26 @@ Found wander(const Scene& scene, uint64_t seed) {
   Found found;
   std::mt19937_64 random(seed);
   const auto draw = [&](size_t count) { return static_cast<size_t>(random() % count); };
-  std::vector<uint64_t> patience(static_cast<size_t>(scene.terms.workers));
-  for (auto& its : patience) its = 1 + draw(3) * draw(8);
+  const auto delays = [&](size_t count) {
+    std::vector<size_t> all(count);
+    for (size_t& delay : all) delay = 1 + draw(3) * draw(8);
+    return all;
+  };
+  const std::vector<size_t> workers = delays(static_cast<size_t>(scene.terms.workers));
+  const std::vector<size_t> servers = delays(scene.terms.ranges.size());
+  const auto delay = [&](const Happening& happening) {
+    return (happening.worker < 0 ? 1 : nth(workers, happening.worker)) *
+           (happening.server < 0 ? 1 : nth(servers, happening.server));
+  };
   World world(scene);
   try {
     for (std::vector<Happening> candidates = world.candidates(); !candidates.empty();) {
       const size_t i = draw(candidates.size());
       const Happening happening = candidates[i];
-      const bool is_rare =
-          happening.kind == Happening::Kind::worker_dies || happening.kind == Happening::Kind::stop_is_asked;
-      const uint64_t one_in = is_rare                 ? 1000
-                              : happening.worker >= 0 ? patience[static_cast<size_t>(happening.worker)]
-                                                      : 1;
-      // What is rare need not happen at all.
-      if (is_rare && candidates.size() == 1) break;
-      if (random() % one_in != 0) {
-        if (is_rare) candidates.erase(candidates.begin() + static_cast<std::ptrdiff_t>(i));
-        continue;
-      }
-      if (!world.happen(happening)) {
+      const bool is_rare = happening.kind == Kind::worker_dies || happening.kind == Kind::stop_is_asked;
+      // Others wait for their turn; what is rare need not happen at all.
+      if (!is_rare && draw(delay(happening)) != 0) continue;
+      if ((is_rare && draw(20'000) != 0) || !world.happen(happening)) {
         candidates.erase(candidates.begin() + static_cast<std::ptrdiff_t>(i));
         continue;
       }

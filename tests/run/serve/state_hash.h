@@ -1,16 +1,13 @@
 #pragma once
 
-#include <array>
-#include <concepts>
 #include <cstdint>
-#include <optional>
 #include <tuple>
 #include <type_traits>
-#include <vector>
 
 namespace lockstep::run {
 
-/// 64 bits of everything that is added, in order: numbers, containers, tuples, and what has a state().
+/// 64 bits of everything that is added, in order: numbers, containers, optionals, tuples, and what has a
+/// state().
 class StateHash {
  public:
   template <class T>
@@ -19,6 +16,9 @@ class StateHash {
       add_word(static_cast<uint64_t>(value));
     } else if constexpr (requires { value.state(); }) {
       add(value.state());
+    } else if constexpr (requires { value.has_value(); }) {
+      add_word(value.has_value());
+      if (value) add(*value);
     } else if constexpr (requires { value.begin(); }) {
       add_word(value.size());
       for (const auto& element : value) add(element);

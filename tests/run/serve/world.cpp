@@ -141,7 +141,7 @@ bool World::move(int worker) {
 void World::carry_out(int worker, const AskServer& ask) {
   Message message{Message::Kind::ask};
   message.number = ask.step;
-  message.version = ask.version.value_or(-1);
+  message.version = ask.version;
   link(worker, ask.server).to_server.push_back(message);
 }
 
@@ -240,13 +240,14 @@ bool World::server_hears(int worker, int server) {
   const Message message = *first;
   channel.erase(first);
   auto& protocol = nth(servers_, server).protocol;
+  if (scene_->flaws.refusals_are_hasty && message.kind == Message::Kind::ask && server == 0 &&
+      granted() >= end_) {
+    link(worker, server).to_worker.push_back({Message::Kind::refusal});
+    return true;
+  }
   switch (message.kind) {
     case Message::Kind::ask:
-      if (auto* stale = std::get_if<StaleServer>(&protocol))
-        stale->asked(worker, message.number,
-                     message.version < 0 ? std::nullopt : std::optional(message.version));
-      else
-        std::get<AsyncServer>(protocol).asked(worker, message.number);
+      std::visit([&](auto& its) { its.asked(worker, message.number, message.version); }, protocol);
       break;
     case Message::Kind::push:
       std::visit([&](auto& its) { its.pushed(worker, message.range, message.number, message.stop); },
@@ -278,7 +279,10 @@ bool World::worker_hears(int worker, int server) {
 
 bool World::die(int worker) {
   Worker& its = nth(workers_, worker);
-  if (its.protocol.has_left()) return false;
+  bool is_gone = its.protocol.has_left();
+  for (int server = 0; server < servers(); ++server)
+    is_gone = is_gone && link(worker, server).to_server.empty();
+  if (is_gone) return false;
   its.dead = true;
   for (int server = 0; server < servers(); ++server) link(worker, server).to_worker.clear();
   --deaths_left_;
@@ -303,8 +307,9 @@ bool World::ask_to_stop(int worker) {
 }
 
 void World::check_end() const {
-  for (const Server& server : servers_) ensure(server.over, "every server's session ends");
+  // A server that has reported a loss answers nobody: the others may wait for ever, until the job is ended.
   const bool fails = std::ranges::any_of(servers_, [](const Server& server) { return server.reports; });
+  for (const Server& server : servers_) ensure(fails || server.over, "every server's session ends");
   for (const Worker& worker : workers_)
     ensure(fails || worker.dead || worker.protocol.has_left(), "every worker leaves");
   for (const Link& link : links_)

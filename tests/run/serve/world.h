@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <variant>
@@ -40,6 +41,7 @@ struct Flaws {
   int steps_exceeded = 0;            ///< servers take them to be so many more
   bool messages_overtake = false;    ///< the last one on a channel comes first
   bool deaths_go_unnoticed = false;  ///< by the coordinator
+  bool refusals_are_hasty = false;   ///< ASYNC: once all steps are granted, though none may be done
 };
 
 struct Scene {
@@ -77,8 +79,8 @@ class World {
     bool stop = false;
     int16_t range = 0;
     int16_t copy = kNoCopy;
-    int64_t number = 0;    // step, clock or version
-    int64_t version = -1;  // that is asked for
+    int64_t number = 0;                   // step, clock or version
+    std::optional<int64_t> version = {};  // that is asked for
     Contents contents = {};
     auto state() const { return std::tie(kind, stop, range, copy, number, version, contents); }
   };
