@@ -55,6 +55,16 @@ TEST(AsyncServer, StalenessCountsUpdatesByOthersSinceThePull) {
   EXPECT_EQ(server.staleness().pushes[3], 1);
 }
 
+TEST(AsyncServer, TheHistogramEndsWithOrMore) {
+  Staleness staleness;
+  for (int64_t missed : {0, 30, 31, 1000}) staleness.add(missed);
+  EXPECT_EQ(staleness.pushes[0], 1);
+  EXPECT_EQ(staleness.pushes[30], 1);
+  EXPECT_EQ(staleness.pushes[31], 2);
+  EXPECT_EQ(staleness.max, 1000);
+  EXPECT_EQ(staleness.sum, 1061);
+}
+
 TEST(AsyncServer, StepsAreGrantedUntilThereAreNoMore) {
   AsyncServer server(terms(2, {1}, 3), 0);
   for (int64_t step : {0, 1}) {

@@ -189,9 +189,13 @@ bool World::decide(int server) {
 
 int64_t World::carry_out(int server, const ApplyClock& apply) {
   for (int worker = 0; worker < workers(); ++worker)
-    for (const Message& message : link(worker, server).to_worker)
+    for (const Message& message : link(worker, server).to_worker) {
+      if (message.kind != Message::Kind::answer) continue;
       ensure(message.copy == kNoCopy || message.copy != apply.keep,
              "no answer is still on its way out of a copy that is written");
+      ensure(message.copy != kNoCopy || nth(workers_, worker).protocol.steps() > apply.clock,
+             "of current contents, only answers to workers that are ahead are still on their way");
+    }
   return nth(servers_, server).memory.carry_out(apply);
 }
 
