@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace lockstep::run {
+
+/// What servers and workers have agreed on before a session begins. A session lasts from one meeting of all
+/// workers to the next; steps, clocks and versions count from 0 in each.
+///
+/// Parameters are cut into ranges, each of which belongs to one server. A step of a worker needs all ranges
+/// and makes one push of each; the push of step t has clock t. Server 0 is the coordinator: it says which
+/// steps may begin.
+struct SessionTerms {
+  int workers = 1;
+  std::vector<int> ranges = {1};  ///< by server: how many it has, at least one
+  /// STALE: how many clocks a step's parameters may lack, at least 1. None: ASYNC.
+  std::optional<int> bound;
+  /// After which all leave. STALE: each worker's. ASYNC: all workers' together.
+  int64_t steps = 0;
+};
+
+/// Throws InternalError if no session can have such terms.
+void check(const SessionTerms& terms);
+
+/// Pushes of a worker and range land in so many places by turns, since so many may be under way or wait to
+/// be applied: those of clocks v to v + bound, if the server's version is v (StaleServer says why). In ASYNC
+/// each is applied before the next one can be made.
+int landing_slots(const SessionTerms& terms);
+inline int landing_slot(int64_t clock, int slots) { return static_cast<int>(clock % slots); }
+
+/// Older versions that a server has at hand besides the current one. The coordinator needs none: it is asked
+/// for what it has.
+int kept_copies(const SessionTerms& terms, int server);
+
+}  // namespace lockstep::run

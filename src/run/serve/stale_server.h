@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "run/serve/attendance.h"
+#include "run/serve/decision.h"
+#include "run/serve/session_terms.h"
+#include "run/serve/staleness.h"
+
+namespace lockstep::run {
+
+/// A server of a session with a bound: it applies clock c, which makes version c + 1, when the last push of
+/// that clock has come, and a worker's step t reads a version of at least t - bound, the same one of all
+/// servers. The executor reports what has come, in each channel's order, then carries out what decide()
+/// says until it says nothing. A copy of a server is a server; nothing is allocated after construction.
+/// Whatever breaks the protocol throws InternalError. Not thread-safe.
+///
+/// A worker asks the coordinator first, which answers with what it has, v, or waits until that is fresh
+/// enough; then it asks the other servers for exactly v. With bound 1 and two workers, the second of which is
+/// slow, as step<version read:
+///
+///     worker 0   0<0  push 0   1<0  push 1   asks for step 2: waits for version 1 ...      2<1  push 2
+///     worker 1   0<0 ...............................................  push 0   1<1  ...
+///     version    0                                                    1
+///
+/// Why `bound` copies suffice at the other servers. A worker that asks for v in step t has pushed clocks to
+/// t - 1 only, so this server's version u is at most t, and v >= t - bound: v is among u - bound ... u. What
+/// clock c writes over is version c - bound, when all have pushed clock c and so are beyond step c - 1: those
+/// in step c have their answers, since they push after them, and those in a later step read at least
+/// c + 1 - bound. So an answer that is still on its way out of a copy is safe, too.
+///
+/// Why a push finds its slot free. It is of clock t only if this server has answered step t with a version
+/// of at least t - bound, so clocks before that are applied, and bound + 1 slots serve t - bound ... t.
+///
+/// Why all end at the same step. When the coordinator applies clock c, and a push of it asked to stop, it
+/// refuses steps from c + 1 + bound on. None of those had begun, since they need version c + 1.
+class StaleServer {
+ public:
+  /// REQUIRES: terms.bound; 0 <= server < terms.ranges.size().
+  StaleServer(const SessionTerms& terms, int server);
+
+  /// A push has landed in full. `stop`: its worker was asked to stop the run; heeded by coordinators.
+  void pushed(int worker, int range, int64_t clock, bool stop);
+  /// `version`: as the coordinator has answered; none where this is the coordinator.
+  void asked(int worker, int64_t step, std::optional<int64_t> version);
+  void left(int worker);
+  /// Nothing more comes of this worker. Once it has left, that is no loss.
+  void lost(int worker);
+
+  std::optional<Decision> decide();
+
+  /// Clocks applied.
+  int64_t version() const { return version_; }
+  /// At each push: the version that it was applied to, less the one that its worker had read.
+  const Staleness& staleness() const { return staleness_; }
+
+  /// All that decisions depend on, for tests that tell states apart.
+  auto state() const {
+    return std::tie(attendance_, version_, end_, left_at_, answering_, next_range_, lost_, over_, wanted_,
+                    read_, landed_, stop_);
+  }
+
+ private:
+  int slot(int64_t clock) const { return landing_slot(clock, slots_); }
+  int64_t& read(int worker, int64_t step);
+  bool may_answer(int worker) const;
+  Decision apply();
+  Decision begin_answer(int worker);
+  Decision answer_range();
+
+  int workers_, ranges_, bound_, slots_, copies_;
+  bool coordinator_;
+  Attendance attendance_;
+  Staleness staleness_;
+  int64_t version_ = 0;
+  int64_t end_;                  // coordinator: the first step that nobody begins
+  int64_t left_at_ = -1;         // steps of those who have left
+  int answering_ = -1;           // worker
+  int next_range_ = 0;           // of the answer
+  int lost_ = -1;                // worker
+  bool over_ = false;            // nothing is decided any more
+  std::vector<int64_t> wanted_;  // by worker that asks: version
+  std::vector<int64_t> read_;    // by worker and slot: version
+  std::vector<int> landed_;      // by slot: pushes
+  std::vector<uint8_t> stop_;    // by slot
+};
+
+}  // namespace lockstep::run

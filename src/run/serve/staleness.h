@@ -1,0 +1,28 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "base/index.h"
+
+namespace lockstep::run {
+
+/// How many updates parameters had seen that a push knew nothing of, over all pushes applied.
+struct Staleness {
+  static constexpr int64_t kCap = 31;
+
+  std::array<int64_t, kCap + 1> pushes{};  ///< by staleness; the last one: or more
+  int64_t count = 0;
+  int64_t sum = 0;
+  int64_t max = 0;
+
+  void add(int64_t staleness, int64_t times = 1) {
+    nth(pushes, std::min(staleness, kCap)) += times;
+    count += times;
+    sum += staleness * times;
+    max = std::max(max, staleness);
+  }
+};
+
+}  // namespace lockstep::run
