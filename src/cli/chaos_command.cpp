@@ -8,6 +8,7 @@
 #include <optional>
 #include <tuple>
 
+#include "base/index.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/chaos_faults.h"
@@ -156,7 +157,7 @@ void Chaos::take_reference() {
   reference_.params_hash = report.at("params_hash").get<std::string>();
   reference_.state_hash = report.at("state_hash").get<std::string>();
   reference_.values = recorded_values(undisturbed.run_directory());
-  log_info(fmt::format("undisturbed: {} steps on {} workers in {:.1f} s", reference_.steps,
+  log_info(fmt::format("undisturbed: {} steps on {} processes in {:.1f} s", reference_.steps,
                        layout_.world_size(), reference_.seconds));
 }
 
@@ -202,7 +203,7 @@ void Chaos::adapt_config() {
 }
 
 void Chaos::describe_space() {
-  space_.workers = layout_.world_size();
+  space_.workers = layout_.workers();
   space_.steps = reference_.steps;
   const auto every = [&](int64_t interval, bool at_end) {
     std::vector<int64_t> steps;
@@ -216,18 +217,21 @@ void Chaos::describe_space() {
                                      [](const auto& value) { return value.first.ends_with(" eval_loss"); });
   if (evaluates)
     space_.evaluated_steps = every(config_.trainer.eval_every_steps, config_.trainer.eval_at_end);
-  const program::Program step = compiled().compile(0).step;
-  for (const auto& instruction : step.instructions)
-    if (std::find(space_.instructions.begin(), space_.instructions.end(), instruction.kind) ==
-        space_.instructions.end())
-      space_.instructions.push_back(instruction.kind);
+  const compile::CompiledRun run = compiled();
+  for (int rank = 0; rank < layout_.world_size(); ++rank) {
+    auto& kinds = space_.instructions.emplace_back();
+    const program::Program step = run.compile(rank).step;
+    for (const auto& instruction : step.instructions)
+      if (std::find(kinds.begin(), kinds.end(), instruction.kind) == kinds.end())
+        kinds.push_back(instruction.kind);
+  }
 }
 
 bool Chaos::learn_from_refusal(const ChaosFault& fault, const StartOutcome& outcome) {
   if (outcome.code != static_cast<int>(ExitCode::usage) || !fault.failpoint ||
       fault.failpoint->place != train::FaultPlace::instruction)
     return false;
-  return std::erase(space_.instructions, fault.failpoint->instruction) > 0;
+  return std::erase(nth(space_.instructions, fault.failpoint->rank), fault.failpoint->instruction) > 0;
 }
 
 ChaosResult Chaos::disturb(int run, ChaosKind kind) {

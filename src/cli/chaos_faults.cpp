@@ -87,7 +87,7 @@ void draw_place(const ChaosSpace& space, Draw& draw, train::Failpoint& failpoint
   }
   failpoint.step = 1 + draw.below(space.steps);
   failpoint.place = train::FaultPlace::instruction;
-  failpoint.instruction = draw.one_of(space.instructions);
+  failpoint.instruction = draw.one_of(nth(space.instructions, failpoint.rank));
 }
 
 /// A NaN in gradients alone, which a run that scales its loss takes for an overflow: it lowers the scale,
@@ -142,9 +142,10 @@ ChaosFault draw_fault(const ChaosSpace& space, ChaosKind kind, uint64_t seed, ui
     // The last step leaves nothing to stop before.
     return {.kind = kind, .step = 1 + draw.below(std::max(int64_t{1}, space.steps - 1)), .failpoint = {}};
   }
-  train::Failpoint failpoint{.kind = failpoint_kind(kind),
-                             .rank = static_cast<int>(draw.below(space.workers))};
-  if (kind == ChaosKind::nan || kind == ChaosKind::flip) {
+  const bool needs_replica = kind == ChaosKind::nan || kind == ChaosKind::flip;
+  const auto ranks = needs_replica ? space.workers : static_cast<int64_t>(space.instructions.size());
+  train::Failpoint failpoint{.kind = failpoint_kind(kind), .rank = static_cast<int>(draw.below(ranks))};
+  if (needs_replica) {
     failpoint.step = 1 + draw.below(space.steps);
     const bool forward = draw.uniform() < 0.5;
     failpoint.place = train::FaultPlace::instruction;

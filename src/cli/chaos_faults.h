@@ -20,10 +20,10 @@ std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::
 
 /// What there is to disturb.
 struct ChaosSpace {
-  int workers = 2;
-  std::vector<program::InstructionKind> instructions;  ///< kinds that every step has
-  int64_t steps = 0;                                   ///< of the whole run
-  std::vector<int64_t> saved_steps, evaluated_steps;   ///< steps that are followed by that
+  int workers = 2;  ///< ranks that compute; servers follow them
+  std::vector<std::vector<program::InstructionKind>> instructions;  ///< by rank: kinds that its steps have
+  int64_t steps = 0;                                                ///< of the whole run
+  std::vector<int64_t> saved_steps, evaluated_steps;                ///< steps that are followed by that
 };
 
 struct ChaosFault {

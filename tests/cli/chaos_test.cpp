@@ -32,7 +32,7 @@ TEST(Chaos, EveryKindIsNoticedAndEndsWithTheSameBits) {
   EXPECT_GT(json["runs"][0]["detection_seconds"], 0);
   EXPECT_GT(json["runs"][0]["recovery_seconds"], 0);
   EXPECT_FALSE(json.contains("folder"));
-  EXPECT_THAT(ran.err, HasSubstr("undisturbed: 30 steps on 2 workers"));
+  EXPECT_THAT(ran.err, HasSubstr("undisturbed: 30 steps on 2 processes"));
   EXPECT_THAT(ran.err, HasSubstr("watchdog.silent_seconds=3, "));
 }
 
@@ -47,9 +47,24 @@ TEST(Chaos, StoppedAndStuckWorkersAreNoticed) {
   for (const auto& run : Json::parse(ran.out)["runs"]) EXPECT_EQ(run["exit_code"], 201) << run;
 }
 
+TEST(Chaos, ServersAreDisturbedLikeWorkers) {
+  const SmallConfig config;
+  const Ran ran = lockstep(chaos_on(config, {"--runs", "9", "--kinds", "kill,error,delay", "--layout",
+                                             "dp=2,sync=ps,servers=2", "--json"}));
+  ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
+  int servers = 0;
+  for (const auto& run : Json::parse(ran.out)["runs"]) {
+    EXPECT_EQ(run["bits_equal"], true) << run;
+    EXPECT_EQ(run["leftover_processes"], 0) << run;
+    const std::string fault = run["fault"];
+    servers += fault.find("@2,") != std::string::npos || fault.find("@3,") != std::string::npos;
+  }
+  EXPECT_GT(servers, 0) << ran.out;
+}
+
 TEST(Chaos, AFlippedBitIsFoundAndNeverKept) {
   const SmallConfig config;
-  for (const std::string layout : {"dp=2", "dp=2,shard=optimizer"}) {
+  for (const std::string layout : {"dp=2", "dp=2,shard=optimizer", "dp=2,sync=ps"}) {
     const Ran ran =
         lockstep(chaos_on(config, {"--runs", "2", "--kinds", "flip", "--layout", layout, "--json"}));
     ASSERT_EQ(ran.code, 0) << ran.err << ran.out;

@@ -51,6 +51,11 @@ class TwoHosts(TrainingCase):
         self.assertEqual(two["world_size"], 2)
         self.assertEqual(two["params_hash"], self.alone([self.config()])["params_hash"])
 
+    def test_servers_on_another_host_make_the_bits_of_one_process(self):
+        one = self.alone([self.config()])["params_hash"]
+        for layout in ("dp=1,sync=ps", "dp=2,sync=ps,placement=colocated", "dp=2,sync=ps,servers=2,placement=colocated,aggregate=host"):
+            self.assertEqual(self.result(BOTH, [self.config(), "--layout", layout])["params_hash"], one, layout)
+
     def test_a_slow_link_only_slows_down(self):
         two_hosts("throttle", "1mbit")
         two = self.result(BOTH, [self.config(), *WATCHED])
@@ -68,7 +73,13 @@ class TwoHosts(TrainingCase):
         self.assertTrue(list(self.out.glob("checkpoints/step-*/manifest.json")))
 
     def test_a_cut_link_ends_the_job(self):
-        running = self.training(*ENDLESS, *WATCHED)
+        self.cut_ends(())
+
+    def test_a_link_to_a_server_that_is_cut_ends_the_job(self):
+        self.cut_ends(("--layout", "dp=1,sync=ps"))
+
+    def cut_ends(self, layout):
+        running = self.training(*ENDLESS, *WATCHED, *layout)
         ranks = [self.rank_process(running, rank) for rank in (0, 1)]
         two_hosts("cut")
         begin = time.monotonic()
