@@ -12,6 +12,13 @@ std::vector<std::string> chaos_on(const SmallConfig& config, const std::vector<s
          more;
 }
 
+/// By value: a part of what is parsed here would not outlive the loop over it.
+Json runs_of(const Ran& ran) {
+  Json runs = Json::parse(ran.out).at("runs");
+  EXPECT_FALSE(runs.empty());
+  return runs;
+}
+
 TEST(Chaos, EveryKindIsNoticedAndEndsWithTheSameBits) {
   const SmallConfig config;
   const Ran ran = lockstep(chaos_on(
@@ -44,7 +51,7 @@ TEST(Chaos, StoppedAndStuckWorkersAreNoticed) {
                         "watchdog.compute_seconds=1", "--set", "watchdog.input_seconds=1", "--set",
                         "watchdog.communication_seconds=1", "--set", "watchdog.storage_seconds=1"}));
   ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
-  for (const auto& run : Json::parse(ran.out)["runs"]) EXPECT_EQ(run["exit_code"], 201) << run;
+  for (const auto& run : runs_of(ran)) EXPECT_EQ(run["exit_code"], 201) << run;
 }
 
 TEST(Chaos, ServersAreDisturbedLikeWorkers) {
@@ -53,7 +60,7 @@ TEST(Chaos, ServersAreDisturbedLikeWorkers) {
                                              "dp=2,sync=ps,servers=2", "--json"}));
   ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
   int servers = 0;
-  for (const auto& run : Json::parse(ran.out)["runs"]) {
+  for (const auto& run : runs_of(ran)) {
     EXPECT_EQ(run["bits_equal"], true) << run;
     EXPECT_EQ(run["leftover_processes"], 0) << run;
     const std::string fault = run["fault"];
@@ -68,7 +75,7 @@ TEST(Chaos, AFlippedBitIsFoundAndNeverKept) {
     const Ran ran =
         lockstep(chaos_on(config, {"--runs", "2", "--kinds", "flip", "--layout", layout, "--json"}));
     ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
-    for (const auto& run : Json::parse(ran.out)["runs"]) {
+    for (const auto& run : runs_of(ran)) {
       EXPECT_EQ(run["exit_code"], 70) << run;
       EXPECT_EQ(run["bits_equal"], true) << run;
     }
