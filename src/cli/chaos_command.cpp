@@ -93,10 +93,12 @@ config::RunConfig Chaos::load() const {
   return config::load_run_config(arguments_.config.path, overrides_, arguments_.config.layout);
 }
 
-/// As many processes as --workers or the layout says, or else two.
+/// As many processes as --workers or the layout says, or else two workers.
 layout::Layout Chaos::chosen_layout() const {
   const layout::Layout& stated = config_.parallel.layout;
-  const int processes = arguments_.processes.value_or(stated.dp > 0 ? stated.world_size() : kFewestProcesses);
+  layout::Layout wanted = stated;
+  if (wanted.dp == 0) wanted.dp = kFewestProcesses;
+  const int processes = arguments_.processes.value_or(wanted.world_size());
   const layout::Layout layout = layout::resolve(stated, processes);
   if (processes < kFewestProcesses)
     throw ConfigError(
@@ -110,7 +112,7 @@ Chaos::Chaos(const ChaosArguments& arguments)
   check_can_start_jobs("chaos", kFewestProcesses);
   config_ = load();
   layout_ = chosen_layout();
-  kinds_ = parse_chaos_kinds(arguments.kinds, config_);
+  kinds_ = parse_chaos_kinds(arguments.kinds, config_, layout_.workers());
   const train::DeviceRequest request = arguments.device.request();
   const auto choice = train::choose_device(
       request, request.wish == train::DeviceWish::cpu ? device::GpuProbe{} : device::probe_gpus(), 0,

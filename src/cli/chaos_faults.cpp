@@ -105,14 +105,16 @@ std::string_view name_of(ChaosKind kind) {
   return kind == ChaosKind::preempt ? std::string_view("preempt") : train::name_of(failpoint_kind(kind));
 }
 
-std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::RunConfig& config) {
-  const bool unwatched = config.trainer.nonfinite == config::NonFinitePolicy::ignore;
+std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::RunConfig& config,
+                                         int workers) {
+  const bool alone = workers < 2, unwatched = config.trainer.nonfinite == config::NonFinitePolicy::ignore;
   std::vector<ChaosKind> kinds;
   std::vector<std::string> names;
   for (const auto kind : kKinds) names.emplace_back(name_of(kind));
   if (trim(list).empty()) {
     for (const auto kind : kKinds)
-      if (kind != ChaosKind::nan || !unwatched) kinds.push_back(kind);
+      if (!(kind == ChaosKind::nan && unwatched) && !(kind == ChaosKind::flip && alone))
+        kinds.push_back(kind);
     return kinds;
   }
   for (const auto& name : split(list, ',')) {
@@ -123,6 +125,10 @@ std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::
     kinds.push_back(nth(kKinds, found - names.begin()));
     if (std::count(kinds.begin(), kinds.end(), kinds.back()) > 1)
       throw ConfigError(fmt::format("--kinds: {} is named twice", name));
+    if (kinds.back() == ChaosKind::flip && alone)
+      throw ConfigError(
+          "--kinds: one worker alone has no other to be compared with, so that a flipped bit is not noticed; "
+          "leave flip out, or use more workers");
     if (kinds.back() == ChaosKind::nan && unwatched)
       throw ConfigError(
           "--kinds: with trainer.nonfinite: IGNORE nobody looks for a NaN; leave nan out, or --set "

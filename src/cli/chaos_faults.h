@@ -15,8 +15,9 @@ namespace lockstep::cli {
 enum class ChaosKind { kill, stop, hang, delay, nan, flip, enospc, error, preempt };
 std::string_view name_of(ChaosKind kind);
 
-/// "kill,stop"; "" for all that `config` leaves a chance to notice. Throws ConfigError.
-std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::RunConfig& config);
+/// "kill,stop"; "" for all that `config` on so many workers leaves a chance to notice. Throws ConfigError.
+std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::RunConfig& config,
+                                         int workers);
 
 /// What there is to disturb.
 struct ChaosSpace {

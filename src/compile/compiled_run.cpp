@@ -120,13 +120,14 @@ void require_work_for_servers(const model::Graph& graph, const model::Partition&
   const int idle = idle_with(layout.servers);
   if (idle == 0) return;
   layout::Layout nearest = layout;
-  nearest.servers -= idle;
-  while (nearest.servers > 1 && idle_with(nearest.servers) > 0) --nearest.servers;
+  do --nearest.servers;
+  while (nearest.servers > 1 && idle_with(nearest.servers) > 0);
   throw ConfigError(fmt::format(
-      "layout '{}': {} of the {} servers would own nothing: there are too few {} to divide; the most servers "
-      "are '{}'",
+      "layout '{}': {} of the {} servers would own nothing, as {} are divided; the nearest that works is "
+      "'{}'",
       layout::to_string(layout), idle, layout.servers,
-      options.whole ? "parameters" : "ranges of 65,536 elements of a parameter", layout::to_string(nearest)));
+      options.whole ? "whole parameters, in runs of a bucket," : "ranges of 65,536 elements of a parameter",
+      layout::to_string(nearest)));
 }
 
 /// The division follows from the batch, its limits and the workers; the placement from the partition, the

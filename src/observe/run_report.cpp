@@ -37,36 +37,36 @@ std::string bytes(int64_t size) {
   return size < 1024 ? human_bytes(size) : fmt::format("{} ({} bytes)", human_bytes(size), size);
 }
 
-/// The share of a step in which a server has something to do.
-double busy_share(const RankReport& rank, const StepMilliseconds& step_ms) {
-  return step_ms.mean > 0 ? std::clamp(1 - rank.waited_ms / step_ms.mean, 0.0, 1.0) : 0;
+std::string sent_and_received(double sent, double received) {
+  JsonObject json;
+  json.number("sent", sent);
+  json.number("received", received);
+  return json.text();
 }
 
-std::string to_json(const RankReport& rank, const std::optional<StepMilliseconds>& step_ms) {
+std::string to_json(const RankReport& rank) {
   JsonObject json;
   json.count("rank", rank.rank);
   json.add("role", json_string(rank.role));
   json.number(rank.is_worker() ? "exposed_comm_ms" : "server_wait_ms", rank.waited_ms);
   if (rank.is_worker()) json.number("data_wait_ms", rank.data_wait_ms);
-  if (!rank.is_worker() && step_ms) json.number("server_busy", busy_share(rank, *step_ms));
-  JsonObject wire;
-  wire.number("sent", rank.sent_bytes);
-  wire.number("received", rank.received_bytes);
-  json.add("wire_bytes", wire.text());
-  json.count("wire_bytes_theory", rank.sent_bytes_theory);
+  if (!rank.is_worker()) json.number("server_busy", rank.busy_share);
+  json.add("wire_bytes", sent_and_received(rank.sent_bytes, rank.received_bytes));
+  json.add("wire_bytes_theory", sent_and_received(static_cast<double>(rank.sent_bytes_theory),
+                                                  static_cast<double>(rank.received_bytes_theory)));
   json.count("peak_memory_bytes", rank.peak_memory_bytes);
   return json.text();
 }
 
-/// One line of all servers, for people: the least and the most of them.
-std::string describe_servers(const std::vector<RankReport>& ranks, const StepMilliseconds& step_ms) {
+/// One line of all servers, for people: the least and the most of them; "" where there are none.
+std::string describe_servers(const std::vector<RankReport>& ranks) {
   int servers = 0;
   double least = 1, most = 0, sent = 0, received = 0;
   for (const RankReport& rank : ranks) {
     if (rank.is_worker()) continue;
     ++servers;
-    least = std::min(least, busy_share(rank, step_ms));
-    most = std::max(most, busy_share(rank, step_ms));
+    least = std::min(least, rank.busy_share.value_or(0));
+    most = std::max(most, rank.busy_share.value_or(0));
     sent = std::max(sent, rank.sent_bytes);
     received = std::max(received, rank.received_bytes);
   }
@@ -127,7 +127,7 @@ std::string to_json(const RunReport& report) {
   json.count("world_size", report.world_size);
   json.add("layout", json_string(report.layout));
   std::vector<std::string> ranks;
-  for (const RankReport& rank : report.ranks) ranks.push_back(to_json(rank, report.step_ms));
+  for (const RankReport& rank : report.ranks) ranks.push_back(to_json(rank));
   json.add("ranks", fmt::format("[{}]", join(ranks, ",")));
   return json.text();
 }
@@ -153,8 +153,7 @@ std::string describe(const RunReport& report) {
   }
   rows.emplace_back("waits per step", fmt::format("{:.3f} ms for communication, {:.3f} ms for data",
                                                   report.exposed_comm_ms, report.data_wait_ms));
-  if (const std::string servers = describe_servers(report.ranks, report.step_ms.value_or(StepMilliseconds{}));
-      !servers.empty())
+  if (const std::string servers = describe_servers(report.ranks); report.step_ms && !servers.empty())
     rows.emplace_back("servers", servers);
   if (report.first_step)
     rows.emplace_back("first step done",

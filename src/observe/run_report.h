@@ -13,12 +13,13 @@ namespace lockstep::observe {
 /// What one process of a run did in its steps; times and bytes are means per step.
 struct RankReport {
   int rank = 0;
-  std::string role;                           ///< "worker", "server", "worker, server"
-  double waited_ms = 0;                       ///< with nothing to do, for others
-  double data_wait_ms = 0;                    ///< likewise for data
-  double sent_bytes = 0, received_bytes = 0;  ///< by exchanges, counted
-  int64_t sent_bytes_theory = 0;              ///< as its program says, collectives included
-  int64_t peak_memory_bytes = 0;              ///< high-water of what its device gave
+  std::string role;                                          ///< "worker", "server", "worker, server"
+  double waited_ms = 0;                                      ///< with nothing to do, for others
+  double data_wait_ms = 0;                                   ///< likewise for data
+  std::optional<double> busy_share;                          ///< of its steps, in which it computed
+  double sent_bytes = 0, received_bytes = 0;                 ///< by exchanges, counted
+  int64_t sent_bytes_theory = 0, received_bytes_theory = 0;  ///< likewise, as its program says
+  int64_t peak_memory_bytes = 0;                             ///< high-water of what its device gave
 
   bool is_worker() const { return role != "server"; }
 };

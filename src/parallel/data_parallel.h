@@ -41,8 +41,9 @@ void require_sums_exist(const DataParallelPlan& plan);
 ///     reduce                                 R2 R1 R0
 ///     agree                                 A
 ///
-/// With owners (a sharded optimizer, parameter servers) a digest of the parameters comes before N, and each U
-/// is followed by the gathering of what it has made, in the order in which the next step's forward reads it.
+/// With owners (a sharded optimizer, parameter servers) a digest of the parameters comes before N (at servers
+/// that send them back as they land: before the last backward), and each U is followed by the gathering of
+/// what it has made, in the order in which the next step's forward reads it.
 ///
 /// With servers (one of them drawn, S folds a bucket, G gathers its parameters) their lanes are those of the
 /// others without a batch; where updates wait for no verdict, both directions of their links are busy at

@@ -72,6 +72,8 @@ class ProgramWriter {
   program::Instruction instruction(program::InstructionKind kind, int lane, int segment, int micro_batch,
                                    int leaf) const;
   int keyed_buffer(const std::string& name, program::Category category, int64_t bytes);
+  /// Where bytes of a segment's bucket lie in this rank's buffer of a slot. REQUIRES: it holds them.
+  program::ByteRange gradient_range(int segment, int slot, const layout::ByteSpan& bytes) const;
   int activation(int storage, int micro_batch);
   int activation_gradient(int storage, int micro_batch);
   int scratch(std::string_view what, int64_t bytes);
@@ -83,9 +85,6 @@ class ProgramWriter {
   const model::Partition& partition_;
   const program::ModelCode& code_;
   const layout::Placement& placement_;
-  /// Where bytes of a segment's bucket lie in this rank's buffer of a slot. REQUIRES: it holds them.
-  program::ByteRange gradient_range(int segment, int slot, const layout::ByteSpan& bytes) const;
-
   int state_slots_, rank_;
   const std::vector<layout::SavedPart>& share_;
   std::vector<int> parameters_, states_;     // by segment; -1 where it has none

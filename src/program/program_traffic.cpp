@@ -38,15 +38,21 @@ ProgramTraffic traffic_of(const Program& program) {
     const Group& group = program.group(instruction.group);
     const auto ranks = static_cast<int64_t>(group.members.size());
     if (!instruction.blocks.empty()) {
-      traffic.sent_bytes +=
-          ring_bytes(instruction, group.members.index_of(program.rank), static_cast<int>(ranks));
+      const int own = group.members.index_of(program.rank), count = static_cast<int>(ranks);
+      const int64_t sent = ring_bytes(instruction, own, count);
+      traffic.sent_bytes += sent;
+      traffic.exchanged_sent_bytes += sent;
+      traffic.exchanged_received_bytes += ring_bytes(instruction, (own + count - 1) % count, count);
       continue;
     }
-    for (const auto& operand : instruction.operands)
+    for (const auto& operand : instruction.operands) {
+      if (operand.role == Role::send) traffic.exchanged_sent_bytes += operand.range.size_bytes;
+      if (operand.role == Role::receive) traffic.exchanged_received_bytes += operand.range.size_bytes;
       if (group.transport == Transport::shared_memory && operand.role == Role::data)
         traffic.shared_memory_bytes += ranks > 1 ? operand.range.size_bytes : 0;
       else
         traffic.sent_bytes += sent_bytes(instruction.kind, operand, ranks);
+    }
   }
   return traffic;
 }

@@ -14,6 +14,8 @@ namespace lockstep::program {
 /// ranks share send nothing.
 struct ProgramTraffic {
   int64_t sent_bytes = 0;
+  /// Of these, what exchanges and rings send, which is counted where they run; and what they receive.
+  int64_t exchanged_sent_bytes = 0, exchanged_received_bytes = 0;
   int64_t shared_memory_bytes = 0;  ///< of data that collectives add up in memory that their group shares
 };
 

@@ -45,6 +45,8 @@ struct IterationTimes {
   /// link, for sums in a communication lane. On one thread: no instruction of a compute or copy lane could
   /// run.
   std::optional<double> exposed_communication_ms;
+  /// On one thread: instructions of compute and copy lanes ran.
+  std::optional<double> busy_ms;
 };
 
 /// What a rank that is at an instruction of this class is doing, for its watchdog.

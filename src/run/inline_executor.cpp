@@ -38,7 +38,7 @@ class InlineExecutor : public Executor {
   }
 
   void run(const StepInputs& inputs) override {
-    times_.exposed_communication_ms = 0;
+    times_ = {.exposed_communication_ms = 0, .busy_ms = 0};
     // How long a communication waited while nobody looked at it says nothing about its peers.
     for (auto& lane : lanes_) lane.started = Clock::now();
     const auto place = static_cast<size_t>(begun_ % 2);
@@ -97,7 +97,9 @@ class InlineExecutor : public Executor {
           report(activity_of(program_.instruction(next).deadline), next);
           guarded(*lane, [&] {
             if (options_.before) options_.before(inputs_of(lane->iteration()).iteration, next);
+            const auto begin = Clock::now();
             nth(actions_, next).start(*stream_, inputs_of(lane->iteration()), between);
+            *times_.busy_ms += milliseconds_between(begin, Clock::now());
           });
           complete(*lane);
         } else {
@@ -284,7 +286,7 @@ class InlineExecutor : public Executor {
   std::array<int64_t, 2> left_{};     // instructions not complete, by the iteration's parity
   std::array<StepInputs, 2> inputs_;  // likewise
   bool running_ = false, advancing_ = false;
-  IterationTimes times_;
+  IterationTimes times_{.exposed_communication_ms = 0, .busy_ms = 0};
 };
 
 }  // namespace

@@ -102,16 +102,18 @@ TEST(ChaosFaults, WhatARunDoesNotDoIsNotDisturbed) {
 TEST(ChaosFaults, KindsAreReadAndMistakesNamed) {
   const auto refusal = [](const std::string& list, const config::RunConfig& config) {
     try {
-      parse_chaos_kinds(list, config);
+      parse_chaos_kinds(list, config, 2);
     } catch (const ConfigError& error) {
       return std::string(error.what());
     }
     return std::string("accepted");
   };
   const config::RunConfig config = config_with(), careless = config_with({"trainer.nonfinite=IGNORE"});
-  EXPECT_THAT(parse_chaos_kinds("stop, kill", config), ElementsAre(ChaosKind::stop, ChaosKind::kill));
-  EXPECT_EQ(parse_chaos_kinds("", config).size(), 9u);
-  EXPECT_THAT(parse_chaos_kinds("", careless), Not(Contains(ChaosKind::nan)));
+  EXPECT_THAT(parse_chaos_kinds("stop, kill", config, 2), ElementsAre(ChaosKind::stop, ChaosKind::kill));
+  EXPECT_EQ(parse_chaos_kinds("", config, 2).size(), 9u);
+  EXPECT_THAT(parse_chaos_kinds("", config, 1), Not(Contains(ChaosKind::flip)));
+  EXPECT_THROW(parse_chaos_kinds("flip", config, 1), ConfigError);
+  EXPECT_THAT(parse_chaos_kinds("", careless, 2), Not(Contains(ChaosKind::nan)));
   EXPECT_THAT(refusal("kil", config), HasSubstr("there is no kind 'kil' (did you mean 'kill'?)"));
   EXPECT_THAT(refusal("kill,kill", config), HasSubstr("kill is named twice"));
   EXPECT_THAT(refusal("kill,nan", careless), HasSubstr("nobody looks for a NaN"));

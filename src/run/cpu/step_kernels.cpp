@@ -27,7 +27,7 @@ void add_into(void* destination, const void* source, DType dtype, int64_t count)
 }
 
 /// Elements that a thread takes at once.
-constexpr int64_t kRange = 4 * layout::kNormChunk;
+constexpr int64_t kRange = layout::kNormChunk;
 
 class CpuStepKernels : public StepKernels {
  public:

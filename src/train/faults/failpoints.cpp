@@ -162,11 +162,14 @@ void Failpoints::check(const program::Program& step) const {
     const Failpoint& failpoint = armed.failpoint;
     if (failpoint.place == FaultPlace::instruction &&
         std::find(kinds.begin(), kinds.end(), program::name_of(failpoint.instruction)) == kinds.end())
-      throw ConfigError(fmt::format("--failpoint {}: this job's steps have no instruction '{}'; they have {}",
-                                    to_text(failpoint), program::name_of(failpoint.instruction),
-                                    join(kinds, ", ")));
-    ensure(failpoint.kind != FaultKind::nan || nan_target(step, failpoint),
-           "every step has gradients that something reads");
+      throw ConfigError(fmt::format("--failpoint {}: rank {}'s steps have no instruction '{}'; they have {}",
+                                    to_text(failpoint), failpoint.rank,
+                                    program::name_of(failpoint.instruction), join(kinds, ", ")));
+    if (failpoint.kind == FaultKind::nan && !nan_target(step, failpoint))
+      throw ConfigError(
+          fmt::format("--failpoint {}: rank {} computes no activations or gradients, as servers do not; name "
+                      "a worker",
+                      to_text(failpoint), failpoint.rank));
   }
 }
 

@@ -53,18 +53,31 @@ std::string describe(const config::PrecisionOptions& precision, device::DeviceKi
   }
 }
 
+/// Whether servers are workers, and not all of them.
+bool some_workers_serve(const compile::CompiledRun& compiled) {
+  const layout::Placement& placement = compiled.placement();
+  return placement.has_owners() && !placement.has_servers() && !placement.all_workers_own();
+}
+
+/// "served bytes: 1.2 MiB on rank 2, ..."
+std::string served_bytes(const compile::CompiledRun& compiled) {
+  const layout::RankRange& servers = compiled.placement().owners();
+  std::string text = "served bytes:";
+  for (int rank = servers.first; rank < servers.end(); ++rank)
+    text += fmt::format("{} {} on rank {}", rank == servers.first ? "" : ",",
+                        human_bytes(compiled.placement().owned_bytes(rank)), rank);
+  return text + "\n";
+}
+
 /// What each serves, and the memory of the one that serves most.
 std::string describe_servers(const compile::CompiledRun& compiled, const data::DataOptions& data) {
   const layout::RankRange& servers = compiled.placement().owners();
-  std::string text = "served bytes:";
   int largest = servers.first;
-  for (int rank = servers.first; rank < servers.end(); ++rank) {
-    const int64_t bytes = compiled.placement().owned_bytes(rank);
-    if (bytes > compiled.placement().owned_bytes(largest)) largest = rank;
-    text += fmt::format("{} {} on rank {}", rank == servers.first ? "" : ",", human_bytes(bytes), rank);
-  }
-  return text + fmt::format("\nmemory of a server, rank {}:\n{}", largest,
-                            describe(plan_worker_memory(compiled, compiled.compile(largest), data)));
+  for (int rank = servers.first; rank < servers.end(); ++rank)
+    if (compiled.placement().owned_bytes(rank) > compiled.placement().owned_bytes(largest)) largest = rank;
+  return served_bytes(compiled) +
+         fmt::format("memory of a server, rank {}:\n{}", largest,
+                     describe(plan_worker_memory(compiled, compiled.compile(largest), data)));
 }
 
 /// Metrics whose checkpoints are gone are somebody's, still: they get another name.
@@ -141,9 +154,12 @@ void RunOutput::show_start() {
                         static_cast<double>(config.trainer.global_batch) /
                         static_cast<double>(worker_.train_data().size());
   text += fmt::format("{} steps, {:.2f} epochs\n", worker_.total_steps(), epochs);
-  text += fmt::format("memory of each worker ({}):\n{}", worker_.device().description(),
+  const bool some_serve = some_workers_serve(compiled);
+  text += fmt::format("memory of {} ({}):\n{}", some_serve ? "rank 0, which serves too" : "each worker",
+                      worker_.device().description(),
                       describe(plan_worker_memory(worker_.compiled(), worker_.programs(), config.data)));
   if (compiled.placement().has_servers()) text += describe_servers(compiled, config.data);
+  if (some_serve) text += served_bytes(compiled);
   message(text);
 }
 

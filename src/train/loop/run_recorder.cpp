@@ -24,9 +24,11 @@ constexpr std::chrono::seconds kReportTimeout{300};
 std::vector<double> numbers_of(const observe::RankReport& rank) {
   return {rank.waited_ms,
           rank.data_wait_ms,
+          rank.busy_share.value_or(-1),
           rank.sent_bytes,
           rank.received_bytes,
           static_cast<double>(rank.sent_bytes_theory),
+          static_cast<double>(rank.received_bytes_theory),
           static_cast<double>(rank.peak_memory_bytes)};
 }
 
@@ -61,19 +63,26 @@ std::optional<int64_t> tokens_per_sample(const model::Graph& graph) {
 void RunRecorder::add(const StepRecord& record) {
   times_.add(record.step_ms);
   exposed_communication_ms_ += record.exposed_communication_ms;
+  knows_busy_ = record.busy_ms.has_value();
+  busy_ms_ += record.busy_ms.value_or(0);
+  step_ms_ += record.step_ms;
   data_wait_ms_ += record.data_wait_ms;
 }
 
 observe::RankReport RunRecorder::own_report() const {
   const double steps = static_cast<double>(std::max<int64_t>(times_.steps(), 1));
   const comm::TransferredBytes bytes = worker_.transferred();
+  const program::ProgramTraffic theory = program::traffic_of(worker_.programs().step);
   return {.rank = worker_.rank(),
           .role = {},
           .waited_ms = exposed_communication_ms_ / steps,
           .data_wait_ms = data_wait_ms_ / steps,
+          .busy_share =
+              knows_busy_ && step_ms_ > 0 ? std::optional(std::min(busy_ms_ / step_ms_, 1.0)) : std::nullopt,
           .sent_bytes = static_cast<double>(bytes.sent) / steps,
           .received_bytes = static_cast<double>(bytes.received) / steps,
-          .sent_bytes_theory = program::traffic_of(worker_.programs().step).sent_bytes,
+          .sent_bytes_theory = theory.exchanged_sent_bytes,
+          .received_bytes_theory = theory.exchanged_received_bytes,
           .peak_memory_bytes = worker_.device().memory_use().peak_bytes};
 }
 
@@ -103,17 +112,19 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
     rank.role = compiled.role_of(rank.rank);
     rank.waited_ms = numbers.at(0);
     rank.data_wait_ms = numbers.at(1);
-    rank.sent_bytes = numbers.at(2);
-    rank.received_bytes = numbers.at(3);
-    rank.sent_bytes_theory = static_cast<int64_t>(numbers.at(4));
-    rank.peak_memory_bytes = static_cast<int64_t>(numbers.at(5));
+    if (numbers.at(2) >= 0) rank.busy_share = numbers.at(2);
+    rank.sent_bytes = numbers.at(3);
+    rank.received_bytes = numbers.at(4);
+    rank.sent_bytes_theory = static_cast<int64_t>(numbers.at(5));
+    rank.received_bytes_theory = static_cast<int64_t>(numbers.at(6));
+    rank.peak_memory_bytes = static_cast<int64_t>(numbers.at(7));
     if (rank.is_worker()) {
       report.exposed_comm_ms = std::max(report.exposed_comm_ms, rank.waited_ms);
       report.data_wait_ms = std::max(report.data_wait_ms, rank.data_wait_ms);
     }
     report.peak_memory_bytes = std::max(report.peak_memory_bytes, rank.peak_memory_bytes);
-    report.host_memory_bytes = std::max(report.host_memory_bytes, static_cast<int64_t>(numbers.at(6)));
-    report.process_memory_bytes = std::max(report.process_memory_bytes, static_cast<int64_t>(numbers.at(7)));
+    report.host_memory_bytes = std::max(report.host_memory_bytes, static_cast<int64_t>(numbers.at(8)));
+    report.process_memory_bytes = std::max(report.process_memory_bytes, static_cast<int64_t>(numbers.at(9)));
     report.ranks.push_back(std::move(rank));
   }
   report.startup_ms =

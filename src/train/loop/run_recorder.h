@@ -27,6 +27,8 @@ class RunRecorder {
   const observe::StartupTimes& startup_;
   observe::StepTimes times_;
   double exposed_communication_ms_ = 0, data_wait_ms_ = 0;  // sums
+  double busy_ms_ = 0, step_ms_ = 0;                        // likewise
+  bool knows_busy_ = false;
 };
 
 /// Whether a sample has one label, so that the share of right answers is what people call accuracy.

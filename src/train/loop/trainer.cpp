@@ -188,6 +188,7 @@ void Trainer::tell_step(const run::StepInputs& inputs, const program::Verdict& v
   record.count = verdict.count;
   record.step_ms = milliseconds_between(std::exchange(step_began_, complete), complete);
   record.exposed_communication_ms = worker_.step_times().exposed_communication_ms.value_or(0);
+  record.busy_ms = worker_.step_times().busy_ms;
   if (events_.on_step) events_.on_step(record);
 }
 

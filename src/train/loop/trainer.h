@@ -25,6 +25,7 @@ struct StepRecord {
   double step_ms = 0;             ///< since the step before, reports included, evaluation and checkpoints not
   double exposed_communication_ms = 0;
   double data_wait_ms = 0;              ///< of this step, on this rank
+  std::optional<double> busy_ms;        ///< likewise, in which it computed; where one thread does everything
   bool skipped = false;                 ///< not finite, and so not applied
   std::optional<double> loss_scale;     ///< of this step, where losses are scaled
   std::optional<observe::Spike> spike;  ///< where loss or norm stand out

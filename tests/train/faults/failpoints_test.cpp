@@ -203,7 +203,7 @@ TEST(Failpoints, OneThatWaitsForWhatNoStepHasIsRefused) {
   } catch (const ConfigError& error) {
     EXPECT_THAT(
         error.what(),
-        HasSubstr("this job's steps have no instruction 'all_reduce'; they have constants, load, forward"));
+        HasSubstr("rank 0's steps have no instruction 'all_reduce'; they have constants, load, forward"));
   }
 }
 

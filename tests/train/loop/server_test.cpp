@@ -247,11 +247,29 @@ std::string refusal(const config::RunConfig& config, int processes) {
 
 TEST(SynchronousServers, ThatWouldOwnNothingAreRefused) {
   const config::RunConfig config = config_of(kLenet);
-  EXPECT_THAT(refusal(with(config, "dp=1,sync=ps,servers=40,assign=whole"), 41),
-              HasSubstr("servers would own nothing: there are too few parameters to divide; the most "
-                        "servers are 'dp=1,sync=ps,servers="));
-  EXPECT_THAT(refusal(with(config_of(kMlp), "dp=1,sync=ps,servers=40"), 41),
-              HasSubstr("too few ranges of 65,536 elements of a parameter to divide; the most servers are"));
+  EXPECT_THAT(
+      refusal(with(config, "dp=1,sync=ps,servers=40,assign=whole"), 41),
+      HasSubstr("servers would own nothing, as whole parameters, in runs of a bucket, are divided; the "
+                "nearest that works is 'dp=1,sync=ps"));
+  EXPECT_THAT(
+      refusal(with(config_of(kMlp), "dp=1,sync=ps,servers=40"), 41),
+      HasSubstr("as ranges of 65,536 elements of a parameter are divided; the nearest that works is"));
+}
+
+TEST(SynchronousServers, CountTheBytesThatTheirProgramsSay) {
+  const std::string layout = "dp=2,sync=ps,servers=2";
+  const config::RunConfig config = with(config_of(kGpt), layout);
+  run_ranks(4, [&](int rank, comm::Communicator& world) {
+    Worker worker(config, {.rank = rank, .world_size = 4, .asynchronous = {}});
+    worker.connect(world);
+    Trainer trainer(worker, world, {}, {.output_directory = {}, .stop_requested = {}});
+    trainer.prepare();
+    const int64_t steps = trainer.run().steps;
+    const program::ProgramTraffic theory = program::traffic_of(worker.programs().step);
+    EXPECT_EQ(worker.transferred().sent, steps * theory.exchanged_sent_bytes) << rank;
+    EXPECT_EQ(worker.transferred().received, steps * theory.exchanged_received_bytes) << rank;
+    EXPECT_GT(theory.exchanged_received_bytes, 0);
+  });
 }
 
 }  // namespace
