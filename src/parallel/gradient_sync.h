@@ -35,30 +35,6 @@ struct BucketSync {
   int first = 0;  ///< rank in the group of worker 0: of workers that first sum among themselves
 };
 
-/// A rank that sends gradients to the owners of their shards: a worker's own, or what a host's workers have
-/// summed among themselves. Its slots hold these nodes.
-struct Contributor {
-  int rank;
-  std::vector<layout::TreeNode> nodes;
-};
-struct Contributions {
-  std::vector<Contributor> from;  ///< nodes ascending
-  int leaves;                     ///< of the tree that they make up
-};
-/// Each worker its own.
-Contributions contributions_of_workers(const layout::BatchDivision& division);
-
-/// Who sums which shard, where that is not each worker its own: parameter servers, which are ranks of the
-/// group, workers or not.
-struct Servers {
-  layout::RankRange ranks;
-  const Contributions& contributions;
-  /// At a server that is no worker: the lane that adds, and where the workers' nodes arrive but for the first
-  /// one, which arrives in slot 0. Buffers may be larger than what arrives, and serve several segments.
-  int add_lane = -1;
-  std::span<const int> arrivals;
-};
-
 /// FAST: the library's all-reduce of slot 0.
 void write_library_all_reduce(const BucketSync& sync);
 
@@ -82,15 +58,6 @@ bool sums_whole(const BucketSync& sync, const layout::BatchDivision& division);
 /// Doubling where the tree is folded by halving; otherwise everybody sends to everybody.
 void write_tree_all_gather(const BucketSync& sync, const layout::BatchDivision& division, int buffer);
 
-// Parameter servers: the same two, towards the servers and back.
-
-/// Every contributor sends its nodes of each shard, which lie in its slots, to the shard's server, which
-/// folds the tree.
-void write_server_fold(const BucketSync& sync, const Servers& servers);
-/// Every server's shard of `buffer` gets to all contributors. A server that is no worker holds its shard
-/// alone.
-void write_server_gather(const BucketSync& sync, const Servers& servers, int buffer);
-
 /// REPRODUCIBLE, where BatchDivision::follows_tree, for any number of workers: the canonical tree over them
 /// in at most 4 log2(n) rounds, and then every worker has all of the sum. The tree splits the workers into
 /// blocks of powers of two, the largest first; drawn for 7 workers, each with a leaf:
@@ -103,18 +70,5 @@ void write_server_gather(const BucketSync& sync, const Servers& servers, int buf
 ///
 /// Brings shards of its own: those of the bucket's `sync` are not asked for.
 void write_tree_all_reduce(const BucketSync& sync);
-
-// Sums within hosts on their way to servers. A host is its workers, by rank; the first of them speaks for it.
-
-/// The host's workers send their nodes of the bucket to the first, which folds the tree as far as theirs make
-/// it up, or, in `any_order`, sums them. Returns where it holds what is left; nothing on the others.
-std::vector<int> write_host_fold(const BucketSync& sync, const std::vector<int>& host,
-                                 const layout::BatchDivision& division, bool any_order);
-/// What the first has of `buffer` gets to the host's others, but for what they own themselves.
-void write_host_gather(const BucketSync& sync, const std::vector<int>& host, const layout::RankRange& owners,
-                       int buffer);
-/// What the hosts' first workers contribute then. In any order each host is a leaf.
-Contributions contributions_of_hosts(const std::vector<std::vector<int>>& hosts,
-                                     const layout::BatchDivision& division, bool any_order);
 
 }  // namespace lockstep::parallel

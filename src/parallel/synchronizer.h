@@ -9,6 +9,7 @@
 #include "parallel/data_parallel.h"
 #include "parallel/gradient_sync.h"
 #include "parallel/program_writer.h"
+#include "parallel/server_sync.h"
 
 namespace lockstep::parallel {
 

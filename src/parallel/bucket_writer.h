@@ -1,0 +1,105 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "parallel/gradient_sync.h"
+
+namespace lockstep::parallel {
+
+using Spans = std::vector<layout::ByteSpan>;
+
+inline int64_t size_of(const Spans& spans) {
+  int64_t size = 0;
+  for (const auto& span : spans) size += span.size();
+  return size;
+}
+
+/// Appends what one rank does for one bucket.
+class BucketWriter {
+ public:
+  explicit BucketWriter(const BucketSync& sync) : sync_(sync) {}
+
+  int64_t bucket_bytes() const { return sync_.program.buffer(sync_.slots[0]).size_bytes; }
+
+  int receive_buffer(std::string_view what, const Spans& spans) {
+    return sync_.program.add_buffer(fmt::format("receive.{}.{}", sync_.segment, what), program::Space::arena,
+                                    program::Category::workspace, std::max(size_of(spans), int64_t{1}));
+  }
+  /// The same bytes, one after the other.
+  static Spans packed(const Spans& spans) {
+    Spans result;
+    int64_t at = 0;
+    for (const auto& span : spans) {
+      result.push_back({at, at + span.size()});
+      at += span.size();
+    }
+    return result;
+  }
+
+  Spans shards(int first, int last) const { return sync_.shards.parts(first, last); }
+  Spans shard_of(int owner) const {
+    const int position = sync_.shards.position(owner);
+    return shards(position, position + 1);
+  }
+
+  void begin_exchange() { exchange_ = instruction(program::InstructionKind::exchange); }
+  void send(int peer, int buffer, const Spans& spans) {
+    transfer(program::Role::send, program::Access::read, peer, buffer, spans);
+  }
+  void receive(int peer, int buffer, const Spans& spans) {
+    transfer(program::Role::receive, program::Access::write, peer, buffer, spans);
+  }
+  void end_exchange() {
+    if (!exchange_.operands.empty()) sync_.program.instructions.push_back(std::move(exchange_));
+    exchange_ = {};
+  }
+
+  /// REQUIRES: `to` and `from` are spans of the same sizes.
+  void add(int destination, const Spans& to, int source, const Spans& from) {
+    add_on(sync_.lane, destination, to, source, from);
+  }
+  void add_on(int lane, int destination, const Spans& to, int source, const Spans& from) {
+    for (size_t i = 0; i < to.size(); ++i) {
+      program::Instruction add = instruction(program::InstructionKind::add);
+      add.lane = lane;
+      add.group = -1;
+      add.deadline = program::DeadlineClass::compute;
+      add.operands.push_back({program::Role::destination,
+                              0,
+                              program::Access::read_write,
+                              {destination, to[i].begin, to[i].size()}});
+      add.operands.push_back(
+          {program::Role::source, 0, program::Access::read, {source, from[i].begin, from[i].size()}});
+      sync_.program.instructions.push_back(std::move(add));
+    }
+  }
+
+  program::Instruction instruction(program::InstructionKind kind) const {
+    program::Instruction result;
+    result.kind = kind;
+    result.lane = sync_.lane;
+    result.segment = sync_.segment;
+    result.group = sync_.group;
+    result.deadline = program::DeadlineClass::communication;
+    return result;
+  }
+
+ private:
+  void transfer(program::Role role, program::Access access, int peer, int buffer, const Spans& spans) {
+    for (const auto& span : spans) {
+      const int index = static_cast<int>(exchange_.operands.size());
+      exchange_.operands.push_back(
+          {role, index, access, {buffer, span.begin, span.size()}, sync_.first + peer});
+    }
+  }
+
+  const BucketSync& sync_;
+  program::Instruction exchange_;
+};
+
+}  // namespace lockstep::parallel
