@@ -22,7 +22,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS = [os.path.join(HERE, "two_hosts.sh"), "--id", f"servers{os.getpid()}"]
 NAMESPACE = f"lockstep-servers{os.getpid()}-a"
-STEPS = 12
+STEPS = 8
 CONFIG = """
 model { gpt { vocabulary: 65 context: 1 layers: 6 heads: 4 width: 256 } }
 data { synthetic { samples: 4096 eval_samples: 2 classes: 65 } }

@@ -169,6 +169,18 @@ TEST_F(Update, AnySplitOfARangeGivesTheSameBits) {
   }
 }
 
+TEST_F(Update, AnyNumberOfThreadsGivesTheSameBits) {
+  const size_t count = 300001;
+  const auto initial = random_values(count, 3), noise = random_values(count, 4);
+  const Floats gradients(noise.begin(), noise.end());
+  for (const GoldenCase& c : kGoldenCases) {
+    Parameter one(Floats(initial.begin(), initial.end())), several = one;
+    step(c.options, one, gradients, 0);
+    update(c.options, several.arguments(gradients, 0, count), constants_of(c.options, 0), *stream_, 3);
+    EXPECT_EQ(one, several) << c.name;
+  }
+}
+
 TEST_F(Update, LetsNotANumberThroughInItsElementOnly) {
   for (const GoldenCase& c : kGoldenCases) {
     Parameter parameter({1, 2});

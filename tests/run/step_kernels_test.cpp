@@ -75,6 +75,25 @@ TEST_P(StepKernelsTest, AddsAnywhere) {
   }
 }
 
+TEST(CpuStepKernels, OnSeveralThreadsGiveTheSameBits) {
+  constexpr int64_t kCount = 3 * layout::kNormChunk + 1031;
+  const auto a = numbers(kCount, 1), b = numbers(kCount, 2);
+  const auto device = device::make_cpu_device();
+  const auto stream = device->create_stream("compute");
+  std::vector<std::vector<float>> sums;
+  std::vector<std::vector<double>> squares;
+  for (const int threads : {1, 3}) {
+    const auto kernels = make_cpu_step_kernels(threads);
+    kernels->add(sums.emplace_back(a).data(), b.data(), DType::float32, kCount, *stream);
+    NormCall call{.pieces = {{b.data(), kCount, 0}}, .weight_chunks = 4, .chunks = 4};
+    call.sums = squares.emplace_back(4, -1.0).data();
+    kernels->sum_squares(call, *stream);
+  }
+  EXPECT_EQ(sums[0], sums[1]);
+  EXPECT_EQ(squares[0], squares[1]);
+  EXPECT_GT(squares[0][3], 0);
+}
+
 TEST_P(StepKernelsTest, CastsRoundToNearest) {
   Memory memory(GetParam());
   const auto values = numbers(517, 3);
