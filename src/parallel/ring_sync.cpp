@@ -5,17 +5,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "parallel/bucket_writer.h"
+
 namespace lockstep::parallel {
 namespace {
 
 program::Instruction ring(const BucketSync& sync, program::InstructionKind kind, int buffer,
                           program::Blocks blocks) {
-  program::Instruction result;
-  result.kind = kind;
-  result.lane = sync.lane;
-  result.segment = sync.segment;
-  result.group = sync.group;
-  result.deadline = program::DeadlineClass::communication;
+  program::Instruction result = BucketWriter(sync).instruction(kind);
   result.blocks = std::move(blocks);
   result.operands.push_back(
       {program::Role::data, 0, program::Access::read_write, sync.program.whole(buffer)});

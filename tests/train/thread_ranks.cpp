@@ -8,6 +8,7 @@ namespace lockstep::train {
 
 Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOptions& options) {
   std::vector<Trace> traces(static_cast<size_t>(ranks));
+  std::vector<char> has_replica(static_cast<size_t>(ranks));
   run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     Trace& trace = traces[static_cast<size_t>(rank)];
     control::Progress progress;
@@ -32,6 +33,7 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
     trainer.prepare();
     trainer.run();
     const auto& graph = worker.compiled().graph();
+    has_replica[static_cast<size_t>(rank)] = worker.has_replica() ? 1 : 0;
     for (const auto& parameter : graph.parameters)
       trace.parameters.emplace_back(parameter.spec.shape.count(), std::nanf(""));
     for (const HeldParameter& held : worker.held_parameters()) {
@@ -48,7 +50,8 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
   });
   for (int rank = 1; rank < ranks; ++rank) {
     Trace& trace = traces[static_cast<size_t>(rank)];
-    for (size_t p = 0; p < trace.parameters.size(); ++p)
+    // What a server does not hold.
+    for (size_t p = 0; p < trace.parameters.size() && !has_replica[static_cast<size_t>(rank)]; ++p)
       for (size_t i = 0; i < trace.parameters[p].size(); ++i)
         if (std::isnan(trace.parameters[p][i])) trace.parameters[p][i] = traces[0].parameters[p][i];
     EXPECT_EQ(trace, traces[0]) << "rank " << rank;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -59,6 +61,13 @@ struct TraceOptions {
   std::vector<int> hosts = {};  ///< by rank: programs are compiled as for these
   bool watched = false;         ///< ranks tell where they are, as for a watchdog; nobody listens
 };
+
+/// As far as sums in other orders part within a few steps.
+inline void expect_close_losses(const Trace& actual, const Trace& expected, const std::string& name) {
+  ASSERT_EQ(actual.losses.size(), expected.losses.size()) << name;
+  for (size_t i = 0; i < expected.losses.size(); ++i)
+    EXPECT_NEAR(actual.losses[i], expected.losses[i], 1e-4) << name << ", step " << i;
+}
 
 /// Trains `config` on `ranks` threads; the trace of rank 0, after checking that all ranks agree. Servers hold
 /// parts of the parameters, which are compared.

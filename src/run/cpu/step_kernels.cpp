@@ -27,7 +27,7 @@ void add_into(void* destination, const void* source, DType dtype, int64_t count)
 }
 
 /// Elements that a thread takes at once.
-constexpr int64_t kRange = layout::kNormChunk;
+constexpr int64_t kRange = 64 << 10;
 
 class CpuStepKernels : public StepKernels {
  public:
@@ -57,12 +57,9 @@ class CpuStepKernels : public StepKernels {
   void sum_squares(const NormCall& call, device::Stream& stream) override {
     stream.launch([&call, threads = threads_] {
       for (const auto& piece : call.pieces)
-        for_ranges(piece.count, kRange, threads, [&](int64_t first, int64_t end) {
-          for (int64_t begin = first; begin < end; begin += layout::kNormChunk)
-            call.sums[piece.first_chunk + begin / layout::kNormChunk] =
-                piece.data == nullptr
-                    ? 0
-                    : run::sum_of_squares(piece.data + begin, std::min(layout::kNormChunk, end - begin));
+        for_ranges(piece.count, layout::kNormChunk, threads, [&](int64_t begin, int64_t end) {
+          call.sums[piece.first_chunk + begin / layout::kNormChunk] =
+              piece.data == nullptr ? 0 : run::sum_of_squares(piece.data + begin, end - begin);
         });
     });
   }

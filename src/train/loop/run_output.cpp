@@ -53,12 +53,6 @@ std::string describe(const config::PrecisionOptions& precision, device::DeviceKi
   }
 }
 
-/// Whether servers are workers, and not all of them.
-bool some_workers_serve(const compile::CompiledRun& compiled) {
-  const layout::Placement& placement = compiled.placement();
-  return placement.has_owners() && !placement.has_servers() && !placement.all_workers_own();
-}
-
 /// "served bytes: 1.2 MiB on rank 2, ..."
 std::string served_bytes(const compile::CompiledRun& compiled) {
   const layout::RankRange& servers = compiled.placement().owners();
@@ -154,7 +148,7 @@ void RunOutput::show_start() {
                         static_cast<double>(config.trainer.global_batch) /
                         static_cast<double>(worker_.train_data().size());
   text += fmt::format("{} steps, {:.2f} epochs\n", worker_.total_steps(), epochs);
-  const bool some_serve = some_workers_serve(compiled);
+  const bool some_serve = compiled.role_of(0) == "worker, server";
   text += fmt::format("memory of {} ({}):\n{}", some_serve ? "rank 0, which serves too" : "each worker",
                       worker_.device().description(),
                       describe(plan_worker_memory(worker_.compiled(), worker_.programs(), config.data)));

@@ -33,4 +33,10 @@ inline config::RunConfig config_of(const char* model, std::vector<std::string> o
   return config::parse_run_config(std::string(kCommon) + model, "test", overrides);
 }
 
+/// Gradients of the first steps overflow.
+inline config::RunConfig config_that_overflows() {
+  return config_of(kMlp, {"precision.compute=FLOAT16",
+                          "precision.loss_scaling={initial_scale: 1099511627776 maximum: 1099511627776}"});
+}
+
 }  // namespace lockstep::train

@@ -78,16 +78,12 @@ TEST(ShardedOptimizers, InFastModeAreCloseToReproducible) {
   for (const int ranks : {1, 2, 3, 4}) {
     const Trace fast =
         train_on_threads(sharded(config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"})), ranks);
-    ASSERT_EQ(fast.losses.size(), exact.losses.size());
-    for (size_t i = 0; i < exact.losses.size(); ++i)
-      EXPECT_NEAR(fast.losses[i], exact.losses[i], 1e-4) << ranks;
+    expect_close_losses(fast, exact, std::to_string(ranks));
   }
 }
 
 TEST(ShardedOptimizers, OverflowsSkipTheSameSteps) {
-  const config::RunConfig config =
-      config_of(kMlp, {"precision.compute=FLOAT16",
-                       "precision.loss_scaling={initial_scale: 1099511627776 maximum: 1099511627776}"});
+  const config::RunConfig config = config_that_overflows();
   const Trace one = train_on_threads(config, 1);
   EXPECT_FALSE(std::isfinite(one.norms.front())) << "no step has overflowed";
   for (const int ranks : {2, 3}) EXPECT_EQ(train_on_threads(sharded(config), ranks), one) << ranks;
