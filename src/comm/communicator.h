@@ -39,6 +39,8 @@ struct Ticket {
   bool operator==(const Ticket&) const = default;
 };
 
+class MessagePort;
+
 /// A group of processes (or threads) that exchange data in one agreed order.
 ///
 /// Every operation only *starts*: it returns at once, with a ticket, and is complete when poll() of the
@@ -65,6 +67,9 @@ class Communicator {
   /// COLLECTIVE: blocks. Ranks with equal `color` form a new communicator, ordered by `key`, then by old
   /// rank; a negative color gives null. Traffic of different communicators never mixes.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+  /// COLLECTIVE: blocks. A port between the same ranks, on host memory. Throws InternalError on backends that
+  /// have none.
+  virtual std::unique_ptr<MessagePort> open_port();
 
   /// In place over `count` elements of float32, float64 or int32, where follows_stream() also of bfloat16 or
   /// float16 ("dtype not supported" is a CommError elsewhere). The order of summation is the library's own,

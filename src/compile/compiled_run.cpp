@@ -7,6 +7,8 @@
 
 #include "base/hash.h"
 #include "lockstep/error.h"
+#include "parallel/rank_program.h"
+#include "parallel/session_programs.h"
 #include "proof/checker.h"
 
 namespace lockstep::compile {
@@ -152,6 +154,10 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   parallel::ParallelOptions parallel = options.parallel;
   parallel.layout = layout::resolve(parallel.layout, facts.world_size);
   layout::require_available(parallel.layout);
+  if (parallel.layout.has_sessions() && facts.device == device::DeviceKind::cuda)
+    throw ConfigError(fmt::format(
+        "layout '{}': on GPUs servers wait for all workers; use mode=sync, or --device cpu",
+        layout::to_string(parallel.layout)));
   const layout::BatchDivision division =
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.workers());
@@ -180,7 +186,8 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       .device = facts.device,
       .skip_nonfinite = options.skips_nonfinite,
       .digests_parameters =
-          options.compares_replicas && placement_->has_owners() && placement_->workers() > 1,
+          options.compares_replicas && placement_->has_owners() && placement_->workers() > 1 &&
+          !parallel.layout.has_sessions(),
       .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
   parallel::require_sums_exist(*plan_);
   for (const uint64_t part : {model::hash_of(graph_), hash_of(partition_), hash_of(*training_, partition_),
@@ -200,30 +207,67 @@ void CompiledRun::prepare(device::Device& device) {
   evaluation_->prepare(device);
 }
 
+program::SessionTerms CompiledRun::session_terms() const { return parallel::session_terms(*plan_); }
+
 CompiledRun::RankPrograms CompiledRun::compile(int rank) const {
-  RankPrograms programs{.step = parallel::compile_step(*plan_, rank),
-                        .evaluate = parallel::compile_evaluation(*plan_, rank),
-                        .boundary = parallel::compile_boundary(*plan_, rank),
-                        .step_plan = {},
-                        .evaluate_plan = {},
-                        .boundary_plan = {}};
-  programs.step_plan = finish_program(programs.step);
-  programs.evaluate_plan = finish_program(programs.evaluate);
-  programs.boundary_plan = finish_program(programs.boundary);
+  RankPrograms programs;
+  const auto add = [&](program::Program& program, program::MemoryPlan& plan, const auto& compile_kind) {
+    program = compile_kind(*plan_, rank);
+    plan = finish_program(program);
+  };
+  add(programs.step, programs.step_plan, parallel::compile_step);
+  add(programs.evaluate, programs.evaluate_plan, parallel::compile_evaluation);
+  add(programs.boundary, programs.boundary_plan, parallel::compile_boundary);
+  if (!layout().has_sessions()) return programs;
+  add(programs.serve, programs.serve_plan, parallel::compile_serve);
+  add(programs.gather, programs.gather_plan, parallel::compile_gather);
   return programs;
+}
+
+void CompiledRun::check_kind(const parallel::DataParallelPlan& plan,
+                             program::Program (*compile_kind)(const parallel::DataParallelPlan&,
+                                                              int rank)) const {
+  std::vector<program::Program> programs;
+  for (int rank = 0; rank < plan.placement.ranks(); ++rank) {
+    programs.push_back(compile_kind(plan, rank));
+    finish_program(programs.back());
+  }
+  proof::ensure_checked(programs);
+}
+
+void CompiledRun::check_sessions() const {
+  // A worker that serves does both at the same time, in memory of their own: it is proven as the two ranks
+  // that it would be, had the servers processes of their own.
+  layout::PlacementOptions apart = placement_options(layout(), plan_->state_slots);
+  apart.owners.first = apart.workers;
+  const layout::Placement placement(graph_, partition_, apart);
+  parallel::DataParallelPlan plan{.graph = plan_->graph,
+                                  .partition = plan_->partition,
+                                  .training = plan_->training,
+                                  .evaluation = plan_->evaluation,
+                                  .division = plan_->division,
+                                  .parallel = plan_->parallel,
+                                  .placement = placement,
+                                  .shares = placement.shares(),
+                                  .state_slots = plan_->state_slots,
+                                  .device = plan_->device,
+                                  .skip_nonfinite = plan_->skip_nonfinite,
+                                  .update_as_it_lands = plan_->update_as_it_lands};
+  check_kind(plan, [](const parallel::DataParallelPlan& of, int rank) {
+    if (of.placement.is_worker(rank)) return parallel::compile_step(of, rank);
+    program::Program serve = parallel::compile_serve(of, rank);
+    serve.name = "step";  // what meets the workers' steps
+    return serve;
+  });
 }
 
 void CompiledRun::check() const {
   // One kind after the other, so that no more than one is held of all ranks.
-  for (const auto& compile_kind :
-       {parallel::compile_step, parallel::compile_evaluation, parallel::compile_boundary}) {
-    std::vector<program::Program> programs;
-    for (int rank = 0; rank < placement_->ranks(); ++rank) {
-      programs.push_back(compile_kind(*plan_, rank));
-      finish_program(programs.back());
-    }
-    proof::ensure_checked(programs);
-  }
+  check_kind(*plan_, parallel::compile_evaluation);
+  check_kind(*plan_, parallel::compile_boundary);
+  if (!layout().has_sessions()) return check_kind(*plan_, parallel::compile_step);
+  check_sessions();
+  check_kind(*plan_, parallel::compile_gather);
 }
 
 }  // namespace lockstep::compile

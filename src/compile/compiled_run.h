@@ -13,6 +13,7 @@
 #include "parallel/options.h"
 #include "program/memory/memory_plan.h"
 #include "program/segment_code.h"
+#include "program/session_terms.h"
 
 namespace lockstep::compile {
 
@@ -52,7 +53,12 @@ class CompiledRun {
   /// Programs of one rank, with placed buffers.
   struct RankPrograms {
     program::Program step, evaluate, boundary;
-    program::MemoryPlan step_plan, evaluate_plan, boundary_plan;
+    program::Program serve, gather;  ///< of layouts with sessions
+    program::MemoryPlan step_plan, evaluate_plan, boundary_plan, serve_plan, gather_plan;
+
+    std::vector<program::MemoryPlan> plans() const {
+      return {step_plan, evaluate_plan, boundary_plan, serve_plan, gather_plan};
+    }
   };
   RankPrograms compile(int rank) const;
   /// Proves all ranks' programs; throws InternalError with what is wrong.
@@ -74,6 +80,8 @@ class CompiledRun {
   const layout::Placement& placement() const { return *placement_; }
   /// "worker", "server", or "worker, server".
   std::string_view role_of(int rank) const;
+  /// REQUIRES: layout().has_sessions(). Steps are left to whoever begins a session.
+  program::SessionTerms session_terms() const;
   /// Whether workers' steps tell what parameters they have read (the instruction `digest`).
   bool digests_parameters() const { return plan_->digests_parameters; }
   /// By rank, what it saves of a checkpoint.
@@ -83,6 +91,10 @@ class CompiledRun {
   model::Graph graph_;
   model::Partition partition_;
   std::unique_ptr<program::ModelCode> training_, evaluation_;
+  void check_kind(const parallel::DataParallelPlan& plan,
+                  program::Program (*compile_kind)(const parallel::DataParallelPlan&, int rank)) const;
+  void check_sessions() const;
+
   std::unique_ptr<layout::Placement> placement_;
   std::unique_ptr<parallel::DataParallelPlan> plan_;
   uint64_t program_hash_ = 0;

@@ -118,6 +118,31 @@ void check_division(const schema::RunConfig& config, const Document& document) {
                                                       schema::Parallel::Algorithm_Name(algorithm)));
 }
 
+/// What cannot be where workers do not wait for each other.
+void check_sessions(const schema::RunConfig& config, const Document& document) {
+  const auto& parallel = config.parallel();
+  const bool async = parallel.mode() == schema::Parallel::ASYNC;
+  if (parallel.async_learning_rate() != schema::Parallel().async_learning_rate() && !async)
+    document.refuse("parallel.async_learning_rate", "is for mode: ASYNC; leave it out");
+  if (!async && (parallel.mode() != schema::Parallel::STALE || parallel.bound() == 0)) return;
+  const std::string mode = async ? "mode: ASYNC" : "mode: STALE";
+  if (parallel.reduction() == schema::Parallel::REPRODUCIBLE)
+    document.refuse("parallel.reduction",
+                    fmt::format("is REPRODUCIBLE, and with {} numbers depend on who comes first; use FAST, or "
+                                "mode: SYNC{}",
+                                mode, async ? "" : " or bound: 0"));
+  if (config.precision().compute() == schema::Precision::FLOAT16)
+    document.refuse("precision.compute",
+                    fmt::format("is FLOAT16, whose scale of the loss all workers agree on after each step, "
+                                "and with {} they do not meet; use BFLOAT16",
+                                mode));
+  if (parallel.aggregate() != schema::Aggregate::NONE)
+    document.refuse("parallel.aggregate",
+                    fmt::format("lets the workers of a host wait for each other, and with {} they do not; "
+                                "leave it out",
+                                mode));
+}
+
 void check_optimizer(const schema::RunConfig& config, const Document& document) {
   const auto& optimizer = config.optimizer();
   if (optimizer.has_sgd() && optimizer.sgd().nesterov() && optimizer.sgd().momentum() == 0)
@@ -200,6 +225,7 @@ void check_combinations(const schema::RunConfig& config, const Document& documen
   check_precision(config, document);
   check_data(config.data(), document);
   check_division(config, document);
+  check_sessions(config, document);
   check_optimizer(config, document);
   check_checkpoint(config.checkpoint(), document);
 }

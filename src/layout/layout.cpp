@@ -96,7 +96,6 @@ struct Unavailable {
 constexpr Unavailable kUnavailable[] = {
     {"pp", "pipeline stages (pp above 1)"},
     {"recompute", "recomputed activations (recompute)"},
-    {"mode", "servers that do not wait for all workers (mode)"},
 };
 
 const LayoutKey* find_key(std::string_view name) {
@@ -273,6 +272,10 @@ std::string no_dp_fits(const Layout& layout, int world_size) {
 int Layout::dedicated_servers() const {
   const bool dedicated = sync == SyncMethod::parameter_server && placement == ServerPlacement::dedicated;
   return dedicated ? servers : 0;
+}
+
+bool Layout::has_sessions() const {
+  return mode == ServerMode::asynchronous || (mode == ServerMode::stale && bound > 0);
 }
 
 std::span<const LayoutKey> layout_keys() { return kKeys; }

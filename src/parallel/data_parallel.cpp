@@ -3,26 +3,12 @@
 #include <utility>
 #include <vector>
 
+#include "parallel/rank_program.h"
+#include "parallel/session_programs.h"
 #include "parallel/synchronizer.h"
 
 namespace lockstep::parallel {
 namespace {
-
-int most_leaves(const layout::BatchDivision& division) { return division.leaves_of(0).size(); }
-
-/// What all three programs begin with.
-ProgramWriter begin(const DataParallelPlan& plan, const char* name, int rank,
-                    const program::ModelCode& code) {
-  ProgramWriter writer(name, plan.graph, plan.partition, code, plan.placement, plan.state_slots, rank,
-                       plan.shares.at(static_cast<size_t>(rank)));
-  auto& program = writer.program;
-  program.rank = rank;
-  program.world_size = plan.placement.ranks();
-  program.reduction = plan.parallel.reduction;
-  program.virtual_replicas = plan.division.leaves;
-  program.micro_batches_per_leaf = plan.division.micro_batches_per_leaf;
-  return writer;
-}
 
 /// The lanes and channels of a step, in one order on all ranks.
 struct StepLanes {
@@ -78,7 +64,7 @@ void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, StepLane
 
 /// A server's part of a step: it holds no replica and has no batch, and sums, updates and sends what it owns.
 program::Program compile_server_step(const DataParallelPlan& plan, int rank) {
-  ProgramWriter writer = begin(plan, "step", rank, plan.training);
+  ProgramWriter writer = begin_program(plan, "step", rank, plan.training);
   StepLanes lanes(plan, writer, rank);
   writer.add_gradient_slots(1);
   writer.constants(lanes.copy);
@@ -92,8 +78,9 @@ program::Program compile_server_step(const DataParallelPlan& plan, int rank) {
 }  // namespace
 
 program::Program compile_step(const DataParallelPlan& plan, int rank) {
+  if (plan.parallel.layout.has_sessions()) return compile_session_step(plan, rank);
   if (!plan.placement.is_worker(rank)) return compile_server_step(plan, rank);
-  ProgramWriter writer = begin(plan, "step", rank, plan.training);
+  ProgramWriter writer = begin_program(plan, "step", rank, plan.training);
   auto& program = writer.program;
   StepLanes lanes(plan, writer, rank);
   const auto& division = plan.division;
@@ -140,7 +127,7 @@ program::Program compile_step(const DataParallelPlan& plan, int rank) {
 }
 
 program::Program compile_evaluation(const DataParallelPlan& plan, int rank) {
-  ProgramWriter writer = begin(plan, "evaluate", rank, plan.evaluation);
+  ProgramWriter writer = begin_program(plan, "evaluate", rank, plan.evaluation);
   auto& program = writer.program;
   const int copy = program.add_lane("copy", program::LaneKind::copy);
   const int compute = program.add_lane("compute", program::LaneKind::compute);
@@ -165,7 +152,7 @@ program::Program compile_evaluation(const DataParallelPlan& plan, int rank) {
 }
 
 program::Program compile_boundary(const DataParallelPlan& plan, int rank) {
-  ProgramWriter writer = begin(plan, "boundary", rank, plan.evaluation);
+  ProgramWriter writer = begin_program(plan, "boundary", rank, plan.evaluation);
   auto& program = writer.program;
   const int copy = program.add_lane("copy", program::LaneKind::copy);
   const Channel agree = add_channel(program, "agree", plain_transport(plan));

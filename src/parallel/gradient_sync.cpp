@@ -160,6 +160,19 @@ void write_all_reduce(const BucketSync& sync, bool ordered) {
 
 }  // namespace
 
+Shards placed_shards(const layout::Placement& placement,
+                     std::function<std::vector<layout::ByteSpan>(int first, int last)> parts) {
+  return {.position = [&placement](int owner) { return placement.position_of(owner); },
+          .parts = std::move(parts)};
+}
+
+Shards parameter_shards(const layout::Placement& placement, int segment) {
+  return placed_shards(placement, [&placement, segment](int first, int last) {
+    const layout::ByteSpan span = placement.updated(segment, first, last);
+    return span.empty() ? std::vector<layout::ByteSpan>{} : std::vector<layout::ByteSpan>{span};
+  });
+}
+
 Shards equal_shards(int64_t size_bytes, int workers, bool reversed) {
   const int64_t step = (size_bytes / workers + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
   return {.position = [=](int worker) { return reversed ? layout::reversed_bits(worker, workers) : worker; },

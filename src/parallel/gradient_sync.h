@@ -20,6 +20,11 @@ struct Shards {
 /// Equal shards of `size_bytes`, on borders of 64 bytes; later ones may be smaller or empty. `reversed`: a
 /// worker's lies at the position of its number's bits reversed.
 Shards equal_shards(int64_t size_bytes, int workers, bool reversed);
+/// Shards where the placement, which must outlive them, has its owners.
+Shards placed_shards(const layout::Placement& placement,
+                     std::function<std::vector<layout::ByteSpan>(int first, int last)> parts);
+/// What each owner updates of a segment's parameters.
+Shards parameter_shards(const layout::Placement& placement, int segment);
 
 /// How one bucket's gradients meet. Each function appends the instructions of one part of that to the program
 /// of one worker; a synchroniser is nothing more than a few of them.

@@ -14,7 +14,8 @@ namespace lockstep::parallel {
 
 ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition,
                              const program::ModelCode& code, const layout::Placement& placement,
-                             int state_slots, int rank, const std::vector<layout::SavedPart>& share)
+                             int state_slots, int rank, const std::vector<layout::SavedPart>& share,
+                             const ServerRoom& room)
     : graph_(graph),
       partition_(partition),
       code_(code),
@@ -46,6 +47,7 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
         buffer = program.add_buffer(fmt::format("param.{}.{}", s, name_of(graph.compute)),
                                     program::Space::parameters, program::Category::parameters,
                                     partition.bucket(s).owned_bytes / 4 * size_of(graph.compute));
+  add_server_room(room);
   // While it is written to the disk, training goes on: no program of the rank may use its place for anything
   // else.
   if (const int64_t bytes = layout::size_bytes_of(share); bytes > 0)
@@ -82,6 +84,31 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
         if (place.narrow_buffer >= 0) place.narrow_offset = entry.offset_bytes / 4 * size_of(graph.compute);
       }
     }
+}
+
+/// A rank may serve while it makes steps of its own, so that all of its programs keep these places free.
+void ProgramWriter::add_server_room(const ServerRoom& room) {
+  pushing_workers_ = room.workers;
+  served_.resize(partition_.segments.size());
+  for (int s = 0; s < static_cast<int>(served_.size()) && room.workers > 0; ++s) {
+    const int64_t bytes = placement_.updated_by(s, rank_).size();
+    if (bytes == 0) continue;
+    Served& served = nth(served_, s);
+    const auto add = [&](const std::string& name, program::Space space, program::Category category) {
+      return program.add_buffer(name, space, category, bytes);
+    };
+    // A worker's replica is of the version that its step has pulled.
+    if (placement_.is_worker(rank_))
+      served.buffer =
+          add(fmt::format("served.{}", s), program::Space::parameters, program::Category::parameters);
+    for (int slot = 0; slot < room.slots; ++slot)
+      for (int worker = 0; worker < room.workers; ++worker)
+        served.landings.push_back(add(fmt::format("push.{}.w{}.{}", s, worker, slot),
+                                      program::Space::gradients, program::Category::gradients));
+    for (int copy = 0; copy < room.copies; ++copy)
+      served.copies.push_back(add(fmt::format("copy.{}.{}", s, copy), program::Space::parameters,
+                                  program::Category::parameters));
+  }
 }
 
 void ProgramWriter::add_gradient_slots(int slots) {
@@ -289,10 +316,16 @@ void ProgramWriter::add_ranges(int lane, program::ByteRange destination, program
   program.instructions.push_back(std::move(add));
 }
 
-void ProgramWriter::add_tied_uses(int lane, int segment) {
+layout::ByteSpan ProgramWriter::complete_gradients(int segment, GradientsOf of) const {
+  return of == GradientsOf::all ? layout::ByteSpan{0, partition_.bucket(segment).owned_bytes}
+                                : placement_.updated_by(segment, rank_);
+}
+
+void ProgramWriter::add_tied_uses(int lane, int segment, GradientsOf of) {
   for (const auto& place : program.parameters)
     for (size_t use = 1; use < place.uses.size() && place.uses[0].segment == segment; ++use) {
-      const int64_t begin = place.owned_begin, size_bytes = place.owned_end - begin;
+      const int64_t begin = of == GradientsOf::all ? 0 : place.owned_begin;
+      const int64_t size_bytes = (of == GradientsOf::all ? place.size_bytes : place.owned_end) - begin;
       const auto& first = place.uses[0];
       const auto& other = place.uses[use];
       const auto part_of = [&](const auto& place_of_use) {
@@ -317,10 +350,11 @@ void ProgramWriter::agree(int lane, int group, int ranks, int most_leaves) {
   program.instructions.push_back(std::move(agree));
 }
 
-void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>& write_sum) {
+void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>& write_sum,
+                         GradientsOf of) {
   program::Instruction norm = instruction(program::InstructionKind::norm, lane, -1, -1, -1);
   for (int s = 0; s < static_cast<int>(partition_.buckets.size()); ++s)
-    if (const layout::ByteSpan updated = placement_.updated_by(s, rank_); !updated.empty())
+    if (const layout::ByteSpan updated = complete_gradients(s, of); !updated.empty())
       norm.operands.push_back({.role = program::Role::gradients,
                                .index = s,
                                .access = program::Access::read,
@@ -392,6 +426,62 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
          program::Access::read,
          {verdict_, static_cast<int64_t>(offsetof(program::Verdict, finite)), sizeof(double)}});
   program.instructions.push_back(std::move(update));
+}
+
+void ProgramWriter::pull(int lane, int group, int segment, int shard, int server,
+                         const layout::ByteSpan& bytes) {
+  program::Instruction pull = instruction(program::InstructionKind::pull, lane, segment, -1, -1);
+  pull.group = group;
+  pull.deadline = program::DeadlineClass::communication;
+  pull.operands.push_back({program::Role::parameters,
+                           shard,
+                           program::Access::write,
+                           {parameter_buffer(segment), bytes.begin, bytes.size()},
+                           server});
+  program.instructions.push_back(std::move(pull));
+}
+
+void ProgramWriter::push(int lane, int group, int segment, int shard, int server,
+                         const layout::ByteSpan& bytes, UpdateVerdict verdict) {
+  program::Instruction push = instruction(program::InstructionKind::push, lane, segment, -1, -1);
+  push.group = group;
+  push.deadline = program::DeadlineClass::communication;
+  push.operands.push_back({program::Role::gradients, shard, program::Access::read,
+                           gradient_range(segment, 0, bytes), server});
+  push.operands.push_back(
+      {program::Role::verdict, 0, program::Access::read, {verdict_, 0, program::kAgreedBytes}});
+  if (verdict != UpdateVerdict::none)
+    push.operands.push_back({program::Role::verdict,
+                             1,
+                             program::Access::read,
+                             {verdict_, program::kAgreedBytes, program::kAgreedBytes}});
+  program.instructions.push_back(std::move(push));
+}
+
+void ProgramWriter::serve(int lane, int group, int segment, int shard, int bound) {
+  const layout::ByteSpan updated = placement_.updated_by(segment, rank_);
+  if (updated.empty()) return;
+  const Served& served = nth(served_, segment);
+  program::Instruction serve = instruction(program::InstructionKind::serve, lane, segment, -1, -1);
+  serve.group = group;
+  serve.bound = bound;
+  serve.deadline = program::DeadlineClass::communication;
+  const program::ByteRange replica{parameter_buffer(segment),
+                                   updated.begin - placement_.held(segment, rank_).begin, updated.size()};
+  serve.operands.push_back({program::Role::parameters, shard, program::Access::read_write,
+                            served.buffer >= 0 ? program.whole(served.buffer) : replica});
+  if (served.buffer >= 0)
+    serve.operands.push_back({program::Role::destination, 0, program::Access::read_write, replica});
+  if (state_buffer(segment) >= 0)
+    serve.operands.push_back(
+        {program::Role::state, 0, program::Access::read_write, program.whole(state_buffer(segment))});
+  for (int i = 0; i < static_cast<int>(served.landings.size()); ++i)
+    serve.operands.push_back({program::Role::gradients, i, program::Access::write,
+                              program.whole(nth(served.landings, i)), i % pushing_workers_});
+  for (int i = 0; i < static_cast<int>(served.copies.size()); ++i)
+    serve.operands.push_back(
+        {program::Role::temporary, i, program::Access::write, program.whole(nth(served.copies, i))});
+  program.instructions.push_back(std::move(serve));
 }
 
 void ProgramWriter::snapshot(int lane) {

@@ -17,6 +17,17 @@ namespace lockstep::parallel {
 
 /// What an update waits for besides `agree`: nothing; `norm` and its clipping; and its finite flag, too.
 enum class UpdateVerdict { none, scale, scale_and_predicate };
+/// Whose gradients are complete on a rank: of what it updates or, where nobody's are added to its own, all.
+enum class GradientsOf { updated, all };
+
+/// What a server has beside parameters and their state where workers do not wait for each other, for each of
+/// its ranges: places where a worker's pushes land, by turns, and as many bytes for copies, which are older
+/// versions, or what is on its way to workers.
+struct ServerRoom {
+  int workers = 0;  ///< 0: nobody pushes
+  int slots = 0;
+  int copies = 0;
+};
 
 /// What every compiler of programs needs: the buffers of a model and the instructions that use them. Operands
 /// carry the graph's ids as their index (values for activations and their gradients, segments for parameters,
@@ -30,7 +41,7 @@ class ProgramWriter {
   /// For a rank, which saves `share` of a checkpoint.
   ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition,
                 const program::ModelCode& code, const layout::Placement& placement, int state_slots, int rank,
-                const std::vector<layout::SavedPart>& share);
+                const std::vector<layout::SavedPart>& share, const ServerRoom& room = {});
 
   program::Program program;
 
@@ -51,18 +62,27 @@ class ProgramWriter {
   void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
   void add_ranges(int lane, program::ByteRange destination, program::ByteRange source);
   /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph
-  /// order; of what this rank updates.
-  void add_tied_uses(int lane, int segment);
+  /// order; of what this rank updates, or of all.
+  void add_tied_uses(int lane, int segment, GradientsOf of = GradientsOf::updated);
   void agree(int lane, int group, int ranks, int most_leaves);
   /// Of gradients that this rank holds complete. Without owners that is all of them; otherwise `write_sum`
   /// appends the sum of a range of float64 over all ranks, each of which writes zero for what others know.
-  void norm(int lane, const std::function<void(program::ByteRange chunks)>& write_sum = {});
+  void norm(int lane, const std::function<void(program::ByteRange chunks)>& write_sum = {},
+            GradientsOf of = GradientsOf::updated);
   /// Of all parameters that this rank holds.
   void digest(int lane);
   void update(int lane, int segment, UpdateVerdict verdict);
   /// Copies this rank's share of a checkpoint. Whether all went well travels as a loss: 0, or 1 for a
   /// failure.
   void snapshot(int lane);
+
+  /// Bytes of a segment's parameters to and from the server that owns them, whose position among the owners
+  /// is `shard`; `server`, `worker`: rank in the group. With a push goes what the verdict says.
+  void pull(int lane, int group, int segment, int shard, int server, const layout::ByteSpan& bytes);
+  void push(int lane, int group, int segment, int shard, int server, const layout::ByteSpan& bytes,
+            UpdateVerdict verdict);
+  /// What this rank serves of a segment, to the first so many ranks of the group. `bound`: -1 without.
+  void serve(int lane, int group, int segment, int shard, int bound);
 
   int parameter_buffer(int segment) const { return nth(parameters_, segment); }
   int state_buffer(int segment) const { return nth(states_, segment); }
@@ -78,6 +98,8 @@ class ProgramWriter {
   int activation_gradient(int storage, int micro_batch);
   int scratch(std::string_view what, int64_t bytes);
   void read_parameters(program::Instruction& instruction, int segment) const;
+  layout::ByteSpan complete_gradients(int segment, GradientsOf of) const;
+  void add_server_room(const ServerRoom& room);
   program::Operand activation_operand(program::Role role, int storage, program::Access access,
                                       int buffer) const;
 
@@ -92,6 +114,13 @@ class ProgramWriter {
   int snapshot_ = -1;                        // -1 where the share is empty
   std::vector<std::vector<int>> gradients_;  // by slot, segment
   int constants_ = -1, verdict_ = -1, metrics_ = -1;
+  struct Served {
+    int buffer = -1;             // of contents that workers see; -1: those of parameters
+    std::vector<int> landings;   // by slot and worker
+    std::vector<int> copies;
+  };
+  std::vector<Served> served_;  // by segment
+  int pushing_workers_ = 0;
   std::map<std::string, int> keyed_;
   int scratch_count_ = 0;
 };

@@ -56,15 +56,6 @@ std::vector<std::vector<int>> hosts_that_sum(const DataParallelPlan& plan) {
 
 }  // namespace
 
-Channel add_channel(program::Program& program, const std::string& name, program::Transport transport) {
-  program.groups.push_back({name, program::Members::run(0, program.world_size), transport});
-  return {program.add_lane(name, program::LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
-}
-
-program::Transport plain_transport(const DataParallelPlan& plan) {
-  return plan.device == device::DeviceKind::cuda ? program::Transport::device : program::Transport::host;
-}
-
 bool uses_servers(const DataParallelPlan& plan) {
   return plan.placement.has_owners() &&
          (!plan.placement.all_workers_own() || plan.parallel.layout.aggregate == layout::Aggregation::host);
@@ -172,7 +163,7 @@ void Synchronizer::gather_parameters(int segment) {
   const int buffer = writer_.parameter_buffer(segment);
   if (!placement.has_owners() || placement.ranks() == 1 || buffer < 0) return;
   BucketSync sync = bucket(segment, gather_, {});
-  sync.shards = parameter_shards(segment);
+  sync.shards = parameter_shards(placement, segment);
   if (servers_) {
     write_server_gather(sync, servers(), buffer);
     if (const auto* host = own_host()) write_host_gather(sync, *host, placement.owners(), buffer);
@@ -215,20 +206,9 @@ BucketSync Synchronizer::bucket(int segment, Channel channel, std::span<const in
 }
 
 Shards Synchronizer::gradient_shards(int segment) const {
-  return placed(
-      [this, segment](int first, int last) { return plan_.placement.gradients(segment, first, last); });
-}
-
-Shards Synchronizer::parameter_shards(int segment) const {
-  return placed([this, segment](int first, int last) {
-    const layout::ByteSpan span = plan_.placement.updated(segment, first, last);
-    return span.empty() ? std::vector<layout::ByteSpan>{} : std::vector<layout::ByteSpan>{span};
+  return placed_shards(plan_.placement, [this, segment](int first, int last) {
+    return plan_.placement.gradients(segment, first, last);
   });
-}
-
-Shards Synchronizer::placed(std::function<std::vector<layout::ByteSpan>(int first, int last)> parts) const {
-  return {.position = [this](int owner) { return plan_.placement.position_of(owner); },
-          .parts = std::move(parts)};
 }
 
 }  // namespace lockstep::parallel

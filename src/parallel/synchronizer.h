@@ -9,19 +9,10 @@
 #include "parallel/data_parallel.h"
 #include "parallel/gradient_sync.h"
 #include "parallel/program_writer.h"
+#include "parallel/rank_program.h"
 #include "parallel/server_sync.h"
 
 namespace lockstep::parallel {
-
-/// A communication lane and the group that it alone uses, by their numbers in the program.
-struct Channel {
-  int lane;
-  int group;
-};
-/// Of all ranks.
-Channel add_channel(program::Program& program, const std::string& name, program::Transport transport);
-/// What everything but gradients travels through.
-program::Transport plain_transport(const DataParallelPlan& plan);
 
 /// Whether gradients meet at servers; a sharded optimizer, whose owners are just the workers, sums in shards.
 bool uses_servers(const DataParallelPlan& plan);
@@ -46,9 +37,6 @@ class Synchronizer {
   std::vector<int> gradient_slots(int segment, int count) const;
   BucketSync bucket(int segment, Channel channel, std::span<const int> slots) const;
   Shards gradient_shards(int segment) const;
-  Shards parameter_shards(int segment) const;
-  /// Shards where the placement has them.
-  Shards placed(std::function<std::vector<layout::ByteSpan>(int first, int last)> parts) const;
   void sum_at_servers(BucketSync sync);
   void sum_shards(const BucketSync& sync);
   void sum_whole(BucketSync sync);

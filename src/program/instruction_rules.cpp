@@ -49,7 +49,7 @@ constexpr RoleRule kExchange[] = {{Role::send, R, 0, kAny}, {Role::receive, W, 0
 constexpr RoleRule kInPlace[] = {{Role::data, RW, 1, 1}};
 constexpr RoleRule kRingReduceScatter[] = {{Role::data, RW, 1, 1}, {Role::temporary, W, 1, 1}};
 constexpr RoleRule kBroadcast[] = {{Role::data, R | W, 1, 1}};
-constexpr RoleRule kPush[] = {{Role::gradients, R, 1, 1}, {Role::metrics, R, 0, 1}};
+constexpr RoleRule kPush[] = {{Role::gradients, R, 1, 1}, {Role::verdict, R, 0, 2}};
 constexpr RoleRule kPull[] = {{Role::parameters, W, 1, 1}};
 constexpr RoleRule kNorm[] = {{Role::gradients, R, 0, kAny},
                               {Role::chunks, R | W | RW, 0, kAny},
@@ -72,9 +72,9 @@ constexpr RoleRule kSnapshot[] = {{Role::parameters, R, 0, kAny},
                                   {Role::constants, R, 0, 1},
                                   {Role::destination, W, 0, kAny},
                                   {Role::metrics, W, 0, 1}};
-constexpr RoleRule kServe[] = {{Role::parameters, RW, 1, 1},    {Role::state, RW, 0, kAny},
-                               {Role::gradients, W, 1, kAny},   {Role::metrics, W, 0, kAny},
-                               {Role::constants, R | RW, 0, 1}, {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kServe[] = {{Role::parameters, RW, 1, 1}, {Role::state, RW, 0, kAny},
+                               {Role::gradients, W, 1, kAny},
+                               {Role::temporary, W, 0, kAny},   {Role::destination, RW, 0, 1}};
 
 /// kind, lanes, needs segment, needs micro-batch, whole elements, operands. By InstructionKind.
 constexpr std::array<InstructionRule, kInstructionKindCount> kRules = {{
@@ -94,7 +94,7 @@ constexpr std::array<InstructionRule, kInstructionKindCount> kRules = {{
     {InstructionKind::ring_reduce_scatter, kComm, false, false, true, kRingReduceScatter},
     {InstructionKind::ring_all_gather, kComm, false, false, false, kInPlace},
     {InstructionKind::broadcast, kComm, false, false, false, kBroadcast},
-    {InstructionKind::push, kComm, false, false, true, kPush},
+    {InstructionKind::push, kComm, true, false, true, kPush},
     {InstructionKind::pull, kComm, true, false, true, kPull},
     {InstructionKind::norm, kCompute, false, false, false, kNorm},
     {InstructionKind::digest, kCompute, false, false, false, kDigest},

@@ -37,7 +37,7 @@ enum class InstructionKind {
   ring_reduce_scatter,  ///< around a ring, round by round, in blocks of any sizes
   ring_all_gather,      ///< likewise
   broadcast,
-  push,      ///< gradients (and metrics) to a server's `serve`; without operands: this worker leaves
+  push,      ///< gradients to a server's `serve`
   pull,      ///< parameters from a server's `serve`
   norm,      ///< sums of squares by chunks of 65,536 elements
   digest,    ///< of parameters, by the same chunks: replicas with equal bits have equal ones
@@ -45,7 +45,7 @@ enum class InstructionKind {
   agree,     ///< a few scalars of all ranks: loss, counts, stop request, state hash
   update,    ///< optimizer on a range of parameters
   snapshot,  ///< parameters and state to the checkpoint writer
-  serve,     ///< reactive: applies pushes as they arrive and answers pulls, until all workers have left
+  serve,     ///< reactive: applies pushes and answers pulls, until all workers have left
 };
 inline constexpr int kInstructionKindCount = static_cast<int>(InstructionKind::serve) + 1;
 std::string_view name_of(InstructionKind kind);
@@ -163,7 +163,7 @@ struct Instruction {
   int group = -1;           ///< communicating instructions
   int root = -1;            ///< broadcast: rank within the group
   Blocks blocks;            ///< ring_reduce_scatter, ring_all_gather: of their data
-  int bound = -1;  ///< serve: pushes that a worker may be ahead of the slowest when it pulls; -1: any
+  int bound = -1;  ///< serve: steps that a worker may be ahead of what it pulls; -1: any
   std::vector<Operand> operands;
   std::vector<Dependency> after;
   DeadlineClass deadline = DeadlineClass::compute;

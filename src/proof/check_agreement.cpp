@@ -10,7 +10,12 @@ namespace {
 
 constexpr auto kStructure = CheckFinding::Property::structure;
 
-/// Communicators are made for one group after the other, by all ranks together: members or not.
+bool is_alone(const program::Program& program, const program::Group& group) {
+  return group.members == program::Members::run(program.rank, 1);
+}
+
+/// Communicators are made for one group after the other, by all ranks together: members or not. A group of
+/// the rank alone takes nobody else, and may be another one on each rank.
 void check_same_groups(const program::Program& first, const program::Program& own, int rank,
                        Findings& findings) {
   if (own.groups.size() != first.groups.size())
@@ -24,7 +29,7 @@ void check_same_groups(const program::Program& first, const program::Program& ow
                           fmt::format("group {} is '{}', and '{}' on rank 0; all ranks must list the same "
                                       "groups in the same order",
                                       g, a.name, b.name));
-    if (a.members != b.members)
+    if (a.members != b.members && !(is_alone(own, a) && is_alone(first, b)))
       findings.add(kStructure, rank, -1,
                    fmt::format("group '{}' has members {} here and {} on rank 0", a.name,
                                program::to_text(a.members), program::to_text(b.members)));

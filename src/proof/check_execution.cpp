@@ -44,7 +44,6 @@ class Walk {
     bool posted = false;    ///< has reached the communication it stands at
     bool complete = false;  ///< of that communication
     int outstanding = 0;    ///< transfers of an exchange
-    bool left = false;      ///< has told the servers that it leaves
   };
   struct Half {
     Place place;
@@ -157,21 +156,17 @@ class Walk {
 
   /// The gradients of a push, the parameters of a pull.
   static const program::Operand& moved_by(const program::Instruction& i) {
-    return *std::find_if(i.operands.begin(), i.operands.end(), [](const program::Operand& operand) {
-      return operand.role != program::Role::metrics;
+    return *std::find_if(i.operands.begin(), i.operands.end(), [&i](const program::Operand& operand) {
+      return operand.role == moved_role(i.kind);
     });
   }
 
-  /// A server is always ready for a push; a pull waits until every worker has pushed often enough.
+  /// A server is always ready for a push; a pull waits until every worker has pushed often enough, so that
+  /// the version of its step within the bound exists.
   bool try_server(int rank, const program::Instruction& i) {
     if (i.kind == program::InstructionKind::serve) {
       const auto workers = workers_of(rank, i);
-      return std::all_of(workers.begin(), workers.end(), [&](int w) { return finished(w) || state(w).left; });
-    }
-    if (i.operands.empty()) {  // a push that says good-bye
-      state(rank).left = true;
-      wake_servers_and_workers();
-      return true;
+      return std::all_of(workers.begin(), workers.end(), [&](int w) { return finished(w); });
     }
     const program::Operand& operand = moved_by(i);
     const int server = world_.peer_of(rank, i, operand);
@@ -179,7 +174,7 @@ class Walk {
     const int serve = world_.find_serve(server, world_.group_id(rank, i), i.segment, operand.index);
     auto& clocks = clocks_[{server, serve}];
     if (i.kind == program::InstructionKind::push) {
-      for (const program::Operand& one : i.operands) mathematics_.push(place(rank), one, server, serve);
+      mathematics_.push(place(rank), operand, server, serve);
       ++clocks[rank];
       wake_servers_and_workers();
       return true;
@@ -195,7 +190,7 @@ class Walk {
     if (i.bound < 0) return -1;
     auto& clocks = clocks_[{server, serve}];
     for (int worker : workers_of(server, i))
-      if (!state(worker).left && clocks[worker] < clocks[rank] - i.bound) return worker;
+      if (clocks[worker] < clocks[rank] - i.bound) return worker;
     return -1;
   }
 
@@ -227,7 +222,7 @@ class Walk {
       return worker >= 0 ? worker : server;
     } else if (i.kind == program::InstructionKind::serve) {
       for (int worker : workers_of(rank, i))
-        if (!finished(worker) && !state(worker).left) return worker;
+        if (!finished(worker)) return worker;
     } else {
       const auto& arrived = collectives_[world_.group_id(rank, i)];
       for (int member : world_.members(rank, i))

@@ -73,7 +73,9 @@ class InstructionStructure {
       return false;
     }
     if (i.kind == program::InstructionKind::serve) return true;
-    const auto [lane, is_new] = lane_of_group_.emplace(i.group, i.lane);
+    // What comes from servers does not stand behind what goes there.
+    const bool pulls = i.kind == program::InstructionKind::pull;
+    const auto [lane, is_new] = lane_of_group_.emplace(std::pair(i.group, pulls), i.lane);
     if (!is_new && lane->second != i.lane)
       fail(index,
            fmt::format("group '{}' communicates on lane {} elsewhere; a group has one lane, which orders it",
@@ -119,7 +121,6 @@ class InstructionStructure {
     if (!i.blocks.empty() && i.kind != program::InstructionKind::ring_reduce_scatter &&
         i.kind != program::InstructionKind::ring_all_gather)
       fail(index, "it has blocks; only a ring's are stated");
-    if (i.kind == program::InstructionKind::push && i.operands.empty()) return;  // the worker leaves
     for (const program::RoleRule& role : rule.roles) {
       const auto count = std::count_if(i.operands.begin(), i.operands.end(),
                                        [&](const program::Operand& o) { return o.role == role.role; });
@@ -211,8 +212,6 @@ class InstructionStructure {
       case program::InstructionKind::snapshot:
         return check_room(index, i);
       case program::InstructionKind::push:
-        if (!i.operands.empty() && i.segment < 0) fail(index, "it needs a segment");
-        return check_peers(index, i);
       case program::InstructionKind::exchange:
       case program::InstructionKind::pull:
       case program::InstructionKind::serve:
@@ -279,9 +278,8 @@ class InstructionStructure {
   void check_peers(int index, const program::Instruction& i) {
     const auto& members = program_.group(i.group).members;
     for (const program::Operand& operand : i.operands) {
-      const bool names_peer = i.kind != program::InstructionKind::serve ||
-                              operand.role == program::Role::gradients ||
-                              operand.role == program::Role::metrics;
+      const bool names_peer =
+          i.kind == program::InstructionKind::exchange || operand.role == moved_role(i.kind);
       if (!names_peer) continue;
       if (operand.peer < 0 || operand.peer >= static_cast<int>(members.size()) ||
           nth(members, operand.peer) == rank_)
@@ -293,7 +291,7 @@ class InstructionStructure {
   const program::Program& program_;
   int rank_;
   Findings& findings_;
-  std::map<int, int> lane_of_group_;  ///< of the group's first communication
+  std::map<std::pair<int, bool>, int> lane_of_group_;  ///< of the group's first communication; pulls apart
 };
 
 }  // namespace

@@ -64,7 +64,8 @@ class Matching {
           channels_[{group, peer, rank}].receives.push_back({index, &operand});
       }
     } else {
-      for (const program::Operand& operand : i.operands) server_messages_.push_back({rank, index, &operand});
+      for (const program::Operand& operand : i.operands)
+        if (operand.role == moved_role(i.kind)) server_messages_.push_back({rank, index, &operand});
     }
   }
 
@@ -161,6 +162,7 @@ class Matching {
           fmt::format("rank {} has no serve of segment {}, shard {}", server, i.segment, operand.index));
     const bool pushes = i.kind == program::InstructionKind::push;
     const int own_number = world_.rank_in_group(message.rank, i);
+    bool found = false;  // every place where it may land
     for (const program::Operand& other : world_.instruction(server, serve).operands) {
       if (other.role != operand.role || (pushes && other.peer != own_number)) continue;
       if (other.range.size_bytes != operand.range.size_bytes || other.dtype != operand.dtype)
@@ -169,9 +171,10 @@ class Matching {
             fmt::format("it moves {} bytes of {}; rank {}, {}, has {} of {}", operand.range.size_bytes,
                         name_of(operand.dtype), server, program::describe(world_.program(server), serve),
                         other.range.size_bytes, name_of(other.dtype)));
-      if (pushes) ++pushes_[{server, serve, operand.role, message.rank}];
-      return;
+      found = true;
     }
+    if (found && pushes) ++pushes_[{server, serve, message.rank}];
+    if (found) return;
     findings_.add(kMatching, message.rank, message.instruction,
                   fmt::format("rank {}, {}, takes nothing from rank {}", server,
                               program::describe(world_.program(server), serve), message.rank));
@@ -185,13 +188,13 @@ class Matching {
         const program::Instruction& serve = world_.instruction(server, s);
         if (serve.kind != program::InstructionKind::serve) continue;
         for (const program::Operand& operand : serve.operands) {
-          if (operand.role != program::Role::gradients && operand.role != program::Role::metrics) continue;
+          if (operand.role != program::Role::gradients) continue;
           const int worker = world_.peer_of(server, serve, operand);
-          const int count = pushes_[{server, s, operand.role, worker}];
+          const int count = pushes_[{server, s, worker}];
           if (count != 1)
             findings_.add(kMatching, server, s,
-                          fmt::format("rank {} pushes {} to it {} times per iteration; expected once", worker,
-                                      program::name_of(operand.role), count));
+                          fmt::format("rank {} pushes to it {} times per iteration; expected once", worker,
+                                      count));
         }
       }
     }
@@ -202,7 +205,7 @@ class Matching {
   std::map<Channel, Ends> channels_;
   std::map<int, std::map<int, std::vector<int>>> collectives_;  // group, rank -> instructions
   std::vector<Message> server_messages_;
-  std::map<std::tuple<int, int, program::Role, int>, int> pushes_;  // (server, serve, what, worker) -> count
+  std::map<std::tuple<int, int, int>, int> pushes_;  // (server, serve, worker) -> count
 };
 
 }  // namespace

@@ -24,15 +24,26 @@ std::string describe(const program::Program& program, const program::ByteRange& 
   return fmt::format("{}[{}+{}]", buffer.name, range.offset, range.size_bytes);
 }
 
+program::Role moved_role(program::InstructionKind kind) {
+  return kind == program::InstructionKind::pull ? program::Role::parameters : program::Role::gradients;
+}
+
 ProgramWorld::ProgramWorld(std::span<const program::Program> programs) : programs_(programs) {
   std::map<std::string, int> ids;
   for (const program::Program& program : programs) {
     auto& own = group_ids_.emplace_back();
-    for (const program::Group& group : program.groups)
-      own.push_back(ids.emplace(group.name, static_cast<int>(ids.size())).first->second);
+    for (const program::Group& group : program.groups) {
+      const bool alone = group.members == program::Members::run(program.rank, 1);
+      const std::string name = alone ? fmt::format("{} of rank {}", group.name, program.rank) : group.name;
+      own.push_back(ids.emplace(name, static_cast<int>(ids.size())).first->second);
+    }
     int first = std::numeric_limits<int>::max();
+    auto& leaves = leaves_.emplace_back();
     for (const program::Instruction& instruction : program.instructions) {
-      if (instruction.leaf >= 0) first = std::min(first, instruction.leaf);
+      if (instruction.leaf >= 0) {
+        first = std::min(first, instruction.leaf);
+        leaves.insert(instruction.leaf);
+      }
       has_servers_ = has_servers_ || instruction.kind == program::InstructionKind::serve ||
                      instruction.kind == program::InstructionKind::push ||
                      instruction.kind == program::InstructionKind::pull;

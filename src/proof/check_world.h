@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -81,6 +82,8 @@ class ProgramWorld {
   /// Some rank computes gradients of parameters, or updates them, or pushes.
   bool trains() const { return trains_; }
   bool has_servers() const { return has_servers_; }  ///< some rank has a `serve`, `push` or `pull`
+  /// Whether a micro-batch of the leaf goes through the rank.
+  bool computes(int rank, int leaf) const { return nth(leaves_, rank).contains(leaf); }
   /// By place in program(rank).parameters: the index into parameters().
   int parameter_of_place(int rank, size_t place) const { return nth(places_, rank)[place]; }
 
@@ -99,10 +102,14 @@ class ProgramWorld {
   std::span<const program::Program> programs_;
   std::vector<std::vector<int>> group_ids_, places_;  ///< by rank
   std::vector<int> first_leaf_;                       ///< by rank
+  std::vector<std::set<int>> leaves_;                 ///< by rank
   std::vector<ModelParameter> parameters_;
   bool trains_ = false, has_servers_ = false;
   std::map<int, std::vector<BucketUse>> buckets_;
 };
+
+/// Of a push, a pull or a serve: what its messages bring to the other side.
+program::Role moved_role(program::InstructionKind kind);
 
 /// "grad.1.slot0[256+128]", or the name alone for the whole buffer.
 std::string describe(const program::Program& program, const program::ByteRange& range);

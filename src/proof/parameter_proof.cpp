@@ -151,7 +151,6 @@ void ParameterProof::check_state(const Place& at, const program::Operand& state)
 }
 
 void ParameterProof::before_push(const Place& worker, const program::Operand& pushed, int server, int serve) {
-  if (pushed.role != program::Role::gradients) return;
   for (const HeldPart& part : machine().held().in_serve(server, serve)) {
     program::ByteRange bytes = pushed.range;
     bytes.offset += part.begin;

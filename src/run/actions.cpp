@@ -57,6 +57,10 @@ Action bind(const Binding& binding, const Stagings& stagings) {
       return bind_update(binding);
     case program::InstructionKind::snapshot:
       return bind_snapshot(binding);
+    case program::InstructionKind::pull:
+      return bind_pull(binding);
+    case program::InstructionKind::push:
+      return bind_push(binding);
     default:
       break;  // require_runnable() has refused it
   }
@@ -70,8 +74,6 @@ bool is_runnable(program::InstructionKind kind) {
     case program::InstructionKind::backward_input:
     case program::InstructionKind::backward_weight:
     case program::InstructionKind::recompute:
-    case program::InstructionKind::push:
-    case program::InstructionKind::pull:
     case program::InstructionKind::finite:
     case program::InstructionKind::serve:
       return false;

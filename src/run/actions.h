@@ -18,6 +18,8 @@
 
 namespace lockstep::run {
 
+class WorkerSession;
+
 /// Where `load` takes batches from. Fields are the model's inputs, in graph order, batch in front.
 class BatchSource {
  public:
@@ -56,6 +58,7 @@ struct ExecutionContext {
   BatchSource* batches = nullptr;
   std::function<bool()> snapshot;  ///< prepares saving what was copied; true where all is well
   std::vector<comm::Communicator*> communicators;  ///< by group; null where this rank is no member
+  WorkerSession* session = nullptr;                ///< of pushes and pulls
 };
 
 /// An instruction made ready to run. Running it twice, for two iterations, allocates nothing. On devices
@@ -69,6 +72,9 @@ struct Action {
   /// share: enqueued): starts the next one, or tells that there is none; may be empty.
   std::function<std::optional<comm::Ticket>(device::Stream&)> proceed;
   comm::Communicator* communicator = nullptr;  ///< of communications
+  /// Of what waits for something that no communicator of the program brings: whether it is there; may be
+  /// empty. Host memory alone.
+  std::function<bool()> arrived;
   /// Of what copies from memory of the host, on devices that do not share it: the last copy, recorded on the
   /// instruction's stream, which must be done before the next start. May be null.
   const device::Event* staged = nullptr;

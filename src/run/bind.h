@@ -1,6 +1,7 @@
 #pragma once
 
 #include "run/binding.h"
+#include "run/serve/served_range.h"
 #include "run/staging.h"
 
 namespace lockstep::run {
@@ -31,8 +32,19 @@ Action bind_agree(const Binding& binding);
 Action bind_norm(const Binding& binding);
 /// Of the parameters that its operands hold whole.
 Action bind_digest(const Binding& binding);
+/// The optimizer on parameters that lie in `updated`, with state one slot after the other: what is the same in
+/// every update of them.
+UpdateCall make_update(const Binding& binding, const program::ByteRange& updated, std::byte* at_state);
+/// The instruction's state, which is of so many bytes of parameters; null without slots.
+std::byte* state_of(const Binding& binding, int64_t parameter_bytes);
 /// The optimizer on the part of parameters that the operands hold, with as many bytes of state for each slot.
 Action bind_update(const Binding& binding);
+/// Completes a receive that began when the step was granted.
+Action bind_pull(const Binding& binding);
+/// Complete at once: gradients then belong to the session, which sends them before the next step.
+Action bind_push(const Binding& binding);
+/// A `serve` is no action: a ServerSession carries all of a program out.
+ServedRange bind_serve(const Binding& binding);
 /// Copies what it reads, one operand after the other, so that training may go on while the copy is saved;
 /// then asks whoever saves it whether all is well.
 Action bind_snapshot(const Binding& binding);

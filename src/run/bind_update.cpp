@@ -131,45 +131,53 @@ Action bind_digest(const Binding& binding) {
                                                        const auto&) { kernels->digest(call, stream); }};
 }
 
-Action bind_update(const Binding& binding) {
-  const program::Operand* parameters = binding.required_operand(program::Role::parameters);
-  const program::Operand* gradients = binding.required_operand(program::Role::gradients);
-  binding.at_least(program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
-  UpdateCall call{
-      .optimizer = binding.context().optimizer,
-      .parameters = reinterpret_cast<float*>(binding.at(*parameters)),
-      .gradients = reinterpret_cast<const float*>(binding.at(*gradients)),
-      .verdict = reinterpret_cast<const program::Verdict*>(binding.required(program::Role::verdict, 0)),
-      .constants = reinterpret_cast<const StepScalars*>(binding.required(program::Role::constants, 0)),
-      .whole_step = binding.find(program::Role::verdict, 1) != nullptr,
-      .predicated = binding.find(program::Role::predicate, 0) != nullptr,
-      .static_count = binding.context().static_count,
-      .statistic_scale = binding.context().statistic_scale};
-  const int slots = optim::state_slots(binding.context().optimizer);
-  const int64_t size_bytes = parameters->range.size_bytes;
-  if (slots > 0) {
-    const program::Operand* state = binding.required_operand(program::Role::state);
-    if (state->range.size_bytes != slots * size_bytes)
-      throw InternalError(
-          fmt::format("{} has {} bytes of state for {} of parameters; expected {} times as many",
-                      binding.describe(), state->range.size_bytes, size_bytes, slots));
-    for (int slot = 0; slot < slots; ++slot)
-      call.state[slot] = reinterpret_cast<float*>(binding.at(*state) + slot * size_bytes);
-  }
+UpdateCall make_update(const Binding& binding, const program::ByteRange& updated, std::byte* at_state) {
+  const auto& context = binding.context();
+  UpdateCall call{.optimizer = context.optimizer,
+                  .static_count = context.static_count,
+                  .statistic_scale = context.statistic_scale};
+  for (int slot = 0; slot < optim::state_slots(context.optimizer); ++slot)
+    call.state[slot] = reinterpret_cast<float*>(at_state + slot * updated.size_bytes);
   for (size_t p = 0; p < binding.program().parameters.size(); ++p) {
     const auto& place = binding.program().parameters[p];
-    const int64_t from = std::max(parameters->range.offset, place.offset);
-    const int64_t to = std::min(parameters->range.offset + size_bytes, place.offset + place.size_bytes);
-    if (place.buffer != parameters->range.buffer || from >= to) continue;
-    const auto& spec = binding.context().graph.parameters[p].spec;
-    call.pieces.push_back({.offset = (from - parameters->range.offset) / 4,
+    const int64_t from = std::max(updated.offset, place.offset);
+    const int64_t to = std::min(updated.offset + updated.size_bytes, place.offset + place.size_bytes);
+    if (place.buffer != updated.buffer || from >= to) continue;
+    const auto& spec = context.graph.parameters[p].spec;
+    call.pieces.push_back({.offset = (from - updated.offset) / 4,
                            .count = (to - from) / 4,
-                           .decay = binding.context().optimizer.decay_norm_and_bias || !spec.is_norm_or_bias,
+                           .decay = context.optimizer.decay_norm_and_bias || !spec.is_norm_or_bias,
                            .is_statistic = spec.role == ops::ParameterRole::statistic,
                            .momentum = spec.momentum});
   }
   std::sort(call.pieces.begin(), call.pieces.end(),
             [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  return call;
+}
+
+std::byte* state_of(const Binding& binding, int64_t parameter_bytes) {
+  const int slots = optim::state_slots(binding.context().optimizer);
+  if (slots == 0) return nullptr;
+  const program::Operand* state = binding.required_operand(program::Role::state);
+  if (state->range.size_bytes != slots * parameter_bytes)
+    throw InternalError(
+        fmt::format("{} has {} bytes of state for {} of parameters; expected {} times as many",
+                    binding.describe(), state->range.size_bytes, parameter_bytes, slots));
+  return binding.at(*state);
+}
+
+Action bind_update(const Binding& binding) {
+  const program::Operand* parameters = binding.required_operand(program::Role::parameters);
+  const program::Operand* gradients = binding.required_operand(program::Role::gradients);
+  binding.at_least(program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
+  UpdateCall call =
+      make_update(binding, parameters->range, state_of(binding, parameters->range.size_bytes));
+  call.parameters = reinterpret_cast<float*>(binding.at(*parameters));
+  call.gradients = reinterpret_cast<const float*>(binding.at(*gradients));
+  call.verdict = reinterpret_cast<const program::Verdict*>(binding.required(program::Role::verdict, 0));
+  call.constants = reinterpret_cast<const StepScalars*>(binding.required(program::Role::constants, 0));
+  call.whole_step = binding.find(program::Role::verdict, 1) != nullptr;
+  call.predicated = binding.find(program::Role::predicate, 0) != nullptr;
   return {.start = [call = std::move(call), kernels = binding.kernels()](
                        device::Stream& stream, const StepInputs& inputs, const auto&) {
     if (!inputs.suppress_updates) kernels->update(call, stream);

@@ -29,7 +29,7 @@ class InlineExecutor : public Executor {
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const auto& instruction = program.instructions[i];
       nth(lanes_, instruction.lane).instructions.push_back(static_cast<int>(i));
-      if (program::communicates(instruction.kind)) issue_order_.push_back(static_cast<int>(i));
+      if (actions_[i].communicator != nullptr) issue_order_.push_back(static_cast<int>(i));
     }
     for (size_t lane = 0; lane < lanes_.size(); ++lane) {
       lanes_[lane].is_comm = program.lanes[lane].kind == program::LaneKind::comm;
@@ -151,6 +151,7 @@ class InlineExecutor : public Executor {
   void advance_communication() {
     if (advancing_) return;
     advancing_ = true;
+    if (options_.alongside) options_.alongside();
     for (bool moved = true; moved;) {
       moved = false;
       for (auto& lane : lanes_)
@@ -172,8 +173,10 @@ class InlineExecutor : public Executor {
       const StepInputs& inputs = inputs_of(lane.iteration());
       guarded(lane, [&] {
         if (options_.before) options_.before(inputs.iteration, index);
-        if (action.communicator == nullptr) return action.start(*stream_, inputs, [] {});
-        lane.ticket = action.communicate(*stream_, inputs);
+        if (action.communicator != nullptr)
+          lane.ticket = action.communicate(*stream_, inputs);
+        else if (action.start)
+          action.start(*stream_, inputs, [] {});
       });
       lane.in_flight = true;
       lane.started = Clock::now();
@@ -181,6 +184,8 @@ class InlineExecutor : public Executor {
     bool complete_now = true;
     if (action.communicator != nullptr)
       guarded(lane, [&] { complete_now = action.communicator->poll(lane.ticket); });
+    else if (action.arrived)
+      guarded(lane, [&] { complete_now = action.arrived(); });
     if (!complete_now) return false;
     if (action.proceed) {
       std::optional<comm::Ticket> round;

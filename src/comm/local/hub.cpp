@@ -21,6 +21,12 @@ std::byte* block_of(const Operation& operation, int block) {
 Hub::Hub(std::string name, int size)
     : name_(std::move(name)), death_(std::make_shared<Death>()), queues_(static_cast<size_t>(size)) {}
 
+std::shared_ptr<PostOffice> Hub::post_office() {
+  const std::lock_guard lock(mutex_);
+  if (!post_office_) post_office_ = std::make_shared<PostOffice>(name_, size());
+  return post_office_;
+}
+
 Hub::Entry* Hub::head(int rank) {
   auto& queue = nth(queues_, rank);
   return queue.empty() ? nullptr : &queue.front();

@@ -9,6 +9,7 @@
 
 #include "base/index.h"
 #include "comm/host_communicator.h"
+#include "comm/local/post_office.h"
 
 namespace lockstep::comm {
 
@@ -25,6 +26,8 @@ class Hub {
   const std::string& name() const { return name_; }
   int size() const { return static_cast<int>(queues_.size()); }
   const std::shared_ptr<Death>& death() const { return death_; }
+  /// One for all ranks, made when the first asks.
+  std::shared_ptr<PostOffice> post_office();
 
   void start(int rank, Operation operation);
   int64_t outstanding(int rank) const;  ///< operations of `rank` that are not complete
@@ -72,6 +75,7 @@ class Hub {
   mutable std::mutex mutex_;  // guards queues_ and all buffers of operations in them
   std::condition_variable changed_;
   std::vector<std::deque<Entry>> queues_;
+  std::shared_ptr<PostOffice> post_office_;
 };
 
 }  // namespace lockstep::comm

@@ -8,6 +8,7 @@
 #include "base/index.h"
 #include "comm/mpi/byte_type.h"
 #include "comm/mpi/check.h"
+#include "comm/mpi/mpi_message_port.h"
 
 namespace lockstep::comm {
 namespace {
@@ -75,6 +76,17 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   }
   if (part == MPI_COMM_NULL) return nullptr;
   return std::make_unique<MpiCommunicator>(part, fmt::format("{}/{}", name(), color), largest_count_);
+}
+
+std::unique_ptr<MessagePort> MpiCommunicator::open_port() {
+  check_alive();
+  MPI_Comm own = MPI_COMM_NULL;
+  try {
+    check_mpi(MPI_Comm_dup(comm_, &own));
+  } catch (const CommError& error) {
+    fail(fmt::format("port: {}", error.what()));
+  }
+  return std::make_unique<MpiMessagePort>(own, name(), largest_count_);
 }
 
 void MpiCommunicator::start(Operation operation) {

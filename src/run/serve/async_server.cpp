@@ -7,7 +7,7 @@
 
 namespace lockstep::run {
 
-AsyncServer::AsyncServer(const SessionTerms& terms, int server)
+AsyncServer::AsyncServer(const program::SessionTerms& terms, int server)
     : ranges_(nth(terms.ranges, server)),
       coordinator_(server == 0),
       attendance_(terms.workers, ranges_),

@@ -7,7 +7,7 @@
 
 #include "run/serve/attendance.h"
 #include "run/serve/decision.h"
-#include "run/serve/session_terms.h"
+#include "program/session_terms.h"
 #include "run/serve/staleness.h"
 
 namespace lockstep::run {
@@ -28,7 +28,7 @@ namespace lockstep::run {
 class AsyncServer {
  public:
   /// REQUIRES: no terms.bound; 0 <= server < terms.ranges.size().
-  AsyncServer(const SessionTerms& terms, int server);
+  AsyncServer(const program::SessionTerms& terms, int server);
 
   /// A push has landed in full. `stop`: its worker was asked to stop the run; heeded by coordinators.
   void pushed(int worker, int range, int64_t clock, bool stop);

@@ -8,7 +8,7 @@
 
 namespace lockstep::run {
 
-SessionWorker::SessionWorker(const SessionTerms& terms, std::vector<RangeOfServer> push_order)
+SessionWorker::SessionWorker(const program::SessionTerms& terms, std::vector<RangeOfServer> push_order)
     : bound_(terms.bound),
       servers_(static_cast<int>(terms.ranges.size())),
       slots_(landing_slots(terms)),
@@ -52,7 +52,7 @@ std::optional<WorkerMove> SessionWorker::pull() {
 
 WorkerMove SessionWorker::push() {
   const RangeOfServer place = nth(push_order_, next_++);
-  const PushRange push{place.server, place.range, step_, landing_slot(step_, slots_),
+  const PushRange push{place.server, place.range, step_, program::landing_slot(step_, slots_),
                        stop_ && place.server == 0};
   if (static_cast<size_t>(next_) == push_order_.size()) {
     phase_ = Phase::pulling;

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "run/serve/session_terms.h"
+#include "program/session_terms.h"
 
 namespace lockstep::run {
 
@@ -57,7 +57,7 @@ struct RangeOfServer {
 class SessionWorker {
  public:
   /// `push_order`: every range once, in the order in which steps make gradients.
-  SessionWorker(const SessionTerms& terms, std::vector<RangeOfServer> push_order);
+  SessionWorker(const program::SessionTerms& terms, std::vector<RangeOfServer> push_order);
 
   std::optional<WorkerMove> next();
 

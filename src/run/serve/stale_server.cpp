@@ -7,7 +7,7 @@
 
 namespace lockstep::run {
 
-StaleServer::StaleServer(const SessionTerms& terms, int server)
+StaleServer::StaleServer(const program::SessionTerms& terms, int server)
     : workers_(terms.workers),
       ranges_(nth(terms.ranges, server)),
       bound_(terms.bound.value_or(0)),

@@ -7,7 +7,7 @@
 
 #include "run/serve/attendance.h"
 #include "run/serve/decision.h"
-#include "run/serve/session_terms.h"
+#include "program/session_terms.h"
 #include "run/serve/staleness.h"
 
 namespace lockstep::run {
@@ -40,7 +40,7 @@ namespace lockstep::run {
 class StaleServer {
  public:
   /// REQUIRES: terms.bound; 0 <= server < terms.ranges.size().
-  StaleServer(const SessionTerms& terms, int server);
+  StaleServer(const program::SessionTerms& terms, int server);
 
   /// A push has landed in full. `stop`: its worker was asked to stop the run; heeded by coordinators.
   void pushed(int worker, int range, int64_t clock, bool stop);
@@ -64,7 +64,7 @@ class StaleServer {
   }
 
  private:
-  int slot(int64_t clock) const { return landing_slot(clock, slots_); }
+  int slot(int64_t clock) const { return program::landing_slot(clock, slots_); }
   int64_t& read(int worker, int64_t step);
   bool may_answer(int worker) const;
   Decision apply();

@@ -17,6 +17,13 @@ struct Staleness {
   int64_t sum = 0;
   int64_t max = 0;
 
+  double mean() const { return count > 0 ? static_cast<double>(sum) / static_cast<double>(count) : 0; }
+  void add(const Staleness& others) {
+    for (size_t i = 0; i < pushes.size(); ++i) pushes[i] += others.pushes[i];
+    count += others.count;
+    sum += others.sum;
+    max = std::max(max, others.max);
+  }
   void add(int64_t staleness, int64_t times = 1) {
     nth(pushes, std::min(staleness, kCap)) += times;
     count += times;

@@ -192,4 +192,30 @@ std::string locate_nonfinite(Worker& worker, comm::Communicator& world, const ru
                             "hardware erred";
 }
 
+std::string first_nonfinite_gradient(const Worker& worker) {
+  const auto& program = worker.programs().step;
+  const auto& graph = worker.compiled().graph();
+  int last = -1;  // micro-batch
+  for (const auto& instruction : program.instructions) last = std::max(last, instruction.micro_batch);
+  for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
+    const auto& instruction = program.instruction(i);
+    if (instruction.kind != program::InstructionKind::backward || instruction.micro_batch != last) continue;
+    for (const auto& operand : instruction.operands) {
+      if (operand.role != program::Role::gradients) continue;
+      for (const auto& entry : worker.compiled().partition().bucket(instruction.segment).entries) {
+        const program::ByteRange bytes{operand.range.buffer, operand.range.offset + entry.offset_bytes,
+                                       4 * entry.count};
+        const HostView view(worker.device(), {.data = worker.memory().at(program, bytes),
+                                              .shape = {entry.count},
+                                              .dtype = DType::float32});
+        if (const int64_t element = first_nonfinite(view.tensor()); element >= 0)
+          return fmt::format("the gradient of parameter {}, element {}, on rank {} ({})",
+                             graph.parameter(entry.parameter).name, element, program.rank,
+                             program::describe(program, i));
+      }
+    }
+  }
+  return fmt::format("the loss of rank {}", program.rank);
+}
+
 }  // namespace lockstep::train

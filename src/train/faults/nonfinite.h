@@ -27,4 +27,8 @@ std::string earliest_message(const std::vector<NonFiniteFinding>& by_rank);
 /// or the parameter that was so before the step. `world` carries the ranks' findings.
 std::string locate_nonfinite(Worker& worker, comm::Communicator& world, const run::StepInputs& inputs);
 
+/// The first gradient of a parameter, in the order in which backward makes them, that is not finite in this
+/// rank's last step; or that it is the loss.
+std::string first_nonfinite_gradient(const Worker& worker);
+
 }  // namespace lockstep::train

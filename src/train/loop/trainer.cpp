@@ -95,7 +95,10 @@ TrainingOutcome Trainer::run() {
   if (pending_evaluation_ && step_ < total) evaluate();
   while (step_ < total && !stop_) {
     hear_of_checkpoints(config_.checkpoint.on_failure);
-    train_one_step();
+    if (worker_.serving() != nullptr)
+      train_one_session();
+    else
+      train_one_step();
     if (evaluation_due()) evaluate();
     if (checkpoint_due()) save_checkpoint();
   }
@@ -125,19 +128,27 @@ bool Trainer::checkpoint_due() const {
 run::StepInputs Trainer::inputs_of(int64_t step) const {
   run::StepInputs inputs;
   inputs.iteration = static_cast<uint64_t>(step);
-  inputs.constants.kernels.step = static_cast<uint64_t>(step);
-  inputs.constants.kernels.seed = config_.trainer.seed;
-  inputs.constants.update.learning_rate =
-      optim::learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
-  if (loss_scaler_) inputs.constants.kernels.loss_scale = loss_scaler_->scale();
   // Moments know nothing of steps that were skipped.
-  const auto updates = static_cast<double>(step + 1 - skipped_steps_);
-  inputs.constants.update.beta1_power = std::pow(config_.optimizer.beta1, updates);
-  inputs.constants.update.beta2_power = std::pow(config_.optimizer.beta2, updates);
-  const bool stops = save_failure_ != nullptr || (options_.stop_requested && options_.stop_requested()) ||
-                     (options_.stop_after > 0 && step + 1 >= options_.stop_after);
-  inputs.stop_requested = stops ? 1 : 0;
+  inputs.constants = constants_of(step, step + 1 - skipped_steps_);
+  const bool last = options_.stop_after > 0 && step + 1 >= options_.stop_after;
+  inputs.stop_requested = last || stop_is_wanted() ? 1 : 0;
   return inputs;
+}
+
+run::StepScalars Trainer::constants_of(int64_t step, int64_t updates) const {
+  run::StepScalars constants;
+  constants.kernels.step = static_cast<uint64_t>(step);
+  constants.kernels.seed = config_.trainer.seed;
+  constants.update.learning_rate =
+      optim::learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
+  if (loss_scaler_) constants.kernels.loss_scale = loss_scaler_->scale();
+  constants.update.beta1_power = std::pow(config_.optimizer.beta1, static_cast<double>(updates));
+  constants.update.beta2_power = std::pow(config_.optimizer.beta2, static_cast<double>(updates));
+  return constants;
+}
+
+bool Trainer::stop_is_wanted() const {
+  return save_failure_ != nullptr || (options_.stop_requested && options_.stop_requested());
 }
 
 void Trainer::train_one_step() {

@@ -70,6 +70,8 @@ struct TrainingOutcome {
   double train_loss = 0;                       ///< of the last step
   std::optional<EvaluationRecord> evaluation;  ///< the last one
   bool stopped = false;                        ///< by request, before the end
+  int64_t sessions = 0;      ///< of layouts with sessions; from one meeting of all ranks to the next
+  run::Staleness staleness;  ///< of all pushes in them, at the first server
 };
 
 /// The loop: step after step, evaluation and checkpoints when they are due. It owns the loop alone;
@@ -90,6 +92,9 @@ class Trainer {
 
  private:
   run::StepInputs inputs_of(int64_t step) const;
+  /// Of an update, which is the `updates`-th that optimizer state sees, from 1.
+  run::StepScalars constants_of(int64_t step, int64_t updates) const;
+  bool stop_is_wanted() const;
   void train_one_step();
   /// Counts the step where the policy says so; otherwise throws.
   void handle_nonfinite(const run::StepInputs& inputs, const program::Verdict& verdict);
@@ -116,6 +121,16 @@ class Trainer {
   void require_equal_replicas();
   [[noreturn]] void report_divergence();
   std::string locate_held();  ///< COLLECTIVE: what differs in the replicas as they are
+  // Of layouts with sessions (session_loop.cpp): steps up to the next evaluation, checkpoint or end.
+  void train_one_session();
+  int64_t steps_to_meeting() const;
+  /// Of the update that a range sees after so many in a session that began at `first_step`.
+  run::StepScalars pushed_constants(int64_t first_step, int64_t updates) const;
+  void make_granted_steps(int64_t first);
+  void require_finite(int64_t step);
+  void require_few_skips(int64_t skipped);
+  /// Records of the steps that are complete by now, with means over those that no record was of.
+  void tell_session(int64_t first, const run::SessionTotals& totals);
   bool evaluation_due() const;
   bool checkpoint_due() const;
   void evaluate();
@@ -149,6 +164,8 @@ class Trainer {
   uint64_t norm_hash_ = 0;   ///< of what this rank computed from the last step's reduced gradients
   bool suspicious_ = false;  ///< the last step's loss or norm stands out
   Clock::time_point step_began_;
+  run::SessionTotals told_;  ///< of this session, in records
+  StepRecord waited_;        ///< this rank's times since the last record, in sessions
   TrainingOutcome outcome_;
   bool stop_ = false;
   bool pending_evaluation_ = false;  ///< due, but interrupted

@@ -12,8 +12,11 @@ namespace lockstep::train {
 PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph,
                                      data::SampleOrder order, int64_t batch_samples,
                                      std::vector<int64_t> positions, int64_t micro_batch, int threads,
-                                     int depth)
-    : batch_samples_(batch_samples), micro_batch_(micro_batch), positions_(std::move(positions)) {
+                                     int depth, int64_t stride)
+    : batch_samples_(batch_samples),
+      micro_batch_(micro_batch),
+      stride_(stride),
+      positions_(std::move(positions)) {
   data::PrefetchOptions options{
       .threads = threads, .depth = depth, .fields = {}, .float_type = graph.compute};
   for (const int input : graph.inputs) options.fields.push_back(graph.value(input).name);
@@ -23,7 +26,7 @@ PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::
         std::upper_bound(positions_.begin(), positions_.end(), span.first_position % batch_samples_);
     return later != positions_.end()
                ? data::SampleSpan{batch * batch_samples_ + *later, micro_batch_}
-               : data::SampleSpan{(batch + 1) * batch_samples_ + positions_.front(), micro_batch_};
+               : data::SampleSpan{(batch + stride_) * batch_samples_ + positions_.front(), micro_batch_};
   };
   prefetcher_ = std::make_unique<data::Prefetcher>(dataset, order, next, options);
 }

@@ -14,10 +14,11 @@ namespace lockstep::train {
 class PrefetchedBatches : public run::BatchSource {
  public:
   /// `batch_samples`: samples of one iteration over all ranks; `positions`: where this rank's micro-batches
-  /// begin in it, ascending; `micro_batch`: samples in each.
+  /// begin in it, ascending; `micro_batch`: samples in each; `stride`: by how much the next iteration that is
+  /// asked for is probably higher.
   PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph, data::SampleOrder order,
                     int64_t batch_samples, std::vector<int64_t> positions, int64_t micro_batch, int threads,
-                    int depth);
+                    int depth, int64_t stride = 1);
 
   void load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) override;
   /// Begins reading what `iteration` will ask for first.
@@ -28,7 +29,7 @@ class PrefetchedBatches : public run::BatchSource {
  private:
   data::SampleSpan span_of(uint64_t iteration, int64_t position) const;
 
-  int64_t batch_samples_, micro_batch_;
+  int64_t batch_samples_, micro_batch_, stride_;
   std::vector<int64_t> positions_;
   std::unique_ptr<data::Prefetcher> prefetcher_;
 };

@@ -53,8 +53,7 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   spent_on(observe::StartupPart::device);
   compiled_->prepare(*device_);
   spent_on(observe::StartupPart::kernels);
-  const program::MemoryPlan plans[] = {programs_.step_plan, programs_.evaluate_plan, programs_.boundary_plan};
-  memory_ = std::make_unique<run::ProgramMemory>(*device_, plans);
+  memory_ = std::make_unique<run::ProgramMemory>(*device_, programs_.plans());
   window_ = std::make_unique<device::HostWindow>(*device_, largest_tensor_bytes(programs_.step));
   spent_on(observe::StartupPart::memory);
   step_context_ = std::make_unique<run::ExecutionContext>(
@@ -71,16 +70,19 @@ Worker::~Worker() = default;
 Worker::Positions Worker::read_positions() {
   const auto& division = compiled_->division();
   Positions positions;
+  // Where no worker waits for another, whoever comes next takes the next share of a batch.
+  const bool by_share = compiled_->layout().mode == layout::ServerMode::asynchronous;
+  const int64_t shares = by_share ? division.workers : 1;
   for (int m = 0; m < division.micro_batches_of(options_.rank); ++m)
-    positions.train.push_back(division.first_sample(options_.rank, m));
+    positions.train.push_back(division.first_sample(by_share ? 0 : options_.rank, m));
   const layout::TreeNode leaves = division.leaves_of(options_.rank);
   for (int leaf = leaves.begin; leaf < leaves.end; ++leaf)
     positions.eval.push_back(leaf * division.micro_batch);
   train_batches_ = std::make_unique<PrefetchedBatches>(
       *data_.train, compiled_->graph(),
       data::SampleOrder(config_.trainer.seed, data_.train->size(), config_.data.shuffle),
-      division.global_batch, positions.train, division.micro_batch, config_.data.prefetch_threads,
-      config_.data.prefetch_depth);
+      division.global_batch / shares, positions.train, division.micro_batch, config_.data.prefetch_threads,
+      config_.data.prefetch_depth, shares);
   if (data_.eval)
     eval_batches_ = std::make_unique<PrefetchedBatches>(
         *data_.eval, compiled_->graph(), data::SampleOrder::once(data_.eval->size()),
@@ -129,6 +131,11 @@ void Worker::connect_groups(comm::Communicator& world, const program::Program& p
   // A channel for each group, made in one order on all ranks: every rank's program lists the same groups.
   for (const auto& group : program.groups) {
     const bool member = group.members.contains(options_.rank);
+    if (group.members.size() == 1) {  // which takes nobody else, and may be another rank for each
+      communicators_.push_back(member ? comm::make_solo_communicator() : nullptr);
+      context.communicators.push_back(communicators_.back().get());
+      continue;
+    }
     // Those of GPUs take memory and time, and programs run one after the other: groups of one name share one.
     if (const auto made = gpu_channels_.find(group.name);
         group.transport == program::Transport::device && made != gpu_channels_.end()) {
@@ -163,11 +170,30 @@ void Worker::connect(comm::Communicator& world) {
   connect_groups(world, programs_.step, *step_context_);
   connect_groups(world, programs_.evaluate, *evaluate_context_);
   connect_groups(world, programs_.boundary, *boundary_context_);
+  if (compiled_->layout().has_sessions()) connect_servers(world);
   spent_on(observe::StartupPart::communicators);
   step_executor_ = make_executor(kStepProgram, *step_context_);
-  replay_executor_ = make_executor(kReplayProgram, *step_context_, &observer_);
+  // A step of a session happens once: what it has pushed is applied.
+  if (!serving_) replay_executor_ = make_executor(kReplayProgram, *step_context_, &observer_);
   if (data_.eval) evaluate_executor_ = make_executor(kEvaluateProgram, *evaluate_context_);
   boundary_executor_ = make_executor(kBoundaryProgram, *boundary_context_);
+}
+
+void Worker::connect_servers(comm::Communicator& world) {
+  serve_context_ = std::make_unique<run::ExecutionContext>(
+      make_context(compiled_->training_code(), {}, nullptr));
+  gather_context_ = std::make_unique<run::ExecutionContext>(
+      make_context(compiled_->training_code(), {}, nullptr));
+  connect_groups(world, programs_.gather, *gather_context_);
+  gather_executor_ = make_executor(kGatherProgram, *gather_context_);
+  ServingOptions options{.timeout = {}, .progress = options_.progress, .before_update = {}};
+  if (options_.progress == nullptr) options.timeout = run::ExecutorOptions().communication_timeout;
+  if (options_.before_instruction)
+    options.before_update = [this](int64_t step, int instruction) {
+      options_.before_instruction(*this, programs_.serve, static_cast<uint64_t>(step), instruction);
+    };
+  serving_ = std::make_unique<Serving>(world, *compiled_, programs_, *serve_context_, std::move(options));
+  step_context_->session = serving_->worker();
 }
 
 const program::Program* Worker::program_of(int number) const {
@@ -179,6 +205,10 @@ const program::Program* Worker::program_of(int number) const {
       return &programs_.evaluate;
     case kBoundaryProgram:
       return &programs_.boundary;
+    case kServeProgram:
+      return &programs_.serve;
+    case kGatherProgram:
+      return &programs_.gather;
     default:
       return nullptr;
   }
@@ -198,6 +228,8 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
     options.before = [this, &program](uint64_t iteration, int instruction) {
       options_.before_instruction(*this, program, iteration, instruction);
     };
+  if (serving_ && program_number == kStepProgram)
+    options.alongside = [serving = serving_.get()] { serving->alongside(); };
   return options_.asynchronous || options_.device == device::DeviceKind::cuda
              ? run::make_stream_executor(program, context, options, *device_, observer)
              : run::make_inline_executor(program, context, options, observer);
@@ -221,6 +253,13 @@ std::vector<AgreementField> Worker::agreement_fields() const {
 
 void Worker::finish_step() const {
   if (step_executor_) step_executor_->finish();
+}
+
+void Worker::end_session() {
+  finish_step();
+  serving_->finish();
+  gather_executor_->run({});
+  gather_executor_->finish();
 }
 
 device::HostWindow& Worker::window() const {
@@ -307,6 +346,7 @@ std::vector<uint64_t> Worker::parameter_digests() const {
 
 comm::TransferredBytes Worker::transferred() const {
   comm::TransferredBytes sum;
+  if (serving_) sum = serving_->transferred();
   for (const comm::Communicator* channel : step_context_->communicators) {
     if (channel == nullptr) continue;
     const comm::TransferredBytes bytes = channel->transferred();

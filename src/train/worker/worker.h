@@ -15,12 +15,13 @@
 #include "run/executor.h"
 #include "train/start/agreement.h"
 #include "train/worker/batches.h"
+#include "train/worker/serving.h"
 
 namespace lockstep::train {
 
 /// How Progress knows what a rank executes (train/faults/position.h).
 inline constexpr int kNoProgram = 0, kStepProgram = 1, kEvaluateProgram = 2, kBoundaryProgram = 3,
-                     kReplayProgram = 4, kSaving = 5;
+                     kReplayProgram = 4, kSaving = 5, kServeProgram = 6, kGatherProgram = 7;
 
 class Worker;
 
@@ -73,6 +74,11 @@ class Worker {
   /// by itself.
   void finish_step() const;
   run::IterationTimes step_times() const { return step_executor_->last_times(); }
+  /// Of layouts with sessions: between begin and end, workers make steps as they are granted, and servers
+  /// serve. Null for other layouts.
+  Serving* serving() { return serving_.get(); }
+  /// COLLECTIVE: waits for the end of the session, then gets the last version of all parameters.
+  void end_session();
   /// The same with a check of every kernel's results; used to locate what is not finite. Nothing is updated.
   void replay_step(run::StepInputs inputs, const run::KernelObserver& observer);
   /// The whole evaluation set; returns the sums over it. Ends after the iteration in which any rank's
@@ -139,6 +145,7 @@ class Worker {
                                      run::BatchSource* batches);
   void connect_groups(comm::Communicator& world, const program::Program& program,
                       run::ExecutionContext& context);
+  void connect_servers(comm::Communicator& world);
   void share_progress();
   void spent_on(observe::StartupPart part);
 
@@ -159,6 +166,9 @@ class Worker {
   std::map<std::string, comm::Communicator*>
       gpu_channels_;  // by the group's name; null where this rank is no member
   std::unique_ptr<run::ExecutionContext> step_context_, evaluate_context_, boundary_context_;
+  std::unique_ptr<Serving> serving_;
+  std::unique_ptr<run::ExecutionContext> serve_context_, gather_context_;  // of layouts with sessions
+  std::unique_ptr<run::Executor> gather_executor_;
   std::function<bool()> prepare_save_;
   run::KernelObserver observer_;
   std::unique_ptr<run::Executor> step_executor_, evaluate_executor_, boundary_executor_, replay_executor_;

@@ -15,8 +15,7 @@ namespace lockstep::train {
 WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
                                 const compile::CompiledRun::RankPrograms& programs,
                                 const data::DataOptions& data) {
-  const program::MemoryPlan plans[] = {programs.step_plan, programs.evaluate_plan, programs.boundary_plan};
-  WorkerMemory memory{.device = run::combine_plans(plans), .host = {}};
+  WorkerMemory memory{.device = run::combine_plans(programs.plans()), .host = {}};
   program::MemoryPlan& device = memory.device;
   HostMemory& host = memory.host;
   const bool is_gpu = run.device() == device::DeviceKind::cuda;

@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-SessionTerms terms(int workers, std::vector<int> ranges, int64_t steps) {
+program::SessionTerms terms(int workers, std::vector<int> ranges, int64_t steps) {
   return {workers, std::move(ranges), {}, steps};
 }
 
@@ -160,7 +160,7 @@ TEST(AsyncServer, OtherServersGrantNothingAndRefuseNothing) {
 }
 
 TEST(AsyncServer, WhatBreaksTheProtocolIsABug) {
-  const SessionTerms two = terms(2, {2}, 10);
+  const program::SessionTerms two = terms(2, {2}, 10);
   EXPECT_THROW(AsyncServer(two, 0).asked(0, 1), InternalError) << "steps come in order";
   EXPECT_THROW(AsyncServer(two, 0).pushed(0, 0, 0, false), InternalError) << "no step was granted";
   AsyncServer server(two, 0);

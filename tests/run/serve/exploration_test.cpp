@@ -14,7 +14,7 @@ namespace {
 constexpr bool kPrompt = true;
 
 std::string describe(const Scene& scene) {
-  const SessionTerms& terms = scene.terms;
+  const program::SessionTerms& terms = scene.terms;
   std::string text = (terms.bound ? "STALE(" + std::to_string(*terms.bound) + ")" : "ASYNC") + ", " +
                      std::to_string(terms.workers) + " workers, ranges";
   for (int ranges : terms.ranges) text += " " + std::to_string(ranges);

@@ -7,7 +7,7 @@
 
 namespace lockstep::run {
 
-ServerMemory::ServerMemory(const SessionTerms& terms, int server, const MemoryFlaws& flaws)
+ServerMemory::ServerMemory(const program::SessionTerms& terms, int server, const MemoryFlaws& flaws)
     : workers_(terms.workers),
       ranges_(nth(terms.ranges, server)),
       slots_(std::max(1, landing_slots(terms) - flaws.slots_missing)),

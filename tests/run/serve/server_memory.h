@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "run/serve/decision.h"
-#include "run/serve/session_terms.h"
+#include "program/session_terms.h"
 
 namespace lockstep::run {
 
@@ -26,7 +26,7 @@ struct MemoryFlaws {
 /// What decisions do to the memory of one server. Throws InternalError at the first thing that is wrong.
 class ServerMemory {
  public:
-  ServerMemory(const SessionTerms& terms, int server, const MemoryFlaws& flaws);
+  ServerMemory(const program::SessionTerms& terms, int server, const MemoryFlaws& flaws);
 
   /// A worker sends a push, whose step had read `read` of the range: nobody else may need the slot any more.
   void send(int worker, int range, int64_t clock, int slot, const Contents& read);

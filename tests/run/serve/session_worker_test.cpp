@@ -14,7 +14,7 @@ using testing::IsEmpty;
 
 const std::vector<RangeOfServer> kOrder = {{1, 0}, {0, 1}, {0, 0}};
 
-SessionTerms terms(std::optional<int> bound) { return {2, {2, 1}, bound, 10}; }
+program::SessionTerms terms(std::optional<int> bound) { return {2, {2, 1}, bound, 10}; }
 
 TEST(SessionWorker, AsksTheCoordinatorThenTheOthersForTheSameVersion) {
   SessionWorker worker(terms(1), kOrder);

@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-SessionTerms terms(int workers, std::vector<int> ranges, int bound, int64_t steps = 100) {
+program::SessionTerms terms(int workers, std::vector<int> ranges, int bound, int64_t steps = 100) {
   return {workers, std::move(ranges), bound, steps};
 }
 
@@ -147,7 +147,7 @@ TEST(StaleServer, ALostWorkerIsReportedUnlessItHadLeft) {
 }
 
 TEST(StaleServer, WhatBreaksTheProtocolIsABug) {
-  const SessionTerms two = terms(2, {1, 1}, 1);
+  const program::SessionTerms two = terms(2, {1, 1}, 1);
   EXPECT_THROW(StaleServer(two, 0).asked(0, 1, {}), InternalError) << "steps come in order";
   EXPECT_THROW(StaleServer(two, 0).asked(0, 0, 0), InternalError) << "the coordinator chooses the version";
   EXPECT_THROW(StaleServer(two, 1).asked(0, 0, {}), InternalError) << "the others do not";

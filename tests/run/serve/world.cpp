@@ -13,12 +13,12 @@ namespace {
 
 using Kind = Happening::Kind;
 
-SessionTerms with_bound(SessionTerms terms, int more) {
+program::SessionTerms with_bound(program::SessionTerms terms, int more) {
   if (terms.bound) *terms.bound += more;
   return terms;
 }
 
-std::vector<RangeOfServer> push_order(const SessionTerms& terms, bool counted_last) {
+std::vector<RangeOfServer> push_order(const program::SessionTerms& terms, bool counted_last) {
   std::vector<RangeOfServer> order;
   for (int server = 0; server < static_cast<int>(terms.ranges.size()); ++server)
     for (int range = 0; range < nth(terms.ranges, server); ++range) order.push_back({server, range});
@@ -52,12 +52,12 @@ std::string describe(const Happening& happening) {
 
 World::World(const Scene& scene)
     : scene_(&scene), deaths_left_(scene.deaths), stops_left_(scene.stops), end_(scene.terms.steps) {
-  const SessionTerms at_workers = with_bound(scene.terms, scene.flaws.bound_exceeded);
-  SessionTerms at_servers = with_bound(at_workers, scene.flaws.hasty_servers);
+  const program::SessionTerms at_workers = with_bound(scene.terms, scene.flaws.bound_exceeded);
+  program::SessionTerms at_servers = with_bound(at_workers, scene.flaws.hasty_servers);
   at_servers.steps += scene.flaws.steps_exceeded;
   for (int server = 0; server < static_cast<int>(scene.terms.ranges.size()); ++server) {
     ServerMemory memory(at_workers, server, scene.flaws.memory);
-    const SessionTerms its = with_bound(at_servers, server == 0 ? 0 : -scene.flaws.forgetful_servers);
+    const program::SessionTerms its = with_bound(at_servers, server == 0 ? 0 : -scene.flaws.forgetful_servers);
     if (scene.terms.bound)
       servers_.push_back({StaleServer(its, server), std::move(memory)});
     else

@@ -45,7 +45,7 @@ struct Flaws {
 };
 
 struct Scene {
-  SessionTerms terms;
+  program::SessionTerms terms;
   int deaths = 0;  ///< at most, at any point
   int stops = 0;   ///< likewise
   /// Workers and servers do at once what they can do without hearing anything: fewer states, since a message

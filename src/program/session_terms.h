@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-namespace lockstep::run {
+namespace lockstep::program {
 
 /// What servers and workers have agreed on before a session begins. A session lasts from one meeting of all
 /// workers to the next; steps, clocks and versions count from 0 in each.
@@ -34,4 +34,4 @@ inline int landing_slot(int64_t clock, int slots) { return static_cast<int>(cloc
 /// for what it has.
 int kept_copies(const SessionTerms& terms, int server);
 
-}  // namespace lockstep::run
+}  // namespace lockstep::program

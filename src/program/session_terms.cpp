@@ -1,10 +1,10 @@
-#include "run/serve/session_terms.h"
+#include "program/session_terms.h"
 
 #include <algorithm>
 
 #include "lockstep/error.h"
 
-namespace lockstep::run {
+namespace lockstep::program {
 
 void check(const SessionTerms& terms) {
   ensure(terms.workers >= 1, "a session has workers");
@@ -19,4 +19,4 @@ int landing_slots(const SessionTerms& terms) { return terms.bound.value_or(0) + 
 
 int kept_copies(const SessionTerms& terms, int server) { return server == 0 ? 0 : terms.bound.value_or(0); }
 
-}  // namespace lockstep::run
+}  // namespace lockstep::program

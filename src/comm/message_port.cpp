@@ -1,0 +1,13 @@
+#include "comm/message_port.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/error.h"
+
+namespace lockstep::comm {
+
+std::unique_ptr<MessagePort> Communicator::open_port() {
+  throw InternalError(fmt::format("communicators of kind {} have no port for messages", backend()));
+}
+
+}  // namespace lockstep::comm

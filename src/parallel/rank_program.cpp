@@ -1,0 +1,55 @@
+#include "parallel/rank_program.h"
+
+#include "base/index.h"
+
+namespace lockstep::parallel {
+namespace {
+
+ServerRoom server_room(const DataParallelPlan& plan, int rank) {
+  const layout::RankRange& servers = plan.placement.owners();
+  if (!plan.parallel.layout.has_sessions() || !servers.contains(rank)) return {};
+  const program::SessionTerms terms = session_terms(plan);
+  return {.workers = terms.workers,
+          .slots = program::landing_slots(terms),
+          .copies = terms.bound ? program::kept_copies(terms, rank - servers.first) : terms.workers};
+}
+
+}  // namespace
+
+Channel add_channel(program::Program& program, const std::string& name, program::Transport transport) {
+  program.groups.push_back({name, program::Members::run(0, program.world_size), transport});
+  return {program.add_lane(name, program::LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
+}
+
+program::Transport plain_transport(const DataParallelPlan& plan) {
+  return plan.device == device::DeviceKind::cuda ? program::Transport::device : program::Transport::host;
+}
+
+ProgramWriter begin_program(const DataParallelPlan& plan, const char* name, int rank,
+                            const program::ModelCode& code) {
+  ProgramWriter writer(name, plan.graph, plan.partition, code, plan.placement, plan.state_slots, rank,
+                       nth(plan.shares, rank), server_room(plan, rank));
+  auto& program = writer.program;
+  program.rank = rank;
+  program.world_size = plan.placement.ranks();
+  program.reduction = plan.parallel.reduction;
+  program.virtual_replicas = plan.division.leaves;
+  program.micro_batches_per_leaf = plan.division.micro_batches_per_leaf;
+  return writer;
+}
+
+program::SessionTerms session_terms(const DataParallelPlan& plan) {
+  const layout::Layout& layout = plan.parallel.layout;
+  program::SessionTerms terms{.workers = plan.division.workers, .ranges = {}};
+  if (layout.mode == layout::ServerMode::stale) terms.bound = layout.bound;
+  const layout::RankRange& servers = plan.placement.owners();
+  for (int server = servers.first; server < servers.end(); ++server) {
+    int ranges = 0;
+    for (int s = 0; s < static_cast<int>(plan.partition.segments.size()); ++s)
+      ranges += plan.placement.updated_by(s, server).empty() ? 0 : 1;
+    terms.ranges.push_back(ranges);
+  }
+  return terms;
+}
+
+}  // namespace lockstep::parallel

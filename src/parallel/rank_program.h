@@ -1,0 +1,30 @@
+#pragma once
+
+#include "parallel/data_parallel.h"
+#include "parallel/program_writer.h"
+#include "program/session_terms.h"
+
+namespace lockstep::parallel {
+
+/// A communication lane and the group that it alone uses, by their numbers in the program.
+struct Channel {
+  int lane;
+  int group;
+};
+/// Of all ranks.
+Channel add_channel(program::Program& program, const std::string& name, program::Transport transport);
+/// What everything but gradients travels through.
+program::Transport plain_transport(const DataParallelPlan& plan);
+
+/// What all programs of a rank begin with.
+ProgramWriter begin_program(const DataParallelPlan& plan, const char* name, int rank,
+                            const program::ModelCode& code);
+
+/// Records of an agreement have room for so many leaves of a rank.
+inline int most_leaves(const layout::BatchDivision& division) { return division.leaves_of(0).size(); }
+
+/// What servers and workers agree on before each session, but for its steps. REQUIRES: the layout has
+/// sessions.
+program::SessionTerms session_terms(const DataParallelPlan& plan);
+
+}  // namespace lockstep::parallel

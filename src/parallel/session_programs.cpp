@@ -1,0 +1,123 @@
+#include "parallel/session_programs.h"
+
+#include <utility>
+
+#include "parallel/rank_program.h"
+#include "parallel/server_sync.h"
+
+namespace lockstep::parallel {
+namespace {
+
+/// The groups of steps and of what serves them, in one order.
+struct SessionGroups {
+  int alone, servers;
+
+  SessionGroups(program::Program& program, int rank) : alone(add(program, "alone", rank, 1)) {
+    servers = add(program, "servers", 0, program.world_size);
+  }
+
+ private:
+  static int add(program::Program& program, const char* name, int first, int count) {
+    program.groups.push_back({name, program::Members::run(first, count)});
+    return static_cast<int>(program.groups.size()) - 1;
+  }
+};
+
+/// Calls `visit(server, shard, bytes)` for each server's part of a segment's parameters.
+template <class Visit>
+void for_parts(const DataParallelPlan& plan, int segment, const Visit& visit) {
+  const layout::RankRange& servers = plan.placement.owners();
+  for (int server = servers.first; server < servers.end(); ++server)
+    if (const layout::ByteSpan part = plan.placement.updated_by(segment, server); !part.empty())
+      visit(server, plan.placement.position_of(server), part);
+}
+
+UpdateVerdict pushed_verdict(const DataParallelPlan& plan) {
+  return plan.update_as_it_lands ? UpdateVerdict::none : UpdateVerdict::scale_and_predicate;
+}
+
+}  // namespace
+
+program::Program compile_session_step(const DataParallelPlan& plan, int rank) {
+  ProgramWriter writer = begin_program(plan, "step", rank, plan.training);
+  auto& program = writer.program;
+  const SessionGroups groups(program, rank);
+  if (!plan.placement.is_worker(rank)) return std::move(program);
+  const int copy = program.add_lane("copy", program::LaneKind::copy);
+  const int compute = program.add_lane("compute", program::LaneKind::compute);
+  const int alone = program.add_lane("alone", program::LaneKind::comm);
+  const int pull = program.add_lane("pull", program::LaneKind::comm);
+  const int push = program.add_lane("push", program::LaneKind::comm);
+  const auto& division = plan.division;
+  const layout::TreeNode leaves = division.leaves_of(rank);
+  const int segments = static_cast<int>(plan.partition.segments.size());
+  writer.add_metrics(leaves.size());
+  writer.add_gradient_slots(1);
+  for (int s = 0; s < segments; ++s)
+    for_parts(plan, s, [&](int server, int shard, const layout::ByteSpan& part) {
+      writer.pull(pull, groups.servers, s, shard, server, part);
+    });
+  writer.constants(copy);
+  writer.cast_parameters(compute);
+  const auto push_segment = [&](int s) {
+    for_parts(plan, s, [&](int server, int shard, const layout::ByteSpan& part) {
+      writer.push(push, groups.servers, s, shard, server, part, pushed_verdict(plan));
+    });
+  };
+
+  const int micro_batches = leaves.size() * division.micro_batches_per_leaf;
+  for (int m = 0; m < micro_batches; ++m) {
+    const int leaf = leaves.begin + m / division.micro_batches_per_leaf;
+    const bool first_of_leaf = m % division.micro_batches_per_leaf == 0, last = m + 1 == micro_batches;
+    writer.load(copy, m, leaf);
+    for (int s = 0; s < segments; ++s)
+      writer.forward(compute, s, m, leaf, leaf - leaves.begin, !first_of_leaf);
+    if (last) writer.agree(alone, groups.alone, 1, leaves.size());
+    for (int s = segments - 1; s >= 0; --s) {
+      writer.backward(compute, s, m, leaf, 0, m > 0);
+      if (!last) continue;
+      writer.add_tied_uses(compute, s, GradientsOf::all);
+      if (plan.update_as_it_lands) push_segment(s);
+    }
+  }
+  writer.norm(compute, {}, GradientsOf::all);
+  if (!plan.update_as_it_lands)
+    for (int s = segments - 1; s >= 0; --s) push_segment(s);
+  return std::move(program);
+}
+
+program::Program compile_serve(const DataParallelPlan& plan, int rank) {
+  ProgramWriter writer = begin_program(plan, "serve", rank, plan.training);
+  auto& program = writer.program;
+  const SessionGroups groups(program, rank);
+  const int lane = program.add_lane("server", program::LaneKind::server);
+  if (!plan.placement.owners().contains(rank)) return std::move(program);
+  const layout::Layout& layout = plan.parallel.layout;
+  const int bound = layout.mode == layout::ServerMode::stale ? layout.bound : -1;
+  for (int s = 0; s < static_cast<int>(plan.partition.segments.size()); ++s)
+    writer.serve(lane, groups.servers, s, plan.placement.position_of(rank), bound);
+  return std::move(program);
+}
+
+program::Program compile_gather(const DataParallelPlan& plan, int rank) {
+  ProgramWriter writer = begin_program(plan, "gather", rank, plan.training);
+  auto& program = writer.program;
+  const Channel channel = add_channel(program, "gather", plain_transport(plan));
+  const Servers servers{
+      .ranks = plan.placement.owners(), .contributions = contributions_of_workers(plan.division), .arrivals = {}};
+  for (int s = 0; s < static_cast<int>(plan.partition.segments.size()); ++s) {
+    if (writer.parameter_buffer(s) < 0) continue;
+    write_server_gather({.program = program,
+                         .lane = channel.lane,
+                         .group = channel.group,
+                         .worker = rank,
+                         .workers = plan.division.workers,
+                         .segment = s,
+                         .slots = {},
+                         .shards = parameter_shards(plan.placement, s)},
+                        servers, writer.parameter_buffer(s));
+  }
+  return std::move(program);
+}
+
+}  // namespace lockstep::parallel

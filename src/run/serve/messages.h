@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace lockstep::run {
+
+// What workers and servers of a session send each other besides gradients and parameters. All ranks run the
+// same program on machines of one kind, which is agreed on at the start.
+
+/// What a worker's step came to, with each of its pushes.
+struct PushFacts {
+  double loss_sum = 0, count = 0, correct = 0;
+  double gradient_norm = 0;   ///< of the mean over the worker's share of the batch; 0 where it is not known
+  double gradient_scale = 1;  ///< clipping, by that norm
+  double finite = 1;          ///< 0: the push changes nothing
+};
+
+/// To a server; a push is followed by the gradients of the range.
+struct WorkerMessage {
+  enum class Kind : int32_t { ask, push, leave } kind = Kind::ask;
+  int32_t range = -1;     ///< push
+  int64_t clock = 0;      ///< push, ask: the worker's own step
+  int64_t version = -1;   ///< ask: which one; -1: as the server decides
+  int64_t asks_stop = 0;  ///< push: of the run
+  PushFacts facts;        ///< push
+};
+
+/// What the pushes of range 0 that were applied since the session began come to, at the coordinator.
+struct SessionTotals {
+  int64_t updates = 0;  ///< STALE: of a clock; ASYNC: of a push
+  int64_t skipped = 0;  ///< of these, without effect
+  int64_t pushes = 0;
+  double loss_sum = 0, count = 0, correct = 0, norm_sum = 0;
+};
+
+/// To a worker; an answer is followed by the contents of all ranges of the server.
+struct ServerMessage {
+  enum class Kind : int32_t { answer, refuse } kind = Kind::answer;
+  int32_t reserved = 0;
+  int64_t version = 0;  ///< of all ranges; ASYNC: of range 0
+  int64_t grant = 0;    ///< of the coordinator: how many steps of all workers were granted before this one
+  SessionTotals totals;
+};
+
+static_assert(std::is_trivially_copyable_v<WorkerMessage> && std::is_trivially_copyable_v<ServerMessage>);
+
+}  // namespace lockstep::run

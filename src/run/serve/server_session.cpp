@@ -1,0 +1,309 @@
+#include "run/serve/server_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/index.h"
+#include "lockstep/error.h"
+#include "run/bind.h"
+
+namespace lockstep::run {
+namespace {
+
+comm::Transfer send_to(int rank, const void* data, int64_t size_bytes) {
+  return {comm::Transfer::Direction::send, rank, const_cast<void*>(data), size_bytes};
+}
+
+comm::Transfer receive_from(int rank, void* data, int64_t size_bytes) {
+  return {comm::Transfer::Direction::receive, rank, data, size_bytes};
+}
+
+/// One update of a clock has the sums of all workers in it; without a bound, a push alone is an update, of
+/// the mean over its worker's share. So a statistic is given one worker's mean, and of as much less weight
+/// that all workers' updates together forget what one update would.
+void adapt_to_pushes(UpdateCall& update, int workers) {
+  update.statistic_scale *= workers;
+  for (auto& piece : update.pieces)
+    if (piece.is_statistic)
+      piece.momentum = static_cast<float>(1 - std::pow(1 - static_cast<double>(piece.momentum), 1.0 / workers));
+}
+
+}  // namespace
+
+ServerSession::ServerSession(comm::MessagePort& port, std::vector<int> workers, int server,
+                             const program::SessionTerms& terms, const program::Program& program,
+                             const ExecutionContext& context)
+    : port_(port),
+      terms_(terms),
+      server_(server),
+      slots_(program::landing_slots(terms)),
+      kernels_(make_step_kernels(device::DeviceKind::cpu, context.update_threads)),
+      device_(device::make_cpu_device()),
+      stream_(device_->create_stream("serve")) {
+  ensure(static_cast<int>(workers.size()) == terms.workers, "terms are of all workers");
+  for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
+    if (program.instruction(i).kind != program::InstructionKind::serve) continue;
+    ranges_.push_back(bind_serve({program, context, nullptr, kernels_, i}));
+  }
+  ensure(static_cast<int>(ranges_.size()) == nth(terms.ranges, server), "each range has a serve");
+  const int copies = terms.bound ? program::kept_copies(terms, server) : terms.workers;
+  for (ServedRange& range : ranges_) {
+    ensure(static_cast<int>(range.landings.size()) == slots_ * terms.workers, "each push has a place to land");
+    ensure(static_cast<int>(range.copies.size()) == copies, "each copy has a place");
+    if (!terms.bound) adapt_to_pushes(range.update, terms.workers);
+    range.update.verdict = &verdict_;
+    range.update.constants = &constants_;
+  }
+  for (const int rank : workers) {
+    Channel& channel = channels_.emplace_back(Channel{.rank = rank});
+    channel.answers.resize(ranges_.size());
+  }
+  facts_.resize(static_cast<size_t>(slots_) * workers.size());
+}
+
+void ServerSession::begin(const ServerInputs& inputs) {
+  ensure(over_, "one session after the other");
+  inputs_ = inputs;
+  terms_.steps = inputs.steps;
+  if (terms_.bound)
+    protocol_.emplace<StaleServer>(terms_, server_);
+  else
+    protocol_.emplace<AsyncServer>(terms_, server_);
+  for (const ServedRange& range : ranges_)
+    if (range.replica != nullptr)
+      std::memcpy(range.contents, range.replica, static_cast<size_t>(range.size_bytes));
+  updates_.assign(ranges_.size(), 0);
+  totals_ = {};
+  granted_ = 0;
+  busy_ms_ = 0;
+  over_ = false;
+  for (Channel& channel : channels_) listen(channel);
+}
+
+const Staleness& ServerSession::staleness() const {
+  const auto* stale = std::get_if<StaleServer>(&protocol_);
+  return stale != nullptr ? stale->staleness() : std::get<AsyncServer>(protocol_).staleness();
+}
+
+void ServerSession::listen(Channel& channel) {
+  channel.is_open = true;
+  channel.lands = false;
+  channel.heard = port_.start(receive_from(channel.rank, &channel.message, sizeof channel.message));
+}
+
+bool ServerSession::advance() {
+  if (over_) return false;
+  bool moved = false;
+  for (bool more = true; more;) {
+    more = carry_out();
+    for (int worker = 0; worker < terms_.workers; ++worker)
+      while (hear(worker)) more = true;
+    moved = moved || more;
+  }
+  return moved;
+}
+
+/// The next message of a worker; false where none has come.
+bool ServerSession::hear(int worker) {
+  Channel& channel = nth(channels_, worker);
+  if (!channel.is_open) return false;
+  if (channel.lands) {
+    if (!port_.poll(channel.landed)) return false;
+    const bool stop = channel.message.asks_stop != 0 ||
+                      (server_ == 0 && inputs_.stop_requested && inputs_.stop_requested());
+    std::visit(
+        [&](auto& server) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(server)>, std::monostate>)
+            server.pushed(worker, channel.message.range, channel.message.clock, stop);
+        },
+        protocol_);
+    listen(channel);
+    return true;
+  }
+  if (!port_.poll(channel.heard)) return false;
+  react(worker);
+  return true;
+}
+
+void ServerSession::react(int worker) {
+  Channel& channel = nth(channels_, worker);
+  const WorkerMessage& message = channel.message;
+  if (message.kind == WorkerMessage::Kind::push) {
+    const int slot = program::landing_slot(message.clock, slots_);
+    const ServedRange& range = nth(ranges_, message.range);
+    facts(slot, worker) = message.facts;
+    channel.lands = true;
+    channel.landed =
+        port_.start(receive_from(channel.rank, range.landing(slot, worker), range.size_bytes));
+    return;
+  }
+  std::visit(
+      [&](auto& server) {
+        if constexpr (!std::is_same_v<std::decay_t<decltype(server)>, std::monostate>) {
+          if (message.kind == WorkerMessage::Kind::leave)
+            server.left(worker);
+          else
+            server.asked(worker, message.clock,
+                         message.version < 0 ? std::nullopt : std::optional(message.version));
+        }
+      },
+      protocol_);
+  channel.is_open = false;
+  if (message.kind == WorkerMessage::Kind::ask) listen(channel);
+}
+
+std::optional<Decision> ServerSession::decide() {
+  if (auto* stale = std::get_if<StaleServer>(&protocol_)) return stale->decide();
+  return std::get<AsyncServer>(protocol_).decide();
+}
+
+/// Carries out a decision, or a part of it; false where there is none, or it has to wait.
+bool ServerSession::carry_out() {
+  if (!held_) held_ = decide();
+  if (!held_) return false;
+  const auto begin = Clock::now();
+  const bool done = std::visit([this](const auto& decision) { return carry_out(decision); }, *held_);
+  if (done || part_ > 0) busy_ms_ += milliseconds_between(begin, Clock::now());
+  if (done) held_.reset();
+  return done || part_ > 0;
+}
+
+/// One range at a time: between them, messages arrive.
+bool ServerSession::carry_out(const ApplyClock& decision) {
+  if (part_ == 0) {
+    if (!current_is_sent()) return false;
+    verdict_ = {};
+    for (int worker = 0; worker < terms_.workers; ++worker) count(facts(decision.slot, worker));
+    ++totals_.updates;
+    if (verdict_.finite == 0) ++totals_.skipped;
+    if (inputs_.before_update) inputs_.before_update(decision.clock);
+  }
+  ServedRange& range = nth(ranges_, part_);
+  if (decision.keep != kNoCopy)
+    std::memcpy(nth(range.copies, decision.keep), range.contents, static_cast<size_t>(range.size_bytes));
+  sum_pushes(range, decision.slot);
+  update(range, range.landing(decision.slot, 0));
+  part_ = part_ + 1 == static_cast<int>(ranges_.size()) ? 0 : part_ + 1;
+  return part_ == 0;
+}
+
+bool ServerSession::carry_out(const ApplyPush& decision) {
+  const PushFacts& pushed = facts(0, decision.worker);
+  if (decision.range == 0) {
+    if (inputs_.before_update) inputs_.before_update(totals_.updates);
+    verdict_ = {};
+    count(pushed);
+    ++totals_.updates;
+    if (pushed.finite == 0) ++totals_.skipped;
+  }
+  verdict_.count = pushed.count;
+  verdict_.finite = pushed.finite;
+  verdict_.gradient_scale = pushed.gradient_scale;
+  ServedRange& range = nth(ranges_, decision.range);
+  update(range, range.landing(0, decision.worker));
+  return true;
+}
+
+bool ServerSession::carry_out(const AnswerPull& decision) {
+  Channel& channel = nth(channels_, decision.worker);
+  Answer& answer = nth(channel.answers, decision.range);
+  // Whoever asks again has got the last answer.
+  if (!port_.poll(answer.ticket)) return false;
+  const ServedRange& range = nth(ranges_, decision.range);
+  if (decision.range == 0 &&
+      !reply(channel, {.version = decision.version, .grant = granted_, .totals = totals_}))
+    return false;
+  if (decision.range == 0) ++granted_;
+  const std::byte* from = range.contents;
+  if (!terms_.bound) {
+    // A worker that takes its time shall hold up nobody: updates write over what would be on its way.
+    std::byte* copy = nth(range.copies, decision.worker);
+    std::memcpy(copy, range.contents, static_cast<size_t>(range.size_bytes));
+    from = copy;
+  } else if (decision.copy != kNoCopy) {
+    from = nth(range.copies, decision.copy);
+  }
+  answer.is_current = from == range.contents;
+  answer.ticket = port_.start(send_to(channel.rank, from, range.size_bytes));
+  return true;
+}
+
+bool ServerSession::carry_out(const RefuseStep& decision) {
+  return reply(nth(channels_, decision.worker),
+               {.kind = ServerMessage::Kind::refuse, .totals = totals_});
+}
+
+bool ServerSession::carry_out(const ReportLost& decision) {
+  throw CommError(fmt::format("rank {} was lost, without which no version is complete",
+                              nth(channels_, decision.worker).rank));
+}
+
+bool ServerSession::carry_out(const EndSession&) {
+  for (Channel& channel : channels_) {
+    if (!port_.poll(channel.replied)) return false;
+    for (Answer& answer : channel.answers)
+      if (!port_.poll(answer.ticket)) return false;
+  }
+  for (const ServedRange& range : ranges_)
+    if (range.replica != nullptr)
+      std::memcpy(range.replica, range.contents, static_cast<size_t>(range.size_bytes));
+  over_ = true;
+  return true;
+}
+
+bool ServerSession::reply(Channel& channel, const ServerMessage& message) {
+  if (!port_.poll(channel.replied)) return false;
+  channel.reply = message;
+  channel.replied = port_.start(send_to(channel.rank, &channel.reply, sizeof channel.reply));
+  return true;
+}
+
+bool ServerSession::current_is_sent() {
+  for (Channel& channel : channels_)
+    for (Answer& answer : channel.answers)
+      if (answer.is_current && !port_.poll(answer.ticket)) return false;
+  return true;
+}
+
+/// Along the tree, whatever the order of arrival.
+void ServerSession::sum_pushes(const ServedRange& range, int slot) {
+  for (int worker = 0; worker < terms_.workers; ++worker) scale_push(range, slot, worker);
+  for (int distance = 1; distance < terms_.workers; distance *= 2)
+    for (int worker = 0; worker + distance < terms_.workers; worker += 2 * distance)
+      kernels_->add(range.landing(slot, worker), range.landing(slot, worker + distance), DType::float32,
+                    range.size_bytes / 4, *stream_);
+}
+
+/// Clipping is each push's own. Statistics are no gradients.
+void ServerSession::scale_push(const ServedRange& range, int slot, int worker) {
+  const auto scale = static_cast<float>(facts(slot, worker).gradient_scale);
+  if (scale == 1) return;
+  auto* gradients = reinterpret_cast<float*>(range.landing(slot, worker));
+  for (const auto& piece : range.update.pieces)
+    for (int64_t i = piece.offset; i < piece.offset + piece.count && !piece.is_statistic; ++i)
+      gradients[i] *= scale;
+}
+
+void ServerSession::update(ServedRange& range, const std::byte* gradients) {
+  int64_t& updates = nth(updates_, &range - ranges_.data());
+  constants_ = inputs_.constants(updates++);
+  range.update.gradients = reinterpret_cast<const float*>(gradients);
+  kernels_->update(range.update, *stream_);
+}
+
+void ServerSession::count(const PushFacts& facts) {
+  verdict_.count += facts.count;
+  verdict_.finite = std::min(verdict_.finite, facts.finite);
+  ++totals_.pushes;
+  totals_.loss_sum += facts.loss_sum;
+  totals_.count += facts.count;
+  totals_.correct += facts.correct;
+  totals_.norm_sum += facts.gradient_norm;
+}
+
+}  // namespace lockstep::run

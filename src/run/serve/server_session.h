@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "comm/message_port.h"
+#include "run/actions.h"
+#include "run/serve/async_server.h"
+#include "run/serve/messages.h"
+#include "run/serve/served_range.h"
+#include "run/serve/stale_server.h"
+
+namespace lockstep::run {
+
+/// What a server gets of each session from outside.
+struct ServerInputs {
+  int64_t steps = 0;  ///< SessionTerms::steps
+  /// Of an update, by how many its range has seen in this session.
+  std::function<StepScalars(int64_t updates)> constants;
+  /// Whether this rank was asked to stop the run; heard with the next push, by the coordinator.
+  std::function<bool()> stop_requested;
+  /// Called before each update of a first range, with the number of those before; may be empty.
+  std::function<void(int64_t updates)> before_update;
+};
+
+/// A server's side of sessions: carries out what a StaleServer or an AsyncServer decides, over a port, in the
+/// memory that the `serve` instructions of a program name. Polled: nothing but advance() does anything, and
+/// that never waits. Not thread-safe.
+class ServerSession {
+ public:
+  /// `workers`: ranks at the port, ascending; `server`: its own number. Program and context must outlive it.
+  /// Throws InternalError where the memory is not what the terms need.
+  ServerSession(comm::MessagePort& port, std::vector<int> workers, int server,
+                const program::SessionTerms& terms, const program::Program& program,
+                const ExecutionContext& context);
+
+  /// REQUIRES: the last session is over.
+  void begin(const ServerInputs& inputs);
+  /// Receives, updates and answers what it can; true where anything was to do.
+  bool advance();
+  /// All workers have left, all of their pushes are applied and all answers are sent.
+  bool is_over() const { return over_; }
+
+  /// Of this session.
+  const SessionTotals& totals() const { return totals_; }
+  const Staleness& staleness() const;
+  double busy_ms() const { return busy_ms_; }
+
+ private:
+  struct Answer {
+    comm::Ticket ticket;
+    bool is_current = false;  // read from where updates write
+  };
+  struct Channel {
+    int rank;
+    bool is_open = false;
+    bool lands = false;  // `message` has come, and its gradients are on their way
+    WorkerMessage message;
+    ServerMessage reply;
+    comm::Ticket heard, landed, replied;
+    std::vector<Answer> answers;  // by range
+  };
+
+  void listen(Channel& channel);
+  bool hear(int worker);
+  void react(int worker);
+  std::optional<Decision> decide();
+  bool carry_out();
+  // Each false where it has to wait for what is on its way.
+  bool carry_out(const ApplyClock& decision);
+  bool carry_out(const ApplyPush& decision);
+  bool carry_out(const AnswerPull& decision);
+  bool carry_out(const RefuseStep& decision);
+  bool carry_out(const ReportLost& decision);
+  bool carry_out(const EndSession& decision);
+  bool reply(Channel& channel, const ServerMessage& message);
+  bool current_is_sent();
+  void sum_pushes(const ServedRange& range, int slot);
+  void scale_push(const ServedRange& range, int slot, int worker);
+  void update(ServedRange& range, const std::byte* gradients);
+  void count(const PushFacts& facts);
+  PushFacts& facts(int slot, int worker) { return nth(facts_, slot * terms_.workers + worker); }
+
+  comm::MessagePort& port_;
+  program::SessionTerms terms_;
+  int server_, slots_;
+  std::shared_ptr<StepKernels> kernels_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<device::Stream> stream_;
+  std::vector<ServedRange> ranges_;
+  std::vector<Channel> channels_;   // by worker
+  std::vector<PushFacts> facts_;    // by slot and worker, of the last push there
+  std::vector<int64_t> updates_;    // by range
+  std::variant<std::monostate, StaleServer, AsyncServer> protocol_;
+  std::optional<Decision> held_;    // decided, and not yet carried out
+  ServerInputs inputs_;
+  program::Verdict verdict_;
+  StepScalars constants_;
+  SessionTotals totals_;
+  int64_t granted_ = 0;
+  int part_ = 0;  // ranges of the update under way that are done
+  double busy_ms_ = 0;
+  bool over_ = true;
+};
+
+}  // namespace lockstep::run

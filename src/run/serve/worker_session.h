@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "comm/message_port.h"
+#include "run/serve/messages.h"
+#include "run/serve/session_worker.h"
+
+namespace lockstep::run {
+
+/// A step that the coordinator lets begin.
+struct Grant {
+  int64_t step = 0;     ///< the worker's own, in this session
+  int64_t number = 0;   ///< among those of all workers
+  int64_t version = 0;  ///< of the parameters that it reads. ASYNC: of the coordinator's range 0
+  SessionTotals totals;
+};
+
+/// A worker's side of sessions: carries out what a SessionWorker says, over a port. Pulls and pushes are what
+/// the instructions of the worker's step are bound to, in program order; whoever runs the step asks for it
+/// before, and leaves when it is refused. Parameters begin to arrive when the step is granted, where nothing
+/// reads them any more; gradients are given to the port, and sent by the time that the next step is granted.
+/// Not thread-safe.
+class WorkerSession {
+ public:
+  /// `servers`: ranks at the port, ascending; `terms`: of all sessions, but for their steps.
+  WorkerSession(comm::MessagePort& port, std::vector<int> servers, const program::SessionTerms& terms);
+
+  /// Both return by which number the instruction knows its part. Pulls of a server come in the order of its
+  /// ranges, and before all pushes.
+  int add_pull(int server_rank, int segment, std::byte* to, int64_t size_bytes);
+  int add_push(int server_rank, int segment, const std::byte* from, int64_t size_bytes);
+
+  void begin(int64_t steps);
+  /// Asks for the next step and waits, calling `waiting` again and again; none where it is refused. Then the
+  /// worker has left.
+  std::optional<Grant> next_step(const std::function<void()>& waiting);
+  /// The coordinator hears of it with the next push.
+  void ask_to_stop() { protocol_->stop(); }
+  bool has_arrived(int pull);
+  void push(int push, const PushFacts& facts);
+  /// Sees to what is under way.
+  void progress();
+
+ private:
+  struct Pull {
+    int server, range, segment;
+    std::byte* to;
+    int64_t size_bytes;
+    comm::Ticket ticket;
+  };
+  struct Push {
+    int server, range;
+    const std::byte* from;
+    int64_t size_bytes;
+    WorkerMessage message;
+    comm::Ticket header, gradients;
+  };
+  struct Channel {
+    int rank;
+    WorkerMessage question;
+    ServerMessage answer;
+    comm::Ticket asked, answered;
+    bool is_known = false;  // the answer, of this step
+  };
+
+  int server_of(int rank) const;
+  void send(Channel& channel);
+  void ask(const AskServer& move);
+  void receive_ranges(int server, int64_t version);
+  bool hears(Channel& channel);
+  /// What the coordinator says.
+  void hear();
+  bool sent();
+
+  comm::MessagePort& port_;
+  program::SessionTerms terms_;
+  std::vector<Channel> channels_;  // by server
+  std::vector<Pull> pulls_;
+  std::vector<Push> pushes_;
+  std::vector<RangeOfServer> push_order_;
+  std::optional<SessionWorker> protocol_;
+};
+
+}  // namespace lockstep::run

@@ -1,0 +1,169 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "lockstep/error.h"
+#include "train/faults/nonfinite.h"
+#include "train/faults/position.h"
+#include "train/loop/trainer.h"
+
+// Steps of workers that do not wait for each other, in sessions with their servers.
+
+namespace lockstep::train {
+namespace {
+
+/// What the coordinator tells all ranks of a session that is over.
+struct SessionSummary {
+  run::SessionTotals totals;
+  run::Staleness staleness;
+};
+static_assert(std::is_trivially_copyable_v<SessionSummary>);
+
+/// The session has just ended, for all.
+constexpr std::chrono::minutes kPatience{5};
+
+SessionSummary share_summary(comm::Communicator& world, int coordinator, const Serving& own) {
+  SessionSummary summary;
+  if (world.rank() == coordinator) summary = {own.totals(), own.staleness()};
+  const auto device = device::make_cpu_device();
+  const auto stream = device->create_stream("summary");
+  world.broadcast(&summary, sizeof summary, coordinator, *stream);
+  world.synchronize(*stream, deadline_in(kPatience));
+  return summary;
+}
+
+}  // namespace
+
+int64_t Trainer::steps_to_meeting() const {
+  int64_t steps = worker_.total_steps() - step_;
+  const auto limit = [&](int64_t every) {
+    if (every > 0) steps = std::min(steps, every - step_ % every);
+  };
+  if (worker_.has_eval_data()) limit(config_.trainer.eval_every_steps);
+  limit(config_.checkpoint.every_steps);
+  if (options_.stop_after > 0) steps = std::min(steps, std::max<int64_t>(options_.stop_after - step_, 1));
+  return steps;
+}
+
+run::StepScalars Trainer::pushed_constants(int64_t first_step, int64_t updates) const {
+  const int64_t each = worker_.serving()->updates_per_step();
+  const int64_t step = std::min(first_step + updates / each, worker_.total_steps() - 1);
+  run::StepScalars constants = constants_of(step, first_step * each + updates + 1 - skipped_steps_);
+  if (config_.parallel.divides_async_learning_rate) constants.update.learning_rate /= static_cast<double>(each);
+  return constants;
+}
+
+void Trainer::train_one_session() {
+  const int64_t first = step_, steps = steps_to_meeting();
+  Serving& serving = *worker_.serving();
+  worker_.finish_step();
+  told_ = {};
+  serving.begin({.first_step = first,
+                 .steps = steps,
+                 .constants = [this, first](int64_t updates) { return pushed_constants(first, updates); },
+                 .stop_requested = [this] { return stop_is_wanted(); }});
+  if (worker_.has_replica()) make_granted_steps(first);
+  worker_.end_session();
+  enter_phase(options_.progress, Phase::between_steps);
+  if (!worker_.has_replica() && serving.is_server()) waited_.busy_ms = serving.busy_ms();
+  const SessionSummary summary =
+      share_summary(world_, worker_.compiled().placement().owners().first, serving);
+  tell_session(first, summary.totals);
+  skipped_steps_ += summary.totals.skipped;
+  outcome_.staleness.add(summary.staleness);
+  ++outcome_.sessions;
+  stop_ = step_ < first + steps;
+  if (summary.totals.skipped > 0) require_few_skips(summary.totals.skipped);
+}
+
+void Trainer::make_granted_steps(int64_t first) {
+  Serving& serving = *worker_.serving();
+  const int64_t each = serving.updates_per_step();
+  for (;;) {
+    worker_.finish_step();
+    const auto asked = Clock::now();
+    const std::optional<run::Grant> grant = serving.next_step();
+    waited_.exposed_communication_ms += milliseconds_between(asked, Clock::now());
+    enter_phase(options_.progress, Phase::between_steps);
+    if (!grant) return;
+    hear_of_checkpoints(config_.checkpoint.on_failure);
+    tell_session(first, grant->totals);
+    if (stop_is_wanted()) serving.worker()->ask_to_stop();
+    // With a bound all workers make each step, with their own part of its batch; without, each makes the next
+    // part of a batch that nobody has made.
+    const int64_t number = serving.has_bound() ? first + grant->step : first * each + grant->number;
+    run::StepInputs inputs;
+    inputs.iteration = static_cast<uint64_t>(number);
+    inputs.constants = constants_of(std::min(first + grant->step, worker_.total_steps() - 1), 1);
+    inputs.constants.kernels.step = static_cast<uint64_t>(number);
+    const double waited_before = worker_.data_wait_ms();
+    worker_.run_step(inputs);
+    waited_.data_wait_ms += worker_.data_wait_ms() - waited_before;
+    waited_.exposed_communication_ms += worker_.step_times().exposed_communication_ms.value_or(0);
+    waited_.busy_ms = waited_.busy_ms.value_or(0) + worker_.step_times().busy_ms.value_or(0);
+    require_finite(number / each);
+  }
+}
+
+void Trainer::require_finite(int64_t step) {
+  const program::Verdict verdict = worker_.verdict();
+  if (verdict.finite != 0 || config_.trainer.nonfinite == config::NonFinitePolicy::ignore ||
+      config_.trainer.nonfinite == config::NonFinitePolicy::skip)
+    return;
+  std::string message = fmt::format(
+      "step {}: loss {} and gradient norm {} of rank {}'s share of the batch are not both finite; its push "
+      "changed nothing",
+      step + 1, verdict.mean_loss(), verdict.gradient_norm, worker_.rank());
+  if (config_.trainer.nonfinite == config::NonFinitePolicy::locate)
+    message += "\n  first: " + first_nonfinite_gradient(worker_);
+  throw Error(message + "\n" + advice(verdict), ExitCode::internal);
+}
+
+void Trainer::require_few_skips(int64_t skipped) {
+  if (world_.rank() == 0)
+    log_warning(fmt::format("{} updates up to step {} were skipped, since a loss or gradient was not finite",
+                            skipped, step_));
+  if (skipped_steps_ - overflowed_steps_ < config_.trainer.nonfinite_limit) return;
+  throw CollectiveError(
+      fmt::format("{} updates were skipped up to step {}, since a loss or gradient was not finite, and "
+                  "trainer.nonfinite_limit is {}\n{}",
+                  skipped_steps_ - overflowed_steps_, step_, config_.trainer.nonfinite_limit,
+                  advice({.loss_sum = 0})),
+      ExitCode::internal);
+}
+
+void Trainer::tell_session(int64_t first, const run::SessionTotals& totals) {
+  const int64_t done = first + totals.updates / worker_.serving()->updates_per_step();
+  if (done <= step_) return;
+  const auto now = Clock::now();
+  const auto pushes = static_cast<double>(totals.pushes - told_.pushes);
+  StepRecord record = std::exchange(waited_, {});
+  const double count = totals.count - told_.count;
+  record.loss = count > 0 ? (totals.loss_sum - told_.loss_sum) / count : 0;
+  record.gradient_norm = pushes > 0 ? (totals.norm_sum - told_.norm_sum) / pushes : 0;
+  const auto steps = static_cast<double>(done - step_);
+  record.correct = (totals.correct - told_.correct) / steps;
+  record.count = count / steps;
+  record.skipped = totals.skipped > told_.skipped;
+  record.step_ms = milliseconds_between(std::exchange(step_began_, now), now) / steps;
+  outcome_.train_loss = record.loss;
+  told_ = totals;
+  while (step_ < done) {
+    record.learning_rate = constants_of(step_, 1).update.learning_rate;
+    record.step = ++step_;
+    record.spike = spikes_.add(step_, record.loss, record.gradient_norm);
+    if (record.spike && world_.rank() == 0) log_warning(record.spike->message);
+    if (events_.on_step) events_.on_step(record);
+    // What the rank waited and computed since the last record counts once.
+    record.exposed_communication_ms = record.data_wait_ms = 0;
+    if (record.busy_ms) record.busy_ms = 0;
+    record.skipped = false;
+  }
+  if (options_.progress != nullptr) options_.progress->set_step(step_);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "compile/compiled_run.h"
+#include "control/progress.h"
+#include "run/serve/server_session.h"
+#include "run/serve/worker_session.h"
+
+namespace lockstep::train {
+
+struct ServingOptions {
+  /// How long a rank waits for the others; absent: as long as it takes, since a watchdog looks after them.
+  std::optional<std::chrono::milliseconds> timeout;
+  control::Progress* progress = nullptr;  ///< may be null
+  /// Called before each update with the optimizer step that it belongs to, from 0, and the instruction of
+  /// `serve`; may be empty.
+  std::function<void(int64_t step, int instruction)> before_update;
+};
+
+/// What a rank does in sessions, beside its steps: it talks with servers where it is a worker, and serves
+/// where it is a server, or both, on one thread. Where a layout has no sessions there is none of it.
+class Serving {
+ public:
+  /// COLLECTIVE. All but `world` must outlive it; `context`: of the rank's serve program.
+  Serving(comm::Communicator& world, const compile::CompiledRun& compiled,
+          const compile::CompiledRun::RankPrograms& programs, const run::ExecutionContext& context,
+          ServingOptions options);
+
+  /// What pulls and pushes are bound to; null on ranks that are no workers.
+  run::WorkerSession* worker() { return worker_ ? &*worker_ : nullptr; }
+  bool is_server() const { return server_ != nullptr; }
+
+  struct Inputs {
+    int64_t first_step = 0;  ///< optimizer steps complete
+    int64_t steps = 0;       ///< to make, all workers together
+    std::function<run::StepScalars(int64_t updates)> constants;
+    std::function<bool()> stop_requested;
+  };
+  void begin(const Inputs& inputs);
+  /// Waits until the coordinator says whether there is a next step; without, the worker has left.
+  std::optional<run::Grant> next_step();
+  /// Serves until all workers have left.
+  void finish();
+  /// What goes on beside a worker's steps, for as long as nothing is to be waited for.
+  void alongside();
+
+  /// Of the session that is over. REQUIRES: is_server().
+  const run::SessionTotals& totals() const { return server_->totals(); }
+  const run::Staleness& staleness() const { return server_->staleness(); }
+  double busy_ms() const { return server_->busy_ms(); }
+  comm::TransferredBytes transferred() const { return port_->transferred(); }
+  /// Updates of the coordinator that are one optimizer step: with a bound one, otherwise one of each worker.
+  bool has_bound() const { return terms_.bound.has_value(); }
+  int64_t updates_per_step() const { return terms_.bound ? 1 : terms_.workers; }
+
+ private:
+  void rest(Clock::time_point began, bool moved);
+  void report(control::Activity activity) const;
+
+  ServingOptions options_;
+  bool has_replica_;
+  int first_pull_ = 0, first_serve_ = 0;  // instructions
+  program::SessionTerms terms_;
+  std::unique_ptr<comm::MessagePort> port_;
+  std::optional<run::WorkerSession> worker_;
+  std::unique_ptr<run::ServerSession> server_;
+};
+
+}  // namespace lockstep::train
