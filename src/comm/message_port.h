@@ -8,9 +8,9 @@
 
 namespace lockstep::comm {
 
-/// Messages between pairs of ranks, each of which is complete by itself: for ranks that react to whoever comes
-/// first. Transfers of one pair and direction match in the order in which they were started, and only those.
-/// A rank may send to itself. Buffers belong to a transfer until it is complete.
+/// Messages between pairs of ranks, each of which is complete by itself: for ranks that react to whoever
+/// comes first. Transfers of one pair and direction match in the order in which they were started, and only
+/// those. A rank may send to itself. Buffers belong to a transfer until it is complete.
 ///
 /// Made by Communicator::open_port(). Thread-safety: one thread at a time, except abort().
 /// Errors: CommError, after which the port is dead and only abort() and destruction are allowed.

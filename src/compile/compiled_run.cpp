@@ -155,9 +155,9 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   parallel.layout = layout::resolve(parallel.layout, facts.world_size);
   layout::require_available(parallel.layout);
   if (parallel.layout.has_sessions() && facts.device == device::DeviceKind::cuda)
-    throw ConfigError(fmt::format(
-        "layout '{}': on GPUs servers wait for all workers; use mode=sync, or --device cpu",
-        layout::to_string(parallel.layout)));
+    throw ConfigError(
+        fmt::format("layout '{}': on GPUs servers wait for all workers; use mode=sync, or --device cpu",
+                    layout::to_string(parallel.layout)));
   const layout::BatchDivision division =
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.workers());
@@ -185,9 +185,8 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       .shared_memory = facts.shared_memory,
       .device = facts.device,
       .skip_nonfinite = options.skips_nonfinite,
-      .digests_parameters =
-          options.compares_replicas && placement_->has_owners() && placement_->workers() > 1 &&
-          !parallel.layout.has_sessions(),
+      .digests_parameters = options.compares_replicas && placement_->has_owners() &&
+                            placement_->workers() > 1 && !parallel.layout.has_sessions(),
       .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
   parallel::require_sums_exist(*plan_);
   for (const uint64_t part : {model::hash_of(graph_), hash_of(partition_), hash_of(*training_, partition_),

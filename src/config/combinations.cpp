@@ -127,10 +127,11 @@ void check_sessions(const schema::RunConfig& config, const Document& document) {
   if (!async && (parallel.mode() != schema::Parallel::STALE || parallel.bound() == 0)) return;
   const std::string mode = async ? "mode: ASYNC" : "mode: STALE";
   if (parallel.reduction() == schema::Parallel::REPRODUCIBLE)
-    document.refuse("parallel.reduction",
-                    fmt::format("is REPRODUCIBLE, and with {} numbers depend on who comes first; use FAST, or "
-                                "mode: SYNC{}",
-                                mode, async ? "" : " or bound: 0"));
+    document.refuse(
+        "parallel.reduction",
+        fmt::format("is REPRODUCIBLE, and with {} numbers depend on who comes first; use FAST, or "
+                    "mode: SYNC{}",
+                    mode, async ? "" : " or bound: 0"));
   if (config.precision().compute() == schema::Precision::FLOAT16)
     document.refuse("precision.compute",
                     fmt::format("is FLOAT16, whose scale of the loss all workers agree on after each step, "

@@ -122,8 +122,7 @@ parallel::ParallelOptions convert_parallel(const schema::Parallel& parallel, con
           .bucket_bytes = parallel.bucket_bytes(),
           .intra_op_threads = parallel.intra_op_threads(),
           .server_threads = parallel.server_threads(),
-          .divides_async_learning_rate =
-              parallel.async_learning_rate() == schema::Parallel::DIVIDED};
+          .divides_async_learning_rate = parallel.async_learning_rate() == schema::Parallel::DIVIDED};
 }
 
 checkpoint::CheckpointOptions convert_checkpoint(const schema::Checkpoint& checkpoint) {

@@ -47,7 +47,8 @@ struct Layout {
   int dedicated_servers() const;
   /// All processes. REQUIRES: dp is known.
   int world_size() const { return workers() + dedicated_servers(); }
-  /// Whether workers go on with a step before all have made the one before it: then servers serve in sessions.
+  /// Whether workers go on with a step before all have made the one before it: then servers serve in
+  /// sessions.
   bool has_sessions() const;
   bool operator==(const Layout&) const = default;
 };

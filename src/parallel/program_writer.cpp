@@ -106,8 +106,8 @@ void ProgramWriter::add_server_room(const ServerRoom& room) {
         served.landings.push_back(add(fmt::format("push.{}.w{}.{}", s, worker, slot),
                                       program::Space::gradients, program::Category::gradients));
     for (int copy = 0; copy < room.copies; ++copy)
-      served.copies.push_back(add(fmt::format("copy.{}.{}", s, copy), program::Space::parameters,
-                                  program::Category::parameters));
+      served.copies.push_back(
+          add(fmt::format("copy.{}.{}", s, copy), program::Space::parameters, program::Category::parameters));
   }
 }
 
@@ -350,8 +350,7 @@ void ProgramWriter::agree(int lane, int group, int ranks, int most_leaves) {
   program.instructions.push_back(std::move(agree));
 }
 
-void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>& write_sum,
-                         GradientsOf of) {
+void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>& write_sum, GradientsOf of) {
   program::Instruction norm = instruction(program::InstructionKind::norm, lane, -1, -1, -1);
   for (int s = 0; s < static_cast<int>(partition_.buckets.size()); ++s)
     if (const layout::ByteSpan updated = complete_gradients(s, of); !updated.empty())
@@ -446,8 +445,8 @@ void ProgramWriter::push(int lane, int group, int segment, int shard, int server
   program::Instruction push = instruction(program::InstructionKind::push, lane, segment, -1, -1);
   push.group = group;
   push.deadline = program::DeadlineClass::communication;
-  push.operands.push_back({program::Role::gradients, shard, program::Access::read,
-                           gradient_range(segment, 0, bytes), server});
+  push.operands.push_back(
+      {program::Role::gradients, shard, program::Access::read, gradient_range(segment, 0, bytes), server});
   push.operands.push_back(
       {program::Role::verdict, 0, program::Access::read, {verdict_, 0, program::kAgreedBytes}});
   if (verdict != UpdateVerdict::none)

@@ -115,8 +115,8 @@ class ProgramWriter {
   std::vector<std::vector<int>> gradients_;  // by slot, segment
   int constants_ = -1, verdict_ = -1, metrics_ = -1;
   struct Served {
-    int buffer = -1;             // of contents that workers see; -1: those of parameters
-    std::vector<int> landings;   // by slot and worker
+    int buffer = -1;            // of contents that workers see; -1: those of parameters
+    std::vector<int> landings;  // by slot and worker
     std::vector<int> copies;
   };
   std::vector<Served> served_;  // by segment

@@ -103,8 +103,9 @@ program::Program compile_gather(const DataParallelPlan& plan, int rank) {
   ProgramWriter writer = begin_program(plan, "gather", rank, plan.training);
   auto& program = writer.program;
   const Channel channel = add_channel(program, "gather", plain_transport(plan));
-  const Servers servers{
-      .ranks = plan.placement.owners(), .contributions = contributions_of_workers(plan.division), .arrivals = {}};
+  const Servers servers{.ranks = plan.placement.owners(),
+                        .contributions = contributions_of_workers(plan.division),
+                        .arrivals = {}};
   for (int s = 0; s < static_cast<int>(plan.partition.segments.size()); ++s) {
     if (writer.parameter_buffer(s) < 0) continue;
     write_server_gather({.program = program,

@@ -72,9 +72,11 @@ constexpr RoleRule kSnapshot[] = {{Role::parameters, R, 0, kAny},
                                   {Role::constants, R, 0, 1},
                                   {Role::destination, W, 0, kAny},
                                   {Role::metrics, W, 0, 1}};
-constexpr RoleRule kServe[] = {{Role::parameters, RW, 1, 1}, {Role::state, RW, 0, kAny},
+constexpr RoleRule kServe[] = {{Role::parameters, RW, 1, 1},
+                               {Role::state, RW, 0, kAny},
                                {Role::gradients, W, 1, kAny},
-                               {Role::temporary, W, 0, kAny},   {Role::destination, RW, 0, 1}};
+                               {Role::temporary, W, 0, kAny},
+                               {Role::destination, RW, 0, 1}};
 
 /// kind, lanes, needs segment, needs micro-batch, whole elements, operands. By InstructionKind.
 constexpr std::array<InstructionRule, kInstructionKindCount> kRules = {{

@@ -163,7 +163,7 @@ struct Instruction {
   int group = -1;           ///< communicating instructions
   int root = -1;            ///< broadcast: rank within the group
   Blocks blocks;            ///< ring_reduce_scatter, ring_all_gather: of their data
-  int bound = -1;  ///< serve: steps that a worker may be ahead of what it pulls; -1: any
+  int bound = -1;           ///< serve: steps that a worker may be ahead of what it pulls; -1: any
   std::vector<Operand> operands;
   std::vector<Dependency> after;
   DeadlineClass deadline = DeadlineClass::compute;

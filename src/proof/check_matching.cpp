@@ -192,9 +192,9 @@ class Matching {
           const int worker = world_.peer_of(server, serve, operand);
           const int count = pushes_[{server, s, worker}];
           if (count != 1)
-            findings_.add(kMatching, server, s,
-                          fmt::format("rank {} pushes to it {} times per iteration; expected once", worker,
-                                      count));
+            findings_.add(
+                kMatching, server, s,
+                fmt::format("rank {} pushes to it {} times per iteration; expected once", worker, count));
         }
       }
     }

@@ -170,8 +170,7 @@ Action bind_update(const Binding& binding) {
   const program::Operand* parameters = binding.required_operand(program::Role::parameters);
   const program::Operand* gradients = binding.required_operand(program::Role::gradients);
   binding.at_least(program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
-  UpdateCall call =
-      make_update(binding, parameters->range, state_of(binding, parameters->range.size_bytes));
+  UpdateCall call = make_update(binding, parameters->range, state_of(binding, parameters->range.size_bytes));
   call.parameters = reinterpret_cast<float*>(binding.at(*parameters));
   call.gradients = reinterpret_cast<const float*>(binding.at(*gradients));
   call.verdict = reinterpret_cast<const program::Verdict*>(binding.required(program::Role::verdict, 0));

@@ -31,8 +31,8 @@ struct ExecutorOptions {
   /// a twentieth: for ranks that wait most of the time, beside others that compute. 0: it gives up its core,
   /// and comes back at once.
   std::chrono::microseconds longest_nap{0};
-  /// Called on the thread that runs it whenever that looks after its communication; may be empty. What goes on
-  /// beside the program: a server of the same rank, messages under way.
+  /// Called on the thread that runs it whenever that looks after its communication; may be empty. What goes
+  /// on beside the program: a server of the same rank, messages under way.
   std::function<void()> alongside;
   /// Called on the thread that runs it before each instruction starts, with its StepInputs::iteration; may be
   /// empty.

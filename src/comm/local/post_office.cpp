@@ -56,10 +56,10 @@ Ticket PostOffice::start(int rank, const Transfer& transfer) {
   Waiting& send = nth(tickets_, box.sends.front().rank)[box.sends.front().ticket];
   Waiting& receive = nth(tickets_, box.receives.front().rank)[box.receives.front().ticket];
   if (send.transfer.size_bytes != receive.transfer.size_bytes) {
-    death_.mark(fmt::format("rank {} sends {} bytes to rank {}, which expects {} bytes",
-                            receive.transfer.peer, send.transfer.size_bytes, send.transfer.peer,
-                            receive.transfer.size_bytes),
-                ExitCode::internal);
+    death_.mark(
+        fmt::format("rank {} sends {} bytes to rank {}, which expects {} bytes", receive.transfer.peer,
+                    send.transfer.size_bytes, send.transfer.peer, receive.transfer.size_bytes),
+        ExitCode::internal);
     check_alive(rank);
   }
   copy_bytes(receive.transfer.data, send.transfer.data, send.transfer.size_bytes);

@@ -44,7 +44,7 @@ class PostOffice {
   std::string name_;
   Death death_;
   std::mutex mutex_;  // guards all below and all buffers of transfers that are not complete
-  std::vector<Tickets<Waiting>> tickets_;      // by rank
+  std::vector<Tickets<Waiting>> tickets_;     // by rank
   std::map<std::pair<int, int>, Box> boxes_;  // by sender and receiver
 };
 

@@ -5,9 +5,9 @@
 #include <tuple>
 #include <vector>
 
+#include "program/session_terms.h"
 #include "run/serve/attendance.h"
 #include "run/serve/decision.h"
-#include "program/session_terms.h"
 #include "run/serve/staleness.h"
 
 namespace lockstep::run {

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "comm/message_port.h"
+
 namespace lockstep::run {
 
 // What workers and servers of a session send each other besides gradients and parameters. All ranks run the
@@ -41,6 +43,12 @@ struct ServerMessage {
   int64_t version = 0;  ///< of all ranges; ASYNC: of range 0
   int64_t grant = 0;    ///< of the coordinator: how many steps of all workers were granted before this one
   SessionTotals totals;
+};
+
+/// A rank may be both, and hear of another one as a worker and as a server.
+struct SessionPorts {
+  comm::MessagePort& to_servers;
+  comm::MessagePort& to_workers;
 };
 
 static_assert(std::is_trivially_copyable_v<WorkerMessage> && std::is_trivially_copyable_v<ServerMessage>);

@@ -30,15 +30,16 @@ void adapt_to_pushes(UpdateCall& update, int workers) {
   update.statistic_scale *= workers;
   for (auto& piece : update.pieces)
     if (piece.is_statistic)
-      piece.momentum = static_cast<float>(1 - std::pow(1 - static_cast<double>(piece.momentum), 1.0 / workers));
+      piece.momentum =
+          static_cast<float>(1 - std::pow(1 - static_cast<double>(piece.momentum), 1.0 / workers));
 }
 
 }  // namespace
 
-ServerSession::ServerSession(comm::MessagePort& port, std::vector<int> workers, int server,
+ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers, int server,
                              const program::SessionTerms& terms, const program::Program& program,
                              const ExecutionContext& context)
-    : port_(port),
+    : ports_(ports),
       terms_(terms),
       server_(server),
       slots_(program::landing_slots(terms)),
@@ -53,7 +54,8 @@ ServerSession::ServerSession(comm::MessagePort& port, std::vector<int> workers, 
   ensure(static_cast<int>(ranges_.size()) == nth(terms.ranges, server), "each range has a serve");
   const int copies = terms.bound ? program::kept_copies(terms, server) : terms.workers;
   for (ServedRange& range : ranges_) {
-    ensure(static_cast<int>(range.landings.size()) == slots_ * terms.workers, "each push has a place to land");
+    ensure(static_cast<int>(range.landings.size()) == slots_ * terms.workers,
+           "each push has a place to land");
     ensure(static_cast<int>(range.copies.size()) == copies, "each copy has a place");
     if (!terms.bound) adapt_to_pushes(range.update, terms.workers);
     range.update.verdict = &verdict_;
@@ -93,7 +95,8 @@ const Staleness& ServerSession::staleness() const {
 void ServerSession::listen(Channel& channel) {
   channel.is_open = true;
   channel.lands = false;
-  channel.heard = port_.start(receive_from(channel.rank, &channel.message, sizeof channel.message));
+  channel.heard =
+      ports_.to_servers.start(receive_from(channel.rank, &channel.message, sizeof channel.message));
 }
 
 bool ServerSession::advance() {
@@ -113,7 +116,7 @@ bool ServerSession::hear(int worker) {
   Channel& channel = nth(channels_, worker);
   if (!channel.is_open) return false;
   if (channel.lands) {
-    if (!port_.poll(channel.landed)) return false;
+    if (!ports_.to_servers.poll(channel.landed)) return false;
     const bool stop = channel.message.asks_stop != 0 ||
                       (server_ == 0 && inputs_.stop_requested && inputs_.stop_requested());
     std::visit(
@@ -125,7 +128,7 @@ bool ServerSession::hear(int worker) {
     listen(channel);
     return true;
   }
-  if (!port_.poll(channel.heard)) return false;
+  if (!ports_.to_servers.poll(channel.heard)) return false;
   react(worker);
   return true;
 }
@@ -139,7 +142,7 @@ void ServerSession::react(int worker) {
     facts(slot, worker) = message.facts;
     channel.lands = true;
     channel.landed =
-        port_.start(receive_from(channel.rank, range.landing(slot, worker), range.size_bytes));
+        ports_.to_servers.start(receive_from(channel.rank, range.landing(slot, worker), range.size_bytes));
     return;
   }
   std::visit(
@@ -213,7 +216,7 @@ bool ServerSession::carry_out(const AnswerPull& decision) {
   Channel& channel = nth(channels_, decision.worker);
   Answer& answer = nth(channel.answers, decision.range);
   // Whoever asks again has got the last answer.
-  if (!port_.poll(answer.ticket)) return false;
+  if (!ports_.to_workers.poll(answer.ticket)) return false;
   const ServedRange& range = nth(ranges_, decision.range);
   if (decision.range == 0 &&
       !reply(channel, {.version = decision.version, .grant = granted_, .totals = totals_}))
@@ -229,13 +232,12 @@ bool ServerSession::carry_out(const AnswerPull& decision) {
     from = nth(range.copies, decision.copy);
   }
   answer.is_current = from == range.contents;
-  answer.ticket = port_.start(send_to(channel.rank, from, range.size_bytes));
+  answer.ticket = ports_.to_workers.start(send_to(channel.rank, from, range.size_bytes));
   return true;
 }
 
 bool ServerSession::carry_out(const RefuseStep& decision) {
-  return reply(nth(channels_, decision.worker),
-               {.kind = ServerMessage::Kind::refuse, .totals = totals_});
+  return reply(nth(channels_, decision.worker), {.kind = ServerMessage::Kind::refuse, .totals = totals_});
 }
 
 bool ServerSession::carry_out(const ReportLost& decision) {
@@ -245,9 +247,9 @@ bool ServerSession::carry_out(const ReportLost& decision) {
 
 bool ServerSession::carry_out(const EndSession&) {
   for (Channel& channel : channels_) {
-    if (!port_.poll(channel.replied)) return false;
+    if (!ports_.to_workers.poll(channel.replied)) return false;
     for (Answer& answer : channel.answers)
-      if (!port_.poll(answer.ticket)) return false;
+      if (!ports_.to_workers.poll(answer.ticket)) return false;
   }
   for (const ServedRange& range : ranges_)
     if (range.replica != nullptr)
@@ -257,16 +259,16 @@ bool ServerSession::carry_out(const EndSession&) {
 }
 
 bool ServerSession::reply(Channel& channel, const ServerMessage& message) {
-  if (!port_.poll(channel.replied)) return false;
+  if (!ports_.to_workers.poll(channel.replied)) return false;
   channel.reply = message;
-  channel.replied = port_.start(send_to(channel.rank, &channel.reply, sizeof channel.reply));
+  channel.replied = ports_.to_workers.start(send_to(channel.rank, &channel.reply, sizeof channel.reply));
   return true;
 }
 
 bool ServerSession::current_is_sent() {
   for (Channel& channel : channels_)
     for (Answer& answer : channel.answers)
-      if (answer.is_current && !port_.poll(answer.ticket)) return false;
+      if (answer.is_current && !ports_.to_workers.poll(answer.ticket)) return false;
   return true;
 }
 

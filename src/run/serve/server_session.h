@@ -7,7 +7,6 @@
 #include <variant>
 #include <vector>
 
-#include "comm/message_port.h"
 #include "run/actions.h"
 #include "run/serve/async_server.h"
 #include "run/serve/messages.h"
@@ -27,14 +26,14 @@ struct ServerInputs {
   std::function<void(int64_t updates)> before_update;
 };
 
-/// A server's side of sessions: carries out what a StaleServer or an AsyncServer decides, over a port, in the
-/// memory that the `serve` instructions of a program name. Polled: nothing but advance() does anything, and
-/// that never waits. Not thread-safe.
+/// A server's side of sessions: carries out what a StaleServer or an AsyncServer decides, over two ports, in
+/// the memory that the `serve` instructions of a program name. Polled: nothing but advance() does anything,
+/// and that never waits. Not thread-safe.
 class ServerSession {
  public:
-  /// `workers`: ranks at the port, ascending; `server`: its own number. Program and context must outlive it.
+  /// `workers`: ranks at the ports, ascending; `server`: its own number. Program and context must outlive it.
   /// Throws InternalError where the memory is not what the terms need.
-  ServerSession(comm::MessagePort& port, std::vector<int> workers, int server,
+  ServerSession(const SessionPorts& ports, std::vector<int> workers, int server,
                 const program::SessionTerms& terms, const program::Program& program,
                 const ExecutionContext& context);
 
@@ -85,18 +84,18 @@ class ServerSession {
   void count(const PushFacts& facts);
   PushFacts& facts(int slot, int worker) { return nth(facts_, slot * terms_.workers + worker); }
 
-  comm::MessagePort& port_;
+  SessionPorts ports_;
   program::SessionTerms terms_;
   int server_, slots_;
   std::shared_ptr<StepKernels> kernels_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Stream> stream_;
   std::vector<ServedRange> ranges_;
-  std::vector<Channel> channels_;   // by worker
-  std::vector<PushFacts> facts_;    // by slot and worker, of the last push there
-  std::vector<int64_t> updates_;    // by range
+  std::vector<Channel> channels_;  // by worker
+  std::vector<PushFacts> facts_;   // by slot and worker, of the last push there
+  std::vector<int64_t> updates_;   // by range
   std::variant<std::monostate, StaleServer, AsyncServer> protocol_;
-  std::optional<Decision> held_;    // decided, and not yet carried out
+  std::optional<Decision> held_;  // decided, and not yet carried out
   ServerInputs inputs_;
   program::Verdict verdict_;
   StepScalars constants_;

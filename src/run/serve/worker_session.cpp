@@ -22,9 +22,9 @@ comm::Transfer receive_from(int rank, void* data, int64_t size_bytes) {
 
 }  // namespace
 
-WorkerSession::WorkerSession(comm::MessagePort& port, std::vector<int> servers,
+WorkerSession::WorkerSession(const SessionPorts& ports, std::vector<int> servers,
                              const program::SessionTerms& terms)
-    : port_(port), terms_(terms) {
+    : ports_(ports), terms_(terms) {
   ensure(servers.size() == terms.ranges.size(), "terms are of all servers");
   for (const int rank : servers)
     channels_.push_back({.rank = rank, .question = {}, .answer = {}, .asked = {}, .answered = {}});
@@ -90,16 +90,19 @@ std::optional<Grant> WorkerSession::next_step(const std::function<void()>& waiti
 }
 
 void WorkerSession::send(Channel& channel) {
-  ensure(port_.poll(channel.asked), "who is asked again has answered");
-  channel.asked = port_.start(send_to(channel.rank, &channel.question, sizeof channel.question));
+  ensure(ports_.to_servers.poll(channel.asked), "who is asked again has answered");
+  channel.asked = ports_.to_servers.start(send_to(channel.rank, &channel.question, sizeof channel.question));
 }
 
 void WorkerSession::ask(const AskServer& move) {
   Channel& channel = nth(channels_, move.server);
-  channel.question = {
-      .kind = WorkerMessage::Kind::ask, .clock = move.step, .version = move.version.value_or(-1), .facts = {}};
+  channel.question = {.kind = WorkerMessage::Kind::ask,
+                      .clock = move.step,
+                      .version = move.version.value_or(-1),
+                      .facts = {}};
   channel.is_known = false;
-  channel.answered = port_.start(receive_from(channel.rank, &channel.answer, sizeof channel.answer));
+  channel.answered =
+      ports_.to_workers.start(receive_from(channel.rank, &channel.answer, sizeof channel.answer));
   send(channel);
   // The coordinator may refuse; the others answer.
   if (move.server > 0) receive_ranges(move.server, move.version.value_or(0));
@@ -108,13 +111,14 @@ void WorkerSession::ask(const AskServer& move) {
 void WorkerSession::receive_ranges(int server, int64_t version) {
   for (Pull& pull : pulls_) {
     if (pull.server != server) continue;
-    pull.ticket = port_.start(receive_from(nth(channels_, server).rank, pull.to, pull.size_bytes));
+    pull.ticket =
+        ports_.to_workers.start(receive_from(nth(channels_, server).rank, pull.to, pull.size_bytes));
     protocol_->answered(server, pull.range, version);
   }
 }
 
 bool WorkerSession::hears(Channel& channel) {
-  if (!channel.is_known) channel.is_known = port_.poll(channel.answered);
+  if (!channel.is_known) channel.is_known = ports_.to_workers.poll(channel.answered);
   return channel.is_known;
 }
 
@@ -133,7 +137,7 @@ bool WorkerSession::has_arrived(int number) {
     throw InternalError(fmt::format("rank {} answers with version {} of its ranges, and rank {} with {}",
                                     channel.rank, channel.answer.version, channels_[0].rank,
                                     channels_[0].answer.version));
-  return port_.poll(pull.ticket);
+  return ports_.to_workers.poll(pull.ticket);
 }
 
 void WorkerSession::push(int number, const PushFacts& facts) {
@@ -148,8 +152,8 @@ void WorkerSession::push(int number, const PushFacts& facts) {
                   .asks_stop = said->stop ? 1 : 0,
                   .facts = facts};
   const int rank = nth(channels_, push.server).rank;
-  push.header = port_.start(send_to(rank, &push.message, sizeof push.message));
-  push.gradients = port_.start(send_to(rank, push.from, push.size_bytes));
+  push.header = ports_.to_servers.start(send_to(rank, &push.message, sizeof push.message));
+  push.gradients = ports_.to_servers.start(send_to(rank, push.from, push.size_bytes));
 }
 
 void WorkerSession::progress() { sent(); }
@@ -157,11 +161,12 @@ void WorkerSession::progress() { sent(); }
 bool WorkerSession::sent() {
   bool all = true;
   for (Push& push : pushes_) {
-    const bool header = port_.poll(push.header), gradients = port_.poll(push.gradients);
+    const bool header = ports_.to_servers.poll(push.header);
+    const bool gradients = ports_.to_servers.poll(push.gradients);
     all = all && header && gradients;
   }
   for (Channel& channel : channels_) {
-    const bool asked = port_.poll(channel.asked);
+    const bool asked = ports_.to_servers.poll(channel.asked);
     all = all && asked;
   }
   return all;

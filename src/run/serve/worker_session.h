@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "comm/message_port.h"
 #include "run/serve/messages.h"
 #include "run/serve/session_worker.h"
 
@@ -19,15 +18,15 @@ struct Grant {
   SessionTotals totals;
 };
 
-/// A worker's side of sessions: carries out what a SessionWorker says, over a port. Pulls and pushes are what
-/// the instructions of the worker's step are bound to, in program order; whoever runs the step asks for it
-/// before, and leaves when it is refused. Parameters begin to arrive when the step is granted, where nothing
-/// reads them any more; gradients are given to the port, and sent by the time that the next step is granted.
-/// Not thread-safe.
+/// A worker's side of sessions: carries out what a SessionWorker says, over two ports. Pulls and pushes are
+/// what the instructions of the worker's step are bound to, in program order; whoever runs the step asks for
+/// it before, and leaves when it is refused. Parameters begin to arrive when the step is granted, where
+/// nothing reads them any more; gradients are given to the port, and sent by the time that the next step is
+/// granted. Not thread-safe.
 class WorkerSession {
  public:
-  /// `servers`: ranks at the port, ascending; `terms`: of all sessions, but for their steps.
-  WorkerSession(comm::MessagePort& port, std::vector<int> servers, const program::SessionTerms& terms);
+  /// `servers`: ranks at the ports, ascending; `terms`: of all sessions, but for their steps.
+  WorkerSession(const SessionPorts& ports, std::vector<int> servers, const program::SessionTerms& terms);
 
   /// Both return by which number the instruction knows its part. Pulls of a server come in the order of its
   /// ranges, and before all pushes.
@@ -76,7 +75,7 @@ class WorkerSession {
   void hear();
   bool sent();
 
-  comm::MessagePort& port_;
+  SessionPorts ports_;
   program::SessionTerms terms_;
   std::vector<Channel> channels_;  // by server
   std::vector<Pull> pulls_;

@@ -205,9 +205,9 @@ std::string first_nonfinite_gradient(const Worker& worker) {
       for (const auto& entry : worker.compiled().partition().bucket(instruction.segment).entries) {
         const program::ByteRange bytes{operand.range.buffer, operand.range.offset + entry.offset_bytes,
                                        4 * entry.count};
-        const HostView view(worker.device(), {.data = worker.memory().at(program, bytes),
-                                              .shape = {entry.count},
-                                              .dtype = DType::float32});
+        const HostView view(
+            worker.device(),
+            {.data = worker.memory().at(program, bytes), .shape = {entry.count}, .dtype = DType::float32});
         if (const int64_t element = first_nonfinite(view.tensor()); element >= 0)
           return fmt::format("the gradient of parameter {}, element {}, on rank {} ({})",
                              graph.parameter(entry.parameter).name, element, program.rank,

@@ -36,13 +36,15 @@ Serving::Serving(comm::Communicator& world, const compile::CompiledRun& compiled
       first_pull_(first_of(programs.step, program::InstructionKind::pull)),
       first_serve_(first_of(programs.serve, program::InstructionKind::serve)),
       terms_(compiled.session_terms()),
-      port_(world.open_port()) {
+      rank_(world.rank()),
+      to_servers_(world.open_port()),
+      to_workers_(world.open_port()) {
+  const run::SessionPorts ports{*to_servers_, *to_workers_};
   const layout::RankRange& servers = compiled.placement().owners();
-  if (has_replica_) worker_.emplace(*port_, ranks_from(servers.first, servers.count), terms_);
+  if (has_replica_) worker_.emplace(ports, ranks_from(servers.first, servers.count), terms_);
   if (servers.contains(world.rank()))
-    server_ = std::make_unique<run::ServerSession>(*port_, ranks_from(0, terms_.workers),
-                                                   world.rank() - servers.first, terms_, programs.serve,
-                                                   context);
+    server_ = std::make_unique<run::ServerSession>(
+        ports, ranks_from(0, terms_.workers), world.rank() - servers.first, terms_, programs.serve, context);
 }
 
 void Serving::begin(const Inputs& inputs) {
@@ -94,7 +96,7 @@ void Serving::rest(Clock::time_point began, bool moved) {
     throw CommError(
         fmt::format("rank {} has waited {:.1f} s for {}; look at the other ranks' messages for the one that "
                     "stopped",
-                    port_->rank(), std::chrono::duration<double>(waited).count(),
+                    rank_, std::chrono::duration<double>(waited).count(),
                     has_replica_ ? "a server to let its next step begin" : "workers"),
         ExitCode::hang);
   constexpr std::chrono::microseconds kAwake{200};  // what comes that soon is worth a core
@@ -103,6 +105,13 @@ void Serving::rest(Clock::time_point began, bool moved) {
     return;
   }
   std::this_thread::sleep_for(std::min<Clock::duration>(std::chrono::milliseconds(1), waited / 20));
+}
+
+comm::TransferredBytes Serving::transferred() const {
+  comm::TransferredBytes bytes = to_servers_->transferred();
+  bytes.sent += to_workers_->transferred().sent;
+  bytes.received += to_workers_->transferred().received;
+  return bytes;
 }
 
 void Serving::report(control::Activity activity) const {

@@ -52,7 +52,7 @@ class Serving {
   const run::SessionTotals& totals() const { return server_->totals(); }
   const run::Staleness& staleness() const { return server_->staleness(); }
   double busy_ms() const { return server_->busy_ms(); }
-  comm::TransferredBytes transferred() const { return port_->transferred(); }
+  comm::TransferredBytes transferred() const;
   /// Updates of the coordinator that are one optimizer step: with a bound one, otherwise one of each worker.
   bool has_bound() const { return terms_.bound.has_value(); }
   int64_t updates_per_step() const { return terms_.bound ? 1 : terms_.workers; }
@@ -65,7 +65,8 @@ class Serving {
   bool has_replica_;
   int first_pull_ = 0, first_serve_ = 0;  // instructions
   program::SessionTerms terms_;
-  std::unique_ptr<comm::MessagePort> port_;
+  int rank_;
+  std::unique_ptr<comm::MessagePort> to_servers_, to_workers_;
   std::optional<run::WorkerSession> worker_;
   std::unique_ptr<run::ServerSession> server_;
 };

@@ -180,10 +180,10 @@ void Worker::connect(comm::Communicator& world) {
 }
 
 void Worker::connect_servers(comm::Communicator& world) {
-  serve_context_ = std::make_unique<run::ExecutionContext>(
-      make_context(compiled_->training_code(), {}, nullptr));
-  gather_context_ = std::make_unique<run::ExecutionContext>(
-      make_context(compiled_->training_code(), {}, nullptr));
+  serve_context_ =
+      std::make_unique<run::ExecutionContext>(make_context(compiled_->training_code(), {}, nullptr));
+  gather_context_ =
+      std::make_unique<run::ExecutionContext>(make_context(compiled_->training_code(), {}, nullptr));
   connect_groups(world, programs_.gather, *gather_context_);
   gather_executor_ = make_executor(kGatherProgram, *gather_context_);
   ServingOptions options{.timeout = {}, .progress = options_.progress, .before_update = {}};

@@ -5,8 +5,8 @@
 #include <tuple>
 #include <vector>
 
-#include "run/serve/decision.h"
 #include "program/session_terms.h"
+#include "run/serve/decision.h"
 
 namespace lockstep::run {
 

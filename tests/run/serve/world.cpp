@@ -57,7 +57,8 @@ World::World(const Scene& scene)
   at_servers.steps += scene.flaws.steps_exceeded;
   for (int server = 0; server < static_cast<int>(scene.terms.ranges.size()); ++server) {
     ServerMemory memory(at_workers, server, scene.flaws.memory);
-    const program::SessionTerms its = with_bound(at_servers, server == 0 ? 0 : -scene.flaws.forgetful_servers);
+    const program::SessionTerms its =
+        with_bound(at_servers, server == 0 ? 0 : -scene.flaws.forgetful_servers);
     if (scene.terms.bound)
       servers_.push_back({StaleServer(its, server), std::move(memory)});
     else
