@@ -222,8 +222,8 @@ void Chaos::describe_space() {
   const compile::CompiledRun run = compiled();
   for (int rank = 0; rank < layout_.world_size(); ++rank) {
     auto& kinds = space_.instructions.emplace_back();
-    const program::Program step = run.compile(rank).step;
-    for (const auto& instruction : step.instructions)
+    const compile::CompiledRun::RankPrograms programs = run.compile(rank);
+    for (const auto& instruction : programs.made_in_steps().instructions)
       if (std::find(kinds.begin(), kinds.end(), instruction.kind) == kinds.end())
         kinds.push_back(instruction.kind);
   }

@@ -107,7 +107,8 @@ std::string_view name_of(ChaosKind kind) {
 
 std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::RunConfig& config,
                                          int workers) {
-  const bool alone = workers < 2, unwatched = config.trainer.nonfinite == config::NonFinitePolicy::ignore;
+  const bool alone = workers < 2 || config.parallel.layout.has_sessions(),
+             unwatched = config.trainer.nonfinite == config::NonFinitePolicy::ignore;
   std::vector<ChaosKind> kinds;
   std::vector<std::string> names;
   for (const auto kind : kKinds) names.emplace_back(name_of(kind));
@@ -127,8 +128,9 @@ std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::
       throw ConfigError(fmt::format("--kinds: {} is named twice", name));
     if (kinds.back() == ChaosKind::flip && alone)
       throw ConfigError(
-          "--kinds: one worker alone has no other to be compared with, so that a flipped bit is not noticed; "
-          "leave flip out, or use more workers");
+          "--kinds: one worker alone has no other to be compared with, and workers that do not wait for each "
+          "other are not compared, so that a flipped bit is not noticed; leave flip out, or use more workers "
+          "with another layout");
     if (kinds.back() == ChaosKind::nan && unwatched)
       throw ConfigError(
           "--kinds: with trainer.nonfinite: IGNORE nobody looks for a NaN; leave nan out, or --set "
@@ -200,6 +202,7 @@ std::vector<int> expected_codes(const ChaosFault& fault, const config::RunConfig
 }
 
 bool keeps_bits(const ChaosFault& fault, const config::RunConfig& config) {
+  if (config.parallel.layout.has_sessions()) return false;  // numbers depend on who comes first
   return fault.kind != ChaosKind::nan ||
          (config.trainer.nonfinite != config::NonFinitePolicy::skip && !passes_for_overflow(fault, config));
 }

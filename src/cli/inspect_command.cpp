@@ -34,7 +34,12 @@ struct InspectArguments {
 
 const program::Program& program_named(const compile::CompiledRun::RankPrograms& programs,
                                       const std::string& name) {
-  return name == "step" ? programs.step : name == "evaluate" ? programs.evaluate : programs.boundary;
+  for (const program::Program* program : programs.all())
+    if (program->name == name) return *program;
+  throw ConfigError(
+      fmt::format("--program {}: belongs to layouts whose workers do not wait for each other (mode=stale, "
+                  "mode=async); there are step, evaluate and boundary",
+                  name));
 }
 
 /// Segments with their first and last layers and the size of their buckets.
@@ -73,8 +78,7 @@ std::string text_of(const InspectArguments& arguments, const config::RunConfig& 
                         run.device() == device::DeviceKind::cuda ? "GPUs" : "CPUs",
                         train::describe(train::plan_worker_memory(run, programs, config.data)));
   if (all) {
-    for (const char* name : {"step", "evaluate", "boundary"})
-      text += program_summary(program_named(programs, name)) + "\n";
+    for (const program::Program* program : programs.all()) text += program_summary(*program) + "\n";
     text += fmt::format("program hash {}\n", to_hex(run.program_hash()));
   }
   return text +
@@ -119,8 +123,8 @@ Json json_of(const InspectArguments& arguments, const config::RunConfig& config,
   const train::WorkerMemory memory = train::plan_worker_memory(run, programs, config.data);
   json["memory_bytes"] = json_of(memory.device);
   json["host_memory_bytes"] = json_of(memory.host);
-  for (const char* name : {"step", "evaluate", "boundary"})
-    json["instructions"][name] = program_named(programs, name).instructions.size();
+  for (const program::Program* program : programs.all())
+    json["instructions"][program->name] = program->instructions.size();
   if (!arguments.program.empty())
     json["program"] = program::to_text(program_named(programs, arguments.program));
   json["program_hash"] = to_hex(run.program_hash());
@@ -195,8 +199,8 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
   command
       .add_option("--program", arguments->program,
                   "Prints one program of that rank, as text (docs/step-program.md)")
-      ->type_name("step|evaluate|boundary")
-      ->check(CLI::IsMember({"step", "evaluate", "boundary"}));
+      ->type_name("step|evaluate|boundary|serve|gather")
+      ->check(CLI::IsMember({"step", "evaluate", "boundary", "serve", "gather"}));
   command.add_flag("--graph", arguments->graph, "Only the model: layers, segments and buckets");
   command.add_flag("--memory", arguments->memory, "Only the memory plan");
   arguments->output.add_json_to(command);

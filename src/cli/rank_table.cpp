@@ -37,7 +37,7 @@ RankShare share_of(const compile::CompiledRun& run, int rank) {
   }
   for (const auto& place : programs.step.parameters) share.updated += place.owned_end - place.owned_begin;
   share.saved = layout::size_bytes_of(nth(run.checkpoint_shares(), rank));
-  const program::ProgramTraffic traffic = program::traffic_of(programs.step);
+  const program::ProgramTraffic traffic = programs.traffic();
   share.sent = traffic.sent_bytes;
   share.shared_memory = traffic.shared_memory_bytes;
   return share;

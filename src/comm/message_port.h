@@ -19,7 +19,8 @@ class MessagePort {
   virtual ~MessagePort() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Returns at once. A receive states as many bytes as are sent, or a CommError results.
+  /// Returns at once. A receive states as many bytes as are sent, or a CommError results where the
+  /// backend can tell.
   virtual Ticket start(const Transfer& transfer) = 0;
   /// Makes progress without blocking; true when the transfer is complete, whose ticket is then none. None is
   /// complete.

@@ -206,6 +206,22 @@ void CompiledRun::prepare(device::Device& device) {
   evaluation_->prepare(device);
 }
 
+std::vector<const program::Program*> CompiledRun::RankPrograms::all() const {
+  std::vector<const program::Program*> list{&step, &evaluate, &boundary};
+  for (const program::Program* of_sessions : {&serve, &gather})
+    if (!of_sessions->name.empty()) list.push_back(of_sessions);
+  return list;
+}
+
+program::ProgramTraffic CompiledRun::RankPrograms::traffic() const {
+  program::ProgramTraffic both = program::traffic_of(step);
+  const program::ProgramTraffic served = program::traffic_of(serve);
+  both.sent_bytes += served.sent_bytes;
+  both.exchanged_sent_bytes += served.exchanged_sent_bytes;
+  both.exchanged_received_bytes += served.exchanged_received_bytes;
+  return both;
+}
+
 program::SessionTerms CompiledRun::session_terms() const { return parallel::session_terms(*plan_); }
 
 CompiledRun::RankPrograms CompiledRun::compile(int rank) const {

@@ -12,6 +12,7 @@
 #include "parallel/data_parallel.h"
 #include "parallel/options.h"
 #include "program/memory/memory_plan.h"
+#include "program/program_traffic.h"
 #include "program/segment_code.h"
 #include "program/session_terms.h"
 
@@ -56,9 +57,15 @@ class CompiledRun {
     program::Program serve, gather;  ///< of layouts with sessions
     program::MemoryPlan step_plan, evaluate_plan, boundary_plan, serve_plan, gather_plan;
 
+    /// Of a rank that makes no steps of its own, as servers may, what it does while others make theirs.
+    const program::Program& made_in_steps() const { return step.instructions.empty() ? serve : step; }
+    /// Those that the layout has.
+    std::vector<const program::Program*> all() const;
     std::vector<program::MemoryPlan> plans() const {
       return {step_plan, evaluate_plan, boundary_plan, serve_plan, gather_plan};
     }
+    /// Of a step of all workers: what the rank sends and receives with step and serve.
+    program::ProgramTraffic traffic() const;
   };
   RankPrograms compile(int rank) const;
   /// Proves all ranks' programs; throws InternalError with what is wrong.

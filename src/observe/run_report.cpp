@@ -1,6 +1,7 @@
 #include "observe/run_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string_view>
@@ -124,6 +125,15 @@ std::string to_json(const RunReport& report) {
   json.hash("state_hash", report.state_hash);
   json.hash("math_hash", report.math_hash);
   json.hash("config_hash", report.config_hash);
+  if (const auto& staleness = report.staleness) {
+    json.count("sessions", report.sessions);
+    JsonObject of_pushes;
+    if (staleness->bound) of_pushes.count("bound", *staleness->bound);
+    of_pushes.count("max", staleness->max);
+    of_pushes.number("mean", staleness->mean);
+    of_pushes.add("histogram", fmt::format("[{}]", fmt::join(staleness->histogram, ",")));
+    json.add("staleness", of_pushes.text());
+  }
   json.count("world_size", report.world_size);
   json.add("layout", json_string(report.layout));
   std::vector<std::string> ranks;
@@ -155,6 +165,11 @@ std::string describe(const RunReport& report) {
                                                   report.exposed_comm_ms, report.data_wait_ms));
   if (const std::string servers = describe_servers(report.ranks); report.step_ms && !servers.empty())
     rows.emplace_back("servers", servers);
+  if (const auto& staleness = report.staleness)
+    rows.emplace_back(
+        "staleness",
+        fmt::format("{:.2f} updates on average, {} at most{}", staleness->mean, staleness->max,
+                    staleness->bound ? fmt::format(" (bound {})", *staleness->bound) : std::string()));
   if (report.first_step)
     rows.emplace_back("first step done",
                       fmt::format("{:.0f} ms after the start: {}", report.first_step->total(),

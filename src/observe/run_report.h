@@ -24,6 +24,15 @@ struct RankReport {
   bool is_worker() const { return role != "server"; }
 };
 
+/// How many updates by others parameters had seen when a push was applied to them, since its worker read
+/// them.
+struct StalenessReport {
+  std::optional<int> bound;  ///< where there is one
+  int64_t max = 0;
+  double mean = 0;
+  std::vector<int64_t> histogram;  ///< pushes of parts of the parameters, by staleness; the last one: or more
+};
+
 /// What `train` ends with. Where a value is absent (no step was run, no evaluation data, no classifier, no
 /// tokens), so is its field in the JSON.
 struct RunReport {
@@ -46,6 +55,8 @@ struct RunReport {
   int64_t host_memory_bytes = 0;                  ///< likewise of the host, beside it
   int64_t process_memory_bytes = 0;
   uint64_t params_hash = 0, state_hash = 0, math_hash = 0, config_hash = 0;
+  int64_t sessions = 0;  ///< of layouts with sessions, from one meeting of all ranks to the next
+  std::optional<StalenessReport> staleness;  ///< of such layouts
   int world_size = 1;
   std::string layout;  ///< "dp=2,pp=2"
   std::vector<RankReport> ranks;

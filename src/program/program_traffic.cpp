@@ -1,5 +1,7 @@
 #include "program/program_traffic.h"
 
+#include <set>
+
 namespace lockstep::program {
 namespace {
 
@@ -29,11 +31,33 @@ int64_t ring_bytes(const Instruction& instruction, int rank, int ranks) {
   return bytes_of(instruction.blocks) - block_bytes(instruction.blocks, never_sent, ranks);
 }
 
+/// What goes to servers and comes from them.
+void add_served(const Instruction& instruction, ProgramTraffic& traffic) {
+  const auto count = [&](int64_t sent, int64_t received) {
+    traffic.sent_bytes += sent;
+    traffic.exchanged_sent_bytes += sent;
+    traffic.exchanged_received_bytes += received;
+  };
+  std::set<int> workers;
+  int64_t range_bytes = 0;
+  for (const auto& operand : instruction.operands) {
+    const int64_t bytes = operand.range.size_bytes;
+    if (instruction.kind == InstructionKind::push && operand.role == Role::gradients) count(bytes, 0);
+    if (instruction.kind == InstructionKind::pull && operand.role == Role::parameters) count(0, bytes);
+    if (instruction.kind != InstructionKind::serve) continue;
+    if (operand.role == Role::parameters) range_bytes = bytes;
+    if (operand.role == Role::gradients) workers.insert(operand.peer);
+  }
+  const auto pairs = static_cast<int64_t>(workers.size());
+  count(pairs * range_bytes, pairs * range_bytes);
+}
+
 }  // namespace
 
 ProgramTraffic traffic_of(const Program& program) {
   ProgramTraffic traffic;
   for (const auto& instruction : program.instructions) {
+    add_served(instruction, traffic);
     if (!communicates(instruction.kind) || instruction.group < 0) continue;
     const Group& group = program.group(instruction.group);
     const auto ranks = static_cast<int64_t>(group.members.size());

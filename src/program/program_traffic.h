@@ -14,12 +14,14 @@ namespace lockstep::program {
 /// ranks share send nothing.
 struct ProgramTraffic {
   int64_t sent_bytes = 0;
-  /// Of these, what exchanges and rings send, which is counted where they run; and what they receive.
+  /// Of these, what exchanges, rings, pushes and answers send, which is counted where they run; and what they
+  /// receive.
   int64_t exchanged_sent_bytes = 0, exchanged_received_bytes = 0;
   int64_t shared_memory_bytes = 0;  ///< of data that collectives add up in memory that their group shares
 };
 
-/// REQUIRES: a program without push, pull and serve, whose bytes depend on the order of arrival.
+/// Of one iteration. A `serve` counts with one push and one pull of each of its workers, which is what a step
+/// of all workers takes.
 ProgramTraffic traffic_of(const Program& program);
 
 }  // namespace lockstep::program

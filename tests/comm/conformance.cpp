@@ -9,7 +9,8 @@ namespace lockstep::comm {
 std::span<const ConformanceCheck> conformance_checks() {
   static const auto all = [] {
     std::vector<ConformanceCheck> checks;
-    for (const auto list : {collective_checks(), exchange_checks(), group_checks(), failure_checks()})
+    for (const auto list :
+         {collective_checks(), exchange_checks(), group_checks(), failure_checks(), port_checks()})
       checks.insert(checks.end(), list.begin(), list.end());
     return checks;
   }();

@@ -30,5 +30,6 @@ std::span<const ConformanceCheck> collective_checks();
 std::span<const ConformanceCheck> exchange_checks();
 std::span<const ConformanceCheck> group_checks();
 std::span<const ConformanceCheck> failure_checks();
+std::span<const ConformanceCheck> port_checks();
 
 }  // namespace lockstep::comm

@@ -110,11 +110,12 @@ void flip_bit(device::Device& device, std::byte* at) {
 
 /// Whether the instruction is where `failpoint` waits.
 bool meant(const Failpoint& failpoint, const program::Program& program, int instruction) {
+  const bool steps = program.name == "step" || program.name == "serve";
   switch (failpoint.place) {
     case FaultPlace::begin:
-      return program.name == "step";
+      return steps;
     case FaultPlace::instruction:
-      return program.name == "step" && program.instruction(instruction).kind == failpoint.instruction;
+      return steps && program.instruction(instruction).kind == failpoint.instruction;
     case FaultPlace::evaluate:
       return program.name == "evaluate";
     case FaultPlace::save:

@@ -63,6 +63,27 @@ std::string served_bytes(const compile::CompiledRun& compiled) {
   return text + "\n";
 }
 
+/// What is other mathematics than that of workers that wait for each other.
+std::string describe_sessions(const compile::CompiledRun& compiled, const config::RunConfig& config) {
+  const layout::Layout& layout = compiled.layout();
+  if (!layout.has_sessions()) return "";
+  const int workers = layout.workers();
+  std::string text;
+  if (layout.mode == layout::ServerMode::stale) {
+    text = fmt::format("a worker reads parameters that lack up to {} update{}\n", layout.bound,
+                       layout.bound == 1 ? "" : "s");
+  } else {
+    text = fmt::format("each worker's push is an update: {} of them are a step, of {} samples each\n",
+                       workers, config.trainer.global_batch / workers);
+    text += config.parallel.divides_async_learning_rate
+                ? fmt::format("the learning rate is divided by the {} worker{}\n", workers,
+                              workers == 1 ? "" : "s")
+                : "the learning rate is that of the config, for each push\n";
+  }
+  if (config.trainer.clip_norm > 0) text += "gradients are clipped push by push\n";
+  return text;
+}
+
 /// What each serves, and the memory of the one that serves most.
 std::string describe_servers(const compile::CompiledRun& compiled, const data::DataOptions& data) {
   const layout::RankRange& servers = compiled.placement().owners();
@@ -144,6 +165,7 @@ void RunOutput::show_start() {
   text += fmt::format("training data: {}\n", worker_.train_data().description());
   if (worker_.has_eval_data())
     text += fmt::format("evaluation data: {}\n", worker_.eval_data().description());
+  text += describe_sessions(compiled, config);
   const double epochs = static_cast<double>(worker_.total_steps()) *
                         static_cast<double>(config.trainer.global_batch) /
                         static_cast<double>(worker_.train_data().size());

@@ -45,6 +45,14 @@ std::vector<std::vector<double>> gather(comm::Communicator& world, const std::ve
   return all;
 }
 
+observe::StalenessReport staleness_report(const run::Staleness& staleness, std::optional<int> bound) {
+  observe::StalenessReport report{
+      .bound = bound, .max = staleness.max, .mean = staleness.mean(), .histogram = {}};
+  const auto last = std::min(staleness.max, run::Staleness::kCap);
+  report.histogram.assign(staleness.pushes.begin(), staleness.pushes.begin() + last + 1);
+  return report;
+}
+
 bool predicts_classes(const model::Graph& graph) {
   return std::holds_alternative<SoftmaxCrossEntropy>(graph.node(graph.loss).op);
 }
@@ -72,7 +80,7 @@ void RunRecorder::add(const StepRecord& record) {
 observe::RankReport RunRecorder::own_report() const {
   const double steps = static_cast<double>(std::max<int64_t>(times_.steps(), 1));
   const comm::TransferredBytes bytes = worker_.transferred();
-  const program::ProgramTraffic theory = program::traffic_of(worker_.programs().step);
+  const program::ProgramTraffic theory = worker_.programs().traffic();
   return {.rank = worker_.rank(),
           .role = {},
           .waited_ms = exposed_communication_ms_ / steps,
@@ -134,6 +142,10 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   report.state_hash = state_hash_of(worker_, world);
   report.math_hash = worker_.config().math_hash;
   report.config_hash = worker_.config().config_hash;
+  if (compiled.layout().has_sessions()) {
+    report.sessions = outcome.sessions;
+    report.staleness = staleness_report(outcome.staleness, compiled.session_terms().bound);
+  }
   report.world_size = world.size();
   report.layout = layout::to_string(compiled.layout());
   return report;

@@ -60,6 +60,7 @@ run::StepScalars Trainer::pushed_constants(int64_t first_step, int64_t updates) 
 
 void Trainer::train_one_session() {
   const int64_t first = step_, steps = steps_to_meeting();
+  const auto began = Clock::now();
   Serving& serving = *worker_.serving();
   worker_.finish_step();
   told_ = {};
@@ -67,17 +68,26 @@ void Trainer::train_one_session() {
                  .steps = steps,
                  .constants = [this, first](int64_t updates) { return pushed_constants(first, updates); },
                  .stop_requested = [this] { return stop_is_wanted(); }});
-  if (worker_.has_replica()) make_granted_steps(first);
-  worker_.end_session();
+  try {
+    if (worker_.has_replica()) make_granted_steps(first);
+    worker_.end_session();
+  } catch (const std::exception& error) {
+    serving.abort(error.what());
+    throw;
+  }
   enter_phase(options_.progress, Phase::between_steps);
-  if (!worker_.has_replica() && serving.is_server()) waited_.busy_ms = serving.busy_ms();
+  if (!worker_.has_replica()) {
+    waited_.busy_ms = serving.busy_ms();
+    waited_.exposed_communication_ms =
+        std::max(0.0, milliseconds_between(began, Clock::now()) - serving.busy_ms());
+  }
   const SessionSummary summary =
       share_summary(world_, worker_.compiled().placement().owners().first, serving);
   tell_session(first, summary.totals);
   skipped_steps_ += summary.totals.skipped;
   outcome_.staleness.add(summary.staleness);
   ++outcome_.sessions;
-  stop_ = step_ < first + steps;
+  stop_ = step_ < first + steps || (options_.stop_after > 0 && step_ >= options_.stop_after);
   if (summary.totals.skipped > 0) require_few_skips(summary.totals.skipped);
 }
 

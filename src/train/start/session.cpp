@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "layout/layout.h"
 #include "train/faults/failpoints.h"
 #include "train/faults/position.h"
 #include "train/loop/run_output.h"
@@ -71,8 +72,8 @@ void Session::make_worker() {
     worker_options.before_instruction = [this](const Worker& worker, const program::Program& program,
                                                uint64_t iteration, int instruction) {
       // Of a step, the end may run when the next one has begun.
-      const int64_t step =
-          program.name == "step" ? static_cast<int64_t>(iteration) + 1 : trainer_->next_step();
+      const bool steps = program.name == "step" || program.name == "serve";
+      const int64_t step = steps ? worker.step_of(program, iteration) + 1 : trainer_->next_step();
       if (failpoints_) failpoints_->before_instruction(program, instruction, step, worker.memory());
     };
   DeviceRequest device = options_.device;
@@ -92,6 +93,10 @@ void Session::make_worker() {
        {"--trace", options_.trace_directory.empty() ? "not given" : "given"},
        {"--failpoint", options_.failpoints.empty() ? "not given" : join(options_.failpoints, " ")}},
       worker_options);
+  if (!options_.trace_directory.empty() && worker_->serving() != nullptr)
+    throw ConfigError(fmt::format(
+        "--trace: compares steps of runs bit by bit, and with layout '{}' numbers depend on who comes first",
+        layout::to_string(worker_->compiled().layout())));
   watched_.emplace(world_, *worker_);
   const std::string& out = options_.output_directory;
   world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
@@ -142,7 +147,7 @@ void Session::prepare() {
   if (first_) output_->show_start();
   if (!options_.failpoints.empty())
     on_all_ranks(world_, [this] {
-      if (failpoints_) failpoints_->check(worker_->programs().step);
+      if (failpoints_) failpoints_->check(worker_->programs().made_in_steps());
     });
   world_.startup().end(observe::StartupPart::other);
   trainer_->prepare();

@@ -107,6 +107,11 @@ void Serving::rest(Clock::time_point began, bool moved) {
   std::this_thread::sleep_for(std::min<Clock::duration>(std::chrono::milliseconds(1), waited / 20));
 }
 
+void Serving::abort(std::string_view reason) noexcept {
+  to_servers_->abort(reason);
+  to_workers_->abort(reason);
+}
+
 comm::TransferredBytes Serving::transferred() const {
   comm::TransferredBytes bytes = to_servers_->transferred();
   bytes.sent += to_workers_->transferred().sent;

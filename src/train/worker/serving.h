@@ -48,6 +48,9 @@ class Serving {
   /// What goes on beside a worker's steps, for as long as nothing is to be waited for.
   void alongside();
 
+  /// After an error: whom the backend reaches shall not wait.
+  void abort(std::string_view reason) noexcept;
+
   /// Of the session that is over. REQUIRES: is_server().
   const run::SessionTotals& totals() const { return server_->totals(); }
   const run::Staleness& staleness() const { return server_->staleness(); }

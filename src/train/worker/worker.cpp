@@ -214,6 +214,11 @@ const program::Program* Worker::program_of(int number) const {
   }
 }
 
+int64_t Worker::step_of(const program::Program& program, uint64_t iteration) const {
+  const bool by_share = serving_ && &program == &programs_.step;
+  return static_cast<int64_t>(iteration) / (by_share ? serving_->updates_per_step() : 1);
+}
+
 std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const run::ExecutionContext& context,
                                                      const run::KernelObserver* observer) {
   const program::Program& program = *program_of(program_number);

@@ -102,6 +102,8 @@ class Worker {
   const compile::CompiledRun::RankPrograms& programs() const { return programs_; }
   /// By its number (kStepProgram...); null for any other.
   const program::Program* program_of(int number) const;
+  /// The optimizer step, from 0, that an iteration of step or serve belongs to.
+  int64_t step_of(const program::Program& program, uint64_t iteration) const;
   const run::ProgramMemory& memory() const { return *memory_; }
   const data::Dataset& train_data() const { return *data_.train; }
   const data::Dataset& eval_data() const { return *data_.eval; }

@@ -162,7 +162,8 @@ TEST(Failpoints, AreThereForTheirRankAlone) {
 
 TEST(Failpoints, FireOnceAtTheFirstInstructionOfTheirPhase) {
   Rank rank;
-  const auto& [step, evaluate, boundary, a, b, c] = rank.programs;
+  const program::Program &step = rank.programs.step, &evaluate = rank.programs.evaluate,
+                         &boundary = rank.programs.boundary;
   const auto where = [&](program::InstructionKind kind) {
     return "step 2, before " + program::describe(step, rank.first(kind));
   };

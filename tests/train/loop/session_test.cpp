@@ -1,0 +1,379 @@
+// Workers that do not wait for each other: what can be said of them whoever comes first.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <chrono>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "lockstep/error.h"
+#include "train/loop/divided_models.h"
+#include "train/thread_ranks.h"
+#include "train/worker/compile_options.h"
+#include "train/worker/model_state.h"
+#include "train/worker/worker_memory.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+config::RunConfig with(config::RunConfig config, const std::string& layout) {
+  config.parallel.layout = layout::parse_layout(layout);
+  return config;
+}
+
+/// FAST, since numbers depend on who comes first; or, where nobody does, on nothing.
+config::RunConfig fast(const char* model, std::vector<std::string> overrides = {}) {
+  overrides.emplace_back("parallel.reduction=FAST");
+  return config_of(model, overrides);
+}
+
+struct Ended {
+  TrainingOutcome outcome;
+  std::vector<StepRecord> records;
+  uint64_t parameters_hash = 0, state_hash = 0;
+  comm::TransferredBytes transferred;
+};
+
+struct Options {
+  std::string folder;
+  int64_t stop_after = 0;
+  std::function<bool(int rank)> stop_requested;
+  std::function<void(int rank, const program::Program&, uint64_t iteration, int instruction)> before;
+};
+
+/// Trains on threads; what each rank ends with. All agree on the steps, and those with a replica on its bits.
+std::vector<Ended> train(const config::RunConfig& config, const std::string& layout,
+                         const Options& options = {}) {
+  const int ranks = layout::parse_layout(layout).world_size();
+  std::vector<Ended> ended(static_cast<size_t>(ranks));
+  run_ranks(ranks, [&](int rank, comm::Communicator& world) {
+    Ended& own = nth(ended, rank);
+    WorkerOptions worker_options{.rank = rank, .world_size = ranks, .asynchronous = {}};
+    if (options.before)
+      worker_options.before_instruction = [&options, rank](const Worker&, const program::Program& program,
+                                                           uint64_t iteration, int instruction) {
+        options.before(rank, program, iteration, instruction);
+      };
+    Worker worker(with(config, layout), worker_options);
+    worker.connect(world);
+    TrainerEvents events;
+    events.on_step = [&](const StepRecord& record) { own.records.push_back(record); };
+    TrainerRunOptions run{.output_directory = options.folder, .stop_requested = {}};
+    run.stop_after = options.stop_after;
+    if (options.stop_requested)
+      run.stop_requested = [&options, rank] { return options.stop_requested(rank); };
+    Trainer trainer(worker, world, events, run);
+    trainer.prepare();
+    own.outcome = trainer.run();
+    own.transferred = worker.transferred();
+    if (worker.has_replica()) own.parameters_hash = parameters_hash_of(worker);
+    own.state_hash = state_hash_of(worker, world);
+    const WorkerMemory plan = plan_worker_memory(worker.compiled(), worker.programs(), worker.config().data);
+    EXPECT_EQ(worker.device().memory_use().peak_bytes, plan.device.total_bytes) << rank;
+    EXPECT_LE(worker.device().memory_use().allocations, program::kSpaceCount) << rank;
+  });
+  for (const Ended& one : ended) {
+    EXPECT_EQ(one.outcome.steps, ended[0].outcome.steps) << layout;
+    EXPECT_EQ(one.state_hash, ended[0].state_hash) << layout;
+    EXPECT_TRUE(one.parameters_hash == 0 || one.parameters_hash == ended[0].parameters_hash) << layout;
+    for (size_t i = 0; i < one.records.size(); ++i)
+      EXPECT_EQ(one.records[i].step, one.records[0].step + static_cast<int64_t>(i))
+          << "each step is told of once";
+  }
+  return ended;
+}
+
+/// Each rank takes its time at some of its instructions.
+auto jitter(unsigned seed) {
+  return [seed](int rank, const program::Program&, uint64_t iteration, int instruction) {
+    std::minstd_rand random(seed * 7919 + static_cast<unsigned>(rank) * 104729 +
+                            static_cast<unsigned>(iteration) * 31 + static_cast<unsigned>(instruction));
+    random.discard(3);
+    if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+  };
+}
+
+const std::vector<std::string> kLayouts = {
+    "dp=2,sync=ps,mode=stale",
+    "dp=3,sync=ps,servers=2,mode=stale,bound=2",
+    "dp=2,sync=ps,servers=3,mode=stale,bound=4",
+    "dp=3,sync=ps,servers=2,assign=whole,mode=stale",
+    "dp=2,sync=ps,placement=colocated,mode=stale",
+    "dp=3,sync=ps,servers=3,placement=colocated,mode=stale,bound=2",
+    "dp=2,sync=ps,mode=async",
+    "dp=4,sync=ps,servers=2,mode=async",
+    "dp=3,sync=ps,servers=2,assign=whole,mode=async",
+    "dp=2,sync=ps,servers=2,placement=colocated,mode=async",
+    "dp=3,sync=ps,placement=colocated,mode=async",
+};
+
+struct Case {
+  const char* name;
+  const char* model;
+  std::vector<std::string> overrides;
+};
+
+class Sessions : public testing::TestWithParam<Case> {
+ protected:
+  config::RunConfig config(std::vector<std::string> more = {}) const {
+    more.insert(more.end(), GetParam().overrides.begin(), GetParam().overrides.end());
+    return fast(GetParam().model, std::move(more));
+  }
+};
+
+TEST_P(Sessions, OfAWorkerWithoutOthersAreOrdinaryTraining) {
+  const Ended plain = train(config(), "dp=1")[0];
+  for (const char* layout : {"dp=1,sync=ps,mode=async", "dp=1,sync=ps,servers=2,mode=async",
+                             "dp=1,sync=ps,placement=colocated,mode=async"}) {
+    const Ended alone = train(config(), layout)[0];
+    EXPECT_EQ(alone.parameters_hash, plain.parameters_hash) << layout;
+    EXPECT_EQ(alone.state_hash, plain.state_hash) << layout;
+    EXPECT_EQ(alone.outcome.evaluation->loss, plain.outcome.evaluation->loss) << layout;
+    EXPECT_EQ(alone.outcome.staleness.max, 0) << layout;
+    EXPECT_EQ(alone.outcome.sessions, 2) << layout << ": one up to the evaluation, one to the end";
+    ASSERT_EQ(alone.records.size(), plain.records.size()) << layout;
+    for (size_t i = 0; i < plain.records.size(); ++i) {
+      EXPECT_NEAR(alone.records[i].loss, plain.records[i].loss, 1e-9) << layout;
+      EXPECT_EQ(alone.records[i].learning_rate, plain.records[i].learning_rate) << layout;
+    }
+  }
+}
+
+TEST_P(Sessions, OfOneStepWaitForAll) {
+  // All read what all have made: what a bound allows cannot be used.
+  const auto one_step = config({"checkpoint.every_steps=1"});
+  for (const std::string servers : {"servers=1", "servers=2", "servers=2,assign=whole"})
+    for (const std::string dp : {"dp=2", "dp=3"}) {
+      const Ended waiting = train(one_step, dp + ",sync=ps," + servers)[0];
+      for (const std::string mode :
+           {",mode=stale", ",mode=stale,bound=3", ",placement=colocated,mode=stale"}) {
+        const std::string layout = dp + ",sync=ps," + servers + mode;
+        const Ended ended = train(one_step, layout)[0];
+        EXPECT_EQ(ended.outcome.sessions, 5) << layout;
+        if (one_step.trainer.clip_norm > 0) continue;  // each push by itself
+        EXPECT_NEAR(ended.records.back().loss, waiting.records.back().loss, 1e-4) << layout;
+        if (GetParam().model == kGpt) continue;  // uses of tied parameters are added before, not after
+        EXPECT_EQ(ended.parameters_hash, waiting.parameters_hash) << layout;
+        EXPECT_EQ(ended.state_hash, waiting.state_hash) << layout;
+        EXPECT_EQ(ended.records.back().loss, waiting.records.back().loss) << layout;
+      }
+    }
+}
+
+TEST_P(Sessions, MakeEveryStepOnceHoweverTheRanksTakeTheirTime) {
+  for (const std::string& layout : kLayouts)
+    for (const unsigned seed : {1u, 2u}) {
+      const auto parsed = layout::parse_layout(layout);
+      const auto ended =
+          train(config(), layout, {.folder = {}, .stop_requested = {}, .before = jitter(seed)});
+      const TrainingOutcome& outcome = ended[0].outcome;
+      EXPECT_EQ(outcome.steps, 5) << layout;
+      EXPECT_FALSE(outcome.stopped) << layout;
+      EXPECT_EQ(ended[0].records.size(), 5u) << layout;
+      EXPECT_TRUE(std::isfinite(outcome.evaluation->loss)) << layout;
+      EXPECT_GT(outcome.staleness.count, 0) << layout;
+      EXPECT_EQ(outcome.staleness.count % (5 * parsed.dp), 0)
+          << layout << ": each worker's pushes of each range, or each push, once";
+      EXPECT_LE(outcome.staleness.max, parsed.mode == layout::ServerMode::stale ? parsed.bound : 5 * 4)
+          << layout;
+    }
+}
+
+TEST_P(Sessions, AreProven) {
+  for (const std::string& layout : kLayouts)
+    compile_run(with(config(), layout), {.world_size = layout::parse_layout(layout).world_size()}).check();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Sessions,
+    testing::Values(Case{"mlp", kMlp, {"trainer.clip_norm=0"}}, Case{"mlp_clipped", kMlp, {}},
+                    Case{"mlp_momentum", kMlp, {"trainer.clip_norm=0", "optimizer.sgd={momentum: 0.9}"}},
+                    Case{"mlp_as_it_lands",
+                         kMlp,
+                         {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=50000"}},
+                    Case{"lenet", kLenet, {"trainer.clip_norm=0"}},
+                    Case{"gpt", kGpt, {"trainer.clip_norm=0"}},
+                    Case{"gpt_bfloat16", kGpt, {"precision.compute=BFLOAT16"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Session, WithoutABoundMovesAsFarAsAStepOfAllWorkers) {
+  // Both workers read the first version; then each of their pushes is an update by the mean over its share,
+  // with half of the learning rate.
+  const std::vector<std::string> plain = {"optimizer.sgd={}",    "optimizer.weight_decay=0",
+                                          "trainer.clip_norm=0", "trainer.steps=1",
+                                          "model.mlp.dropout=0", "data.shuffle=false"};
+  const Trace one = train_on_threads(fast(kMlp, plain), 1);
+  for (const std::string rate : {"DIVIDED", "AS_STATED"}) {
+    std::vector<std::string> overrides = plain;
+    overrides.push_back("parallel={sync: PS mode: ASYNC async_learning_rate: " + rate + "}");
+    std::barrier<> both(2);
+    std::vector<std::vector<float>> parameters;
+    run_ranks(3, [&](int rank, comm::Communicator& world) {
+      WorkerOptions options{.rank = rank, .world_size = 3, .asynchronous = {}};
+      options.before_instruction = [&](const Worker&, const program::Program& program, uint64_t, int i) {
+        if (program.name == "step" && program.instruction(i).kind == program::InstructionKind::load &&
+            program.instruction(i).micro_batch == 0)
+          both.arrive_and_wait();
+      };
+      Worker worker(fast(kMlp, overrides), options);
+      worker.connect(world);
+      Trainer trainer(worker, world, {}, {.output_directory = {}, .stop_requested = {}});
+      trainer.prepare();
+      trainer.run();
+      for (const HeldParameter& held : worker.held_parameters())
+        if (rank == 0) parameters.emplace_back(held.data, held.data + held.count);
+    });
+    const double expected = rate == "DIVIDED" ? 1 : 2;
+    // By how much the largest parameter tensor has moved, as a multiple of what one worker moves it by.
+    const Trace start = train_on_threads(fast(kMlp,
+                                              [&] {
+                                                auto still = plain;
+                                                still.emplace_back("optimizer.learning_rate=1e-30");
+                                                return still;
+                                              }()),
+                                         1);
+    double moved = 0, by_one = 0;
+    for (size_t p = 0; p < parameters.size(); ++p)
+      for (size_t i = 0; i < parameters[p].size(); ++i) {
+        const double step = one.parameters[p][i] - start.parameters[p][i];
+        moved += step * (parameters[p][i] - start.parameters[p][i]);
+        by_one += step * step;
+      }
+    EXPECT_NEAR(moved / by_one, expected, 1e-3) << rate;
+  }
+}
+
+TEST(Session, IsOverSoonWhereAnyRankIsAskedToStop) {
+  const auto config =
+      fast(kMlp, {"trainer.steps=200", "trainer.eval_every_steps=0", "trainer.eval_at_end=false"});
+  for (const std::string& layout : kLayouts) {
+    const int ranks = layout::parse_layout(layout).world_size();
+    for (const int asked : {0, ranks - 1}) {
+      std::atomic<int> polls{0};
+      const auto ended = train(config, layout,
+                               {.folder = {},
+                                .stop_requested = [&](int rank) { return rank == asked && ++polls > 8; },
+                                .before = {}});
+      const bool deaf = asked >= layout::parse_layout(layout).dp && asked != layout::parse_layout(layout).dp;
+      EXPECT_EQ(ended[0].outcome.stopped, !deaf) << layout << ", rank " << asked;
+      EXPECT_EQ(ended[0].outcome.steps < 200, !deaf) << layout;
+      EXPECT_GT(ended[0].outcome.steps, 0) << layout;
+    }
+  }
+}
+
+TEST(Session, EndsAtTheStepThatWasAskedFor) {
+  for (const std::string& layout : kLayouts) {
+    const auto ended =
+        train(fast(kMlp), layout, {.folder = {}, .stop_after = 4, .stop_requested = {}, .before = {}});
+    EXPECT_EQ(ended[0].outcome.steps, 4) << layout;
+    EXPECT_TRUE(ended[0].outcome.stopped) << layout;
+  }
+}
+
+std::string folder_of(const std::string& name) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / ("sessions-" + name);
+  std::filesystem::remove_all(folder);
+  return folder.string();
+}
+
+TEST(Session, GoesOnFromCheckpointsOfOtherModesAndBack) {
+  const std::vector<std::string> saving = {
+      "checkpoint={every_steps: 2 background: false resume_automatic: true}"};
+  const auto config = fast(kGpt, saving);
+  int number = 0;
+  for (const auto& [first, second] :
+       {std::pair{"dp=2,sync=ps,mode=stale", "dp=3"}, std::pair{"dp=2", "dp=2,sync=ps,servers=3,mode=async"},
+        std::pair{"dp=3,sync=ps,servers=2,mode=async", "dp=2,sync=ps,placement=colocated,mode=stale"},
+        std::pair{"dp=3,sync=ps,servers=3,placement=colocated,mode=async", "dp=2,sync=ps"}}) {
+    const std::string folder = folder_of(std::to_string(number++));
+    train(config, first, {.folder = folder, .stop_after = 2, .stop_requested = {}, .before = {}});
+    const auto rest = train(config, second, {.folder = folder, .stop_requested = {}, .before = {}});
+    EXPECT_EQ(rest[0].outcome.first_step, 2) << first;
+    EXPECT_EQ(rest[0].outcome.steps, 5) << first;
+    EXPECT_EQ(rest[0].records.size(), 3u) << first << ", then " << second;
+  }
+}
+
+TEST(Session, OfAWorkerWithoutOthersGoesOnToTheSameBits) {
+  const auto config = fast(kGpt, {"checkpoint={every_steps: 2 background: false resume_automatic: true}"});
+  const char* layout = "dp=1,sync=ps,mode=async";
+  const auto whole =
+      train(config, layout, {.folder = folder_of("whole"), .stop_requested = {}, .before = {}});
+  const std::string folder = folder_of("parts");
+  train(config, layout, {.folder = folder, .stop_after = 3, .stop_requested = {}, .before = {}});
+  const auto rest = train(config, layout, {.folder = folder, .stop_requested = {}, .before = {}});
+  EXPECT_EQ(rest[0].state_hash, whole[0].state_hash);
+}
+
+TEST(Session, CountsTheBytesThatProgramsSayBesideItsMessages) {
+  const std::string layout = "dp=2,sync=ps,servers=2,mode=stale";
+  const auto config = with(fast(kGpt), layout);
+  const auto ended = train(config, layout);
+  const auto run = compile_run(config, {.world_size = 4});
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto theory = run.compile(rank).traffic();
+    const auto near = [&](int64_t counted, int64_t expected) {
+      EXPECT_GE(counted, 5 * expected) << rank;
+      EXPECT_LE(static_cast<double>(counted), 5.02 * static_cast<double>(expected)) << rank;
+      EXPECT_GT(expected, 0);
+    };
+    near(nth(ended, rank).transferred.sent, theory.exchanged_sent_bytes);
+    near(nth(ended, rank).transferred.received, theory.exchanged_received_bytes);
+  }
+}
+
+std::string error_of(const config::RunConfig& config, const std::string& layout) {
+  try {
+    train(config, layout);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(Session, OfStepsThatAreNotFiniteEndsOrSkipsThem) {
+  std::vector<std::string> diverging = {"optimizer.sgd={}",           "optimizer.learning_rate=1e30",
+                                        "trainer.clip_norm=0",        "optimizer.weight_decay=0",
+                                        "trainer.eval_every_steps=0", "trainer.eval_at_end=false"};
+  for (const std::string layout : {"dp=2,sync=ps,mode=stale", "dp=2,sync=ps,mode=async"}) {
+    const std::string located = error_of(fast(kMlp, diverging), layout);
+    EXPECT_THAT(located, HasSubstr("share of the batch are not both finite; its push changed nothing"));
+    EXPECT_THAT(located, HasSubstr("first: the gradient of parameter"));
+    auto skipping = diverging;
+    skipping.insert(skipping.end(), {"trainer.nonfinite=SKIP", "trainer.nonfinite_limit=1000"});
+    const auto ended = train(fast(kMlp, skipping), layout);
+    EXPECT_GT(ended[0].outcome.skipped_steps, 0) << layout;
+    EXPECT_EQ(ended[0].outcome.steps, 5) << layout;
+    skipping.back() = "trainer.nonfinite_limit=1";
+    EXPECT_THAT(error_of(fast(kMlp, skipping), layout), HasSubstr("trainer.nonfinite_limit is 1")) << layout;
+  }
+}
+
+TEST(Session, WithABoundOfZeroIsTheProgramOfServersThatWaitForAll) {
+  const config::RunConfig config = config_of(kMlp);
+  const auto zero = compile_run(with(config, "dp=2,sync=ps,servers=2,mode=stale,bound=0"), {.world_size = 4});
+  const auto sync = compile_run(with(config, "dp=2,sync=ps,servers=2"), {.world_size = 4});
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(zero.compile(rank).step, sync.compile(rank).step);
+    EXPECT_TRUE(zero.compile(rank).serve.instructions.empty());
+  }
+}
+
+TEST(Session, NeedsCpus) {
+  try {
+    compile_run(with(fast(kMlp), "dp=2,sync=ps,mode=async"),
+                {.world_size = 3, .device = device::DeviceKind::cuda});
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("on GPUs servers wait for all workers; use mode=sync"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train
