@@ -187,6 +187,15 @@ class Matching {
       for (int s = 0; s < static_cast<int>(program.instructions.size()); ++s) {
         const program::Instruction& serve = world_.instruction(server, s);
         if (serve.kind != program::InstructionKind::serve) continue;
+        std::map<int, int> places;  // by worker: where its pushes land
+        for (const program::Operand& operand : serve.operands)
+          if (operand.role == program::Role::gradients) ++places[world_.peer_of(server, serve, operand)];
+        for (const auto& [worker, count] : places)
+          if (const int needed = std::max(serve.bound, 0) + 1; count != needed)
+            findings_.add(kMatching, server, s,
+                          fmt::format("it has {} places for pushes of rank {}, of which {} may wait to be "
+                                      "applied",
+                                      count, worker, needed));
         for (const program::Operand& operand : serve.operands) {
           if (operand.role != program::Role::gradients) continue;
           const int worker = world_.peer_of(server, serve, operand);

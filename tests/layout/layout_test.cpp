@@ -265,13 +265,9 @@ TEST(Layout, WhatThisVersionCannotRunIsNamedWithTheNearestThatItCan) {
       "is 'pp=1'");
   EXPECT_EQ(message("dp=2,sync=ps,servers=2,placement=colocated,assign=whole"), "accepted");
   EXPECT_THAT(
-      message("dp=2,sync=ps,mode=stale,bound=2"),
-      HasSubstr("servers that do not wait for all workers (mode) are not available in this version; the "
-                "nearest that works is 'dp=2,sync=ps'"));
-  EXPECT_THAT(
-      message("dp=2,pp=2,schedule=gpipe,sync=ps,mode=async"),
-      HasSubstr("pipeline stages (pp above 1) and servers that do not wait for all workers (mode) are "
-                "not"));
+      message("dp=2,pp=2,schedule=gpipe,recompute=full,sync=ps,mode=async"),
+      HasSubstr("pipeline stages (pp above 1) and recomputed activations (recompute) are not available in "
+                "this version; the nearest that works is 'dp=2,sync=ps,mode=async'"));
   EXPECT_THAT(message("dp=2,recompute=full"), HasSubstr("recomputed activations (recompute) are not"));
   for (const char* text : {"dp=2,pp=2,schedule=gpipe", "dp=2,recompute=full"})
     EXPECT_THAT(message(text), HasSubstr("the nearest that works is 'dp=2'")) << text;

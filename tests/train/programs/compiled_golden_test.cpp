@@ -38,6 +38,10 @@ const Case kCases[] = {
     {"two_servers", "dp=1,sync=ps,servers=2"},
     {"colocated_server", "dp=2,sync=ps,placement=colocated"},
     {"host_sums", "dp=2,sync=ps,aggregate=host", {}, {0, 0, 1}},
+    {"stale_server", "dp=2,sync=ps,mode=stale", {"parallel.reduction=FAST"}},
+    {"async_server_as_it_lands",
+     "dp=2,sync=ps,placement=colocated,mode=async",
+     {"parallel.reduction=FAST", "trainer.nonfinite=IGNORE"}},
 };
 
 /// Without what depends on the processor: scratch that libraries ask for, and with it places in memory.
@@ -59,8 +63,12 @@ std::string compiled_text(const Case& golden) {
   const int ranks = config.parallel.layout.world_size();
   const compile::CompiledRun run = compile_run(config, {.world_size = ranks, .hosts = golden.hosts});
   run.check();
-  std::string text = std::string("# The step of each rank with ") + golden.layout + ".\n\n";
-  for (int rank = 0; rank < ranks; ++rank) text += without_scratch(program::to_text(run.compile(rank).step));
+  std::string text = std::string("# What each rank does in steps with ") + golden.layout + ".\n\n";
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto programs = run.compile(rank);
+    for (const program::Program* program : {&programs.step, &programs.serve, &programs.gather})
+      if (!program->instructions.empty()) text += without_scratch(program::to_text(*program));
+  }
   return text;
 }
 

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""What a layout does to what is learned: one config trained by several layouts from several seeds, on as many samples each.
+
+    scripts/measure_convergence.py configs/mnist_lenet.textproto --data-dir FOLDER [--seeds 1,2,3]
+        [--layouts "dp=4,sync=ps; dp=4,sync=ps,mode=stale; dp=4,sync=ps,mode=async"] [--set path=value ...]
+
+Prints for each layout the last evaluation of each seed, their mean, how far that is from the first layout's, and how stale
+pushes were. Ends with 1 where a mean is worse than the first layout's by more than --tolerance (percentage points of accuracy, or
+units of the loss where the model is no classifier).
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LAYOUTS = "dp=4,sync=ps; dp=4,sync=ps,mode=stale; dp=4,sync=ps,mode=stale,bound=4; dp=4,sync=ps,mode=async"
+
+
+def processes(layout):
+    value = dict(part.split("=") for part in layout.split(","))
+    dedicated = value.get("sync") == "ps" and value.get("placement") != "colocated"
+    return int(value.get("dp", 1)) + (int(value.get("servers", 1)) if dedicated else 0)
+
+
+def train(options, layout, seed):
+    command = [os.path.join(HERE, "..", "launcher", "lockstep-run"), "-n", str(processes(layout)), "--", "train", options.config,
+               "--data-dir", options.data_dir, "--layout", layout, "--set", f"trainer.seed={seed}", "--json", "--quiet"]
+    for assignment in options.set:
+        command += ["--set", assignment]
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if run.returncode != 0:
+        sys.exit(f"{layout}, seed {seed}: exit code {run.returncode}")
+    return json.loads(run.stdout.strip().splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config")
+    parser.add_argument("--data-dir", default=".")
+    parser.add_argument("--layouts", default=LAYOUTS)
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--tolerance", type=float, default=0.5)
+    parser.add_argument("--set", action="append", default=[])
+    options = parser.parse_args()
+    first, failed = None, False
+    for layout in (one.strip() for one in options.layouts.split(";")):
+        reports = [train(options, layout, seed) for seed in options.seeds.split(",")]
+        classifier = "eval_accuracy" in reports[0]
+        values = [100 * r["eval_accuracy"] if classifier else r["eval_loss"] for r in reports]
+        mean = statistics.mean(values)
+        first = mean if first is None else first
+        worse = first - mean if classifier else mean - first
+        failed = failed or worse > options.tolerance
+        stale = [r["staleness"] for r in reports if "staleness" in r]
+        told = f", staleness {statistics.mean(s['mean'] for s in stale):.2f} (at most {max(s['max'] for s in stale)})" if stale else ""
+        print(f"{layout}: {'accuracy' if classifier else 'loss'} {mean:.3f} ({', '.join(f'{v:.3f}' for v in values)}), "
+              f"{mean - first:+.3f}; {statistics.mean(r['samples_per_second'] for r in reports):.0f} samples/s{told}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
