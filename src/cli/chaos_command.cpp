@@ -344,7 +344,8 @@ ChaosReport Chaos::run() {
   ChaosReport report{.steps = reference_.steps,
                      .reference_seconds = reference_.seconds,
                      .params_hash = reference_.params_hash,
-                     .seed = arguments_.seed};
+                     .seed = arguments_.seed,
+                     .keeps_no_bits = config_.parallel.layout.has_sessions()};
   if (arguments_.keep) workplace_->keep();
   for (int run = 1; run <= arguments_.runs; ++run) {
     // Kinds take turns, so that each gets its share.

@@ -76,7 +76,9 @@ std::string summary_of(const ChaosReport& report) {
       "undisturbed one ({:.1f} s){}",
       runs, report.steps, happened == runs ? "every fault" : fmt::format("{} faults", happened),
       equal == runs ? "every run" : fmt::format("{} of the runs", equal), report.reference_seconds,
-      equal == runs ? "" : "; the others skipped a step, which changes bits");
+      equal == runs          ? ""
+      : report.keeps_no_bits ? "; with this layout bits depend on who comes first"
+                             : "; the others skipped a step, which changes bits");
 }
 
 std::string end_of(const ChaosResult& result) {

@@ -31,6 +31,7 @@ struct ChaosReport {
   double reference_seconds = 0;
   std::string params_hash;
   uint64_t seed = 0;
+  bool keeps_no_bits = false;  ///< no two runs of this layout have the same
   std::vector<ChaosResult> results;
   std::string kept_folder;  ///< where problems can be looked at; empty: there are none
 

@@ -76,7 +76,7 @@ TEST(Verify, RefusesBeforeAnythingRuns) {
   EXPECT_THAT(refusal("dp=1; dp=2,pp=2"),
               HasSubstr("pipeline stages (pp above 1) are not available in this version"));
   EXPECT_THAT(refusal("dp=1; dp=2,sync=ps,mode=async"),
-              HasSubstr("servers that do not wait for all workers (mode) are not available"));
+              HasSubstr("with mode: ASYNC numbers depend on who comes first"));
   EXPECT_THAT(refusal("dp=1; pp=1"), HasSubstr("it must say dp (did you mean 'dp=1'?)"));
   EXPECT_THAT(refusal("dp=1; dp=2", {"--set", "parallel.dp=2"}), HasSubstr("but --layout dp=1 replaces it"));
   EXPECT_THAT(refusal("dp=1; dp=5"), HasSubstr("layout 'dp=5'"));  // four virtual replicas

@@ -56,6 +56,18 @@ const std::vector<Nonsense> kNonsense = {
     {{"parallel={sync: PS algorithm: RING}"},
      "parallel.algorithm: RING is how workers sum among themselves, and with sync: PS"},
     {{"parallel.server_threads=2"}, "parallel.server_threads: is for servers that are no workers"},
+    {{"parallel.async_learning_rate=AS_STATED"}, "parallel.async_learning_rate: is for mode: ASYNC"},
+    {{"parallel={sync: PS mode: STALE async_learning_rate: AS_STATED}"},
+     "parallel.async_learning_rate: is for mode: ASYNC"},
+    {{"parallel={sync: PS mode: ASYNC reduction: REPRODUCIBLE}"},
+     "parallel.reduction: is REPRODUCIBLE, and with mode: ASYNC numbers depend on who comes first; use FAST, "
+     "or "
+     "mode: SYNC"},
+    {{"parallel={sync: PS mode: STALE reduction: REPRODUCIBLE}"}, "or mode: SYNC or bound: 0"},
+    {{"parallel={sync: PS mode: ASYNC}", "precision.compute=FLOAT16"},
+     "precision.compute: is FLOAT16, whose scale of the loss all workers agree on"},
+    {{"parallel={sync: PS mode: STALE aggregate: HOST}"},
+     "parallel.aggregate: lets the workers of a host wait"},
     {{"parallel={sync: PS placement: COLOCATED server_threads: 2}"},
      "parallel.server_threads: is for servers that are no workers"},
     {{"precision.compute=BFLOAT16", "precision.loss_scaling.initial_scale=1024"},
