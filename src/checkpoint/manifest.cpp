@@ -133,6 +133,8 @@ Manifest manifest_from(const Json& json) {
   if (json.contains("pending_evaluation"))
     manifest.pending_evaluation = json.at("pending_evaluation").get<bool>();
   if (json.contains("skipped_steps")) manifest.skipped_steps = count_from(json.at("skipped_steps"));
+  if (json.contains("optimizer_updates"))
+    manifest.optimizer_updates = count_from(json.at("optimizer_updates"));
   if (json.contains("loss_scale")) {
     manifest.loss_scale = json.at("loss_scale").get<double>();
     manifest.loss_scale_steps = count_from(json.at("loss_scale_steps"));
@@ -175,6 +177,7 @@ std::string to_text(const Manifest& manifest) {
             {"skipped_steps", manifest.skipped_steps},
             {"overflowed_steps", manifest.overflowed_steps},
             {"files", files}};
+  if (manifest.optimizer_updates >= 0) json["optimizer_updates"] = manifest.optimizer_updates;
   if (manifest.loss_scale != 0) {
     json["loss_scale"] = manifest.loss_scale;
     json["loss_scale_steps"] = manifest.loss_scale_steps;

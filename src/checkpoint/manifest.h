@@ -50,6 +50,8 @@ struct Manifest {
   bool pending_evaluation = false;  ///< one was due after this step, and is not done
   int64_t skipped_steps = 0;     ///< of `step`, those that updated nothing, their gradients not being finite
   int64_t overflowed_steps = 0;  ///< of `skipped_steps`, those that lowered the scale of the loss
+  int64_t optimizer_updates =
+      -1;                        ///< that optimizer state has seen; -1: those of `step` that were not skipped
   double loss_scale = 0;         ///< factor on the loss; 0 where losses are not scaled
   int64_t loss_scale_steps = 0;  ///< of this interval, all without an overflow
   std::vector<FileRecord> files;

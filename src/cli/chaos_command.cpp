@@ -223,9 +223,10 @@ void Chaos::describe_space() {
   for (int rank = 0; rank < layout_.world_size(); ++rank) {
     auto& kinds = space_.instructions.emplace_back();
     const compile::CompiledRun::RankPrograms programs = run.compile(rank);
-    for (const auto& instruction : programs.made_in_steps().instructions)
-      if (std::find(kinds.begin(), kinds.end(), instruction.kind) == kinds.end())
-        kinds.push_back(instruction.kind);
+    for (const program::Program* program : {&programs.step, &programs.serve})
+      for (const auto& instruction : program->instructions)
+        if (std::find(kinds.begin(), kinds.end(), instruction.kind) == kinds.end())
+          kinds.push_back(instruction.kind);
   }
 }
 

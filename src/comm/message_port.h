@@ -8,6 +8,13 @@
 
 namespace lockstep::comm {
 
+inline Transfer send_to(int peer, const void* data, int64_t size_bytes) {
+  return {Transfer::Direction::send, peer, const_cast<void*>(data), size_bytes};
+}
+inline Transfer receive_from(int peer, void* data, int64_t size_bytes) {
+  return {Transfer::Direction::receive, peer, data, size_bytes};
+}
+
 /// Messages between pairs of ranks, each of which is complete by itself: for ranks that react to whoever
 /// comes first. Transfers of one pair and direction match in the order in which they were started, and only
 /// those. A rank may send to itself. Buffers belong to a transfer until it is complete.

@@ -57,8 +57,6 @@ class CompiledRun {
     program::Program serve, gather;  ///< of layouts with sessions
     program::MemoryPlan step_plan, evaluate_plan, boundary_plan, serve_plan, gather_plan;
 
-    /// Of a rank that makes no steps of its own, as servers may, what it does while others make theirs.
-    const program::Program& made_in_steps() const { return step.instructions.empty() ? serve : step; }
     /// Those that the layout has.
     std::vector<const program::Program*> all() const;
     std::vector<program::MemoryPlan> plans() const {

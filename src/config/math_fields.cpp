@@ -26,8 +26,9 @@ constexpr std::string_view kFileNames[] = {"data.idx.train_images", "data.idx.tr
                                            "data.idx.eval_images", "data.idx.eval_labels", "data.text.file"};
 // Decisive where the loss is scaled.
 constexpr std::string_view kLossScaling = "precision.loss_scaling.";
-// Decisive where it is set: then elements have two bytes.
+// Decisive where it is not the default, which fits any other mode.
 constexpr std::string_view kAsyncLearningRate = "parallel.async_learning_rate";
+// Decisive where it is set: then elements have two bytes.
 constexpr std::string_view kFusedGelu = "precision.fused_gelu";
 constexpr std::string_view kSections[] = {"data.", "trainer.", "optimizer.", "precision."};
 
@@ -78,7 +79,7 @@ void add_model(const ModelSpec& model, Fields& fields) {
 Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
   const bool reproducible = config.parallel().reduction() == schema::Parallel::REPRODUCIBLE;
   const bool scales_loss = config.precision().compute() == schema::Precision::FLOAT16;
-  const bool async = config.parallel().mode() == schema::Parallel::ASYNC;
+  const bool as_stated = config.parallel().async_learning_rate() == schema::Parallel::AS_STATED;
   Fields fields;
   add_model(model, fields);
   for (auto& [path, value] : flatten(config)) {
@@ -86,7 +87,7 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
                                         [&](std::string_view section) { return path.starts_with(section); });
     const bool counts = contains(kReproducibleOnly, path)
                             ? reproducible
-                            : path == "parallel.reduction" || (path == kAsyncLearningRate && async) ||
+                            : path == "parallel.reduction" || (path == kAsyncLearningRate && as_stated) ||
                                   (in_section && !contains(kWithoutEffect, path));
     if (!counts || (path.starts_with(kLossScaling) && !scales_loss) ||
         (path == kFusedGelu && !config.precision().fused_gelu()))

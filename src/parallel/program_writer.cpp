@@ -394,6 +394,22 @@ void ProgramWriter::digest(int lane) {
   program.instructions.push_back(std::move(digest));
 }
 
+void ProgramWriter::read_verdict(program::Instruction& instruction, UpdateVerdict verdict) const {
+  instruction.operands.push_back(
+      {program::Role::verdict, 0, program::Access::read, {verdict_, 0, program::kAgreedBytes}});
+  if (verdict != UpdateVerdict::none)
+    instruction.operands.push_back({program::Role::verdict,
+                                    1,
+                                    program::Access::read,
+                                    {verdict_, program::kAgreedBytes, program::kAgreedBytes}});
+  if (verdict == UpdateVerdict::scale_and_predicate)
+    instruction.operands.push_back(
+        {program::Role::predicate,
+         0,
+         program::Access::read,
+         {verdict_, static_cast<int64_t>(offsetof(program::Verdict, finite)), sizeof(double)}});
+}
+
 void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
   const layout::ByteSpan updated = placement_.updated_by(segment, rank_);
   if (updated.empty()) return;
@@ -411,19 +427,7 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
     update.operands.push_back(
         {program::Role::state, segment, program::Access::read_write, program.whole(state_buffer(segment))});
   update.operands.push_back({program::Role::constants, 0, program::Access::read, program.whole(constants_)});
-  update.operands.push_back(
-      {program::Role::verdict, 0, program::Access::read, {verdict_, 0, program::kAgreedBytes}});
-  if (verdict != UpdateVerdict::none)
-    update.operands.push_back({program::Role::verdict,
-                               1,
-                               program::Access::read,
-                               {verdict_, program::kAgreedBytes, program::kAgreedBytes}});
-  if (verdict == UpdateVerdict::scale_and_predicate)
-    update.operands.push_back(
-        {program::Role::predicate,
-         0,
-         program::Access::read,
-         {verdict_, static_cast<int64_t>(offsetof(program::Verdict, finite)), sizeof(double)}});
+  read_verdict(update, verdict);
   program.instructions.push_back(std::move(update));
 }
 
@@ -447,13 +451,7 @@ void ProgramWriter::push(int lane, int group, int segment, int shard, int server
   push.deadline = program::DeadlineClass::communication;
   push.operands.push_back(
       {program::Role::gradients, shard, program::Access::read, gradient_range(segment, 0, bytes), server});
-  push.operands.push_back(
-      {program::Role::verdict, 0, program::Access::read, {verdict_, 0, program::kAgreedBytes}});
-  if (verdict != UpdateVerdict::none)
-    push.operands.push_back({program::Role::verdict,
-                             1,
-                             program::Access::read,
-                             {verdict_, program::kAgreedBytes, program::kAgreedBytes}});
+  read_verdict(push, verdict);
   program.instructions.push_back(std::move(push));
 }
 

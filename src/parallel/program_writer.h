@@ -98,6 +98,7 @@ class ProgramWriter {
   int activation_gradient(int storage, int micro_batch);
   int scratch(std::string_view what, int64_t bytes);
   void read_parameters(program::Instruction& instruction, int segment) const;
+  void read_verdict(program::Instruction& instruction, UpdateVerdict verdict) const;
   layout::ByteSpan complete_gradients(int segment, GradientsOf of) const;
   void add_server_room(const ServerRoom& room);
   program::Operand activation_operand(program::Role role, int storage, program::Access access,

@@ -33,7 +33,9 @@ void for_parts(const DataParallelPlan& plan, int segment, const Visit& visit) {
 }
 
 UpdateVerdict pushed_verdict(const DataParallelPlan& plan) {
-  return plan.update_as_it_lands ? UpdateVerdict::none : UpdateVerdict::scale_and_predicate;
+  return plan.update_as_it_lands ? UpdateVerdict::none
+         : plan.skip_nonfinite   ? UpdateVerdict::scale_and_predicate
+                                 : UpdateVerdict::scale;
 }
 
 }  // namespace

@@ -49,7 +49,8 @@ constexpr RoleRule kExchange[] = {{Role::send, R, 0, kAny}, {Role::receive, W, 0
 constexpr RoleRule kInPlace[] = {{Role::data, RW, 1, 1}};
 constexpr RoleRule kRingReduceScatter[] = {{Role::data, RW, 1, 1}, {Role::temporary, W, 1, 1}};
 constexpr RoleRule kBroadcast[] = {{Role::data, R | W, 1, 1}};
-constexpr RoleRule kPush[] = {{Role::gradients, R, 1, 1}, {Role::verdict, R, 0, 2}};
+constexpr RoleRule kPush[] = {
+    {Role::gradients, R, 1, 1}, {Role::verdict, R, 0, 2}, {Role::predicate, R, 0, 1}};
 constexpr RoleRule kPull[] = {{Role::parameters, W, 1, 1}};
 constexpr RoleRule kNorm[] = {{Role::gradients, R, 0, kAny},
                               {Role::chunks, R | W | RW, 0, kAny},

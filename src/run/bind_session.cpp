@@ -19,12 +19,12 @@ int world_rank_of(const Binding& binding, const program::Operand& operand) {
   return nth(binding.program().group(binding.instruction().group).members, operand.peer);
 }
 
-PushFacts facts_of(const program::Verdict& verdict, bool has_norm) {
+PushFacts facts_of(const program::Verdict& verdict, bool has_norm, bool predicated) {
   PushFacts facts{.loss_sum = verdict.loss_sum, .count = verdict.count, .correct = verdict.correct};
   if (!has_norm) return facts;
   facts.gradient_norm = verdict.gradient_norm;
   facts.gradient_scale = verdict.gradient_scale;
-  facts.finite = verdict.finite;
+  if (predicated) facts.finite = verdict.finite;
   return facts;
 }
 
@@ -46,8 +46,9 @@ Action bind_push(const Binding& binding) {
   const auto* verdict =
       reinterpret_cast<const program::Verdict*>(binding.required(program::Role::verdict, 0));
   const bool has_norm = binding.find(program::Role::verdict, 1) != nullptr;
-  return {.start = [&session, push, verdict, has_norm](device::Stream&, const StepInputs&, const auto&) {
-    session.push(push, facts_of(*verdict, has_norm));
+  const bool predicated = binding.find(program::Role::predicate, 0) != nullptr;
+  return {.start = [=, &session](device::Stream&, const StepInputs&, const auto&) {
+    session.push(push, facts_of(*verdict, has_norm, predicated));
   }};
 }
 
@@ -57,8 +58,7 @@ ServedRange bind_serve(const Binding& binding) {
   const program::ByteRange& placed = (replica != nullptr ? replica : parameters)->range;
   const int64_t size_bytes = parameters->range.size_bytes;
   ensure(placed.size_bytes == size_bytes, "a replica's part is as large as what is served of it");
-  ServedRange range{.instruction = binding.index(),
-                    .contents = binding.at(*parameters),
+  ServedRange range{.contents = binding.at(*parameters),
                     .replica = replica != nullptr ? binding.at(*replica) : nullptr,
                     .size_bytes = size_bytes,
                     .workers = 0,

@@ -45,6 +45,8 @@ class StreamExecutor : public Executor {
         communicators_(context.communicators),
         reports_(program::report_instructions(program)),
         stands_(program, reports_, device) {
+    ensure(!options.alongside && context.session == nullptr,
+           "what goes on beside a program needs the executor of one thread");
     ensure(program.lanes.size() < static_cast<size_t>(control::Progress::kWriterSlot),
            "a program has as many lanes as progress has slots");
     // What other ranks wait for goes first: communication, and the sums between its parts.

@@ -28,6 +28,7 @@ Manifest full_manifest() {
   manifest.state_hash = ~uint64_t{0};
   manifest.pending_evaluation = true;
   manifest.skipped_steps = 3;
+  manifest.optimizer_updates = 1234;
   manifest.loss_scale = 0x1p-30;
   manifest.loss_scale_steps = 1999;
   manifest.overflowed_steps = 2;
@@ -63,6 +64,7 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
   const auto older = manifest_from_text(rehashed([](auto& json) {
                                           json.erase("pending_evaluation");
                                           json.erase("skipped_steps");
+                                          json.erase("optimizer_updates");
                                           json.erase("loss_scale");
                                           json.erase("loss_scale_steps");
                                           json.erase("overflowed_steps");
@@ -71,6 +73,7 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
   Manifest expected = full_manifest();
   expected.pending_evaluation = false;
   expected.skipped_steps = 0;
+  expected.optimizer_updates = -1;
   expected.loss_scale = 0;
   expected.loss_scale_steps = 0;
   expected.overflowed_steps = 0;

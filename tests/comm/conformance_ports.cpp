@@ -3,7 +3,6 @@
 
 #include "comm/conformance.h"
 #include "comm/conformance_support.h"
-#include "comm/message_port.h"
 
 namespace lockstep::comm {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/message_port.h"
 #include "device/device.h"
 #include "lockstep/error.h"
 
@@ -38,13 +38,6 @@ std::vector<T> elements(int rank, int64_t count) {
   std::vector<T> values(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = element<T>(rank, i);
   return values;
-}
-
-inline Transfer send_to(int peer, const void* data, int64_t size_bytes) {
-  return {Transfer::Direction::send, peer, const_cast<void*>(data), size_bytes};
-}
-inline Transfer receive_from(int peer, void* data, int64_t size_bytes) {
-  return {Transfer::Direction::receive, peer, data, size_bytes};
 }
 
 /// Memory that stays for ever: for operations that an error leaves behind.

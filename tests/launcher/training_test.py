@@ -8,6 +8,7 @@ import signal
 from support import TrainingCase, main
 
 ENDLESS = ("--set", "trainer.steps=1000000000", "--set", "trainer.eval_every_steps=0")
+UNORDERED = ("--set", "parallel.reduction=FAST")
 # Some seconds of training.
 LONGER = ("--set", "model.mlp.hidden=[256, 256]", "--set", "trainer.steps=3000", "--set", "trainer.eval_every_steps=0", "--set",
           "checkpoint.every_steps=100")
@@ -32,6 +33,28 @@ class Training(TrainingCase):
                 self.assertIn("go on with --resume auto\n", running.err)
                 self.assertNotIn("-----", running.err)
                 self.assertNotIn("mpirun", running.err)
+
+    def test_workers_that_do_not_wait_stop_and_go_on(self):
+        for mode in ("mode=stale", "mode=async"):
+            with self.subTest(mode):
+                out = self.folder / mode
+                train = [self.config(), *ENDLESS, *UNORDERED, "--layout", f"dp=2,sync=ps,{mode}", "--out", str(out)]
+                running = self.start(["-n", "3"], train)
+                self.wait_until(running, lambda out=out: self.metrics_size(out) > 0)
+                running.signal(signal.SIGTERM)
+                self.assertEqual(running.finish(), 143, running.err)
+                step = max(int(found.name[5:]) for found in out.glob("checkpoints/step-*"))
+                report = self.result(["-n", "3"], [*train, "--resume", "auto", "--stop-after", str(step + 50)])
+                self.assertEqual(report["steps"], step + 50)
+                self.assertGreater(sum(report["staleness"]["histogram"]), 0)
+
+    def test_a_killed_server_of_workers_that_do_not_wait_is_named(self):
+        out = self.folder / "run"
+        running = self.start(["-n", "3"], [self.config(), *ENDLESS, *UNORDERED, "--layout", "dp=2,sync=ps,mode=async", "--out", str(out)])
+        self.wait_until(running, lambda: self.metrics_size(out) > 0)
+        os.kill(self.rank_process(running, 2), signal.SIGKILL)
+        self.assertEqual(running.finish(), 200, running.err)
+        self.assertIn(f"lockstep: the job ends with exit code 200 (lost: rank 2 on {os.uname().nodename})\n", running.err)
 
     def test_a_second_signal_leaves_nothing_running(self):
         out = self.folder / "run"

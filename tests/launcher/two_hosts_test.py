@@ -13,6 +13,7 @@ from support import TWO_HOSTS, TrainingCase, main, need_mpirun
 PAIR = f"test{os.getpid()}"
 BOTH = ("-n", "2", "--host", "host-a,host-b", "--interface", "net0")
 ENDLESS = ("--set", "trainer.steps=1000000000", "--set", "trainer.eval_every_steps=0")
+UNORDERED = ("--set", "parallel.reduction=FAST")
 SILENT_S = 3
 WATCHED = ("--set", f"watchdog.silent_seconds={SILENT_S}")
 
@@ -56,6 +57,11 @@ class TwoHosts(TrainingCase):
         for layout in ("dp=1,sync=ps", "dp=2,sync=ps,placement=colocated", "dp=2,sync=ps,servers=2,placement=colocated,aggregate=host"):
             self.assertEqual(self.result(BOTH, [self.config(), "--layout", layout])["params_hash"], one, layout)
 
+    def test_workers_that_do_not_wait_make_all_steps(self):
+        for layout in ("dp=1,sync=ps,mode=async", "dp=2,sync=ps,placement=colocated,mode=stale"):
+            two = self.result(BOTH, [self.config(), *UNORDERED, "--layout", layout])
+            self.assertEqual(two["steps"], self.alone([self.config()])["steps"], layout)
+
     def test_a_slow_link_only_slows_down(self):
         two_hosts("throttle", "1mbit")
         two = self.result(BOTH, [self.config(), *WATCHED])
@@ -77,6 +83,9 @@ class TwoHosts(TrainingCase):
 
     def test_a_link_to_a_server_that_is_cut_ends_the_job(self):
         self.cut_ends(("--layout", "dp=1,sync=ps"))
+
+    def test_a_link_to_a_server_that_does_not_wait_ends_the_job(self):
+        self.cut_ends((*UNORDERED, "--layout", "dp=1,sync=ps,mode=async"))
 
     def cut_ends(self, layout):
         running = self.training(*ENDLESS, *WATCHED, *layout)

@@ -46,8 +46,8 @@ void PostOffice::check_alive(int rank) const {
 }
 
 Ticket PostOffice::start(int rank, const Transfer& transfer) {
-  check_alive(rank);
   const std::lock_guard lock(mutex_);
+  check_alive(rank);
   const bool sends = transfer.direction == Transfer::Direction::send;
   const Ticket ticket = nth(tickets_, rank).add({transfer, false});
   Box& box = boxes_[sends ? std::pair(rank, transfer.peer) : std::pair(transfer.peer, rank)];
@@ -81,11 +81,16 @@ bool PostOffice::poll(int rank, Ticket& ticket) {
   return true;
 }
 
+void PostOffice::die(std::string_view reason, ExitCode code) noexcept {
+  const std::lock_guard lock(mutex_);  // nobody is in the middle of a copy
+  death_.mark(reason, code);
+}
+
 void PostOffice::leave(int rank) noexcept {
   const std::lock_guard lock(mutex_);
   auto& own = nth(tickets_, rank);
   if (std::any_of(own.begin(), own.end(), [](const Waiting& one) { return !one.complete; }))
-    die(fmt::format("rank {} went away with messages outstanding", rank), ExitCode::peer_lost);
+    death_.mark(fmt::format("rank {} went away with messages outstanding", rank), ExitCode::peer_lost);
 }
 
 }  // namespace lockstep::comm

@@ -22,7 +22,7 @@ class PostOffice {
   int size() const { return static_cast<int>(tickets_.size()); }
   Ticket start(int rank, const Transfer& transfer);
   bool poll(int rank, Ticket& ticket);
-  void die(std::string_view reason, ExitCode code) noexcept { death_.mark(reason, code); }
+  void die(std::string_view reason, ExitCode code) noexcept;
   /// `rank` goes. Its buffers may, too: where some are still in use, the office dies.
   void leave(int rank) noexcept;
 

@@ -24,6 +24,11 @@ class Environment : public MpiEnvironment {
     int initialized = 0, level = 0;
     check_mpi(MPI_Initialized(&initialized));
     ensure(initialized == 0, "MPI is initialised twice");
+    // Over TCP Open MPI puts all of a large message on the wire in one piece, behind which everything else
+    // between the two hosts waits: what answers the other direction's message, too, so that the two take
+    // turns. In pieces of that many bytes they share the link. Other libraries do not know the name, and what
+    // the user says counts.
+    ::setenv("OMPI_MCA_btl_tcp_rdma_pipeline_frag_size", "131072", /*overwrite=*/0);
     // Each lane of a step program has a communicator and, where cores are spare, a thread of its own.
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
     if (level < MPI_THREAD_MULTIPLE)

@@ -8,7 +8,8 @@
 namespace lockstep::run {
 
 AsyncServer::AsyncServer(const program::SessionTerms& terms, int server)
-    : ranges_(nth(terms.ranges, server)),
+    : workers_(terms.workers),
+      ranges_(nth(terms.ranges, server)),
       coordinator_(server == 0),
       attendance_(terms.workers, ranges_),
       target_(terms.steps),
@@ -26,7 +27,10 @@ void AsyncServer::pushed(int worker, int range, int64_t clock, bool stop) {
   attendance_.push(worker, range, clock);
   landed_.push_back({worker, range});
   ensure(landed_.size() <= read_.size(), "a push finds its landing slot free");
-  if (stop && coordinator_) target_ = std::min(target_, granted_);
+  if (!stop || !coordinator_) return;
+  // Whole rounds: who counts them counts steps of all workers.
+  const auto workers = static_cast<int64_t>(workers_);
+  target_ = std::min(target_, (granted_ + workers - 1) / workers * workers);
 }
 
 void AsyncServer::asked(int worker, int64_t step, std::optional<int64_t> version) {

@@ -20,7 +20,8 @@ namespace lockstep::run {
 /// All workers together make terms.steps steps, however fast each is: the coordinator's answer grants a step,
 /// and the step is done when its push of the coordinator's range 0 is applied. Who asks when all steps are
 /// granted is refused only once all are done: until then a step may be lost with its worker, and whoever
-/// waits here can make it instead. A stop lowers the number of steps to what is granted.
+/// waits here can make it instead. A stop lowers the number of steps to what is granted, and as many as are
+/// missing to one of every worker, on average.
 ///
 /// Of a lost worker's step some ranges may be updated and others not, and its substitute updates all: nothing
 /// can be taken back. So ranges other than the coordinator's range 0 may see a few updates more or, if the
@@ -65,7 +66,7 @@ class AsyncServer {
   std::optional<Decision> meet_first_ask();
   Decision answer_range();
 
-  int ranges_;
+  int workers_, ranges_;
   bool coordinator_;
   Attendance attendance_;
   Staleness staleness_;

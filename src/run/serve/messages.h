@@ -32,16 +32,16 @@ struct WorkerMessage {
 struct SessionTotals {
   int64_t updates = 0;  ///< STALE: of a clock; ASYNC: of a push
   int64_t skipped = 0;  ///< of these, without effect
-  int64_t pushes = 0;
+  int64_t pushes = 0;   ///< that were finite, which the sums are of
   double loss_sum = 0, count = 0, correct = 0, norm_sum = 0;
 };
 
 /// To a worker; an answer is followed by the contents of all ranges of the server.
 struct ServerMessage {
   enum class Kind : int32_t { answer, refuse } kind = Kind::answer;
-  int32_t reserved = 0;
-  int64_t version = 0;  ///< of all ranges; ASYNC: of range 0
-  int64_t grant = 0;    ///< of the coordinator: how many steps of all workers were granted before this one
+  int32_t asks_stop = 0;  ///< of the run: this server was asked
+  int64_t version = 0;    ///< of all ranges; ASYNC: of range 0
+  int64_t grant = 0;      ///< of the coordinator: how many steps of all workers were granted before this one
   SessionTotals totals;
 };
 

@@ -11,7 +11,6 @@ namespace lockstep::run {
 
 /// What a `serve` instruction says of its range, in memory.
 struct ServedRange {
-  int instruction = 0;
   std::byte* contents = nullptr;
   std::byte* replica = nullptr;  ///< where a worker that serves reads the range; null elsewhere
   int64_t size_bytes = 0;

@@ -15,14 +15,6 @@
 namespace lockstep::run {
 namespace {
 
-comm::Transfer send_to(int rank, const void* data, int64_t size_bytes) {
-  return {comm::Transfer::Direction::send, rank, const_cast<void*>(data), size_bytes};
-}
-
-comm::Transfer receive_from(int rank, void* data, int64_t size_bytes) {
-  return {comm::Transfer::Direction::receive, rank, data, size_bytes};
-}
-
 /// One update of a clock has the sums of all workers in it; without a bound, a push alone is an update, of
 /// the mean over its worker's share. So a statistic is given one worker's mean, and of as much less weight
 /// that all workers' updates together forget what one update would.
@@ -80,6 +72,7 @@ void ServerSession::begin(const ServerInputs& inputs) {
     if (range.replica != nullptr)
       std::memcpy(range.contents, range.replica, static_cast<size_t>(range.size_bytes));
   updates_.assign(ranges_.size(), 0);
+  applied_.assign(ranges_.size(), 0);
   totals_ = {};
   granted_ = 0;
   busy_ms_ = 0;
@@ -96,7 +89,7 @@ void ServerSession::listen(Channel& channel) {
   channel.is_open = true;
   channel.lands = false;
   channel.heard =
-      ports_.to_servers.start(receive_from(channel.rank, &channel.message, sizeof channel.message));
+      ports_.to_servers.start(comm::receive_from(channel.rank, &channel.message, sizeof channel.message));
 }
 
 bool ServerSession::advance() {
@@ -141,8 +134,8 @@ void ServerSession::react(int worker) {
     const ServedRange& range = nth(ranges_, message.range);
     facts(slot, worker) = message.facts;
     channel.lands = true;
-    channel.landed =
-        ports_.to_servers.start(receive_from(channel.rank, range.landing(slot, worker), range.size_bytes));
+    channel.landed = ports_.to_servers.start(
+        comm::receive_from(channel.rank, range.landing(slot, worker), range.size_bytes));
     return;
   }
   std::visit(
@@ -219,7 +212,10 @@ bool ServerSession::carry_out(const AnswerPull& decision) {
   if (!ports_.to_workers.poll(answer.ticket)) return false;
   const ServedRange& range = nth(ranges_, decision.range);
   if (decision.range == 0 &&
-      !reply(channel, {.version = decision.version, .grant = granted_, .totals = totals_}))
+      !reply(channel, {.asks_stop = server_ > 0 && inputs_.stop_requested && inputs_.stop_requested() ? 1 : 0,
+                       .version = decision.version,
+                       .grant = granted_,
+                       .totals = totals_}))
     return false;
   if (decision.range == 0) ++granted_;
   const std::byte* from = range.contents;
@@ -232,7 +228,7 @@ bool ServerSession::carry_out(const AnswerPull& decision) {
     from = nth(range.copies, decision.copy);
   }
   answer.is_current = from == range.contents;
-  answer.ticket = ports_.to_workers.start(send_to(channel.rank, from, range.size_bytes));
+  answer.ticket = ports_.to_workers.start(comm::send_to(channel.rank, from, range.size_bytes));
   return true;
 }
 
@@ -261,7 +257,8 @@ bool ServerSession::carry_out(const EndSession&) {
 bool ServerSession::reply(Channel& channel, const ServerMessage& message) {
   if (!ports_.to_workers.poll(channel.replied)) return false;
   channel.reply = message;
-  channel.replied = ports_.to_workers.start(send_to(channel.rank, &channel.reply, sizeof channel.reply));
+  channel.replied =
+      ports_.to_workers.start(comm::send_to(channel.rank, &channel.reply, sizeof channel.reply));
   return true;
 }
 
@@ -292,8 +289,9 @@ void ServerSession::scale_push(const ServedRange& range, int slot, int worker) {
 }
 
 void ServerSession::update(ServedRange& range, const std::byte* gradients) {
-  int64_t& updates = nth(updates_, &range - ranges_.data());
-  constants_ = inputs_.constants(updates++);
+  const auto place = &range - ranges_.data();
+  constants_ = inputs_.constants(nth(updates_, place)++, nth(applied_, place));
+  if (verdict_.finite != 0) ++nth(applied_, place);
   range.update.gradients = reinterpret_cast<const float*>(gradients);
   kernels_->update(range.update, *stream_);
 }
@@ -301,6 +299,8 @@ void ServerSession::update(ServedRange& range, const std::byte* gradients) {
 void ServerSession::count(const PushFacts& facts) {
   verdict_.count += facts.count;
   verdict_.finite = std::min(verdict_.finite, facts.finite);
+  // What changes nothing spoils no mean either.
+  if (facts.finite == 0) return;
   ++totals_.pushes;
   totals_.loss_sum += facts.loss_sum;
   totals_.count += facts.count;

@@ -18,8 +18,8 @@ namespace lockstep::run {
 /// What a server gets of each session from outside.
 struct ServerInputs {
   int64_t steps = 0;  ///< SessionTerms::steps
-  /// Of an update, by how many its range has seen in this session.
-  std::function<StepScalars(int64_t updates)> constants;
+  /// Of an update, by how many its range has seen in this session, and how many of these changed something.
+  std::function<StepScalars(int64_t updates, int64_t applied)> constants;
   /// Whether this rank was asked to stop the run; heard with the next push, by the coordinator.
   std::function<bool()> stop_requested;
   /// Called before each update of a first range, with the number of those before; may be empty.
@@ -91,9 +91,9 @@ class ServerSession {
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Stream> stream_;
   std::vector<ServedRange> ranges_;
-  std::vector<Channel> channels_;  // by worker
-  std::vector<PushFacts> facts_;   // by slot and worker, of the last push there
-  std::vector<int64_t> updates_;   // by range
+  std::vector<Channel> channels_;           // by worker
+  std::vector<PushFacts> facts_;            // by slot and worker, of the last push there
+  std::vector<int64_t> updates_, applied_;  // by range
   std::variant<std::monostate, StaleServer, AsyncServer> protocol_;
   std::optional<Decision> held_;  // decided, and not yet carried out
   ServerInputs inputs_;

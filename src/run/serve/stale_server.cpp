@@ -18,8 +18,7 @@ StaleServer::StaleServer(const program::SessionTerms& terms, int server)
       end_(terms.steps),
       wanted_(static_cast<size_t>(workers_)),
       read_(static_cast<size_t>(workers_) * static_cast<size_t>(slots_)),
-      landed_(static_cast<size_t>(slots_)),
-      stop_(static_cast<size_t>(slots_)) {
+      landed_(static_cast<size_t>(slots_)) {
   check(terms);
   ensure(terms.bound.has_value(), "a server of versions has a bound");
 }
@@ -30,7 +29,10 @@ void StaleServer::pushed(int worker, int range, int64_t clock, bool stop) {
   attendance_.push(worker, range, clock);
   ensure(clock >= version_ && clock <= version_ + bound_, "a push finds its landing slot free");
   ++nth(landed_, slot(clock));
-  if (stop) nth(stop_, slot(clock)) = 1;
+  if (!stop || !coordinator_) return;
+  int64_t begun = 0;
+  for (int one = 0; one < workers_; ++one) begun = std::max(begun, attendance_.steps(one));
+  end_ = std::min(end_, begun);
 }
 
 void StaleServer::asked(int worker, int64_t step, std::optional<int64_t> version) {
@@ -80,9 +82,7 @@ Decision StaleServer::apply() {
   const int64_t clock = version_;
   const int place = slot(clock);
   for (int worker = 0; worker < workers_; ++worker) staleness_.add(clock - read(worker, clock), ranges_);
-  if (coordinator_ && nth(stop_, place) != 0) end_ = std::min(end_, clock + 1 + bound_);
   nth(landed_, place) = 0;
-  nth(stop_, place) = 0;
   ++version_;
   return ApplyClock{clock, place, copies_ > 0 ? static_cast<int>(clock % copies_) : kNoCopy};
 }

@@ -35,8 +35,8 @@ namespace lockstep::run {
 /// Why a push finds its slot free. It is of clock t only if this server has answered step t with a version
 /// of at least t - bound, so clocks before that are applied, and bound + 1 slots serve t - bound ... t.
 ///
-/// Why all end at the same step. When the coordinator applies clock c, and a push of it asked to stop, it
-/// refuses steps from c + 1 + bound on. None of those had begun, since they need version c + 1.
+/// Why all end at the same step. When a push asks to stop, the coordinator refuses steps that no worker has
+/// begun yet; those that some have begun are everybody's, and it has let each of them begin.
 class StaleServer {
  public:
   /// REQUIRES: terms.bound; 0 <= server < terms.ranges.size().
@@ -60,7 +60,7 @@ class StaleServer {
   /// All that decisions depend on, for tests that tell states apart.
   auto state() const {
     return std::tie(attendance_, version_, end_, left_at_, answering_, next_range_, lost_, over_, wanted_,
-                    read_, landed_, stop_);
+                    read_, landed_);
   }
 
  private:
@@ -85,7 +85,6 @@ class StaleServer {
   std::vector<int64_t> wanted_;  // by worker that asks: version
   std::vector<int64_t> read_;    // by worker and slot: version
   std::vector<int> landed_;      // by slot: pushes
-  std::vector<uint8_t> stop_;    // by slot
 };
 
 }  // namespace lockstep::run

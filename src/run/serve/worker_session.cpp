@@ -10,18 +10,6 @@
 #include "lockstep/error.h"
 
 namespace lockstep::run {
-namespace {
-
-comm::Transfer send_to(int rank, const void* data, int64_t size_bytes) {
-  return {comm::Transfer::Direction::send, rank, const_cast<void*>(data), size_bytes};
-}
-
-comm::Transfer receive_from(int rank, void* data, int64_t size_bytes) {
-  return {comm::Transfer::Direction::receive, rank, data, size_bytes};
-}
-
-}  // namespace
-
 WorkerSession::WorkerSession(const SessionPorts& ports, std::vector<int> servers,
                              const program::SessionTerms& terms)
     : ports_(ports), terms_(terms) {
@@ -73,6 +61,7 @@ std::optional<Grant> WorkerSession::next_step(const std::function<void()>& waiti
         ask(*question);
       } else if (const auto* leave = std::get_if<LeaveServer>(&*move)) {
         Channel& channel = nth(channels_, leave->server);
+        while (!sent()) waiting();
         channel.question = {.kind = WorkerMessage::Kind::leave, .facts = {}};
         send(channel);
       } else {
@@ -91,7 +80,8 @@ std::optional<Grant> WorkerSession::next_step(const std::function<void()>& waiti
 
 void WorkerSession::send(Channel& channel) {
   ensure(ports_.to_servers.poll(channel.asked), "who is asked again has answered");
-  channel.asked = ports_.to_servers.start(send_to(channel.rank, &channel.question, sizeof channel.question));
+  channel.asked =
+      ports_.to_servers.start(comm::send_to(channel.rank, &channel.question, sizeof channel.question));
 }
 
 void WorkerSession::ask(const AskServer& move) {
@@ -102,7 +92,7 @@ void WorkerSession::ask(const AskServer& move) {
                       .facts = {}};
   channel.is_known = false;
   channel.answered =
-      ports_.to_workers.start(receive_from(channel.rank, &channel.answer, sizeof channel.answer));
+      ports_.to_workers.start(comm::receive_from(channel.rank, &channel.answer, sizeof channel.answer));
   send(channel);
   // The coordinator may refuse; the others answer.
   if (move.server > 0) receive_ranges(move.server, move.version.value_or(0));
@@ -112,7 +102,7 @@ void WorkerSession::receive_ranges(int server, int64_t version) {
   for (Pull& pull : pulls_) {
     if (pull.server != server) continue;
     pull.ticket =
-        ports_.to_workers.start(receive_from(nth(channels_, server).rank, pull.to, pull.size_bytes));
+        ports_.to_workers.start(comm::receive_from(nth(channels_, server).rank, pull.to, pull.size_bytes));
     protocol_->answered(server, pull.range, version);
   }
 }
@@ -137,6 +127,7 @@ bool WorkerSession::has_arrived(int number) {
     throw InternalError(fmt::format("rank {} answers with version {} of its ranges, and rank {} with {}",
                                     channel.rank, channel.answer.version, channels_[0].rank,
                                     channels_[0].answer.version));
+  if (channel.answer.asks_stop != 0) ask_to_stop();
   return ports_.to_workers.poll(pull.ticket);
 }
 
@@ -152,8 +143,8 @@ void WorkerSession::push(int number, const PushFacts& facts) {
                   .asks_stop = said->stop ? 1 : 0,
                   .facts = facts};
   const int rank = nth(channels_, push.server).rank;
-  push.header = ports_.to_servers.start(send_to(rank, &push.message, sizeof push.message));
-  push.gradients = ports_.to_servers.start(send_to(rank, push.from, push.size_bytes));
+  push.header = ports_.to_servers.start(comm::send_to(rank, &push.message, sizeof push.message));
+  push.gradients = ports_.to_servers.start(comm::send_to(rank, push.from, push.size_bytes));
 }
 
 void WorkerSession::progress() { sent(); }

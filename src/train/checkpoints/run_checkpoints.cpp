@@ -88,9 +88,9 @@ std::string new_run_id() {
 
 /// All of it: what ranks must have alike to go on together.
 std::string to_text(const TrainingProgress& progress) {
-  return fmt::format("{} skipped steps, {} of them overflows, loss scale {} for {} steps{}",
-                     progress.skipped_steps, progress.overflowed_steps, progress.loss_scaling.scale,
-                     progress.loss_scaling.good_steps,
+  return fmt::format("{} skipped steps, {} of them overflows, {} updates, loss scale {} for {} steps{}",
+                     progress.skipped_steps, progress.overflowed_steps, progress.optimizer_updates,
+                     progress.loss_scaling.scale, progress.loss_scaling.good_steps,
                      progress.pending_evaluation ? ", an evaluation put off" : "");
 }
 
@@ -216,6 +216,7 @@ checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingP
   manifest.pending_evaluation = progress.pending_evaluation;
   manifest.skipped_steps = progress.skipped_steps;
   manifest.overflowed_steps = progress.overflowed_steps;
+  manifest.optimizer_updates = progress.optimizer_updates;
   manifest.loss_scale = progress.loss_scaling.scale;
   manifest.loss_scale_steps = progress.loss_scaling.good_steps;
   return manifest;
@@ -334,6 +335,9 @@ void RunCheckpoints::load(const std::string& path) {
                .progress = {.pending_evaluation = manifest.pending_evaluation,
                             .skipped_steps = manifest.skipped_steps,
                             .overflowed_steps = manifest.overflowed_steps,
+                            .optimizer_updates = manifest.optimizer_updates >= 0
+                                                     ? manifest.optimizer_updates
+                                                     : manifest.step - manifest.skipped_steps,
                             .loss_scaling = {manifest.loss_scale, manifest.loss_scale_steps}}};
 }
 

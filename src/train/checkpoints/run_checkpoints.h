@@ -23,9 +23,10 @@ namespace lockstep::train {
 
 /// What a training is besides its tensors and its step.
 struct TrainingProgress {
-  bool pending_evaluation = false;       ///< one is due after the step, and is not done
-  int64_t skipped_steps = 0;             ///< steps that updated nothing, their gradients not being finite
-  int64_t overflowed_steps = 0;          ///< of these, those that lowered the scale of the loss
+  bool pending_evaluation = false;  ///< one is due after the step, and is not done
+  int64_t skipped_steps = 0;        ///< steps that updated nothing, their gradients not being finite
+  int64_t overflowed_steps = 0;     ///< of these, those that lowered the scale of the loss
+  int64_t optimizer_updates = 0;    ///< that optimizer state has seen, each worker's push one where it is
   optim::LossScalingState loss_scaling;  ///< scale 0 where losses are not scaled
   bool operator==(const TrainingProgress&) const = default;
 };

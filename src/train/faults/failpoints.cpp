@@ -153,12 +153,13 @@ Failpoints::Failpoints(std::vector<Failpoint> failpoints) {
     if (!done.contains(to_text(failpoint))) armed_.push_back({failpoint});
 }
 
-void Failpoints::check(const program::Program& step) const {
+void Failpoints::check(const program::Program& step, const program::Program& serve) const {
   std::vector<std::string> kinds;
-  for (const auto& instruction : step.instructions)
-    if (const std::string name(program::name_of(instruction.kind));
-        std::find(kinds.begin(), kinds.end(), name) == kinds.end())
-      kinds.push_back(name);
+  for (const auto* instructions : {&step.instructions, &serve.instructions})
+    for (const auto& instruction : *instructions)
+      if (const std::string name(program::name_of(instruction.kind));
+          std::find(kinds.begin(), kinds.end(), name) == kinds.end())
+        kinds.push_back(name);
   for (const auto& armed : armed_) {
     const Failpoint& failpoint = armed.failpoint;
     if (failpoint.place == FaultPlace::instruction &&
@@ -216,7 +217,8 @@ void Failpoints::before_instruction(const program::Program& program, int instruc
                                     const run::ProgramMemory& memory) {
   for (auto& armed : armed_) {
     const Failpoint& failpoint = armed.failpoint;
-    if (failpoint.step != step) continue;
+    const bool steps = program.name == "step" || program.name == "serve";
+    if (leaves_out_steps_ && steps ? armed.fired || failpoint.step > step : failpoint.step != step) continue;
     if (failpoint.kind == FaultKind::nan) {
       if (program.name == "step") spoil(armed, program, instruction, memory);
       continue;

@@ -24,8 +24,10 @@ class Failpoints {
   /// any of them, also those of other ranks; IoError where the log cannot be read.
   static std::unique_ptr<Failpoints> parse(const std::vector<std::string>& texts, int rank, int world_size);
 
-  /// Throws ConfigError where one waits for an instruction that `step` does not have.
-  void check(const program::Program& step) const;
+  /// Throws ConfigError where one waits for an instruction that neither `step` nor `serve` has.
+  void check(const program::Program& step, const program::Program& serve = {}) const;
+  /// The rank may make no part of some steps: those that wait for one act in its next one then.
+  void leave_out_steps() { leaves_out_steps_ = true; }
 
   /// Before the first step.
   void at_start();
@@ -56,6 +58,7 @@ class Failpoints {
 
   std::mutex mutex_;  // of all `fired` flags
   std::vector<Armed> armed_;
+  bool leaves_out_steps_ = false;
   std::string log_path_;  // empty: none
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/clock.h"
@@ -49,10 +50,10 @@ int64_t Trainer::steps_to_meeting() const {
   return steps;
 }
 
-run::StepScalars Trainer::pushed_constants(int64_t first_step, int64_t updates) const {
+run::StepScalars Trainer::pushed_constants(int64_t first_step, int64_t updates, int64_t applied) const {
   const int64_t each = worker_.serving()->updates_per_step();
   const int64_t step = std::min(first_step + updates / each, worker_.total_steps() - 1);
-  run::StepScalars constants = constants_of(step, first_step * each + updates + 1 - skipped_steps_);
+  run::StepScalars constants = constants_of(step, optimizer_updates_ + applied + 1);
   if (config_.parallel.divides_async_learning_rate)
     constants.update.learning_rate /= static_cast<double>(each);
   return constants;
@@ -64,10 +65,12 @@ void Trainer::train_one_session() {
   Serving& serving = *worker_.serving();
   worker_.finish_step();
   told_ = {};
-  serving.begin({.first_step = first,
-                 .steps = steps,
-                 .constants = [this, first](int64_t updates) { return pushed_constants(first, updates); },
-                 .stop_requested = [this] { return stop_is_wanted(); }});
+  serving.begin(
+      {.first_step = first,
+       .steps = steps,
+       .constants = [this, first](int64_t updates,
+                                  int64_t applied) { return pushed_constants(first, updates, applied); },
+       .stop_requested = [this] { return stop_is_wanted(); }});
   try {
     if (worker_.has_replica()) make_granted_steps(first);
     worker_.end_session();
@@ -85,6 +88,7 @@ void Trainer::train_one_session() {
       share_summary(world_, worker_.compiled().placement().owners().first, serving);
   tell_session(first, summary.totals);
   skipped_steps_ += summary.totals.skipped;
+  optimizer_updates_ += summary.totals.updates - summary.totals.skipped;
   outcome_.staleness.add(summary.staleness);
   ++outcome_.sessions;
   stop_ = step_ < first + steps || (options_.stop_after > 0 && step_ >= options_.stop_after);
@@ -103,7 +107,7 @@ void Trainer::make_granted_steps(int64_t first) {
     if (!grant) return;
     hear_of_checkpoints(config_.checkpoint.on_failure);
     tell_session(first, grant->totals);
-    if (stop_is_wanted()) serving.worker()->ask_to_stop();
+    if (stop_is_wanted() || skips_too_many(grant->totals.skipped)) serving.worker()->ask_to_stop();
     // With a bound all workers make each step, with their own part of its batch; without, each makes the next
     // part of a batch that nobody has made.
     const int64_t number = serving.has_bound() ? first + grant->step : first * each + grant->number;
@@ -134,11 +138,16 @@ void Trainer::require_finite(int64_t step) {
   throw Error(message + "\n" + advice(verdict), ExitCode::internal);
 }
 
+bool Trainer::skips_too_many(int64_t skipped) const {
+  return config_.trainer.nonfinite == config::NonFinitePolicy::skip &&
+         skipped_steps_ - overflowed_steps_ + skipped >= config_.trainer.nonfinite_limit;
+}
+
 void Trainer::require_few_skips(int64_t skipped) {
   if (world_.rank() == 0)
     log_warning(fmt::format("{} updates up to step {} were skipped, since a loss or gradient was not finite",
                             skipped, step_));
-  if (skipped_steps_ - overflowed_steps_ < config_.trainer.nonfinite_limit) return;
+  if (!skips_too_many(0)) return;
   throw CollectiveError(
       fmt::format("{} updates were skipped up to step {}, since a loss or gradient was not finite, and "
                   "trainer.nonfinite_limit is {}\n{}",
@@ -153,9 +162,9 @@ void Trainer::tell_session(int64_t first, const run::SessionTotals& totals) {
   const auto now = Clock::now();
   const auto pushes = static_cast<double>(totals.pushes - told_.pushes);
   StepRecord record = std::exchange(waited_, {});
-  const double count = totals.count - told_.count;
-  record.loss = count > 0 ? (totals.loss_sum - told_.loss_sum) / count : 0;
-  record.gradient_norm = pushes > 0 ? (totals.norm_sum - told_.norm_sum) / pushes : 0;
+  const double count = totals.count - told_.count, unknown = std::numeric_limits<double>::quiet_NaN();
+  record.loss = count > 0 ? (totals.loss_sum - told_.loss_sum) / count : unknown;
+  record.gradient_norm = pushes > 0 ? (totals.norm_sum - told_.norm_sum) / pushes : unknown;
   const auto steps = static_cast<double>(done - step_);
   record.correct = (totals.correct - told_.correct) / steps;
   record.count = count / steps;
@@ -163,16 +172,17 @@ void Trainer::tell_session(int64_t first, const run::SessionTotals& totals) {
   record.step_ms = milliseconds_between(std::exchange(step_began_, now), now) / steps;
   outcome_.train_loss = record.loss;
   told_ = totals;
+  record.spike = spikes_.add(done, record.loss, record.gradient_norm);
+  if (record.spike && world_.rank() == 0) log_warning(record.spike->message);
   while (step_ < done) {
     record.learning_rate = constants_of(step_, 1).update.learning_rate;
     record.step = ++step_;
-    record.spike = spikes_.add(step_, record.loss, record.gradient_norm);
-    if (record.spike && world_.rank() == 0) log_warning(record.spike->message);
     if (events_.on_step) events_.on_step(record);
     // What the rank waited and computed since the last record counts once.
     record.exposed_communication_ms = record.data_wait_ms = 0;
     if (record.busy_ms) record.busy_ms = 0;
     record.skipped = false;
+    record.spike.reset();
   }
   if (options_.progress != nullptr) options_.progress->set_step(step_);
 }

@@ -82,6 +82,7 @@ void Trainer::resume() {
   pending_evaluation_ = restored->progress.pending_evaluation;
   skipped_steps_ = restored->progress.skipped_steps;
   overflowed_steps_ = restored->progress.overflowed_steps;
+  optimizer_updates_ = restored->progress.optimizer_updates;
   if (const auto& scaling = restored->progress.loss_scaling; loss_scaler_ && scaling.scale > 0)
     loss_scaler_->restore(scaling);
   if (events_.on_message)
@@ -129,7 +130,7 @@ run::StepInputs Trainer::inputs_of(int64_t step) const {
   run::StepInputs inputs;
   inputs.iteration = static_cast<uint64_t>(step);
   // Moments know nothing of steps that were skipped.
-  inputs.constants = constants_of(step, step + 1 - skipped_steps_);
+  inputs.constants = constants_of(step, optimizer_updates_ + 1);
   const bool last = options_.stop_after > 0 && step + 1 >= options_.stop_after;
   inputs.stop_requested = last || stop_is_wanted() ? 1 : 0;
   return inputs;
@@ -177,6 +178,7 @@ void Trainer::train_one_step() {
   } else if (loss_scaler_) {
     loss_scaler_->step_was_finite();
   }
+  if (!record.skipped) ++optimizer_updates_;
   ++step_;
   if (options_.progress != nullptr) options_.progress->set_step(step_);
   record.spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
@@ -346,6 +348,7 @@ void Trainer::save_checkpoint() {
                     {.pending_evaluation = pending_evaluation_,
                      .skipped_steps = skipped_steps_,
                      .overflowed_steps = overflowed_steps_,
+                     .optimizer_updates = optimizer_updates_,
                      .loss_scaling = loss_scaler_ ? loss_scaler_->state() : optim::LossScalingState{}});
   saved_step_ = step_;
   step_began_ = Clock::now();

@@ -124,10 +124,12 @@ class Trainer {
   // Of layouts with sessions (session_loop.cpp): steps up to the next evaluation, checkpoint or end.
   void train_one_session();
   int64_t steps_to_meeting() const;
-  /// Of the update that a range sees after so many in a session that began at `first_step`.
-  run::StepScalars pushed_constants(int64_t first_step, int64_t updates) const;
+  /// Of the update that a range sees after so many in a session that began at `first_step`, of which so many
+  /// changed something.
+  run::StepScalars pushed_constants(int64_t first_step, int64_t updates, int64_t applied) const;
   void make_granted_steps(int64_t first);
   void require_finite(int64_t step);
+  bool skips_too_many(int64_t skipped) const;
   void require_few_skips(int64_t skipped);
   /// Records of the steps that are complete by now, with means over those that no record was of.
   void tell_session(int64_t first, const run::SessionTotals& totals);
@@ -154,6 +156,7 @@ class Trainer {
   int64_t saved_step_ = -1;          ///< last step whose save began and is not known to have failed
   std::exception_ptr save_failure_;  ///< ends the run, once all ranks agree on the step
   int64_t skipped_steps_ = 0;        ///< of all steps so far, those before a resume included
+  int64_t optimizer_updates_ = 0;    ///< that optimizer state has seen
   int64_t overflowed_steps_ = 0;  ///< of these, those that lowered the loss scale, if it is scaled now or not
   std::optional<optim::LossScaler> loss_scaler_;  ///< nothing where losses are not scaled
   int64_t equal_step_ = -1;                       ///< last step after which the replicas were found equal

@@ -147,7 +147,10 @@ void Session::prepare() {
   if (first_) output_->show_start();
   if (!options_.failpoints.empty())
     on_all_ranks(world_, [this] {
-      if (failpoints_) failpoints_->check(worker_->programs().made_in_steps());
+      if (!failpoints_) return;
+      failpoints_->check(worker_->programs().step, worker_->programs().serve);
+      if (worker_->compiled().layout().mode == layout::ServerMode::asynchronous)
+        failpoints_->leave_out_steps();
     });
   world_.startup().end(observe::StartupPart::other);
   trainer_->prepare();

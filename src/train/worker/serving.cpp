@@ -54,9 +54,10 @@ void Serving::begin(const Inputs& inputs) {
                     .constants = inputs.constants,
                     .stop_requested = inputs.stop_requested,
                     .before_update = [this, first = inputs.first_step](int64_t updates) {
+                      const int64_t step = first + updates / updates_per_step();
                       if (!has_replica_) report(control::Activity::compute);
-                      if (options_.before_update)
-                        options_.before_update(first + updates / updates_per_step(), first_serve_);
+                      if (!has_replica_ && options_.progress != nullptr) options_.progress->set_step(step);
+                      if (options_.before_update) options_.before_update(step, first_serve_);
                     }});
   if (worker_) worker_->begin(steps);
 }

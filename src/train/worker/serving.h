@@ -37,7 +37,7 @@ class Serving {
   struct Inputs {
     int64_t first_step = 0;  ///< optimizer steps complete
     int64_t steps = 0;       ///< to make, all workers together
-    std::function<run::StepScalars(int64_t updates)> constants;
+    std::function<run::StepScalars(int64_t updates, int64_t applied)> constants;
     std::function<bool()> stop_requested;
   };
   void begin(const Inputs& inputs);

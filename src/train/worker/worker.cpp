@@ -214,6 +214,14 @@ const program::Program* Worker::program_of(int number) const {
   }
 }
 
+void Worker::start_reading(uint64_t step) {
+  if (!train_batches_) return;
+  // Where shares are whoever's comes next, probably by turns.
+  const bool by_share = compiled_->layout().mode == layout::ServerMode::asynchronous;
+  const auto workers = static_cast<uint64_t>(compiled_->layout().workers());
+  train_batches_->start(by_share ? step * workers + static_cast<uint64_t>(options_.rank) : step);
+}
+
 int64_t Worker::step_of(const program::Program& program, uint64_t iteration) const {
   const bool by_share = serving_ && &program == &programs_.step;
   return static_cast<int64_t>(iteration) / (by_share ? serving_->updates_per_step() : 1);

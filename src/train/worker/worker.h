@@ -110,9 +110,7 @@ class Worker {
   bool has_eval_data() const { return data_.eval != nullptr; }
   int64_t total_steps() const { return total_steps_; }
   /// Where batches of the training data begin to be read ahead.
-  void start_reading(uint64_t step) {
-    if (train_batches_) train_batches_->start(step);
-  }
+  void start_reading(uint64_t step);
   double data_wait_ms() const { return train_batches_ ? train_batches_->data_wait_ms() : 0; }
   /// By the exchanges of all steps so far.
   comm::TransferredBytes transferred() const;

@@ -81,6 +81,17 @@ int World::place(int server, int range) const {
   return std::accumulate(scene_->terms.ranges.begin(), scene_->terms.ranges.begin() + server, range);
 }
 
+int64_t World::most_granted() const {
+  int64_t most = 0;
+  for (const Worker& worker : workers_) most = std::max(most, worker.granted);
+  return most;
+}
+
+int64_t World::whole_rounds(int64_t steps) const {
+  const auto workers = static_cast<int64_t>(workers_.size());
+  return (steps + workers - 1) / workers * workers;
+}
+
 int64_t World::granted() const {
   int64_t steps = 0;
   for (const Worker& worker : workers_) steps += worker.granted;
@@ -258,8 +269,7 @@ bool World::server_hears(int worker, int server) {
       std::visit([&](auto& its) { its.pushed(worker, message.range, message.number, message.stop); },
                  protocol);
       if (server == 0 && message.range == 0) ++nth(workers_, worker).arrived;
-      if (message.stop)
-        end_ = std::min(end_, scene_->terms.bound ? message.number + 1 + *scene_->terms.bound : granted());
+      if (message.stop) end_ = std::min(end_, scene_->terms.bound ? most_granted() : whole_rounds(granted()));
       break;
     default:
       std::visit([&](auto& its) { its.left(worker); }, protocol);

@@ -115,6 +115,8 @@ class World {
   const Link& link(int worker, int server) const;
   int place(int server, int range) const;  // of a range among all
   int64_t granted() const;
+  int64_t most_granted() const;
+  int64_t whole_rounds(int64_t steps) const;
 
   bool move(int worker);
   void carry_out(int worker, const AskServer& ask);

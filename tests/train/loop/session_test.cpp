@@ -44,7 +44,17 @@ struct Options {
   int64_t stop_after = 0;
   std::function<bool(int rank)> stop_requested;
   std::function<void(int rank, const program::Program&, uint64_t iteration, int instruction)> before;
+  /// Makes a gradient of these steps, from 0, no number.
+  std::vector<uint64_t> spoiled = {};
 };
+
+void spoil(const Worker& worker, const program::Program& program, int instruction) {
+  const auto& norm = program.instruction(instruction);
+  if (program.name != "step" || norm.kind != program::InstructionKind::norm) return;
+  for (const auto& operand : norm.operands)
+    if (operand.role == program::Role::gradients)
+      *reinterpret_cast<float*>(worker.memory().at(program, operand.range)) = std::nanf("");
+}
 
 /// Trains on threads; what each rank ends with. All agree on the steps, and those with a replica on its bits.
 std::vector<Ended> train(const config::RunConfig& config, const std::string& layout,
@@ -54,11 +64,12 @@ std::vector<Ended> train(const config::RunConfig& config, const std::string& lay
   run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     Ended& own = nth(ended, rank);
     WorkerOptions worker_options{.rank = rank, .world_size = ranks, .asynchronous = {}};
-    if (options.before)
-      worker_options.before_instruction = [&options, rank](const Worker&, const program::Program& program,
-                                                           uint64_t iteration, int instruction) {
-        options.before(rank, program, iteration, instruction);
-      };
+    worker_options.before_instruction = [&options, rank](const Worker& worker,
+                                                         const program::Program& program, uint64_t iteration,
+                                                         int instruction) {
+      if (options.before) options.before(rank, program, iteration, instruction);
+      if (std::ranges::count(options.spoiled, iteration) > 0) spoil(worker, program, instruction);
+    };
     Worker worker(with(config, layout), worker_options);
     worker.connect(world);
     TrainerEvents events;
@@ -251,7 +262,9 @@ TEST(Session, WithoutABoundMovesAsFarAsAStepOfAllWorkers) {
 TEST(Session, IsOverSoonWhereAnyRankIsAskedToStop) {
   const auto config =
       fast(kMlp, {"trainer.steps=200", "trainer.eval_every_steps=0", "trainer.eval_at_end=false"});
-  for (const std::string& layout : kLayouts) {
+  std::vector<std::string> layouts = kLayouts;
+  layouts.emplace_back("dp=2,sync=ps,mode=stale,bound=150");
+  for (const std::string& layout : layouts) {
     const int ranks = layout::parse_layout(layout).world_size();
     for (const int asked : {0, ranks - 1}) {
       std::atomic<int> polls{0};
@@ -259,10 +272,11 @@ TEST(Session, IsOverSoonWhereAnyRankIsAskedToStop) {
                                {.folder = {},
                                 .stop_requested = [&](int rank) { return rank == asked && ++polls > 8; },
                                 .before = {}});
-      const bool deaf = asked >= layout::parse_layout(layout).dp && asked != layout::parse_layout(layout).dp;
-      EXPECT_EQ(ended[0].outcome.stopped, !deaf) << layout << ", rank " << asked;
-      EXPECT_EQ(ended[0].outcome.steps < 200, !deaf) << layout;
+      EXPECT_TRUE(ended[0].outcome.stopped) << layout << ", rank " << asked;
+      EXPECT_LT(ended[0].outcome.steps, 150) << layout << ", also where a bound allows more";
       EXPECT_GT(ended[0].outcome.steps, 0) << layout;
+      EXPECT_EQ(ended[0].outcome.staleness.count % layout::parse_layout(layout).dp, 0)
+          << layout << ": whole steps";
     }
   }
 }
@@ -352,6 +366,50 @@ TEST(Session, OfStepsThatAreNotFiniteEndsOrSkipsThem) {
     EXPECT_EQ(ended[0].outcome.steps, 5) << layout;
     skipping.back() = "trainer.nonfinite_limit=1";
     EXPECT_THAT(error_of(fast(kMlp, skipping), layout), HasSubstr("trainer.nonfinite_limit is 1")) << layout;
+  }
+}
+
+TEST(Session, OfAWorkerWithoutOthersSkipsStepsAsOrdinaryTrainingDoes) {
+  const auto config = fast(kMlp, {"trainer.nonfinite=SKIP", "trainer.clip_norm=0",
+                                  "checkpoint={every_steps: 2 background: false resume_automatic: true}"});
+  const auto run = [&](const std::string& layout) {
+    const std::string folder = folder_of("skips");
+    const Options first{
+        .folder = folder, .stop_after = 3, .stop_requested = {}, .before = {}, .spoiled = {0, 1}};
+    EXPECT_EQ(train(config, layout, first)[0].outcome.skipped_steps, 2) << layout;
+    return train(config, layout, {.folder = folder, .stop_requested = {}, .before = {}})[0];
+  };
+  const Ended plain = run("dp=1");
+  const Ended alone = run("dp=1,sync=ps,mode=async");
+  EXPECT_EQ(alone.state_hash, plain.state_hash) << "the optimizer counts what its state has seen";
+}
+
+TEST(Session, WithWhatIsNotFiniteGoesOnWithFiniteMeans) {
+  const auto config =
+      fast(kMlp, {"trainer.nonfinite=SKIP", "trainer.steps=12", "trainer.eval_every_steps=0"});
+  for (const std::string layout : {"dp=2,sync=ps,mode=stale", "dp=2,sync=ps,mode=async"}) {
+    const auto ended =
+        train(config, layout, {.folder = {}, .stop_requested = {}, .before = {}, .spoiled = {1}});
+    EXPECT_GT(ended[0].outcome.skipped_steps, 0) << layout;
+    EXPECT_TRUE(std::isfinite(ended[0].records.back().loss)) << layout;
+    EXPECT_TRUE(std::isfinite(ended[0].records.back().gradient_norm)) << layout;
+  }
+  const auto ignoring = fast(kMlp, {"trainer.nonfinite=IGNORE", "trainer.nonfinite_limit=1"});
+  const auto ended = train(ignoring, "dp=2,sync=ps,mode=stale",
+                           {.folder = {}, .stop_requested = {}, .before = {}, .spoiled = {4}});
+  EXPECT_EQ(ended[0].outcome.skipped_steps, 0) << "nobody looks";
+}
+
+TEST(Session, EndsSoonAfterTooManySkips) {
+  const auto config = fast(kMlp, {"trainer.nonfinite=SKIP", "trainer.nonfinite_limit=4", "trainer.steps=400",
+                                  "optimizer.sgd={}", "optimizer.learning_rate=1e30", "trainer.clip_norm=0",
+                                  "optimizer.weight_decay=0", "trainer.eval_every_steps=0"});
+  for (const std::string layout : {"dp=2,sync=ps,mode=stale", "dp=2,sync=ps,mode=async"}) {
+    const std::string error = error_of(config, layout);
+    EXPECT_THAT(error, HasSubstr("trainer.nonfinite_limit is 4")) << layout;
+    const int64_t skipped = std::strtoll(error.c_str(), nullptr, 10);
+    EXPECT_GE(skipped, 4) << error;
+    EXPECT_LE(skipped, 40) << error;
   }
 }
 
