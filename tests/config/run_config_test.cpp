@@ -192,11 +192,11 @@ TEST(MathHash, IgnoresLayoutFoldersMetricsAndCheckpoints) {
   for (const auto& mode : {Overrides{}, kReproducible})
     for (const char* change :
          {"parallel.dp=2", "parallel.pp=2", "parallel.shard=OPTIMIZER", "parallel.sync=PS",
-          "parallel={sync: PS mode: STALE bound: 0}", "parallel.bucket_bytes=100",
-          "data.directory=/elsewhere", "data.prefetch_threads=3", "data.prefetch_depth=9",
-          "metrics.log_every_steps=7", "metrics.progress=false", "checkpoint.every_steps=2",
-          "checkpoint.keep=1", "checkpoint.resume_path=x", "trainer.eval_every_steps=2",
-          "trainer.eval_at_end=false", "trainer.nonfinite=STOP", "trainer.clip_norm=0", "format_version=1"})
+          "parallel.bucket_bytes=100", "data.directory=/elsewhere", "data.prefetch_threads=3",
+          "data.prefetch_depth=9", "metrics.log_every_steps=7", "metrics.progress=false",
+          "checkpoint.every_steps=2", "checkpoint.keep=1", "checkpoint.resume_path=x",
+          "trainer.eval_every_steps=2", "trainer.eval_at_end=false", "trainer.nonfinite=STOP",
+          "trainer.clip_norm=0", "format_version=1"})
       EXPECT_EQ(math_hash(kSmallConfig, mode, change), math_hash(kSmallConfig, mode)) << change;
 }
 
@@ -211,6 +211,7 @@ TEST(MathHash, ChangesWithEverythingThatDecidesNumbers) {
           "data.synthetic.classes=4", "data.synthetic.seed=5", "data.shuffle=false"})
       EXPECT_NE(math_hash(kSmallConfig, mode, change), math_hash(kSmallConfig, mode)) << change;
   EXPECT_NE(math_hash(kSmallConfig, {}), math_hash(kSmallConfig, kReproducible));
+  EXPECT_EQ(math_hash(kSmallConfig, {}, "parallel={sync: PS mode: STALE}"), math_hash(kSmallConfig, {}));
   EXPECT_EQ(math_hash(kSmallConfig, {}, "parallel={sync: PS mode: ASYNC}"), math_hash(kSmallConfig, {}))
       << "a checkpoint goes on in any mode";
   EXPECT_NE(math_hash(kSmallConfig, {}, "parallel={sync: PS mode: ASYNC async_learning_rate: AS_STATED}"),

@@ -88,9 +88,9 @@ std::string new_run_id() {
 
 /// All of it: what ranks must have alike to go on together.
 std::string to_text(const TrainingProgress& progress) {
-  return fmt::format("{} skipped steps, {} of them overflows, {} updates, loss scale {} for {} steps{}",
-                     progress.skipped_steps, progress.overflowed_steps, progress.optimizer_updates,
-                     progress.loss_scaling.scale, progress.loss_scaling.good_steps,
+  return fmt::format("{} skipped steps, {} of them overflows, loss scale {} for {} steps, {} updates{}",
+                     progress.skipped_steps, progress.overflowed_steps, progress.loss_scaling.scale,
+                     progress.loss_scaling.good_steps, progress.optimizer_updates,
                      progress.pending_evaluation ? ", an evaluation put off" : "");
 }
 
