@@ -38,6 +38,9 @@ LINES = [
     ("dp=1,sync=ps", [], 1),
     ("dp=2,sync=ps", AS_IT_LANDS, 1),
     ("dp=2,sync=ps,servers=2", AS_IT_LANDS, 1),
+    ("dp=3,sync=ps,servers=3", AS_IT_LANDS, 5 / 3),
+    ("dp=2,sync=ps,mode=stale", AS_IT_LANDS, 1),
+    ("dp=2,sync=ps,mode=async", AS_IT_LANDS, 1),
     ("dp=4,sync=ps", AS_IT_LANDS, 2),
     ("dp=4,sync=ps,aggregate=host", AS_IT_LANDS, 1),
 ]
