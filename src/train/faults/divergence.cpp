@@ -29,7 +29,7 @@ std::vector<std::vector<Value>> gather(comm::Communicator& world, const std::vec
   std::vector<std::vector<Value>> all;
   for (const auto& text : comm::gather_texts(world, bytes, kPatience)) {
     all.emplace_back(text.size() / sizeof(Value));
-    std::memcpy(all.back().data(), text.data(), text.size());
+    if (!text.empty()) std::memcpy(all.back().data(), text.data(), text.size());
   }
   return all;
 }
