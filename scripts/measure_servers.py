@@ -26,7 +26,7 @@ STEPS = 8
 CONFIG = """
 model { gpt { vocabulary: 65 context: 1 layers: 6 heads: 4 width: 256 } }
 data { synthetic { samples: 4096 eval_samples: 2 classes: 65 } }
-trainer { global_batch: 4 steps: %d seed: 1 eval_at_end: false }
+trainer { global_batch: 12 steps: %d seed: 1 eval_at_end: false }
 optimizer { learning_rate: 0.001 adamw {} }
 """ % STEPS
 AS_IT_LANDS = ["--set", "trainer.nonfinite=IGNORE"]
