@@ -86,31 +86,6 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
     }
 }
 
-/// A rank may serve while it makes steps of its own, so that all of its programs keep these places free.
-void ProgramWriter::add_server_room(const ServerRoom& room) {
-  pushing_workers_ = room.workers;
-  served_.resize(partition_.segments.size());
-  for (int s = 0; s < static_cast<int>(served_.size()) && room.workers > 0; ++s) {
-    const int64_t bytes = placement_.updated_by(s, rank_).size();
-    if (bytes == 0) continue;
-    Served& served = nth(served_, s);
-    const auto add = [&](const std::string& name, program::Space space, program::Category category) {
-      return program.add_buffer(name, space, category, bytes);
-    };
-    // A worker's replica is of the version that its step has pulled.
-    if (placement_.is_worker(rank_))
-      served.buffer =
-          add(fmt::format("served.{}", s), program::Space::parameters, program::Category::parameters);
-    for (int slot = 0; slot < room.slots; ++slot)
-      for (int worker = 0; worker < room.workers; ++worker)
-        served.landings.push_back(add(fmt::format("push.{}.w{}.{}", s, worker, slot),
-                                      program::Space::gradients, program::Category::gradients));
-    for (int copy = 0; copy < room.copies; ++copy)
-      served.copies.push_back(
-          add(fmt::format("copy.{}.{}", s, copy), program::Space::parameters, program::Category::parameters));
-  }
-}
-
 void ProgramWriter::add_gradient_slots(int slots) {
   for (int slot = 0; slot < slots; ++slot) {
     std::vector<int> buffers;
@@ -429,56 +404,6 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
   update.operands.push_back({program::Role::constants, 0, program::Access::read, program.whole(constants_)});
   read_verdict(update, verdict);
   program.instructions.push_back(std::move(update));
-}
-
-void ProgramWriter::pull(int lane, int group, int segment, int shard, int server,
-                         const layout::ByteSpan& bytes) {
-  program::Instruction pull = instruction(program::InstructionKind::pull, lane, segment, -1, -1);
-  pull.group = group;
-  pull.deadline = program::DeadlineClass::communication;
-  pull.operands.push_back({program::Role::parameters,
-                           shard,
-                           program::Access::write,
-                           {parameter_buffer(segment), bytes.begin, bytes.size()},
-                           server});
-  program.instructions.push_back(std::move(pull));
-}
-
-void ProgramWriter::push(int lane, int group, int segment, int shard, int server,
-                         const layout::ByteSpan& bytes, UpdateVerdict verdict) {
-  program::Instruction push = instruction(program::InstructionKind::push, lane, segment, -1, -1);
-  push.group = group;
-  push.deadline = program::DeadlineClass::communication;
-  push.operands.push_back(
-      {program::Role::gradients, shard, program::Access::read, gradient_range(segment, 0, bytes), server});
-  read_verdict(push, verdict);
-  program.instructions.push_back(std::move(push));
-}
-
-void ProgramWriter::serve(int lane, int group, int segment, int shard, int bound) {
-  const layout::ByteSpan updated = placement_.updated_by(segment, rank_);
-  if (updated.empty()) return;
-  const Served& served = nth(served_, segment);
-  program::Instruction serve = instruction(program::InstructionKind::serve, lane, segment, -1, -1);
-  serve.group = group;
-  serve.bound = bound;
-  serve.deadline = program::DeadlineClass::communication;
-  const program::ByteRange replica{parameter_buffer(segment),
-                                   updated.begin - placement_.held(segment, rank_).begin, updated.size()};
-  serve.operands.push_back({program::Role::parameters, shard, program::Access::read_write,
-                            served.buffer >= 0 ? program.whole(served.buffer) : replica});
-  if (served.buffer >= 0)
-    serve.operands.push_back({program::Role::destination, 0, program::Access::read_write, replica});
-  if (state_buffer(segment) >= 0)
-    serve.operands.push_back(
-        {program::Role::state, 0, program::Access::read_write, program.whole(state_buffer(segment))});
-  for (int i = 0; i < static_cast<int>(served.landings.size()); ++i)
-    serve.operands.push_back({program::Role::gradients, i, program::Access::write,
-                              program.whole(nth(served.landings, i)), i % pushing_workers_});
-  for (int i = 0; i < static_cast<int>(served.copies.size()); ++i)
-    serve.operands.push_back(
-        {program::Role::temporary, i, program::Access::write, program.whole(nth(served.copies, i))});
-  program.instructions.push_back(std::move(serve));
 }
 
 void ProgramWriter::snapshot(int lane) {
