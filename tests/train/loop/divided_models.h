@@ -33,6 +33,13 @@ inline config::RunConfig config_of(const char* model, std::vector<std::string> o
   return config::parse_run_config(std::string(kCommon) + model, "test", overrides);
 }
 
+inline config::RunConfig with(config::RunConfig config, const std::string& layout) {
+  config.parallel.layout = layout::parse_layout(layout);
+  return config;
+}
+/// Processes of a layout that says how many replicas it has.
+inline int processes_of(const std::string& layout) { return layout::parse_layout(layout).world_size(); }
+
 /// Gradients of the first steps overflow.
 inline config::RunConfig config_that_overflows() {
   return config_of(kMlp, {"precision.compute=FLOAT16",

@@ -17,13 +17,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-config::RunConfig with(config::RunConfig config, const std::string& layout) {
-  config.parallel.layout = layout::parse_layout(layout);
-  return config;
-}
-/// Processes of a layout that says how many replicas it has.
-int processes_of(const std::string& layout) { return layout::parse_layout(layout).world_size(); }
-
 Trace trace_of(const config::RunConfig& config, const std::string& layout, const TraceOptions& options = {}) {
   return train_on_threads(with(config, layout), processes_of(layout), options);
 }
