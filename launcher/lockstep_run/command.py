@@ -2,8 +2,10 @@
 
 import glob
 import os
+import re
 import shlex
 import shutil
+import subprocess
 
 from .errors import LaunchError, UNAVAILABLE
 
@@ -50,6 +52,25 @@ def core_count():
     return len(cores)
 
 
+def spares_workers(program, arguments):
+    """Whether the others go on where a worker is lost: training with mode=async. What is wrong with the config is for the
+    training to say."""
+    if arguments[0] != "train":
+        return False
+    layout = option_value(arguments, "--layout")
+    if layout is not None:
+        return "mode=async" in layout.replace(" ", "")
+    settings = [f"--set={value}" for value in option_values(arguments, "--set")]
+    config = next((word for word in arguments[1:] if os.path.isfile(word)), None)
+    if config is None:
+        return False
+    with open(config, encoding="utf-8", errors="replace") as file:
+        if not any("ASYNC" in text for text in (file.read(), *settings)):
+            return False
+    printed = subprocess.run([program, "config", "print", config, *settings], capture_output=True, text=True, check=False)
+    return re.search(r"\bmode: ASYNC\b", printed.stdout) is not None
+
+
 def build(options, program, mpirun, workers, hosts, arguments, environment, cores, is_root):
     """`hosts`: None for those that the options name, otherwise those that are left of them."""
     command = [mpirun]
@@ -67,6 +88,8 @@ def build(options, program, mpirun, workers, hosts, arguments, environment, core
         command += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
     # The default binds a rank and all its threads to one core; the watchdog and prefetching need others.
     command += ["--bind-to", "none"]
+    if spares_workers(program, arguments):
+        command.append("--enable-recovery")
     exported = {name: None for name in sorted(environment) if name.startswith(_EXPORTED)}
     if options.hostfile or options.host:
         for name, value in _KEEPALIVE.items():
@@ -95,15 +118,20 @@ def build(options, program, mpirun, workers, hosts, arguments, environment, core
     return command + [program] + arguments
 
 
-def option_value(arguments, name):
-    """Of `--name VALUE` or `--name=VALUE` among lockstep's arguments; the last one, or None."""
-    value = None
+def option_values(arguments, name):
+    """Of `--name VALUE` and `--name=VALUE` among lockstep's arguments."""
+    values = []
     for i, word in enumerate(arguments):
         if word == name and i + 1 < len(arguments):
-            value = arguments[i + 1]
+            values.append(arguments[i + 1])
         elif word.startswith(name + "="):
-            value = word[len(name) + 1:]
-    return value
+            values.append(word[len(name) + 1:])
+    return values
+
+
+def option_value(arguments, name):
+    """The last of option_values, or None."""
+    return next(reversed(option_values(arguments, name)), None)
 
 
 def resuming(arguments):

@@ -14,6 +14,7 @@ _RULE = b"-" * 40            # Open MPI 4.1.4 garbles the end of some of these l
 _LONGEST_BLOCK = 80          # lines; more than that is nothing of mpirun's
 _NOISE = re.compile(
     rb"\[[^\]]+:\d+\] (?:\d+ more process(?:es)? ha(?:s|ve) sent help message |"
+    rb"PMIX ERROR: BAD-PARAM in file |Read -1, expected \d+, errno = 3|"      # a rank was lost, and the job goes on
     rb"Set MCA parameter \"orte_base_help_aggregate\"|plm:rsh: Warning: setpgid\()|"
     rb"\w+: (?:Forwarding signal \d+ to job|killing job\.\.\.|abort is already in progress\.\.\.)")
 _VERDICT = re.compile(rb"lockstep: the job ends with exit code (\d+) \((\w+)(?:: rank (\d+)(?: on ([^\s)]+))?)?")

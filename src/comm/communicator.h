@@ -67,6 +67,10 @@ class Communicator {
   /// COLLECTIVE: blocks. Ranks with equal `color` form a new communicator, ordered by `key`, then by old
   /// rank; a negative color gives null. Traffic of different communicators never mixes.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+  /// COLLECTIVE over `members` alone (ranks, ascending, this one among them): blocks. A communicator of them,
+  /// in this order, which needs nothing of the others: they may be lost. Throws InternalError on backends
+  /// that can make none.
+  virtual std::unique_ptr<Communicator> regroup(std::span<const int> members);
   /// COLLECTIVE: blocks. A port between the same ranks, on host memory. Throws InternalError on backends that
   /// have none.
   virtual std::unique_ptr<MessagePort> open_port();

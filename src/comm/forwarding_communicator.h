@@ -15,6 +15,9 @@ class ForwardingCommunicator : public Communicator {
   int size() const override { return inner_->size(); }
   std::string_view backend() const override { return inner_->backend(); }
   std::unique_ptr<Communicator> split(int color, int key) override { return inner_->split(color, key); }
+  std::unique_ptr<Communicator> regroup(std::span<const int> members) override {
+    return inner_->regroup(members);
+  }
   std::unique_ptr<MessagePort> open_port() override { return inner_->open_port(); }
   Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) override {
     return inner_->all_reduce(data, count, dtype, op, stream);

@@ -32,6 +32,8 @@ class MessagePort {
   /// Makes progress without blocking; true when the transfer is complete, whose ticket is then none. None is
   /// complete.
   virtual bool poll(Ticket& transfer) = 0;
+  /// Without blocking: what this rank has sent goes on its way, also where it is complete here.
+  virtual void progress() {}
   /// By all transfers that were started so far.
   virtual TransferredBytes transferred() const = 0;
   /// Marks the port dead, where threads are ranks on all of them: pending and later calls throw CommError

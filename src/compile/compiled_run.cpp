@@ -94,6 +94,8 @@ layout::PlacementOptions placement_options(const layout::Layout& layout, int sta
     const bool colocated = layout.placement == layout::ServerPlacement::colocated;
     options.owners = {colocated ? 0 : layout.workers(), layout.servers};
     options.whole = layout.assign == layout::ServerAssignment::whole;
+    // Of the others any may be lost, also while a checkpoint is written.
+    if (layout.mode == layout::ServerMode::asynchronous) options.savers = 1;
   }
   return options;
 }
@@ -160,7 +162,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
                     layout::to_string(parallel.layout)));
   const layout::BatchDivision division =
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
-                           parallel.reduction, parallel.layout.workers());
+                           parallel.reduction, parallel.layout.workers(), parallel.layout.pushes);
   check_extent(graph_, partition_, division, facts.device);
   training_ = std::make_unique<program::ModelCode>(
       graph_, partition_, code_options(options, division, graph_, facts.device, true));

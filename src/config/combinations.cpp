@@ -88,7 +88,7 @@ void check_division(const schema::RunConfig& config, const Document& document) {
   const bool too_many = reproducible && workers > trainer.virtual_replicas();
   try {
     layout::divide_batch(trainer.global_batch(), trainer.micro_batch(), trainer.virtual_replicas(),
-                         static_cast<layout::Reduction>(parallel.reduction()), workers);
+                         static_cast<layout::Reduction>(parallel.reduction()), workers, parallel.pushes());
   } catch (const ConfigError& error) {
     const char* culprit = too_many ? "parallel.dp" : "trainer.global_batch";
     throw ConfigError(fmt::format("{}: {}", document.where(culprit), error.what()));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "control/mailbox.h"
+#include "control/muster.h"
 #include "control/options.h"
 #include "control/progress.h"
 #include "lockstep/error.h"
@@ -45,7 +46,8 @@ struct Meeting {
 
 /// A job's nerves: one TCP connection of every rank to rank 0, apart from MPI, served by a thread of each
 /// rank (the watchdog), which tells rank 0 several times a second that this rank lives and where it is. Rank
-/// 0 judges: a rank that is lost (its connection closed without a farewell), silent, or stuck ends the job.
+/// 0 judges: a rank that is lost (its connection closed without a farewell), silent, or stuck ends the job,
+/// but for sections in which some can be spared (Muster).
 /// It is named on stderr once, with its instruction and a line for every rank; every rank writes a crash
 /// file; then each leaves by _exit with the code: no destructor, no MPI_Finalize, because a stuck lane cannot
 /// be unwound.
@@ -58,6 +60,7 @@ class ControlPlane {
 
   virtual Progress& progress() = 0;
   virtual Mailbox& mailbox() = 0;
+  virtual Muster& muster() = 0;
   /// Before it is called, WatchdogOptions' defaults hold.
   virtual void configure(const WatchdogOptions& options) = 0;
   /// How errors name what a rank does: from a Progress entry to "step instruction 17 (backward, ...)". Called

@@ -98,7 +98,7 @@ std::optional<FrameHeader> decode_frame_header(std::span<const char, kFrameHeade
   const auto type = reader.number<uint8_t>();
   const bool zeros = reader.raw(3) == std::string_view("\0\0\0", 3);
   if (payload_bytes > kLargestPayload || !zeros || type < static_cast<uint8_t>(FrameType::welcome) ||
-      type > static_cast<uint8_t>(FrameType::answer))
+      type > static_cast<uint8_t>(FrameType::members))
     return {};
   return FrameHeader{static_cast<FrameType>(type), payload_bytes};
 }
@@ -161,6 +161,22 @@ std::optional<AbortNote> decode_abort(std::string_view payload) {
   note.reason = reader.text();
   if (!reader.finished()) return {};
   return note;
+}
+
+std::string encode_ranks(const std::vector<int>& ranks) {
+  ByteWriter writer;
+  writer.number(static_cast<uint32_t>(ranks.size()));
+  for (const int rank : ranks) writer.number(static_cast<int32_t>(rank));
+  return writer.take();
+}
+
+std::optional<std::vector<int>> decode_ranks(std::string_view payload) {
+  ByteReader reader(payload);
+  const auto count = reader.number<uint32_t>();
+  std::vector<int> ranks;
+  for (uint32_t i = 0; i < count && reader.ok(); ++i) ranks.push_back(reader.number<int32_t>());
+  if (!reader.finished()) return {};
+  return ranks;
 }
 
 std::string encode_verdict(const JobVerdict& verdict) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "control/rank_state.h"
 
@@ -38,7 +39,21 @@ std::optional<Hello> decode_hello(std::span<const char, kHelloBytes> bytes);
 /// Whether a hello may begin with these: so that most of what is none is known by its first bytes.
 bool may_begin_hello(std::string_view bytes);
 
-enum class FrameType : uint8_t { welcome = 1, heartbeat, ask, mail, abort, verdict, farewell, answer };
+// enter and leave: to rank 0, of a section (Muster); loss and members: from it.
+enum class FrameType : uint8_t {
+  welcome = 1,
+  heartbeat,
+  ask,
+  mail,
+  abort,
+  verdict,
+  farewell,
+  answer,
+  enter,
+  leave,
+  loss,
+  members
+};
 
 struct Frame {
   FrameType type;
@@ -75,6 +90,10 @@ struct AbortNote {
 };
 std::string encode_abort(const AbortNote& note);
 std::optional<AbortNote> decode_abort(std::string_view payload);
+
+/// Of loss and members.
+std::string encode_ranks(const std::vector<int>& ranks);
+std::optional<std::vector<int>> decode_ranks(std::string_view payload);
 
 std::string encode_verdict(const JobVerdict& verdict);  ///< all but `printed`
 std::optional<JobVerdict> decode_verdict(std::string_view payload);

@@ -11,6 +11,7 @@
 #include "control/options.h"
 #include "control/rank_state.h"
 #include "control/roll_call.h"
+#include "control/section_roll.h"
 #include "control/timings.h"
 
 namespace lockstep::control {
@@ -42,6 +43,17 @@ class Duty {
   void terminate(Clock::time_point now) {
     if (!terminated_at_) terminated_at_ = now;
   }
+  // Sections in which ranks may be lost (Muster): what this rank does.
+  virtual void enter_section(const std::vector<bool>& expendable) = 0;
+  virtual void leave_section() = 0;
+  /// What has become known of them since this was last asked. `report`: to be printed; "" elsewhere than on
+  /// rank 0.
+  struct Loss {
+    int rank;
+    std::string report;
+  };
+  std::vector<Loss> take_losses() { return std::exchange(losses_, {}); }
+  std::optional<std::vector<int>> take_members() { return std::exchange(members_, {}); }
   /// This rank's work is done.
   virtual void leave() = 0;
   /// Whether all work is done, as far as this rank knows.
@@ -68,6 +80,8 @@ class Duty {
   ControlTimings timings_;
   RollCall roll_;
   std::vector<Note> notes_;
+  std::vector<Loss> losses_;
+  std::optional<std::vector<int>> members_;
   bool heartbeat_requested_ = false;
   bool root_beat_ = false;
   bool leaving_ = false;
@@ -82,6 +96,8 @@ class RootDuty : public Duty {
   bool heard(int from, const Frame& frame, Clock::time_point now) override;
   void closed(int from, std::string_view reason, Clock::time_point now) override;
   void fail(const AbortNote& note, Clock::time_point now) override { failed(0, note, now); }
+  void enter_section(const std::vector<bool>& expendable) override;
+  void leave_section() override { section_.leave(0); }
   void leave() override;
   std::optional<JobVerdict> decide(const WatchdogOptions& options, Clock::time_point now) override;
   bool urgent() const override { return Duty::urgent() || asked_at_ || failure_; }
@@ -94,9 +110,12 @@ class RootDuty : public Duty {
   };
 
   void failed(int rank, const AbortNote& note, Clock::time_point now);
+  void see_to_section(Clock::time_point now);
+  void tell_all(FrameType type, const std::string& payload);
   bool fresh_enough(Clock::time_point now);
   JobVerdict announce(JobVerdict verdict);
 
+  SectionRoll section_;
   std::optional<Failure> failure_;             // the first one
   std::optional<JobVerdict> condemned_;        // what others found of this rank while it could not know
   std::vector<bool> aborted_;                  // by rank: its connection may close
@@ -113,6 +132,8 @@ class PeerDuty : public Duty {
   bool heard(int from, const Frame& frame, Clock::time_point now) override;
   void closed(int from, std::string_view reason, Clock::time_point now) override;
   void fail(const AbortNote& note, Clock::time_point now) override;
+  void enter_section(const std::vector<bool>&) override { notes_.push_back({0, FrameType::enter, ""}); }
+  void leave_section() override { notes_.push_back({0, FrameType::leave, ""}); }
   void leave() override;
   bool leaving() const override { return leaving_ || root_left_; }
   std::optional<JobVerdict> decide(const WatchdogOptions& options, Clock::time_point now) override;

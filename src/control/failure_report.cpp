@@ -74,7 +74,7 @@ struct Group {
 };
 
 bool alike(const RankState& a, const RankState& b, const WatchdogOptions& options) {
-  return a.left == b.left && a.lost == b.lost && late(a, options) == late(b, options) &&
+  return a.left == b.left && a.lost == b.lost && a.spared == b.spared && late(a, options) == late(b, options) &&
          a.last.step == b.last.step &&
          std::equal(a.last.slots.begin(), a.last.slots.end(), b.last.slots.begin(), b.last.slots.end(),
                     [](const SlotState& x, const SlotState& y) {
@@ -111,6 +111,7 @@ std::string group_line(const Group& group, std::span<const RankState> states,
   const bool plural = group.ranks.size() > 1;
   const std::string who = plural ? "ranks " + ranks_text(group.ranks)
                                  : fmt::format("rank {} on {}", group.ranks.front(), first.who.host);
+  if (first.spared) return fmt::format("  {}: lost before; the job went on\n", who);
   if (first.lost) return fmt::format("  {}: lost, too\n", who);
   if (first.left) return fmt::format("  {}: done\n", who);
   const std::string silence = !late(first, options) ? ""
@@ -241,6 +242,13 @@ std::string failure_report(const Finding& finding, std::span<const RankState> st
   text += other_lines(finding.rank, states, options);
   return text + last_line(static_cast<int>(exit_code_of(finding.fault)), finding.fault, finding.rank,
                           culprit.who.host);
+}
+
+std::string loss_report(int rank, std::span<const RankState> states) {
+  const RankState& state = nth(states, rank);
+  return fmt::format(
+      "lockstep: warning: {} was lost in step {}: {} without a farewell; the others go on without it\n{}",
+      full_name(rank, states), state.last.step + 1, state.lost_reason, last_heard(state));
 }
 
 std::string abort_report(int rank, std::span<const RankState> states, int code, const std::string& reason) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/index.h"
 #include "control/control_protocol.h"
 #include "control/star_mailbox.h"
@@ -24,6 +26,37 @@ void check_message(int rank, int size, int to, std::string_view topic, std::stri
         fmt::format("a message of {} bytes about '{}': at most {} bytes, and {} for the topic", text.size(),
                     topic.substr(0, 40), kLargestMail, kLargestTopic));
 }
+
+class MailboxAmong : public Mailbox {
+ public:
+  MailboxAmong(Mailbox& mailbox, std::vector<int> members)
+      : mailbox_(mailbox), members_(std::move(members)), rank_(number_of(mailbox.rank())) {
+    ensure(rank_ >= 0 && members_.front() == 0, "rank 0 and this one are among those that are left");
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  void send(int to, std::string_view topic, std::string_view text) override {
+    mailbox_.send(nth(members_, to), topic, text);
+  }
+  std::optional<Message> receive(std::string_view topic, Deadline deadline) override {
+    while (auto message = mailbox_.receive(topic, deadline)) {
+      message->from = number_of(message->from);
+      if (message->from >= 0) return message;  // otherwise it is of one that is lost
+    }
+    return std::nullopt;
+  }
+
+ private:
+  int number_of(int rank) const {
+    const auto found = std::ranges::find(members_, rank);
+    return found == members_.end() ? -1 : static_cast<int>(found - members_.begin());
+  }
+
+  Mailbox& mailbox_;
+  std::vector<int> members_;
+  int rank_;
+};
 
 class LocalMailbox : public Mailbox {
  public:
@@ -108,6 +141,10 @@ void StarMailbox::gone(int rank) {
   queued_ -= nth(queues_, rank).payloads.size();
   nth(queues_, rank) = {.payloads = {}, .bytes = 0, .gone = true};
   taken_.notify_all();
+}
+
+std::unique_ptr<Mailbox> make_mailbox_among(Mailbox& mailbox, std::vector<int> members) {
+  return std::make_unique<MailboxAmong>(mailbox, std::move(members));
 }
 
 std::vector<std::unique_ptr<Mailbox>> make_local_mailboxes(int size) {

@@ -30,6 +30,10 @@ class Mailbox {
   virtual std::optional<Message> receive(std::string_view topic, Deadline deadline) = 0;
 };
 
+/// The mailbox of those of a job's ranks that are left, numbered anew: rank i is `members[i]` of `mailbox`,
+/// which outlives it. REQUIRES: members[0] is 0.
+std::unique_ptr<Mailbox> make_mailbox_among(Mailbox& mailbox, std::vector<int> members);
+
 /// Mailboxes of `size` ranks in one process: for one process alone, and for threads as ranks.
 std::vector<std::unique_ptr<Mailbox>> make_local_mailboxes(int size);
 

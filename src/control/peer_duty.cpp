@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/index.h"
 #include "control/duty.h"
 #include "control/failure_report.h"
@@ -35,6 +37,15 @@ bool PeerDuty::heard(int from, const Frame& frame, Clock::time_point now) {
           (verdict->fault == Fault::silent || verdict->fault == Fault::lost))
         verdict->printed = verdict->report;
       if (sensible && !received_) received_ = std::move(verdict);
+      return sensible;
+    }
+    case FrameType::loss:
+    case FrameType::members: {
+      auto ranks = decode_ranks(frame.payload);
+      const bool sensible = ranks && !ranks->empty() &&
+                            std::ranges::all_of(*ranks, [&](int rank) { return rank >= 0 && rank < size_; });
+      if (sensible && frame.type == FrameType::loss) losses_.push_back({ranks->front(), ""});
+      if (sensible && frame.type == FrameType::members) members_ = std::move(ranks);
       return sensible;
     }
     case FrameType::farewell:

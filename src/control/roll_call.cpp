@@ -27,6 +27,11 @@ void RollCall::told(int rank, const Heartbeat& heartbeat, Clock::time_point now)
 
 void RollCall::left(int rank) { nth(states_, rank).left = true; }
 
+void RollCall::spared(int rank) {
+  nth(states_, rank).left = true;
+  nth(states_, rank).spared = true;
+}
+
 void RollCall::closed(int rank, std::string_view reason, Clock::time_point now) {
   auto& state = nth(states_, rank);
   if (state.left || state.lost) return;

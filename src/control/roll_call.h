@@ -17,6 +17,7 @@ class RollCall {
   void alive(int rank, Clock::time_point now);  ///< something of it arrived
   void told(int rank, const Heartbeat& heartbeat, Clock::time_point now);
   void left(int rank);
+  void spared(int rank);  ///< it was lost, and the job goes on without it
   void closed(int rank, std::string_view reason, Clock::time_point now);  ///< no loss where it has left
   /// This rank was held up for `lost` (its machine was suspended, its core starved, it was stopped), which
   /// may be why it heard nobody: that time does not count as silence. What came before does, since a rank

@@ -18,7 +18,7 @@ constexpr int kTerminated = static_cast<int>(ExitCode::terminated);
 }  // namespace
 
 RootDuty::RootDuty(std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now)
-    : Duty(0, ranks, timings, now), aborted_(ranks.size(), false), answered_(ranks.size(), false) {}
+    : Duty(0, ranks, timings, now), section_(size_), aborted_(ranks.size(), false), answered_(ranks.size(), false) {}
 
 bool RootDuty::heard(int from, const Frame& frame, Clock::time_point now) {
   if (frame.type == FrameType::heartbeat || frame.type == FrameType::answer) {
@@ -36,6 +36,10 @@ bool RootDuty::heard(int from, const Frame& frame, Clock::time_point now) {
     } else {
       failed(from, *note, now);
     }
+    return true;
+  }
+  if (frame.type == FrameType::enter || frame.type == FrameType::leave) {
+    frame.type == FrameType::enter ? section_.enter(from) : section_.leave(from);
     return true;
   }
   if (frame.type == FrameType::farewell) {
@@ -60,9 +64,34 @@ void RootDuty::failed(int rank, const AbortNote& note, Clock::time_point now) {
   if (!failure_) failure_ = {rank, note, now};
 }
 
+void RootDuty::enter_section(const std::vector<bool>& expendable) {
+  section_.expect(expendable);
+  section_.enter(0);
+}
+
+/// Whoever was lost while it could be spared is one that has left, from then on.
+void RootDuty::see_to_section(Clock::time_point now) {
+  const auto& states = roll_.states(now);
+  for (int rank = 1; rank < size_; ++rank) {
+    if (!nth(states, rank).lost || nth(states, rank).left || !section_.can_spare(rank)) continue;
+    section_.lose(rank);
+    losses_.push_back({rank, loss_report(rank, states)});
+    roll_.spared(rank);
+    tell_all(FrameType::loss, encode_ranks({rank}));
+  }
+  if (auto left = section_.conclude()) {
+    tell_all(FrameType::members, encode_ranks(*left));
+    members_ = std::move(left);
+  }
+}
+
+void RootDuty::tell_all(FrameType type, const std::string& payload) {
+  for (int rank = 1; rank < size_; ++rank) notes_.push_back({rank, type, payload});
+}
+
 void RootDuty::leave() {
   leaving_ = true;
-  for (int rank = 1; rank < size_; ++rank) notes_.push_back({rank, FrameType::farewell, ""});
+  tell_all(FrameType::farewell, "");
 }
 
 bool RootDuty::fresh_enough(Clock::time_point now) {
@@ -84,14 +113,14 @@ bool RootDuty::fresh_enough(Clock::time_point now) {
 }
 
 JobVerdict RootDuty::announce(JobVerdict verdict) {
-  for (int rank = 1; rank < size_; ++rank)
-    notes_.push_back({rank, FrameType::verdict, encode_verdict(verdict)});
+  tell_all(FrameType::verdict, encode_verdict(verdict));
   return verdict;
 }
 
 std::optional<JobVerdict> RootDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
   // It was stopped, and the others have left: their closed connections are no losses. They print it.
   if (condemned_) return announce(*condemned_);
+  if (!leaving_) see_to_section(now);
   const auto& states = roll_.states(now);
   const auto failed_verdict = [&] {
     const auto& [rank, note, at] = *failure_;

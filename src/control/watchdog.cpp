@@ -57,6 +57,7 @@ Watchdog::Watchdog(int rank, std::vector<RankIdentity> ranks, std::vector<Connec
       timings_(timings),
       wake_(make_wake()),
       mailbox_(rank, static_cast<int>(ranks_.size()), [this] { wake(); }),
+      desk_([this] { wake(); }),
       links_(std::move(links)),
       duty_(make_duty(rank, ranks_, timings, born_)),
       observer_(progress_, born_) {
@@ -157,6 +158,7 @@ void Watchdog::watch() {
     receive(now);
     look(options, now);
     if (const auto verdict = duty_->decide(options, now)) return carry_out(*verdict);
+    tell_of_section();
     if (duty_->leaving() && !left_at_) left_at_ = now;
     if (left_at_ && now - *left_at_ >= timings_.leave) {
       const int code = static_cast<int>(ExitCode::hang);
@@ -184,6 +186,8 @@ bool Watchdog::take_requests(Clock::time_point now) {
     note = std::exchange(abort_, {});
     stops = stop_;
   }
+  for (const auto& request : desk_.take_requests())
+    request ? duty_->enter_section(*request) : duty_->leave_section();
   if (leaves) duty_->leave();
   if (note) duty_->fail(*note, now);
   if (options_.termination_requested && options_.termination_requested()) duty_->terminate(now);
@@ -261,6 +265,16 @@ void Watchdog::send() {
     }
   }
   flush();
+}
+
+void Watchdog::tell_of_section() {
+  for (const auto& loss : duty_->take_losses()) {
+    desk_.tell_loss(loss.rank);
+    if (loss.report.empty()) continue;
+    const auto print = options_.print ? options_.print : print_to_stderr;
+    run_at_most(timings_.last_words, [print, text = loss.report] { print(text); });
+  }
+  if (auto left = duty_->take_members()) desk_.tell_members(std::move(*left));
 }
 
 void Watchdog::flush() {

@@ -10,6 +10,7 @@
 #include "control/control_plane.h"
 #include "control/duty.h"
 #include "control/progress_observer.h"
+#include "control/section_desk.h"
 #include "control/star_mailbox.h"
 #include "control/timings.h"
 
@@ -33,6 +34,7 @@ class Watchdog : public ControlPlane {
 
   Progress& progress() override { return progress_; }
   Mailbox& mailbox() override { return mailbox_; }
+  Muster& muster() override { return desk_; }
   void configure(const WatchdogOptions& options) override;
   void set_describer(std::function<std::string(const Progress::Entry&)> describe) override;
   void set_crash_directory(const std::string& directory) override;
@@ -51,6 +53,7 @@ class Watchdog : public ControlPlane {
   void handle(int from, const Frame& frame, Clock::time_point now);
   void send();
   void flush();
+  void tell_of_section();
   void wait(std::chrono::milliseconds limit);
   void carry_out(const JobVerdict& verdict);
   void end(int code);
@@ -69,6 +72,7 @@ class Watchdog : public ControlPlane {
   Progress progress_;
   Descriptor wake_;  // an eventfd
   StarMailbox mailbox_;
+  SectionDesk desk_;
 
   // The thread's own:
   std::vector<Connection> links_;

@@ -30,7 +30,7 @@ int64_t BatchDivision::first_sample(int worker, int micro_batch_index) const {
 }
 
 BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas,
-                           Reduction reduction, int workers) {
+                           Reduction reduction, int workers, int pushes) {
   BatchDivision division;
   division.global_batch = global_batch;
   division.workers = workers;
@@ -47,10 +47,11 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
                       global_batch, virtual_replicas, nearest_multiples(global_batch, virtual_replicas)));
     division.leaves = virtual_replicas;
   } else {
-    if (global_batch % workers != 0)
-      throw ConfigError(fmt::format("trainer.global_batch {} is not divisible by {} workers; use {}",
-                                    global_batch, workers, nearest_multiples(global_batch, workers)));
-    division.leaves = workers;
+    division.leaves = pushes > 0 ? pushes : workers;
+    if (global_batch % division.leaves != 0)
+      throw ConfigError(fmt::format("trainer.global_batch {} is not divisible by {} {}; use {}", global_batch,
+                                    division.leaves, division.leaves == workers ? "workers" : "pushes",
+                                    nearest_multiples(global_batch, division.leaves)));
   }
   division.leaf_samples = global_batch / division.leaves;
   division.micro_batch = division.leaf_samples;

@@ -11,7 +11,7 @@ namespace lockstep::layout {
 /// function of the config and, under FAST, of the number of workers.
 struct BatchDivision {
   int64_t global_batch = 0;
-  int leaves = 1;  ///< REPRODUCIBLE: virtual_replicas; FAST: one per worker
+  int leaves = 1;  ///< REPRODUCIBLE: virtual_replicas; FAST: one per worker, or per push of a step
   int64_t leaf_samples = 0;
   int64_t micro_batch = 0;  ///< samples
   int micro_batches_per_leaf = 1;
@@ -27,9 +27,10 @@ struct BatchDivision {
   int64_t first_sample(int worker, int micro_batch) const;
 };
 
-/// Throws ConfigError with the nearest values that work where the batch cannot be divided.
+/// `pushes`: of a step, where each is of a part of the batch that is any worker's; 0: there are none. Throws
+/// ConfigError with the nearest values that work where the batch cannot be divided.
 BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas,
-                           Reduction reduction, int workers);
+                           Reduction reduction, int workers, int pushes = 0);
 
 /// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples": printed at start.
 std::string describe(const BatchDivision& division);

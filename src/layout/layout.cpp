@@ -34,14 +34,15 @@ struct Needs {
 };
 
 template <auto field>
-constexpr LayoutKey number(std::string_view name, int lowest, std::string_view meaning, Needs needs = {}) {
-  return {name, {}, lowest, meaning, needs.key, needs.value, get_field<field>, set_field<field>};
+constexpr LayoutKey number(std::string_view name, int lowest, std::string_view meaning, Needs needs = {},
+                           std::string_view derived = {}) {
+  return {name, {}, lowest, meaning, needs.key, needs.value, derived, get_field<field>, set_field<field>};
 }
 
 template <auto field>
 constexpr LayoutKey choice(std::string_view name, std::span<const std::string_view> words,
                            std::string_view meaning, Needs needs = {}) {
-  return {name, words, 0, meaning, needs.key, needs.value, get_field<field>, set_field<field>};
+  return {name, words, 0, meaning, needs.key, needs.value, {}, get_field<field>, set_field<field>};
 }
 
 template <class Value>
@@ -62,7 +63,7 @@ constexpr std::string_view kModes[] = {"sync", "stale", "async"};
 
 /// In the order in which they are printed, and in which the first mistake is looked for.
 constexpr std::array kKeys = {
-    number<&Layout::dp>("dp", 1, "replicas of the model"),
+    number<&Layout::dp>("dp", 1, "replicas of the model", {}, "what the world size leaves"),
     number<&Layout::pp>("pp", 1, "pipeline stages of each replica"),
     choice<&Layout::schedule>("schedule", kSchedules, "order of forward and backward passes", with("pp", 2)),
     number<&Layout::chunks>("chunks", 2, "pieces of the model on each rank",
@@ -86,6 +87,8 @@ constexpr std::array kKeys = {
                           kWithServers),
     number<&Layout::bound>("bound", 0, "steps by which a worker may be ahead of what it reads",
                            with("mode", ServerMode::stale)),
+    number<&Layout::pushes>("pushes", 1, "parts of a batch, each of which is one update; at least dp",
+                            with("mode", ServerMode::asynchronous), "one of each worker"),
 };
 
 /// What no program can be written for yet: keys that keep their default until then. Adding one takes its line
@@ -175,6 +178,15 @@ void check_colocated(const Layout& layout, const RefuseLayout& refuse) {
                                            counted(layout.workers(), "worker"), quoted(nearest)));
 }
 
+void check_pushes(const Layout& layout, const RefuseLayout& refuse) {
+  if (layout.pushes == 0 || layout.pushes >= layout.dp) return;
+  Layout nearest = layout;
+  nearest.pushes = 0;
+  refuse(*find_key("pushes"),
+         fmt::format("{} of {} leave some of them out of a step; the nearest that works is {}",
+                     counted(layout.pushes, "push"), counted(layout.dp, "worker"), quoted(nearest)));
+}
+
 void check_process_count(const Layout& layout, const RefuseLayout& refuse) {
   const int64_t processes = int64_t{std::max(layout.dp, 1)} * layout.pp + layout.dedicated_servers();
   if (processes > kMostProcesses)
@@ -237,6 +249,8 @@ std::optional<Layout> fitted(Layout layout, int world_size) {
   if (workers < layout.pp || workers % layout.pp != 0) return std::nullopt;
   layout.dp = workers / layout.pp;
   if (layout.placement == ServerPlacement::colocated && layout.servers > workers) return std::nullopt;
+  if (layout.pushes > 0 && layout.pushes < layout.dp) return std::nullopt;
+  if (layout.pushes == layout.dp) layout.pushes = 0;
   return layout;
 }
 
@@ -296,8 +310,7 @@ std::string takes_text(const LayoutKey& key) {
 }
 
 std::string otherwise_text(const LayoutKey& key) {
-  return key.words.empty() && key.otherwise() < key.lowest ? "what the world size leaves"
-                                                           : value_text(key, key.otherwise());
+  return key.derived.empty() ? value_text(key, key.otherwise()) : std::string(key.derived);
 }
 
 std::string needs_text(const LayoutKey& key) {
@@ -314,6 +327,7 @@ Layout make_layout(const StatedKeys& stated, const RefuseLayout& refuse) {
   const Layout layout = layout_of(stated);
   check_process_count(layout, refuse);
   check_colocated(layout, refuse);
+  check_pushes(layout, refuse);
   return layout;
 }
 

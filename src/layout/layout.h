@@ -41,6 +41,7 @@ struct Layout {
   Aggregation aggregate = Aggregation::none;
   ServerMode mode = ServerMode::synchronous;
   int bound = 1;
+  int pushes = 0;  ///< 0: one of each worker; resolve() leaves it so
 
   int workers() const { return dp * pp; }  ///< REQUIRES: dp is known
   /// Processes that do nothing but serve.
@@ -50,6 +51,8 @@ struct Layout {
   /// Whether workers go on with a step before all have made the one before it: then servers serve in
   /// sessions.
   bool has_sessions() const;
+  /// With mode=async: what a step has of them, each of an equal part of its batch. REQUIRES: dp is known.
+  int pushes_per_step() const { return pushes > 0 ? pushes : workers(); }
   bool operator==(const Layout&) const = default;
 };
 
@@ -64,6 +67,7 @@ struct LayoutKey {
   /// everywhere.
   std::string_view needs;
   int needed_value = 0;
+  std::string_view derived;  ///< of numbers whose default follows from something else: from what
   int (*get)(const Layout&) = nullptr;
   void (*set)(Layout&, int) = nullptr;
 

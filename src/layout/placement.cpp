@@ -150,7 +150,8 @@ std::vector<int> Placement::savers_of_parameters() const {
   std::vector<int> order(count);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return bytes_with(a) > bytes_with(b); });
-  std::vector<int64_t> bytes(static_cast<size_t>(workers()), 0);
+  const int savers = options_.savers > 0 ? std::min(options_.savers, workers()) : workers();
+  std::vector<int64_t> bytes(static_cast<size_t>(savers), 0);
   std::vector<int> saver(count);
   for (const int p : order) {
     const auto worker = std::min_element(bytes.begin(), bytes.end()) - bytes.begin();

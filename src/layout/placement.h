@@ -39,6 +39,7 @@ struct PlacementOptions {
   RankRange owners = {};
   bool reversed = false;  ///< shards lie in the order of the owners' bits reversed; see Placement
   bool whole = false;     ///< an owner has all of a parameter, or nothing
+  int savers = 0;         ///< workers that save parameters, from the first on; 0: all
 };
 
 /// Who updates, holds and saves which bytes of a model: a pure function of graph, partition and layout, and
@@ -83,8 +84,8 @@ class Placement {
   int64_t owned_bytes(int rank) const;
   /// By rank, what it saves: parameters by ascending number, each whole and each once, then optimizer state
   /// by parameter and slot. A rank's list may be empty. Parameters, with their state where that is whole too,
-  /// go to the worker that has the fewest bytes so far, the largest first; parts of state to whoever holds
-  /// them.
+  /// go to the worker that has the fewest bytes so far among those that save, the largest first; parts of
+  /// state to whoever holds them.
   std::vector<std::vector<SavedPart>> shares() const;
 
  private:

@@ -127,6 +127,7 @@ std::string to_json(const RunReport& report) {
   json.hash("config_hash", report.config_hash);
   if (const auto& staleness = report.staleness) {
     json.count("sessions", report.sessions);
+    if (report.lost_workers > 0) json.count("lost_workers", report.lost_workers);
     JsonObject of_pushes;
     if (staleness->bound) of_pushes.count("bound", *staleness->bound);
     of_pushes.count("max", staleness->max);

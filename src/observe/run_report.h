@@ -55,7 +55,8 @@ struct RunReport {
   int64_t host_memory_bytes = 0;                  ///< likewise of the host, beside it
   int64_t process_memory_bytes = 0;
   uint64_t params_hash = 0, state_hash = 0, math_hash = 0, config_hash = 0;
-  int64_t sessions = 0;  ///< of layouts with sessions, from one meeting of all ranks to the next
+  int64_t lost_workers = 0;  ///< without which the run went on
+  int64_t sessions = 0;      ///< of layouts with sessions, from one meeting of all ranks to the next
   std::optional<StalenessReport> staleness;  ///< of such layouts
   int world_size = 1;
   std::string layout;  ///< "dp=2,pp=2"

@@ -38,10 +38,17 @@ UpdateVerdict pushed_verdict(const DataParallelPlan& plan) {
                                  : UpdateVerdict::scale;
 }
 
+/// In sessions leaves are pushes, of which each worker makes one at a time.
+ProgramWriter begin_session_program(const DataParallelPlan& plan, const char* name, int rank) {
+  ProgramWriter writer = begin_program(plan, name, rank, plan.training);
+  writer.program.virtual_replicas = plan.division.workers;
+  return writer;
+}
+
 }  // namespace
 
 program::Program compile_session_step(const DataParallelPlan& plan, int rank) {
-  ProgramWriter writer = begin_program(plan, "step", rank, plan.training);
+  ProgramWriter writer = begin_session_program(plan, "step", rank);
   auto& program = writer.program;
   const SessionGroups groups(program, rank);
   if (!plan.placement.is_worker(rank)) return std::move(program);
@@ -50,10 +57,8 @@ program::Program compile_session_step(const DataParallelPlan& plan, int rank) {
   const int alone = program.add_lane("alone", program::LaneKind::comm);
   const int pull = program.add_lane("pull", program::LaneKind::comm);
   const int push = program.add_lane("push", program::LaneKind::comm);
-  const auto& division = plan.division;
-  const layout::TreeNode leaves = division.leaves_of(rank);
   const int segments = static_cast<int>(plan.partition.segments.size());
-  writer.add_metrics(leaves.size());
+  writer.add_metrics(1);
   writer.add_gradient_slots(1);
   for (int s = 0; s < segments; ++s)
     for_parts(plan, s, [&](int server, int shard, const layout::ByteSpan& part) {
@@ -67,14 +72,12 @@ program::Program compile_session_step(const DataParallelPlan& plan, int rank) {
     });
   };
 
-  const int micro_batches = leaves.size() * division.micro_batches_per_leaf;
+  const int leaf = rank, micro_batches = plan.division.micro_batches_per_leaf;
   for (int m = 0; m < micro_batches; ++m) {
-    const int leaf = leaves.begin + m / division.micro_batches_per_leaf;
-    const bool first_of_leaf = m % division.micro_batches_per_leaf == 0, last = m + 1 == micro_batches;
+    const bool last = m + 1 == micro_batches;
     writer.load(copy, m, leaf);
-    for (int s = 0; s < segments; ++s)
-      writer.forward(compute, s, m, leaf, leaf - leaves.begin, !first_of_leaf);
-    if (last) writer.agree(alone, groups.alone, 1, leaves.size());
+    for (int s = 0; s < segments; ++s) writer.forward(compute, s, m, leaf, 0, m > 0);
+    if (last) writer.agree(alone, groups.alone, 1, 1);
     for (int s = segments - 1; s >= 0; --s) {
       writer.backward(compute, s, m, leaf, 0, m > 0);
       if (!last) continue;
@@ -89,7 +92,7 @@ program::Program compile_session_step(const DataParallelPlan& plan, int rank) {
 }
 
 program::Program compile_serve(const DataParallelPlan& plan, int rank) {
-  ProgramWriter writer = begin_program(plan, "serve", rank, plan.training);
+  ProgramWriter writer = begin_session_program(plan, "serve", rank);
   auto& program = writer.program;
   const SessionGroups groups(program, rank);
   const int lane = program.add_lane("server", program::LaneKind::server);

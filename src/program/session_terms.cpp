@@ -12,6 +12,8 @@ void check(const SessionTerms& terms) {
          "a session has servers, and each has a range of parameters");
   ensure(!terms.bound || *terms.bound >= 1,
          "a bound of staleness is at least 1: with 0, servers wait for all");
+  ensure(terms.pushes == 0 || (!terms.bound && terms.pushes >= terms.workers),
+         "without a bound a step has a push of each worker, or more");
   ensure(terms.steps >= 0, "a session's steps are counted");
 }
 

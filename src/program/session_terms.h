@@ -19,6 +19,10 @@ struct SessionTerms {
   std::optional<int> bound;
   /// After which all leave. STALE: each worker's. ASYNC: all workers' together.
   int64_t steps = 0;
+  /// ASYNC: how many pushes are counted as one step of all; 0: one of each worker.
+  int pushes = 0;
+
+  int pushes_per_step() const { return pushes > 0 ? pushes : workers; }
 };
 
 /// Throws InternalError if no session can have such terms.

@@ -78,6 +78,23 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   return std::make_unique<MpiCommunicator>(part, fmt::format("{}/{}", name(), color), largest_count_);
 }
 
+std::unique_ptr<Communicator> MpiCommunicator::regroup(std::span<const int> members) {
+  check_alive();
+  constexpr int kRegroupTag = 1;
+  MPI_Group all = MPI_GROUP_NULL, left = MPI_GROUP_NULL;
+  MPI_Comm fewer = MPI_COMM_NULL;
+  try {
+    check_mpi(MPI_Comm_group(comm_, &all));
+    check_mpi(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &left));
+    check_mpi(MPI_Comm_create_group(comm_, left, kRegroupTag, &fewer));
+    check_mpi(MPI_Group_free(&left));
+    check_mpi(MPI_Group_free(&all));
+  } catch (const CommError& error) {
+    fail(fmt::format("regroup: {}", error.what()));
+  }
+  return std::make_unique<MpiCommunicator>(fewer, name(), largest_count_);
+}
+
 std::unique_ptr<MessagePort> MpiCommunicator::open_port() {
   check_alive();
   MPI_Comm own = MPI_COMM_NULL;

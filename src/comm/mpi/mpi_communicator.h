@@ -21,6 +21,7 @@ class MpiCommunicator : public HostCommunicator {
 
   std::string_view backend() const override { return "mpi"; }
   std::unique_ptr<Communicator> split(int color, int key) override;
+  std::unique_ptr<Communicator> regroup(std::span<const int> members) override;
   std::unique_ptr<MessagePort> open_port() override;
   void synchronize(device::Stream&, Deadline deadline) override;
 

@@ -81,6 +81,11 @@ bool MpiMessagePort::poll(Ticket& ticket) {
   return true;
 }
 
+void MpiMessagePort::progress() {
+  int found = 0;
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, kTag, comm_, &found, MPI_STATUS_IGNORE));
+}
+
 bool MpiMessagePort::is_complete(Pending& pending) const {
   int done = 0;
   MPI_Status status;

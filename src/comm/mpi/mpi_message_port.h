@@ -19,6 +19,7 @@ class MpiMessagePort : public MessagePort {
   int size() const override { return size_; }
   Ticket start(const Transfer& transfer) override;
   bool poll(Ticket& ticket) override;
+  void progress() override;
   TransferredBytes transferred() const override { return transferred_; }
   void abort(std::string_view reason) noexcept override { death_.mark(reason, ExitCode::peer_lost); }
 

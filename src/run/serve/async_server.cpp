@@ -8,7 +8,7 @@
 namespace lockstep::run {
 
 AsyncServer::AsyncServer(const program::SessionTerms& terms, int server)
-    : workers_(terms.workers),
+    : pushes_per_step_(terms.pushes_per_step()),
       ranges_(nth(terms.ranges, server)),
       coordinator_(server == 0),
       attendance_(terms.workers, ranges_),
@@ -28,9 +28,8 @@ void AsyncServer::pushed(int worker, int range, int64_t clock, bool stop) {
   landed_.push_back({worker, range});
   ensure(landed_.size() <= read_.size(), "a push finds its landing slot free");
   if (!stop || !coordinator_) return;
-  // Whole rounds: who counts them counts steps of all workers.
-  const auto workers = static_cast<int64_t>(workers_);
-  target_ = std::min(target_, (granted_ + workers - 1) / workers * workers);
+  // Whole steps of all: that is what is counted, evaluated and saved.
+  target_ = std::min(target_, (granted_ + pushes_per_step_ - 1) / pushes_per_step_ * pushes_per_step_);
 }
 
 void AsyncServer::asked(int worker, int64_t step, std::optional<int64_t> version) {

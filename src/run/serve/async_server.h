@@ -21,7 +21,7 @@ namespace lockstep::run {
 /// and the step is done when its push of the coordinator's range 0 is applied. Who asks when all steps are
 /// granted is refused only once all are done: until then a step may be lost with its worker, and whoever
 /// waits here can make it instead. A stop lowers the number of steps to what is granted, and as many as are
-/// missing to one of every worker, on average.
+/// missing to a step of terms.pushes_per_step().
 ///
 /// Of a lost worker's step some ranges may be updated and others not, and its substitute updates all: nothing
 /// can be taken back. So ranges other than the coordinator's range 0 may see a few updates more or, if the
@@ -66,7 +66,8 @@ class AsyncServer {
   std::optional<Decision> meet_first_ask();
   Decision answer_range();
 
-  int workers_, ranges_;
+  int64_t pushes_per_step_;
+  int ranges_;
   bool coordinator_;
   Attendance attendance_;
   Staleness staleness_;

@@ -16,14 +16,14 @@ namespace lockstep::run {
 namespace {
 
 /// One update of a clock has the sums of all workers in it; without a bound, a push alone is an update, of
-/// the mean over its worker's share. So a statistic is given one worker's mean, and of as much less weight
-/// that all workers' updates together forget what one update would.
-void adapt_to_pushes(UpdateCall& update, int workers) {
-  update.statistic_scale *= workers;
+/// the mean over its worker's share. So a statistic is given one push's mean, and of as much less weight that
+/// a step's pushes together forget what one update would.
+void adapt_to_pushes(UpdateCall& update, int pushes_per_step) {
+  update.statistic_scale *= pushes_per_step;
   for (auto& piece : update.pieces)
     if (piece.is_statistic)
       piece.momentum =
-          static_cast<float>(1 - std::pow(1 - static_cast<double>(piece.momentum), 1.0 / workers));
+          static_cast<float>(1 - std::pow(1 - static_cast<double>(piece.momentum), 1.0 / pushes_per_step));
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers
     ensure(static_cast<int>(range.landings.size()) == slots_ * terms.workers,
            "each push has a place to land");
     ensure(static_cast<int>(range.copies.size()) == copies, "each copy has a place");
-    if (!terms.bound) adapt_to_pushes(range.update, terms.workers);
+    if (!terms.bound) adapt_to_pushes(range.update, terms.pushes_per_step());
     range.update.verdict = &verdict_;
     range.update.constants = &constants_;
   }
@@ -75,6 +75,7 @@ void ServerSession::begin(const ServerInputs& inputs) {
   applied_.assign(ranges_.size(), 0);
   totals_ = {};
   granted_ = 0;
+  lost_numbers_.clear();
   busy_ms_ = 0;
   over_ = false;
   for (Channel& channel : channels_) listen(channel);
@@ -153,6 +154,25 @@ void ServerSession::react(int worker) {
   if (message.kind == WorkerMessage::Kind::ask) listen(channel);
 }
 
+void ServerSession::lost(int worker) {
+  Channel& channel = nth(channels_, worker);
+  if (over_ || channel.is_lost) return;
+  channel.is_lost = true;
+  channel.is_open = false;
+  if (auto* stale = std::get_if<StaleServer>(&protocol_)) return stale->lost(worker);
+  auto& server = std::get<AsyncServer>(protocol_);
+  const int64_t before = server.steps_lost();
+  server.lost(worker);
+  if (server.steps_lost() > before) lost_numbers_.push_back(channel.number);
+  const auto is_for_it = [worker](const auto& decision) {
+    using Kind = std::decay_t<decltype(decision)>;
+    if constexpr (std::is_same_v<Kind, AnswerPull> || std::is_same_v<Kind, RefuseStep>)
+      return decision.worker == worker;
+    return false;
+  };
+  if (held_ && std::visit(is_for_it, *held_)) held_.reset();
+}
+
 std::optional<Decision> ServerSession::decide() {
   if (auto* stale = std::get_if<StaleServer>(&protocol_)) return stale->decide();
   return std::get<AsyncServer>(protocol_).decide();
@@ -211,13 +231,14 @@ bool ServerSession::carry_out(const AnswerPull& decision) {
   // Whoever asks again has got the last answer.
   if (!ports_.to_workers.poll(answer.ticket)) return false;
   const ServedRange& range = nth(ranges_, decision.range);
-  if (decision.range == 0 &&
-      !reply(channel, {.asks_stop = server_ > 0 && inputs_.stop_requested && inputs_.stop_requested() ? 1 : 0,
-                       .version = decision.version,
-                       .grant = granted_,
-                       .totals = totals_}))
-    return false;
-  if (decision.range == 0) ++granted_;
+  if (decision.range == 0) {
+    if (!ports_.to_workers.poll(channel.replied)) return false;
+    channel.number = next_number();
+    reply(channel, {.asks_stop = server_ > 0 && inputs_.stop_requested && inputs_.stop_requested() ? 1 : 0,
+                    .version = decision.version,
+                    .grant = channel.number,
+                    .totals = totals_});
+  }
   const std::byte* from = range.contents;
   if (!terms_.bound) {
     // A worker that takes its time shall hold up nobody: updates write over what would be on its way.
@@ -242,16 +263,27 @@ bool ServerSession::carry_out(const ReportLost& decision) {
 }
 
 bool ServerSession::carry_out(const EndSession&) {
-  for (Channel& channel : channels_) {
-    if (!ports_.to_workers.poll(channel.replied)) return false;
-    for (Answer& answer : channel.answers)
-      if (!ports_.to_workers.poll(answer.ticket)) return false;
-  }
+  for (Channel& channel : channels_)
+    if (!channel.is_lost && !is_answered(channel)) return false;
   for (const ServedRange& range : ranges_)
     if (range.replica != nullptr)
       std::memcpy(range.replica, range.contents, static_cast<size_t>(range.size_bytes));
   over_ = true;
   return true;
+}
+
+bool ServerSession::is_answered(Channel& channel) {
+  return ports_.to_workers.poll(channel.replied) && std::ranges::all_of(channel.answers, [&](Answer& answer) {
+           return ports_.to_workers.poll(answer.ticket);
+         });
+}
+
+/// Of a step that is granted: those that were lost first, so that their part of the data is not left out.
+int64_t ServerSession::next_number() {
+  if (lost_numbers_.empty()) return granted_++;
+  const int64_t number = lost_numbers_.back();
+  lost_numbers_.pop_back();
+  return number;
 }
 
 bool ServerSession::reply(Channel& channel, const ServerMessage& message) {

@@ -41,6 +41,10 @@ class ServerSession {
   void begin(const ServerInputs& inputs);
   /// Receives, updates and answers what it can; true where anything was to do.
   bool advance();
+  /// Nothing more comes of this worker. What of it has come whole counts; where the session depends on all of
+  /// them, advance() throws CommError. The memory where more of it was expected, or on its way, may be written
+  /// and read until the port is gone.
+  void lost(int worker);
   /// All workers have left, all of their pushes are applied and all answers are sent.
   bool is_over() const { return over_; }
 
@@ -57,7 +61,9 @@ class ServerSession {
   struct Channel {
     int rank;
     bool is_open = false;
+    bool is_lost = false;
     bool lands = false;  // `message` has come, and its gradients are on their way
+    int64_t number = 0;  // of the step that it was granted last
     WorkerMessage message;
     ServerMessage reply;
     comm::Ticket heard, landed, replied;
@@ -77,6 +83,8 @@ class ServerSession {
   bool carry_out(const ReportLost& decision);
   bool carry_out(const EndSession& decision);
   bool reply(Channel& channel, const ServerMessage& message);
+  bool is_answered(Channel& channel);
+  int64_t next_number();
   bool current_is_sent();
   void sum_pushes(const ServedRange& range, int slot);
   void scale_push(const ServedRange& range, int slot, int worker);
@@ -101,6 +109,7 @@ class ServerSession {
   StepScalars constants_;
   SessionTotals totals_;
   int64_t granted_ = 0;
+  std::vector<int64_t> lost_numbers_;  // of steps that were granted, and lost with their workers
   int part_ = 0;  // ranges of the update under way that are done
   double busy_ms_ = 0;
   bool over_ = true;

@@ -89,21 +89,20 @@ void CheckpointSaver::save(const checkpoint::CheckpointShare& share, checkpoint:
 checkpoint::SaveOutcome CheckpointSaver::collect_and_commit(checkpoint::CheckpointWriter& writer,
                                                             checkpoint::Manifest manifest,
                                                             checkpoint::ShareReport own) {
-  std::vector<std::optional<checkpoint::ShareReport>> found(static_cast<size_t>(options_.mailbox->size()));
-  found[0] = std::move(own);
+  std::map<int, checkpoint::ShareReport> found;  // by rank
   const auto deadline = deadline_in(options_.patience);
-  for (size_t missing = found.size() - 1; missing > 0; --missing) {
+  while (found.size() < options_.writers.size()) {
     const auto message = receive(kReports, deadline);
     if (!message) break;
-    found.at(static_cast<size_t>(message->from)) = checkpoint::share_report_from_text(message->text);
+    found[message->from] = checkpoint::share_report_from_text(message->text);
   }
-  std::vector<checkpoint::ShareReport> reports;
+  std::vector<checkpoint::ShareReport> reports{std::move(own)};
   std::vector<std::string> silent;
-  for (size_t rank = 0; rank < found.size(); ++rank) {
-    if (!found[rank])
+  for (const int rank : options_.writers) {
+    if (const auto report = found.find(rank); report == found.end())
       silent.push_back(std::to_string(rank));
     else
-      reports.push_back(std::move(*found[rank]));
+      reports.push_back(std::move(report->second));
   }
   // Who has not reported may still be writing: its folder is left to the next save.
   if (!silent.empty())
@@ -117,7 +116,8 @@ checkpoint::SaveOutcome CheckpointSaver::collect_and_commit(checkpoint::Checkpoi
 }
 
 checkpoint::SaveOutcome CheckpointSaver::report_and_wait(int64_t step, const checkpoint::ShareReport& own) {
-  send(0, kReports, checkpoint::to_text(own));
+  if (std::ranges::find(options_.writers, options_.mailbox->rank()) != options_.writers.end())
+    send(0, kReports, checkpoint::to_text(own));
   if (const auto message = receive(kOutcomes, deadline_in(2 * options_.patience)))
     return checkpoint::save_outcome_from_text(message->text);
   return {.step = step,

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "checkpoint/checkpoint_share.h"
 #include "checkpoint/file_system.h"
@@ -20,6 +21,7 @@ struct CheckpointSaverOptions {
   std::string directory;                    ///< of checkpoints
   int keep = 0;                             ///< 0: all
   control::Mailbox* mailbox = nullptr;      ///< outlives the saver
+  std::vector<int> writers;                 ///< ranks besides 0 that have a share: nobody else is waited for
   checkpoint::FileSystem* files = nullptr;  ///< outlives the saver
   control::Progress* progress = nullptr;    ///< may be null
   /// How long rank 0 waits for the others' reports, and then at most for the disk. Others wait twice as long

@@ -97,26 +97,42 @@ std::string to_text(const TrainingProgress& progress) {
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(Worker& worker, RunCheckpointsOptions options)
-    : worker_(worker),
+    : worker_(&worker),
       options_(std::move(options)),
       files_(*options_.files, options_.progress, control::Progress::kMainSlot),
       directory_(options_.output_directory.empty() ? "" : options_.output_directory + "/checkpoints"),
       run_id_(new_run_id()) {
-  const auto& config = worker.config();
-  if (options_.mailbox != nullptr && config.checkpoint.background)
-    saver_ = std::make_unique<CheckpointSaver>(
-        CheckpointSaverOptions{.directory = directory_,
-                               .keep = config.checkpoint.keep,
-                               .mailbox = options_.mailbox,
-                               .files = options_.files,
-                               .progress = options_.progress,
-                               .patience = config.watchdog.storage_deadline});
+  make_saver();
+}
+
+void RunCheckpoints::make_saver() {
+  const auto& config = worker_->config();
+  if (options_.mailbox == nullptr || !config.checkpoint.background) return;
+  const auto& shares = worker_->compiled().checkpoint_shares();
+  std::vector<int> writers;
+  for (size_t rank = 1; rank < shares.size(); ++rank)
+    if (!shares[rank].empty()) writers.push_back(static_cast<int>(rank));
+  saver_ = std::make_unique<CheckpointSaver>(
+      CheckpointSaverOptions{.directory = directory_,
+                             .keep = config.checkpoint.keep,
+                             .mailbox = options_.mailbox,
+                             .writers = std::move(writers),
+                             .files = options_.files,
+                             .progress = options_.progress,
+                             .patience = config.watchdog.storage_deadline});
+}
+
+void RunCheckpoints::follow(Worker& worker, control::Mailbox* mailbox) {
+  settle();
+  worker_ = &worker;
+  options_.mailbox = mailbox;
+  make_saver();
 }
 
 void RunCheckpoints::save(comm::Communicator& world, int64_t step, const TrainingProgress& progress) {
   settle();
   std::exception_ptr not_finite, not_begun;
-  const bool ready = worker_.run_boundary([&] {
+  const bool ready = worker_->run_boundary([&] {
     not_finite = failure_of([&] { require_finite_snapshot(step); });
     if (!not_finite) not_begun = failure_of([&] { begin(step); });
     return !not_finite && !not_begun;
@@ -160,17 +176,17 @@ void RunCheckpoints::settle() {
 }
 
 void RunCheckpoints::require_finite_snapshot(int64_t step) const {
-  if (worker_.config().trainer.nonfinite == config::NonFinitePolicy::ignore) return;
+  if (worker_->config().trainer.nonfinite == config::NonFinitePolicy::ignore) return;
   const checkpoint::CheckpointShare share = own_share();
   for (const auto* tensors : {&share.parameters, &share.state})
     for (const auto& tensor : *tensors) require_finite(tensor, step);
 }
 
 void RunCheckpoints::begin(int64_t step) {
-  if (worker_.rank() != 0) return;
+  if (worker_->rank() != 0) return;
   if (options_.before_write) options_.before_write(step);
   int64_t bytes = 0, tensors = 0;
-  for (const auto& each : worker_.compiled().checkpoint_shares()) {
+  for (const auto& each : worker_->compiled().checkpoint_shares()) {
     bytes += layout::size_bytes_of(each);
     tensors += static_cast<int64_t>(each.size());
   }
@@ -178,7 +194,7 @@ void RunCheckpoints::begin(int64_t step) {
 }
 
 checkpoint::CheckpointShare RunCheckpoints::own_share() const {
-  return checkpoint_share(worker_.compiled(), worker_.config().optimizer, worker_.rank(), worker_.snapshot());
+  return checkpoint_share(worker_->compiled(), worker_->config().optimizer, worker_->rank(), worker_->snapshot());
 }
 
 checkpoint::SaveOutcome RunCheckpoints::save_in_foreground(comm::Communicator& world,
@@ -192,27 +208,27 @@ checkpoint::SaveOutcome RunCheckpoints::save_in_foreground(comm::Communicator& w
   checkpoint::SaveOutcome outcome;
   if (world.rank() == 0)
     outcome =
-        checkpoint::conclude_save(writer, std::move(manifest), reports, worker_.config().checkpoint.keep);
+        checkpoint::conclude_save(writer, std::move(manifest), reports, worker_->config().checkpoint.keep);
   return checkpoint::save_outcome_from_text(
       comm::gather_texts(world, checkpoint::to_text(outcome), patience())[0]);
 }
 
 checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingProgress& progress) const {
-  const auto& config = worker_.config();
+  const auto& config = worker_->config();
   checkpoint::Manifest manifest;
   manifest.run_id = run_id_;
   manifest.step = step;
   manifest.data_position = step * config.trainer.global_batch;
-  manifest.total_steps = worker_.total_steps();
+  manifest.total_steps = worker_->total_steps();
   manifest.total_epochs = config.trainer.steps > 0 ? 0 : config.trainer.epochs;
   manifest.seed = config.trainer.seed;
   manifest.math_hash = config.math_hash;
   manifest.config_hash = config.config_hash;
-  manifest.layout = layout::to_string(worker_.compiled().layout());
+  manifest.layout = layout::to_string(worker_->compiled().layout());
   manifest.math_fields = config.math_fields;
-  manifest.dataset_identity = worker_.train_data().identity();
+  manifest.dataset_identity = worker_->train_data().identity();
   manifest.arithmetic_fingerprint =
-      arithmetic_fingerprint(worker_.device(), config.parallel.intra_op_threads);
+      arithmetic_fingerprint(worker_->device(), config.parallel.intra_op_threads);
   manifest.pending_evaluation = progress.pending_evaluation;
   manifest.skipped_steps = progress.skipped_steps;
   manifest.overflowed_steps = progress.overflowed_steps;
@@ -223,7 +239,7 @@ checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingP
 }
 
 std::chrono::milliseconds RunCheckpoints::patience() const {
-  return worker_.config().watchdog.storage_deadline;
+  return worker_->config().watchdog.storage_deadline;
 }
 
 void RunCheckpoints::read_on() const { enter_phase(options_.progress, Phase::restore); }
@@ -285,7 +301,7 @@ RestoredState RunCheckpoints::load_on_all(comm::Communicator& world, const std::
                    {"progress of checkpoint " + path, to_text(restored_.progress), ExitCode::data}},
                   patience());
   read_on();
-  const uint64_t state_hash = state_hash_of(worker_, world);
+  const uint64_t state_hash = state_hash_of(*worker_, world);
   agree_on_outcome(world, failure_of([&] {
                      if (state_hash != saved_state_hash_) throw_other_hash(path);
                    }),
@@ -294,19 +310,19 @@ RestoredState RunCheckpoints::load_on_all(comm::Communicator& world, const std::
 }
 
 void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) const {
-  const auto& config = worker_.config();
+  const auto& config = worker_->config();
   auto differences = checkpoint::compare_math(manifest.math_fields, config.math_fields);
-  if (manifest.dataset_identity != worker_.train_data().identity())
+  if (manifest.dataset_identity != worker_->train_data().identity())
     differences.push_back(fmt::format("training data: {} in the checkpoint, {} now",
                                       to_hex(manifest.dataset_identity),
-                                      to_hex(worker_.train_data().identity())));
+                                      to_hex(worker_->train_data().identity())));
   if (!differences.empty() && !config.checkpoint.allow_config_change)
     throw ConfigError(
         fmt::format("the checkpoint was made by another configuration:\n  {}\nRestore these, or pass "
                     "--allow-config-change to go on with the new ones.",
                     join(differences, "\n  ")));
   for (const auto& difference : differences) tell("goes on with a changed configuration: " + difference);
-  const std::string fingerprint = arithmetic_fingerprint(worker_.device(), config.parallel.intra_op_threads);
+  const std::string fingerprint = arithmetic_fingerprint(worker_->device(), config.parallel.intra_op_threads);
   if (fingerprint != manifest.arithmetic_fingerprint)
     tell(
         fmt::format("the checkpoint was made with other arithmetic, so bits may differ from an uninterrupted "
@@ -320,14 +336,14 @@ void RunCheckpoints::load(const std::string& path) {
   const checkpoint::Checkpoint checkpoint(path, before_read);
   const checkpoint::Manifest& manifest = checkpoint.manifest();
   check_configuration(manifest);
-  const auto parameters = parameter_tensors(worker_), state = optimizer_tensors(worker_);
-  checkpoint.require_exactly(checkpoint::FileKind::model, parameter_records(worker_.compiled()));
+  const auto parameters = parameter_tensors(*worker_), state = optimizer_tensors(*worker_);
+  checkpoint.require_exactly(checkpoint::FileKind::model, parameter_records(worker_->compiled()));
   checkpoint.require_exactly(checkpoint::FileKind::optimizer,
-                             optimizer_records(worker_.compiled(), worker_.config().optimizer));
-  load_tensors(worker_, checkpoint, checkpoint::FileKind::model, parameters, before_read);
-  load_tensors(worker_, checkpoint, checkpoint::FileKind::optimizer, state, before_read);
+                             optimizer_records(worker_->compiled(), worker_->config().optimizer));
+  load_tensors(*worker_, checkpoint, checkpoint::FileKind::model, parameters, before_read);
+  load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, state, before_read);
   read_on();
-  if (worker_.has_replica() && parameters_hash_of(worker_) != manifest.params_hash) throw_other_hash(path);
+  if (worker_->has_replica() && parameters_hash_of(*worker_) != manifest.params_hash) throw_other_hash(path);
   saved_state_hash_ = manifest.state_hash;
   run_id_ = manifest.run_id;
   restored_ = {.step = manifest.step,

@@ -58,6 +58,9 @@ class RunCheckpoints {
   /// `worker` must outlive it.
   RunCheckpoints(Worker& worker, RunCheckpointsOptions options);
 
+  /// Waits for the save under way; from here on saves are of `worker`, and writers talk by `mailbox`.
+  void follow(Worker& worker, control::Mailbox* mailbox);
+
   /// COLLECTIVE: waits for the save under way, takes a snapshot in the boundary program, and begins to write
   /// it; training may go on at once. Where the config wants no background, the save is settled when this
   /// returns. How it went is for poll() to tell, also where it could not begin, for whatever reason. Where
@@ -99,10 +102,11 @@ class RunCheckpoints {
   std::optional<std::string> newest_below(const std::string& directory) const;
   /// Another piece of the restoring begins, with a limit of its own.
   void read_on() const;
+  void make_saver();
   void tell(const std::string& message) const;
   std::chrono::milliseconds patience() const;
 
-  Worker& worker_;
+  Worker* worker_;
   RunCheckpointsOptions options_;
   ReportedFileSystem files_;  // for the training thread
   std::string directory_;     // of checkpoints

@@ -109,7 +109,7 @@ void set_aside(const fs::path& path) {
 }  // namespace
 
 RunOutput::RunOutput(const RunOutputOptions& options, Worker& worker)
-    : options_(options), worker_(worker), layout_(layout::to_string(worker.compiled().layout())) {}
+    : options_(options), worker_(&worker), layout_(layout::to_string(worker.compiled().layout())) {}
 
 RunOutput::~RunOutput() {
   if (progress_) set_before_log({});
@@ -148,8 +148,8 @@ std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& dir
 }
 
 void RunOutput::show_start() {
-  const auto& compiled = worker_.compiled();
-  const auto& config = worker_.config();
+  const auto& compiled = worker_->compiled();
+  const auto& config = worker_->config();
   const int workers = compiled.layout().workers();
   const layout::RankRange& owners = compiled.placement().owners();
   std::string text = fmt::format(
@@ -159,28 +159,28 @@ void RunOutput::show_start() {
           : "",
       layout_, config.parallel.reduction == layout::Reduction::fast ? "FAST" : "REPRODUCIBLE",
       compiled.graph().parameter_count());
-  text += layout::describe(compiled.division()) + "\n" + describe(config.precision, worker_.device().kind());
+  text += layout::describe(compiled.division()) + "\n" + describe(config.precision, worker_->device().kind());
   if (config.parallel.reduction == layout::Reduction::fast && config.trainer.virtual_replicas > 1)
     text += "trainer.virtual_replicas is unused under FAST\n";
-  text += fmt::format("training data: {}\n", worker_.train_data().description());
-  if (worker_.has_eval_data())
-    text += fmt::format("evaluation data: {}\n", worker_.eval_data().description());
+  text += fmt::format("training data: {}\n", worker_->train_data().description());
+  if (worker_->has_eval_data())
+    text += fmt::format("evaluation data: {}\n", worker_->eval_data().description());
   text += describe_sessions(compiled, config);
-  const double epochs = static_cast<double>(worker_.total_steps()) *
+  const double epochs = static_cast<double>(worker_->total_steps()) *
                         static_cast<double>(config.trainer.global_batch) /
-                        static_cast<double>(worker_.train_data().size());
-  text += fmt::format("{} steps, {:.2f} epochs\n", worker_.total_steps(), epochs);
+                        static_cast<double>(worker_->train_data().size());
+  text += fmt::format("{} steps, {:.2f} epochs\n", worker_->total_steps(), epochs);
   const bool some_serve = compiled.role_of(0) == "worker, server";
   text += fmt::format("memory of {} ({}):\n{}", some_serve ? "rank 0, which serves too" : "each worker",
-                      worker_.device().description(),
-                      describe(plan_worker_memory(worker_.compiled(), worker_.programs(), config.data)));
+                      worker_->device().description(),
+                      describe(plan_worker_memory(worker_->compiled(), worker_->programs(), config.data)));
   if (compiled.placement().has_servers()) text += describe_servers(compiled, config.data);
   if (some_serve) text += served_bytes(compiled);
   message(text);
 }
 
 void RunOutput::open(int64_t first_step) {
-  const auto& config = worker_.config();
+  const auto& config = worker_->config();
   if (!options_.directory.empty()) {
     const fs::path directory(options_.directory);
     if (first_step == 0) set_aside(directory / kMetricsFile);
@@ -194,10 +194,15 @@ void RunOutput::open(int64_t first_step) {
       log_warning(fmt::format("{}: dropped {} lines of steps after step {} and {} damaged ones", kMetricsFile,
                               dropped.later, first_step, dropped.damaged));
   }
-  progress_.emplace(observe::ProgressOptions{.total = worker_.total_steps(),
+  progress_.emplace(observe::ProgressOptions{.total = worker_->total_steps(),
                                              .first = first_step,
                                              .enabled = !options_.quiet && config.metrics.progress});
   set_before_log([this] { progress_->clear(); });
+}
+
+void RunOutput::follow(Worker& worker) {
+  worker_ = &worker;
+  layout_ = layout::to_string(worker.compiled().layout());
 }
 
 void RunOutput::message(const std::string& text) {
@@ -210,9 +215,9 @@ void RunOutput::message(const std::string& text) {
 }
 
 void RunOutput::step(const StepRecord& record) {
-  const auto& config = worker_.config();
+  const auto& config = worker_->config();
   if (metrics_ && (record.step % config.metrics.log_every_steps == 0 ||
-                   record.step == worker_.total_steps() || record.skipped || record.spike)) {
+                   record.step == worker_->total_steps() || record.skipped || record.spike)) {
     const double samples = static_cast<double>(config.trainer.global_batch);
     std::vector<observe::NamedMetric> metrics = {{"loss", record.loss},
                                                  {"learning_rate", record.learning_rate},
@@ -221,7 +226,7 @@ void RunOutput::step(const StepRecord& record) {
                                                  {"exposed_comm_ms", record.exposed_communication_ms},
                                                  {"data_wait_ms", record.data_wait_ms}};
     if (record.step_ms > 0) metrics.emplace_back("samples_per_second", samples / record.step_ms * 1000);
-    if (is_classifier(worker_.compiled().graph()) && record.count > 0)
+    if (is_classifier(worker_->compiled().graph()) && record.count > 0)
       metrics.emplace_back("accuracy", record.correct / record.count);
     if (record.skipped) metrics.emplace_back("skipped", 1);
     if (record.loss_scale) metrics.emplace_back("loss_scale", *record.loss_scale);
@@ -234,7 +239,7 @@ void RunOutput::step(const StepRecord& record) {
 }
 
 void RunOutput::evaluation(const EvaluationRecord& record) {
-  const bool classifier = is_classifier(worker_.compiled().graph());
+  const bool classifier = is_classifier(worker_->compiled().graph());
   // What was evaluated before the run was stopped was written then.
   if (metrics_ && !(record.step == resumed_at_ && evaluated_then_)) {
     std::vector<observe::NamedMetric> metrics = {{"eval_loss", record.loss},

@@ -51,6 +51,9 @@ class RunOutput {
   /// Makes the folder and its files, and draws the progress line from `first_step` on. Throws IoError.
   void open(int64_t first_step);
 
+  /// From here on the run is `worker`'s: others were lost.
+  void follow(Worker& worker);
+
   void message(const std::string& text);
   void step(const StepRecord& record);
   void evaluation(const EvaluationRecord& record);
@@ -62,7 +65,7 @@ class RunOutput {
 
  private:
   RunOutputOptions options_;
-  Worker& worker_;
+  Worker* worker_;
   std::string layout_;  // for people and metrics
   std::optional<observe::ProgressLine> progress_;
   std::unique_ptr<observe::MetricsWriter> metrics_;

@@ -77,11 +77,23 @@ void RunRecorder::add(const StepRecord& record) {
   data_wait_ms_ += record.data_wait_ms;
 }
 
+void RunRecorder::part() {
+  transferred_before_ = transferred();
+  peak_memory_before_ = std::max(worker_->device().memory_use().peak_bytes, peak_memory_before_);
+}
+
+comm::TransferredBytes RunRecorder::transferred() const {
+  comm::TransferredBytes bytes = worker_->transferred();
+  bytes.sent += transferred_before_.sent;
+  bytes.received += transferred_before_.received;
+  return bytes;
+}
+
 observe::RankReport RunRecorder::own_report() const {
   const double steps = static_cast<double>(std::max<int64_t>(times_.steps(), 1));
-  const comm::TransferredBytes bytes = worker_.transferred();
-  const program::ProgramTraffic theory = worker_.programs().traffic();
-  return {.rank = worker_.rank(),
+  const comm::TransferredBytes bytes = transferred();
+  const program::ProgramTraffic theory = worker_->programs().traffic();
+  return {.rank = worker_->rank(),
           .role = {},
           .waited_ms = exposed_communication_ms_ / steps,
           .data_wait_ms = data_wait_ms_ / steps,
@@ -91,14 +103,14 @@ observe::RankReport RunRecorder::own_report() const {
           .received_bytes = static_cast<double>(bytes.received) / steps,
           .sent_bytes_theory = theory.exchanged_sent_bytes,
           .received_bytes_theory = theory.exchanged_received_bytes,
-          .peak_memory_bytes = worker_.device().memory_use().peak_bytes};
+          .peak_memory_bytes = std::max(worker_->device().memory_use().peak_bytes, peak_memory_before_)};
 }
 
 observe::RunReport RunRecorder::report(comm::Communicator& world, const TrainingOutcome& outcome) const {
-  const auto& compiled = worker_.compiled();
+  const auto& compiled = worker_->compiled();
   const auto& graph = compiled.graph();
   std::vector<double> own = numbers_of(own_report());
-  own.push_back(static_cast<double>(worker_.peak_host_bytes()));
+  own.push_back(static_cast<double>(worker_->peak_host_bytes()));
   own.push_back(static_cast<double>(observe::process_peak_memory_bytes()));
   const auto samples = static_cast<double>(compiled.division().global_batch);
   observe::RunReport report;
@@ -138,12 +150,13 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   report.startup_ms =
       startup_.milliseconds().total() - startup_.milliseconds()[observe::StartupPart::first_step];
   if (startup_.complete()) report.first_step = startup_.milliseconds();
-  if (worker_.has_replica()) report.params_hash = parameters_hash_of(worker_);
-  report.state_hash = state_hash_of(worker_, world);
-  report.math_hash = worker_.config().math_hash;
-  report.config_hash = worker_.config().config_hash;
+  if (worker_->has_replica()) report.params_hash = parameters_hash_of(*worker_);
+  report.state_hash = state_hash_of(*worker_, world);
+  report.math_hash = worker_->config().math_hash;
+  report.config_hash = worker_->config().config_hash;
   if (compiled.layout().has_sessions()) {
     report.sessions = outcome.sessions;
+    report.lost_workers = outcome.lost_workers;
     report.staleness = staleness_report(outcome.staleness, compiled.session_terms().bound);
   }
   report.world_size = world.size();

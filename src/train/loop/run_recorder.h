@@ -14,7 +14,11 @@ namespace lockstep::train {
 class RunRecorder {
  public:
   /// Both must outlive the recorder.
-  RunRecorder(Worker& worker, const observe::StartupTimes& startup) : worker_(worker), startup_(startup) {}
+  RunRecorder(Worker& worker, const observe::StartupTimes& startup) : worker_(&worker), startup_(startup) {}
+
+  /// The worker is about to be destroyed, and this rank to go on with another one (follow).
+  void part();
+  void follow(Worker& worker) { worker_ = &worker; }
 
   void add(const StepRecord& record);
   /// COLLECTIVE: memory is that of the rank where it is largest, waits those of the worker that waits most.
@@ -23,11 +27,15 @@ class RunRecorder {
  private:
   observe::RankReport own_report() const;
 
-  Worker& worker_;
+  comm::TransferredBytes transferred() const;
+
+  Worker* worker_;
   const observe::StartupTimes& startup_;
   observe::StepTimes times_;
   double exposed_communication_ms_ = 0, data_wait_ms_ = 0;  // sums
   double busy_ms_ = 0, step_ms_ = 0;                        // likewise
+  comm::TransferredBytes transferred_before_;  // by workers that are no more
+  int64_t peak_memory_before_ = 0;             // likewise
   bool knows_busy_ = false;
 };
 

@@ -11,6 +11,7 @@
 #include "train/faults/nonfinite.h"
 #include "train/faults/position.h"
 #include "train/loop/trainer.h"
+#include "train/worker/model_state.h"
 
 // Steps of workers that do not wait for each other, in sessions with their servers.
 
@@ -27,9 +28,8 @@ static_assert(std::is_trivially_copyable_v<SessionSummary>);
 /// The session has just ended, for all.
 constexpr std::chrono::minutes kPatience{5};
 
-SessionSummary share_summary(comm::Communicator& world, int coordinator, const Serving& own) {
-  SessionSummary summary;
-  if (world.rank() == coordinator) summary = {own.totals(), own.staleness()};
+/// COLLECTIVE: the coordinator's.
+SessionSummary share_summary(comm::Communicator& world, int coordinator, SessionSummary summary) {
   const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("summary");
   world.broadcast(&summary, sizeof summary, coordinator, *stream);
@@ -40,19 +40,19 @@ SessionSummary share_summary(comm::Communicator& world, int coordinator, const S
 }  // namespace
 
 int64_t Trainer::steps_to_meeting() const {
-  int64_t steps = worker_.total_steps() - step_;
+  int64_t steps = worker_->total_steps() - step_;
   const auto limit = [&](int64_t every) {
     if (every > 0) steps = std::min(steps, every - step_ % every);
   };
-  if (worker_.has_eval_data()) limit(config_.trainer.eval_every_steps);
+  if (worker_->has_eval_data()) limit(config_.trainer.eval_every_steps);
   limit(config_.checkpoint.every_steps);
   if (options_.stop_after > 0) steps = std::min(steps, std::max<int64_t>(options_.stop_after - step_, 1));
   return steps;
 }
 
 run::StepScalars Trainer::pushed_constants(int64_t first_step, int64_t updates, int64_t applied) const {
-  const int64_t each = worker_.serving()->updates_per_step();
-  const int64_t step = std::min(first_step + updates / each, worker_.total_steps() - 1);
+  const int64_t each = worker_->serving()->updates_per_step();
+  const int64_t step = std::min(first_step + updates / each, worker_->total_steps() - 1);
   run::StepScalars constants = constants_of(step, optimizer_updates_ + applied + 1);
   if (config_.parallel.divides_async_learning_rate)
     constants.update.learning_rate /= static_cast<double>(each);
@@ -62,8 +62,8 @@ run::StepScalars Trainer::pushed_constants(int64_t first_step, int64_t updates, 
 void Trainer::train_one_session() {
   const int64_t first = step_, steps = steps_to_meeting();
   const auto began = Clock::now();
-  Serving& serving = *worker_.serving();
-  worker_.finish_step();
+  Serving& serving = *worker_->serving();
+  worker_->finish_step();
   told_ = {};
   serving.begin(
       {.first_step = first,
@@ -71,22 +71,28 @@ void Trainer::train_one_session() {
        .constants = [this, first](int64_t updates,
                                   int64_t applied) { return pushed_constants(first, updates, applied); },
        .stop_requested = [this] { return stop_is_wanted(); }});
+  std::vector<int> left;
   try {
-    if (worker_.has_replica()) make_granted_steps(first);
-    worker_.end_session();
+    if (worker_->has_replica()) make_granted_steps(first);
+    left = worker_->end_session();
   } catch (const std::exception& error) {
     serving.abort(error.what());
     throw;
   }
   enter_phase(options_.progress, Phase::between_steps);
-  if (!worker_.has_replica()) {
+  if (!worker_->has_replica()) {
     waited_.busy_ms = serving.busy_ms();
     waited_.exposed_communication_ms =
         std::max(0.0, milliseconds_between(began, Clock::now()) - serving.busy_ms());
   }
-  const SessionSummary summary =
-      share_summary(world_, worker_.compiled().placement().owners().first, serving);
+  SessionSummary summary;
+  if (serving.is_server()) summary = {serving.totals(), serving.staleness()};
+  const bool some_are_lost = static_cast<int>(left.size()) < world_->size();
+  if (some_are_lost) go_on_with(left);
+  worker_->gather();
+  summary = share_summary(*world_, worker_->compiled().placement().owners().first, summary);
   tell_session(first, summary.totals);
+  if (some_are_lost && step_ < worker_->total_steps()) worker_->start_reading(static_cast<uint64_t>(step_));
   skipped_steps_ += summary.totals.skipped;
   optimizer_updates_ += summary.totals.updates - summary.totals.skipped;
   outcome_.staleness.add(summary.staleness);
@@ -95,11 +101,27 @@ void Trainer::train_one_session() {
   if (summary.totals.skipped > 0) require_few_skips(summary.totals.skipped);
 }
 
+void Trainer::go_on_with(const std::vector<int>& left) {
+  const int lost = world_->size() - static_cast<int>(left.size());
+  ensure(options_.regroup != nullptr, "whoever can lose workers can go on without them");
+  checkpoints_.settle();
+  hear_of_checkpoints(config_.checkpoint.on_failure);
+  const OwnedState state(*worker_);
+  replicas_.reset();
+  const Regrouped now = options_.regroup(left);
+  worker_ = &now.worker;
+  world_ = &now.world;
+  state.restore(*worker_);
+  replicas_.emplace(*worker_);
+  checkpoints_.follow(*worker_, now.mailbox);
+  outcome_.lost_workers += lost;
+}
+
 void Trainer::make_granted_steps(int64_t first) {
-  Serving& serving = *worker_.serving();
+  Serving& serving = *worker_->serving();
   const int64_t each = serving.updates_per_step();
   for (;;) {
-    worker_.finish_step();
+    worker_->finish_step();
     const auto asked = Clock::now();
     const std::optional<run::Grant> grant = serving.next_step();
     waited_.exposed_communication_ms += milliseconds_between(asked, Clock::now());
@@ -113,28 +135,28 @@ void Trainer::make_granted_steps(int64_t first) {
     const int64_t number = serving.has_bound() ? first + grant->step : first * each + grant->number;
     run::StepInputs inputs;
     inputs.iteration = static_cast<uint64_t>(number);
-    inputs.constants = constants_of(std::min(first + grant->step, worker_.total_steps() - 1), 1);
+    inputs.constants = constants_of(std::min(first + grant->step, worker_->total_steps() - 1), 1);
     inputs.constants.kernels.step = static_cast<uint64_t>(number);
-    const double waited_before = worker_.data_wait_ms();
-    worker_.run_step(inputs);
-    waited_.data_wait_ms += worker_.data_wait_ms() - waited_before;
-    waited_.exposed_communication_ms += worker_.step_times().exposed_communication_ms.value_or(0);
-    waited_.busy_ms = waited_.busy_ms.value_or(0) + worker_.step_times().busy_ms.value_or(0);
+    const double waited_before = worker_->data_wait_ms();
+    worker_->run_step(inputs);
+    waited_.data_wait_ms += worker_->data_wait_ms() - waited_before;
+    waited_.exposed_communication_ms += worker_->step_times().exposed_communication_ms.value_or(0);
+    waited_.busy_ms = waited_.busy_ms.value_or(0) + worker_->step_times().busy_ms.value_or(0);
     require_finite(number / each);
   }
 }
 
 void Trainer::require_finite(int64_t step) {
-  const program::Verdict verdict = worker_.verdict();
+  const program::Verdict verdict = worker_->verdict();
   if (verdict.finite != 0 || config_.trainer.nonfinite == config::NonFinitePolicy::ignore ||
       config_.trainer.nonfinite == config::NonFinitePolicy::skip)
     return;
   std::string message = fmt::format(
       "step {}: loss {} and gradient norm {} of rank {}'s share of the batch are not both finite; its push "
       "changed nothing",
-      step + 1, verdict.mean_loss(), verdict.gradient_norm, worker_.rank());
+      step + 1, verdict.mean_loss(), verdict.gradient_norm, worker_->rank());
   if (config_.trainer.nonfinite == config::NonFinitePolicy::locate)
-    message += "\n  first: " + first_nonfinite_gradient(worker_);
+    message += "\n  first: " + first_nonfinite_gradient(*worker_);
   throw Error(message + "\n" + advice(verdict), ExitCode::internal);
 }
 
@@ -144,7 +166,7 @@ bool Trainer::skips_too_many(int64_t skipped) const {
 }
 
 void Trainer::require_few_skips(int64_t skipped) {
-  if (world_.rank() == 0)
+  if (world_->rank() == 0)
     log_warning(fmt::format("{} updates up to step {} were skipped, since a loss or gradient was not finite",
                             skipped, step_));
   if (!skips_too_many(0)) return;
@@ -157,7 +179,7 @@ void Trainer::require_few_skips(int64_t skipped) {
 }
 
 void Trainer::tell_session(int64_t first, const run::SessionTotals& totals) {
-  const int64_t done = first + totals.updates / worker_.serving()->updates_per_step();
+  const int64_t done = first + totals.updates / worker_->serving()->updates_per_step();
   if (done <= step_) return;
   const auto now = Clock::now();
   const auto pushes = static_cast<double>(totals.pushes - told_.pushes);
@@ -173,7 +195,7 @@ void Trainer::tell_session(int64_t first, const run::SessionTotals& totals) {
   outcome_.train_loss = record.loss;
   told_ = totals;
   record.spike = spikes_.add(done, record.loss, record.gradient_norm);
-  if (record.spike && world_.rank() == 0) log_warning(record.spike->message);
+  if (record.spike && world_->rank() == 0) log_warning(record.spike->message);
   while (step_ < done) {
     record.learning_rate = constants_of(step_, 1).update.learning_rate;
     record.step = ++step_;

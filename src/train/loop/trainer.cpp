@@ -32,8 +32,8 @@ uint64_t hash_of_norm(const program::Verdict& verdict) {
 }  // namespace
 
 Trainer::Trainer(Worker& worker, comm::Communicator& world, TrainerEvents events, TrainerRunOptions options)
-    : worker_(worker),
-      world_(world),
+    : worker_(&worker),
+      world_(&world),
       events_(std::move(events)),
       options_(std::move(options)),
       config_(worker.config()),
@@ -43,15 +43,15 @@ Trainer::Trainer(Worker& worker, comm::Communicator& world, TrainerEvents events
                             .files = options_.files,
                             .before_write = events_.before_checkpoint,
                             .on_message = events_.on_message}),
-      replicas_(worker),
+      replicas_(std::in_place, worker),
       spikes_(config_.trainer.spike_threshold) {
   if (config_.precision.scales_loss()) loss_scaler_.emplace(config_.precision.loss_scaling);
 }
 
 void Trainer::prepare() {
-  const auto& graph = worker_.compiled().graph();
-  for (const HeldParameter& held : worker_.held_parameters())
-    worker_.window().write(held.data, 4 * held.count, [&](void* values) {
+  const auto& graph = worker_->compiled().graph();
+  for (const HeldParameter& held : worker_->held_parameters())
+    worker_->window().write(held.data, 4 * held.count, [&](void* values) {
       initialize_parameter(graph.parameter(held.parameter), config_.trainer.seed, held.first,
                            {static_cast<float*>(values), static_cast<size_t>(held.count)},
                            options_.drawing_threads);
@@ -64,19 +64,19 @@ void Trainer::prepare() {
   if (options_.progress != nullptr) options_.progress->set_step(step_);
   outcome_.first_step = step_;
   saved_step_ = step_ > 0 ? step_ : -1;
-  if (step_ < worker_.total_steps()) worker_.start_reading(static_cast<uint64_t>(step_));
+  if (step_ < worker_->total_steps()) worker_->start_reading(static_cast<uint64_t>(step_));
 }
 
 void Trainer::resume() {
   std::optional<RestoredState> restored;
   if (config_.checkpoint.resume == checkpoint::ResumePolicy::path) {
-    restored = checkpoints_.restore(world_, config_.checkpoint.resume_path);
+    restored = checkpoints_.restore(*world_, config_.checkpoint.resume_path);
   } else if (!options_.output_directory.empty()) {
-    restored = checkpoints_.restore_newest(world_);
+    restored = checkpoints_.restore_newest(*world_);
   }
   // A run that began from another's checkpoint, and was lost before its own first one.
   if (!restored && !config_.checkpoint.resume_path.empty())
-    restored = checkpoints_.restore(world_, config_.checkpoint.resume_path);
+    restored = checkpoints_.restore(*world_, config_.checkpoint.resume_path);
   if (!restored) return;
   step_ = restored->step;
   pending_evaluation_ = restored->progress.pending_evaluation;
@@ -90,21 +90,21 @@ void Trainer::resume() {
 }
 
 TrainingOutcome Trainer::run() {
-  const int64_t total = worker_.total_steps();
+  const int64_t total = worker_->total_steps();
   step_began_ = Clock::now();
   // Of the step at which the run was stopped.
   if (pending_evaluation_ && step_ < total) evaluate();
   while (step_ < total && !stop_) {
     hear_of_checkpoints(config_.checkpoint.on_failure);
-    if (worker_.serving() != nullptr)
+    if (worker_->serving() != nullptr)
       train_one_session();
     else
       train_one_step();
     if (evaluation_due()) evaluate();
     if (checkpoint_due()) save_checkpoint();
   }
-  worker_.finish_step();
-  if (worker_.has_eval_data() && config_.trainer.eval_at_end && step_ == total) evaluate();
+  worker_->finish_step();
+  if (worker_->has_eval_data() && config_.trainer.eval_at_end && step_ == total) evaluate();
   outcome_.stopped = step_ < total || pending_evaluation_;
   require_equal_replicas();
   if (!options_.output_directory.empty()) settle_checkpoints();
@@ -112,18 +112,18 @@ TrainingOutcome Trainer::run() {
   outcome_.skipped_steps = skipped_steps_;
   if (loss_scaler_) outcome_.loss_scale = loss_scaler_->scale();
   outcome_.epochs = static_cast<double>(step_) * static_cast<double>(config_.trainer.global_batch) /
-                    static_cast<double>(worker_.train_data().size());
+                    static_cast<double>(worker_->train_data().size());
   return outcome_;
 }
 
 bool Trainer::evaluation_due() const {
   const int64_t every = config_.trainer.eval_every_steps;
-  return worker_.has_eval_data() && every > 0 && step_ % every == 0 && step_ < worker_.total_steps();
+  return worker_->has_eval_data() && every > 0 && step_ % every == 0 && step_ < worker_->total_steps();
 }
 
 bool Trainer::checkpoint_due() const {
   const int64_t every = config_.checkpoint.every_steps;
-  return every > 0 && step_ % every == 0 && step_ < worker_.total_steps();
+  return every > 0 && step_ % every == 0 && step_ < worker_->total_steps();
 }
 
 run::StepInputs Trainer::inputs_of(int64_t step) const {
@@ -141,7 +141,7 @@ run::StepScalars Trainer::constants_of(int64_t step, int64_t updates) const {
   constants.kernels.step = static_cast<uint64_t>(step);
   constants.kernels.seed = config_.trainer.seed;
   constants.update.learning_rate =
-      optim::learning_rate_at(config_.optimizer, config_.schedule, step, worker_.total_steps());
+      optim::learning_rate_at(config_.optimizer, config_.schedule, step, worker_->total_steps());
   if (loss_scaler_) constants.kernels.loss_scale = loss_scaler_->scale();
   constants.update.beta1_power = std::pow(config_.optimizer.beta1, static_cast<double>(updates));
   constants.update.beta2_power = std::pow(config_.optimizer.beta2, static_cast<double>(updates));
@@ -156,21 +156,21 @@ void Trainer::train_one_step() {
   run::StepInputs inputs = inputs_of(step_);
   const bool compared = comparison_is_due();
   if (compares_replicas()) inputs.state_hash = agreement_hash(compared);
-  const double waited_before = worker_.data_wait_ms();
-  worker_.run_step(inputs);
+  const double waited_before = worker_->data_wait_ms();
+  worker_->run_step(inputs);
   enter_phase(options_.progress, Phase::between_steps);
   // A copy: what is not finite makes the step run again.
-  const program::Verdict verdict = worker_.verdict();
+  const program::Verdict verdict = worker_->verdict();
   if (verdict.replicas_differ != 0) report_divergence();
   // To be compared in the next step.
   if (compares_replicas()) {
-    read_hash_ = replicas_.see_step();
+    read_hash_ = replicas_->see_step();
     read_step_ = step_ + 1;
   }
   if (compared) equal_step_ = step_;
   norm_hash_ = hash_of_norm(verdict);
   last_norm_ = verdict.gradient_norm;
-  StepRecord record{.data_wait_ms = worker_.data_wait_ms() - waited_before};
+  StepRecord record{.data_wait_ms = worker_->data_wait_ms() - waited_before};
   record.skipped = verdict.finite == 0 && config_.trainer.nonfinite != config::NonFinitePolicy::ignore;
   if (loss_scaler_) record.loss_scale = inputs.constants.kernels.loss_scale;
   if (record.skipped) {
@@ -183,11 +183,11 @@ void Trainer::train_one_step() {
   if (options_.progress != nullptr) options_.progress->set_step(step_);
   record.spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
   suspicious_ = record.spike.has_value();
-  if (record.spike && world_.rank() == 0) log_warning(record.spike->message);
+  if (record.spike && world_->rank() == 0) log_warning(record.spike->message);
   stop_ = verdict.stop_requested > 0;
   outcome_.train_loss = verdict.mean_loss();
   // What is left of a step counts with the next one; without a next one, with its own.
-  if (stop_ || evaluation_due() || checkpoint_due() || step_ == worker_.total_steps()) worker_.finish_step();
+  if (stop_ || evaluation_due() || checkpoint_due() || step_ == worker_->total_steps()) worker_->finish_step();
   tell_step(inputs, verdict, std::move(record));
 }
 
@@ -200,8 +200,8 @@ void Trainer::tell_step(const run::StepInputs& inputs, const program::Verdict& v
   record.correct = verdict.correct;
   record.count = verdict.count;
   record.step_ms = milliseconds_between(std::exchange(step_began_, complete), complete);
-  record.exposed_communication_ms = worker_.step_times().exposed_communication_ms.value_or(0);
-  record.busy_ms = worker_.step_times().busy_ms;
+  record.exposed_communication_ms = worker_->step_times().exposed_communication_ms.value_or(0);
+  record.busy_ms = worker_->step_times().busy_ms;
   if (events_.on_step) events_.on_step(record);
 }
 
@@ -212,16 +212,16 @@ bool Trainer::comparison_is_due() const {
 }
 
 uint64_t Trainer::agreement_hash(bool with_replica) {
-  if (!worker_.has_replica()) return 0;
+  if (!worker_->has_replica()) return 0;
   if (with_replica) hashed_step_ = step_;
   return std::max<uint64_t>(
-      1, hash_combine(hash_combine(norm_hash_, read_hash_), with_replica ? replicas_.hash() : 0));
+      1, hash_combine(hash_combine(norm_hash_, read_hash_), with_replica ? replicas_->hash() : 0));
 }
 
 void Trainer::require_equal_replicas() {
   if (!compares_replicas() || equal_step_ == step_) return;
   hashed_step_ = step_;
-  if (!replicas_.all_equal(world_)) report_divergence();
+  if (!replicas_->all_equal(*world_)) report_divergence();
   equal_step_ = step_;
 }
 
@@ -229,15 +229,15 @@ void Trainer::require_equal_norms() {
   if (!compares_replicas()) return;
   run::StepInputs again = inputs_of(step_);
   again.state_hash = agreement_hash(true);
-  worker_.replay_step(again, {});
-  if (worker_.verdict().replicas_differ != 0) report_divergence();
+  worker_->replay_step(again, {});
+  if (worker_->verdict().replicas_differ != 0) report_divergence();
   equal_step_ = step_;
 }
 
 void Trainer::report_divergence() {
   enter_phase(options_.progress, Phase::locate);
-  worker_.finish_step();
-  std::string message, what = replicas_.locate_read(world_);
+  worker_->finish_step();
+  std::string message, what = replicas_->locate_read(*world_);
   if (!what.empty()) {
     message = fmt::format("the workers have read different parameters in step {}", read_step_);
   } else {
@@ -256,10 +256,10 @@ void Trainer::report_divergence() {
 
 std::string Trainer::locate_held() {
   // What was hashed before the update tells more, but only where all did so.
-  const auto hashed = comm::gather_texts(world_, hashed_step_ == step_ ? "1" : "0", kPatience);
-  if (std::any_of(hashed.begin(), hashed.end(), [](const auto& one) { return one == "0"; })) replicas_.hash();
-  if (std::string what = replicas_.locate(world_); !what.empty()) return what;
-  const auto norms = comm::gather_texts(world_, exact(last_norm_), kPatience);
+  const auto hashed = comm::gather_texts(*world_, hashed_step_ == step_ ? "1" : "0", kPatience);
+  if (std::any_of(hashed.begin(), hashed.end(), [](const auto& one) { return one == "0"; })) replicas_->hash();
+  if (std::string what = replicas_->locate(*world_); !what.empty()) return what;
+  const auto norms = comm::gather_texts(*world_, exact(last_norm_), kPatience);
   return fmt::format(
       "their tensors are equal by now, but not the norms of the last reduced gradients: {}, by rank\nThe "
       "memory or a processor of one of their hosts is suspect.",
@@ -284,7 +284,7 @@ std::string Trainer::advice(const program::Verdict& verdict) const {
 }
 
 void Trainer::handle_nonfinite(const run::StepInputs& inputs, const program::Verdict& verdict) {
-  worker_.finish_step();
+  worker_->finish_step();
   // The damage of one rank's memory is no fault of the model's.
   require_equal_norms();
   if (config_.trainer.nonfinite == config::NonFinitePolicy::skip) return skip_step(verdict);
@@ -294,7 +294,7 @@ void Trainer::handle_nonfinite(const run::StepInputs& inputs, const program::Ver
       step_ + 1, verdict.mean_loss(), verdict.gradient_norm,
       loss_scaler_ ? fmt::format(" at a loss scale of {}", loss_scaler_->scale()) : "");
   if (config_.trainer.nonfinite == config::NonFinitePolicy::locate)
-    message += "\n  first: " + locate_nonfinite(worker_, world_, inputs);
+    message += "\n  first: " + locate_nonfinite(*worker_, *world_, inputs);
   throw CollectiveError(message + "\n" + advice(verdict), ExitCode::internal);
 }
 
@@ -311,7 +311,7 @@ void Trainer::skip_step(const program::Verdict& verdict) {
                                       what, counted, config_.trainer.nonfinite_limit, advice(verdict)),
                           ExitCode::internal);
   // The first three, then at powers of two.
-  if (world_.rank() == 0 && (counted <= 3 || std::has_single_bit(static_cast<uint64_t>(counted))))
+  if (world_->rank() == 0 && (counted <= 3 || std::has_single_bit(static_cast<uint64_t>(counted))))
     log_warning(fmt::format("{}; the step is skipped ({} so far)", what, counted));
 }
 
@@ -321,7 +321,7 @@ void Trainer::evaluate() {
   // goes on.
   program::Verdict verdict;
   verdict.stop_requested = stop_ ? 1 : 0;
-  if (!stop_) verdict = worker_.evaluate(options_.stop_requested);
+  if (!stop_) verdict = worker_->evaluate(options_.stop_requested);
   pending_evaluation_ = verdict.stop_requested > 0;
   stop_ = pending_evaluation_;
   enter_phase(options_.progress, Phase::between_steps);
@@ -344,7 +344,7 @@ void Trainer::evaluate() {
 void Trainer::save_checkpoint() {
   if (options_.output_directory.empty() || saved_step_ == step_) return;
   require_equal_replicas();
-  checkpoints_.save(world_, step_,
+  checkpoints_.save(*world_, step_,
                     {.pending_evaluation = pending_evaluation_,
                      .skipped_steps = skipped_steps_,
                      .overflowed_steps = overflowed_steps_,
@@ -365,7 +365,7 @@ void Trainer::hear_of_checkpoints(checkpoint::SaveFailurePolicy on_failure) {
               : fmt::format("the checkpoint of step {} is not written: {}", outcome->step, outcome->error);
     if (!saved && on_failure == checkpoint::SaveFailurePolicy::stop) {
       save_failure_ = std::make_exception_ptr(Error(message, outcome->code));
-    } else if (world_.rank() == 0) {
+    } else if (world_->rank() == 0) {
       log_warning(message);
     }
   }
@@ -377,14 +377,14 @@ void Trainer::settle_checkpoints() {
   const auto patience = config_.watchdog.storage_deadline;
   if (config_.checkpoint.at_end || outcome_.stopped) {
     // What one rank takes for saved, another may have given up waiting for.
-    const auto saved = comm::gather_texts(world_, std::to_string(saved_step_), patience);
+    const auto saved = comm::gather_texts(*world_, std::to_string(saved_step_), patience);
     if (std::any_of(saved.begin(), saved.end(), [&](const auto& step) { return step != saved[0]; }))
       saved_step_ = -1;
     save_checkpoint();
     checkpoints_.settle();
     hear_of_checkpoints(checkpoint::SaveFailurePolicy::stop);
   }
-  agree_on_outcome(world_, save_failure_, patience);
+  agree_on_outcome(*world_, save_failure_, patience);
 }
 
 std::optional<EvaluationRecord> Trainer::evaluate_only() {

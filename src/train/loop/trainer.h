@@ -49,6 +49,13 @@ struct TrainerEvents {
   std::function<void(const std::string& message)> on_message;                ///< for people; rank 0 alone
 };
 
+/// What a rank goes on with where others were lost.
+struct Regrouped {
+  Worker& worker;
+  comm::Communicator& world;
+  control::Mailbox* mailbox;
+};
+
 struct TrainerRunOptions {
   std::string output_directory;  ///< empty: nothing is saved
   /// Asked once per step, and per batch of an evaluation; ranks stop when any of them says so.
@@ -58,6 +65,9 @@ struct TrainerRunOptions {
   control::Mailbox* mailbox =
       nullptr;  ///< by which checkpoints are written in the background; null: in the foreground
   checkpoint::FileSystem* files = &checkpoint::posix_file_system();  ///< where checkpoints are written
+  /// COLLECTIVE over `left`, the ranks that are left (all others are lost): a worker that does its part in
+  /// what remains. The trainer's own is destroyed. Empty: nobody can be lost.
+  std::function<Regrouped(const std::vector<int>& left)> regroup;
   int drawing_threads = 1;  ///< that draw the first parameters; their bits do not depend on it
 };
 
@@ -70,6 +80,7 @@ struct TrainingOutcome {
   double train_loss = 0;                       ///< of the last step
   std::optional<EvaluationRecord> evaluation;  ///< the last one
   bool stopped = false;                        ///< by request, before the end
+  int64_t lost_workers = 0;  ///< without which it went on
   int64_t sessions = 0;      ///< of layouts with sessions; from one meeting of all ranks to the next
   run::Staleness staleness;  ///< of all pushes in them, at the first server
 };
@@ -111,7 +122,7 @@ class Trainer {
   std::string advice(const program::Verdict& verdict) const;
   /// The same on all ranks, also on those without a replica.
   bool compares_replicas() const {
-    return worker_.compiled().placement().workers() > 1 && config_.trainer.check_every_steps > 0;
+    return worker_->compiled().placement().workers() > 1 && config_.trainer.check_every_steps > 0;
   }
   bool comparison_is_due() const;
   /// What the ranks compare in a step's agreement: the last norm, and this replica where that is due; 0 on a
@@ -128,6 +139,8 @@ class Trainer {
   /// changed something.
   run::StepScalars pushed_constants(int64_t first_step, int64_t updates, int64_t applied) const;
   void make_granted_steps(int64_t first);
+  /// COLLECTIVE over `left`. What servers hold goes with them.
+  void go_on_with(const std::vector<int>& left);
   void require_finite(int64_t step);
   bool skips_too_many(int64_t skipped) const;
   void require_few_skips(int64_t skipped);
@@ -144,13 +157,13 @@ class Trainer {
   void settle_checkpoints();
   void resume();
 
-  Worker& worker_;
-  comm::Communicator& world_;
+  Worker* worker_;
+  comm::Communicator* world_;
   TrainerEvents events_;
   TrainerRunOptions options_;
-  const config::RunConfig& config_;
+  const config::RunConfig config_;
   RunCheckpoints checkpoints_;
-  ReplicaComparison replicas_;
+  std::optional<ReplicaComparison> replicas_;
   observe::SpikeDetector spikes_;
   int64_t step_ = 0;                 ///< steps complete
   int64_t saved_step_ = -1;          ///< last step whose save began and is not known to have failed

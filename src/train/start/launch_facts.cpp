@@ -63,6 +63,11 @@ void check_launcher(const LaunchFacts& facts) {
         *workers));
 }
 
+bool goes_on_after_losses(const LaunchFacts& facts) {
+  const auto said = facts.variable("OMPI_MCA_orte_enable_recovery");
+  return said && (*said == "1" || *said == "true" || *said == "yes");
+}
+
 std::vector<std::string> launch_warnings(const LaunchFacts& facts, int threads) {
   std::vector<std::string> warnings;
   const bool cores_lie_idle = facts.ranks_on_host * facts.allowed_cores < facts.host_cores;

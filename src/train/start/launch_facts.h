@@ -24,6 +24,9 @@ LaunchFacts launch_facts(int world_size, int ranks_on_host);
 /// would train alone ("every process is rank 0"): another MPI's mpirun, srun without --mpi=pmix, torchrun.
 void check_launcher(const LaunchFacts& facts);
 
+/// Whether the launcher leaves the others alone where a process is lost (mpirun --enable-recovery).
+bool goes_on_after_losses(const LaunchFacts& facts);
+
 /// What makes this placement slow, and what to change: one line each; empty where all is well. `threads`:
 /// that one rank computes and reads with.
 std::vector<std::string> launch_warnings(const LaunchFacts& facts, int threads);

@@ -48,6 +48,8 @@ class Session {
 
  private:
   void make_worker();
+  void start(const std::function<config::RunConfig()>& load_config);
+  Regrouped regroup(const std::vector<int>& left);
   TrainerEvents events();
   void make_trainer();
   void prepare();
@@ -66,7 +68,7 @@ class Session {
   std::optional<Trainer> trainer_;
 };
 
-void Session::make_worker() {
+void Session::start(const std::function<config::RunConfig()>& load_config) {
   WorkerOptions worker_options;
   if (!options_.failpoints.empty())
     worker_options.before_instruction = [this](const Worker& worker, const program::Program& program,
@@ -77,31 +79,57 @@ void Session::make_worker() {
       if (failpoints_) failpoints_->before_instruction(program, instruction, step, worker.memory());
     };
   DeviceRequest device = options_.device;
-  if (!options_.quiet) device.say = log_info;
+  if (!options_.quiet && world_.is_complete()) device.say = log_info;
   worker_ = start_worker(
-      world_,
-      [this] {
-        config::RunConfig config = options_.load_config();
-        failpoints_ = Failpoints::parse(options_.failpoints, world_.rank(), world_.size());
-        // Only rank 0 writes there, and on other hosts the folder may be another one.
-        if (first_) lock_ = RunOutput::claim_directory(options_.output_directory, config);
-        return config;
-      },
-      device,
+      world_, load_config, device,
       {{"--out", options_.output_directory.empty() ? "not given" : "given"},
        {"--stop-after", std::to_string(options_.stop_after)},
        {"--trace", options_.trace_directory.empty() ? "not given" : "given"},
        {"--failpoint", options_.failpoints.empty() ? "not given" : join(options_.failpoints, " ")}},
       worker_options);
+  watched_.emplace(world_, *worker_);
+}
+
+void Session::make_worker() {
+  start([this] {
+    config::RunConfig config = options_.load_config();
+    failpoints_ = Failpoints::parse(options_.failpoints, world_.rank(), world_.size());
+    // Only rank 0 writes there, and on other hosts the folder may be another one.
+    if (first_) lock_ = RunOutput::claim_directory(options_.output_directory, config);
+    return config;
+  });
   if (!options_.trace_directory.empty() && worker_->serving() != nullptr)
     throw ConfigError(fmt::format(
         "--trace: compares steps of runs bit by bit, and with layout '{}' numbers depend on who comes first",
         layout::to_string(worker_->compiled().layout())));
-  watched_.emplace(world_, *worker_);
   const std::string& out = options_.output_directory;
   world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
   // Containers of one host may have folders of their own.
   if (!out.empty() && world_.size() > 1) check_shared_directory(world_.communicator(), out, world_.host());
+}
+
+Regrouped Session::regroup(const std::vector<int>& left) {
+  enter(Phase::prepare);
+  const observe::StartupTimes startup = world_.startup();
+  config::RunConfig config = worker_->config();
+  layout::Layout& layout = config.parallel.layout;
+  layout = worker_->compiled().layout();
+  // What a push is, and how many are a step, stays as it was.
+  layout.pushes = layout.pushes_per_step();
+  layout.dp -= world_.size() - static_cast<int>(left.size());
+  recorder_->part();
+  watched_.reset();
+  worker_.reset();
+  world_.go_on_with(left);
+  start([&] { return config; });
+  world_.startup() = startup;
+  recorder_->follow(*worker_);
+  output_->follow(*worker_);
+  if (first_)
+    log_warning(fmt::format("the run goes on as layout '{}' in {} processes, numbered anew",
+                            layout::to_string(worker_->compiled().layout()), world_.size()));
+  enter(Phase::between_steps);
+  return {*worker_, world_.communicator(), &world_.mailbox()};
 }
 
 TrainerEvents Session::events() {
@@ -138,8 +166,9 @@ void Session::make_trainer() {
                         .stop_requested = options_.stop_requested,
                         .stop_after = options_.stop_after,
                         .progress = watched ? &world_.control().progress() : nullptr,
-                        .mailbox = &world_.control().mailbox(),
+                        .mailbox = &world_.mailbox(),
                         .files = failing_files_ ? failing_files_.get() : &checkpoint::posix_file_system(),
+                        .regroup = [this](const std::vector<int>& left) { return regroup(left); },
                         .drawing_threads = idle_threads(world_.placement())});
 }
 

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <new>
 #include <optional>
 #include <string>
@@ -133,6 +134,9 @@ World::World() : startup_(observe::process_start()), host_(host_name()) {
   }
   rank_ = communicator_->rank();
   size_ = communicator_->size();
+  members_.resize(static_cast<size_t>(size_));
+  std::iota(members_.begin(), members_.end(), 0);
+  first_size_ = members_.size();
   // Rank 0 speaks for the job; the others say who they are.
   if (rank_ > 0) set_log_rank(rank_, size_);
   set_crash_rank(rank_);
@@ -159,10 +163,29 @@ void World::start() {
   control_->set_describer(
       [](const control::Progress::Entry& entry) { return describe_position(entry, nullptr); });
   enter_phase(&control_->progress(), Phase::outside);
+  watch_communicator();
+  startup_.end(observe::StartupPart::launch);
+}
+
+void World::watch_communicator() {
   auto watched = std::make_unique<WatchedCommunicator>(std::move(communicator_), control_->progress());
   watched_ = watched.get();
   communicator_ = std::move(watched);
-  startup_.end(observe::StartupPart::launch);
+}
+
+void World::go_on_with(const std::vector<int>& left) {
+  communicator_ = communicator_->regroup(left);
+  watch_communicator();
+  std::vector<int> members, hosts;
+  for (const int rank : left) {
+    members.push_back(nth(members_, rank));
+    hosts.push_back(nth(hosts_, rank));
+  }
+  members_ = std::move(members);
+  hosts_ = std::move(hosts);
+  rank_ = communicator_->rank();
+  size_ = communicator_->size();
+  mailbox_ = control::make_mailbox_among(control_->mailbox(), members_);
 }
 
 void World::watch(const control::WatchdogOptions& options) {
@@ -186,7 +209,8 @@ void World::finish() {
   communicator_.reset();
   // MPI_Finalize is nothing that could be given a deadline: from here on the watchdog counts.
   if (control_) control_->leave();
-  if (environment_) environment_->finish();
+  // MPI_Finalize would wait for the lost ones: those that are left end without.
+  if (environment_ && is_complete()) environment_->finish();
   control_.reset();
 }
 
@@ -217,6 +241,17 @@ ExitCode report_error(const std::exception& error) {
   return own ? own->code() : ExitCode::internal;
 }
 
+namespace {
+
+/// In the words of control/failure_report.h.
+void report_end(int code) {
+  const std::string text =
+      fmt::format("lockstep: the job ends with exit code {} (done, without those that were lost)\n", code);
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+}  // namespace
+
 int run_in_world(const std::function<int(World&)>& body) {
   const SignalScope signals;
   install_crash_handler();
@@ -236,6 +271,8 @@ int run_in_world(const std::function<int(World&)>& body) {
     }
     try {
       world->finish();
+      // For launchers: this mpirun may wait for the lost ones without end.
+      if (!world->is_complete() && world->rank() == 0) report_end(code);
     } catch (const Error& error) {
       // The others did not come: what should have been an error of all ranks was one of this rank alone.
       if (collective && world->rank() > 0) world->fail(*collective);
@@ -291,7 +328,11 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
     own.hosts = world.hosts();
     own.device = choice.kind;
     own.gpu_ordinal = choice.ordinal;
-    if (loaded.watchdog.enabled) own.progress = progress;
+    if (loaded.watchdog.enabled) {
+      own.progress = progress;
+      if (world.size() > 1 && goes_on_after_losses(world.placement()))
+        own.company = {&world.control().muster(), world.members()};
+    }
     // One process alone has nobody to tell, and whoever called it may go on after an error.
     if (world.size() > 1)
       own.failed = [&world](const std::exception_ptr& error) {
@@ -310,7 +351,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
   world.startup().end(observe::StartupPart::agreement);
   worker->connect(communicator);
   const auto& config = worker->config();
-  if (world.rank() == 0)
+  if (world.rank() == 0 && world.is_complete())
     for (const auto& warning :
          launch_warnings(world.placement(), config.parallel.intra_op_threads + config.data.prefetch_threads))
       log_warning(warning);

@@ -33,6 +33,14 @@ class World {
 
   comm::Communicator& communicator() { return *communicator_; }
   control::ControlPlane& control() { return *control_; }
+  control::Mailbox& mailbox() { return mailbox_ ? *mailbox_ : control_->mailbox(); }
+  /// COLLECTIVE over `left`, the ranks that are left of this world, which they are from now on, numbered anew
+  /// in this order; the control plane and what it says of ranks keep the first numbers. Communicators of
+  /// before must be gone.
+  void go_on_with(const std::vector<int>& left);
+  bool is_complete() const { return members_.size() == first_size_; }
+  /// By rank: its first number.
+  const std::vector<int>& members() const { return members_; }
   /// The limits of `options` count from now on.
   void watch(const control::WatchdogOptions& options);
   int rank() const { return rank_; }
@@ -56,6 +64,8 @@ class World {
   ExitCode tell_failure(const std::exception& error) noexcept;
 
  private:
+  void watch_communicator();
+
   observe::StartupTimes startup_;
   std::optional<ExitCode> told_failure_;
   std::unique_ptr<comm::MpiEnvironment> environment_;
@@ -65,6 +75,9 @@ class World {
   std::string host_;
   std::vector<int> hosts_;
   int rank_ = 0, size_ = 1;
+  std::vector<int> members_;
+  size_t first_size_ = 1;
+  std::unique_ptr<control::Mailbox> mailbox_;  // of those that are left, where some are lost
 };
 
 /// Runs `body` as one rank of the job, and returns what the process shall exit with: what `body` returned, or

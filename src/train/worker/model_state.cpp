@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "base/index.h"
 #include "checkpoint/state_hash.h"
@@ -58,7 +59,37 @@ checkpoint::CheckpointShare::Shard shard_of(const std::vector<std::vector<layout
   return shard;
 }
 
+/// What a rank owns, and so nobody else may know. Workers that own nothing have nothing that is theirs alone.
+std::vector<checkpoint::NamedTensor> owned_tensors(const Worker& worker) {
+  if (!worker.compiled().placement().owners().contains(worker.rank())) return {};
+  std::vector<checkpoint::NamedTensor> tensors = parameter_tensors(worker);
+  for (auto& tensor : optimizer_tensors(worker)) tensors.push_back(std::move(tensor));
+  return tensors;
+}
+
 }  // namespace
+
+OwnedState::OwnedState(const Worker& worker) {
+  for (auto& tensor : owned_tensors(worker)) {
+    const auto* data = static_cast<const std::byte*>(shown(worker, tensor).data);
+    parts_.push_back({tensor, {data, data + tensor.size_bytes()}});
+  }
+}
+
+void OwnedState::restore(Worker& worker) const {
+  const auto tensors = owned_tensors(worker);
+  ensure(tensors.size() == parts_.size(), "a rank goes on with as many tensors as it had");
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto& tensor = tensors[i];
+    const Part& part = parts_[i];
+    ensure(tensor.name == part.tensor.name && tensor.slice == part.tensor.slice,
+           "a rank goes on with the tensors that it had");
+    worker.window().write(static_cast<float*>(const_cast<void*>(tensor.data)), tensor.size_bytes(),
+                          [&](void* values) {
+                            std::memcpy(values, part.contents.data(), part.contents.size());
+                          });
+  }
+}
 
 std::vector<checkpoint::NamedTensor> parameter_tensors(const Worker& worker) {
   std::vector<checkpoint::NamedTensor> tensors;

@@ -32,6 +32,22 @@ checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compile
                                              const optim::OptimizerOptions& optimizer, int rank,
                                              std::byte* snapshot);
 
+/// Copies, on the host, of what a rank owns of parameters and optimizer state: for another worker of the same
+/// parts to go on with.
+class OwnedState {
+ public:
+  explicit OwnedState(const Worker& worker);
+  /// Throws InternalError where `worker` owns something else.
+  void restore(Worker& worker) const;
+
+ private:
+  struct Part {
+    checkpoint::NamedTensor tensor;
+    std::vector<std::byte> contents;
+  };
+  std::vector<Part> parts_;
+};
+
 /// REQUIRES: the rank has a replica.
 uint64_t parameters_hash_of(const Worker& worker);
 /// Parameters and optimizer state. COLLECTIVE where ranks hold different parts of them.

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <numeric>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/index.h"
 #include "lockstep/error.h"
 #include "train/worker/worker.h"
 
@@ -38,13 +40,53 @@ Serving::Serving(comm::Communicator& world, const compile::CompiledRun& compiled
       terms_(compiled.session_terms()),
       rank_(world.rank()),
       to_servers_(world.open_port()),
-      to_workers_(world.open_port()) {
+      to_workers_(world.open_port()),
+      servers_(compiled.placement().owners()) {
   const run::SessionPorts ports{*to_servers_, *to_workers_};
-  const layout::RankRange& servers = compiled.placement().owners();
-  if (has_replica_) worker_.emplace(ports, ranks_from(servers.first, servers.count), terms_);
-  if (servers.contains(world.rank()))
-    server_ = std::make_unique<run::ServerSession>(
-        ports, ranks_from(0, terms_.workers), world.rank() - servers.first, terms_, programs.serve, context);
+  if (has_replica_) worker_.emplace(ports, ranks_from(servers_.first, servers_.count), terms_);
+  if (servers_.contains(rank_))
+    server_ = std::make_unique<run::ServerSession>(ports, ranks_from(0, terms_.workers),
+                                                   rank_ - servers_.first, terms_, programs.serve, context);
+  if (options_.company.muster != nullptr) losses_heard_ = options_.company.muster->lost_count();
+}
+
+void Serving::enter_section() {
+  const Company& company = options_.company;
+  if (company.muster == nullptr) return;
+  std::vector<bool> expendable(static_cast<size_t>(company.members.back()) + 1, false);
+  for (int worker = 1; worker < terms_.workers; ++worker)
+    expendable[static_cast<size_t>(nth(company.members, worker))] = !servers_.contains(worker);
+  company.muster->enter(std::move(expendable));
+}
+
+void Serving::hear_of_losses() {
+  const Company& company = options_.company;
+  if (company.muster == nullptr || company.muster->lost_count() == losses_heard_) return;
+  const std::vector<int> lost = company.muster->lost();
+  for (; losses_heard_ < static_cast<int>(lost.size()); ++losses_heard_) {
+    const auto found = std::ranges::find(company.members, nth(lost, losses_heard_));
+    if (server_ && found != company.members.end())
+      server_->lost(static_cast<int>(found - company.members.begin()));
+  }
+}
+
+std::vector<int> Serving::meet() {
+  const Company& company = options_.company;
+  std::vector<int> left = ranks_from(0, std::max(terms_.workers, servers_.end()));
+  if (company.muster == nullptr) return left;
+  report(control::Activity::waiting);
+  company.muster->leave();
+  const auto began = Clock::now();
+  std::optional<std::vector<int>> members;
+  for (; !members; members = company.muster->members()) {
+    to_servers_->progress();
+    to_workers_->progress();
+    rest(began, false);
+  }
+  std::erase_if(left, [&](int rank) {
+    return std::ranges::find(*members, nth(company.members, rank)) == members->end();
+  });
+  return left;
 }
 
 void Serving::begin(const Inputs& inputs) {
@@ -60,6 +102,7 @@ void Serving::begin(const Inputs& inputs) {
                       if (options_.before_update) options_.before_update(step, first_serve_);
                     }});
   if (worker_) worker_->begin(steps);
+  enter_section();
 }
 
 std::optional<run::Grant> Serving::next_step() {
@@ -67,7 +110,10 @@ std::optional<run::Grant> Serving::next_step() {
     options_.progress->enter(control::Progress::kMainSlot, control::Activity::waiting, kStepProgram,
                              first_pull_);
   const auto began = Clock::now();
-  return worker_->next_step([&] { rest(began, server_ && server_->advance()); });
+  return worker_->next_step([&] {
+    hear_of_losses();
+    rest(began, server_ && server_->advance());
+  });
 }
 
 void Serving::finish() {
@@ -75,6 +121,7 @@ void Serving::finish() {
   report(control::Activity::waiting);
   auto began = Clock::now();
   while (!server_->is_over()) {
+    hear_of_losses();
     const bool moved = server_->advance();
     if (moved) {
       began = Clock::now();
@@ -85,6 +132,7 @@ void Serving::finish() {
 }
 
 void Serving::alongside() {
+  hear_of_losses();
   if (worker_) worker_->progress();
   if (server_) server_->advance();
 }

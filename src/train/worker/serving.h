@@ -4,18 +4,27 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "compile/compiled_run.h"
+#include "control/muster.h"
 #include "control/progress.h"
 #include "run/serve/server_session.h"
 #include "run/serve/worker_session.h"
 
 namespace lockstep::train {
 
+/// Where a job may lose workers in sessions and go on.
+struct Company {
+  control::Muster* muster = nullptr;  ///< null: a loss ends the job
+  std::vector<int> members;           ///< by rank: what the muster calls it
+};
+
 struct ServingOptions {
   /// How long a rank waits for the others; absent: as long as it takes, since a watchdog looks after them.
   std::optional<std::chrono::milliseconds> timeout;
   control::Progress* progress = nullptr;  ///< may be null
+  Company company;
   /// Called before each update with the optimizer step that it belongs to, from 0, and the instruction of
   /// `serve`; may be empty.
   std::function<void(int64_t step, int instruction)> before_update;
@@ -43,8 +52,10 @@ class Serving {
   void begin(const Inputs& inputs);
   /// Waits until the coordinator says whether there is a next step; without, the worker has left.
   std::optional<run::Grant> next_step();
-  /// Serves until all workers have left.
+  /// Serves until all workers have left, or are lost.
   void finish();
+  /// COLLECTIVE: who is left at the end of the session, by rank, ascending.
+  std::vector<int> meet();
   /// What goes on beside a worker's steps, for as long as nothing is to be waited for.
   void alongside();
 
@@ -56,12 +67,14 @@ class Serving {
   const run::Staleness& staleness() const { return server_->staleness(); }
   double busy_ms() const { return server_->busy_ms(); }
   comm::TransferredBytes transferred() const;
-  /// Updates of the coordinator that are one optimizer step: with a bound one, otherwise one of each worker.
+  /// Updates of the coordinator that are one optimizer step: with a bound one, otherwise as many as pushes.
   bool has_bound() const { return terms_.bound.has_value(); }
-  int64_t updates_per_step() const { return terms_.bound ? 1 : terms_.workers; }
+  int64_t updates_per_step() const { return terms_.bound ? 1 : terms_.pushes_per_step(); }
 
  private:
   void rest(Clock::time_point began, bool moved);
+  void enter_section();
+  void hear_of_losses();
   void report(control::Activity activity) const;
 
   ServingOptions options_;
@@ -72,6 +85,8 @@ class Serving {
   std::unique_ptr<comm::MessagePort> to_servers_, to_workers_;
   std::optional<run::WorkerSession> worker_;
   std::unique_ptr<run::ServerSession> server_;
+  layout::RankRange servers_;
+  int losses_heard_ = 0;  // of all that the muster tells of
 };
 
 }  // namespace lockstep::train

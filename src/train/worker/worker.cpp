@@ -72,8 +72,10 @@ Worker::Positions Worker::read_positions() {
   Positions positions;
   // Where no worker waits for another, whoever comes next takes the next share of a batch.
   const bool by_share = compiled_->layout().mode == layout::ServerMode::asynchronous;
-  const int64_t shares = by_share ? division.workers : 1;
-  for (int m = 0; m < division.micro_batches_of(options_.rank); ++m)
+  const int64_t shares = by_share ? division.leaves : 1;
+  const int micro_batches =
+      by_share ? division.micro_batches_per_leaf : division.micro_batches_of(options_.rank);
+  for (int m = 0; m < micro_batches; ++m)
     positions.train.push_back(division.first_sample(by_share ? 0 : options_.rank, m));
   const layout::TreeNode leaves = division.leaves_of(options_.rank);
   for (int leaf = leaves.begin; leaf < leaves.end; ++leaf)
@@ -186,7 +188,9 @@ void Worker::connect_servers(comm::Communicator& world) {
       std::make_unique<run::ExecutionContext>(make_context(compiled_->training_code(), {}, nullptr));
   connect_groups(world, programs_.gather, *gather_context_);
   gather_executor_ = make_executor(kGatherProgram, *gather_context_);
-  ServingOptions options{.timeout = {}, .progress = options_.progress, .before_update = {}};
+  ServingOptions options{
+      .timeout = {}, .progress = options_.progress, .company = {}, .before_update = {}};
+  if (compiled_->layout().mode == layout::ServerMode::asynchronous) options.company = options_.company;
   if (options_.progress == nullptr) options.timeout = run::ExecutorOptions().communication_timeout;
   if (options_.before_instruction)
     options.before_update = [this](int64_t step, int instruction) {
@@ -218,8 +222,8 @@ void Worker::start_reading(uint64_t step) {
   if (!train_batches_) return;
   // Where shares are whoever's comes next, probably by turns.
   const bool by_share = compiled_->layout().mode == layout::ServerMode::asynchronous;
-  const auto workers = static_cast<uint64_t>(compiled_->layout().workers());
-  train_batches_->start(by_share ? step * workers + static_cast<uint64_t>(options_.rank) : step);
+  const auto shares = static_cast<uint64_t>(compiled_->layout().pushes_per_step());
+  train_batches_->start(by_share ? step * shares + static_cast<uint64_t>(options_.rank) : step);
 }
 
 int64_t Worker::step_of(const program::Program& program, uint64_t iteration) const {
@@ -268,9 +272,13 @@ void Worker::finish_step() const {
   if (step_executor_) step_executor_->finish();
 }
 
-void Worker::end_session() {
+std::vector<int> Worker::end_session() {
   finish_step();
   serving_->finish();
+  return serving_->meet();
+}
+
+void Worker::gather() {
   gather_executor_->run({});
   gather_executor_->finish();
 }

@@ -44,6 +44,7 @@ struct WorkerOptions {
   /// CPUs, all of them on the calling thread.
   std::optional<device::AsyncCpuOptions> asynchronous;
   observe::StartupTimes* startup = nullptr;  ///< which is told what takes how long; may be null
+  Company company;  ///< with mode=async
   control::Progress* progress =
       nullptr;  ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
   /// See ExecutorOptions::failed; may be empty.
@@ -77,8 +78,11 @@ class Worker {
   /// Of layouts with sessions: between begin and end, workers make steps as they are granted, and servers
   /// serve. Null for other layouts.
   Serving* serving() { return serving_.get(); }
-  /// COLLECTIVE: waits for the end of the session, then gets the last version of all parameters.
-  void end_session();
+  /// COLLECTIVE: waits for the end of the session. Who is left, by rank: where that is not everybody, nothing
+  /// else that is collective may follow.
+  std::vector<int> end_session();
+  /// COLLECTIVE: workers get the last version of all parameters.
+  void gather();
   /// The same with a check of every kernel's results; used to locate what is not finite. Nothing is updated.
   void replay_step(run::StepInputs inputs, const run::KernelObserver& observer);
   /// The whole evaluation set; returns the sums over it. Ends after the iteration in which any rank's
