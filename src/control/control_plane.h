@@ -28,6 +28,9 @@ struct ControlPlaneOptions {
   /// How a rank leaves once the job has failed; by default _exit. Tests put something else here: afterwards
   /// the control plane does nothing more.
   std::function<void(int code)> end_process;
+  /// Called where the job goes on without a rank of this host, to make sure that its process ends: it may be
+  /// stopped, or stuck. May be empty.
+  std::function<void(int rank, int64_t pid)> end_lost{};
   /// How a report is printed; by default in one write to stderr.
   std::function<void(std::string_view text)> print{};
   /// Called on every rank but 0 before it connects, with rank 0's addresses ("10.0.0.1:4321, ..."): while it

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "control/control_protocol.h"
+#include "control/judge.h"
 #include "control/options.h"
 #include "control/rank_state.h"
 #include "control/roll_call.h"
@@ -51,6 +52,7 @@ class Duty {
   struct Loss {
     int rank;
     std::string report;
+    bool is_neighbour;  ///< this rank is to see to it that the process ends
   };
   std::vector<Loss> take_losses() { return std::exchange(losses_, {}); }
   std::optional<std::vector<int>> take_members() { return std::exchange(members_, {}); }
@@ -75,6 +77,9 @@ class Duty {
  protected:
   Duty(int rank, std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now)
       : rank_(rank), size_(static_cast<int>(ranks.size())), timings_(timings), roll_(std::move(ranks), now) {}
+
+  /// Whether this rank is the first that is left on that one's host.
+  bool ends_neighbour(int rank) const;
 
   int rank_, size_;
   ControlTimings timings_;
@@ -110,7 +115,9 @@ class RootDuty : public Duty {
   };
 
   void failed(int rank, const AbortNote& note, Clock::time_point now);
-  void see_to_section(Clock::time_point now);
+  bool can_spare(const Finding& finding, const WatchdogOptions& options,
+                 const std::vector<RankState>& states) const;
+  void spare(const Finding& finding, const WatchdogOptions& options, const std::vector<RankState>& states);
   void tell_all(FrameType type, const std::string& payload);
   bool fresh_enough(Clock::time_point now);
   JobVerdict announce(JobVerdict verdict);

@@ -244,11 +244,9 @@ std::string failure_report(const Finding& finding, std::span<const RankState> st
                           culprit.who.host);
 }
 
-std::string loss_report(int rank, std::span<const RankState> states) {
-  const RankState& state = nth(states, rank);
-  return fmt::format(
-      "lockstep: warning: {} was lost in step {}: {} without a farewell; the others go on without it\n{}",
-      full_name(rank, states), state.last.step + 1, state.lost_reason, last_heard(state));
+std::string loss_report(const Finding& finding, std::span<const RankState> states,
+                        const WatchdogOptions& options) {
+  return "lockstep: warning: " + accusation(finding, states, options) + "  the others go on without it\n";
 }
 
 std::string abort_report(int rank, std::span<const RankState> states, int code, const std::string& reason) {

@@ -24,8 +24,9 @@ std::string last_line(int code, Fault fault, int rank, const std::string& host);
 std::string failure_report(const Finding& finding, std::span<const RankState> states,
                            const WatchdogOptions& options);
 
-/// Of a lost rank without which the job goes on: "lockstep: warning: ..." and where it was.
-std::string loss_report(int rank, std::span<const RankState> states);
+/// Of a rank without which the job goes on: "lockstep: warning: ..." and where it was.
+std::string loss_report(const Finding& finding, std::span<const RankState> states,
+                        const WatchdogOptions& options);
 
 /// "rank 2 of 4 on host b (pid 123) failed: ...", for crash files: the rank itself has printed its reason.
 std::string abort_report(int rank, std::span<const RankState> states, int code, const std::string& reason);

@@ -14,6 +14,15 @@ bool prints_instead_of_root(int rank, const std::vector<RankIdentity>& ranks) {
   return rank != 0;
 }
 
+bool Duty::ends_neighbour(int rank) const {
+  const auto& states = roll_.known();
+  const auto is_beside = [&](const RankState& state) {
+    return !state.spared && state.who.host == nth(states, rank).who.host;
+  };
+  const auto first = std::ranges::find_if(states, is_beside);
+  return first != states.end() && first - states.begin() == rank_;
+}
+
 PeerDuty::PeerDuty(int rank, std::vector<RankIdentity> ranks, const ControlTimings& timings,
                    Clock::time_point now)
     : Duty(rank, ranks, timings, now), prints_(prints_instead_of_root(rank, ranks)) {}
@@ -44,7 +53,11 @@ bool PeerDuty::heard(int from, const Frame& frame, Clock::time_point now) {
       auto ranks = decode_ranks(frame.payload);
       const bool sensible = ranks && !ranks->empty() &&
                             std::ranges::all_of(*ranks, [&](int rank) { return rank >= 0 && rank < size_; });
-      if (sensible && frame.type == FrameType::loss) losses_.push_back({ranks->front(), ""});
+      if (sensible && frame.type == FrameType::loss) {
+        const int lost = ranks->front();
+        roll_.spared(lost);
+        losses_.push_back({lost, "", lost != rank_ && ends_neighbour(lost)});
+      }
       if (sensible && frame.type == FrameType::members) members_ = std::move(ranks);
       return sensible;
     }

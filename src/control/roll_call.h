@@ -25,6 +25,8 @@ class RollCall {
   /// still is left as it is: they have taken off themselves what they were held up.
   void forgive(Clock::duration lost);
 
+  /// But for times, which are those of the last call of states().
+  const std::vector<RankState>& known() const { return states_; }
   /// What is known now. Valid until the next call.
   const std::vector<RankState>& states(Clock::time_point now);
 

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/index.h"
 #include "control/duty.h"
 #include "control/failure_report.h"
@@ -69,20 +71,30 @@ void RootDuty::enter_section(const std::vector<bool>& expendable) {
   section_.enter(0);
 }
 
-/// Whoever was lost while it could be spared is one that has left, from then on.
-void RootDuty::see_to_section(Clock::time_point now) {
-  const auto& states = roll_.states(now);
-  for (int rank = 1; rank < size_; ++rank) {
-    if (!nth(states, rank).lost || nth(states, rank).left || !section_.can_spare(rank)) continue;
-    section_.lose(rank);
-    losses_.push_back({rank, loss_report(rank, states)});
-    roll_.spared(rank);
-    tell_all(FrameType::loss, encode_ranks({rank}));
-  }
-  if (auto left = section_.conclude()) {
-    tell_all(FrameType::members, encode_ranks(*left));
-    members_ = std::move(left);
-  }
+/// Whether the job can go on without the rank that is to blame.
+bool RootDuty::can_spare(const Finding& finding, const WatchdogOptions& options,
+                         const std::vector<RankState>& states) const {
+  if (!section_.can_spare(finding.rank)) return false;
+  if (finding.fault == Fault::lost || finding.fault == Fault::stuck) return true;
+  // Where a host is silent as a whole, the launcher loses it, too, and ends the job.
+  return finding.fault == Fault::silent && std::ranges::any_of(states, [&](const RankState& other) {
+           return other.who.host == nth(states, finding.rank).who.host && !other.left && !other.lost &&
+                  other.heard_seconds < std::chrono::duration<double>(options.silent_after).count() / 2;
+         });
+}
+
+void RootDuty::spare(const Finding& finding, const WatchdogOptions& options,
+                     const std::vector<RankState>& states) {
+  const int rank = finding.rank;
+  const std::string report = loss_report(finding, states, options);
+  section_.lose(rank);
+  if (finding.fault != Fault::lost)
+    notes_.push_back(
+        {rank, FrameType::verdict,
+         encode_verdict({finding.fault, rank, static_cast<int>(exit_code_of(finding.fault)), report, ""})});
+  roll_.spared(rank);
+  tell_all(FrameType::loss, encode_ranks({rank}));
+  losses_.push_back({rank, report, ends_neighbour(rank)});
 }
 
 void RootDuty::tell_all(FrameType type, const std::string& payload) {
@@ -120,7 +132,6 @@ JobVerdict RootDuty::announce(JobVerdict verdict) {
 std::optional<JobVerdict> RootDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
   // It was stopped, and the others have left: their closed connections are no losses. They print it.
   if (condemned_) return announce(*condemned_);
-  if (!leaving_) see_to_section(now);
   const auto& states = roll_.states(now);
   const auto failed_verdict = [&] {
     const auto& [rank, note, at] = *failure_;
@@ -129,7 +140,15 @@ std::optional<JobVerdict> RootDuty::decide(const WatchdogOptions& options, Clock
   };
   if (failure_ && !is_consequence(failure_->note.code) && !asked_at_) return failed_verdict();
 
-  const auto finding = leaving_ ? std::nullopt : judge(states, options);
+  auto finding = leaving_ ? std::nullopt : judge(states, options);
+  while (finding && can_spare(*finding, options, states)) {
+    spare(*finding, options, states);
+    finding = judge(roll_.states(now), options);
+  }
+  if (auto left = section_.conclude()) {
+    tell_all(FrameType::members, encode_ranks(*left));
+    members_ = std::move(left);
+  }
   if (finding && finding->fault == Fault::lost && !fresh_enough(now)) return {};
   if (!finding && failure_ && now - failure_->at >= timings_.fresh) return failed_verdict();
   if (finding) {

@@ -269,6 +269,7 @@ void Watchdog::send() {
 
 void Watchdog::tell_of_section() {
   for (const auto& loss : duty_->take_losses()) {
+    if (loss.is_neighbour && options_.end_lost) options_.end_lost(loss.rank, nth(ranks_, loss.rank).pid);
     desk_.tell_loss(loss.rank);
     if (loss.report.empty()) continue;
     const auto print = options_.print ? options_.print : print_to_stderr;

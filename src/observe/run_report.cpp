@@ -166,6 +166,9 @@ std::string describe(const RunReport& report) {
                                                   report.exposed_comm_ms, report.data_wait_ms));
   if (const std::string servers = describe_servers(report.ranks); report.step_ms && !servers.empty())
     rows.emplace_back("servers", servers);
+  if (report.lost_workers > 0)
+    rows.emplace_back("lost", fmt::format("{} worker{}, without which the run went on", report.lost_workers,
+                                  report.lost_workers == 1 ? "" : "s"));
   if (const auto& staleness = report.staleness)
     rows.emplace_back(
         "staleness",

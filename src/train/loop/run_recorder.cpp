@@ -93,6 +93,9 @@ observe::RankReport RunRecorder::own_report() const {
   const double steps = static_cast<double>(std::max<int64_t>(times_.steps(), 1));
   const comm::TransferredBytes bytes = transferred();
   const program::ProgramTraffic theory = worker_->programs().traffic();
+  // Programs are of one push of each worker.
+  const layout::Layout& layout = worker_->compiled().layout();
+  const auto of_a_step = [&](int64_t bytes) { return bytes * layout.pushes_per_step() / layout.workers(); };
   return {.rank = worker_->rank(),
           .role = {},
           .waited_ms = exposed_communication_ms_ / steps,
@@ -101,8 +104,8 @@ observe::RankReport RunRecorder::own_report() const {
               knows_busy_ && step_ms_ > 0 ? std::optional(std::min(busy_ms_ / step_ms_, 1.0)) : std::nullopt,
           .sent_bytes = static_cast<double>(bytes.sent) / steps,
           .received_bytes = static_cast<double>(bytes.received) / steps,
-          .sent_bytes_theory = theory.exchanged_sent_bytes,
-          .received_bytes_theory = theory.exchanged_received_bytes,
+          .sent_bytes_theory = of_a_step(theory.exchanged_sent_bytes),
+          .received_bytes_theory = of_a_step(theory.exchanged_received_bytes),
           .peak_memory_bytes = std::max(worker_->device().memory_use().peak_bytes, peak_memory_before_)};
 }
 

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
+#include <fstream>
 
 #include "base/core_quota.h"
 #include "comm/gather_texts.h"
@@ -66,6 +68,19 @@ void check_launcher(const LaunchFacts& facts) {
 bool goes_on_after_losses(const LaunchFacts& facts) {
   const auto said = facts.variable("OMPI_MCA_orte_enable_recovery");
   return said && (*said == "1" || *said == "true" || *said == "yes");
+}
+
+void end_lost_process(int rank, int64_t pid) {
+  const char* job = std::getenv("PMIX_NAMESPACE");
+  if (job == nullptr || pid <= 1) return;
+  // The number may be another process's by now, or another container's.
+  std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
+  bool same_job = false, same_rank = false;
+  for (std::string variable; std::getline(file, variable, '\0');) {
+    same_job = same_job || variable == fmt::format("PMIX_NAMESPACE={}", job);
+    same_rank = same_rank || variable == fmt::format("PMIX_RANK={}", rank);
+  }
+  if (same_job && same_rank) ::kill(static_cast<pid_t>(pid), SIGKILL);
 }
 
 std::vector<std::string> launch_warnings(const LaunchFacts& facts, int threads) {

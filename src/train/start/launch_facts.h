@@ -27,6 +27,9 @@ void check_launcher(const LaunchFacts& facts);
 /// Whether the launcher leaves the others alone where a process is lost (mpirun --enable-recovery).
 bool goes_on_after_losses(const LaunchFacts& facts);
 
+/// Kills `pid` on this host if it is `rank` of this process's job, as the launcher numbers it.
+void end_lost_process(int rank, int64_t pid);
+
 /// What makes this placement slow, and what to change: one line each; empty where all is well. `threads`:
 /// that one rank computes and reads with.
 std::vector<std::string> launch_warnings(const LaunchFacts& facts, int threads);

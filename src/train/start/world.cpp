@@ -154,7 +154,8 @@ void World::start() {
                                              .interface = variable_or_empty("LOCKSTEP_CONTROL_INTERFACE"),
                                              .port = port,
                                              .termination_requested = termination_requested,
-                                             .end_process = {}});
+                                             .end_process = {},
+                                             .end_lost = end_lost_process});
   } catch (const CommError& error) {
     // These two reach all ranks alike; anything else is this rank's own, which it has to tell by itself.
     if (error.code() != ExitCode::usage && error.code() != ExitCode::unavailable) throw;
