@@ -165,7 +165,7 @@ Layout canonical(Layout layout) {
 std::string quoted(const Layout& layout) { return fmt::format("'{}'", to_string(layout)); }
 
 std::string counted(int count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : what.ends_with("s") ? "es" : "s");
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : what.ends_with("s") || what.ends_with("sh") ? "es" : "s");
 }
 
 void check_colocated(const Layout& layout, const RefuseLayout& refuse) {
@@ -374,6 +374,14 @@ Layout resolve(const Layout& layout, int world_size) {
     reason = no_dp_fits(layout, world_size);
   throw ConfigError(
       fmt::format("layout {}: {}, or use {}", quoted(layout), reason, quoted(fit.value_or(plain))));
+}
+
+Layout without_workers(Layout layout, int lost) {
+  ensure(layout.mode == ServerMode::asynchronous && layout.pp == 1 && lost < layout.dp,
+         "some workers of a layout whose workers do not wait are left");
+  layout.pushes = layout.pushes_per_step();
+  layout.dp -= lost;
+  return layout;
 }
 
 bool only_default_works(const LayoutKey& key) {

@@ -103,6 +103,10 @@ std::string layout_help();
 /// layouts and numbers of processes that work where they do not fit.
 Layout resolve(const Layout& layout, int world_size);
 
+/// What `lost` workers leave of a layout with mode=async: fewer that push, and as many pushes of each step.
+/// REQUIRES: its dp is known, and pp is 1.
+Layout without_workers(Layout layout, int lost);
+
 /// Whether this version can run no value of `key` but its default.
 bool only_default_works(const LayoutKey& key);
 /// Throws ConfigError naming what of `layout` this version cannot run, and the nearest layout that it can.

@@ -22,6 +22,9 @@ inline void PrintTo(const ConformanceCheck& check, std::ostream* out) { *out << 
 /// The table: a backend's test iterates it, and gives each check a world of its own.
 std::span<const ConformanceCheck> conformance_checks();
 
+/// A check of communicators that can leave ranks out (regroup); the world has at least two.
+void regroup_needs_nothing_of_others(Communicator& world);
+
 /// All checks, each in a duplicate of `world` (split with one color).
 void run_conformance(Communicator& world);
 

@@ -132,6 +132,26 @@ constexpr ConformanceCheck kChecks[] = {
 
 }  // namespace
 
+void regroup_needs_nothing_of_others(Communicator& world) {
+  const int size = world.size();
+  // In two ways at once, as if two had been lost one after the other. Whoever is left out does nothing.
+  std::vector<std::unique_ptr<Communicator>> fewer;
+  for (const int out : {0, size - 1}) {
+    std::vector<int> members;
+    for (int rank = 0; rank < size; ++rank)
+      if (rank != out) members.push_back(rank);
+    if (world.rank() == out) continue;
+    fewer.push_back(world.regroup(members));
+    EXPECT_EQ(fewer.back()->size(), size - 1);
+    EXPECT_EQ(fewer.back()->rank(), std::ranges::find(members, world.rank()) - members.begin());
+  }
+  for (const auto& each : fewer) {
+    EXPECT_EQ(sum_over(*each, 1), size - 1);
+    EXPECT_EQ(sum_over(*each->split(0, 0), 1), size - 1);
+    EXPECT_EQ(each->open_port()->size(), size - 1);
+  }
+}
+
 std::span<const ConformanceCheck> group_checks() { return kChecks; }
 
 }  // namespace lockstep::comm

@@ -55,6 +55,10 @@ float sum_over_ranks(const std::vector<float>& values) {
   return sums[0];
 }
 
+TEST(LocalCommunicator, RegroupNeedsNothingOfOthers) {
+  for (const int ranks : {2, 3, 5}) run_ranks(ranks, regroup_needs_nothing_of_others);
+}
+
 TEST(LocalCommunicator, SumsAlongTheCanonicalTree) {
   // Beside 1e8 a float32 sees steps of 8: a 1 is lost, two 4 count together and not one after the other.
   EXPECT_EQ(sum_over_ranks({1, 1e8f, -1e8f}), 0.0f);               // (1 + 1e8) - 1e8

@@ -28,6 +28,8 @@ const auto all = testing::ValuesIn(conformance_checks().begin(), conformance_che
 INSTANTIATE_TEST_SUITE_P(Checks, Mpi, all, name_of_check);
 INSTANTIATE_TEST_SUITE_P(Checks, MpiLargeCounts, all, name_of_check);
 
+TEST(Mpi, RegroupNeedsNothingOfOthers) { regroup_needs_nothing_of_others(*test_environment().world()); }
+
 TEST(MpiEnvironment, KnowsItsLauncher) { EXPECT_TRUE(started_by_mpi_launcher()); }
 
 TEST(MpiEnvironment, GivesAnotherWorldEachTime) {

@@ -12,6 +12,20 @@ std::string text_of(const std::optional<Mailbox::Message>& message) {
   return message ? std::to_string(message->from) + ":" + message->text : "none";
 }
 
+TEST(MailboxAmong, NumbersThoseThatAreLeftAnew) {
+  const auto all = make_local_mailboxes(4);
+  const auto first = make_mailbox_among(*all[0], {0, 1, 3}), last = make_mailbox_among(*all[3], {0, 1, 3});
+  EXPECT_EQ(last->rank(), 2);
+  EXPECT_EQ(last->size(), 3);
+  all[2]->send(0, "a", "of one that was lost then");
+  last->send(0, "a", "one");
+  EXPECT_EQ(text_of(first->receive("a", Clock::now())), "2:one");
+  EXPECT_EQ(text_of(first->receive("a", Clock::now())), "none");
+  first->send(2, "a", "two");
+  EXPECT_EQ(text_of(last->receive("a", Clock::now())), "0:two");
+  EXPECT_THROW(make_mailbox_among(*all[2], {0, 1, 3}), InternalError);
+}
+
 TEST(LocalMailbox, DeliversBySenderTopicAndOrder) {
   const auto mailboxes = make_local_mailboxes(3);
   EXPECT_EQ(mailboxes[2]->rank(), 2);

@@ -71,7 +71,7 @@ TEST(ControlProtocol, FramesAreBoundedAndOfKnownTypes) {
   EXPECT_FALSE(header_of("\1\2\x10\0\4\0\0\0"s));  // one more
   EXPECT_FALSE(header_of("\xff\xff\xff\xff\4\0\0\0"s));
   EXPECT_FALSE(header_of("\1\0\0\0\0\0\0\0"s));  // no such type
-  EXPECT_FALSE(header_of("\1\0\0\0\x9\0\0\0"s));
+  EXPECT_FALSE(header_of("\1\0\0\0\xd\0\0\0"s));
   EXPECT_FALSE(header_of("\1\0\0\0\4\0\0\1"s));  // not zero
 }
 
@@ -84,6 +84,8 @@ TEST(ControlProtocol, ContentsComeBackAsTheyWere) {
   ASSERT_TRUE(mail);
   EXPECT_EQ(mail->topic, "topic");
   EXPECT_EQ(mail->text, "some\0text"s);
+  EXPECT_EQ(decode_ranks(encode_ranks({})), std::vector<int>{});
+  EXPECT_EQ(decode_ranks(encode_ranks({0, 7, 65535})), (std::vector<int>{0, 7, 65535}));
   const auto note = decode_abort(encode_abort({65, "a shard is damaged"}));
   ASSERT_TRUE(note);
   EXPECT_EQ(note->code, 65);
@@ -110,6 +112,9 @@ TEST(ControlProtocol, NothingShorterThanAMessageIsOne) {
   for (size_t size = 0; size < mail.size(); ++size) EXPECT_FALSE(decode_mail(mail.substr(0, size))) << size;
   EXPECT_FALSE(decode_heartbeat(heartbeat + "x"));
   EXPECT_FALSE(decode_abort(abort + "x"));
+  const std::string some = encode_ranks({1, 2});
+  for (size_t size = 0; size < some.size(); ++size) EXPECT_FALSE(decode_ranks(some.substr(0, size))) << size;
+  EXPECT_FALSE(decode_ranks(some + "x"));
   EXPECT_FALSE(decode_verdict(verdict + "x"));
 }
 
@@ -133,6 +138,7 @@ TEST(ControlProtocol, RandomBytesNeverHarmADecoder) {
       }
     }
     decode_abort(bytes);
+    decode_ranks(bytes);
     decode_mail(bytes);
     decode_verdict(bytes);
   }

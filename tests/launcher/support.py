@@ -87,6 +87,12 @@ class Running:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def end(self):
+        """Where a test failed before it had ended."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(PATIENCE_S)
+
     def finish(self):
         """The exit code."""
         try:
@@ -181,8 +187,10 @@ class TrainingCase(Case):
 
     def start(self, options, train):
         environment = {"OMP_NUM_THREADS": "1", **os.environ, "PWD": str(self.folder)}
-        return Running([*self.before, sys.executable, LAUNCHER, "--program", PROGRAM, *options, "--", "train", *train],
-                       environment, cwd=self.folder)
+        running = Running([*self.before, sys.executable, LAUNCHER, "--program", PROGRAM, *options, "--", "train", *train],
+                          environment, cwd=self.folder)
+        self.addCleanup(running.end)
+        return running
 
     def result(self, options, train):
         """The JSON of a training that succeeds."""

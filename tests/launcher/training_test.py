@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """lockstep-run with real trainings on two ranks of this host."""
 
+import json
 import os
 import pathlib
 import signal
@@ -55,6 +56,55 @@ class Training(TrainingCase):
         os.kill(self.rank_process(running, 2), signal.SIGKILL)
         self.assertEqual(running.finish(), 200, running.err)
         self.assertIn(f"lockstep: the job ends with exit code 200 (lost: rank 2 on {os.uname().nodename})\n", running.err)
+
+    def test_lost_workers_are_not_waited_for(self):
+        out = self.folder / "run"
+        train = [self.config(), *ENDLESS, *UNORDERED, "--set", "trainer.global_batch=48", "--out", str(out)]
+        running = self.start(["-n", "4"], [*train, "--layout", "dp=3,sync=ps,mode=async"])
+        self.wait_until(running, lambda: self.metrics_size(out) > 0)
+        for rank, number in ((2, signal.SIGKILL), (1, signal.SIGSEGV)):
+            os.kill(self.rank_process(running, rank), number)
+            before = self.metrics_size(out)
+            self.wait_until(running, lambda before=before: self.metrics_size(out) > before + 4096)
+            self.assertIn(f"lockstep: warning: rank {rank} of 4 on host {os.uname().nodename} ", running.stderr.decode())
+        running.signal(signal.SIGTERM)
+        self.assertEqual(running.finish(), 143, running.err)
+        self.assertIn("the run goes on as layout 'dp=1,sync=ps,mode=async,pushes=3' in 2 processes, numbered anew\n", running.err)
+        self.assertNotIn("PMIX", running.err)
+        self.assertNotIn("mpirun", running.err)
+        step = max(int(found.name[5:]) for found in out.glob("checkpoints/step-*"))
+        report = self.result(["-n", "3"], [*train, "--layout", "dp=2,sync=ps,mode=async,pushes=3", "--resume", "auto",
+                                           "--stop-after", str(step + 50)])
+        self.assertEqual(report["steps"], step + 50)
+
+    def test_a_run_ends_in_order_without_lost_workers(self):
+        for fault in ("kill@2,150,forward", "kill@1,120,push", "stop@2,130,backward", "hang@1,110,forward"):
+            with self.subTest(fault):
+                out = self.folder / fault
+                running = self.start(["-n", "4"], [
+                    self.config(), *UNORDERED, "--set", "trainer.global_batch=48", "--set", "trainer.steps=400", "--set",
+                    "trainer.eval_every_steps=200", "--set", "checkpoint.every_steps=100", "--layout", "dp=3,sync=ps,mode=async",
+                    "--set", "watchdog.silent_seconds=3", "--set", "watchdog.compute_seconds=3", "--failpoint", fault,
+                    "--out", str(out), "--json"])
+                self.assertEqual(running.finish(), 0, running.err)
+                self.assertNotIn("lockstep: error:", running.err)
+                report = json.loads(running.out)
+                self.assertEqual((report["steps"], report["lost_workers"], report["world_size"]), (400, 1, 3))
+                self.assertEqual(report["layout"], "dp=2,sync=ps,mode=async,pushes=3")
+                self.assertTrue((out / "checkpoints/step-00000400/manifest.json").exists())
+                steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines() if "eval_" not in line]
+                self.assertEqual(len(steps), len(set(steps)))
+
+    def test_the_first_rank_and_servers_cannot_be_spared(self):
+        for rank in (0, 3):
+            with self.subTest(rank):
+                out = self.folder / f"run-{rank}"
+                running = self.start(["-n", "4"], [self.config(), *ENDLESS, *UNORDERED, "--set", "trainer.global_batch=48",
+                                                   "--layout", "dp=3,sync=ps,mode=async", "--out", str(out)])
+                self.wait_until(running, lambda out=out: self.metrics_size(out) > 0)
+                os.kill(self.rank_process(running, rank), signal.SIGKILL)
+                self.assertEqual(running.finish(), 200, running.err)
+                self.assertIn(f"exit code 200 (lost: rank {rank} on {os.uname().nodename})\n", running.err)
 
     def test_a_second_signal_leaves_nothing_running(self):
         out = self.folder / "run"

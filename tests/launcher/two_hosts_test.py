@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Trainings on the two hosts of scripts/two_hosts.sh, whose link is slow or cut."""
 
+import json
 import os
 import signal
 import subprocess
@@ -86,6 +87,16 @@ class TwoHosts(TrainingCase):
 
     def test_a_link_to_a_server_that_does_not_wait_ends_the_job(self):
         self.cut_ends((*UNORDERED, "--layout", "dp=1,sync=ps,mode=async"))
+
+    def test_a_lost_worker_on_another_host_is_not_waited_for(self):
+        out = self.folder / "run"
+        running = self.start(("-n", "3", "--host", "host-a:1,host-b:2", "--interface", "net0"), [
+            self.config(), *UNORDERED, "--set", "trainer.steps=400", "--layout", "dp=2,sync=ps,mode=async", "--failpoint",
+            "kill@1,100,backward", "--out", str(out), "--json"])
+        self.assertEqual(running.finish(), 0, running.err)
+        report = json.loads(running.out)
+        self.assertEqual((report["steps"], report["lost_workers"], report["world_size"]), (400, 1, 2))
+        self.assertIn("(done, without those that were lost)\n", running.err)
 
     def cut_ends(self, layout):
         running = self.training(*ENDLESS, *WATCHED, *layout)

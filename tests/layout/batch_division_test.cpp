@@ -27,6 +27,16 @@ TEST(BatchDivision, FastHasOneLeafPerWorker) {
   EXPECT_EQ(division.micro_batches_per_leaf, 1);
 }
 
+TEST(BatchDivision, FastHasOneLeafPerPushWhereThereAreMore) {
+  const auto division = divide_batch(64, 8, 8, Reduction::fast, 3, 4);
+  EXPECT_EQ(division.leaves, 4);
+  EXPECT_EQ(division.leaf_samples, 16);
+  EXPECT_EQ(division.micro_batches_per_leaf, 2);
+  EXPECT_EQ(division.workers, 3);
+  EXPECT_EQ(division.leaves_of(0), (TreeNode{0, 2}));  // of an evaluation
+  EXPECT_EQ(division.leaves_of(2), (TreeNode{3, 4}));
+}
+
 TEST(BatchDivision, WorkersShareLeavesEvenlyAndInOrder) {
   const auto division = divide_batch(12, 0, 4, Reduction::reproducible, 3);
   EXPECT_EQ(division.leaves_of(0), (TreeNode{0, 2}));
@@ -61,6 +71,8 @@ TEST(BatchDivision, RefusalsNameTheFieldAndNearbyValues) {
   EXPECT_THAT(message([] { divide_batch(64, 0, 2, Reduction::reproducible, 3); }),
               HasSubstr("at most 2 workers"));
   EXPECT_THAT(message([] { divide_batch(64, 0, 2, Reduction::fast, 3); }), HasSubstr("63 or 66"));
+  EXPECT_THAT(message([] { divide_batch(66, 0, 2, Reduction::fast, 3, 4); }),
+              HasSubstr("66 is not divisible by 4 pushes; use 64 or 68"));
 }
 
 TEST(BatchDivision, IsDescribedAsAProduct) {

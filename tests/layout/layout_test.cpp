@@ -103,7 +103,7 @@ TEST(Layout, EveryValueOfEveryKeySurvivesItsText) {
   for (const auto& key : layout_keys()) {
     const int count = key.words.empty() ? 4 : static_cast<int>(key.words.size());
     for (int value = key.lowest; value < key.lowest + count; ++value) {
-      Layout layout{.dp = 8};
+      Layout layout{.dp = key.name == "pushes" ? 1 : 8};
       for (const LayoutKey* one = &key; !one->needs.empty();) {
         const int needed = one->needed_value;
         one = &key_named(one->needs);
@@ -128,12 +128,28 @@ TEST(Layout, KeysAreNamedOnceAndNeedKeysThereAre) {
     EXPECT_THAT(layout_help(),
                 HasSubstr(fmt::format("  {:<10} {} [{}]\n", key.name, takes_text(key), otherwise_text(key))));
   }
-  EXPECT_EQ(names.size(), 13u);
+  EXPECT_EQ(names.size(), 14u);
   EXPECT_EQ(otherwise_text(key_named("dp")), "what the world size leaves");
+  EXPECT_EQ(otherwise_text(key_named("pushes")), "one of each worker");
   EXPECT_EQ(otherwise_text(key_named("bound")), "1");
   EXPECT_EQ(takes_text(key_named("bound")), "a whole number from 0 to 65536");
   EXPECT_EQ(needs_text(key_named("schedule")), "pp above 1");
   EXPECT_EQ(needs_text(key_named("bound")), "mode=stale");
+}
+
+TEST(Layout, PushesOfAStepAreThoseOfItsWorkersOrMore) {
+  EXPECT_EQ(resolve(parse_layout("sync=ps,mode=async"), 4).pushes_per_step(), 3);
+  EXPECT_EQ(resolve(parse_layout("sync=ps,mode=async,pushes=5"), 4).pushes_per_step(), 5);
+  EXPECT_EQ(resolve(parse_layout("sync=ps,mode=async,pushes=3"), 4),
+            resolve(parse_layout("sync=ps,mode=async"), 4));
+  EXPECT_THAT(refusal("dp=3,sync=ps,mode=async,pushes=2"),
+              HasSubstr("2 pushes of 3 workers leave some of them out of a step; the nearest that works is "
+                        "'dp=3,sync=ps,mode=async'"));
+  EXPECT_THROW(resolve(parse_layout("sync=ps,mode=async,pushes=2"), 4), ConfigError);
+  const Layout lost = without_workers(resolve(parse_layout("sync=ps,mode=async"), 4), 2);
+  EXPECT_EQ(to_string(lost), "dp=1,sync=ps,mode=async,pushes=3");
+  EXPECT_EQ(to_string(without_workers(parse_layout("dp=3,sync=ps,mode=async,pushes=5"), 1)),
+            "dp=2,sync=ps,mode=async,pushes=5");
 }
 
 TEST(Layout, SemicolonsSeparateLayouts) {

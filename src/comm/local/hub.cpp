@@ -27,6 +27,16 @@ std::shared_ptr<PostOffice> Hub::post_office() {
   return post_office_;
 }
 
+std::shared_ptr<Hub> Hub::regroup(std::span<const int> members) {
+  const std::lock_guard lock(mutex_);
+  const std::vector<int> key(members.begin(), members.end());
+  Forming& forming = forming_[key];
+  if (!forming.hub) forming.hub = std::make_shared<Hub>(name_, static_cast<int>(key.size()));
+  const std::shared_ptr<Hub> hub = forming.hub;
+  if (++forming.joined == key.size()) forming_.erase(key);
+  return hub;
+}
+
 Hub::Entry* Hub::head(int rank) {
   auto& queue = nth(queues_, rank);
   return queue.empty() ? nullptr : &queue.front();

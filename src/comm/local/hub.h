@@ -2,8 +2,10 @@
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,8 @@ class Hub {
     std::shared_ptr<Hub> hub;  ///< null for a negative color
     int rank = -1;
   };
+  /// Of these ranks, one for all of them, made when the first asks.
+  std::shared_ptr<Hub> regroup(std::span<const int> members);
   /// Blocks until all ranks have called it; false where the communicator died before.
   bool split(int rank, int color, int key, Seat& seat);
 
@@ -76,6 +80,11 @@ class Hub {
   std::condition_variable changed_;
   std::vector<std::deque<Entry>> queues_;
   std::shared_ptr<PostOffice> post_office_;
+  struct Forming {
+    std::shared_ptr<Hub> hub;
+    size_t joined = 0;
+  };
+  std::map<std::vector<int>, Forming> forming_;  // by members: not all of them have asked yet
 };
 
 }  // namespace lockstep::comm

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "comm/local/hub.h"
 
 namespace lockstep::comm {
@@ -21,6 +23,12 @@ class LocalCommunicator : public HostCommunicator {
     if (!hub_->split(rank(), color, key, seat)) check_alive();
     if (seat.hub == nullptr) return nullptr;
     return std::make_unique<LocalCommunicator>(std::move(seat.hub), seat.rank);
+  }
+
+  std::unique_ptr<Communicator> regroup(std::span<const int> members) override {
+    check_alive();
+    const auto place = std::ranges::find(members, rank()) - members.begin();
+    return std::make_unique<LocalCommunicator>(hub_->regroup(members), static_cast<int>(place));
   }
 
   std::unique_ptr<MessagePort> open_port() override {

@@ -244,10 +244,12 @@ ExitCode report_error(const std::exception& error) {
 
 namespace {
 
-/// In the words of control/failure_report.h.
-void report_end(int code) {
-  const std::string text =
-      fmt::format("lockstep: the job ends with exit code {} (done, without those that were lost)\n", code);
+/// For launchers, in the words of control/failure_report.h: an mpirun that goes on after losses passes on no
+/// exit code, and may wait for the lost ones without end.
+void report_end(int code, bool is_complete) {
+  if (code == 0 && is_complete) return;
+  const std::string text = fmt::format("lockstep: the job ends with exit code {} (done{})\n", code,
+                                       is_complete ? "" : ", without those that were lost");
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
@@ -272,8 +274,7 @@ int run_in_world(const std::function<int(World&)>& body) {
     }
     try {
       world->finish();
-      // For launchers: this mpirun may wait for the lost ones without end.
-      if (!world->is_complete() && world->rank() == 0) report_end(code);
+      if (world->rank() == 0 && goes_on_after_losses(world->placement())) report_end(code, world->is_complete());
     } catch (const Error& error) {
       // The others did not come: what should have been an error of all ranks was one of this rank alone.
       if (collective && world->rank() > 0) world->fail(*collective);
