@@ -3,17 +3,20 @@
 
     scripts/measure_faults.py kills --runs 300          SIGKILL to a random rank at a random time
     scripts/measure_faults.py stops --runs 100          SIGSTOP likewise
+    scripts/measure_faults.py losses --runs 100         SIGKILL to a worker without which the others go on (mode=async)
     scripts/measure_faults.py preemptions --runs 100    a stop request, as from a scheduler that wants its machine back
     scripts/measure_faults.py clean --steps 10000       nothing at all: no alarm may be raised
     scripts/measure_faults.py overhead                  what watching, comparing and saving cost per step
 
 Two ranks train LeNet on rendered digits, reproducibly, in steps of a few milliseconds, started by launcher/lockstep-run
 (--no-launcher: by mpirun), and save in the background (--foreground-saves: while training waits). Every disturbed run is
-resumed to its end and compared with an undisturbed one. Exit code 1 where a criterion was missed.
+resumed to its end and compared with an undisturbed one. With `losses` they are three workers and a server, and nothing is
+resumed. Exit code 1 where a criterion was missed.
 """
 
 import argparse
 import json
+import math
 import os
 import random
 import re
@@ -109,8 +112,8 @@ class Job:
     def __init__(self, options, config, run, extra=()):
         self.marker = uuid.uuid4().hex
         train = ["train", config, "--json", *(["--out", run] if run else []), *extra]
-        command = ([options.launcher, "-n", str(RANKS), "--program", options.lockstep, "--"] if options.launcher else
-                   ["mpirun", "-n", str(RANKS), options.lockstep]) + train
+        command = ([options.launcher, "-n", str(options.ranks), "--program", options.lockstep, "--"] if options.launcher else
+                   ["mpirun", "-n", str(options.ranks), options.lockstep]) + train
         self.run = run
         self.stdout, self.stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.process = subprocess.Popen(command, env={**MPI, **os.environ, MARKER: self.marker}, stdin=subprocess.DEVNULL,
@@ -172,7 +175,8 @@ class Bench:
                                      background="false" if options.foreground_saves else "true"))
 
     def job(self, name, *extra):
-        return Job(self.options, self.config, os.path.join(self.folder, name) if name else None, extra)
+        return Job(self.options, self.config, os.path.join(self.folder, name) if name else None,
+                   (*self.options.train, *extra))
 
     def reference(self):
         """Report of an undisturbed run, and how many seconds its steps took."""
@@ -195,7 +199,7 @@ def disturb(bench, name, chance, duration, steps, send):
         time.sleep(0.005)
     time.sleep(chance.uniform(0, 0.8 * duration))
     ranks = ranks_below(job.process.pid)
-    if job.process.poll() is not None or len(ranks) != RANKS or last_step(job.run) >= steps:
+    if job.process.poll() is not None or len(ranks) != bench.options.ranks or last_step(job.run) >= steps:
         job.wait()
         return None
     since = time.monotonic()
@@ -339,6 +343,73 @@ def stops(options):
     return summarize("stops", measured_runs(options, 600, send, judge), limit)
 
 
+def step_times(run):
+    """step -> milliseconds, as metrics.jsonl has them."""
+    with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    return {row["step"]: row["step_ms"] for row in rows if "loss" in row}
+
+
+def losses(options):
+    """Three workers and a server that wait for nobody."""
+    options.ranks, steps = 4, 600
+    options.train = ("--layout", "dp=3,sync=ps,mode=async", "--set", "parallel.reduction=FAST", "--set", "trainer.global_batch=126",
+                     "--set", "metrics.log_every_steps=1")
+    limit = 2 / 3 - 0.05                                      # of the speed before, with one worker of three less
+    bench, chance, rows = Bench(options, steps), random.Random(options.seed), []
+    _, duration = bench.reference()
+    while len(rows) < options.runs:
+        name, row = f"run-{len(rows) + 1:03}", {"run": len(rows) + 1, "missed": []}
+
+        def send(job, ranks):
+            row["rank"] = chance.randrange(1, 3)
+            row["reached"] = last_step(job.run)
+            os.kill(ranks[row["rank"]], signal.SIGKILL)
+
+        job = disturb(bench, name, chance, duration, steps, send)
+        if job is None:
+            bench.remove(name)
+            continue
+        row.update(seconds=job.seconds, code=job.code, stderr=job.err)
+        # Only while all are in a session can one be spared: otherwise the job ends, as in other modes.
+        row["spared"] = job.code == 0
+        if row["spared"]:
+            report, times = job.report(), step_times(job.run)
+            before = [ms for step, ms in times.items() if 5 < step < row["reached"]]
+            after = [ms for step, ms in times.items() if step > row["reached"] + INTERVAL]
+            if len(before) > 20 and len(after) > 20:
+                row["speed"] = statistics.median(before) / statistics.median(after)
+                if row["speed"] < limit:
+                    row["missed"].append(f"the others make {row['speed']:.2f} of the speed before")
+            if (report["steps"], report.get("lost_workers")) != (steps, 1):
+                row["missed"].append(f"{report['steps']} steps, {report.get('lost_workers')} lost workers")
+        elif job.code != 200 or "was lost" not in job.err:
+            row["missed"].append(f"exit code {job.code}")
+        if not re.search(rf"\brank {row['rank']} of 4\b.*was lost", job.err):
+            row["missed"].append("rank not named")
+        if job.orphans:
+            row["missed"].append(f"{job.orphans} orphans")
+        rows.append(row)
+        if not row["missed"] and not options.keep:
+            bench.remove(name)
+        if not options.quiet:
+            print(f"{name}: " + (f"went on, at {row.get('speed', math.nan):.2f} of the speed before" if row["spared"] else
+                                 f"ended with {row['code']}") + "".join(f": MISSED {what}" for what in row["missed"]),
+                  file=sys.stderr, flush=True)
+    missed = [row for row in rows if row["missed"]]
+    if not missed and not options.keep:
+        bench.remove()
+    speeds = [row["speed"] for row in rows if "speed" in row]
+    summary = {"what": "losses", "runs": len(rows), "missed": len(missed), "spared": sum(row["spared"] for row in rows),
+               "speeds": len(speeds), "speed_median": statistics.median(speeds), "speed_min": min(speeds), "speed_limit": limit,
+               "failures": [{key: row[key] for key in ("run", "missed", "code", "stderr")} for row in missed]}
+    lines = [f"losses: {len(rows)} runs, {len(missed)} missed a criterion",
+             f"  {summary['spared']} went on to their end; the others ended, named, outside of sessions",
+             f"  speed of those that are left, of what it was before: median {summary['speed_median']:.2f}, least "
+             f"{summary['speed_min']:.2f} ({len(speeds)} runs; limit {limit:.2f})"]
+    return summary, "\n".join(lines + [f"  run {row['run']}: {', '.join(row['missed'])}" for row in missed]), not missed
+
+
 def preemptions(options):
     def send(job, ranks, chance):
         # lockstep-run turns what schedulers send into mpirun's stop request.
@@ -397,10 +468,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     default_launcher = os.path.join(ROOT, "launcher", "lockstep-run")
-    for name, function, runs in (("kills", kills, 300), ("stops", stops, 100), ("preemptions", preemptions, 100),
+    for name, function, runs in (("kills", kills, 300), ("stops", stops, 100), ("losses", losses, 100), ("preemptions", preemptions, 100),
                                  ("clean", clean, None), ("overhead", overhead, None)):
         command = commands.add_parser(name)
-        command.set_defaults(function=function)
+        command.set_defaults(function=function, ranks=RANKS, train=())
         command.add_argument("--lockstep", default=os.path.join(ROOT, "build/release/bin/lockstep"))
         command.add_argument("--no-launcher", dest="launcher", action="store_const", const=None,
                              default=default_launcher if os.path.exists(default_launcher) else None,

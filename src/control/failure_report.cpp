@@ -74,8 +74,8 @@ struct Group {
 };
 
 bool alike(const RankState& a, const RankState& b, const WatchdogOptions& options) {
-  return a.left == b.left && a.lost == b.lost && a.spared == b.spared && late(a, options) == late(b, options) &&
-         a.last.step == b.last.step &&
+  return a.left == b.left && a.lost == b.lost && a.spared == b.spared &&
+         late(a, options) == late(b, options) && a.last.step == b.last.step &&
          std::equal(a.last.slots.begin(), a.last.slots.end(), b.last.slots.begin(), b.last.slots.end(),
                     [](const SlotState& x, const SlotState& y) {
                       return x.activity == y.activity && x.text == y.text;

@@ -20,7 +20,10 @@ constexpr int kTerminated = static_cast<int>(ExitCode::terminated);
 }  // namespace
 
 RootDuty::RootDuty(std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now)
-    : Duty(0, ranks, timings, now), section_(size_), aborted_(ranks.size(), false), answered_(ranks.size(), false) {}
+    : Duty(0, ranks, timings, now),
+      section_(size_),
+      aborted_(ranks.size(), false),
+      answered_(ranks.size(), false) {}
 
 bool RootDuty::heard(int from, const Frame& frame, Clock::time_point now) {
   if (frame.type == FrameType::heartbeat || frame.type == FrameType::answer) {

@@ -165,7 +165,10 @@ Layout canonical(Layout layout) {
 std::string quoted(const Layout& layout) { return fmt::format("'{}'", to_string(layout)); }
 
 std::string counted(int count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : what.ends_with("s") || what.ends_with("sh") ? "es" : "s");
+  return fmt::format("{} {}{}", count, what,
+                     count == 1                                    ? ""
+                     : what.ends_with("s") || what.ends_with("sh") ? "es"
+                                                                   : "s");
 }
 
 void check_colocated(const Layout& layout, const RefuseLayout& refuse) {

@@ -168,7 +168,7 @@ std::string describe(const RunReport& report) {
     rows.emplace_back("servers", servers);
   if (report.lost_workers > 0)
     rows.emplace_back("lost", fmt::format("{} worker{}, without which the run went on", report.lost_workers,
-                                  report.lost_workers == 1 ? "" : "s"));
+                                          report.lost_workers == 1 ? "" : "s"));
   if (const auto& staleness = report.staleness)
     rows.emplace_back(
         "staleness",

@@ -40,9 +40,7 @@ ProgramWriter begin_program(const DataParallelPlan& plan, const char* name, int 
 
 program::SessionTerms session_terms(const DataParallelPlan& plan) {
   const layout::Layout& layout = plan.parallel.layout;
-  program::SessionTerms terms{.workers = plan.division.workers,
-                              .ranges = {},
-                              .pushes = layout.pushes};
+  program::SessionTerms terms{.workers = plan.division.workers, .ranges = {}, .pushes = layout.pushes};
   if (layout.mode == layout::ServerMode::stale) terms.bound = layout.bound;
   const layout::RankRange& servers = plan.placement.owners();
   for (int server = servers.first; server < servers.end(); ++server) {

@@ -64,9 +64,10 @@ class Training(TrainingCase):
         self.wait_until(running, lambda: self.metrics_size(out) > 0)
         for rank, number in ((2, signal.SIGKILL), (1, signal.SIGSEGV)):
             os.kill(self.rank_process(running, rank), number)
+            warning = f"lockstep: warning: rank {rank} of 4 on host {os.uname().nodename} "
+            self.wait_until(running, lambda warning=warning: warning in running.stderr.decode(errors="replace"))
             before = self.metrics_size(out)
             self.wait_until(running, lambda before=before: self.metrics_size(out) > before + 4096)
-            self.assertIn(f"lockstep: warning: rank {rank} of 4 on host {os.uname().nodename} ", running.stderr.decode())
         running.signal(signal.SIGTERM)
         self.assertEqual(running.finish(), 143, running.err)
         self.assertIn("the run goes on as layout 'dp=1,sync=ps,mode=async,pushes=3' in 2 processes, numbered anew\n", running.err)

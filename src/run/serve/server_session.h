@@ -42,8 +42,8 @@ class ServerSession {
   /// Receives, updates and answers what it can; true where anything was to do.
   bool advance();
   /// Nothing more comes of this worker. What of it has come whole counts; where the session depends on all of
-  /// them, advance() throws CommError. The memory where more of it was expected, or on its way, may be written
-  /// and read until the port is gone.
+  /// them, advance() throws CommError. The memory where more of it was expected, or on its way, may be
+  /// written and read until the port is gone.
   void lost(int worker);
   /// All workers have left, all of their pushes are applied and all answers are sent.
   bool is_over() const { return over_; }
@@ -110,7 +110,7 @@ class ServerSession {
   SessionTotals totals_;
   int64_t granted_ = 0;
   std::vector<int64_t> lost_numbers_;  // of steps that were granted, and lost with their workers
-  int part_ = 0;  // ranges of the update under way that are done
+  int part_ = 0;                       // ranges of the update under way that are done
   double busy_ms_ = 0;
   bool over_ = true;
 };

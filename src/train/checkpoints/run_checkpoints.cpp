@@ -112,14 +112,14 @@ void RunCheckpoints::make_saver() {
   std::vector<int> writers;
   for (size_t rank = 1; rank < shares.size(); ++rank)
     if (!shares[rank].empty()) writers.push_back(static_cast<int>(rank));
-  saver_ = std::make_unique<CheckpointSaver>(
-      CheckpointSaverOptions{.directory = directory_,
-                             .keep = config.checkpoint.keep,
-                             .mailbox = options_.mailbox,
-                             .writers = std::move(writers),
-                             .files = options_.files,
-                             .progress = options_.progress,
-                             .patience = config.watchdog.storage_deadline});
+  saver_ =
+      std::make_unique<CheckpointSaver>(CheckpointSaverOptions{.directory = directory_,
+                                                               .keep = config.checkpoint.keep,
+                                                               .mailbox = options_.mailbox,
+                                                               .writers = std::move(writers),
+                                                               .files = options_.files,
+                                                               .progress = options_.progress,
+                                                               .patience = config.watchdog.storage_deadline});
 }
 
 void RunCheckpoints::follow(Worker& worker, control::Mailbox* mailbox) {
@@ -194,7 +194,8 @@ void RunCheckpoints::begin(int64_t step) {
 }
 
 checkpoint::CheckpointShare RunCheckpoints::own_share() const {
-  return checkpoint_share(worker_->compiled(), worker_->config().optimizer, worker_->rank(), worker_->snapshot());
+  return checkpoint_share(worker_->compiled(), worker_->config().optimizer, worker_->rank(),
+                          worker_->snapshot());
 }
 
 checkpoint::SaveOutcome RunCheckpoints::save_in_foreground(comm::Communicator& world,

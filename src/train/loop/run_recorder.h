@@ -34,8 +34,8 @@ class RunRecorder {
   observe::StepTimes times_;
   double exposed_communication_ms_ = 0, data_wait_ms_ = 0;  // sums
   double busy_ms_ = 0, step_ms_ = 0;                        // likewise
-  comm::TransferredBytes transferred_before_;  // by workers that are no more
-  int64_t peak_memory_before_ = 0;             // likewise
+  comm::TransferredBytes transferred_before_;               // by workers that are no more
+  int64_t peak_memory_before_ = 0;                          // likewise
   bool knows_busy_ = false;
 };
 

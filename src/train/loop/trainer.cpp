@@ -187,7 +187,8 @@ void Trainer::train_one_step() {
   stop_ = verdict.stop_requested > 0;
   outcome_.train_loss = verdict.mean_loss();
   // What is left of a step counts with the next one; without a next one, with its own.
-  if (stop_ || evaluation_due() || checkpoint_due() || step_ == worker_->total_steps()) worker_->finish_step();
+  if (stop_ || evaluation_due() || checkpoint_due() || step_ == worker_->total_steps())
+    worker_->finish_step();
   tell_step(inputs, verdict, std::move(record));
 }
 
@@ -257,7 +258,8 @@ void Trainer::report_divergence() {
 std::string Trainer::locate_held() {
   // What was hashed before the update tells more, but only where all did so.
   const auto hashed = comm::gather_texts(*world_, hashed_step_ == step_ ? "1" : "0", kPatience);
-  if (std::any_of(hashed.begin(), hashed.end(), [](const auto& one) { return one == "0"; })) replicas_->hash();
+  if (std::any_of(hashed.begin(), hashed.end(), [](const auto& one) { return one == "0"; }))
+    replicas_->hash();
   if (std::string what = replicas_->locate(*world_); !what.empty()) return what;
   const auto norms = comm::gather_texts(*world_, exact(last_norm_), kPatience);
   return fmt::format(

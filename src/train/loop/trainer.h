@@ -80,7 +80,7 @@ struct TrainingOutcome {
   double train_loss = 0;                       ///< of the last step
   std::optional<EvaluationRecord> evaluation;  ///< the last one
   bool stopped = false;                        ///< by request, before the end
-  int64_t lost_workers = 0;  ///< without which it went on
+  int64_t lost_workers = 0;                    ///< without which it went on
   int64_t sessions = 0;      ///< of layouts with sessions; from one meeting of all ranks to the next
   run::Staleness staleness;  ///< of all pushes in them, at the first server
 };

@@ -112,8 +112,8 @@ Regrouped Session::regroup(const std::vector<int>& left) {
   enter(Phase::prepare);
   const observe::StartupTimes startup = world_.startup();
   config::RunConfig config = worker_->config();
-  config.parallel.layout = layout::without_workers(worker_->compiled().layout(),
-                                                   world_.size() - static_cast<int>(left.size()));
+  config.parallel.layout =
+      layout::without_workers(worker_->compiled().layout(), world_.size() - static_cast<int>(left.size()));
   recorder_->part();
   watched_.reset();
   worker_.reset();

@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <numeric>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -274,7 +274,8 @@ int run_in_world(const std::function<int(World&)>& body) {
     }
     try {
       world->finish();
-      if (world->rank() == 0 && goes_on_after_losses(world->placement())) report_end(code, world->is_complete());
+      if (world->rank() == 0 && goes_on_after_losses(world->placement()))
+        report_end(code, world->is_complete());
     } catch (const Error& error) {
       // The others did not come: what should have been an error of all ranks was one of this rank alone.
       if (collective && world->rank() > 0) world->fail(*collective);

@@ -84,10 +84,9 @@ void OwnedState::restore(Worker& worker) const {
     const Part& part = parts_[i];
     ensure(tensor.name == part.tensor.name && tensor.slice == part.tensor.slice,
            "a rank goes on with the tensors that it had");
-    worker.window().write(static_cast<float*>(const_cast<void*>(tensor.data)), tensor.size_bytes(),
-                          [&](void* values) {
-                            std::memcpy(values, part.contents.data(), part.contents.size());
-                          });
+    worker.window().write(
+        static_cast<float*>(const_cast<void*>(tensor.data)), tensor.size_bytes(),
+        [&](void* values) { std::memcpy(values, part.contents.data(), part.contents.size()); });
   }
 }
 

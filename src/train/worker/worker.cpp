@@ -188,8 +188,7 @@ void Worker::connect_servers(comm::Communicator& world) {
       std::make_unique<run::ExecutionContext>(make_context(compiled_->training_code(), {}, nullptr));
   connect_groups(world, programs_.gather, *gather_context_);
   gather_executor_ = make_executor(kGatherProgram, *gather_context_);
-  ServingOptions options{
-      .timeout = {}, .progress = options_.progress, .company = {}, .before_update = {}};
+  ServingOptions options{.timeout = {}, .progress = options_.progress, .company = {}, .before_update = {}};
   if (compiled_->layout().mode == layout::ServerMode::asynchronous) options.company = options_.company;
   if (options_.progress == nullptr) options.timeout = run::ExecutorOptions().communication_timeout;
   if (options_.before_instruction)

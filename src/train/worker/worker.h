@@ -44,7 +44,7 @@ struct WorkerOptions {
   /// CPUs, all of them on the calling thread.
   std::optional<device::AsyncCpuOptions> asynchronous;
   observe::StartupTimes* startup = nullptr;  ///< which is told what takes how long; may be null
-  Company company;  ///< with mode=async
+  Company company;                           ///< with mode=async
   control::Progress* progress =
       nullptr;  ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
   /// See ExecutorOptions::failed; may be empty.

@@ -431,8 +431,8 @@ TEST(Session, WithMorePushesThanWorkersMakesAsManyOfEachStep) {
   // Of one worker: what smaller batches would make. Sums are weighted by powers of two, which round nothing.
   const auto config = [](int batch, int steps) {
     return fast(kMlp, {fmt::format("trainer.global_batch={}", batch), fmt::format("trainer.steps={}", steps),
-                       "parallel.sync=PS", "parallel.mode=ASYNC",
-                       "parallel.async_learning_rate=AS_STATED", "trainer.eval_every_steps=0"});
+                       "parallel.sync=PS", "parallel.mode=ASYNC", "parallel.async_learning_rate=AS_STATED",
+                       "trainer.eval_every_steps=0"});
   };
   const Ended sixteen = train(config(16, 6), "dp=1,sync=ps,mode=async,pushes=4")[0];
   const Ended four = train(config(4, 24), "dp=1,sync=ps,mode=async")[0];
@@ -586,8 +586,8 @@ TEST(Session, GoesOnWithoutWorkersThatAreLost) {
       {"dp=3,sync=ps,mode=async", {{1, 5, Kind::push}, {2, 5, Kind::forward}}},
   };
   for (const char* model : {kMlp, kLenet}) {
-    const auto config = fast(model, {"trainer.global_batch=12", "trainer.steps=16",
-                                     "trainer.eval_every_steps=4"});
+    const auto config =
+        fast(model, {"trainer.global_batch=12", "trainer.steps=16", "trainer.eval_every_steps=4"});
     for (const auto& [layout, losses] : cases) {
       const auto ended = train_with_losses(config, layout, losses);
       const Ended& first = ended[0];
