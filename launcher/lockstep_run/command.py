@@ -12,6 +12,8 @@ from .errors import LaunchError, UNAVAILABLE
 # An orted that a cut link left behind ends two minutes later, in place of eight.
 _KEEPALIVE = {"oob_tcp_keepalive_time": "60", "oob_tcp_keepalive_intvl": "10", "oob_tcp_keepalive_probes": "6"}
 _EXPORTED = ("LOCKSTEP_", "NCCL_", "OMP_")
+# Options of train whose value is the next word.
+_WITH_VALUE = ("--set", "--layout", "--out", "--data-dir", "--resume", "--device", "--trace", "--stop-after", "--failpoint")
 _RESOURCE_MANAGERS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS")
 
 
@@ -61,13 +63,17 @@ def spares_workers(program, arguments):
     if layout is not None:
         return "mode=async" in layout.replace(" ", "")
     settings = [f"--set={value}" for value in option_values(arguments, "--set")]
-    config = next((word for word in arguments[1:] if os.path.isfile(word)), None)
+    taken = {i + 1 for i, word in enumerate(arguments) if word in _WITH_VALUE}
+    config = next((word for i, word in enumerate(arguments) if i > 0 and i not in taken and os.path.isfile(word)), None)
     if config is None:
         return False
-    with open(config, encoding="utf-8", errors="replace") as file:
-        if not any("ASYNC" in text for text in (file.read(), *settings)):
-            return False
-    printed = subprocess.run([program, "config", "print", config, *settings], capture_output=True, text=True, check=False)
+    try:
+        with open(config, encoding="utf-8", errors="replace") as file:
+            if not any("ASYNC" in text for text in (file.read(), *settings)):
+                return False
+        printed = subprocess.run([program, "config", "print", config, *settings], capture_output=True, text=True, check=False)
+    except OSError:
+        return False             # on this host: what the ranks can read, they say
     return re.search(r"\bmode: ASYNC\b", printed.stdout) is not None
 
 

@@ -14,10 +14,13 @@ _RULE = b"-" * 40            # Open MPI 4.1.4 garbles the end of some of these l
 _LONGEST_BLOCK = 80          # lines; more than that is nothing of mpirun's
 _NOISE = re.compile(
     rb"\[[^\]]+:\d+\] (?:\d+ more process(?:es)? ha(?:s|ve) sent help message |"
-    rb"PMIX ERROR: BAD-PARAM in file |Read -1, expected \d+, errno = 3|"      # a rank was lost, and the job goes on
+    rb"Read -1, expected \d+, errno = 3|"
     rb"Set MCA parameter \"orte_base_help_aggregate\"|plm:rsh: Warning: setpgid\()|"
     rb"\w+: (?:Forwarding signal \d+ to job|killing job\.\.\.|abort is already in progress\.\.\.)")
 _VERDICT = re.compile(rb"lockstep: the job ends with exit code (\d+) \((\w+)(?:: rank (\d+)(?: on ([^\s)]+))?)?")
+# With --enable-recovery: all that mpirun says where a rank has ended without MPI_Finalize.
+_ENDED = re.compile(rb"\[[^\]]+:\d+\] PMIX ERROR: BAD-PARAM in file \S*pmix_event_notification")
+_CONNECTED = b"lockstep: all processes are connected\n"
 _OPTION = re.compile(rb"\w+: Error: unknown option \"(.*)\"")
 
 
@@ -34,7 +37,7 @@ class Failure(NamedTuple):
 class Verdict(NamedTuple):
     """Why a job ended, as lockstep tells it."""
     code: int
-    reason: str                  # lost, silent, stuck, deadlock, failed
+    reason: str                  # lost, silent, stuck, deadlock, failed; done: in order, with whatever code
     rank: Optional[int]
     host: Optional[str]
 
@@ -115,6 +118,7 @@ class Listener:
 
     def __init__(self, write, say):
         self._write, self._say = write, say
+        self._connected = False      # from then on lockstep tells of losses
         self._rest = b""             # behind the last end of a line
         self._shown = 0              # of _rest
         self._block = None           # lines since a line of dashes
@@ -181,7 +185,15 @@ class Listener:
         option = _OPTION.match(line)
         if option:
             self._fail(Failure("setup", USAGE, f"mpirun has no option {option[1].decode(errors='replace')} (--mpi-args)"))
-        return option or _NOISE.match(line)
+        if _ENDED.match(line):
+            if not self._connected:
+                self._fail(Failure("code", PEER_LOST, "a rank ended before all were connected"))
+            return True
+        if line == _CONNECTED:
+            self._connected = True
+            return True
+        done = _VERDICT.match(line)
+        return option or _NOISE.match(line) or (done and done[2] == b"done")
 
     def _note(self, line):
         match = _VERDICT.search(line)
@@ -203,7 +215,8 @@ class Listener:
         self._show(b"".join(block))
 
     def _fail(self, failure):
-        if self.failure:
+        # Of hosts that are lost later, mpirun says that it could not start there.
+        if self.failure or (failure.kind == "setup" and self.verdict):
             return
         self.failure = failure
         # A rank that ended by itself has mostly said why.

@@ -47,12 +47,11 @@ class Duty {
   // Sections in which ranks may be lost (Muster): what this rank does.
   virtual void enter_section(const std::vector<bool>& expendable) = 0;
   virtual void leave_section() = 0;
-  /// What has become known of them since this was last asked. `report`: to be printed; "" elsewhere than on
-  /// rank 0.
+  /// What has become known of them since this was last asked.
   struct Loss {
     int rank;
-    std::string report;
-    bool is_neighbour;  ///< this rank is to see to it that the process ends
+    std::string report;       ///< to be printed; "" elsewhere than on rank 0
+    std::vector<int> to_end;  ///< whose processes this one is to end: of its host, where it is the first left
   };
   std::vector<Loss> take_losses() { return std::exchange(losses_, {}); }
   std::optional<std::vector<int>> take_members() { return std::exchange(members_, {}); }
@@ -78,8 +77,8 @@ class Duty {
   Duty(int rank, std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now)
       : rank_(rank), size_(static_cast<int>(ranks.size())), timings_(timings), roll_(std::move(ranks), now) {}
 
-  /// Whether this rank is the first that is left on that one's host.
-  bool ends_neighbour(int rank) const;
+  /// Loss::to_end. All that were spared before, too: who was to end them may have been lost itself.
+  std::vector<int> to_end_with(int lost) const;
 
   int rank_, size_;
   ControlTimings timings_;
@@ -131,6 +130,10 @@ class RootDuty : public Duty {
   std::vector<bool> answered_;                 // by rank. A heartbeat may have been on its way for long
 };
 
+/// Whether `rank` prints a report on rank 0: the lowest other rank that is left on rank 0's host and the
+/// lowest one elsewhere do, since either host may be the one that is cut off.
+bool prints_instead_of_root(int rank, const std::vector<RankState>& states);
+
 /// Every other rank carries out rank 0's verdict, and judges rank 0 alone.
 class PeerDuty : public Duty {
  public:
@@ -146,16 +149,13 @@ class PeerDuty : public Duty {
   std::optional<JobVerdict> decide(const WatchdogOptions& options, Clock::time_point now) override;
 
  private:
+  bool prints() const { return prints_instead_of_root(rank_, roll_.known()); }
+
   std::optional<JobVerdict> received_;
   std::optional<AbortNote> failure_;
-  bool prints_;  // where rank 0 cannot
   bool root_left_ = false;
   bool root_gone_ = false;
   bool told_termination_ = false;
 };
-
-/// Whether `rank` prints a report on rank 0: the lowest other rank on rank 0's host and the lowest one
-/// elsewhere do, since either host may be the one that is cut off.
-bool prints_instead_of_root(int rank, const std::vector<RankIdentity>& ranks);
 
 }  // namespace lockstep::control

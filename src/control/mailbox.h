@@ -24,7 +24,7 @@ class Mailbox {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   /// REQUIRES: `to` or this rank is 0; at most 1 MiB. Never blocks for long; to a rank that is gone: nothing
-  /// happens, since the job is ending.
+  /// happens, since the job is ending, or goes on without it.
   virtual void send(int to, std::string_view topic, std::string_view text) = 0;
   /// The oldest message of `topic` that is not received yet; waits for one until `deadline`.
   virtual std::optional<Message> receive(std::string_view topic, Deadline deadline) = 0;

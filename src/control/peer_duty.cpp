@@ -7,25 +7,28 @@
 
 namespace lockstep::control {
 
-bool prints_instead_of_root(int rank, const std::vector<RankIdentity>& ranks) {
-  const auto beside_root = [&](int r) { return nth(ranks, r).host == ranks[0].host; };
+bool prints_instead_of_root(int rank, const std::vector<RankState>& states) {
+  const auto beside_root = [&](int r) { return nth(states, r).who.host == states[0].who.host; };
   for (int lower = 1; lower < rank; ++lower)
-    if (beside_root(lower) == beside_root(rank)) return false;
+    if (!nth(states, lower).spared && beside_root(lower) == beside_root(rank)) return false;
   return rank != 0;
 }
 
-bool Duty::ends_neighbour(int rank) const {
+std::vector<int> Duty::to_end_with(int lost) const {
   const auto& states = roll_.known();
-  const auto is_beside = [&](const RankState& state) {
-    return !state.spared && state.who.host == nth(states, rank).who.host;
-  };
-  const auto first = std::ranges::find_if(states, is_beside);
-  return first != states.end() && first - states.begin() == rank_;
+  const std::string& host = nth(states, lost).who.host;
+  const auto first = std::ranges::find_if(
+      states, [&](const RankState& state) { return !state.spared && state.who.host == host; });
+  if (first - states.begin() != rank_) return {};
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size_; ++rank)
+    if (nth(states, rank).spared && nth(states, rank).who.host == host) ranks.push_back(rank);
+  return ranks;
 }
 
 PeerDuty::PeerDuty(int rank, std::vector<RankIdentity> ranks, const ControlTimings& timings,
                    Clock::time_point now)
-    : Duty(rank, ranks, timings, now), prints_(prints_instead_of_root(rank, ranks)) {}
+    : Duty(rank, std::move(ranks), timings, now) {}
 
 bool PeerDuty::heard(int from, const Frame& frame, Clock::time_point now) {
   switch (frame.type) {
@@ -42,7 +45,7 @@ bool PeerDuty::heard(int from, const Frame& frame, Clock::time_point now) {
       auto verdict = decode_verdict(frame.payload);
       const bool sensible = verdict && verdict->rank >= 0 && verdict->rank < size_;
       // What another rank found of rank 0, passed on by rank 0 itself.
-      if (sensible && prints_ && verdict->rank == 0 &&
+      if (sensible && prints() && verdict->rank == 0 &&
           (verdict->fault == Fault::silent || verdict->fault == Fault::lost))
         verdict->printed = verdict->report;
       if (sensible && !received_) received_ = std::move(verdict);
@@ -56,7 +59,7 @@ bool PeerDuty::heard(int from, const Frame& frame, Clock::time_point now) {
       if (sensible && frame.type == FrameType::loss) {
         const int lost = ranks->front();
         roll_.spared(lost);
-        losses_.push_back({lost, "", lost != rank_ && ends_neighbour(lost)});
+        losses_.push_back({lost, "", to_end_with(lost)});
       }
       if (sensible && frame.type == FrameType::members) members_ = std::move(ranks);
       return sensible;
@@ -92,7 +95,7 @@ std::optional<JobVerdict> PeerDuty::decide(const WatchdogOptions& options, Clock
     if (const auto finding = find_absent(std::span(states).first(1), options)) {
       const std::string report = failure_report(*finding, states, options);
       const JobVerdict verdict{finding->fault, 0, static_cast<int>(exit_code_of(finding->fault)), report,
-                               prints_ ? report : ""};
+                               prints() ? report : ""};
       // A rank 0 that was stopped would otherwise wake up and take this rank for lost.
       notes_.push_back({0, FrameType::verdict, encode_verdict(verdict)});
       return verdict;

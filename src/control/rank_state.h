@@ -38,7 +38,7 @@ struct RankState {
   double heard_seconds = 0;  ///< since it was last heard
   bool left = false;         ///< it said farewell: nothing of it can be late any more
   bool lost = false;         ///< its connection ended without a farewell
-  bool spared = false;       ///< and the job went on without it: it counts as one that has left
+  bool spared = false;       ///< the job went on without it: it counts as one that has left
   double lost_seconds = 0;   ///< since then
   std::string lost_reason;   ///< "its connection closed"
 };

@@ -26,6 +26,7 @@ RootDuty::RootDuty(std::vector<RankIdentity> ranks, const ControlTimings& timing
       answered_(ranks.size(), false) {}
 
 bool RootDuty::heard(int from, const Frame& frame, Clock::time_point now) {
+  if (nth(roll_.known(), from).spared) return true;  // whatever it still says, the job goes on without it
   if (frame.type == FrameType::heartbeat || frame.type == FrameType::answer) {
     const auto heartbeat = decode_heartbeat(frame.payload);
     if (frame.type == FrameType::answer) nth(answered_, from) = true;
@@ -97,7 +98,10 @@ void RootDuty::spare(const Finding& finding, const WatchdogOptions& options,
          encode_verdict({finding.fault, rank, static_cast<int>(exit_code_of(finding.fault)), report, ""})});
   roll_.spared(rank);
   tell_all(FrameType::loss, encode_ranks({rank}));
-  losses_.push_back({rank, report, ends_neighbour(rank)});
+  losses_.push_back({rank, report, to_end_with(rank)});
+  // The others were asked in vain.
+  asked_at_.reset();
+  answered_.assign(answered_.size(), false);
 }
 
 void RootDuty::tell_all(FrameType type, const std::string& payload) {

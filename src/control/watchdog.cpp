@@ -157,8 +157,9 @@ void Watchdog::watch() {
     if (!take_requests(now)) return part();
     receive(now);
     look(options, now);
-    if (const auto verdict = duty_->decide(options, now)) return carry_out(*verdict);
+    const auto verdict = duty_->decide(options, now);
     tell_of_section();
+    if (verdict) return carry_out(*verdict);
     if (duty_->leaving() && !left_at_) left_at_ = now;
     if (left_at_ && now - *left_at_ >= timings_.leave) {
       const int code = static_cast<int>(ExitCode::hang);
@@ -268,12 +269,17 @@ void Watchdog::send() {
 }
 
 void Watchdog::tell_of_section() {
+  std::string reports;
   for (const auto& loss : duty_->take_losses()) {
-    if (loss.is_neighbour && options_.end_lost) options_.end_lost(loss.rank, nth(ranks_, loss.rank).pid);
+    for (const int rank : loss.to_end)
+      if (options_.end_lost) options_.end_lost(rank, nth(ranks_, rank).pid);
     desk_.tell_loss(loss.rank);
-    if (loss.report.empty()) continue;
+    reports += loss.report;
+  }
+  if (!reports.empty()) {
+    send();  // a terminal may take its time
     const auto print = options_.print ? options_.print : print_to_stderr;
-    run_at_most(timings_.last_words, [print, text = loss.report] { print(text); });
+    run_at_most(timings_.last_words, [print, reports] { print(reports); });
   }
   if (auto left = duty_->take_members()) desk_.tell_members(std::move(*left));
 }

@@ -271,6 +271,10 @@ std::string arithmetic(const Layout& layout) {
 
 /// Why no dp makes `layout` fit, and the numbers of processes next to `world_size` for which one does.
 std::string no_dp_fits(const Layout& layout, int world_size) {
+  const int workers = world_size - layout.dedicated_servers();
+  if (layout.pushes > 0 && layout.pushes < workers)
+    return fmt::format("{} leave some of {} out of a step; state {} or more, or leave pushes out",
+                       counted(layout.pushes, "push"), counted(workers, "worker"), workers);
   const int servers = layout.dedicated_servers();
   std::string text = counted(world_size, "process");
   if (servers > 0) text += fmt::format(" less {}", counted(servers, "server"));

@@ -274,7 +274,7 @@ TEST_F(RootOfSection, GoesOnWithoutWhoCanBeSpared) {
   const auto losses = duty.take_losses();
   ASSERT_EQ(losses.size(), 1u);
   EXPECT_EQ(losses[0].rank, 2);
-  EXPECT_FALSE(losses[0].is_neighbour);  // that is rank 3's affair
+  EXPECT_THAT(losses[0].to_end, testing::IsEmpty()) << "that is rank 3's affair";
   EXPECT_EQ(losses[0].report,
             "lockstep: warning: rank 2 of 4 on host b (pid 102) was lost in step 11: its connection closed "
             "without a farewell\n  it was last heard 0.4 s before, in a place\n  the others go on without "
@@ -342,6 +342,33 @@ TEST_F(RootOfSection, OneThatWasLostCountsInNoLaterSection) {
   decide(500);
   EXPECT_EQ(decide(800), "lost 1 code 200");
   EXPECT_THAT(verdict->report, HasSubstr("rank 2 on b: lost before; the job went on"));
+}
+
+TEST_F(RootOfSection, HearsNothingMoreOfWhomItHasSpared) {
+  duty.closed(2, "its connection closed", at(400));
+  EXPECT_EQ(decide(400), "none");
+  EXPECT_TRUE(duty.heard(2, abort_frame(74, "a disk was slow"), at(401)));
+  EXPECT_EQ(decide(401), "none");
+  EXPECT_EQ(decide(5000), "none");
+}
+
+TEST_F(RootOfSection, AsksAnewAfterALossThatWasSparedLate) {
+  all_leave();
+  decide(1);
+  duty.take_notes();
+  duty.enter_section({false, false, true, true});
+  duty.heard(1, {FrameType::enter, ""}, at(2));
+  duty.heard(2, {FrameType::enter, ""}, at(2));
+  duty.closed(2, "its connection closed", at(3));
+  EXPECT_EQ(decide(3), "none");
+  EXPECT_TRUE(duty.urgent());
+  duty.heard(3, {FrameType::enter, ""}, at(4));
+  EXPECT_EQ(decide(4), "none");
+  EXPECT_FALSE(duty.urgent());
+  duty.take_notes();
+  duty.closed(1, "its connection closed", at(500));
+  EXPECT_EQ(decide(500), "none");
+  EXPECT_EQ(notes_of(duty), (Notes{{3, FrameType::ask}}));
 }
 
 TEST_F(RootOfSection, SparesAStuckRankAndTellsIt) {
@@ -515,10 +542,16 @@ TEST_F(Peer, RefusesWhatMakesNoSense) {
 }
 
 TEST(ControlDuty, OneRankOnEachSideSpeaksForRankZero) {
-  const std::vector<RankIdentity> all{{"a", 0}, {"b", 1}, {"a", 2}, {"a", 3}, {"c", 4}, {"b", 5}};
-  std::vector<bool> prints;
-  for (int rank = 0; rank < 6; ++rank) prints.push_back(prints_instead_of_root(rank, all));
-  EXPECT_EQ(prints, (std::vector<bool>{false, true, true, false, false, false}));
+  std::vector<RankState> all;
+  for (const char* host : {"a", "b", "a", "a", "c", "b"}) all.push_back({.who = {host, 0}});
+  const auto who_prints = [&] {
+    std::vector<bool> prints;
+    for (int rank = 0; rank < 6; ++rank) prints.push_back(prints_instead_of_root(rank, all));
+    return prints;
+  };
+  EXPECT_EQ(who_prints(), (std::vector<bool>{false, true, true, false, false, false}));
+  all[2].spared = all[1].spared = true;
+  EXPECT_EQ(who_prints(), (std::vector<bool>{false, true, true, true, true, false}));
 }
 
 TEST(ControlDuty, ALoopThatCameRoundLateWasHeldUp) {
@@ -533,6 +566,14 @@ TEST(ControlDuty, ALoopThatCameRoundLateWasHeldUp) {
   EXPECT_EQ(held_up(milliseconds(10), milliseconds(111), options), milliseconds(101));
 }
 
+TEST_F(Peer, EndsWhomOneThatWasLostLaterWasToEnd) {
+  PeerDuty last{3, ranks(5), ControlTimings{}, kStart};  // of host b: ranks 2, 3, 4
+  last.heard(0, {FrameType::loss, encode_ranks({4})}, at(1));
+  EXPECT_THAT(last.take_losses().at(0).to_end, testing::IsEmpty());
+  last.heard(0, {FrameType::loss, encode_ranks({2})}, at(2));
+  EXPECT_EQ(last.take_losses().at(0).to_end, (std::vector<int>{2, 4}));
+}
+
 TEST_F(Peer, TellsOfSections) {
   duty.enter_section({false, true});
   duty.leave_section();
@@ -541,7 +582,7 @@ TEST_F(Peer, TellsOfSections) {
   const auto losses = duty.take_losses();
   ASSERT_EQ(losses.size(), 1u);
   EXPECT_EQ(losses[0].rank, 3);
-  EXPECT_TRUE(losses[0].is_neighbour) << "rank 2 is the first on its host";
+  EXPECT_EQ(losses[0].to_end, std::vector<int>{3}) << "rank 2 is the first on its host";
   EXPECT_EQ(losses[0].report, "");
   EXPECT_TRUE(duty.heard(0, {FrameType::members, encode_ranks({0, 1, 2})}, at(1)));
   EXPECT_EQ(duty.take_members(), (std::vector<int>{0, 1, 2}));

@@ -145,7 +145,9 @@ TEST(Layout, PushesOfAStepAreThoseOfItsWorkersOrMore) {
   EXPECT_THAT(refusal("dp=3,sync=ps,mode=async,pushes=2"),
               HasSubstr("2 pushes of 3 workers leave some of them out of a step; the nearest that works is "
                         "'dp=3,sync=ps,mode=async'"));
-  EXPECT_THROW(resolve(parse_layout("sync=ps,mode=async,pushes=2"), 4), ConfigError);
+  EXPECT_THAT(
+      refusal_of([] { resolve(parse_layout("sync=ps,mode=async,pushes=2"), 4); }),
+      HasSubstr("2 pushes leave some of 3 workers out of a step; state 3 or more, or leave pushes out"));
   const Layout lost = without_workers(resolve(parse_layout("sync=ps,mode=async"), 4), 2);
   EXPECT_EQ(to_string(lost), "dp=1,sync=ps,mode=async,pushes=3");
   EXPECT_EQ(to_string(without_workers(parse_layout("dp=3,sync=ps,mode=async,pushes=5"), 1)),

@@ -163,14 +163,18 @@ void ServerSession::lost(int worker) {
   auto& server = std::get<AsyncServer>(protocol_);
   const int64_t before = server.steps_lost();
   server.lost(worker);
-  if (server.steps_lost() > before) lost_numbers_.push_back(channel.number);
   const auto is_for_it = [worker](const auto& decision) {
     using Kind = std::decay_t<decltype(decision)>;
     if constexpr (std::is_same_v<Kind, AnswerPull> || std::is_same_v<Kind, RefuseStep>)
       return decision.worker == worker;
     return false;
   };
-  if (held_ && std::visit(is_for_it, *held_)) held_.reset();
+  const bool was_held = held_ && std::visit(is_for_it, *held_);
+  // A grant that was decided and not yet carried out has no number.
+  const auto* grant = was_held ? std::get_if<AnswerPull>(&*held_) : nullptr;
+  const bool has_number = grant == nullptr || grant->range > 0;
+  if (server.steps_lost() > before && has_number) lost_numbers_.push_back(channel.number);
+  if (was_held) held_.reset();
 }
 
 std::optional<Decision> ServerSession::decide() {
@@ -270,6 +274,13 @@ bool ServerSession::carry_out(const EndSession&) {
       std::memcpy(range.replica, range.contents, static_cast<size_t>(range.size_bytes));
   over_ = true;
   return true;
+}
+
+bool ServerSession::has_lost_transfers() {
+  return std::ranges::any_of(channels_, [this](Channel& channel) {
+    return channel.is_lost &&
+           ((channel.lands && !ports_.to_servers.poll(channel.landed)) || !is_answered(channel));
+  });
 }
 
 bool ServerSession::is_answered(Channel& channel) {

@@ -42,9 +42,11 @@ class ServerSession {
   /// Receives, updates and answers what it can; true where anything was to do.
   bool advance();
   /// Nothing more comes of this worker. What of it has come whole counts; where the session depends on all of
-  /// them, advance() throws CommError. The memory where more of it was expected, or on its way, may be
-  /// written and read until the port is gone.
+  /// them, advance() throws CommError.
   void lost(int worker);
+  /// Whether a message from or to a lost worker was under way: whatever carries it may go on to write or read
+  /// its memory, also when port and session are gone.
+  bool has_lost_transfers();
   /// All workers have left, all of their pushes are applied and all answers are sent.
   bool is_over() const { return over_; }
 

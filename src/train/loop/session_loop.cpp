@@ -154,7 +154,7 @@ void Trainer::require_finite(int64_t step) {
   std::string message = fmt::format(
       "step {}: loss {} and gradient norm {} of rank {}'s share of the batch are not both finite; its push "
       "changed nothing",
-      step + 1, verdict.mean_loss(), verdict.gradient_norm, worker_->rank());
+      step + 1, verdict.mean_loss(), verdict.gradient_norm, worker_->first_rank());
   if (config_.trainer.nonfinite == config::NonFinitePolicy::locate)
     message += "\n  first: " + first_nonfinite_gradient(*worker_);
   throw Error(message + "\n" + advice(verdict), ExitCode::internal);

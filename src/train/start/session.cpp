@@ -60,6 +60,7 @@ class Session {
   std::unique_ptr<DirectoryLock> lock_;
   std::unique_ptr<Failpoints> failpoints_;
   std::unique_ptr<checkpoint::FileSystem> failing_files_;
+  std::vector<std::unique_ptr<Worker>> former_;  // whose memory a message of a lost rank may still use
   std::unique_ptr<Worker> worker_;
   std::optional<WatchedWorker> watched_;
   std::optional<RunOutput> output_;
@@ -116,6 +117,7 @@ Regrouped Session::regroup(const std::vector<int>& left) {
       layout::without_workers(worker_->compiled().layout(), world_.size() - static_cast<int>(left.size()));
   recorder_->part();
   watched_.reset();
+  if (worker_->serving()->has_lost_transfers()) former_.push_back(std::move(worker_));
   worker_.reset();
   world_.go_on_with(left);
   start([&] { return config; });

@@ -63,6 +63,18 @@ int control_port() {
   return port;
 }
 
+/// In one piece.
+void say(const std::string& text) {
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+/// For launchers, in the words of control/failure_report.h: an mpirun that goes on after losses passes on no
+/// exit code, and may wait for the lost ones without end.
+void report_end(int code, bool is_complete) {
+  say(fmt::format("lockstep: the job ends with exit code {} (done{})\n", code,
+                  is_complete ? "" : ", without those that were lost"));
+}
+
 /// Ends the process where MPI does not start: a rank that never comes would keep the others waiting in a call
 /// without a deadline.
 class StartTimer {
@@ -165,6 +177,8 @@ void World::start() {
       [](const control::Progress::Entry& entry) { return describe_position(entry, nullptr); });
   enter_phase(&control_->progress(), Phase::outside);
   watch_communicator();
+  // From here on a loss is told of; before, such an mpirun says nothing.
+  if (rank_ == 0 && goes_on_after_losses(placement())) say("lockstep: all processes are connected\n");
   startup_.end(observe::StartupPart::launch);
 }
 
@@ -225,6 +239,8 @@ ExitCode World::tell_failure(const std::exception& error) noexcept {
 
 void World::fail(const std::exception& error) noexcept {
   const ExitCode code = tell_failure(error);
+  if (!control_ && goes_on_after_losses(placement()))
+    report_end(static_cast<int>(code), /*is_complete=*/true);
   if (!control_ && environment_) environment_->abort_job(static_cast<int>(code));
   std::_Exit(static_cast<int>(code));
 }
@@ -241,19 +257,6 @@ ExitCode report_error(const std::exception& error) {
   if (no_memory) return ExitCode::unavailable;
   return own ? own->code() : ExitCode::internal;
 }
-
-namespace {
-
-/// For launchers, in the words of control/failure_report.h: an mpirun that goes on after losses passes on no
-/// exit code, and may wait for the lost ones without end.
-void report_end(int code, bool is_complete) {
-  if (code == 0 && is_complete) return;
-  const std::string text = fmt::format("lockstep: the job ends with exit code {} (done{})\n", code,
-                                       is_complete ? "" : ", without those that were lost");
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
-}
-
-}  // namespace
 
 int run_in_world(const std::function<int(World&)>& body) {
   const SignalScope signals;

@@ -59,6 +59,8 @@ class Serving {
   /// What goes on beside a worker's steps, for as long as nothing is to be waited for.
   void alongside();
 
+  /// See ServerSession.
+  bool has_lost_transfers() { return server_ && server_->has_lost_transfers(); }
   /// After an error: whom the backend reaches shall not wait.
   void abort(std::string_view reason) noexcept;
 

@@ -99,6 +99,11 @@ class Worker {
   /// where its program has a digest of that; empty elsewhere.
   std::vector<uint64_t> parameter_digests() const;
   int rank() const { return options_.rank; }
+  /// As messages of the whole job call it: before others were lost.
+  int first_rank() const {
+    const auto& members = options_.company.members;
+    return members.empty() ? options_.rank : members[static_cast<size_t>(options_.rank)];
+  }
   const config::RunConfig& config() const {
     return config_;
   }  ///< its layout as stated; compiled().layout() is resolved

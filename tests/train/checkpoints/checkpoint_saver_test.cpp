@@ -162,14 +162,39 @@ TEST(CheckpointSaver, ReportsOnManyTensorsTravelInPieces) {
   checkpoint::Manifest manifest;
   manifest.step = 1;
   for (const int rank : {0, 1}) {
-    savers.push_back(std::make_unique<CheckpointSaver>(CheckpointSaverOptions{
-        .directory = folder.path(), .mailbox = mailboxes[static_cast<size_t>(rank)].get(), .files = kPosix}));
+    savers.push_back(std::make_unique<CheckpointSaver>(
+        CheckpointSaverOptions{.directory = folder.path(),
+                               .mailbox = mailboxes[static_cast<size_t>(rank)].get(),
+                               .writers = {1},
+                               .files = kPosix}));
     savers.back()->start({tensors(rank), {}, {rank + 1, 2}, {}}, manifest);
   }
   EXPECT_EQ(savers[0]->settle()->error, "");
   EXPECT_EQ(savers[1]->settle()->path, folder / "step-00000001");
   EXPECT_EQ(checkpoint::Checkpoint(folder / "step-00000001").tensors(checkpoint::FileKind::model).size(),
             size_t{2 * kTensors});
+}
+
+TEST(CheckpointSaver, WaitsForNobodyWithoutAShare) {
+  const TemporaryDirectory folder;
+  const float value = 1;
+  const auto mailboxes = control::make_local_mailboxes(3);
+  std::vector<std::unique_ptr<CheckpointSaver>> savers;
+  checkpoint::CheckpointWriter(folder.path(), 1).begin();
+  checkpoint::Manifest manifest;
+  manifest.step = 1;
+  // Rank 1 is lost.
+  for (const int rank : {0, 2}) {
+    savers.push_back(std::make_unique<CheckpointSaver>(
+        CheckpointSaverOptions{.directory = folder.path(),
+                               .mailbox = mailboxes[static_cast<size_t>(rank)].get(),
+                               .writers = {2},
+                               .files = kPosix}));
+    const checkpoint::NamedTensor tensor{"of rank " + std::to_string(rank), DType::float32, Shape{1}, &value};
+    savers.back()->start({{tensor}, {}, {rank / 2 + 1, 2}, {}}, manifest);
+  }
+  EXPECT_EQ(savers[0]->settle()->error, "");
+  EXPECT_EQ(savers[1]->settle()->path, folder / "step-00000001");
 }
 
 TEST(CheckpointSaver, ItsThreadTakesNoSignals) {

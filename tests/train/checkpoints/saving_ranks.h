@@ -34,6 +34,7 @@ class SavingRanks {
           train::CheckpointSaverOptions{.directory = directory,
                                         .keep = keep,
                                         .mailbox = mailboxes_[static_cast<size_t>(rank)].get(),
+                                        .writers = {1, 2},
                                         .files = files_[static_cast<size_t>(rank)],
                                         .progress = &progress_[static_cast<size_t>(rank)],
                                         .patience = patience}));
