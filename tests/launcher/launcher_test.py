@@ -109,6 +109,55 @@ class ExitCodes(ScriptedCase):
         self.assertTrue(self.gone((self.bin / "child").read_text()))
 
 
+class Recovering(ScriptedCase):
+    """Under --enable-recovery mpirun goes on after losses, says little of them, and passes on no exit code."""
+
+    ASYNC = ("-n", "4", "--", "train", "c.textproto", "--layout", "dp=3,sync=ps,mode=async")
+    ENDED = "[vm:1] PMIX ERROR: BAD-PARAM in file ../../../src/event/pmix_event_notification.c at line 1033\n"
+    CONNECTED = "lockstep: all processes are connected\n"
+
+    def ends(self, script, code, err):
+        ran = self.run_scripts([script], *self.ASYNC)
+        self.assertEqual((ran.code, ran.err), (code, err))
+        self.assertIn("--enable-recovery", self.call(0))
+
+    @staticmethod
+    def done(code):
+        return f"lockstep: the job ends with exit code {code} (done)\n"
+
+    def test_the_code_is_lockstep_s_own(self):
+        for code in (0, 70, 143):
+            self.ends([["say", self.CONNECTED + "one\n" + self.done(code)], ["exit", 0]], code, "one\n")
+            (self.bin / "call-0.json").unlink()
+
+    def test_losses_go_by(self):
+        self.ends([["say", self.CONNECTED + self.ENDED + "lockstep: warning: rank 2 was lost\n" + self.done(0)], ["exit", 0]], 0,
+                  "lockstep: warning: rank 2 was lost\n")
+
+    def test_a_job_that_ends_without_a_word_is_lost(self):
+        self.ends([["say", self.CONNECTED], ["exit", 0]], 200,
+                  "lockstep-run: the job ended without a word: a rank was lost that could not be spared\n")
+
+    def test_a_loss_before_ranks_know_each_other_ends_the_job(self):
+        self.ends([["child", ""], ["say", self.ENDED], ["wait", "SIGTERM"]], 200,
+                  "lockstep-run: a rank ended before all were connected\n")
+        self.assertTrue(self.gone((self.bin / "child").read_text()))
+
+    def test_a_host_that_is_lost_is_no_mistake_of_the_start(self):
+        silent = "lockstep: the job ends with exit code 201 (silent: rank 1 on host-b)\n"
+        ran = self.run_scripts([[["say", self.CONNECTED + silent + transcript("no_ssh")], ["exit", 1]]], *self.ASYNC)
+        self.assertEqual(ran.code, 201)
+        self.assertNotIn("lockstep-run: error", ran.err)
+
+    def test_a_config_says_that_nobody_waits(self):
+        config = self.folder / "async.textproto"
+        for mode, recovers in (("ASYNC", True), ("SYNC", False)):
+            config.write_text("# ASYNC\n")
+            (self.bin / "lockstep").write_text(f"#!/bin/sh\necho 'parallel {{ mode: {mode} }}'\n")
+            ran = self.run_scripts([], "--dry-run", "--", "train", "--out", str(self.folder / "c.textproto"), str(config))
+            self.assertEqual((ran.code, "--enable-recovery" in ran.out), (0, recovers), mode)
+
+
 class Output(ScriptedCase):
     def shown(self, *pieces):
         return self.run_scripts([[["say", piece] for piece in pieces] + [["exit", 0]]], *TRAIN).err
