@@ -35,8 +35,7 @@ class World {
   control::ControlPlane& control() { return *control_; }
   control::Mailbox& mailbox() { return mailbox_ ? *mailbox_ : control_->mailbox(); }
   /// COLLECTIVE over `left`, the ranks that are left of this world, which they are from now on, numbered anew
-  /// in this order; the control plane and what it says of ranks keep the first numbers. Communicators of
-  /// before must be gone.
+  /// in this order; the control plane and what it says of ranks keep the first numbers.
   void go_on_with(const std::vector<int>& left);
   bool is_complete() const { return members_.size() == first_size_; }
   /// By rank: its first number.
