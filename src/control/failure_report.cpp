@@ -63,10 +63,6 @@ std::string_view field_of(Activity activity) {
 
 double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
-bool late(const RankState& state, const WatchdogOptions& options) {
-  return state.heard_seconds > seconds(options.silent_after) / 2;
-}
-
 /// Ranks that share a line: all but their times is the same.
 struct Group {
   std::vector<int> ranks;
@@ -75,7 +71,7 @@ struct Group {
 
 bool alike(const RankState& a, const RankState& b, const WatchdogOptions& options) {
   return a.left == b.left && a.lost == b.lost && a.spared == b.spared &&
-         late(a, options) == late(b, options) && a.last.step == b.last.step &&
+         is_late(a, options) == is_late(b, options) && a.last.step == b.last.step &&
          std::equal(a.last.slots.begin(), a.last.slots.end(), b.last.slots.begin(), b.last.slots.end(),
                     [](const SlotState& x, const SlotState& y) {
                       return x.activity == y.activity && x.text == y.text;
@@ -114,8 +110,8 @@ std::string group_line(const Group& group, std::span<const RankState> states,
   if (first.spared) return fmt::format("  {}: lost before; the job went on\n", who);
   if (first.lost) return fmt::format("  {}: lost, too\n", who);
   if (first.left) return fmt::format("  {}: done\n", who);
-  const std::string silence = !late(first, options) ? ""
-                              : plural              ? "not heard of late; "
+  const std::string silence = !is_late(first, options) ? ""
+                              : plural                 ? "not heard of late; "
                                        : fmt::format("not heard for {:.1f} s; ", first.heard_seconds);
   return fmt::format("  {}: {}{}\n", who, silence, situation(first.last, group.times, plural));
 }

@@ -45,8 +45,7 @@ std::optional<Finding> find_deadlock(std::span<const RankState> states, const Wa
   for (size_t rank = 0; rank < states.size(); ++rank) {
     const RankState& state = states[rank];
     if (state.left) continue;
-    // Whoever was not heard lately may have got on since, or be the silent one for whom the others wait.
-    if (!state.told || state.heard_seconds > seconds(options.silent_after) / 2) return {};
+    if (!state.told || is_late(state, options)) return {};
     if (!waits(state.last) || waited_seconds(state.last) <= seconds(options.communication_deadline))
       return {};
     if (!behind || further_behind(state, nth(states, behind->rank)))
@@ -56,6 +55,10 @@ std::optional<Finding> find_deadlock(std::span<const RankState> states, const Wa
 }
 
 }  // namespace
+
+bool is_late(const RankState& state, const WatchdogOptions& options) {
+  return state.heard_seconds > seconds(options.silent_after) / 2;
+}
 
 std::chrono::milliseconds deadline_of(Activity activity, const WatchdogOptions& options) {
   switch (activity) {

@@ -17,6 +17,10 @@ struct Finding {
   bool operator==(const Finding&) const = default;
 };
 
+/// Whether nothing was heard of the rank for half of what counts as silence: it may have got on since, or be
+/// the one for whom the others wait.
+bool is_late(const RankState& state, const WatchdogOptions& options);
+
 /// The rank that was lost first, otherwise the one that is silent for longest. Pure.
 std::optional<Finding> find_absent(std::span<const RankState> states, const WatchdogOptions& options);
 

@@ -8,9 +8,9 @@ namespace lockstep::control {
 /// Sections of a run in which ranks may be lost without ending the job. All ranks enter a section and leave
 /// it when they have done their part. While everybody who is left is in it, rank 0 does without an expendable
 /// rank that is lost, stuck or silent (but for a host that is silent as a whole): it tells the others, that
-/// rank's process is ended, and the job goes on. When
-/// everybody who is left has left the section, rank 0 says who they are. A loss at any other time ends the
-/// job, and so does any other fault at all times. Thread-safe.
+/// rank's process is ended, and the job goes on. When everybody who remains has left the section, rank 0 says
+/// who they are. A loss at any other time ends the job, and so does any other fault at all times.
+/// Thread-safe.
 class Muster {
  public:
   virtual ~Muster() = default;

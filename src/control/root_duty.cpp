@@ -83,7 +83,7 @@ bool RootDuty::can_spare(const Finding& finding, const WatchdogOptions& options,
   // Where a host is silent as a whole, the launcher loses it, too, and ends the job.
   return finding.fault == Fault::silent && std::ranges::any_of(states, [&](const RankState& other) {
            return other.who.host == nth(states, finding.rank).who.host && !other.left && !other.lost &&
-                  other.heard_seconds < std::chrono::duration<double>(options.silent_after).count() / 2;
+                  !is_late(other, options);
          });
 }
 

@@ -67,17 +67,16 @@ std::string served_bytes(const compile::CompiledRun& compiled) {
 std::string describe_sessions(const compile::CompiledRun& compiled, const config::RunConfig& config) {
   const layout::Layout& layout = compiled.layout();
   if (!layout.has_sessions()) return "";
-  const int workers = layout.workers();
+  const int pushes = layout.pushes_per_step();
   std::string text;
   if (layout.mode == layout::ServerMode::stale) {
     text = fmt::format("a worker reads parameters that lack up to {} update{}\n", layout.bound,
                        layout.bound == 1 ? "" : "s");
   } else {
-    text = fmt::format("each worker's push is an update: {} of them are a step, of {} samples each\n",
-                       workers, config.trainer.global_batch / workers);
+    text = fmt::format("each worker's push is an update: {} of them are a step, of {} samples each\n", pushes,
+                       config.trainer.global_batch / pushes);
     text += config.parallel.divides_async_learning_rate
-                ? fmt::format("the learning rate is divided by the {} worker{}\n", workers,
-                              workers == 1 ? "" : "s")
+                ? fmt::format("the learning rate is divided by {}\n", pushes)
                 : "the learning rate is that of the config, for each push\n";
   }
   if (config.trainer.clip_norm > 0) text += "gradients are clipped push by push\n";

@@ -59,7 +59,7 @@ checkpoint::CheckpointShare::Shard shard_of(const std::vector<std::vector<layout
   return shard;
 }
 
-/// What a rank owns, and so nobody else may know. Workers that own nothing have nothing that is theirs alone.
+/// Of a rank that owns some of the parameters, all that it holds; others have nothing that is theirs alone.
 std::vector<checkpoint::NamedTensor> owned_tensors(const Worker& worker) {
   if (!worker.compiled().placement().owners().contains(worker.rank())) return {};
   std::vector<checkpoint::NamedTensor> tensors = parameter_tensors(worker);
@@ -84,9 +84,9 @@ void OwnedState::restore(Worker& worker) const {
     const Part& part = parts_[i];
     ensure(tensor.name == part.tensor.name && tensor.slice == part.tensor.slice,
            "a rank goes on with the tensors that it had");
-    worker.window().write(
-        static_cast<float*>(const_cast<void*>(tensor.data)), tensor.size_bytes(),
-        [&](void* values) { std::memcpy(values, part.contents.data(), part.contents.size()); });
+    worker.window().write(const_cast<void*>(tensor.data), tensor.size_bytes(), [&](void* values) {
+      std::memcpy(values, part.contents.data(), part.contents.size());
+    });
   }
 }
 

@@ -32,8 +32,8 @@ checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compile
                                              const optim::OptimizerOptions& optimizer, int rank,
                                              std::byte* snapshot);
 
-/// Copies, on the host, of what a rank owns of parameters and optimizer state: for another worker of the same
-/// parts to go on with.
+/// Copies, on the host, of the parameters and optimizer state of a rank that owns some of them, for another
+/// worker of the same parts to go on with; empty for other ranks.
 class OwnedState {
  public:
   explicit OwnedState(const Worker& worker);

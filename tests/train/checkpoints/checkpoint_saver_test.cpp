@@ -145,32 +145,42 @@ TEST(CheckpointSaver, IgnoresWhatEarlierSavesLeftInTheMailbox) {
   for (const auto& outcome : ranks.save(1, state)) EXPECT_EQ(outcome.error, "");
 }
 
+using Tensors = std::vector<checkpoint::NamedTensor>;
+
+/// Rank 0 and `other`, of `ranks`, save step 1; the rest do nothing.
+void save_two_shares(const TemporaryDirectory& folder, int ranks, int other, const Tensors& of_first,
+                     const Tensors& of_other) {
+  const auto mailboxes = control::make_local_mailboxes(ranks);
+  checkpoint::CheckpointWriter(folder.path(), 1).begin();
+  checkpoint::Manifest manifest;
+  manifest.step = 1;
+  const auto saver_of = [&](int rank) {
+    return std::make_unique<CheckpointSaver>(
+        CheckpointSaverOptions{.directory = folder.path(),
+                               .mailbox = mailboxes[static_cast<size_t>(rank)].get(),
+                               .writers = {other},
+                               .files = kPosix,
+                               .patience = std::chrono::seconds(60)});
+  };
+  const auto first = saver_of(0), second = saver_of(other);
+  first->start({of_first, {}, {1, 2}, {}}, manifest);
+  second->start({of_other, {}, {2, 2}, {}}, manifest);
+  EXPECT_EQ(first->settle()->error, "");
+  EXPECT_EQ(second->settle()->path, folder / "step-00000001");
+}
+
 TEST(CheckpointSaver, ReportsOnManyTensorsTravelInPieces) {
   const TemporaryDirectory folder;
   constexpr int kTensors = 7000;  // their report takes more than a mailbox's 1 MiB
   const float value = 1;
   const auto tensors = [&](int rank) {
-    std::vector<checkpoint::NamedTensor> named;
+    Tensors named;
     for (int t = 0; t < kTensors; ++t)
       named.push_back({"rank" + std::to_string(rank) + "." + std::string(40, 'x') + std::to_string(t),
                        DType::float32, Shape{1}, &value});
     return named;
   };
-  const auto mailboxes = control::make_local_mailboxes(2);
-  std::vector<std::unique_ptr<CheckpointSaver>> savers;
-  checkpoint::CheckpointWriter(folder.path(), 1).begin();
-  checkpoint::Manifest manifest;
-  manifest.step = 1;
-  for (const int rank : {0, 1}) {
-    savers.push_back(std::make_unique<CheckpointSaver>(
-        CheckpointSaverOptions{.directory = folder.path(),
-                               .mailbox = mailboxes[static_cast<size_t>(rank)].get(),
-                               .writers = {1},
-                               .files = kPosix}));
-    savers.back()->start({tensors(rank), {}, {rank + 1, 2}, {}}, manifest);
-  }
-  EXPECT_EQ(savers[0]->settle()->error, "");
-  EXPECT_EQ(savers[1]->settle()->path, folder / "step-00000001");
+  save_two_shares(folder, 2, 1, tensors(0), tensors(1));
   EXPECT_EQ(checkpoint::Checkpoint(folder / "step-00000001").tensors(checkpoint::FileKind::model).size(),
             size_t{2 * kTensors});
 }
@@ -178,23 +188,10 @@ TEST(CheckpointSaver, ReportsOnManyTensorsTravelInPieces) {
 TEST(CheckpointSaver, WaitsForNobodyWithoutAShare) {
   const TemporaryDirectory folder;
   const float value = 1;
-  const auto mailboxes = control::make_local_mailboxes(3);
-  std::vector<std::unique_ptr<CheckpointSaver>> savers;
-  checkpoint::CheckpointWriter(folder.path(), 1).begin();
-  checkpoint::Manifest manifest;
-  manifest.step = 1;
   // Rank 1 is lost.
-  for (const int rank : {0, 2}) {
-    savers.push_back(std::make_unique<CheckpointSaver>(
-        CheckpointSaverOptions{.directory = folder.path(),
-                               .mailbox = mailboxes[static_cast<size_t>(rank)].get(),
-                               .writers = {2},
-                               .files = kPosix}));
-    const checkpoint::NamedTensor tensor{"of rank " + std::to_string(rank), DType::float32, Shape{1}, &value};
-    savers.back()->start({{tensor}, {}, {rank / 2 + 1, 2}, {}}, manifest);
-  }
-  EXPECT_EQ(savers[0]->settle()->error, "");
-  EXPECT_EQ(savers[1]->settle()->path, folder / "step-00000001");
+  save_two_shares(folder, 3, 2, {{"a", DType::float32, Shape{1}, &value}},
+                  {{"b", DType::float32, Shape{1}, &value}});
+  EXPECT_EQ(checkpoint::Checkpoint(folder / "step-00000001").tensors(checkpoint::FileKind::model).size(), 2u);
 }
 
 TEST(CheckpointSaver, ItsThreadTakesNoSignals) {

@@ -4,17 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <barrier>
 #include <chrono>
-#include <condition_variable>
 #include <filesystem>
-#include <mutex>
-#include <numeric>
 #include <random>
 #include <thread>
 
-#include "control/section_roll.h"
 #include "lockstep/error.h"
 #include "train/loop/divided_models.h"
 #include "train/thread_ranks.h"
@@ -441,170 +436,6 @@ TEST(Session, WithMorePushesThanWorkersMakesAsManyOfEachStep) {
   const auto shared = train(config(12, 8), "dp=2,sync=ps,servers=2,mode=async,pushes=3");
   EXPECT_EQ(shared[0].outcome.steps, 8);
   EXPECT_EQ(shared[0].outcome.staleness.count % 24, 0) << "each range of the first server";
-}
-
-/// A muster of threads, of which the test loses some.
-class Roll {
- public:
-  explicit Roll(int ranks) : section_(ranks), members_(static_cast<size_t>(ranks)) {}
-
-  class Place : public control::Muster {
-   public:
-    Place(Roll& roll, int rank) : roll_(roll), rank_(rank) {}
-    void enter(std::vector<bool> expendable) override {
-      const std::lock_guard lock(roll_.mutex_);
-      if (rank_ == 0) roll_.section_.expect(std::move(expendable));
-      roll_.section_.enter(rank_);
-    }
-    std::vector<int> lost() const override {
-      const std::lock_guard lock(roll_.mutex_);
-      return roll_.section_.lost();
-    }
-    int lost_count() const override { return static_cast<int>(lost().size()); }
-    void leave() override {
-      const std::lock_guard lock(roll_.mutex_);
-      roll_.section_.leave(rank_);
-    }
-    std::optional<std::vector<int>> members() override {
-      const std::lock_guard lock(roll_.mutex_);
-      if (const auto left = roll_.section_.conclude())
-        for (const int rank : *left) nth(roll_.members_, rank) = left;
-      return std::exchange(nth(roll_.members_, rank_), {});
-    }
-
-   private:
-    Roll& roll_;
-    int rank_;
-  };
-
-  /// Once everybody is where it can be lost. Returns when the others are done.
-  void lose(int rank) {
-    std::unique_lock lock(mutex_);
-    while (!section_.can_spare(rank)) {
-      lock.unlock();
-      std::this_thread::yield();
-      lock.lock();
-    }
-    section_.lose(rank);
-    done_.wait(lock, [this] { return is_done_; });
-  }
-  void others_are_done() {
-    const std::lock_guard lock(mutex_);
-    is_done_ = true;
-    done_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;  // guards all below
-  control::SectionRoll section_;
-  std::vector<std::optional<std::vector<int>>> members_;  // by rank, until it asks
-  std::condition_variable done_;
-  bool is_done_ = false;
-};
-
-struct Lost : std::exception {};
-
-/// What of a run is lost where.
-struct Loss {
-  int rank;
-  uint64_t iteration;
-  program::InstructionKind kind;
-};
-
-/// Trains on threads, one of which is lost with each of `losses`; what the others end with.
-std::vector<Ended> train_with_losses(const config::RunConfig& config, const std::string& layout,
-                                     const std::vector<Loss>& losses) {
-  const int ranks = processes_of(layout);
-  Roll roll(ranks);
-  std::vector<int> first_numbers(static_cast<size_t>(ranks));
-  std::iota(first_numbers.begin(), first_numbers.end(), 0);
-  std::vector<Ended> ended(static_cast<size_t>(ranks));
-  std::atomic<int> left = ranks - static_cast<int>(losses.size());
-  run_ranks(ranks, [&](int rank, comm::Communicator& first_world) {
-    Roll::Place place(roll, rank);
-    Ended& own = nth(ended, rank);
-    std::vector<int> members = first_numbers;
-    std::unique_ptr<comm::Communicator> fewer;
-    comm::Communicator* world = &first_world;
-    std::unique_ptr<Worker> worker;
-    const auto make = [&](const layout::Layout& now) {
-      WorkerOptions options{.rank = world->rank(), .world_size = world->size(), .asynchronous = {}};
-      options.company = {&place, members};
-      options.before_instruction = [&](const Worker&, const program::Program& program, uint64_t iteration,
-                                       int instruction) {
-        for (const Loss& loss : losses)
-          if (loss.rank == rank && program.name == "step" && iteration >= loss.iteration &&
-              program.instruction(instruction).kind == loss.kind) {
-            roll.lose(rank);
-            throw Lost();
-          }
-      };
-      config::RunConfig its = config;
-      its.parallel.layout = now;
-      worker = std::make_unique<Worker>(its, options);
-      worker->connect(*world);
-    };
-    try {
-      make(layout::parse_layout(layout));
-      TrainerRunOptions run{.output_directory = {}, .stop_requested = {}};
-      run.regroup = [&](const std::vector<int>& those) {
-        const auto now = layout::without_workers(worker->compiled().layout(),
-                                                 world->size() - static_cast<int>(those.size()));
-        worker.reset();
-        auto next = world->regroup(those);
-        std::vector<int> still;
-        for (const int member : those) still.push_back(nth(members, member));
-        members = still;
-        fewer = std::move(next);
-        world = fewer.get();
-        make(now);
-        return Regrouped{*worker, *world, nullptr};
-      };
-      TrainerEvents events;
-      events.on_step = [&](const StepRecord& record) { own.records.push_back(record); };
-      Trainer trainer(*worker, *world, events, run);
-      trainer.prepare();
-      own.outcome = trainer.run();
-      if (worker->has_replica()) own.parameters_hash = parameters_hash_of(*worker);
-      own.state_hash = state_hash_of(*worker, *world);
-      worker.reset();
-    } catch (const Lost&) {
-      return;
-    }
-    if (--left == 0) roll.others_are_done();
-  });
-  return ended;
-}
-
-TEST(Session, GoesOnWithoutWorkersThatAreLost) {
-  using Kind = program::InstructionKind;
-  const std::vector<std::pair<std::string, std::vector<Loss>>> cases = {
-      {"dp=3,sync=ps,mode=async", {{2, 5, Kind::forward}}},
-      {"dp=3,sync=ps,servers=2,mode=async", {{1, 5, Kind::push}}},
-      {"dp=4,sync=ps,servers=2,assign=whole,mode=async", {{1, 3, Kind::backward}, {3, 17, Kind::pull}}},
-      {"dp=3,sync=ps,placement=colocated,mode=async", {{2, 7, Kind::norm}}},
-      {"dp=3,sync=ps,mode=async", {{1, 5, Kind::push}, {2, 5, Kind::forward}}},
-  };
-  for (const char* model : {kMlp, kLenet}) {
-    const auto config =
-        fast(model, {"trainer.global_batch=12", "trainer.steps=16", "trainer.eval_every_steps=4"});
-    for (const auto& [layout, losses] : cases) {
-      const auto ended = train_with_losses(config, layout, losses);
-      const Ended& first = ended[0];
-      EXPECT_EQ(first.outcome.steps, 16) << layout;
-      EXPECT_EQ(first.outcome.lost_workers, static_cast<int64_t>(losses.size())) << layout;
-      ASSERT_TRUE(first.outcome.evaluation) << layout;
-      EXPECT_EQ(first.outcome.evaluation->step, 16) << layout;
-      for (const Ended& one : ended) {
-        if (one.state_hash == 0) continue;  // a lost one
-        EXPECT_EQ(one.state_hash, first.state_hash) << layout;
-        EXPECT_TRUE(one.parameters_hash == 0 || one.parameters_hash == first.parameters_hash) << layout;
-        for (size_t i = 0; i < one.records.size(); ++i)
-          EXPECT_EQ(one.records[i].step, static_cast<int64_t>(i) + 1) << "each step is told of once";
-      }
-      EXPECT_LT(first.records.back().loss, first.records.front().loss) << layout;
-    }
-  }
 }
 
 TEST(Session, NeedsCpus) {
