@@ -16,7 +16,6 @@ resumed. Exit code 1 where a criterion was missed.
 
 import argparse
 import json
-import math
 import os
 import random
 import re
@@ -393,9 +392,9 @@ def losses(options):
         if not row["missed"] and not options.keep:
             bench.remove(name)
         if not options.quiet:
-            print(f"{name}: " + (f"went on, at {row.get('speed', math.nan):.2f} of the speed before" if row["spared"] else
-                                 f"ended with {row['code']}") + "".join(f": MISSED {what}" for what in row["missed"]),
-                  file=sys.stderr, flush=True)
+            speed = f", at {row['speed']:.2f} of the speed before" if "speed" in row else ""
+            print(f"{name}: " + (f"went on{speed}" if row["spared"] else f"ended with {row['code']}")
+                  + "".join(f": MISSED {what}" for what in row["missed"]), file=sys.stderr, flush=True)
     missed = [row for row in rows if row["missed"]]
     if not missed and not options.keep:
         bench.remove()
