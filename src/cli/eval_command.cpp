@@ -32,10 +32,11 @@ config::RunConfig load(const EvalArguments& arguments) {
   return config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
 }
 
-std::string result_text(const train::EvaluationRecord& record, const train::Worker& worker, bool json) {
+std::string result_text(const train::EvaluationRecord& record, const train::Worker& worker,
+                        uint64_t parameters_hash, bool json) {
   std::optional<double> accuracy;
   if (train::is_classifier(worker.compiled().graph())) accuracy = record.accuracy;
-  const std::string hash = to_hex(train::parameters_hash_of(worker));
+  const std::string hash = to_hex(parameters_hash);
   const std::string layout = layout::to_string(worker.compiled().layout());
   if (json)
     return fmt::format(
@@ -70,7 +71,9 @@ int evaluate(const EvalArguments& arguments) {
     const auto record = trainer.evaluate_only();
     train::enter_phase(&world.control().progress(), train::Phase::outside);
     if (!record) return static_cast<int>(train::stop_exit_code());
-    if (world.rank() == 0) write_result(result_text(*record, *worker, arguments.output.json));
+    const uint64_t hash =
+        worker->is_worker() ? train::parameters_hash_of(*worker, world.communicator()) : 0;
+    if (world.rank() == 0) write_result(result_text(*record, *worker, hash, arguments.output.json));
     return static_cast<int>(ExitCode::done);
   });
 }

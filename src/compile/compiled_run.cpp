@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "lockstep/error.h"
+#include "model/pieces.h"
 #include "parallel/rank_program.h"
 #include "parallel/session_programs.h"
 #include "proof/checker.h"
@@ -58,6 +59,12 @@ void check_extent(const model::Graph& graph, const model::Partition& partition,
           value.name, count, division.micro_batch, element_bits(device), most / count));
 }
 
+model::Partition make_partition(const model::Graph& graph, const parallel::ParallelOptions& parallel) {
+  const int pieces = parallel.layout.pieces();
+  if (pieces == 1) return model::make_partition(graph, parallel.bucket_bytes);
+  return model::make_partition(graph, parallel.bucket_bytes, model::divide_into_pieces(graph, pieces));
+}
+
 uint64_t hash_all(uint64_t hash, std::initializer_list<int64_t> values) {
   for (const int64_t value : values) hash = hash_combine(hash, static_cast<uint64_t>(value));
   return hash;
@@ -68,6 +75,7 @@ uint64_t hash_of(const model::Partition& partition) {
   uint64_t hash = 0;
   for (const auto& segment : partition.segments)
     hash = hash_all(hash, {segment.first_node, segment.last_node});
+  for (const int piece : partition.pieces) hash = hash_all(hash, {piece});
   for (const auto& bucket : partition.buckets) {
     hash = hash_all(hash, {bucket.size_bytes, bucket.owned_bytes});
     for (const auto& entry : bucket.entries)
@@ -88,7 +96,8 @@ uint64_t hash_of(const program::ModelCode& code, const model::Partition& partiti
 }
 
 layout::PlacementOptions placement_options(const layout::Layout& layout, int state_slots) {
-  layout::PlacementOptions options{.workers = layout.workers(), .state_slots = state_slots};
+  layout::PlacementOptions options{
+      .workers = layout.workers(), .stages = layout.pp, .state_slots = state_slots};
   if (layout.shard == layout::ShardedState::optimizer) options.owners = {0, layout.workers()};
   if (layout.sync == layout::SyncMethod::parameter_server) {
     const bool colocated = layout.placement == layout::ServerPlacement::colocated;
@@ -151,18 +160,18 @@ uint64_t hash_of(const parallel::DataParallelPlan& plan) {
 }  // namespace
 
 CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& facts)
-    : graph_(model::make_graph(options.model, options.storage)),
-      partition_(model::make_partition(graph_, options.parallel.bucket_bytes)) {
+    : graph_(model::make_graph(options.model, options.storage)) {
   parallel::ParallelOptions parallel = options.parallel;
   parallel.layout = layout::resolve(parallel.layout, facts.world_size);
   layout::require_available(parallel.layout);
+  partition_ = make_partition(graph_, parallel);
   if (parallel.layout.has_sessions() && facts.device == device::DeviceKind::cuda)
     throw ConfigError(
         fmt::format("layout '{}': on GPUs servers wait for all workers; use mode=sync, or --device cpu",
                     layout::to_string(parallel.layout)));
   const layout::BatchDivision division =
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
-                           parallel.reduction, parallel.layout.workers(), parallel.layout.pushes);
+                           parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
   check_extent(graph_, partition_, division, facts.device);
   training_ = std::make_unique<program::ModelCode>(
       graph_, partition_, code_options(options, division, graph_, facts.device, true));

@@ -91,14 +91,21 @@ constexpr std::array kKeys = {
                             with("mode", ServerMode::asynchronous), "one of each worker"),
 };
 
-/// What no program can be written for yet: keys that keep their default until then. Adding one takes its line
-/// away.
+/// What no program can be written for yet: the nearest layout has the key's default instead. Adding it takes
+/// its line away.
 struct Unavailable {
   std::string_view key, what;
+  bool (*is_asked_for)(const Layout&);
 };
 constexpr Unavailable kUnavailable[] = {
-    {"pp", "pipeline stages (pp above 1)"},
-    {"recompute", "recomputed activations (recompute)"},
+    {"recompute", "recomputed activations (recompute)",
+     [](const Layout& layout) { return layout.recompute != Recompute::none; }},
+    {"schedule", "the halves of backward apart (schedule=zero_bubble)",
+     [](const Layout& layout) { return layout.pp > 1 && layout.schedule == PipelineSchedule::zero_bubble; }},
+    {"shard", "sharded optimizers of pipelines (shard=optimizer with pp above 1)",
+     [](const Layout& layout) { return layout.pp > 1 && layout.shard == ShardedState::optimizer; }},
+    {"sync", "parameter servers of pipelines (sync=ps with pp above 1)",
+     [](const Layout& layout) { return layout.pp > 1 && layout.sync == SyncMethod::parameter_server; }},
 };
 
 const LayoutKey* find_key(std::string_view name) {
@@ -392,16 +399,19 @@ Layout without_workers(Layout layout, int lost) {
 }
 
 bool only_default_works(const LayoutKey& key) {
-  return std::any_of(std::begin(kUnavailable), std::end(kUnavailable),
-                     [&](const auto& one) { return one.key == key.name; });
+  return std::any_of(std::begin(kUnavailable), std::end(kUnavailable), [&](const auto& one) {
+    Layout other;
+    key.set(other, key.otherwise() == 0 ? 1 : 0);
+    return one.key == key.name && one.is_asked_for(other);
+  });
 }
 
 void require_available(const Layout& layout) {
   Layout nearest = layout;
   std::string missing;
-  for (const auto& [name, what] : kUnavailable) {
+  for (const auto& [name, what, is_asked_for] : kUnavailable) {
+    if (!is_asked_for(layout)) continue;
     const LayoutKey& key = *find_key(name);
-    if (key.get(layout) == key.otherwise()) continue;
     missing += fmt::format("{}{}", missing.empty() ? "" : " and ", what);
     key.set(nearest, key.otherwise());
   }

@@ -44,6 +44,8 @@ struct Layout {
   int pushes = 0;  ///< 0: one of each worker; resolve() leaves it so
 
   int workers() const { return dp * pp; }  ///< REQUIRES: dp is known
+  /// Of the model: chunks of each stage with schedule=interleaved, otherwise one of each.
+  int pieces() const { return pp > 1 && schedule == PipelineSchedule::interleaved ? pp * chunks : pp; }
   /// Processes that do nothing but serve.
   int dedicated_servers() const;
   /// All processes. REQUIRES: dp is known.

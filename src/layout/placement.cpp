@@ -62,6 +62,8 @@ Placement::Placement(const model::Graph& graph, const model::Partition& partitio
   ensure(
       !options.reversed || (all_workers_own() && std::has_single_bit(static_cast<unsigned>(options.workers))),
       "bits of owners are reversed where all workers own and these are a power of two");
+  ensure(options.stages >= 1 && options.workers % options.stages == 0, "each stage has as many workers");
+  ensure(options.stages == 1 || options.owners.count == 0, "the workers of stages own all that they hold");
   constexpr int64_t kChunkBytes = kNormChunk * static_cast<int64_t>(sizeof(float));
   std::vector<int64_t> bytes(static_cast<size_t>(options.owners.count), 0);
   for (size_t s = 0; s < partition.buckets.size(); ++s) {
@@ -77,6 +79,18 @@ Placement::Placement(const model::Graph& graph, const model::Partition& partitio
     borders.push_back(bucket.owned_bytes);
     if (has_owners()) cuts_.push_back(cut(borders, bytes));
   }
+  tied_.assign(partition.segments.size(),
+               std::vector<ByteSpan>(static_cast<size_t>(options.stages), ByteSpan{}));
+  for (size_t s = 0; s < partition.buckets.size(); ++s)
+    for (const auto& entry : partition.buckets[s].entries) {
+      const Home& home = nth(homes_, entry.parameter);
+      const int stage = stage_of_segment(static_cast<int>(s));
+      if (stage == stage_of_segment(home.segment)) continue;
+      ByteSpan& used = nth(nth(tied_, home.segment), stage);
+      const ByteSpan whole{home.offset, home.offset + size_bytes_of(entry.parameter)};
+      used = used.empty() ? whole
+                          : ByteSpan{std::min(used.begin, whole.begin), std::max(used.end, whole.end)};
+    }
 }
 
 int Placement::position_of(int owner) const {
@@ -91,14 +105,20 @@ ByteSpan Placement::updated(int segment, int first, int last) const {
 }
 
 ByteSpan Placement::updated_by(int segment, int rank) const {
-  if (!has_owners()) return updated(segment, 0, 1);
+  if (!has_owners()) return held(segment, rank);
   if (!owners().contains(rank)) return {};
   const int position = position_of(rank);
   return updated(segment, position, position + 1);
 }
 
 ByteSpan Placement::held(int segment, int rank) const {
-  return is_worker(rank) ? ByteSpan{0, partition_.bucket(segment).owned_bytes} : updated_by(segment, rank);
+  if (!is_worker(rank)) return updated_by(segment, rank);
+  return computes(segment, rank) ? ByteSpan{0, partition_.bucket(segment).owned_bytes}
+                                 : nth(nth(tied_, segment), stage_of(rank));
+}
+
+ByteSpan Placement::counted(int segment, int rank) const {
+  return stages() == 1 || computes(segment, rank) ? updated_by(segment, rank) : ByteSpan{};
 }
 
 std::vector<ByteSpan> Placement::gradients(int segment, int first, int last) const {
@@ -119,6 +139,10 @@ std::vector<ByteSpan> Placement::gradients(int segment, int first, int last) con
 
 std::vector<ByteSpan> Placement::held_gradients(int segment, int rank) const {
   if (!is_worker(rank)) return gradients(segment, position_of(rank), position_of(rank) + 1);
+  if (!computes(segment, rank)) {
+    const ByteSpan used = held(segment, rank);
+    return used.empty() ? std::vector<ByteSpan>{} : std::vector<ByteSpan>{used};
+  }
   const int64_t size_bytes = partition_.bucket(segment).size_bytes;
   return size_bytes > 0 ? std::vector<ByteSpan>{{0, size_bytes}} : std::vector<ByteSpan>{};
 }
@@ -150,15 +174,20 @@ std::vector<int> Placement::savers_of_parameters() const {
   std::vector<int> order(count);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return bytes_with(a) > bytes_with(b); });
-  const int savers = options_.savers > 0 ? std::min(options_.savers, workers()) : workers();
-  std::vector<int64_t> bytes(static_cast<size_t>(savers), 0);
+  std::vector<int64_t> bytes(static_cast<size_t>(workers()), 0);
   std::vector<int> saver(count);
   for (const int p : order) {
-    const auto worker = std::min_element(bytes.begin(), bytes.end()) - bytes.begin();
+    const RankRange savers = savers_of_stage(stage_of_segment(nth(homes_, p).segment));
+    const auto worker =
+        std::min_element(bytes.begin() + savers.first, bytes.begin() + savers.end()) - bytes.begin();
     nth(bytes, worker) += bytes_with(p);
     nth(saver, p) = static_cast<int>(worker);
   }
   return saver;
+}
+
+RankRange Placement::savers_of_stage(int stage) const {
+  return {rank_of(stage, 0), options_.savers > 0 ? std::min(options_.savers, replicas()) : replicas()};
 }
 
 std::vector<std::vector<SavedPart>> Placement::shares() const {

@@ -32,7 +32,11 @@ struct RankRange {
 };
 
 struct PlacementOptions {
-  int workers = 1;  ///< ranks from 0, each with a replica of the model
+  int workers = 1;  ///< ranks from 0, which compute
+  /// Of each replica of the model, of which each worker computes one, stage by stage: the replicas of one
+  /// stage are neighbours. REQUIRES: divides `workers`. What a stage computes are the pieces of the partition
+  /// whose number, modulo stages, is its own.
+  int stages = 1;
   int state_slots = 0;
   /// Ranks that update: each byte is one owner's. None: all workers update everything. Owners that are no
   /// workers are servers.
@@ -43,8 +47,12 @@ struct PlacementOptions {
 };
 
 /// Who updates, holds and saves which bytes of a model: a pure function of graph, partition and layout, and
-/// the one thing that everybody asks. Every worker holds all parameters, a server those that it owns.
-/// Optimizer state lies where it is used, with whoever updates the parameter.
+/// the one thing that everybody asks. Every worker holds all parameters of its stage, a server those that it
+/// owns. Optimizer state lies where it is used, with whoever updates the parameter.
+///
+/// A parameter belongs to the stage of its first use. Stages that use it again (tied weights) hold it, too,
+/// and make the same updates: they hold the bytes of the owning segment's parameters from the first to the
+/// last that they use.
 ///
 /// With owners (a sharded optimizer: all workers; parameter servers: they) each bucket is cut into one shard
 /// for each owner, on borders of 65,536-element chunks of its parameters, so that sums of squares, hashes and
@@ -56,11 +64,24 @@ struct PlacementOptions {
 class Placement {
  public:
   /// `graph` and `partition` must outlive it. REQUIRES: `reversed` only where all workers own, and their
-  /// number is a power of two.
+  /// number is a power of two; owners only where there is one stage.
   Placement(const model::Graph& graph, const model::Partition& partition, const PlacementOptions& options);
 
   int workers() const { return options_.workers; }
   bool is_worker(int rank) const { return rank < options_.workers; }
+  int stages() const { return options_.stages; }
+  int replicas() const { return options_.workers / options_.stages; }
+  /// REQUIRES: is_worker(rank).
+  int stage_of(int rank) const { return rank / replicas(); }
+  int replica_of(int rank) const { return rank % replicas(); }
+  int rank_of(int stage, int replica) const { return stage * replicas() + replica; }
+  int stage_of_segment(int segment) const { return partition_.piece_of(segment) % stages(); }
+  /// Whether a worker runs a segment forward and backward.
+  bool computes(int segment, int rank) const {
+    return is_worker(rank) && stage_of_segment(segment) == stage_of(rank);
+  }
+  /// Whether a rank has all of the model's parameters.
+  bool holds_all(int rank) const { return is_worker(rank) && stages() == 1; }
   bool has_owners() const { return owners().count > 0; }
   const RankRange& owners() const { return options_.owners; }
   bool has_servers() const { return owners().end() > workers(); }
@@ -73,10 +94,14 @@ class Placement {
   ByteSpan updated_by(int segment, int rank) const;
   /// Bytes of a segment's parameters that lie in a rank's memory.
   ByteSpan held(int segment, int rank) const;
+  /// Of what a rank updates, the bytes of which it is the one that answers for their gradients' norm: not for
+  /// those of other stages' parameters. Every replica answers for its own.
+  ByteSpan counted(int segment, int rank) const;
   /// Bytes of a segment's bucket with the gradients of what the owners at these positions update, ascending:
   /// of its own parameters, and of later uses of parameters that other segments own.
   std::vector<ByteSpan> gradients(int segment, int first, int last) const;
-  /// Likewise those that lie in a rank's memory: of a worker all, of a server those of what it updates.
+  /// Likewise those that lie in a rank's memory: of a worker all of segments that it computes, otherwise those
+  /// of what it updates.
   std::vector<ByteSpan> held_gradients(int segment, int rank) const;
   /// Bytes of a parameter that a rank updates and whose optimizer state it holds.
   ByteSpan owned(int parameter, int rank) const;
@@ -84,8 +109,8 @@ class Placement {
   int64_t owned_bytes(int rank) const;
   /// By rank, what it saves: parameters by ascending number, each whole and each once, then optimizer state
   /// by parameter and slot. A rank's list may be empty. Parameters, with their state where that is whole too,
-  /// go to the worker that has the fewest bytes so far among those that save, the largest first; parts of
-  /// state to whoever holds them.
+  /// go to the worker of their stage that has the fewest bytes so far among those that save, the largest
+  /// first; parts of state to whoever holds them.
   std::vector<std::vector<SavedPart>> shares() const;
 
  private:
@@ -94,13 +119,16 @@ class Placement {
     int64_t offset = 0;  ///< in the segment's parameter buffer
   };
   int64_t size_bytes_of(int parameter) const;
+  ByteSpan tied(int segment, int stage) const;
   int slots_of(int parameter) const;
   std::vector<int> savers_of_parameters() const;
+  RankRange savers_of_stage(int stage) const;
 
   const model::Graph& graph_;
   const model::Partition& partition_;
   PlacementOptions options_;
   std::vector<Home> homes_;  // by parameter
+  std::vector<std::vector<ByteSpan>> tied_;  // by segment, stage: of another stage's segment what it uses
   std::vector<std::vector<int64_t>>
       cuts_;  // by segment: where the shard at each position begins, and the last ends
 };

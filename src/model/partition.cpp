@@ -32,24 +32,26 @@ std::vector<GroupExtent> group_extents(const Graph& graph) {
 }
 
 /// How many values with gradients are made at or before `node` and read after it.
-int values_crossing(const Graph& graph, int node) {
+int gradients_crossing(const Graph& graph, int node) {
   int crossing = 0;
   for (const auto& value : graph.values)
     if (value.needs_gradient && value.producer <= node && value.consumer > node) ++crossing;
   return crossing;
 }
 
-/// Cuts lie after the returned groups, ascending; the last group is always among them.
+/// Cuts lie after the returned groups, ascending; the last group of each piece is always among them.
 std::vector<int> choose_cuts(const Graph& graph, const std::vector<GroupExtent>& groups,
-                             int64_t bucket_bytes) {
+                             int64_t bucket_bytes, std::span<const int> piece_ends) {
   const int count = static_cast<int>(groups.size());
   std::vector<int> cuts{count - 1};
   // Backwards, as gradients become complete.
   int64_t bytes = 0;
   for (int g = count - 1; g > 0; --g) {
     bytes += nth(groups, g).gradient_bytes;
-    const bool narrow = values_crossing(graph, nth(groups, g - 1).last_node) <= 1;
-    if (bytes >= 2 * bucket_bytes || (bytes >= bucket_bytes && narrow)) {
+    const int before = nth(groups, g - 1).last_node;
+    const bool narrow = gradients_crossing(graph, before) <= 1;
+    if (bytes >= 2 * bucket_bytes || (bytes >= bucket_bytes && narrow) ||
+        std::ranges::find(piece_ends, before) != piece_ends.end()) {
       cuts.push_back(g - 1);
       bytes = 0;
     }
@@ -66,7 +68,7 @@ std::vector<int> choose_cuts(const Graph& graph, const std::vector<GroupExtent>&
     for (int g = 0; g < cuts.front(); ++g) {
       front += nth(groups, g).gradient_bytes;
       if (front > bucket_bytes / 4) break;
-      if (front > 0 && values_crossing(graph, nth(groups, g).last_node) <= 1) best = g;
+      if (front > 0 && gradients_crossing(graph, nth(groups, g).last_node) <= 1) best = g;
     }
     if (best >= 0) cuts.insert(cuts.begin(), best);
   }
@@ -98,9 +100,12 @@ Bucket make_bucket(const Graph& graph, const Segment& segment) {
 
 }  // namespace
 
-Partition partition_after(const Graph& graph, std::span<const int> last_nodes) {
+Partition partition_after(const Graph& graph, std::span<const int> last_nodes,
+                          std::span<const int> piece_ends) {
   require(!last_nodes.empty() && last_nodes.back() + 1 == static_cast<int>(graph.nodes.size()),
           "the last segment ends with the graph");
+  for (const int end : piece_ends)
+    require(std::ranges::find(last_nodes, end) != last_nodes.end(), "pieces end where segments do");
   Partition partition;
   int first_node = 0;
   for (const int last_node : last_nodes) {
@@ -120,18 +125,20 @@ Partition partition_after(const Graph& graph, std::span<const int> last_nodes) {
     }
     partition.buckets.push_back(make_bucket(graph, segment));
     partition.segments.push_back(std::move(segment));
+    partition.pieces.push_back(static_cast<int>(
+        std::ranges::count_if(piece_ends, [&](int end) { return end < first_node; })));
     first_node = last_node + 1;
   }
   return partition;
 }
 
-Partition make_partition(const Graph& graph, int64_t bucket_bytes) {
+Partition make_partition(const Graph& graph, int64_t bucket_bytes, std::span<const int> piece_ends) {
   require(bucket_bytes > 0, "parallel.bucket_bytes must be positive");
   const auto groups = group_extents(graph);
   std::vector<int> last_nodes;
-  for (const int cut : choose_cuts(graph, groups, bucket_bytes))
+  for (const int cut : choose_cuts(graph, groups, bucket_bytes, piece_ends))
     last_nodes.push_back(nth(groups, cut).last_node);
-  return partition_after(graph, last_nodes);
+  return partition_after(graph, last_nodes, piece_ends);
 }
 
 }  // namespace lockstep::model

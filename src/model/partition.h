@@ -39,6 +39,10 @@ struct Bucket {
 struct Partition {
   std::vector<Segment> segments;
   std::vector<Bucket> buckets;  ///< one per segment; empty (size 0) where it has no parameters
+  std::vector<int> pieces;      ///< by segment: the piece of the model (divide_into_pieces) that it lies in
+
+  int piece_of(int segment) const { return nth(pieces, segment); }
+  int piece_count() const { return pieces.empty() ? 1 : pieces.back() + 1; }
 
   const Segment& segment(int id) const { return nth(segments, id); }
   const Bucket& bucket(int segment) const { return nth(buckets, segment); }
@@ -48,9 +52,12 @@ struct Partition {
 
 /// Cuts the graph after the groups at which a bucket reaches `bucket_bytes`, preferring places that a single
 /// value crosses; the first segment's bucket is kept small, since its reduction is the one that nothing
-/// hides.
-Partition make_partition(const Graph& graph, int64_t bucket_bytes);
-/// Cuts the graph after these nodes, ascending, the last of which is the graph's.
-Partition partition_after(const Graph& graph, std::span<const int> last_nodes);
+/// hides. Every piece of a pipeline is cut by itself; `piece_ends`: the last node of each, none for a model in
+/// one piece.
+Partition make_partition(const Graph& graph, int64_t bucket_bytes, std::span<const int> piece_ends = {});
+/// Cuts the graph after these nodes, ascending, the last of which is the graph's. Pieces end where segments
+/// do.
+Partition partition_after(const Graph& graph, std::span<const int> last_nodes,
+                          std::span<const int> piece_ends = {});
 
 }  // namespace lockstep::model

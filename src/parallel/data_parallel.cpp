@@ -1,27 +1,38 @@
 #include "parallel/data_parallel.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "layout/pipeline_events.h"
 #include "parallel/rank_program.h"
 #include "parallel/session_programs.h"
+#include "parallel/stage_links.h"
 #include "parallel/synchronizer.h"
+#include "parallel/tied_stages.h"
 
 namespace lockstep::parallel {
 namespace {
+
+using layout::PipelineEvent;
+using layout::PipelineUnit;
 
 /// The lanes and channels of a step, in one order on all ranks.
 struct StepLanes {
   int copy, compute;
   Channel agree;
+  StageLinks links;
   Synchronizer synchronizer;
+  TiedStages ties;
   int update;
 
   StepLanes(const DataParallelPlan& plan, ProgramWriter& writer, int rank)
       : copy(writer.program.add_lane("copy", program::LaneKind::copy)),
         compute(writer.program.add_lane("compute", program::LaneKind::compute)),
         agree(add_channel(writer.program, "agree", plain_transport(plan))),
+        links(plan, writer, plan.training, rank),
         synchronizer(plan, writer, rank, compute),
+        ties(plan, writer, rank),
         update(plan.update_as_it_lands ? writer.program.add_lane("update", program::LaneKind::compute)
                                        : compute) {}
 };
@@ -41,22 +52,26 @@ void meet(const DataParallelPlan& plan, ProgramWriter& writer, StepLanes& lanes,
   lanes.synchronizer.gather_parameters(segment);
 }
 
-/// With owners, what the next step reads first is updated and sent first; otherwise what is complete first.
+/// With owners, and at the stages of a pipeline, what the next step reads first is updated and sent first;
+/// otherwise what is complete first.
 void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, StepLanes& lanes) {
   const int segments = static_cast<int>(plan.partition.segments.size());
-  const bool owned = plan.placement.has_owners();
+  const bool in_order = plan.placement.has_owners() || plan.placement.stages() > 1;
+  const bool as_it_lands = plan.update_as_it_lands && !in_order;
   const UpdateVerdict verdict = plan.update_as_it_lands ? UpdateVerdict::none
                                 : plan.skip_nonfinite   ? UpdateVerdict::scale_and_predicate
                                                         : UpdateVerdict::scale;
   if (returns_as_it_lands(plan)) return lanes.synchronizer.norm(lanes.compute);
+  lanes.ties.collect();
   for (int s = segments - 1; s >= 0; --s) {
-    writer.add_tied_uses(lanes.update, s);
-    if (plan.update_as_it_lands && !owned) writer.update(lanes.update, s, verdict);
+    lanes.ties.add(lanes.update, s);
+    if (as_it_lands) writer.update(lanes.update, s, verdict);
   }
+  lanes.ties.spread();
   lanes.synchronizer.norm(lanes.compute);
-  if (plan.update_as_it_lands && !owned) return;
+  if (as_it_lands) return;
   for (int i = 0; i < segments; ++i) {
-    const int s = owned ? i : segments - 1 - i;
+    const int s = in_order ? i : segments - 1 - i;
     writer.update(lanes.update, s, verdict);
     lanes.synchronizer.gather_parameters(s);
   }
@@ -75,51 +90,179 @@ program::Program compile_server_step(const DataParallelPlan& plan, int rank) {
   return std::move(writer.program);
 }
 
+/// A worker's micro-batch, and what becomes of its gradients.
+struct MicroBatch {
+  int leaf;
+  int local_leaf;           ///< among those of its replica
+  int slot;                 ///< of the leaf's gradient
+  bool accumulates;         ///< it is not the leaf's first
+  bool completes_leaf;      ///< it is the leaf's last
+  bool completes_step;      ///< it is the last of all
+  std::vector<int> folded;  ///< then slots to which the one after each is added
+};
+
+std::vector<MicroBatch> micro_batches_of(const layout::BatchDivision& division, int replica,
+                                         const layout::FoldPlan& fold) {
+  const layout::TreeNode leaves = division.leaves_of(replica);
+  std::vector<MicroBatch> list;
+  for (size_t f = 0; f < fold.steps.size(); ++f) {
+    const layout::FoldStep& step = fold.steps[f];
+    if (step.kind != layout::FoldStep::Kind::leaf) continue;  // taken together with the leaf before it
+    std::vector<int> folded;
+    for (size_t add = f + 1;
+         add < fold.steps.size() && fold.steps[add].kind == layout::FoldStep::Kind::add; ++add)
+      folded.push_back(fold.steps[add].slot);
+    for (int m = 0; m < division.micro_batches_per_leaf; ++m) {
+      const bool completes = m + 1 == division.micro_batches_per_leaf;
+      list.push_back({.leaf = step.leaf,
+                      .local_leaf = step.leaf - leaves.begin,
+                      .slot = step.slot,
+                      .accumulates = m > 0,
+                      .completes_leaf = completes,
+                      .completes_step = completes && step.leaf + 1 == leaves.end,
+                      .folded = completes ? folded : std::vector<int>{}});
+    }
+  }
+  return list;
+}
+
+/// Segments of a piece of the model, ascending; none of a piece without.
+std::vector<int> segments_of(const model::Partition& partition, int piece) {
+  std::vector<int> segments;
+  for (int s = 0; s < static_cast<int>(partition.segments.size()); ++s)
+    if (partition.piece_of(s) == piece) segments.push_back(s);
+  return segments;
+}
+
+/// The first of a rank's pieces that reads a batch; the number of pieces, if none does.
+int first_loading_piece(const DataParallelPlan& plan, const ProgramWriter& writer, int rank) {
+  const int pieces = plan.partition.piece_count();
+  for (int piece = plan.placement.stage_of(rank); piece < pieces; piece += plan.placement.stages())
+    if (writer.loads(segments_of(plan.partition, piece))) return piece;
+  return pieces;
+}
+
+/// A worker's part of a step: its units of the schedule, with what they get from other stages and make for
+/// them.
+class StepWriter {
+ public:
+  StepWriter(const DataParallelPlan& plan, ProgramWriter& writer, StepLanes& lanes, int rank)
+      : plan_(plan),
+        writer_(writer),
+        lanes_(lanes),
+        stages_(plan.placement.stages()),
+        stage_(plan.placement.stage_of(rank)),
+        replica_(plan.placement.replica_of(rank)),
+        fold_(fold_of(plan, replica_)),
+        micro_batches_(micro_batches_of(plan.division, replica_, fold_)),
+        events_(layout::pipeline_events(pipeline_shape(plan, static_cast<int>(micro_batches_.size())), stage_)),
+        first_loading_(first_loading_piece(plan, writer, rank)) {
+    for (int piece = 0; piece < plan.partition.piece_count(); ++piece)
+      segments_.push_back(segments_of(plan.partition, piece));
+  }
+
+  void write() {
+    writer_.add_gradient_slots(fold_.slots);
+    writer_.set_batch_buffers(most_batches());
+    writer_.constants(lanes_.copy);
+    writer_.cast_parameters(lanes_.compute);
+    for (const PipelineEvent& event : events_) {
+      if (event.kind == PipelineEvent::Kind::send) lanes_.links.send(event);
+      if (event.kind == PipelineEvent::Kind::receive) lanes_.links.receive(event);
+      if (event.kind != PipelineEvent::Kind::unit) continue;
+      event.unit.kind == PipelineUnit::Kind::forward ? forward(event) : backward(event);
+    }
+    if (stages_ > 1) agree();
+  }
+
+ private:
+  static layout::FoldPlan fold_of(const DataParallelPlan& plan, int replica) {
+    const layout::TreeNode leaves = plan.division.leaves_of(replica);
+    return layout::plan_fold(plan.division.leaves, leaves.begin, leaves.end);
+  }
+
+  /// Batches that lie in memory at a time: one that is on its way, and those that backward has yet to read.
+  int most_batches() const {
+    int under_way = 0, most = 0;
+    for (const PipelineEvent& event : events_) {
+      if (event.kind != PipelineEvent::Kind::unit || event.piece != first_loading_) continue;
+      under_way += event.unit.kind == PipelineUnit::Kind::forward ? 1 : -1;
+      most = std::max(most, under_way);
+    }
+    return most + 1;
+  }
+
+  void forward(const PipelineEvent& event) {
+    const int piece = event.piece, m = event.unit.micro_batch;
+    const MicroBatch& micro_batch = nth(micro_batches_, m);
+    if (piece == first_loading_) writer_.load(lanes_.copy, m, micro_batch.leaf);
+    for (const int s : nth(segments_, piece))
+      writer_.forward(lanes_.compute, s, m, micro_batch.leaf, micro_batch.local_leaf, micro_batch.accumulates);
+    // The loss is complete: agree on it before the last backward pass. Stages agree when all of them are done.
+    if (!micro_batch.completes_step || stages_ > 1) return;
+    agree();
+    // What forward has read: parameters come back while backward goes on.
+    if (plan_.digests_parameters && returns_as_it_lands(plan_)) writer_.digest(lanes_.compute);
+  }
+
+  void backward(const PipelineEvent& event) {
+    const int piece = event.piece, m = event.unit.micro_batch;
+    const MicroBatch& micro_batch = nth(micro_batches_, m);
+    const auto& segments = nth(segments_, piece);
+    for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
+      writer_.backward(lanes_.compute, *s, m, micro_batch.leaf, micro_batch.slot, micro_batch.accumulates);
+      if (micro_batch.completes_leaf && plan_.partition.bucket(*s).size_bytes > 0)
+        complete_leaf(*s, micro_batch);
+    }
+  }
+
+  void complete_leaf(int segment, const MicroBatch& micro_batch) {
+    for (const int slot : micro_batch.folded)
+      writer_.add_ranges(lanes_.compute, writer_.program.whole(writer_.gradient_buffer(segment, slot)),
+                         writer_.program.whole(writer_.gradient_buffer(segment, slot + 1)));
+    if (micro_batch.completes_step)
+      meet(plan_, writer_, lanes_, segment, static_cast<int>(fold_.results.size()));
+  }
+
+  void agree() {
+    writer_.agree(lanes_.agree.lane, lanes_.agree.group, plan_.placement.ranks(), most_leaves(plan_.division));
+  }
+
+  const DataParallelPlan& plan_;
+  ProgramWriter& writer_;
+  StepLanes& lanes_;
+  int stages_, stage_, replica_;
+  layout::FoldPlan fold_;
+  std::vector<MicroBatch> micro_batches_;
+  std::vector<PipelineEvent> events_;
+  int first_loading_;                       // piece
+  std::vector<std::vector<int>> segments_;  // by piece of the model
+};
+
+/// Room for the metrics of all leaves of a worker, where it computes the loss.
+void add_metrics(const DataParallelPlan& plan, ProgramWriter& writer, int rank) {
+  const layout::Placement& placement = plan.placement;
+  if (placement.stage_of(rank) + 1 == placement.stages())
+    writer.add_metrics(plan.division.leaves_of(placement.replica_of(rank)).size());
+}
+
 }  // namespace
+
+layout::PipelineShape pipeline_shape(const DataParallelPlan& plan, int micro_batches) {
+  const int stages = plan.placement.stages();
+  return {.schedule = plan.parallel.layout.schedule,
+          .stages = stages,
+          .micro_batches = micro_batches,
+          .chunks = plan.partition.piece_count() / stages};
+}
 
 program::Program compile_step(const DataParallelPlan& plan, int rank) {
   if (plan.parallel.layout.has_sessions()) return compile_session_step(plan, rank);
   if (!plan.placement.is_worker(rank)) return compile_server_step(plan, rank);
   ProgramWriter writer = begin_program(plan, "step", rank, plan.training);
-  auto& program = writer.program;
   StepLanes lanes(plan, writer, rank);
-  const auto& division = plan.division;
-  const layout::TreeNode leaves = division.leaves_of(rank);
-  const layout::FoldPlan fold = layout::plan_fold(division.leaves, leaves.begin, leaves.end);
-  writer.add_metrics(leaves.size());
-  writer.add_gradient_slots(fold.slots);
-  const int segments = static_cast<int>(plan.partition.segments.size());
-  writer.constants(lanes.copy);
-  writer.cast_parameters(lanes.compute);
-  const auto has_bucket = [&](int s) { return plan.partition.bucket(s).size_bytes > 0; };
-
-  int micro_batch = 0;
-  for (size_t f = 0; f < fold.steps.size(); ++f) {
-    const layout::FoldStep step = fold.steps[f];
-    if (step.kind != layout::FoldStep::Kind::leaf) continue;  // taken together with the leaf before it
-    const bool last_leaf = step.leaf + 1 == leaves.end;
-    for (int m = 0; m < division.micro_batches_per_leaf; ++m, ++micro_batch) {
-      const bool leaf_complete = m + 1 == division.micro_batches_per_leaf;
-      writer.load(lanes.copy, micro_batch, step.leaf);
-      for (int s = 0; s < segments; ++s)
-        writer.forward(lanes.compute, s, micro_batch, step.leaf, step.leaf - leaves.begin, m > 0);
-      // The loss is complete: agree on it after the last backward pass.
-      if (last_leaf && leaf_complete) {
-        writer.agree(lanes.agree.lane, lanes.agree.group, plan.placement.ranks(), most_leaves(division));
-        // What forward has read: parameters come back while backward goes on.
-        if (plan.digests_parameters && returns_as_it_lands(plan)) writer.digest(lanes.compute);
-      }
-      for (int s = segments - 1; s >= 0; --s) {
-        writer.backward(lanes.compute, s, micro_batch, step.leaf, step.slot, m > 0);
-        if (!leaf_complete || !has_bucket(s)) continue;
-        for (size_t add = f + 1;
-             add < fold.steps.size() && fold.steps[add].kind == layout::FoldStep::Kind::add; ++add)
-          writer.add_ranges(lanes.compute, program.whole(writer.gradient_buffer(s, fold.steps[add].slot)),
-                            program.whole(writer.gradient_buffer(s, fold.steps[add].slot + 1)));
-        if (last_leaf) meet(plan, writer, lanes, s, static_cast<int>(fold.results.size()));
-      }
-    }
-  }
+  add_metrics(plan, writer, rank);
+  StepWriter(plan, writer, lanes, rank).write();
   // What forward and backward have read, while the last gradients meet: owners' updates write over it.
   if (plan.digests_parameters && !returns_as_it_lands(plan)) writer.digest(lanes.compute);
   write_updates(plan, writer, lanes);
@@ -129,25 +272,33 @@ program::Program compile_step(const DataParallelPlan& plan, int rank) {
 program::Program compile_evaluation(const DataParallelPlan& plan, int rank) {
   ProgramWriter writer = begin_program(plan, "evaluate", rank, plan.evaluation);
   auto& program = writer.program;
+  const layout::Placement& placement = plan.placement;
   const int copy = program.add_lane("copy", program::LaneKind::copy);
   const int compute = program.add_lane("compute", program::LaneKind::compute);
   const Channel agree = add_channel(program, "agree", plain_transport(plan));
   program.micro_batches_per_leaf = 1;
-  if (!plan.placement.is_worker(rank)) {
-    writer.agree(agree.lane, agree.group, plan.placement.ranks(), most_leaves(plan.division));
+  if (!placement.is_worker(rank)) {
+    writer.agree(agree.lane, agree.group, placement.ranks(), most_leaves(plan.division));
     return std::move(writer.program);
   }
-  const layout::TreeNode leaves = plan.division.leaves_of(rank);
-  writer.add_metrics(leaves.size());
+  StageLinks links(plan, writer, plan.evaluation, rank);
+  const layout::TreeNode leaves = plan.division.leaves_of(placement.replica_of(rank));
+  add_metrics(plan, writer, rank);
   writer.constants(copy);
   writer.cast_parameters(compute);
-  for (int leaf = leaves.begin; leaf < leaves.end; ++leaf) {
-    const int micro_batch = leaf - leaves.begin;
-    writer.load(copy, micro_batch, leaf);
-    for (size_t s = 0; s < plan.partition.segments.size(); ++s)
-      writer.forward(compute, static_cast<int>(s), micro_batch, leaf, micro_batch, false);
+  const int first_loading = first_loading_piece(plan, writer, rank);
+  writer.set_batch_buffers(placement.stages() + 1);
+  for (const PipelineEvent& event :
+       layout::evaluation_events(pipeline_shape(plan, leaves.size()), placement.stage_of(rank))) {
+    const int micro_batch = event.unit.micro_batch, leaf = leaves.begin + micro_batch;
+    if (event.kind == PipelineEvent::Kind::send) links.send(event);
+    if (event.kind == PipelineEvent::Kind::receive) links.receive(event);
+    if (event.kind != PipelineEvent::Kind::unit) continue;
+    if (event.piece == first_loading) writer.load(copy, micro_batch, leaf);
+    for (const int s : segments_of(plan.partition, event.piece))
+      writer.forward(compute, s, micro_batch, leaf, micro_batch, false);
   }
-  writer.agree(agree.lane, agree.group, plan.placement.ranks(), most_leaves(plan.division));
+  writer.agree(agree.lane, agree.group, placement.ranks(), most_leaves(plan.division));
   return std::move(writer.program);
 }
 

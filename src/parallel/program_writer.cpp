@@ -41,12 +41,12 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
   // Rounded copies of whole parameter buffers, elements at the same index, for segments that have any such
   // parameter. Servers read none.
   narrow_parameters_.assign(static_cast<size_t>(segments), -1);
-  for (int reader = 0; reader < segments && placement.is_worker(rank); ++reader)
+  for (int reader = 0; reader < segments; ++reader)
     for (const int s : code.segment(reader).narrow_parameter_segments)
-      if (int& buffer = nth(narrow_parameters_, s); buffer < 0)
+      if (int& buffer = nth(narrow_parameters_, s); buffer < 0 && placement.computes(reader, rank))
         buffer = program.add_buffer(fmt::format("param.{}.{}", s, name_of(graph.compute)),
                                     program::Space::parameters, program::Category::parameters,
-                                    partition.bucket(s).owned_bytes / 4 * size_of(graph.compute));
+                                    placement.held(s, rank).size() / 4 * size_of(graph.compute));
   add_server_room(room);
   // While it is written to the disk, training goes on: no program of the rank may use its place for anything
   // else.
@@ -80,8 +80,9 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
         for (int slot = 0; slot < state_slots && !owned.empty(); ++slot)
           place.states.push_back(
               {nth(states_, s), slot * updated.size() + entry.offset_bytes - updated.begin});
+        if (place.buffer < 0) continue;
         place.narrow_buffer = nth(narrow_parameters_, s);
-        if (place.narrow_buffer >= 0) place.narrow_offset = entry.offset_bytes / 4 * size_of(graph.compute);
+        if (place.narrow_buffer >= 0) place.narrow_offset = place.offset / 4 * size_of(graph.compute);
       }
     }
 }
@@ -93,6 +94,9 @@ void ProgramWriter::add_gradient_slots(int slots) {
       int64_t bytes = 0;
       for (const layout::ByteSpan& part : placement_.held_gradients(static_cast<int>(s), rank_))
         bytes += part.size();
+      // Of what others compute, a worker gets the sum alone.
+      const bool folds = !placement_.is_worker(rank_) || placement_.computes(static_cast<int>(s), rank_);
+      if (slot > 0 && !folds) bytes = 0;
       buffers.push_back(bytes == 0 ? -1
                                    : program.add_buffer(fmt::format("grad.{}.slot{}", s, slot),
                                                         program::Space::gradients,
@@ -136,20 +140,27 @@ int ProgramWriter::keyed_buffer(const std::string& name, program::Category categ
   return keyed_[name] = program.add_buffer(name, program::Space::arena, category, bytes);
 }
 
-int ProgramWriter::activation(int storage, int micro_batch) {
+/// A rank with several pieces of the model may have a value in several of them: as it made it, and as it came
+/// around.
+std::string ProgramWriter::place_text(int micro_batch, int piece) const {
+  return partition_.piece_count() > placement_.stages() ? fmt::format("mb{}.piece{}", micro_batch, piece)
+                                                         : fmt::format("mb{}", micro_batch);
+}
+
+int ProgramWriter::activation(int storage, int micro_batch, int piece) {
   const auto& value = graph_.value(storage);
   if (value.producer < 0) {
-    const std::string name = fmt::format("batch.{}.{}", value.name, micro_batch % 2);
+    const std::string name = fmt::format("batch.{}.{}", value.name, micro_batch % batch_buffers_);
     if (const auto found = keyed_.find(name); found != keyed_.end()) return found->second;
     return keyed_[name] = program.add_buffer(name, program::Space::staging, program::Category::staging,
                                              code_.activation_bytes(storage));
   }
-  return keyed_buffer(fmt::format("act.{}.mb{}", value.name, micro_batch), program::Category::activations,
-                      code_.activation_bytes(storage));
+  return keyed_buffer(fmt::format("act.{}.{}", value.name, place_text(micro_batch, piece)),
+                      program::Category::activations, code_.activation_bytes(storage));
 }
 
-int ProgramWriter::activation_gradient(int storage, int micro_batch) {
-  return keyed_buffer(fmt::format("dact.{}.mb{}", graph_.value(storage).name, micro_batch),
+int ProgramWriter::activation_gradient(int storage, int micro_batch, int piece) {
+  return keyed_buffer(fmt::format("dact.{}.{}", graph_.value(storage).name, place_text(micro_batch, piece)),
                       program::Category::activations, code_.activation_bytes(storage));
 }
 
@@ -186,14 +197,30 @@ void ProgramWriter::constants(int lane) {
   program.instructions.push_back(std::move(constants));
 }
 
+bool ProgramWriter::loads(const std::vector<int>& segments) const {
+  return std::ranges::any_of(segments, [this](int segment) {
+    return std::ranges::any_of(code_.segment(segment).reads,
+                               [this](int storage) { return graph_.value(storage).producer < 0; });
+  });
+}
+
+bool ProgramWriter::wants(int input) const {
+  for (int s = 0; s < static_cast<int>(partition_.segments.size()); ++s)
+    if (placement_.computes(s, rank_) &&
+        std::ranges::find(code_.segment(s).reads, input) != code_.segment(s).reads.end())
+      return true;
+  return false;
+}
+
 void ProgramWriter::load(int lane, int micro_batch, int leaf) {
   program::Instruction load = instruction(program::InstructionKind::load, lane, -1, micro_batch, leaf);
   load.deadline = program::DeadlineClass::input;
   for (size_t i = 0; i < graph_.inputs.size(); ++i) {
     // A fork of an input is still the input's memory.
     const int storage = graph_.inputs[i];
+    if (!wants(storage)) continue;
     program::Operand batch = activation_operand(program::Role::batch, storage, program::Access::write,
-                                                activation(storage, micro_batch));
+                                                activation(storage, micro_batch, 0));
     batch.index = static_cast<int>(i);
     load.operands.push_back(batch);
   }
@@ -220,14 +247,15 @@ void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, in
   program::Instruction forward =
       instruction(program::InstructionKind::forward, lane, segment, micro_batch, leaf);
   forward.accumulate = accumulate && face.has_loss;
+  const int piece = partition_.piece_of(segment);
   for (const int storage : face.reads)
     forward.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read,
-                                                  activation(storage, micro_batch)));
+                                                  activation(storage, micro_batch, piece)));
   read_parameters(forward, segment);
   forward.operands.push_back({program::Role::constants, 0, program::Access::read, program.whole(constants_)});
   for (const int storage : face.writes)
     forward.operands.push_back(activation_operand(program::Role::output, storage, program::Access::write,
-                                                  activation(storage, micro_batch)));
+                                                  activation(storage, micro_batch, piece)));
   if (face.stash_bytes > 0)
     forward.operands.push_back(
         {program::Role::stash, 0, program::Access::write,
@@ -254,9 +282,10 @@ void ProgramWriter::backward(int lane, int segment, int micro_batch, int leaf, i
   program::Instruction backward =
       instruction(program::InstructionKind::backward, lane, segment, micro_batch, leaf);
   backward.accumulate = accumulate;
+  const int piece = partition_.piece_of(segment);
   for (const int storage : face.backward_reads)
     backward.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read,
-                                                   activation(storage, micro_batch)));
+                                                   activation(storage, micro_batch, piece)));
   read_parameters(backward, segment);
   backward.operands.push_back(
       {program::Role::constants, 0, program::Access::read, program.whole(constants_)});
@@ -268,11 +297,11 @@ void ProgramWriter::backward(int lane, int segment, int micro_batch, int leaf, i
   for (const int storage : face.output_gradients)
     backward.operands.push_back(activation_operand(program::Role::output_gradient, storage,
                                                    program::Access::read,
-                                                   activation_gradient(storage, micro_batch)));
+                                                   activation_gradient(storage, micro_batch, piece)));
   for (const int storage : face.input_gradients)
     backward.operands.push_back(activation_operand(program::Role::input_gradient, storage,
                                                    program::Access::write,
-                                                   activation_gradient(storage, micro_batch)));
+                                                   activation_gradient(storage, micro_batch, piece)));
   if (bucket.size_bytes > 0)
     backward.operands.push_back({program::Role::gradients, segment,
                                  accumulate ? program::Access::read_write : program::Access::write,
@@ -284,6 +313,30 @@ void ProgramWriter::backward(int lane, int segment, int micro_batch, int leaf, i
   program.instructions.push_back(std::move(backward));
 }
 
+void ProgramWriter::pass(program::Role direction, int lane, int group, int peer,
+                         const std::vector<int>& storages, bool gradients, int piece, int micro_batch) {
+  const bool sends = direction == program::Role::send;
+  std::vector<program::Operand> transfers;
+  for (const int storage : storages) {
+    const int buffer = gradients ? activation_gradient(storage, micro_batch, piece)
+                                 : activation(storage, micro_batch, piece);
+    program::Operand transfer = activation_operand(
+        direction, storage, sends ? program::Access::read : program::Access::write, buffer);
+    transfer.peer = peer;
+    transfers.push_back(transfer);
+  }
+  exchange(lane, group, std::move(transfers));
+}
+
+void ProgramWriter::exchange(int lane, int group, std::vector<program::Operand> transfers) {
+  if (transfers.empty()) return;
+  program::Instruction exchange = instruction(program::InstructionKind::exchange, lane, -1, -1, -1);
+  exchange.group = group;
+  exchange.deadline = program::DeadlineClass::communication;
+  exchange.operands = std::move(transfers);
+  program.instructions.push_back(std::move(exchange));
+}
+
 void ProgramWriter::add_ranges(int lane, program::ByteRange destination, program::ByteRange source) {
   program::Instruction add = instruction(program::InstructionKind::add, lane, -1, -1, -1);
   add.operands.push_back({program::Role::destination, 0, program::Access::read_write, destination});
@@ -293,11 +346,13 @@ void ProgramWriter::add_ranges(int lane, program::ByteRange destination, program
 
 layout::ByteSpan ProgramWriter::complete_gradients(int segment, GradientsOf of) const {
   return of == GradientsOf::all ? layout::ByteSpan{0, partition_.bucket(segment).owned_bytes}
-                                : placement_.updated_by(segment, rank_);
+                                : placement_.counted(segment, rank_);
 }
 
-void ProgramWriter::add_tied_uses(int lane, int segment, GradientsOf of) {
-  for (const auto& place : program.parameters)
+void ProgramWriter::add_tied_uses(int lane, int segment, GradientsOf of,
+                                  const std::function<program::ByteRange(int, int)>& elsewhere) {
+  for (size_t p = 0; p < program.parameters.size(); ++p) {
+    const auto& place = program.parameters[p];
     for (size_t use = 1; use < place.uses.size() && place.uses[0].segment == segment; ++use) {
       const int64_t begin = of == GradientsOf::all ? 0 : place.owned_begin;
       const int64_t size_bytes = (of == GradientsOf::all ? place.size_bytes : place.owned_end) - begin;
@@ -307,8 +362,12 @@ void ProgramWriter::add_tied_uses(int lane, int segment, GradientsOf of) {
         const int64_t from = place_of_use.bucket_offset + begin;
         return gradient_range(place_of_use.segment, 0, {from, from + size_bytes});
       };
-      if (size_bytes > 0) add_ranges(lane, part_of(first), part_of(other));
+      if (size_bytes == 0) continue;
+      const bool is_here = !elsewhere || placement_.computes(other.segment, rank_);
+      add_ranges(lane, part_of(first),
+                 is_here ? part_of(other) : elsewhere(static_cast<int>(p), static_cast<int>(use)));
     }
+  }
 }
 
 void ProgramWriter::agree(int lane, int group, int ranks, int most_leaves) {

@@ -54,16 +54,32 @@ class ProgramWriter {
 
   /// The step's constants, for all that follows.
   void constants(int lane);
-  /// Batches alternate between two sets of staging buffers, so that one is filled while the other is read.
+  /// Fields that a rank's segments read, which may be none of them: then it has nothing to load.
+  bool loads(const std::vector<int>& segments) const;
   void load(int lane, int micro_batch, int leaf);
+  /// Batches take turns in so many sets of staging buffers: two, so that one is filled while the other is
+  /// read, unless more micro-batches are under way.
+  void set_batch_buffers(int count) { batch_buffers_ = count; }
   /// Makes the narrow copies of all parameters that are read so; nothing where float32 is computed.
   void cast_parameters(int lane);
   void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate);
   void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
+  /// Values of a micro-batch, or their gradients, to or from the rank that has the next piece of the model, or
+  /// the one before: an exchange for all of them. `piece`: of this rank; `storages`: of activations or of
+  /// gradients; `peer`: rank in the group.
+  void pass(program::Role direction, int lane, int group, int peer, const std::vector<int>& storages,
+            bool gradients, int piece, int micro_batch);
+  void exchange(int lane, int group, std::vector<program::Operand> transfers);
   void add_ranges(int lane, program::ByteRange destination, program::ByteRange source);
   /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph
-  /// order; of what this rank updates, or of all.
-  void add_tied_uses(int lane, int segment, GradientsOf of = GradientsOf::updated);
+  /// order; of what this rank updates, or of all. `elsewhere`: where the gradient of a use lies whose segment
+  /// another stage computes.
+  void add_tied_uses(int lane, int segment, GradientsOf of = GradientsOf::updated,
+                     const std::function<program::ByteRange(int parameter, int use)>& elsewhere = {});
+  /// Bytes of a segment's bucket in this rank's memory, of slot 0. REQUIRES: it holds them.
+  program::ByteRange gradients(int segment, const layout::ByteSpan& bytes) const {
+    return gradient_range(segment, 0, bytes);
+  }
   void agree(int lane, int group, int ranks, int most_leaves);
   /// Of gradients that this rank holds complete. Without owners that is all of them; otherwise `write_sum`
   /// appends the sum of a range of float64 over all ranks, each of which writes zero for what others know.
@@ -94,8 +110,10 @@ class ProgramWriter {
   int keyed_buffer(const std::string& name, program::Category category, int64_t bytes);
   /// Where bytes of a segment's bucket lie in this rank's buffer of a slot. REQUIRES: it holds them.
   program::ByteRange gradient_range(int segment, int slot, const layout::ByteSpan& bytes) const;
-  int activation(int storage, int micro_batch);
-  int activation_gradient(int storage, int micro_batch);
+  int activation(int storage, int micro_batch, int piece);
+  int activation_gradient(int storage, int micro_batch, int piece);
+  std::string place_text(int micro_batch, int piece) const;
+  bool wants(int input) const;
   int scratch(std::string_view what, int64_t bytes);
   void read_parameters(program::Instruction& instruction, int segment) const;
   void read_verdict(program::Instruction& instruction, UpdateVerdict verdict) const;
@@ -115,6 +133,7 @@ class ProgramWriter {
   int snapshot_ = -1;                        // -1 where the share is empty
   std::vector<std::vector<int>> gradients_;  // by slot, segment
   int constants_ = -1, verdict_ = -1, metrics_ = -1;
+  int batch_buffers_ = 2;
   struct Served {
     int buffer = -1;            // of contents that workers see; -1: those of parameters
     std::vector<int> landings;  // by slot and worker

@@ -1,5 +1,7 @@
 #include "parallel/rank_program.h"
 
+#include <fmt/format.h>
+
 #include "base/index.h"
 
 namespace lockstep::parallel {
@@ -21,6 +23,29 @@ Channel add_channel(program::Program& program, const std::string& name, program:
   return {program.add_lane(name, program::LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
 }
 
+Channel add_stage_channel(const DataParallelPlan& plan, program::Program& program, const std::string& name,
+                          program::Transport transport, int rank) {
+  const layout::Placement& placement = plan.placement;
+  if (placement.stages() == 1) return add_channel(program, name, transport);
+  const int first = static_cast<int>(program.groups.size());
+  for (int stage = 0; stage < placement.stages(); ++stage)
+    program.groups.push_back({fmt::format("{}.stage{}", name, stage),
+                              program::Members::run(placement.rank_of(stage, 0), placement.replicas()),
+                              transport});
+  return {program.add_lane(name, program::LaneKind::comm), first + placement.stage_of(rank)};
+}
+
+Channel add_replica_channel(const DataParallelPlan& plan, program::Program& program, const std::string& name,
+                            int rank) {
+  const layout::Placement& placement = plan.placement;
+  const int first = static_cast<int>(program.groups.size());
+  for (int replica = 0; replica < placement.replicas(); ++replica)
+    program.groups.push_back({fmt::format("{}.replica{}", name, replica),
+                              program::Members::run(replica, placement.stages(), placement.replicas()),
+                              plain_transport(plan)});
+  return {program.add_lane(name, program::LaneKind::comm), first + placement.replica_of(rank)};
+}
+
 program::Transport plain_transport(const DataParallelPlan& plan) {
   return plan.device == device::DeviceKind::cuda ? program::Transport::device : program::Transport::host;
 }
@@ -32,6 +57,7 @@ ProgramWriter begin_program(const DataParallelPlan& plan, const char* name, int 
   auto& program = writer.program;
   program.rank = rank;
   program.world_size = plan.placement.ranks();
+  program.stages = plan.placement.stages();
   program.reduction = plan.parallel.reduction;
   program.virtual_replicas = plan.division.leaves;
   program.micro_batches_per_leaf = plan.division.micro_batches_per_leaf;

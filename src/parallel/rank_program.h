@@ -13,6 +13,12 @@ struct Channel {
 };
 /// Of all ranks.
 Channel add_channel(program::Program& program, const std::string& name, program::Transport transport);
+/// Of the ranks of one stage, each with those of its own: a group for each stage, on one lane.
+Channel add_stage_channel(const DataParallelPlan& plan, program::Program& program, const std::string& name,
+                          program::Transport transport, int rank);
+/// Of the ranks of one replica, by stage: a group for each replica, on one lane.
+Channel add_replica_channel(const DataParallelPlan& plan, program::Program& program, const std::string& name,
+                            int rank);
 /// What everything but gradients travels through.
 program::Transport plain_transport(const DataParallelPlan& plan);
 

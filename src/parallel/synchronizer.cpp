@@ -72,13 +72,14 @@ Synchronizer::Synchronizer(const DataParallelPlan& plan, ProgramWriter& writer, 
       tree_(plan.parallel.reduction == layout::Reduction::reproducible),
       halves_(tree_ && plan.division.folds_by_halving),
       servers_(uses_servers(plan)),
-      reduce_(add_channel(writer.program, "reduce", sum_transport(plan))),
+      reduce_(add_stage_channel(plan, writer.program, "reduce", sum_transport(plan), rank)),
       // What comes back must not stand behind what is still to be sent.
       gather_(servers_ ? add_channel(writer.program, "gather", plain_transport(plan)) : reduce_),
       hosts_(hosts_that_sum(plan)),
       contributions_(hosts_.empty() ? contributions_of_workers(plan.division)
                                     : contributions_of_hosts(hosts_, plan.division, !tree_)) {
   if (!plan.placement.is_worker(rank)) add_arrivals();
+  if (plan.placement.stages() > 1) stages_ = add_replica_channel(plan, writer.program, "stages", rank);
 }
 
 void Synchronizer::add_arrivals() {
@@ -174,14 +175,17 @@ void Synchronizer::gather_parameters(int segment) {
 }
 
 void Synchronizer::norm(int compute) {
-  if (!plan_.placement.has_owners() || plan_.placement.ranks() == 1) return writer_.norm(compute);
-  // Each sum of squares is known to one owner, and zero to all others: adding them rounds nothing, in any
-  // order.
-  writer_.norm(compute, [this](program::ByteRange chunks) {
+  const bool has_stages = plan_.placement.stages() > 1;
+  const bool is_in_parts = has_stages || (plan_.placement.has_owners() && plan_.placement.ranks() > 1);
+  if (!is_in_parts) return writer_.norm(compute);
+  const Channel channel = has_stages ? stages_ : reduce_;
+  // Each sum of squares is known to one owner, or to one stage of each replica, and zero to all others: adding
+  // them rounds nothing, in any order.
+  writer_.norm(compute, [&](program::ByteRange chunks) {
     program::Instruction sum;
     sum.kind = program::InstructionKind::all_reduce;
-    sum.lane = reduce_.lane;
-    sum.group = reduce_.group;
+    sum.lane = channel.lane;
+    sum.group = channel.group;
     sum.deadline = program::DeadlineClass::communication;
     sum.operands.push_back({program::Role::data, 0, program::Access::read_write, chunks, -1, DType::float64});
     writer_.program.instructions.push_back(std::move(sum));
@@ -198,7 +202,7 @@ BucketSync Synchronizer::bucket(int segment, Channel channel, std::span<const in
   return {.program = writer_.program,
           .lane = channel.lane,
           .group = channel.group,
-          .worker = rank_,
+          .worker = plan_.placement.is_worker(rank_) ? plan_.placement.replica_of(rank_) : rank_,
           .workers = plan_.division.workers,
           .segment = segment,
           .slots = slots,

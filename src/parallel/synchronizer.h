@@ -50,6 +50,7 @@ class Synchronizer {
   bool shared_memory_, tree_, halves_;
   bool servers_;
   Channel reduce_, gather_;
+  Channel stages_{-1, -1};  ///< of the stages of a replica, where there are several
   /// At a server that is no worker: room for what workers send it of a bucket, twice, so that one arrives
   /// while the other is added.
   std::array<std::vector<int>, 2> arrivals_;

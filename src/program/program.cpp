@@ -119,6 +119,12 @@ layout::ByteSpan held_bytes(const Program& program, int parameter) {
   return intersection({0, place.size_bytes}, buffer);
 }
 
+bool loads(const Program& program) {
+  return std::ranges::any_of(program.instructions, [](const Instruction& instruction) {
+    return instruction.kind == InstructionKind::load;
+  });
+}
+
 std::vector<int> report_instructions(const Program& program) {
   std::vector<int> reports, all;
   for (size_t i = 0; i < program.instructions.size(); ++i) {

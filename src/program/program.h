@@ -202,6 +202,7 @@ struct Program {
   std::string name;  ///< "step", "evaluate", "boundary"
   int rank = 0;
   int world_size = 1;
+  int stages = 1;  ///< of each replica: ranks come stage by stage, and those of one stage hold equal bits
   layout::Reduction reduction = layout::Reduction::fast;
   int virtual_replicas = 1;  ///< leaves of the gradient tree, over all ranks
   int micro_batches_per_leaf = 1;
@@ -230,6 +231,9 @@ struct Program {
 
 /// Bytes of a parameter that lie in the rank's memory.
 layout::ByteSpan held_bytes(const Program& program, int parameter);
+
+/// Whether the rank reads batches.
+bool loads(const Program& program);
 
 /// The instructions after which an iteration's report is known: those that write a verdict or a digest. All,
 /// if there is none.

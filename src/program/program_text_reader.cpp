@@ -74,6 +74,7 @@ class Reader {
     line.skip_blanks();
     p.virtual_replicas = line.field("virtual_replicas");
     p.micro_batches_per_leaf = line.field("micro_batches_per_leaf");
+    if (!line.at_end()) p.stages = line.field("stages");
   }
 
   template <class Named>

@@ -43,10 +43,12 @@ class Writer {
     require_unique_names(program_.lanes, "lane");
     require_unique_names(program_.groups, "group");
     require_unique_names(program_.buffers, "buffer");
-    put("program {} rank={} world_size={} reduction={} virtual_replicas={} micro_batches_per_leaf={}\n",
+    put("program {} rank={} world_size={} reduction={} virtual_replicas={} micro_batches_per_leaf={}",
         quoted(program_.name), program_.rank, program_.world_size,
         program_.reduction == layout::Reduction::fast ? "fast" : "reproducible", program_.virtual_replicas,
         program_.micro_batches_per_leaf);
+    if (program_.stages != 1) put(" stages={}", program_.stages);
+    put("\n");
     for (const Lane& lane : program_.lanes) put("lane {} {}\n", quoted(lane.name), name_of(lane.kind));
     for (const Group& group : program_.groups)
       put("group {} {}{}\n", quoted(group.name), to_text(group.members),

@@ -37,7 +37,7 @@ static_assert(sizeof(Verdict) == 2 * kAgreedBytes);
 struct AgreeRecord {
   float stop_requested = 0;
   int32_t leaves = 0;
-  uint64_t state_hash = 0;  ///< 0: this rank has nothing to compare; where the first has not, none has
+  uint64_t state_hash = 0;  ///< 0: this rank has nothing to compare
 };
 static_assert(sizeof(AgreeRecord) == 16);
 inline int64_t agree_record_bytes(int most_leaves) {
@@ -45,17 +45,19 @@ inline int64_t agree_record_bytes(int most_leaves) {
                               sizeof(double) * ops::kMetricCount * static_cast<size_t>(most_leaves));
 }
 
-/// What the records of all ranks, `block_bytes` apart, come to: sums over leaves in leaf order. Writes the
-/// first part of `verdict`. REQUIRES: records are aligned to 8 bytes.
+/// What the records of all ranks, `block_bytes` apart, come to: sums over leaves in leaf order. Hashes are
+/// compared among so many ranks in a row, the first of whom has one if any of them has: the replicas of a
+/// stage. Writes the first part of `verdict`. REQUIRES: records are aligned to 8 bytes.
 LOCKSTEP_HOST_DEVICE inline void fold_agreement(const std::byte* records, int64_t block_bytes, int ranks,
-                                                Verdict& verdict) {
-  const uint64_t hash = reinterpret_cast<const AgreeRecord*>(records)->state_hash;
+                                                int compared, Verdict& verdict) {
+  uint64_t hash = 0;
   double loss_sum = 0, count = 0, correct = 0;
   float stop_requested = 0, replicas_differ = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const std::byte* at = records + block_bytes * rank;
     const AgreeRecord record = *reinterpret_cast<const AgreeRecord*>(at);
     if (record.stop_requested > stop_requested) stop_requested = record.stop_requested;
+    if (rank % compared == 0) hash = record.state_hash;
     if (record.state_hash != 0 && record.state_hash != hash) replicas_differ = 1;
     const double* leaf = reinterpret_cast<const double*>(at + sizeof record);
     for (int l = 0; l < record.leaves; ++l, leaf += ops::kMetricCount) {

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lockstep/error.h"
 #include "run/bind.h"
 #include "run/ring_action.h"
@@ -108,6 +110,7 @@ Action bind_agree(const Binding& binding) {
       .records = binding.at(*data),
       .block_bytes = block_bytes,
       .ranks = static_cast<int>(members.size()),
+      .compared = std::max(1, static_cast<int>(members.size()) / binding.program().stages),
       .verdict = reinterpret_cast<program::Verdict*>(binding.required(program::Role::verdict, 0))};
   comm::Communicator* comm = binding.communicator();
   std::byte* records = binding.at(*data);

@@ -27,6 +27,7 @@ struct AgreementCall {
   const std::byte* records = nullptr;
   int64_t block_bytes = 0;  ///< of one rank's record and its leaves' metrics
   int ranks = 0;
+  int compared = 1;  ///< so many in a row have equal hashes, if any
   program::Verdict* verdict = nullptr;
 };
 

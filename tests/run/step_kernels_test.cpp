@@ -130,7 +130,7 @@ TEST_P(StepKernelsTest, AgreesOnSumsInLeafOrderAndOnRequests) {
   before.gradient_norm = 3;
   program::Verdict* verdict = memory.put(std::vector<program::Verdict>{before});
   const AgreementCall call{
-      .records = memory.put(records), .block_bytes = kBlock, .ranks = 3, .verdict = verdict};
+      .records = memory.put(records), .block_bytes = kBlock, .ranks = 3, .compared = 3, .verdict = verdict};
   memory.kernels().agree(call, memory.stream());
   const program::Verdict agreed = memory.get(verdict, 1)[0];
   EXPECT_EQ(agreed.loss_sum, 13.75);

@@ -33,7 +33,7 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
     trainer.prepare();
     trainer.run();
     const auto& graph = worker.compiled().graph();
-    has_replica[static_cast<size_t>(rank)] = worker.has_replica() ? 1 : 0;
+    has_replica[static_cast<size_t>(rank)] = worker.is_worker() ? 1 : 0;
     for (const auto& parameter : graph.parameters)
       trace.parameters.emplace_back(parameter.spec.shape.count(), std::nanf(""));
     for (const HeldParameter& held : worker.held_parameters()) {

@@ -56,9 +56,9 @@ __global__ void cast_kernel(To* to, const From* from, int64_t count) {
     to[i] = static_cast<To>(static_cast<float>(from[i]));
 }
 
-__global__ void agree_kernel(const std::byte* records, int64_t block_bytes, int ranks,
+__global__ void agree_kernel(const std::byte* records, int64_t block_bytes, int ranks, int compared,
                              program::Verdict* verdict) {
-  program::fold_agreement(records, block_bytes, ranks, *verdict);
+  program::fold_agreement(records, block_bytes, ranks, compared, *verdict);
 }
 
 struct ChunkedPieces {
@@ -330,7 +330,7 @@ class GpuStepKernels : public StepKernels {
 
   void agree(const AgreementCall& call, device::Stream& stream) override {
     device::launch(stream, {.blocks = 1, .threads = 1}, agree_kernel, call.records, call.block_bytes,
-                   call.ranks, call.verdict);
+                   call.ranks, call.compared, call.verdict);
   }
 
   void sum_squares(const NormCall& call, device::Stream& stream) override {

@@ -34,7 +34,7 @@ std::vector<std::vector<Value>> gather(comm::Communicator& world, const std::vec
   return all;
 }
 
-/// Who holds what, of the ranks that have a replica; the others' hashes are empty.
+/// Who holds what, of ranks that should hold the same; the others' hashes are empty.
 struct Parties {
   std::vector<int> replicas;
   std::vector<int> suspects;  ///< ranks that do not hold what most hold; without a majority, all of them
@@ -151,27 +151,33 @@ uint64_t hash_of(const std::vector<uint64_t>& digests) {
 }  // namespace
 
 ReplicaComparison::ReplicaComparison(const Worker& worker) : worker_(worker) {
-  if (worker.has_replica())
-    tensors_ = parameter_tensors(worker);
-  else
-    for (const auto& record : parameter_records(worker.compiled()))
-      tensors_.push_back({record.name, record.dtype, record.shape});
+  const auto& compiled = worker.compiled();
+  const auto add = [this](const std::vector<checkpoint::TensorRecord>& all,
+                          const std::vector<checkpoint::NamedTensor>& held) {
+    for (const auto& record : all) {
+      ensure(record.dtype == DType::float32, "the replicas' state is compared as float32");
+      const auto here = std::ranges::find(held, record.name, &checkpoint::NamedTensor::name);
+      tensors_.push_back(here != held.end() ? *here
+                                            : checkpoint::NamedTensor{record.name, record.dtype, record.shape});
+    }
+  };
+  add(parameter_records(compiled), worker.is_worker() ? parameter_tensors(worker)
+                                                 : std::vector<checkpoint::NamedTensor>{});
   // What one rank alone holds has nothing to be compared with.
-  if (!worker.compiled().placement().has_owners())
-    for (auto& tensor : optimizer_tensors(worker)) tensors_.push_back(std::move(tensor));
-  for (const auto& tensor : tensors_)
-    ensure(tensor.dtype == DType::float32, "the replicas' state is compared as float32");
-  if (worker.has_replica()) hashes_.resize(tensors_.size());
+  if (!compiled.placement().has_owners())
+    add(optimizer_records(compiled, worker.config().optimizer), optimizer_tensors(worker));
+  if (worker_.is_worker()) hashes_.resize(tensors_.size());
 }
 
 checkpoint::NamedTensor ReplicaComparison::shown_here(size_t tensor) const {
-  return worker_.has_replica() ? shown(worker_, tensors_[tensor]) : tensors_[tensor];
+  return tensors_[tensor].data != nullptr ? shown(worker_, tensors_[tensor]) : tensors_[tensor];
 }
 
 uint64_t ReplicaComparison::hash() {
-  if (!worker_.has_replica()) return 0;
+  if (!worker_.is_worker()) return 0;
   uint64_t hash = tensors_.size();
   for (size_t t = 0; t < tensors_.size(); ++t) {
+    if (tensors_[t].data == nullptr) continue;
     hashes_[t] = hash64(shown(worker_, tensors_[t]).data, static_cast<size_t>(tensors_[t].size_bytes()));
     hash = hash_combine(hash, hashes_[t]);
   }
@@ -185,10 +191,12 @@ uint64_t ReplicaComparison::see_step() {
 
 bool ReplicaComparison::all_equal(comm::Communicator& world) {
   std::vector<uint64_t> own;
-  if (worker_.has_replica()) own = {hash(), hash_of(digests_)};
+  if (worker_.is_worker()) own = {hash(), hash_of(digests_)};
   const auto all = gather(world, own);
-  return std::all_of(all.begin(), all.end(),
-                     [&](const auto& other) { return other.empty() || other == all[0]; });
+  const layout::Placement& placement = worker_.compiled().placement();
+  for (int rank = 0; rank < placement.workers(); ++rank)
+    if (nth(all, rank) != nth(all, placement.rank_of(placement.stage_of(rank), 0))) return false;
+  return true;
 }
 
 std::string ReplicaComparison::locate_read(comm::Communicator& world) const {
@@ -229,6 +237,21 @@ std::string ReplicaComparison::locate_read(comm::Communicator& world) const {
 std::string ReplicaComparison::locate(comm::Communicator& world) const {
   const auto hosts = comm::gather_texts(world, host_name(), kPatience);
   const auto hashes = gather(world, hashes_);
+  const layout::Placement& placement = worker_.compiled().placement();
+  // The replicas of one stage hold the same.
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    std::vector<std::vector<uint64_t>> of_stage(hashes.size());
+    for (int replica = 0; replica < placement.replicas(); ++replica) {
+      const int rank = placement.rank_of(stage, replica);
+      nth(of_stage, rank) = nth(hashes, rank);
+    }
+    if (std::string what = locate(world, hosts, of_stage); !what.empty()) return what;
+  }
+  return "";
+}
+
+std::string ReplicaComparison::locate(comm::Communicator& world, const std::vector<std::string>& hosts,
+                                      const std::vector<std::vector<uint64_t>>& hashes) const {
   const Parties parties = find_parties(hashes);
   const auto hash_of = [&](int rank, size_t tensor) { return nth(hashes, rank)[tensor]; };
   size_t first = tensors_.size(), differing = 0;

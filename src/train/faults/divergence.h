@@ -21,7 +21,7 @@ class ReplicaComparison {
   /// `worker` must outlive it. A rank without a replica takes part in what is collective.
   explicit ReplicaComparison(const Worker& worker);
 
-  /// Of all tensors as they are now, at the speed of memory; never 0 but on a rank without a replica. What
+  /// Of all tensors as they are now, at the speed of memory; never 0 but on a server. What
   /// locate() compares first is what this saw last.
   uint64_t hash();
   /// Of the parameters that the last step has read, if its program says; otherwise 0. To be called after
@@ -39,11 +39,14 @@ class ReplicaComparison {
   std::string locate_read(comm::Communicator& world) const;
 
  private:
-  /// For the host to read; without data on a rank without a replica.
+  /// For the host to read; without data where this rank does not hold it.
   checkpoint::NamedTensor shown_here(size_t tensor) const;
+  /// COLLECTIVE: `hashes`: by rank, of ranks that should hold the same; the others' are empty.
+  std::string locate(comm::Communicator& world, const std::vector<std::string>& hosts,
+                     const std::vector<std::vector<uint64_t>>& hashes) const;
 
   const Worker& worker_;
-  std::vector<checkpoint::NamedTensor> tensors_;
+  std::vector<checkpoint::NamedTensor> tensors_;  // of the model, on all ranks alike; data of what lies here
   std::vector<uint64_t> hashes_;   // by tensor, as of the last hash()
   std::vector<uint64_t> digests_;  // by chunk, of the last step that was seen
 };

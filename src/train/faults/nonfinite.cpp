@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "tensor/convert.h"
@@ -140,24 +141,28 @@ std::optional<std::string> examine(const Worker& worker, const run::KernelObserv
 }  // namespace
 
 std::string to_text(const NonFiniteFinding& finding) {
-  return fmt::format("{} {} {}", finding.instruction, finding.call, finding.message);
+  return fmt::format("{} {} {} {}", finding.micro_batch, finding.place, finding.call, finding.message);
 }
 
 NonFiniteFinding finding_from_text(const std::string& text) {
   NonFiniteFinding finding;
-  const size_t first = text.find(' '), second = text.find(' ', first + 1);
-  finding.instruction = std::stoi(text.substr(0, first));
-  finding.call = std::stoi(text.substr(first + 1, second - first - 1));
-  finding.message = text.substr(second + 1);
+  size_t begin = 0;
+  for (int* number : {&finding.micro_batch, &finding.place, &finding.call}) {
+    const size_t end = text.find(' ', begin);
+    *number = std::stoi(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  finding.message = text.substr(begin);
   return finding;
 }
 
 std::string earliest_message(const std::vector<NonFiniteFinding>& by_rank) {
   const NonFiniteFinding* earliest = nullptr;
+  const auto when = [](const NonFiniteFinding& finding) {
+    return std::tuple(finding.micro_batch, finding.place, finding.call);
+  };
   for (const auto& finding : by_rank)
-    if (!finding.message.empty() &&
-        (earliest == nullptr ||
-         std::pair(finding.instruction, finding.call) < std::pair(earliest->instruction, earliest->call)))
+    if (!finding.message.empty() && (earliest == nullptr || when(finding) < when(*earliest)))
       earliest = &finding;
   return earliest == nullptr ? "" : earliest->message;
 }
@@ -175,12 +180,18 @@ std::string locate_nonfinite(Worker& worker, comm::Communicator& world, const ru
           "overflowed",
           graph.parameter(held.parameter).name, world.rank(), held.first + element);
   }
-  int instruction = -1, call = 0;
+  int last = -1, call = 0;
   worker.replay_step(inputs, [&](const run::KernelObservation& observation) {
-    call = observation.instruction == instruction ? call + 1 : 0;
-    instruction = observation.instruction;
-    if (finding.message.empty())
-      if (const auto found = examine(worker, observation)) finding = {instruction, call, *found};
+    call = observation.instruction == last ? call + 1 : 0;
+    last = observation.instruction;
+    if (!finding.message.empty()) return;
+    const auto& instruction = worker.programs().step.instruction(last);
+    const int segments = static_cast<int>(worker.compiled().partition().segments.size());
+    const int place = instruction.kind == program::InstructionKind::forward
+                          ? instruction.segment
+                          : 2 * segments - instruction.segment;
+    if (const auto found = examine(worker, observation))
+      finding = {instruction.micro_batch, place, call, *found};
   });
   std::vector<NonFiniteFinding> findings;
   for (const auto& text : comm::gather_texts(world, to_text(finding), std::chrono::minutes(5)))

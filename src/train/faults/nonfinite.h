@@ -9,17 +9,18 @@ namespace lockstep::train {
 
 /// What one rank found, if anything: the earlier in the step, the nearer to the cause.
 struct NonFiniteFinding {
-  int instruction = -1;  ///< -1: before the first
-  int call = 0;          ///< kernel call within it
+  int micro_batch = -1;  ///< -1: before the first
+  int place = 0;         ///< on the way forward through all segments and back
+  int call = 0;          ///< kernel call within that
   std::string message;   ///< empty: nothing found
 };
 
 /// As text for other ranks, and back.
 std::string to_text(const NonFiniteFinding& finding);
 NonFiniteFinding finding_from_text(const std::string& text);
-/// The message of the earliest finding: forward passes come before backward passes in every program, so an
-/// infinity that one rank's forward made counts before what another rank's backward made of it. Among equals
-/// the lower rank's. Empty where there is none.
+/// The message of the earliest finding: a micro-batch passes forward before it passes backward, so an infinity
+/// that one rank's forward made counts before what another rank's backward made of it. Among equals the lower
+/// rank's. Empty where there is none.
 std::string earliest_message(const std::vector<NonFiniteFinding>& by_rank);
 
 /// COLLECTIVE: replays the step described by `inputs`, with unchanged parameters, and looks at what every

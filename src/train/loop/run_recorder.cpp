@@ -153,7 +153,7 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   report.startup_ms =
       startup_.milliseconds().total() - startup_.milliseconds()[observe::StartupPart::first_step];
   if (startup_.complete()) report.first_step = startup_.milliseconds();
-  if (worker_->has_replica()) report.params_hash = parameters_hash_of(*worker_);
+  if (worker_->is_worker()) report.params_hash = parameters_hash_of(*worker_, world);
   report.state_hash = state_hash_of(*worker_, world);
   report.math_hash = worker_->config().math_hash;
   report.config_hash = worker_->config().config_hash;

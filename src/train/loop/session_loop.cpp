@@ -73,14 +73,14 @@ void Trainer::train_one_session() {
        .stop_requested = [this] { return stop_is_wanted(); }});
   std::vector<int> left;
   try {
-    if (worker_->has_replica()) make_granted_steps(first);
+    if (worker_->is_worker()) make_granted_steps(first);
     left = worker_->end_session();
   } catch (const std::exception& error) {
     serving.abort(error.what());
     throw;
   }
   enter_phase(options_.progress, Phase::between_steps);
-  if (!worker_->has_replica()) {
+  if (!worker_->is_worker()) {
     waited_.busy_ms = serving.busy_ms();
     waited_.exposed_communication_ms =
         std::max(0.0, milliseconds_between(began, Clock::now()) - serving.busy_ms());

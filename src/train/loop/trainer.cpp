@@ -213,7 +213,7 @@ bool Trainer::comparison_is_due() const {
 }
 
 uint64_t Trainer::agreement_hash(bool with_replica) {
-  if (!worker_->has_replica()) return 0;
+  if (!worker_->is_worker()) return 0;
   if (with_replica) hashed_step_ = step_;
   return std::max<uint64_t>(
       1, hash_combine(hash_combine(norm_hash_, read_hash_), with_replica ? replicas_->hash() : 0));

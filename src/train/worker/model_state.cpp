@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
+#include <set>
 
 #include "base/index.h"
 #include "checkpoint/state_hash.h"
@@ -30,14 +32,34 @@ std::vector<checkpoint::TensorChunks> hashes_of(const Worker& worker,
 static_assert(checkpoint::kHashChunkElements % layout::kNormChunk == 0 &&
               layout::kNormChunk % checkpoint::kHashChunkElements == 0);
 
-/// COLLECTIVE: every rank's parts together.
-std::vector<checkpoint::TensorChunks> gather(comm::Communicator& world,
-                                             const std::vector<checkpoint::TensorChunks>& own) {
+/// COLLECTIVE: every rank's parts together, or those of the ranks that `counts` names.
+std::vector<checkpoint::TensorChunks> gather(
+    comm::Communicator& world, const std::vector<checkpoint::TensorChunks>& own,
+    const std::function<bool(int rank)>& counts = [](int) { return true; }) {
   constexpr std::chrono::minutes kPatience{5};
   std::vector<checkpoint::TensorChunks> all;
-  for (const auto& text : comm::gather_texts(world, checkpoint::to_text(own), kPatience))
-    for (auto& part : checkpoint::tensor_chunks_from_text(text)) all.push_back(std::move(part));
+  const std::vector<std::string> texts = comm::gather_texts(world, checkpoint::to_text(own), kPatience);
+  for (int rank = 0; rank < static_cast<int>(texts.size()); ++rank) {
+    if (!counts(rank)) continue;
+    for (auto& part : checkpoint::tensor_chunks_from_text(nth(texts, rank))) all.push_back(std::move(part));
+  }
   return all;
+}
+
+/// COLLECTIVE: the tensors of a replica whose stages hold them. Of a parameter of several stages the first
+/// one's counts, which the others' are compared with elsewhere.
+std::vector<checkpoint::TensorChunks> gather_stages(const Worker& worker, comm::Communicator& world,
+                                                    std::vector<checkpoint::NamedTensor> tensors) {
+  const layout::Placement& placement = worker.compiled().placement();
+  std::set<std::string> others;
+  for (const auto& place : worker.programs().step.parameters)
+    if (!placement.computes(place.uses[0].segment, worker.rank())) others.insert(place.name);
+  std::erase_if(tensors, [&](const auto& tensor) {
+    return others.contains(tensor.name) || others.contains(tensor.name.substr(0, tensor.name.rfind('.')));
+  });
+  const int replica = placement.replica_of(worker.rank());
+  return gather(world, hashes_of(worker, tensors),
+                [&](int rank) { return placement.replica_of(rank) == replica; });
 }
 
 checkpoint::Slice elements_of(const layout::ByteSpan& bytes, const Shape& shape) {
@@ -163,11 +185,17 @@ checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tens
 
 std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker, comm::Communicator& world) {
   const layout::Placement& placement = worker.compiled().placement();
+  if (placement.stages() > 1) {
+    auto hashes = checkpoint::fold_parts(gather_stages(worker, world, parameter_tensors(worker)));
+    for (auto& hash : checkpoint::fold_parts(gather_stages(worker, world, optimizer_tensors(worker))))
+      hashes.push_back(std::move(hash));
+    return hashes;
+  }
   auto parameters = hashes_of(worker, parameter_tensors(worker));
   if (placement.has_servers()) {
     // What a rank holds whole it answers for by itself.
-    auto parts = gather(world, worker.has_replica() ? std::vector<checkpoint::TensorChunks>{} : parameters);
-    if (!worker.has_replica()) parameters = std::move(parts);
+    auto parts = gather(world, worker.is_worker() ? std::vector<checkpoint::TensorChunks>{} : parameters);
+    if (!worker.is_worker()) parameters = std::move(parts);
   }
   auto hashes = checkpoint::fold_parts(std::move(parameters));
   auto state = hashes_of(worker, optimizer_tensors(worker));
@@ -177,8 +205,14 @@ std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker
 }
 
 uint64_t parameters_hash_of(const Worker& worker) {
-  ensure(worker.has_replica(), "the hash of all parameters is told by who holds them");
+  ensure(worker.holds_all(), "the hash of all parameters is told by who holds them");
   return checkpoint::fold_tensors(checkpoint::fold_parts(hashes_of(worker, parameter_tensors(worker))));
+}
+
+uint64_t parameters_hash_of(const Worker& worker, comm::Communicator& world) {
+  if (worker.holds_all()) return parameters_hash_of(worker);
+  return checkpoint::fold_tensors(
+      checkpoint::fold_parts(gather_stages(worker, world, parameter_tensors(worker))));
 }
 
 uint64_t state_hash_of(const Worker& worker, comm::Communicator& world) {

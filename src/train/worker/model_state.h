@@ -48,8 +48,10 @@ class OwnedState {
   std::vector<Part> parts_;
 };
 
-/// REQUIRES: the rank has a replica.
+/// REQUIRES: holds_all().
 uint64_t parameters_hash_of(const Worker& worker);
+/// REQUIRES: the rank is a worker. COLLECTIVE where workers hold stages: of the rank's own replica.
+uint64_t parameters_hash_of(const Worker& worker, comm::Communicator& world);
 /// Parameters and optimizer state. COLLECTIVE where ranks hold different parts of them.
 uint64_t state_hash_of(const Worker& worker, comm::Communicator& world);
 /// The hash of each tensor by name: to name the first that differs between two runs. COLLECTIVE likewise.

@@ -43,7 +43,7 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   check_data_fits_model(*data_.train, compiled_->graph());
   total_steps_ = train::total_steps(config.trainer, data_.train->size());
 
-  const Positions positions = has_replica() ? read_positions() : Positions{};
+  const Positions positions = is_worker() ? read_positions() : Positions{};
   spent_on(observe::StartupPart::data);
 
   device_ = options.device == device::DeviceKind::cuda ? device::make_cuda_device(options.gpu_ordinal)
@@ -69,17 +69,19 @@ Worker::~Worker() = default;
 
 Worker::Positions Worker::read_positions() {
   const auto& division = compiled_->division();
+  const int replica = compiled_->placement().replica_of(options_.rank);
   Positions positions;
   // Where no worker waits for another, whoever comes next takes the next share of a batch.
   const bool by_share = compiled_->layout().mode == layout::ServerMode::asynchronous;
   const int64_t shares = by_share ? division.leaves : 1;
   const int micro_batches =
-      by_share ? division.micro_batches_per_leaf : division.micro_batches_of(options_.rank);
+      by_share ? division.micro_batches_per_leaf : division.micro_batches_of(replica);
   for (int m = 0; m < micro_batches; ++m)
-    positions.train.push_back(division.first_sample(by_share ? 0 : options_.rank, m));
-  const layout::TreeNode leaves = division.leaves_of(options_.rank);
+    positions.train.push_back(division.first_sample(by_share ? 0 : replica, m));
+  const layout::TreeNode leaves = division.leaves_of(replica);
   for (int leaf = leaves.begin; leaf < leaves.end; ++leaf)
     positions.eval.push_back(leaf * division.micro_batch);
+  if (!program::loads(programs_.step)) return positions;  // its stage reads what others have made
   train_batches_ = std::make_unique<PrefetchedBatches>(
       *data_.train, compiled_->graph(),
       data::SampleOrder(config_.trainer.seed, data_.train->size(), config_.data.shuffle),
@@ -118,7 +120,7 @@ run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::
           .device = *device_,
           .optimizer = config_.optimizer,
           .clip_norm = config_.trainer.clip_norm,
-          .update_threads = has_replica() ? 1 : config_.parallel.server_threads,
+          .update_threads = is_worker() ? 1 : config_.parallel.server_threads,
           .static_count = static_cast<double>(division.global_batch) *
                           static_cast<double>(compiled_->graph().loss_positions()),
           .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.micro_batches_per_leaf),
@@ -239,7 +241,7 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
                                .failed = options_.failed};
   if (options_.progress != nullptr) options.communication_timeout.reset();
   // A server waits for most of a step, and may share its cores with workers.
-  if (!has_replica()) options.longest_nap = std::chrono::milliseconds(1);
+  if (!is_worker()) options.longest_nap = std::chrono::milliseconds(1);
   if (options_.before_instruction)
     options.before = [this, &program](uint64_t iteration, int instruction) {
       options_.before_instruction(*this, program, iteration, instruction);

@@ -127,12 +127,14 @@ class Worker {
   int64_t peak_host_bytes() const;
 
   device::Device& device() const { return *device_; }
-  /// Whether it computes with a replica of the model, and so holds all parameters.
-  bool has_replica() const { return compiled_->placement().is_worker(options_.rank); }
+  /// Whether it computes a replica of the model, or a stage of one; otherwise it only serves.
+  bool is_worker() const { return compiled_->placement().is_worker(options_.rank); }
+  /// Whether all of the model's parameters lie here.
+  bool holds_all() const { return compiled_->placement().holds_all(options_.rank); }
   /// What it holds of the parameters, by ascending number, in the device's memory: to be touched after
   /// finish_step().
   std::vector<HeldParameter> held_parameters() const;
-  /// Where a parameter lies. REQUIRES: has_replica().
+  /// Where a parameter lies. REQUIRES: it lies here, whole.
   float* parameter_data(int parameter) const;
   /// The part of a parameter's optimizer state that this worker holds, which is that of the bytes that it
   /// owns (ParameterPlace).
@@ -164,7 +166,7 @@ class Worker {
   compile::CompiledRun::RankPrograms programs_;
   int64_t total_steps_ = 0;
   data::DatasetPair data_;
-  std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;  // null at servers
+  std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;  // null where nothing is loaded
   std::unique_ptr<device::Device> device_;
   bool device_tells_ = true;  // to options_.progress, where its lanes are
   std::unique_ptr<run::ProgramMemory> memory_;

@@ -30,7 +30,7 @@ WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
   for (const program::Program* program :
        {&programs.step, &programs.step, &programs.evaluate, &programs.boundary})
     host.staging_bytes += run::staging_bytes(*program, run.graph(), micro_batch, run.device());
-  if (run.placement().is_worker(programs.step.rank))
+  if (program::loads(programs.step))
     host.read_ahead_bytes =
         2 * read_ahead_bytes(run.graph(), micro_batch, data.prefetch_threads, data.prefetch_depth);
   return memory;

@@ -100,14 +100,15 @@ TEST(NonFinite, LeavesParametersAsBeforeTheStep) {
 }
 
 TEST(NonFinite, TheEarliestFindingOfAllRanksCounts) {
-  const NonFiniteFinding nothing, backward{9, 2, "backward"}, forward{4, 1, "forward"},
-      later_call{4, 2, "later"}, before{-1, 0, "parameter"};
+  const NonFiniteFinding nothing, backward{0, 9, 2, "backward"}, forward{0, 4, 1, "forward"},
+      later_call{0, 4, 2, "later"}, later_batch{1, 0, 0, "batch 1"}, before{-1, 0, 0, "parameter"};
   EXPECT_EQ(earliest_message({nothing, nothing}), "");
   EXPECT_EQ(earliest_message({backward, nothing, forward, later_call}), "forward");
+  EXPECT_EQ(earliest_message({later_batch, backward}), "backward");
   EXPECT_EQ(earliest_message({forward, before}), "parameter");
-  EXPECT_EQ(earliest_message({{4, 1, "rank 0"}, {4, 1, "rank 1"}}), "rank 0");
+  EXPECT_EQ(earliest_message({{0, 4, 1, "rank 0"}, {0, 4, 1, "rank 1"}}), "rank 0");
   const NonFiniteFinding read = finding_from_text(to_text(before));
-  EXPECT_EQ(read.instruction, -1);
+  EXPECT_EQ(read.micro_batch, -1);
   EXPECT_EQ(read.message, "parameter");
   EXPECT_EQ(finding_from_text(to_text(nothing)).message, "");
 }

@@ -154,7 +154,7 @@ std::vector<Ended> train_with_losses(const config::RunConfig& config, const std:
       Trainer trainer(*worker, *world, events, run);
       trainer.prepare();
       own.outcome = trainer.run();
-      if (worker->has_replica()) own.parameters_hash = parameters_hash_of(*worker);
+      if (worker->is_worker()) own.parameters_hash = parameters_hash_of(*worker);
       own.state_hash = state_hash_of(*worker, *world);
       worker.reset();
     } catch (const Lost&) {

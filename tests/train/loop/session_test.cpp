@@ -78,7 +78,7 @@ std::vector<Ended> train(const config::RunConfig& config, const std::string& lay
     trainer.prepare();
     own.outcome = trainer.run();
     own.transferred = worker.transferred();
-    if (worker.has_replica()) own.parameters_hash = parameters_hash_of(worker);
+    if (worker.is_worker()) own.parameters_hash = parameters_hash_of(worker);
     own.state_hash = state_hash_of(worker, world);
     const WorkerMemory plan = plan_worker_memory(worker.compiled(), worker.programs(), worker.config().data);
     EXPECT_EQ(worker.device().memory_use().peak_bytes, plan.device.total_bytes) << rank;

@@ -1,0 +1,113 @@
+#include "model/pieces.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/index.h"
+#include "lockstep/error.h"
+
+namespace lockstep::model {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+/// Of each group, its last node.
+std::vector<int> group_ends(const Graph& graph) {
+  std::vector<int> ends(static_cast<size_t>(graph.group_count));
+  for (size_t n = 0; n < graph.nodes.size(); ++n) nth(ends, graph.nodes[n].group) = static_cast<int>(n);
+  return ends;
+}
+
+double time_of(const Graph& graph, const Node& node) {
+  std::vector<TensorSpec> inputs;
+  for (const int input : node.inputs) inputs.push_back(graph.logical_spec(input));
+  const ops::OpCost cost = ops::cost(node.op, inputs, 1);
+  return cost.forward_flops + cost.backward_input_flops + cost.backward_weight_flops +
+         kOperationsPerByte *
+             (cost.forward_bytes + cost.backward_input_bytes + cost.backward_weight_bytes);
+}
+
+int64_t bytes_crossing(const Graph& graph, int node) {
+  int64_t bytes = 0;
+  for (const int v : values_crossing(graph, node)) {
+    const auto& value = graph.value(v);
+    bytes += value.spec.shape.count() * size_of(value.spec.dtype) * (value.needs_gradient ? 2 : 1);
+  }
+  return bytes;
+}
+
+/// The best divisions of all first groups into 1, 2, ... pieces: best[k][g] is of groups [0, g) into k.
+/// `extend(so_far, first, last)`: what a division is worth with one more piece of groups [first, last).
+template <class Extend>
+std::vector<std::vector<double>> best_divisions(int groups, int pieces, const Extend& extend) {
+  std::vector<std::vector<double>> best(static_cast<size_t>(pieces) + 1,
+                                        std::vector<double>(static_cast<size_t>(groups) + 1, kNever));
+  best[0][0] = 0;
+  for (int k = 1; k <= pieces; ++k)
+    for (int last = k; last <= groups; ++last)
+      for (int first = k - 1; first < last; ++first)
+        if (const double so_far = nth(nth(best, k - 1), first); so_far < kNever)
+          nth(nth(best, k), last) = std::min(nth(nth(best, k), last), extend(so_far, first, last));
+  return best;
+}
+
+}  // namespace
+
+std::vector<double> group_times(const Graph& graph) {
+  std::vector<double> times(static_cast<size_t>(graph.group_count), 0);
+  for (const auto& node : graph.nodes) nth(times, node.group) += time_of(graph, node);
+  return times;
+}
+
+std::vector<int> values_crossing(const Graph& graph, int node) {
+  std::vector<int> crossing;
+  for (const auto& value : graph.values) {
+    if (value.consumer <= node) continue;
+    const int made = graph.value(value.storage).producer;
+    if (made >= 0 && made <= node && std::ranges::find(crossing, value.storage) == crossing.end())
+      crossing.push_back(value.storage);
+  }
+  return crossing;
+}
+
+std::vector<int> divide_into_pieces(const Graph& graph, int pieces) {
+  const int groups = graph.group_count;
+  if (pieces > groups)
+    throw ConfigError(fmt::format(
+        "the model has {} groups of layers that are computed together, which do not make {} pieces of a "
+        "pipeline; use at most {}",
+        groups, pieces, groups));
+  const std::vector<int> ends = group_ends(graph);
+  std::vector<double> until{0};  // times of all groups before
+  for (const double time : group_times(graph)) until.push_back(until.back() + time);
+  std::vector<double> crossing;  // by the cut's last group
+  for (const int end : ends) crossing.push_back(static_cast<double>(bytes_crossing(graph, end)));
+  const auto time = [&](int first, int last) { return nth(until, last) - nth(until, first); };
+
+  const double slowest = best_divisions(groups, pieces, [&](double so_far, int first, int last) {
+                           return std::max(so_far, time(first, last));
+                         }).back().back();
+  // Sums of the same times in another order differ in their last bits.
+  const double most = slowest * (1 + 1e-9);
+  const auto bytes_of = [&](double so_far, int first, int last) {
+    if (time(first, last) > most) return kNever;
+    return so_far + (last < groups ? nth(crossing, last - 1) : 0);
+  };
+  const auto best = best_divisions(groups, pieces, bytes_of);
+  std::vector<int> last_nodes;
+  for (int k = pieces, last = groups; k > 0; --k) {
+    last_nodes.push_back(nth(ends, last - 1));
+    int first = k - 1;
+    while (nth(nth(best, k - 1), first) == kNever ||
+           bytes_of(nth(nth(best, k - 1), first), first, last) != nth(nth(best, k), last))
+      ++first;
+    last = first;
+  }
+  std::ranges::reverse(last_nodes);
+  return last_nodes;
+}
+
+}  // namespace lockstep::model
