@@ -5,10 +5,19 @@
 #include "train/worker/worker_memory.h"
 
 namespace lockstep::train {
+namespace {
+
+/// Puts what `from` has where `parameters` have nothing.
+void fill(std::vector<std::vector<float>>& parameters, const std::vector<std::vector<float>>& from) {
+  for (size_t p = 0; p < parameters.size(); ++p)
+    for (size_t i = 0; i < parameters[p].size(); ++i)
+      if (std::isnan(parameters[p][i])) parameters[p][i] = from[p][i];
+}
+
+}  // namespace
 
 Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOptions& options) {
   std::vector<Trace> traces(static_cast<size_t>(ranks));
-  std::vector<char> has_replica(static_cast<size_t>(ranks));
   run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     Trace& trace = traces[static_cast<size_t>(rank)];
     control::Progress progress;
@@ -33,7 +42,6 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
     trainer.prepare();
     trainer.run();
     const auto& graph = worker.compiled().graph();
-    has_replica[static_cast<size_t>(rank)] = worker.is_worker() ? 1 : 0;
     for (const auto& parameter : graph.parameters)
       trace.parameters.emplace_back(parameter.spec.shape.count(), std::nanf(""));
     for (const HeldParameter& held : worker.held_parameters()) {
@@ -48,12 +56,11 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
     EXPECT_EQ(worker.device().memory_use(device::MemoryKind::host).peak_bytes, plan.host.pinned_bytes());
     EXPECT_LE(worker.peak_host_bytes(), plan.host.total_bytes());
   });
+  // What a rank does not hold, others do.
+  for (const Trace& trace : traces) fill(traces[0].parameters, trace.parameters);
   for (int rank = 1; rank < ranks; ++rank) {
     Trace& trace = traces[static_cast<size_t>(rank)];
-    // What a server does not hold.
-    for (size_t p = 0; p < trace.parameters.size() && !has_replica[static_cast<size_t>(rank)]; ++p)
-      for (size_t i = 0; i < trace.parameters[p].size(); ++i)
-        if (std::isnan(trace.parameters[p][i])) trace.parameters[p][i] = traces[0].parameters[p][i];
+    fill(trace.parameters, traces[0].parameters);
     EXPECT_EQ(trace, traces[0]) << "rank " << rank;
   }
   return traces[0];

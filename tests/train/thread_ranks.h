@@ -41,7 +41,7 @@ inline void run_ranks(int ranks, const std::function<void(int rank, comm::Commun
 /// What one rank's training left behind: everything that must not depend on the layout.
 struct Trace {
   std::vector<double> losses, norms;
-  std::vector<std::vector<float>> parameters;  ///< of a server what it holds, and NaN elsewhere
+  std::vector<std::vector<float>> parameters;  ///< of all ranks together
   double eval_loss = 0;
   /// The norm of a step that overflowed may be no number, which equals itself here.
   bool operator==(const Trace& other) const {
@@ -69,8 +69,8 @@ inline void expect_close_losses(const Trace& actual, const Trace& expected, cons
     EXPECT_NEAR(actual.losses[i], expected.losses[i], 1e-4) << name << ", step " << i;
 }
 
-/// Trains `config` on `ranks` threads; the trace of rank 0, after checking that all ranks agree. Servers hold
-/// parts of the parameters, which are compared.
+/// Trains `config` on `ranks` threads; the trace of rank 0, after checking that all ranks agree, also on
+/// parameters that several of them hold.
 Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOptions& options = {});
 
 }  // namespace lockstep::train

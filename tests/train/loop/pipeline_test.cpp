@@ -1,0 +1,185 @@
+// Pipelines train to the same bits as one process.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "lockstep/error.h"
+#include "train/loop/divided_models.h"
+#include "train/thread_ranks.h"
+#include "train/worker/compile_options.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kDeepGpt = R"(
+model { gpt { vocabulary: 70 context: 8 layers: 3 heads: 2 width: 16 dropout: 0.1 tied_head: true } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 70 context: 8 } }
+)";
+
+Trace trace_of(const config::RunConfig& config, const std::string& layout, const TraceOptions& options = {}) {
+  return train_on_threads(with(config, layout), processes_of(layout), options);
+}
+
+struct Case {
+  const char* name;
+  const char* model;
+  std::vector<std::string> overrides;
+};
+
+const std::vector<std::string> kLayouts = {
+    "dp=1,pp=2",
+    "dp=1,pp=3",
+    "dp=1,pp=4",
+    "dp=2,pp=2",
+    "dp=3,pp=2",
+    "dp=1,pp=2,schedule=gpipe",
+    "dp=1,pp=4,schedule=gpipe",
+    "dp=2,pp=3,schedule=gpipe",
+    "dp=1,pp=2,schedule=interleaved",
+    "dp=2,pp=2,schedule=interleaved",
+    "dp=1,pp=3,schedule=interleaved",
+};
+
+class Pipelines : public testing::TestWithParam<Case> {
+ protected:
+  config::RunConfig config(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> overrides = GetParam().overrides;
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return config_of(GetParam().model, overrides);
+  }
+};
+
+TEST_P(Pipelines, TrainToTheSameBits) {
+  const Trace one = train_on_threads(config(), 1);
+  EXPECT_NE(one.losses.front(), one.losses.back());
+  for (const std::string& layout : kLayouts) EXPECT_EQ(trace_of(config(), layout), one) << layout;
+}
+
+TEST_P(Pipelines, OfLanesThatRunAtOnceGiveTheSameBits) {
+  const Trace one = train_on_threads(config(), 1);
+  for (const char* layout : {"dp=1,pp=3", "dp=2,pp=2", "dp=1,pp=2,schedule=interleaved"})
+    for (const uint64_t seed : {1, 2})
+      EXPECT_EQ(trace_of(config(), layout,
+                         {.asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200},
+                          .shared_memory = seed == 2,
+                          .output_directory = {}}),
+                one)
+          << layout;
+}
+
+TEST_P(Pipelines, AreProven) {
+  for (const std::string& layout : kLayouts)
+    for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
+      for (const bool shared_memory : {false, true})
+        compile_run(with(config({reduction}), layout),
+                    {.world_size = processes_of(layout), .shared_memory = shared_memory})
+            .check();
+}
+
+const std::string kSgd = "optimizer.sgd={momentum: 0.9}";
+INSTANTIATE_TEST_SUITE_P(
+    All, Pipelines,
+    testing::Values(Case{"mlp", kMlp, {}}, Case{"mlp_sgd", kMlp, {kSgd}},
+                    Case{"mlp_as_it_lands",
+                         kMlp,
+                         {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=50000"}},
+                    Case{"lenet", kLenet, {}},
+                    // With micro-batches of one sample interleaved stages would have twelve, of three four.
+                    Case{"gpt", kDeepGpt, {"trainer.micro_batch=1"}},
+                    Case{"gpt_small_buckets", kDeepGpt, {"parallel.bucket_bytes=4000"}},
+                    Case{"gpt_as_it_lands", kDeepGpt, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}},
+                    Case{"gpt_bfloat16", kDeepGpt, {"precision.compute=BFLOAT16"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Pipeline, InFastModeIsCloseToReproducible) {
+  const Trace exact = train_on_threads(config_of(kDeepGpt, {"data.shuffle=false"}), 1);
+  for (const char* layout : {"dp=1,pp=2", "dp=2,pp=2", "dp=4,pp=2"})
+    expect_close_losses(trace_of(config_of(kDeepGpt, {"data.shuffle=false", "parallel.reduction=FAST"}), layout),
+                        exact, layout);
+}
+
+TEST(Pipeline, SkipsTheSameStepsWhereGradientsOverflow) {
+  const Trace one = train_on_threads(config_that_overflows(), 1);
+  for (const char* layout : {"dp=1,pp=2", "dp=2,pp=3", "dp=1,pp=2,schedule=interleaved"})
+    EXPECT_EQ(trace_of(config_that_overflows(), layout), one) << layout;
+}
+
+TEST(Pipeline, HoldsOfEachStageWhatItComputes) {
+  const config::RunConfig config = config_of(kDeepGpt, {"optimizer.sgd={momentum: 0.9}"});
+  const auto run = compile_run(with(config, "dp=2,pp=3"), {.world_size = 6});
+  const auto& graph = run.graph();
+  std::vector<int> holders(graph.parameters.size(), 0);
+  for (int rank = 0; rank < 6; ++rank) {
+    const auto program = run.compile(rank).step;
+    for (size_t p = 0; p < program.parameters.size(); ++p)
+      holders[p] += program::held_bytes(program, static_cast<int>(p)).empty() ? 0 : 1;
+  }
+  for (size_t p = 0; p < holders.size(); ++p)
+    EXPECT_EQ(holders[p], graph.parameters[p].uses.size() > 1 ? 4 : 2) << graph.parameters[p].name;
+}
+
+/// 1F1B keeps as many micro-batches of a stage as there are stages from it on, GPipe all of them.
+TEST(Pipeline, KeepsAsManyMicroBatchesAsItsScheduleSays) {
+  const auto most_alive = [](const std::string& layout, int rank) {
+    const auto run = compile_run(with(config_of(kDeepGpt), layout), {.world_size = processes_of(layout)});
+    const auto program = run.compile(rank).step;
+    int alive = 0, most = 0;
+    const int first = [&] {
+      for (const auto& instruction : program.instructions)
+        if (instruction.kind == program::InstructionKind::forward) return instruction.segment;
+      return -1;
+    }();
+    for (const auto& instruction : program.instructions) {
+      if (instruction.segment != first) continue;
+      if (instruction.kind == program::InstructionKind::forward) most = std::max(most, ++alive);
+      if (instruction.kind == program::InstructionKind::backward) --alive;
+    }
+    return most;
+  };
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(most_alive("dp=1,pp=4", rank), 4 - rank);
+    EXPECT_EQ(most_alive("dp=1,pp=4,schedule=gpipe", rank), 12);
+  }
+}
+
+TEST(Pipeline, GoesOnFromOtherLayoutsAndBack) {
+  const std::string directory = testing::TempDir() + "lockstep_pipeline_resume";
+  const Trace one = train_on_threads(config_of(kDeepGpt, {"trainer.steps=6"}), 1);
+  const std::vector<std::string> layouts = {"dp=1,pp=3", "dp=2", "dp=2,pp=2", "dp=1,sync=ps",
+                                            "dp=1,pp=2,schedule=interleaved", "dp=2,shard=optimizer"};
+  std::filesystem::remove_all(directory);
+  Trace last;
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const auto config = config_of(
+        kDeepGpt, {"trainer.steps=" + std::to_string(i + 1), "checkpoint.at_end=true",
+                   "checkpoint.resume=AUTO", "checkpoint.allow_config_change=true", "trainer.eval_every_steps=0"});
+    last = trace_of(config, layouts[i], {.asynchronous = {}, .shared_memory = false, .output_directory = directory});
+    ASSERT_EQ(last.losses.size(), 1u) << layouts[i];
+    EXPECT_EQ(last.losses[0], one.losses[i]) << layouts[i];
+  }
+  EXPECT_EQ(last.parameters, one.parameters);
+  std::filesystem::remove_all(directory);
+}
+
+void expect_refused(const config::RunConfig& config, const std::string& layout, const std::string& reason) {
+  try {
+    compile_run(with(config, layout), {.world_size = processes_of(layout)});
+    FAIL() << layout << " was taken";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(reason)) << layout;
+  }
+}
+
+TEST(Pipeline, ThatCannotBeIsRefusedWithTheNearestThatCan) {
+  expect_refused(config_of(kMlp), "dp=1,pp=40", "use at most");
+  expect_refused(config_of(kMlp), "dp=4,pp=2,schedule=interleaved", "micro-batches");
+  expect_refused(config_of(kMlp), "dp=2,pp=2,shard=optimizer", "'dp=2,pp=2'");
+  expect_refused(config_of(kMlp), "dp=2,pp=2,sync=ps", "'dp=2,pp=2'");
+}
+
+}  // namespace
+}  // namespace lockstep::train
