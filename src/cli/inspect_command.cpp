@@ -12,6 +12,8 @@
 #include "cli/commands.h"
 #include "cli/rank_table.h"
 #include "layout/layout.h"
+#include "layout/pipeline_drawing.h"
+#include "layout/pipeline_timeline.h"
 #include "lockstep/error.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/worker_memory.h"
@@ -28,7 +30,7 @@ struct InspectArguments {
   bool several_hosts = false;
   int rank = 0;
   std::string program;  ///< "": no program is printed
-  bool graph = false, memory = false;
+  bool graph = false, memory = false, schedule = false;
   std::string device = "cpu";
 };
 
@@ -147,10 +149,50 @@ std::vector<int> hosts_of(const InspectArguments& arguments, int processes) {
   return hosts;
 }
 
+/// The pipeline of the replica that has the most micro-batches.
+layout::PipelineShape pipeline_of(const config::RunConfig& config, const layout::Layout& layout) {
+  const layout::BatchDivision division = layout::divide_batch(
+      config.trainer.global_batch, config.trainer.micro_batch,
+      config::resolved_virtual_replicas(config.trainer), config.parallel.reduction, layout.dp, layout.pushes);
+  return layout::pipeline_shape(layout, division.micro_batches_of(0));
+}
+
+std::string schedule_text(const layout::Layout& layout, const layout::PipelineShape& shape) {
+  return fmt::format("layout {}: of a replica's step, stages: {}, micro-batches: {}\n\n{}\n{}",
+                     layout::to_string(layout), shape.stages, shape.micro_batches,
+                     layout::draw_schedule(shape), layout::compare_schedules(shape));
+}
+
+Json schedule_json(const layout::Layout& layout, const layout::PipelineShape& shape) {
+  const layout::PipelineTimeline timeline = layout::replay(shape, {});
+  Json json;
+  json["layout"] = layout::to_string(layout);
+  json["stages"] = shape.stages;
+  json["micro_batches"] = shape.micro_batches;
+  json["chunks"] = shape.chunks;
+  json["step"] = timeline.step / shape.chunks;
+  json["bubble_fraction_theory"] = timeline.bubble_fraction();
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    const layout::ActivationPeak peak = layout::activation_peak(layout::pipeline_schedule(shape, stage));
+    json["activation_peaks"].push_back({{"kept", peak.pairs}, {"whole", peak.whole}});
+  }
+  return json;
+}
+
+/// Needs no programs, so that schedules can be looked at which nothing can be compiled for.
+int inspect_schedule(const InspectArguments& arguments, const config::RunConfig& config,
+                     const layout::Layout& layout) {
+  const layout::PipelineShape shape = pipeline_of(config, layout);
+  write_result(arguments.output.json ? schedule_json(layout, shape).dump() + "\n"
+                                     : schedule_text(layout, shape));
+  return static_cast<int>(ExitCode::done);
+}
+
 int inspect(const InspectArguments& arguments) {
   const config::RunConfig config = arguments.config.load();
   const layout::Layout layout =
       layout::resolve(config.parallel.layout, processes_of(arguments, config.parallel.layout));
+  if (arguments.schedule) return inspect_schedule(arguments, config, layout);
   const int processes = layout.world_size();
   if (arguments.rank >= processes)
     throw ConfigError(fmt::format("--rank {}: of {} processes ranks go from 0 to {}", arguments.rank,
@@ -172,6 +214,15 @@ int inspect(const InspectArguments& arguments) {
   return static_cast<int>(ExitCode::done);
 }
 
+/// After the options that it would make meaningless.
+void add_schedule_option(CLI::App& command, InspectArguments& arguments) {
+  CLI::Option* schedule =
+      command.add_flag("--schedule", arguments.schedule,
+                       "Only the order in which the stages of a pipeline run forwards and backwards, drawn");
+  for (const char* other : {"--several-hosts", "--device", "--rank", "--program", "--graph", "--memory"})
+    schedule->excludes(other);
+}
+
 }  // namespace
 
 void add_inspect_command(CLI::App& program, CommandAction& selected) {
@@ -179,7 +230,8 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
       program, "inspect",
       "What a config becomes, without data and without running it: model, batch, memory, and proven programs",
       "  lockstep inspect configs/mnist_lenet.textproto --layout dp=4\n"
-      "  lockstep inspect configs/mnist_lenet.textproto --world 4 --rank 1 --program step");
+      "  lockstep inspect configs/mnist_lenet.textproto --world 4 --rank 1 --program step\n"
+      "  lockstep inspect configs/mnist_lenet.textproto --layout pp=4,schedule=interleaved --schedule");
   const auto arguments = std::make_shared<InspectArguments>();
   arguments->config.add_to(command, /*with_data=*/false);
   arguments->config.add_layout_to(command);
@@ -203,6 +255,7 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
       ->check(CLI::IsMember({"step", "evaluate", "boundary", "serve", "gather"}));
   command.add_flag("--graph", arguments->graph, "Only the model: layers, segments and buckets");
   command.add_flag("--memory", arguments->memory, "Only the memory plan");
+  add_schedule_option(command, *arguments);
   arguments->output.add_json_to(command);
   command.callback([&selected, arguments] { selected = [arguments] { return inspect(*arguments); }; });
 }

@@ -11,9 +11,9 @@ namespace lockstep::layout {
 struct PipelineEvent {
   enum class Kind { unit, send, receive };
   Kind kind;
-  PipelineUnit unit;     ///< of a message, the one that makes what it carries
-  int piece = 0;         ///< that does so
-  int receiver = 0;      ///< of a message: the piece that gets it, the one after or before
+  PipelineUnit unit;  ///< of a message, the one that makes what it carries
+  int piece = 0;      ///< that does so
+  int receiver = 0;   ///< of a message: the piece that gets it, the one after or before
   bool operator==(const PipelineEvent&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "lockstep/error.h"
 
@@ -10,6 +11,10 @@ namespace lockstep::layout {
 namespace {
 
 using Kind = PipelineUnit::Kind;
+
+/// Beyond this a step is refused in any case: each pair of a micro-batch and a chunk takes several
+/// instructions.
+constexpr int64_t kMostPairs = 1'000'000;
 
 /// The nearest numbers of micro-batches that `stages` divides, for people.
 std::string multiples_around(int micro_batches, int stages) {
@@ -21,26 +26,28 @@ void check_shape(const PipelineShape& shape, int stage) {
   ensure(shape.stages >= 1 && shape.micro_batches >= 1 && shape.chunks >= 1 && stage >= 0 &&
              stage < shape.stages,
          "a pipeline has stages, micro-batches and chunks, and a schedule is of one of its stages");
-  if (shape.schedule != PipelineSchedule::interleaved) {
-    ensure(shape.chunks == 1, "only schedule=interleaved has more than one chunk on a rank");
-    return;
-  }
-  const int rest = shape.micro_batches % shape.stages;
-  if (rest != 0)
+  ensure(shape.chunks == 1 || shape.schedule == PipelineSchedule::interleaved,
+         "only schedule=interleaved has more than one chunk on a rank");
+  if (!takes(shape))
     throw ConfigError(fmt::format(
-        "schedule=interleaved takes a multiple of pp micro-batches, but {} = {} x {} stages + {}; divide the "
-        "batch into {}, or use schedule=1f1b, which takes any number",
-        shape.micro_batches, shape.micro_batches / shape.stages, shape.stages, rest,
-        multiples_around(shape.micro_batches, shape.stages)));
+        "schedule=interleaved takes a multiple of pp micro-batches, but {} = {} x {} stages + {}; set "
+        "trainer.micro_batch so that there are {}, or use schedule=1f1b, which takes any number",
+        shape.micro_batches, shape.micro_batches / shape.stages, shape.stages,
+        shape.micro_batches % shape.stages, multiples_around(shape.micro_batches, shape.stages)));
+  const int64_t units = int64_t{shape.micro_batches} * shape.chunks;
+  if (units > kMostPairs)
+    throw ConfigError(
+        fmt::format("{} micro-batches of {} chunks are {} of each for a stage to run; {} are the most",
+                    shape.micro_batches, shape.chunks, units, kMostPairs));
 }
 
 /// Forwards that a stage runs before a forward and a backward take turns.
 ///
 /// 1F1B, ZB-H1: while the first micro-batch goes on to the last stage, which alone takes turns at once.
 /// Interleaved: the first backward is of the last chunk, so the first `stages` micro-batches pass all chunks
-/// before it; and until it comes, micro-batch 0 goes to the last stage and back. Running a forward for each
-/// of these 2 (stages - stage - 1) steps, not for half of them, lets the next micro-batches reach the first
-/// stage again before it would wait for them.
+/// before it; and until it comes, micro-batch 0 goes to the last stage and back, 2 (stages - stage - 1)
+/// stages. Half as many forwards would fill that time if transfers took none; with one for each of those
+/// stages, there is something to run while what is needed next is still on its way.
 int warm_up(const PipelineShape& shape, int stage) {
   const int units = shape.micro_batches * shape.chunks, to_last_stage = shape.stages - stage - 1;
   switch (shape.schedule) {
@@ -95,6 +102,19 @@ std::vector<PipelineUnit> with_recomputes(const std::vector<PipelineUnit>& units
 }
 
 }  // namespace
+
+PipelineShape pipeline_shape(const Layout& layout, int micro_batches) {
+  const bool interleaved = layout.schedule == PipelineSchedule::interleaved;
+  return {.schedule = layout.schedule,
+          .stages = layout.pp,
+          .micro_batches = micro_batches,
+          .chunks = interleaved ? layout.chunks : 1,
+          .recomputes = layout.recompute != Recompute::none};
+}
+
+bool takes(const PipelineShape& shape) {
+  return shape.schedule != PipelineSchedule::interleaved || shape.micro_batches % shape.stages == 0;
+}
 
 std::vector<PipelineUnit> pipeline_schedule(const PipelineShape& shape, int stage) {
   check_shape(shape, stage);

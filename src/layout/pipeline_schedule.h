@@ -28,12 +28,18 @@ struct PipelineShape {
   bool recomputes = false;
 };
 
+/// The pipeline of each replica of `layout`.
+PipelineShape pipeline_shape(const Layout& layout, int micro_batches);
+
+/// Whether the schedule can take so many micro-batches.
+bool takes(const PipelineShape& shape);
+
 /// Units of one stage in the order in which it runs them. In every schedule the forwards of a chunk are in
 /// ascending order of micro-batches, and so is whatever adds to its gradients (backward, backward_weight):
 /// sums have the same bits in all of them.
 ///
 /// Throws ConfigError for shapes that the schedule cannot take: interleaved needs a multiple of `stages`
-/// micro-batches, the others take any number.
+/// micro-batches, the others take any number. (ZB-H1 needs `stages` of them to be as short as it can be.)
 /// REQUIRES: numbers of at least 1; chunks is 1 unless interleaved; 0 <= stage < stages.
 std::vector<PipelineUnit> pipeline_schedule(const PipelineShape& shape, int stage);
 

@@ -88,8 +88,8 @@ Placement::Placement(const model::Graph& graph, const model::Partition& partitio
       if (stage == stage_of_segment(home.segment)) continue;
       ByteSpan& used = nth(nth(tied_, home.segment), stage);
       const ByteSpan whole{home.offset, home.offset + size_bytes_of(entry.parameter)};
-      used = used.empty() ? whole
-                          : ByteSpan{std::min(used.begin, whole.begin), std::max(used.end, whole.end)};
+      used =
+          used.empty() ? whole : ByteSpan{std::min(used.begin, whole.begin), std::max(used.end, whole.end)};
     }
 }
 

@@ -100,8 +100,8 @@ class Placement {
   /// Bytes of a segment's bucket with the gradients of what the owners at these positions update, ascending:
   /// of its own parameters, and of later uses of parameters that other segments own.
   std::vector<ByteSpan> gradients(int segment, int first, int last) const;
-  /// Likewise those that lie in a rank's memory: of a worker all of segments that it computes, otherwise those
-  /// of what it updates.
+  /// Likewise those that lie in a rank's memory: of a worker all of segments that it computes, otherwise
+  /// those of what it updates.
   std::vector<ByteSpan> held_gradients(int segment, int rank) const;
   /// Bytes of a parameter that a rank updates and whose optimizer state it holds.
   ByteSpan owned(int parameter, int rank) const;
@@ -127,7 +127,7 @@ class Placement {
   const model::Graph& graph_;
   const model::Partition& partition_;
   PlacementOptions options_;
-  std::vector<Home> homes_;  // by parameter
+  std::vector<Home> homes_;                  // by parameter
   std::vector<std::vector<ByteSpan>> tied_;  // by segment, stage: of another stage's segment what it uses
   std::vector<std::vector<int64_t>>
       cuts_;  // by segment: where the shard at each position begins, and the last ends

@@ -40,8 +40,8 @@ int gradients_crossing(const Graph& graph, int node) {
 }
 
 /// Cuts lie after the returned groups, ascending; the last group of each piece is always among them.
-std::vector<int> choose_cuts(const Graph& graph, const std::vector<GroupExtent>& groups,
-                             int64_t bucket_bytes, std::span<const int> piece_ends) {
+std::vector<int> choose_cuts(const Graph& graph, const std::vector<GroupExtent>& groups, int64_t bucket_bytes,
+                             std::span<const int> piece_ends) {
   const int count = static_cast<int>(groups.size());
   std::vector<int> cuts{count - 1};
   // Backwards, as gradients become complete.
@@ -125,8 +125,8 @@ Partition partition_after(const Graph& graph, std::span<const int> last_nodes,
     }
     partition.buckets.push_back(make_bucket(graph, segment));
     partition.segments.push_back(std::move(segment));
-    partition.pieces.push_back(static_cast<int>(
-        std::ranges::count_if(piece_ends, [&](int end) { return end < first_node; })));
+    partition.pieces.push_back(
+        static_cast<int>(std::ranges::count_if(piece_ends, [&](int end) { return end < first_node; })));
     first_node = last_node + 1;
   }
   return partition;

@@ -52,8 +52,8 @@ struct Partition {
 
 /// Cuts the graph after the groups at which a bucket reaches `bucket_bytes`, preferring places that a single
 /// value crosses; the first segment's bucket is kept small, since its reduction is the one that nothing
-/// hides. Every piece of a pipeline is cut by itself; `piece_ends`: the last node of each, none for a model in
-/// one piece.
+/// hides. Every piece of a pipeline is cut by itself; `piece_ends`: the last node of each, none for a model
+/// in one piece.
 Partition make_partition(const Graph& graph, int64_t bucket_bytes, std::span<const int> piece_ends = {});
 /// Cuts the graph after these nodes, ascending, the last of which is the graph's. Pieces end where segments
 /// do.

@@ -26,8 +26,7 @@ double time_of(const Graph& graph, const Node& node) {
   for (const int input : node.inputs) inputs.push_back(graph.logical_spec(input));
   const ops::OpCost cost = ops::cost(node.op, inputs, 1);
   return cost.forward_flops + cost.backward_input_flops + cost.backward_weight_flops +
-         kOperationsPerByte *
-             (cost.forward_bytes + cost.backward_input_bytes + cost.backward_weight_bytes);
+         kOperationsPerByte * (cost.forward_bytes + cost.backward_input_bytes + cost.backward_weight_bytes);
 }
 
 int64_t bytes_crossing(const Graph& graph, int node) {
@@ -87,9 +86,11 @@ std::vector<int> divide_into_pieces(const Graph& graph, int pieces) {
   for (const int end : ends) crossing.push_back(static_cast<double>(bytes_crossing(graph, end)));
   const auto time = [&](int first, int last) { return nth(until, last) - nth(until, first); };
 
-  const double slowest = best_divisions(groups, pieces, [&](double so_far, int first, int last) {
-                           return std::max(so_far, time(first, last));
-                         }).back().back();
+  const double slowest =
+      best_divisions(groups, pieces,
+                     [&](double so_far, int first, int last) { return std::max(so_far, time(first, last)); })
+          .back()
+          .back();
   // Sums of the same times in another order differ in their last bits.
   const double most = slowest * (1 + 1e-9);
   const auto bytes_of = [&](double so_far, int first, int last) {

@@ -109,8 +109,8 @@ std::vector<MicroBatch> micro_batches_of(const layout::BatchDivision& division, 
     const layout::FoldStep& step = fold.steps[f];
     if (step.kind != layout::FoldStep::Kind::leaf) continue;  // taken together with the leaf before it
     std::vector<int> folded;
-    for (size_t add = f + 1;
-         add < fold.steps.size() && fold.steps[add].kind == layout::FoldStep::Kind::add; ++add)
+    for (size_t add = f + 1; add < fold.steps.size() && fold.steps[add].kind == layout::FoldStep::Kind::add;
+         ++add)
       folded.push_back(fold.steps[add].slot);
     for (int m = 0; m < division.micro_batches_per_leaf; ++m) {
       const bool completes = m + 1 == division.micro_batches_per_leaf;
@@ -155,7 +155,8 @@ class StepWriter {
         replica_(plan.placement.replica_of(rank)),
         fold_(fold_of(plan, replica_)),
         micro_batches_(micro_batches_of(plan.division, replica_, fold_)),
-        events_(layout::pipeline_events(pipeline_shape(plan, static_cast<int>(micro_batches_.size())), stage_)),
+        events_(layout::pipeline_events(
+            layout::pipeline_shape(plan.parallel.layout, static_cast<int>(micro_batches_.size())), stage_)),
         first_loading_(first_loading_piece(plan, writer, rank)) {
     for (int piece = 0; piece < plan.partition.piece_count(); ++piece)
       segments_.push_back(segments_of(plan.partition, piece));
@@ -197,8 +198,10 @@ class StepWriter {
     const MicroBatch& micro_batch = nth(micro_batches_, m);
     if (piece == first_loading_) writer_.load(lanes_.copy, m, micro_batch.leaf);
     for (const int s : nth(segments_, piece))
-      writer_.forward(lanes_.compute, s, m, micro_batch.leaf, micro_batch.local_leaf, micro_batch.accumulates);
-    // The loss is complete: agree on it before the last backward pass. Stages agree when all of them are done.
+      writer_.forward(lanes_.compute, s, m, micro_batch.leaf, micro_batch.local_leaf,
+                      micro_batch.accumulates);
+    // The loss is complete: agree on it before the last backward pass. Stages agree when all of them are
+    // done.
     if (!micro_batch.completes_step || stages_ > 1) return;
     agree();
     // What forward has read: parameters come back while backward goes on.
@@ -225,7 +228,8 @@ class StepWriter {
   }
 
   void agree() {
-    writer_.agree(lanes_.agree.lane, lanes_.agree.group, plan_.placement.ranks(), most_leaves(plan_.division));
+    writer_.agree(lanes_.agree.lane, lanes_.agree.group, plan_.placement.ranks(),
+                  most_leaves(plan_.division));
   }
 
   const DataParallelPlan& plan_;
@@ -247,14 +251,6 @@ void add_metrics(const DataParallelPlan& plan, ProgramWriter& writer, int rank) 
 }
 
 }  // namespace
-
-layout::PipelineShape pipeline_shape(const DataParallelPlan& plan, int micro_batches) {
-  const int stages = plan.placement.stages();
-  return {.schedule = plan.parallel.layout.schedule,
-          .stages = stages,
-          .micro_batches = micro_batches,
-          .chunks = plan.partition.piece_count() / stages};
-}
 
 program::Program compile_step(const DataParallelPlan& plan, int rank) {
   if (plan.parallel.layout.has_sessions()) return compile_session_step(plan, rank);
@@ -288,8 +284,8 @@ program::Program compile_evaluation(const DataParallelPlan& plan, int rank) {
   writer.cast_parameters(compute);
   const int first_loading = first_loading_piece(plan, writer, rank);
   writer.set_batch_buffers(placement.stages() + 1);
-  for (const PipelineEvent& event :
-       layout::evaluation_events(pipeline_shape(plan, leaves.size()), placement.stage_of(rank))) {
+  for (const PipelineEvent& event : layout::evaluation_events(
+           layout::pipeline_shape(plan.parallel.layout, leaves.size()), placement.stage_of(rank))) {
     const int micro_batch = event.unit.micro_batch, leaf = leaves.begin + micro_batch;
     if (event.kind == PipelineEvent::Kind::send) links.send(event);
     if (event.kind == PipelineEvent::Kind::receive) links.receive(event);

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "layout/batch_division.h"
-#include "layout/pipeline_schedule.h"
 #include "layout/placement.h"
 #include "parallel/options.h"
 #include "parallel/program_writer.h"
@@ -29,9 +28,6 @@ struct DataParallelPlan {
   bool update_as_it_lands =
       false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
 };
-
-/// The pipeline of a replica with so many micro-batches; of one stage where there is none.
-layout::PipelineShape pipeline_shape(const DataParallelPlan& plan, int micro_batches);
 
 /// Throws ConfigError if gradients cannot meet as the plan asks for; so would compile_step.
 void require_sums_exist(const DataParallelPlan& plan);

@@ -144,7 +144,7 @@ int ProgramWriter::keyed_buffer(const std::string& name, program::Category categ
 /// around.
 std::string ProgramWriter::place_text(int micro_batch, int piece) const {
   return partition_.piece_count() > placement_.stages() ? fmt::format("mb{}.piece{}", micro_batch, piece)
-                                                         : fmt::format("mb{}", micro_batch);
+                                                        : fmt::format("mb{}", micro_batch);
 }
 
 int ProgramWriter::activation(int storage, int micro_batch, int piece) {

@@ -64,8 +64,8 @@ class ProgramWriter {
   void cast_parameters(int lane);
   void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate);
   void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
-  /// Values of a micro-batch, or their gradients, to or from the rank that has the next piece of the model, or
-  /// the one before: an exchange for all of them. `piece`: of this rank; `storages`: of activations or of
+  /// Values of a micro-batch, or their gradients, to or from the rank that has the next piece of the model,
+  /// or the one before: an exchange for all of them. `piece`: of this rank; `storages`: of activations or of
   /// gradients; `peer`: rank in the group.
   void pass(program::Role direction, int lane, int group, int peer, const std::vector<int>& storages,
             bool gradients, int piece, int micro_batch);

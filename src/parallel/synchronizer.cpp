@@ -179,8 +179,8 @@ void Synchronizer::norm(int compute) {
   const bool is_in_parts = has_stages || (plan_.placement.has_owners() && plan_.placement.ranks() > 1);
   if (!is_in_parts) return writer_.norm(compute);
   const Channel channel = has_stages ? stages_ : reduce_;
-  // Each sum of squares is known to one owner, or to one stage of each replica, and zero to all others: adding
-  // them rounds nothing, in any order.
+  // Each sum of squares is known to one owner, or to one stage of each replica, and zero to all others:
+  // adding them rounds nothing, in any order.
   writer_.norm(compute, [&](program::ByteRange chunks) {
     program::Instruction sum;
     sum.kind = program::InstructionKind::all_reduce;

@@ -48,9 +48,9 @@ void TiedStages::collect() {
       transfers.push_back(operand(program::Role::send, index, placement.stage_of_segment(owner),
                                   writer_.gradients(segment, bytes)));
     if (!placement.computes(owner, rank_)) return;
-    const int buffer = writer_.program.add_buffer(fmt::format("tied.{}.{}", parameter, use),
-                                                  program::Space::gradients, program::Category::gradients,
-                                                  bytes.size());
+    const int buffer =
+        writer_.program.add_buffer(fmt::format("tied.{}.{}", parameter, use), program::Space::gradients,
+                                   program::Category::gradients, bytes.size());
     arrived_[{parameter, use}] = writer_.program.whole(buffer);
     transfers.push_back(operand(program::Role::receive, index, placement.stage_of_segment(segment),
                                 writer_.program.whole(buffer)));
@@ -61,8 +61,9 @@ void TiedStages::collect() {
 void TiedStages::add(int lane, int segment) {
   if (plan_.placement.stages() == 1) return writer_.add_tied_uses(lane, segment);
   if (plan_.placement.computes(segment, rank_))
-    writer_.add_tied_uses(lane, segment, GradientsOf::updated,
-                          [this](int parameter, int use) { return arrived_.at({parameter, use}); });
+    writer_.add_tied_uses(lane, segment, GradientsOf::updated, [this](int parameter, int use) {
+      return arrived_.at({parameter, use});
+    });
 }
 
 void TiedStages::spread() {

@@ -219,6 +219,33 @@ TEST(Inspect, PrintsTheProgramOfARank) {
   expect_refusal({"inspect", config.path(), "--world", "2", "--rank", "2"}, "ranks go from 0 to 1");
 }
 
+TEST(Inspect, DrawsTheScheduleOfAPipelineThatCannotBeCompiledYet) {
+  const SmallConfig config;  // 4 leaves of 6 samples
+  const auto drawn = [&](const std::string& layout, const std::vector<std::string>& more = {}) {
+    return lockstep(std::vector<std::string>{"inspect", config.path(), "--schedule", "--set",
+                                             "trainer.micro_batch=3", "--layout", layout} +
+                    more);
+  };
+  const Ran text = drawn("pp=4,schedule=interleaved");
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("layout dp=1,pp=4,schedule=interleaved: of a replica's step, stages: 4, "
+                                  "micro-batches: 8\n"));
+  EXPECT_THAT(text.out, HasSubstr("\nstage 3   ...0123"));
+  EXPECT_THAT(text.out, HasSubstr("\n* interleaved, chunks=2        28.5    15.8 %"));
+
+  const Json json = Json::parse(drawn("dp=2,pp=2,schedule=zero_bubble", {"--json"}).out);
+  EXPECT_EQ(json["layout"], "dp=2,pp=2,schedule=zero_bubble");
+  EXPECT_EQ(json["stages"], 2);
+  EXPECT_EQ(json["micro_batches"], 4) << "of two of the four leaves";
+  EXPECT_EQ(json["step"], 13);
+  EXPECT_DOUBLE_EQ(json["bubble_fraction_theory"].get<double>(), 1.0 / 13);
+  EXPECT_EQ(json["activation_peaks"][1]["kept"], 2);
+
+  expect_refusal({"inspect", config.path(), "--schedule", "--layout", "pp=3,schedule=interleaved"},
+                 "4 = 1 x 3 stages + 1; set trainer.micro_batch so that there are 3 or 6");
+  expect_refusal({"inspect", config.path(), "--schedule", "--memory"}, "--memory excludes --schedule");
+}
+
 TEST(Digits, AreMadeOnceAndNeverReplacedUnasked) {
   const TemporaryDirectory folder;
   const std::vector<std::string> command = {"data",    "digits", "--out",  folder / "d",

@@ -110,9 +110,9 @@ TEST(PipelineEvents, NeverWaitForEachOtherWhereNothingIsBuffered) {
           if (interleaved != (chunks > 1) || (interleaved && micro_batches % stages != 0)) continue;
           const PipelineShape shape{
               .schedule = schedule, .stages = stages, .micro_batches = micro_batches, .chunks = chunks};
-          const std::string name = std::to_string(static_cast<int>(schedule)) + ": " + std::to_string(stages) +
-                                   " stages, " + std::to_string(micro_batches) + " micro-batches, " +
-                                   std::to_string(chunks) + " chunks";
+          const std::string name = std::to_string(static_cast<int>(schedule)) + ": " +
+                                   std::to_string(stages) + " stages, " + std::to_string(micro_batches) +
+                                   " micro-batches, " + std::to_string(chunks) + " chunks";
           std::vector<std::vector<PipelineEvent>> step, evaluation;
           for (int stage = 0; stage < stages; ++stage) {
             step.push_back(pipeline_events(shape, stage));

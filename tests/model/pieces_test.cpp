@@ -15,8 +15,8 @@ namespace lockstep::model {
 namespace {
 
 Graph gpt(int layers) {
-  return make_graph(
-      make_gpt({.vocabulary = 65, .context = 16, .layers = layers, .heads = 2, .width = 32, .tied_head = true}));
+  return make_graph(make_gpt(
+      {.vocabulary = 65, .context = 16, .layers = layers, .heads = 2, .width = 32, .tied_head = true}));
 }
 
 int group_after(const Graph& graph, int node) {
@@ -48,7 +48,8 @@ Worth worth_of(const Graph& graph, const std::vector<int>& last_nodes) {
 }
 
 /// Every way to cut after groups.
-void for_divisions(const Graph& graph, int pieces, const std::function<void(const std::vector<int>&)>& visit) {
+void for_divisions(const Graph& graph, int pieces,
+                   const std::function<void(const std::vector<int>&)>& visit) {
   std::vector<int> ends;
   for (int n = 0; n + 1 < static_cast<int>(graph.nodes.size()); ++n)
     if (graph.node(n).group != graph.node(n + 1).group) ends.push_back(n);

@@ -50,8 +50,9 @@ class CpuStepKernels : public StepKernels {
   }
 
   void agree(const AgreementCall& call, device::Stream& stream) override {
-    stream.launch(
-        [&call] { program::fold_agreement(call.records, call.block_bytes, call.ranks, call.compared, *call.verdict); });
+    stream.launch([&call] {
+      program::fold_agreement(call.records, call.block_bytes, call.ranks, call.compared, *call.verdict);
+    });
   }
 
   void sum_squares(const NormCall& call, device::Stream& stream) override {

@@ -345,8 +345,7 @@ void RunCheckpoints::load(const std::string& path) {
   load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, state, before_read);
   read_on();
   // Of what lies on several ranks the hash of all state tells.
-  if (worker_->holds_all() && parameters_hash_of(*worker_) != manifest.params_hash)
-    throw_other_hash(path);
+  if (worker_->holds_all() && parameters_hash_of(*worker_) != manifest.params_hash) throw_other_hash(path);
   saved_state_hash_ = manifest.state_hash;
   run_id_ = manifest.run_id;
   restored_ = {.step = manifest.step,

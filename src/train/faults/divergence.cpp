@@ -157,12 +157,12 @@ ReplicaComparison::ReplicaComparison(const Worker& worker) : worker_(worker) {
     for (const auto& record : all) {
       ensure(record.dtype == DType::float32, "the replicas' state is compared as float32");
       const auto here = std::ranges::find(held, record.name, &checkpoint::NamedTensor::name);
-      tensors_.push_back(here != held.end() ? *here
-                                            : checkpoint::NamedTensor{record.name, record.dtype, record.shape});
+      tensors_.push_back(
+          here != held.end() ? *here : checkpoint::NamedTensor{record.name, record.dtype, record.shape});
     }
   };
-  add(parameter_records(compiled), worker.is_worker() ? parameter_tensors(worker)
-                                                 : std::vector<checkpoint::NamedTensor>{});
+  add(parameter_records(compiled),
+      worker.is_worker() ? parameter_tensors(worker) : std::vector<checkpoint::NamedTensor>{});
   // What one rank alone holds has nothing to be compared with.
   if (!compiled.placement().has_owners())
     add(optimizer_records(compiled, worker.config().optimizer), optimizer_tensors(worker));

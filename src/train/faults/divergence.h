@@ -47,8 +47,8 @@ class ReplicaComparison {
 
   const Worker& worker_;
   std::vector<checkpoint::NamedTensor> tensors_;  // of the model, on all ranks alike; data of what lies here
-  std::vector<uint64_t> hashes_;   // by tensor, as of the last hash()
-  std::vector<uint64_t> digests_;  // by chunk, of the last step that was seen
+  std::vector<uint64_t> hashes_;                  // by tensor, as of the last hash()
+  std::vector<uint64_t> digests_;                 // by chunk, of the last step that was seen
 };
 
 }  // namespace lockstep::train

@@ -18,9 +18,9 @@ struct NonFiniteFinding {
 /// As text for other ranks, and back.
 std::string to_text(const NonFiniteFinding& finding);
 NonFiniteFinding finding_from_text(const std::string& text);
-/// The message of the earliest finding: a micro-batch passes forward before it passes backward, so an infinity
-/// that one rank's forward made counts before what another rank's backward made of it. Among equals the lower
-/// rank's. Empty where there is none.
+/// The message of the earliest finding: a micro-batch passes forward before it passes backward, so an
+/// infinity that one rank's forward made counts before what another rank's backward made of it. Among equals
+/// the lower rank's. Empty where there is none.
 std::string earliest_message(const std::vector<NonFiniteFinding>& by_rank);
 
 /// COLLECTIVE: replays the step described by `inputs`, with unchanged parameters, and looks at what every

@@ -74,8 +74,7 @@ Worker::Positions Worker::read_positions() {
   // Where no worker waits for another, whoever comes next takes the next share of a batch.
   const bool by_share = compiled_->layout().mode == layout::ServerMode::asynchronous;
   const int64_t shares = by_share ? division.leaves : 1;
-  const int micro_batches =
-      by_share ? division.micro_batches_per_leaf : division.micro_batches_of(replica);
+  const int micro_batches = by_share ? division.micro_batches_per_leaf : division.micro_batches_of(replica);
   for (int m = 0; m < micro_batches; ++m)
     positions.train.push_back(division.first_sample(by_share ? 0 : replica, m));
   const layout::TreeNode leaves = division.leaves_of(replica);

@@ -98,8 +98,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Pipeline, InFastModeIsCloseToReproducible) {
   const Trace exact = train_on_threads(config_of(kDeepGpt, {"data.shuffle=false"}), 1);
   for (const char* layout : {"dp=1,pp=2", "dp=2,pp=2", "dp=4,pp=2"})
-    expect_close_losses(trace_of(config_of(kDeepGpt, {"data.shuffle=false", "parallel.reduction=FAST"}), layout),
-                        exact, layout);
+    expect_close_losses(
+        trace_of(config_of(kDeepGpt, {"data.shuffle=false", "parallel.reduction=FAST"}), layout), exact,
+        layout);
 }
 
 TEST(Pipeline, SkipsTheSameStepsWhereGradientsOverflow) {
@@ -149,15 +150,18 @@ TEST(Pipeline, KeepsAsManyMicroBatchesAsItsScheduleSays) {
 TEST(Pipeline, GoesOnFromOtherLayoutsAndBack) {
   const std::string directory = testing::TempDir() + "lockstep_pipeline_resume";
   const Trace one = train_on_threads(config_of(kDeepGpt, {"trainer.steps=6"}), 1);
-  const std::vector<std::string> layouts = {"dp=1,pp=3", "dp=2", "dp=2,pp=2", "dp=1,sync=ps",
-                                            "dp=1,pp=2,schedule=interleaved", "dp=2,shard=optimizer"};
+  const std::vector<std::string> layouts = {
+      "dp=1,pp=3",           "dp=2", "dp=2,pp=2", "dp=1,sync=ps", "dp=1,pp=2,schedule=interleaved",
+      "dp=2,shard=optimizer"};
   std::filesystem::remove_all(directory);
   Trace last;
   for (size_t i = 0; i < layouts.size(); ++i) {
-    const auto config = config_of(
-        kDeepGpt, {"trainer.steps=" + std::to_string(i + 1), "checkpoint.at_end=true",
-                   "checkpoint.resume=AUTO", "checkpoint.allow_config_change=true", "trainer.eval_every_steps=0"});
-    last = trace_of(config, layouts[i], {.asynchronous = {}, .shared_memory = false, .output_directory = directory});
+    const auto config =
+        config_of(kDeepGpt, {"trainer.steps=" + std::to_string(i + 1), "checkpoint.at_end=true",
+                             "checkpoint.resume=AUTO", "checkpoint.allow_config_change=true",
+                             "trainer.eval_every_steps=0"});
+    last = trace_of(config, layouts[i],
+                    {.asynchronous = {}, .shared_memory = false, .output_directory = directory});
     ASSERT_EQ(last.losses.size(), 1u) << layouts[i];
     EXPECT_EQ(last.losses[0], one.losses[i]) << layouts[i];
   }
