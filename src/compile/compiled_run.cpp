@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "layout/pipeline_schedule.h"
 #include "lockstep/error.h"
 #include "model/pieces.h"
 #include "parallel/rank_program.h"
@@ -173,6 +174,9 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
   check_extent(graph_, partition_, division, facts.device);
+  // Throws if the schedule cannot take the micro-batches of one of the replicas.
+  for (const int replica : {0, parallel.layout.dp - 1})
+    layout::pipeline_schedule(layout::pipeline_shape(parallel.layout, division.micro_batches_of(replica)), 0);
   training_ = std::make_unique<program::ModelCode>(
       graph_, partition_, code_options(options, division, graph_, facts.device, true));
   evaluation_ = std::make_unique<program::ModelCode>(

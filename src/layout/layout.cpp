@@ -98,8 +98,10 @@ struct Unavailable {
   bool (*is_asked_for)(const Layout&);
 };
 constexpr Unavailable kUnavailable[] = {
-    {"recompute", "recomputed activations (recompute)",
-     [](const Layout& layout) { return layout.recompute != Recompute::none; }},
+    {"recompute", "activations recomputed inside of layers (recompute=selective)",
+     [](const Layout& layout) { return layout.recompute == Recompute::selective; }},
+    {"recompute", "recomputed activations between servers that do not wait for all workers (recompute)",
+     [](const Layout& layout) { return layout.recompute == Recompute::full && layout.has_sessions(); }},
     {"schedule", "the halves of backward apart (schedule=zero_bubble)",
      [](const Layout& layout) { return layout.pp > 1 && layout.schedule == PipelineSchedule::zero_bubble; }},
     {"shard", "sharded optimizers of pipelines (shard=optimizer with pp above 1)",
@@ -370,9 +372,8 @@ std::string to_string(const Layout& layout) {
 std::string layout_help() {
   std::string text = "Keys of a layout, with what each takes and [what it is where it is left out]:\n";
   for (const auto& key : kKeys)
-    text += fmt::format("  {:<10} {} [{}]\n{:13}{}{}{}\n", key.name, takes_text(key), otherwise_text(key), "",
-                        key.needs.empty() ? "" : fmt::format("with {}: ", needs_text(key)), key.meaning,
-                        only_default_works(key) ? "; only the default is available yet" : "");
+    text += fmt::format("  {:<10} {} [{}]\n{:13}{}{}\n", key.name, takes_text(key), otherwise_text(key), "",
+                        key.needs.empty() ? "" : fmt::format("with {}: ", needs_text(key)), key.meaning);
   return text;
 }
 
@@ -396,14 +397,6 @@ Layout without_workers(Layout layout, int lost) {
   layout.pushes = layout.pushes_per_step();
   layout.dp -= lost;
   return layout;
-}
-
-bool only_default_works(const LayoutKey& key) {
-  return std::any_of(std::begin(kUnavailable), std::end(kUnavailable), [&](const auto& one) {
-    Layout other;
-    key.set(other, key.otherwise() == 0 ? 1 : 0);
-    return one.key == key.name && one.is_asked_for(other);
-  });
 }
 
 void require_available(const Layout& layout) {

@@ -109,8 +109,6 @@ Layout resolve(const Layout& layout, int world_size);
 /// REQUIRES: its dp is known, and pp is 1.
 Layout without_workers(Layout layout, int lost);
 
-/// Whether this version can run no value of `key` but its default.
-bool only_default_works(const LayoutKey& key);
 /// Throws ConfigError naming what of `layout` this version cannot run, and the nearest layout that it can.
 void require_available(const Layout& layout);
 

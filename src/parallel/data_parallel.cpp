@@ -1,6 +1,7 @@
 #include "parallel/data_parallel.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -160,6 +161,15 @@ class StepWriter {
         first_loading_(first_loading_piece(plan, writer, rank)) {
     for (int piece = 0; piece < plan.partition.piece_count(); ++piece)
       segments_.push_back(segments_of(plan.partition, piece));
+    const PipelineEvent* last = nullptr;  // of its units
+    for (const PipelineEvent& event : events_) {
+      if (event.kind != PipelineEvent::Kind::unit) continue;
+      const bool turns = last != nullptr && last->unit.kind == PipelineUnit::Kind::forward &&
+                         event.unit.kind == PipelineUnit::Kind::backward;
+      if (turns && last->piece == event.piece && last->unit.micro_batch == event.unit.micro_batch)
+        at_once_.insert({event.piece, event.unit.micro_batch});
+      last = &event;
+    }
   }
 
   void write() {
@@ -171,7 +181,9 @@ class StepWriter {
       if (event.kind == PipelineEvent::Kind::send) lanes_.links.send(event);
       if (event.kind == PipelineEvent::Kind::receive) lanes_.links.receive(event);
       if (event.kind != PipelineEvent::Kind::unit) continue;
-      event.unit.kind == PipelineUnit::Kind::forward ? forward(event) : backward(event);
+      // What backward needs is computed again segment by segment, as backward comes to it.
+      if (event.unit.kind == PipelineUnit::Kind::forward) forward(event);
+      if (event.unit.kind == PipelineUnit::Kind::backward) backward(event);
     }
     if (stages_ > 1) agree();
   }
@@ -187,7 +199,8 @@ class StepWriter {
     int under_way = 0, most = 0;
     for (const PipelineEvent& event : events_) {
       if (event.kind != PipelineEvent::Kind::unit || event.piece != first_loading_) continue;
-      under_way += event.unit.kind == PipelineUnit::Kind::forward ? 1 : -1;
+      if (event.unit.kind == PipelineUnit::Kind::forward) ++under_way;
+      if (event.unit.kind == PipelineUnit::Kind::backward) --under_way;
       most = std::max(most, under_way);
     }
     return most + 1;
@@ -198,8 +211,8 @@ class StepWriter {
     const MicroBatch& micro_batch = nth(micro_batches_, m);
     if (piece == first_loading_) writer_.load(lanes_.copy, m, micro_batch.leaf);
     for (const int s : nth(segments_, piece))
-      writer_.forward(lanes_.compute, s, m, micro_batch.leaf, micro_batch.local_leaf,
-                      micro_batch.accumulates);
+      writer_.forward(lanes_.compute, s, m, micro_batch.leaf, micro_batch.local_leaf, micro_batch.accumulates,
+                      is_kept(event, s));
     // The loss is complete: agree on it before the last backward pass. Stages agree when all of them are
     // done.
     if (!micro_batch.completes_step || stages_ > 1) return;
@@ -208,11 +221,21 @@ class StepWriter {
     if (plan_.digests_parameters && returns_as_it_lands(plan_)) writer_.digest(lanes_.compute);
   }
 
+  /// Whether a segment's backward finds what its forward made. With recomputation that is so of a loss, and
+  /// of the last segment of a piece that goes backward at once.
+  bool is_kept(const PipelineEvent& event, int segment) const {
+    if (plan_.parallel.layout.recompute == layout::Recompute::none) return true;
+    if (plan_.training.segment(segment).has_loss) return true;
+    return segment == nth(segments_, event.piece).back() &&
+           at_once_.contains({event.piece, event.unit.micro_batch});
+  }
+
   void backward(const PipelineEvent& event) {
     const int piece = event.piece, m = event.unit.micro_batch;
     const MicroBatch& micro_batch = nth(micro_batches_, m);
     const auto& segments = nth(segments_, piece);
     for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
+      if (!is_kept(event, *s)) writer_.recompute(lanes_.compute, *s, m, micro_batch.leaf);
       writer_.backward(lanes_.compute, *s, m, micro_batch.leaf, micro_batch.slot, micro_batch.accumulates);
       if (micro_batch.completes_leaf && plan_.partition.bucket(*s).size_bytes > 0)
         complete_leaf(*s, micro_batch);
@@ -241,6 +264,7 @@ class StepWriter {
   std::vector<PipelineEvent> events_;
   int first_loading_;                       // piece
   std::vector<std::vector<int>> segments_;  // by piece of the model
+  std::set<std::pair<int, int>> at_once_;   // pieces and micro-batches that go backward right after forward
 };
 
 /// Room for the metrics of all leaves of a worker, where it computes the loss.

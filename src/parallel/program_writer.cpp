@@ -241,30 +241,18 @@ void ProgramWriter::cast_parameters(int lane) {
   }
 }
 
-void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, int local_leaf,
-                            bool accumulate) {
+void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate,
+                            bool keeps) {
   const auto& face = code_.segment(segment);
   program::Instruction forward =
       instruction(program::InstructionKind::forward, lane, segment, micro_batch, leaf);
   forward.accumulate = accumulate && face.has_loss;
   const int piece = partition_.piece_of(segment);
-  for (const int storage : face.reads)
-    forward.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read,
-                                                  activation(storage, micro_batch, piece)));
-  read_parameters(forward, segment);
-  forward.operands.push_back({program::Role::constants, 0, program::Access::read, program.whole(constants_)});
+  read_for_forward(forward, piece);
   for (const int storage : face.writes)
     forward.operands.push_back(activation_operand(program::Role::output, storage, program::Access::write,
                                                   activation(storage, micro_batch, piece)));
-  if (face.stash_bytes > 0)
-    forward.operands.push_back(
-        {program::Role::stash, 0, program::Access::write,
-         program.whole(keyed_buffer(fmt::format("stash.{}.mb{}", segment, micro_batch),
-                                    program::Category::activations, face.stash_bytes))});
-  if (face.forward_temporary_bytes > 0)
-    forward.operands.push_back(
-        {program::Role::temporary, 0, program::Access::write,
-         program.whole(scratch(fmt::format("f{}", segment), face.forward_temporary_bytes))});
+  write_stash(forward, keeps);
   if (face.has_loss) {
     const int64_t bytes = ops::kMetricCount * sizeof(double);
     forward.operands.push_back({program::Role::metrics,
@@ -273,6 +261,44 @@ void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, in
                                 {metrics_, local_leaf * bytes, bytes}});
   }
   program.instructions.push_back(std::move(forward));
+}
+
+void ProgramWriter::recompute(int lane, int segment, int micro_batch, int leaf) {
+  program::Instruction recompute =
+      instruction(program::InstructionKind::recompute, lane, segment, micro_batch, leaf);
+  read_for_forward(recompute, partition_.piece_of(segment));
+  // Its outputs are there already.
+  for (const int storage : code_.segment(segment).writes)
+    recompute.operands.push_back(
+        activation_operand(program::Role::output, storage, program::Access::write,
+                           scratch(fmt::format("o{}", segment), code_.activation_bytes(storage))));
+  write_stash(recompute, true);
+  program.instructions.push_back(std::move(recompute));
+}
+
+void ProgramWriter::read_for_forward(program::Instruction& instruction, int piece) {
+  for (const int storage : code_.segment(instruction.segment).reads)
+    instruction.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read,
+                                                      activation(storage, instruction.micro_batch, piece)));
+  read_parameters(instruction, instruction.segment);
+  instruction.operands.push_back(
+      {program::Role::constants, 0, program::Access::read, program.whole(constants_)});
+}
+
+/// And what is scratch.
+void ProgramWriter::write_stash(program::Instruction& instruction, bool keeps) {
+  const int segment = instruction.segment;
+  const auto& face = code_.segment(segment);
+  if (face.stash_bytes > 0)
+    instruction.operands.push_back(
+        {program::Role::stash, 0, program::Access::write,
+         program.whole(keeps ? keyed_buffer(fmt::format("stash.{}.mb{}", segment, instruction.micro_batch),
+                                            program::Category::activations, face.stash_bytes)
+                             : scratch(fmt::format("s{}", segment), face.stash_bytes))});
+  if (face.forward_temporary_bytes > 0)
+    instruction.operands.push_back(
+        {program::Role::temporary, 0, program::Access::write,
+         program.whole(scratch(fmt::format("f{}", segment), face.forward_temporary_bytes))});
 }
 
 void ProgramWriter::backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate) {

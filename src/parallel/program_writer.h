@@ -62,7 +62,11 @@ class ProgramWriter {
   void set_batch_buffers(int count) { batch_buffers_ = count; }
   /// Makes the narrow copies of all parameters that are read so; nothing where float32 is computed.
   void cast_parameters(int lane);
-  void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate);
+  /// `keeps`: what backward needs of it besides inputs and outputs; otherwise a recompute has to make it
+  /// again.
+  void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate,
+               bool keeps = true);
+  void recompute(int lane, int segment, int micro_batch, int leaf);
   void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
   /// Values of a micro-batch, or their gradients, to or from the rank that has the next piece of the model,
   /// or the one before: an exchange for all of them. `piece`: of this rank; `storages`: of activations or of
@@ -116,6 +120,8 @@ class ProgramWriter {
   bool wants(int input) const;
   int scratch(std::string_view what, int64_t bytes);
   void read_parameters(program::Instruction& instruction, int segment) const;
+  void read_for_forward(program::Instruction& instruction, int piece);
+  void write_stash(program::Instruction& instruction, bool keeps);
   void read_verdict(program::Instruction& instruction, UpdateVerdict verdict) const;
   layout::ByteSpan complete_gradients(int segment, GradientsOf of) const;
   void add_server_room(const ServerRoom& room);

@@ -28,6 +28,7 @@ Action bind(const Binding& binding, const Stagings& stagings) {
     case program::InstructionKind::load:
       return bind_load(binding, stagings[staging_of(binding.instruction())]);
     case program::InstructionKind::forward:
+    case program::InstructionKind::recompute:
     case program::InstructionKind::backward:
       return bind_segment(binding);
     case program::InstructionKind::add:
@@ -73,7 +74,6 @@ bool is_runnable(program::InstructionKind kind) {
   switch (kind) {
     case program::InstructionKind::backward_input:
     case program::InstructionKind::backward_weight:
-    case program::InstructionKind::recompute:
     case program::InstructionKind::finite:
     case program::InstructionKind::serve:
       return false;

@@ -2,6 +2,7 @@
 
 #include "base/index.h"
 #include "lockstep/error.h"
+#include "program/instruction_rules.h"
 #include "run/bind.h"
 
 namespace lockstep::run {
@@ -19,7 +20,7 @@ void check_room(const Binding& binding) {
       binding.exactly(role, storage, binding.context().code.activation_bytes(storage),
                       binding.context().graph.value(storage).spec.dtype);
   };
-  const bool forward = instruction.kind == program::InstructionKind::forward;
+  const bool forward = !program::is_backward(instruction.kind);
   activations(program::Role::input, forward ? face.reads : face.backward_reads);
   activations(program::Role::output, forward ? face.writes : std::vector<int>{});
   activations(program::Role::output_gradient, forward ? std::vector<int>{} : face.output_gradients);
@@ -27,6 +28,9 @@ void check_room(const Binding& binding) {
   binding.at_least(program::Role::stash, face.stash_bytes);
   binding.at_least(program::Role::temporary,
                    forward ? face.forward_temporary_bytes : face.backward_temporary_bytes);
+  if (instruction.kind == program::InstructionKind::recompute && face.has_loss)
+    throw InternalError(
+        fmt::format("{}: a loss is computed once; keep what its segment makes", binding.describe()));
   binding.at_least(program::Role::metrics, forward && face.has_loss ? kMetricBytes : 0);
   binding.at_least(program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
 }
@@ -70,7 +74,7 @@ Action bind_segment(const Binding& binding) {
     bindings.constants = &constants->kernels;
   bindings.accumulate = instruction.accumulate;
 
-  const bool forward = instruction.kind == program::InstructionKind::forward;
+  const bool forward = !program::is_backward(instruction.kind);
   auto calls = forward ? binding.context().code.bind_forward(instruction.segment, bindings)
                        : binding.context().code.bind_backward(instruction.segment, bindings);
   const int64_t first_sample = nth(binding.context().first_samples, instruction.micro_batch);

@@ -53,8 +53,8 @@ TEST(Usage, ALayoutIsOneThingHoweverItIsSaid) {
                  "--set parallel.dp=3: parallel.dp: is 3, but --layout dp=2 replaces it");
   expect_refusal({"train", config.path(), "--layout", "server=2"},
                  "no key 'server' (did you mean 'servers'?)");
-  expect_refusal({"config", "check", config.path(), "--set", "parallel.pp=2"},
-                 "pipeline stages (pp above 1) are not available in this version");
+  expect_refusal({"config", "check", config.path(), "--set", "parallel.recompute=SELECTIVE"},
+                 "(recompute=selective) are not available in this version");
 }
 
 TEST(Usage, HelpBeginsWithAnExample) {

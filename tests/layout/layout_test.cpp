@@ -277,18 +277,18 @@ TEST(Layout, WhatThisVersionCannotRunIsNamedWithTheNearestThatItCan) {
   };
   EXPECT_EQ(message("dp=7"), "accepted");
   EXPECT_EQ(message("pp=1"), "accepted");
-  EXPECT_EQ(
-      message("pp=2"),
-      "layout 'pp=2': pipeline stages (pp above 1) are not available in this version; the nearest that works "
-      "is 'pp=1'");
+  EXPECT_EQ(message("dp=2,pp=2,schedule=gpipe,recompute=full"), "accepted");
   EXPECT_EQ(message("dp=2,sync=ps,servers=2,placement=colocated,assign=whole"), "accepted");
+  EXPECT_EQ(
+      message("dp=2,recompute=selective"),
+      "layout 'dp=2,recompute=selective': activations recomputed inside of layers (recompute=selective) "
+      "are not available in this version; the nearest that works is 'dp=2'");
   EXPECT_THAT(
-      message("dp=2,pp=2,schedule=gpipe,recompute=full,sync=ps,mode=async"),
-      HasSubstr("pipeline stages (pp above 1) and recomputed activations (recompute) are not available in "
-                "this version; the nearest that works is 'dp=2,sync=ps,mode=async'"));
-  EXPECT_THAT(message("dp=2,recompute=full"), HasSubstr("recomputed activations (recompute) are not"));
-  for (const char* text : {"dp=2,pp=2,schedule=gpipe", "dp=2,recompute=full"})
-    EXPECT_THAT(message(text), HasSubstr("the nearest that works is 'dp=2'")) << text;
+      message("dp=2,pp=2,schedule=zero_bubble,sync=ps,mode=async"),
+      HasSubstr("the halves of backward apart (schedule=zero_bubble) and parameter servers of pipelines "
+                "(sync=ps with pp above 1) are not available in this version; the nearest that works "
+                "is 'dp=2,pp=2'"));
+  EXPECT_THAT(message("dp=2,pp=2,shard=optimizer"), HasSubstr("the nearest that works is 'dp=2,pp=2'"));
 }
 
 /// The table of the keys in docs/cli.md is this one.
@@ -297,10 +297,9 @@ TEST(Layout, DocsListEveryKey) {
   for (const auto& key : layout_keys()) {
     const std::string takes = key.words.empty() ? fmt::format("{} to {}", key.lowest, kMostProcesses)
                                                 : fmt::format("`{}`", fmt::join(key.words, "`, `"));
-    table += fmt::format("| `{}` | {} | {} | {}{}{} |\n", key.name, takes,
+    table += fmt::format("| `{}` | {} | {} | {}{} |\n", key.name, takes,
                          key.words.empty() ? otherwise_text(key) : fmt::format("`{}`", otherwise_text(key)),
-                         key.needs.empty() ? "" : fmt::format("with `{}`: ", needs_text(key)), key.meaning,
-                         only_default_works(key) ? "; only the default is available yet" : "");
+                         key.needs.empty() ? "" : fmt::format("with `{}`: ", needs_text(key)), key.meaning);
   }
   EXPECT_NE(read_text_file(LOCKSTEP_DOCS "/cli.md").find(table), std::string::npos)
       << "docs/cli.md must contain:\n"

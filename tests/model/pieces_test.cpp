@@ -114,7 +114,7 @@ TEST(Pieces, EndBetweenGroupsAndSegmentsEndWithThem) {
 }
 
 TEST(Pieces, OfAModelWithFewerGroupsAreRefused) {
-  const Graph graph = make_graph(make_mlp({.image_shape = {4, 4, 1}, .hidden = {8}, .classes = 3}));
+  const Graph graph = make_graph(make_mlp({.image = {4, 4, 1}, .hidden = {8}, .classes = 3}));
   EXPECT_NO_THROW(divide_into_pieces(graph, graph.group_count));
   try {
     divide_into_pieces(graph, graph.group_count + 1);

@@ -3,14 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "lockstep/error.h"
 #include "program/program_traffic.h"
 #include "train/loop/divided_models.h"
+#include "train/loop/resumed_layouts.h"
 #include "train/thread_ranks.h"
 #include "train/worker/compile_options.h"
-#include "train/worker/model_state.h"
 
 namespace lockstep::train {
 namespace {
@@ -176,53 +174,14 @@ TEST(SynchronousServers, MoveAsManyBytesAsTheFormulaSays) {
               0.02 * 3 * static_cast<double>(gradients));
 }
 
-/// Trains until `steps` in a folder that may hold checkpoints; losses of what was trained here, and the hash
-/// of its end.
-std::pair<std::vector<double>, uint64_t> train_until(config::RunConfig config, const std::string& layout,
-                                                     int64_t steps, const std::string& folder) {
-  config = with(std::move(config), layout);
-  config.checkpoint.every_steps = 2;
-  config.checkpoint.background = false;
-  config.checkpoint.resume = checkpoint::ResumePolicy::automatic;
-  const int ranks = processes_of(layout);
-  std::vector<std::pair<std::vector<double>, uint64_t>> results(static_cast<size_t>(ranks));
-  run_ranks(ranks, [&](int rank, comm::Communicator& world) {
-    auto& [losses, hash] = results[static_cast<size_t>(rank)];
-    Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
-    worker.connect(world);
-    TrainerEvents events;
-    events.on_step = [&, &seen = losses](const StepRecord& record) { seen.push_back(record.loss); };
-    Trainer trainer(worker, world, events,
-                    {.output_directory = folder, .stop_requested = {}, .stop_after = steps});
-    trainer.prepare();
-    trainer.run();
-    hash = state_hash_of(worker, world);
-  });
-  for (const auto& result : results) EXPECT_EQ(result, results[0]) << layout;
-  return results[0];
-}
-
 TEST(SynchronousServers, GoOnFromOtherLayoutsAndBack) {
-  const config::RunConfig config = config_of(kGpt);
-  const auto folder_of = [](const std::string& name) {
-    const auto folder = std::filesystem::path(testing::TempDir()) / ("servers-" + name);
-    std::filesystem::remove_all(folder);
-    return folder.string();
-  };
-  const auto one = train_until(config, "dp=1", 0, folder_of("one"));
-  int number = 0;
-  for (const auto& [first, second] :
-       {std::pair{"dp=2,sync=ps", "dp=3"}, std::pair{"dp=2", "dp=2,sync=ps,servers=3"},
-        std::pair{"dp=2,sync=ps,servers=2", "dp=3,sync=ps,servers=1"},
-        std::pair{"dp=3,sync=ps,servers=2,placement=colocated", "dp=2,sync=ps,servers=2,assign=whole"},
-        std::pair{"dp=2,sync=ps,servers=3", "dp=4,shard=optimizer"}}) {
-    const std::string folder = folder_of(std::to_string(number++));
-    train_until(config, first, 2, folder);
-    const auto rest = train_until(config, second, 0, folder);
-    ASSERT_EQ(rest.first.size(), 3u) << first;
-    EXPECT_TRUE(std::equal(rest.first.begin(), rest.first.end(), one.first.begin() + 2)) << first;
-    EXPECT_EQ(rest.second, one.second) << first << ", then " << second;
-  }
+  expect_same_bits_across(
+      config_of(kGpt), "servers",
+      {{"dp=2,sync=ps", "dp=3"},
+       {"dp=2", "dp=2,sync=ps,servers=3"},
+       {"dp=2,sync=ps,servers=2", "dp=3,sync=ps,servers=1"},
+       {"dp=3,sync=ps,servers=2,placement=colocated", "dp=2,sync=ps,servers=2,assign=whole"},
+       {"dp=2,sync=ps,servers=3", "dp=4,shard=optimizer"}});
 }
 
 std::string refusal(const config::RunConfig& config, int processes) {
