@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/rank_table.h"
+#include "compile/stage_table.h"
 #include "layout/layout.h"
 #include "layout/pipeline_drawing.h"
 #include "layout/pipeline_timeline.h"
@@ -57,6 +58,11 @@ std::string segment_table(const compile::CompiledRun& run) {
   return text;
 }
 
+std::string stage_table(const compile::CompiledRun& run) {
+  if (run.layout().pp == 1) return "";
+  return compile::describe(compile::summarize_pipeline(run), run.layout()) + "\n";
+}
+
 std::string program_summary(const program::Program& program) {
   size_t communicating = 0;
   for (const auto& instruction : program.instructions)
@@ -73,7 +79,9 @@ std::string text_of(const InspectArguments& arguments, const config::RunConfig& 
   if (all || arguments.graph) text += model::describe(run.graph()) + "\n" + segment_table(run) + "\n";
   if (all)
     text +=
-        fmt::format("layout {}: {}\n\n", layout::to_string(run.layout()), layout::describe(run.division())) +
+        fmt::format("layout {}: {}\n\n{}", layout::to_string(run.layout()),
+                    layout::describe(run.division(), run.layout().pp > 1 ? "replica" : "worker"),
+                    stage_table(run)) +
         fmt::format("bytes that each rank holds, updates, saves and sends\n{}\n", describe(rank_shares(run)));
   if (all || arguments.memory)
     text += fmt::format("memory of rank {} of {}, on {}\n{}\n", arguments.rank, run.layout().world_size(),
@@ -86,6 +94,20 @@ std::string text_of(const InspectArguments& arguments, const config::RunConfig& 
   return text +
          "proven: matching, freedom from deadlock, order of accesses and mathematics of all ranks' "
          "programs\n";
+}
+
+Json json_of(const compile::PipelineSummary& summary) {
+  Json json;
+  for (const auto& piece : summary.pieces)
+    json["pieces"].push_back({{"stage", piece.stage},
+                              {"first_layer", piece.first_layer},
+                              {"last_layer", piece.last_layer},
+                              {"parameters", piece.parameters},
+                              {"time", piece.time}});
+  json["memory_bytes"] = summary.memory_bytes;
+  json["activation_bytes"] = summary.activation_bytes;
+  json["bubble_fraction_theory"] = summary.bubble_fraction;
+  return json;
 }
 
 Json json_of(const program::MemoryPlan& plan) {
@@ -121,6 +143,7 @@ Json json_of(const InspectArguments& arguments, const config::RunConfig& config,
                       {"micro_batches_per_leaf", division.micro_batches_per_leaf}};
   json["segments"] = run.partition().segments.size();
   for (const auto& bucket : run.partition().buckets) json["bucket_bytes"].push_back(bucket.size_bytes);
+  if (run.layout().pp > 1) json["pipeline"] = json_of(compile::summarize_pipeline(run));
   json["ranks"] = json_of(rank_shares(run));
   const train::WorkerMemory memory = train::plan_worker_memory(run, programs, config.data);
   json["memory_bytes"] = json_of(memory.device);

@@ -67,13 +67,13 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
   return division;
 }
 
-std::string describe(const BatchDivision& division) {
+std::string describe(const BatchDivision& division, std::string_view worker) {
   const auto first = division.leaves_of(0), last = division.leaves_of(division.workers - 1);
   const std::string leaves = first.size() == last.size() ? fmt::format("{}", first.size())
                                                          : fmt::format("{} to {}", last.size(), first.size());
-  return fmt::format("global batch {} = {} worker{} x {} lea{} x {} micro-batch{} x {} sample{}",
-                     division.global_batch, division.workers, division.workers == 1 ? "" : "s", leaves,
-                     leaves == "1" ? "f" : "ves", division.micro_batches_per_leaf,
+  return fmt::format("global batch {} = {} {}{} x {} lea{} x {} micro-batch{} x {} sample{}",
+                     division.global_batch, division.workers, worker, division.workers == 1 ? "" : "s",
+                     leaves, leaves == "1" ? "f" : "ves", division.micro_batches_per_leaf,
                      division.micro_batches_per_leaf == 1 ? "" : "es", division.micro_batch,
                      division.micro_batch == 1 ? "" : "s");
 }

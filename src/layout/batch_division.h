@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "layout/canonical_tree.h"
 
@@ -32,7 +33,8 @@ struct BatchDivision {
 BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas,
                            Reduction reduction, int workers, int pushes = 0);
 
-/// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples": printed at start.
-std::string describe(const BatchDivision& division);
+/// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples": printed at start. `worker`: what
+/// has leaves.
+std::string describe(const BatchDivision& division, std::string_view worker = "worker");
 
 }  // namespace lockstep::layout

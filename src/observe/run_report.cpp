@@ -49,6 +49,8 @@ std::string to_json(const RankReport& rank) {
   JsonObject json;
   json.count("rank", rank.rank);
   json.add("role", json_string(rank.role));
+  if (rank.stage) json.count("stage", *rank.stage);
+  if (rank.replica) json.count("replica", *rank.replica);
   json.number(rank.is_worker() ? "exposed_comm_ms" : "server_wait_ms", rank.waited_ms);
   if (rank.is_worker()) json.number("data_wait_ms", rank.data_wait_ms);
   if (!rank.is_worker()) json.number("server_busy", rank.busy_share);
@@ -110,6 +112,8 @@ std::string to_json(const RunReport& report) {
   }
   json.number("exposed_comm_ms", report.exposed_comm_ms);
   json.number("data_wait_ms", report.data_wait_ms);
+  json.number("bubble_fraction", report.bubble_fraction);
+  json.number("bubble_fraction_theory", report.bubble_fraction_theory);
   json.number("startup_ms", report.startup_ms);
   if (report.first_step) {
     json.number("first_step_ms", report.first_step->total());
@@ -164,6 +168,13 @@ std::string describe(const RunReport& report) {
   }
   rows.emplace_back("waits per step", fmt::format("{:.3f} ms for communication, {:.3f} ms for data",
                                                   report.exposed_comm_ms, report.data_wait_ms));
+  if (report.bubble_fraction_theory)
+    rows.emplace_back(
+        "bubble",
+        report.bubble_fraction
+            ? fmt::format("{:.1f} % of a step, {:.1f} % of it by its schedule", 100 * *report.bubble_fraction,
+                          100 * *report.bubble_fraction_theory)
+            : fmt::format("{:.1f} % of a step by its schedule", 100 * *report.bubble_fraction_theory));
   if (const std::string servers = describe_servers(report.ranks); report.step_ms && !servers.empty())
     rows.emplace_back("servers", servers);
   if (report.lost_workers > 0)

@@ -14,6 +14,7 @@ namespace lockstep::observe {
 struct RankReport {
   int rank = 0;
   std::string role;                                          ///< "worker", "server", "worker, server"
+  std::optional<int> stage, replica;                         ///< of workers, where there are several stages
   double waited_ms = 0;                                      ///< with nothing to do, for others
   double data_wait_ms = 0;                                   ///< likewise for data
   std::optional<double> busy_share;                          ///< of its steps, in which it computed
@@ -49,7 +50,10 @@ struct RunReport {
   std::optional<StepMilliseconds> step_ms;
   double exposed_comm_ms = 0;  ///< mean per step that the compute lane waits, maximum over workers
   double data_wait_ms = 0;     ///< mean per step
-  double startup_ms = 0;       ///< from the process's start to the first step's begin
+  /// Of pipelines: the part of all workers' steps in which they computed nothing, and what of it follows from
+  /// the schedule if all stages take as long and nothing else is waited for.
+  std::optional<double> bubble_fraction, bubble_fraction_theory;
+  double startup_ms = 0;                          ///< from the process's start to the first step's begin
   std::optional<StartupMilliseconds> first_step;  ///< to its end, in parts
   int64_t peak_memory_bytes = 0;                  ///< high-water of what the device gave
   int64_t host_memory_bytes = 0;                  ///< likewise of the host, beside it

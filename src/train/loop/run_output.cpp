@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "compile/stage_table.h"
 #include "lockstep/error.h"
 #include "train/loop/run_recorder.h"
 #include "train/worker/worker_memory.h"
@@ -150,6 +151,7 @@ void RunOutput::show_start() {
   const auto& compiled = worker_->compiled();
   const auto& config = worker_->config();
   const int workers = compiled.layout().workers();
+  const bool has_stages = compiled.placement().stages() > 1;
   const layout::RankRange& owners = compiled.placement().owners();
   std::string text = fmt::format(
       "{} worker{}{}, layout {}, {} reduction; model of {} parameters\n", workers, workers == 1 ? "" : "s",
@@ -158,7 +160,9 @@ void RunOutput::show_start() {
           : "",
       layout_, config.parallel.reduction == layout::Reduction::fast ? "FAST" : "REPRODUCIBLE",
       compiled.graph().parameter_count());
-  text += layout::describe(compiled.division()) + "\n" + describe(config.precision, worker_->device().kind());
+  text += layout::describe(compiled.division(), has_stages ? "replica" : "worker") + "\n";
+  if (has_stages) text += compile::describe(compile::summarize_pipeline(compiled), compiled.layout());
+  text += describe(config.precision, worker_->device().kind());
   if (config.parallel.reduction == layout::Reduction::fast && config.trainer.virtual_replicas > 1)
     text += "trainer.virtual_replicas is unused under FAST\n";
   text += fmt::format("training data: {}\n", worker_->train_data().description());
@@ -170,7 +174,10 @@ void RunOutput::show_start() {
                         static_cast<double>(worker_->train_data().size());
   text += fmt::format("{} steps, {:.2f} epochs\n", worker_->total_steps(), epochs);
   const bool some_serve = compiled.role_of(0) == "worker, server";
-  text += fmt::format("memory of {} ({}):\n{}", some_serve ? "rank 0, which serves too" : "each worker",
+  text += fmt::format("memory of {} ({}):\n{}",
+                      some_serve   ? "rank 0, which serves too"
+                      : has_stages ? "rank 0, of stage 0"
+                                   : "each worker",
                       worker_->device().description(),
                       describe(plan_worker_memory(worker_->compiled(), worker_->programs(), config.data)));
   if (compiled.placement().has_servers()) text += describe_servers(compiled, config.data);

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "layout/layout.h"
+#include "layout/pipeline_timeline.h"
 #include "observe/process_memory.h"
 #include "program/program_traffic.h"
 #include "train/start/agreement.h"
@@ -55,6 +56,16 @@ observe::StalenessReport staleness_report(const run::Staleness& staleness, std::
 
 bool predicts_classes(const model::Graph& graph) {
   return std::holds_alternative<SoftmaxCrossEntropy>(graph.node(graph.loss).op);
+}
+
+/// The part of workers' steps in which they computed nothing; none where that is not known.
+std::optional<double> idle_fraction(const std::vector<observe::RankReport>& ranks) {
+  double idle = 0;
+  for (const auto& rank : ranks) {
+    if (!rank.busy_share) return std::nullopt;
+    idle += (1 - *rank.busy_share) / static_cast<double>(ranks.size());
+  }
+  return idle;
 }
 
 }  // namespace
@@ -133,6 +144,10 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   for (const auto& numbers : gather(world, own)) {
     observe::RankReport rank{.rank = static_cast<int>(report.ranks.size()), .role = {}};
     rank.role = compiled.role_of(rank.rank);
+    if (compiled.placement().stages() > 1) {
+      rank.stage = compiled.placement().stage_of(rank.rank);
+      rank.replica = compiled.placement().replica_of(rank.rank);
+    }
     rank.waited_ms = numbers.at(0);
     rank.data_wait_ms = numbers.at(1);
     if (numbers.at(2) >= 0) rank.busy_share = numbers.at(2);
@@ -149,6 +164,12 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
     report.host_memory_bytes = std::max(report.host_memory_bytes, static_cast<int64_t>(numbers.at(8)));
     report.process_memory_bytes = std::max(report.process_memory_bytes, static_cast<int64_t>(numbers.at(9)));
     report.ranks.push_back(std::move(rank));
+  }
+  if (compiled.placement().stages() > 1) {
+    report.bubble_fraction = idle_fraction(report.ranks);
+    const int micro_batches = compiled.division().micro_batches_of(0);
+    report.bubble_fraction_theory =
+        layout::replay(layout::pipeline_shape(compiled.layout(), micro_batches), {}).bubble_fraction();
   }
   report.startup_ms =
       startup_.milliseconds().total() - startup_.milliseconds()[observe::StartupPart::first_step];
