@@ -147,6 +147,18 @@ TEST_P(GpuTraining, ServersHaveTheSameBitsOnAnyNumberOfGpus) {
   }
 }
 
+TEST_P(GpuTraining, PipelinesHaveTheSameBitsOnAnyNumberOfGpus) {
+  NEEDS_GPUS(4);
+  for (const char* type : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"}) {
+    const Trace one = train_on_gpu(config_of(GetParam(), {type}), 1);
+    for (const char* layout : {"dp=1,pp=2", "dp=1,pp=3,schedule=gpipe", "dp=2,pp=2,recompute=full"}) {
+      config::RunConfig config = config_of(GetParam(), {type});
+      config.parallel.layout = layout::parse_layout(layout);
+      EXPECT_EQ(train_on_gpu(config, config.parallel.layout.world_size()), one) << layout << ", " << type;
+    }
+  }
+}
+
 TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
   NEEDS_GPUS(2);
   const config::RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});

@@ -33,6 +33,8 @@ struct Case {
 const std::vector<std::string> kAsItLands = {"trainer.nonfinite=IGNORE"};
 const Case kCases[] = {
     {"sharded_optimizer", "dp=2,shard=optimizer"},
+    {"pipeline", "dp=1,pp=2"},
+    {"pipeline_recomputed", "dp=2,pp=2,schedule=gpipe,recompute=full", {"trainer.nonfinite=IGNORE"}},
     {"server", "dp=2,sync=ps"},
     {"server_as_it_lands", "dp=2,sync=ps", kAsItLands},
     {"two_servers", "dp=1,sync=ps,servers=2"},
