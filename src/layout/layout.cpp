@@ -102,8 +102,6 @@ constexpr Unavailable kUnavailable[] = {
      [](const Layout& layout) { return layout.recompute == Recompute::selective; }},
     {"recompute", "recomputed activations between servers that do not wait for all workers (recompute)",
      [](const Layout& layout) { return layout.recompute == Recompute::full && layout.has_sessions(); }},
-    {"schedule", "the halves of backward apart (schedule=zero_bubble)",
-     [](const Layout& layout) { return layout.pp > 1 && layout.schedule == PipelineSchedule::zero_bubble; }},
     {"shard", "sharded optimizers of pipelines (shard=optimizer with pp above 1)",
      [](const Layout& layout) { return layout.pp > 1 && layout.shard == ShardedState::optimizer; }},
     {"sync", "parameter servers of pipelines (sync=ps with pp above 1)",

@@ -77,9 +77,10 @@ std::vector<int> choose_cuts(const Graph& graph, const std::vector<GroupExtent>&
 
 Bucket make_bucket(const Graph& graph, const Segment& segment) {
   Bucket bucket;
-  const auto place = [&](bool owners) {
+  const auto place = [&](bool owners, bool apart) {
     for (int n = segment.first_node; n <= segment.last_node; ++n) {
       const auto& node = graph.node(n);
+      if ((node.signature.backward == ops::BackwardForm::split) != apart) continue;
       for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
         const auto& parameter = graph.parameter(node.parameters[slot]);
         int use = 0;
@@ -92,9 +93,13 @@ Bucket make_bucket(const Graph& graph, const Segment& segment) {
       }
     }
   };
-  place(true);
+  place(true, false);
+  bucket.split_begin = bucket.size_bytes;
+  place(true, true);
   bucket.owned_bytes = bucket.size_bytes;
-  place(false);
+  place(false, true);
+  bucket.split_end = bucket.size_bytes;
+  place(false, false);
   return bucket;
 }
 

@@ -29,10 +29,13 @@ struct BucketEntry {
 inline constexpr int64_t kBucketAlignment = 64;
 
 /// Gradients of one segment in one flat buffer. Entries of owners come first and lie exactly as the
-/// parameters do in the segment's parameter buffer, so that one update runs over both; tied uses follow.
+/// parameters do in the segment's parameter buffer, so that one update runs over both; tied uses follow. Of
+/// the former those come last, of the latter first, that are computed apart from the gradients of inputs.
 struct Bucket {
   std::vector<BucketEntry> entries;
   int64_t owned_bytes = 0;  ///< size of the parameter buffer
+  /// Gradients that are computed apart from those of inputs (BackwardForm::split) lie side by side.
+  int64_t split_begin = 0, split_end = 0;
   int64_t size_bytes = 0;   ///< size of the gradient buffer, >= owned_bytes
 };
 

@@ -143,6 +143,10 @@ int first_loading_piece(const DataParallelPlan& plan, const ProgramWriter& write
   return pieces;
 }
 
+bool completes_gradients(PipelineUnit::Kind kind) {
+  return kind == PipelineUnit::Kind::backward || kind == PipelineUnit::Kind::backward_weight;
+}
+
 /// A worker's part of a step: its units of the schedule, with what they get from other stages and make for
 /// them.
 class StepWriter {
@@ -165,7 +169,8 @@ class StepWriter {
     for (const PipelineEvent& event : events_) {
       if (event.kind != PipelineEvent::Kind::unit) continue;
       const bool turns = last != nullptr && last->unit.kind == PipelineUnit::Kind::forward &&
-                         event.unit.kind == PipelineUnit::Kind::backward;
+                         (event.unit.kind == PipelineUnit::Kind::backward ||
+                          event.unit.kind == PipelineUnit::Kind::backward_input);
       if (turns && last->piece == event.piece && last->unit.micro_batch == event.unit.micro_batch)
         at_once_.insert({event.piece, event.unit.micro_batch});
       last = &event;
@@ -182,8 +187,22 @@ class StepWriter {
       if (event.kind == PipelineEvent::Kind::receive) lanes_.links.receive(event);
       if (event.kind != PipelineEvent::Kind::unit) continue;
       // What backward needs is computed again segment by segment, as backward comes to it.
-      if (event.unit.kind == PipelineUnit::Kind::forward) forward(event);
-      if (event.unit.kind == PipelineUnit::Kind::backward) backward(event);
+      switch (event.unit.kind) {
+        case PipelineUnit::Kind::forward:
+          forward(event);
+          break;
+        case PipelineUnit::Kind::backward:
+          backward(event);
+          break;
+        case PipelineUnit::Kind::backward_input:
+          backward_input(event);
+          break;
+        case PipelineUnit::Kind::backward_weight:
+          backward_weight(event);
+          break;
+        case PipelineUnit::Kind::recompute:
+          break;
+      }
     }
     if (stages_ > 1) agree();
   }
@@ -200,7 +219,7 @@ class StepWriter {
     for (const PipelineEvent& event : events_) {
       if (event.kind != PipelineEvent::Kind::unit || event.piece != first_loading_) continue;
       if (event.unit.kind == PipelineUnit::Kind::forward) ++under_way;
-      if (event.unit.kind == PipelineUnit::Kind::backward) --under_way;
+      if (completes_gradients(event.unit.kind)) --under_way;
       most = std::max(most, under_way);
     }
     return most + 1;
@@ -237,16 +256,51 @@ class StepWriter {
     for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
       if (!is_kept(event, *s)) writer_.recompute(lanes_.compute, *s, m, micro_batch.leaf);
       writer_.backward(lanes_.compute, *s, m, micro_batch.leaf, micro_batch.slot, micro_batch.accumulates);
-      if (micro_batch.completes_leaf && plan_.partition.bucket(*s).size_bytes > 0)
-        complete_leaf(*s, micro_batch);
+      fold(*s, micro_batch, {0, plan_.partition.bucket(*s).size_bytes});
+      complete(*s, micro_batch);
     }
   }
 
-  void complete_leaf(int segment, const MicroBatch& micro_batch) {
-    for (const int slot : micro_batch.folded)
-      writer_.add_ranges(lanes_.compute, writer_.program.whole(writer_.gradient_buffer(segment, slot)),
-                         writer_.program.whole(writer_.gradient_buffer(segment, slot + 1)));
-    if (micro_batch.completes_step)
+  /// The halves of a leaf's gradients are folded apart: the first half of the next leaf may come before the
+  /// second one of this.
+  void backward_input(const PipelineEvent& event) {
+    const int m = event.unit.micro_batch;
+    const MicroBatch& micro_batch = nth(micro_batches_, m);
+    const auto& segments = nth(segments_, event.piece);
+    for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
+      if (!is_kept(event, *s)) writer_.recompute(lanes_.compute, *s, m, micro_batch.leaf);
+      writer_.backward_input(lanes_.compute, *s, m, micro_batch.leaf, micro_batch.slot,
+                             micro_batch.accumulates);
+      const model::Bucket& bucket = plan_.partition.bucket(*s);
+      fold(*s, micro_batch, {0, bucket.split_begin});
+      fold(*s, micro_batch, {bucket.split_end, bucket.size_bytes});
+    }
+  }
+
+  void backward_weight(const PipelineEvent& event) {
+    const int m = event.unit.micro_batch;
+    const MicroBatch& micro_batch = nth(micro_batches_, m);
+    const auto& segments = nth(segments_, event.piece);
+    for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
+      writer_.backward_weight(lanes_.compute, *s, m, micro_batch.leaf, micro_batch.slot,
+                              micro_batch.accumulates);
+      const model::Bucket& bucket = plan_.partition.bucket(*s);
+      fold(*s, micro_batch, {bucket.split_begin, bucket.split_end});
+      complete(*s, micro_batch);
+    }
+  }
+
+  /// Adds what is complete of a leaf's gradients to that of others, as far as the tree goes.
+  void fold(int segment, const MicroBatch& micro_batch, const layout::ByteSpan& bytes) {
+    if (bytes.empty()) return;
+    const auto range = [&](int slot) {
+      return program::ByteRange{writer_.gradient_buffer(segment, slot), bytes.begin, bytes.size()};
+    };
+    for (const int slot : micro_batch.folded) writer_.add_ranges(lanes_.compute, range(slot), range(slot + 1));
+  }
+
+  void complete(int segment, const MicroBatch& micro_batch) {
+    if (micro_batch.completes_step && plan_.partition.bucket(segment).size_bytes > 0)
       meet(plan_, writer_, lanes_, segment, static_cast<int>(fold_.results.size()));
   }
 

@@ -308,35 +308,103 @@ void ProgramWriter::backward(int lane, int segment, int micro_batch, int leaf, i
   program::Instruction backward =
       instruction(program::InstructionKind::backward, lane, segment, micro_batch, leaf);
   backward.accumulate = accumulate;
-  const int piece = partition_.piece_of(segment);
+  read_for_backward(backward, partition_.piece_of(segment));
+  write_input_gradients(backward, partition_.piece_of(segment));
+  write_gradients(backward, slot, {0, bucket.size_bytes});
+  use_temporary(backward, face.backward_temporary_bytes);
+  program.instructions.push_back(std::move(backward));
+}
+
+void ProgramWriter::backward_input(int lane, int segment, int micro_batch, int leaf, int slot,
+                                   bool accumulate) {
+  const auto& face = code_.segment(segment);
+  const auto& bucket = partition_.bucket(segment);
+  const layout::ByteSpan first{0, bucket.split_begin}, last{bucket.split_end, bucket.size_bytes};
+  if (first.empty() && last.empty() && face.input_gradients.empty() && face.weight_stash_bytes == 0) return;
+  if (!first.empty() && !last.empty())
+    throw ConfigError(
+        "schedule=zero_bubble: a part of the model both owns and shares parameters whose gradients are "
+        "computed with those of its inputs, such as two embeddings; lower parallel.bucket_bytes, or use "
+        "schedule=1f1b");
+  program::Instruction half =
+      instruction(program::InstructionKind::backward_input, lane, segment, micro_batch, leaf);
+  half.accumulate = accumulate;
+  read_for_backward(half, partition_.piece_of(segment));
+  write_input_gradients(half, partition_.piece_of(segment));
+  pass_to_second_half(half, program::Access::write);
+  write_gradients(half, slot, first.empty() ? last : first);
+  use_temporary(half, face.backward_input_temporary_bytes);
+  program.instructions.push_back(std::move(half));
+}
+
+void ProgramWriter::backward_weight(int lane, int segment, int micro_batch, int leaf, int slot,
+                                    bool accumulate) {
+  const auto& face = code_.segment(segment);
+  const auto& bucket = partition_.bucket(segment);
+  if (bucket.split_begin == bucket.split_end) return;
+  program::Instruction half =
+      instruction(program::InstructionKind::backward_weight, lane, segment, micro_batch, leaf);
+  half.accumulate = accumulate;
+  read_for_backward(half, partition_.piece_of(segment));
+  pass_to_second_half(half, program::Access::read);
+  write_gradients(half, slot, {bucket.split_begin, bucket.split_end});
+  use_temporary(half, face.backward_weight_temporary_bytes);
+  program.instructions.push_back(std::move(half));
+}
+
+void ProgramWriter::read_for_backward(program::Instruction& instruction, int piece) {
+  const int segment = instruction.segment, micro_batch = instruction.micro_batch;
+  const auto& face = code_.segment(segment);
   for (const int storage : face.backward_reads)
-    backward.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read,
-                                                   activation(storage, micro_batch, piece)));
-  read_parameters(backward, segment);
-  backward.operands.push_back(
+    instruction.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read,
+                                                      activation(storage, micro_batch, piece)));
+  read_parameters(instruction, segment);
+  instruction.operands.push_back(
       {program::Role::constants, 0, program::Access::read, program.whole(constants_)});
   if (face.stash_bytes > 0)
-    backward.operands.push_back(
+    instruction.operands.push_back(
         {program::Role::stash, 0, program::Access::read,
          program.whole(keyed_buffer(fmt::format("stash.{}.mb{}", segment, micro_batch),
                                     program::Category::activations, face.stash_bytes))});
   for (const int storage : face.output_gradients)
-    backward.operands.push_back(activation_operand(program::Role::output_gradient, storage,
-                                                   program::Access::read,
-                                                   activation_gradient(storage, micro_batch, piece)));
-  for (const int storage : face.input_gradients)
-    backward.operands.push_back(activation_operand(program::Role::input_gradient, storage,
-                                                   program::Access::write,
-                                                   activation_gradient(storage, micro_batch, piece)));
-  if (bucket.size_bytes > 0)
-    backward.operands.push_back({program::Role::gradients, segment,
-                                 accumulate ? program::Access::read_write : program::Access::write,
-                                 program.whole(gradient_buffer(segment, slot))});
-  if (face.backward_temporary_bytes > 0)
-    backward.operands.push_back(
+    instruction.operands.push_back(activation_operand(program::Role::output_gradient, storage,
+                                                      program::Access::read,
+                                                      activation_gradient(storage, micro_batch, piece)));
+}
+
+void ProgramWriter::write_input_gradients(program::Instruction& instruction, int piece) {
+  for (const int storage : code_.segment(instruction.segment).input_gradients)
+    instruction.operands.push_back(
+        activation_operand(program::Role::input_gradient, storage, program::Access::write,
+                           activation_gradient(storage, instruction.micro_batch, piece)));
+}
+
+void ProgramWriter::write_gradients(program::Instruction& instruction, int slot,
+                                    const layout::ByteSpan& bytes) {
+  if (bytes.empty()) return;
+  instruction.operands.push_back(
+      {.role = program::Role::gradients,
+       .index = instruction.segment,
+       .access = instruction.accumulate ? program::Access::read_write : program::Access::write,
+       .range = {gradient_buffer(instruction.segment, slot), bytes.begin, bytes.size()},
+       .position = bytes.begin});
+}
+
+/// Gradients inside of the segment, which the second half of backward reads.
+void ProgramWriter::pass_to_second_half(program::Instruction& instruction, program::Access access) {
+  const int64_t bytes = code_.segment(instruction.segment).weight_stash_bytes;
+  if (bytes > 0)
+    instruction.operands.push_back(
+        {program::Role::stash, 1, access,
+         program.whole(keyed_buffer(fmt::format("inner.{}.mb{}", instruction.segment, instruction.micro_batch),
+                                    program::Category::activations, bytes))});
+}
+
+void ProgramWriter::use_temporary(program::Instruction& instruction, int64_t size_bytes) {
+  if (size_bytes > 0)
+    instruction.operands.push_back(
         {program::Role::temporary, 0, program::Access::write,
-         program.whole(scratch(fmt::format("b{}", segment), face.backward_temporary_bytes))});
-  program.instructions.push_back(std::move(backward));
+         program.whole(scratch(fmt::format("b{}", instruction.segment), size_bytes))});
 }
 
 void ProgramWriter::pass(program::Role direction, int lane, int group, int peer,

@@ -74,6 +74,10 @@ class ProgramWriter {
   void pass(program::Role direction, int lane, int group, int peer, const std::vector<int>& storages,
             bool gradients, int piece, int micro_batch);
   void exchange(int lane, int group, std::vector<program::Operand> transfers);
+  /// The halves of backward: gradients of inputs, with those of parameters that are computed at once; all
+  /// others (model::Bucket says which).
+  void backward_input(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
+  void backward_weight(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
   void add_ranges(int lane, program::ByteRange destination, program::ByteRange source);
   /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph
   /// order; of what this rank updates, or of all. `elsewhere`: where the gradient of a use lies whose segment
@@ -121,6 +125,11 @@ class ProgramWriter {
   int scratch(std::string_view what, int64_t bytes);
   void read_parameters(program::Instruction& instruction, int segment) const;
   void read_for_forward(program::Instruction& instruction, int piece);
+  void read_for_backward(program::Instruction& instruction, int piece);
+  void write_input_gradients(program::Instruction& instruction, int piece);
+  void write_gradients(program::Instruction& instruction, int slot, const layout::ByteSpan& bytes);
+  void pass_to_second_half(program::Instruction& instruction, program::Access access);
+  void use_temporary(program::Instruction& instruction, int64_t size_bytes);
   void write_stash(program::Instruction& instruction, bool keeps);
   void read_verdict(program::Instruction& instruction, UpdateVerdict verdict) const;
   layout::ByteSpan complete_gradients(int segment, GradientsOf of) const;

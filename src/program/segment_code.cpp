@@ -162,7 +162,11 @@ void ModelCode::lay_out(int segment) {
   for (const int root : made)
     if (!contains(kept, root) && !contains(face.writes, root)) temporaries.push_back(root);
   lay_out_forward(segment, temporaries);
-  if (options_.training) lay_out_backward(segment);
+  if (!options_.training) return;
+  lay_out_weight_stash(segment);
+  face.backward_temporary_bytes = lay_out_backward(segment, Half::both);
+  face.backward_input_temporary_bytes = lay_out_backward(segment, Half::input);
+  face.backward_weight_temporary_bytes = lay_out_backward(segment, Half::weight);
 }
 
 void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries) {
@@ -206,15 +210,36 @@ void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries
   }
 }
 
-void ModelCode::lay_out_backward(int segment) {
+/// Gradients that are made inside the segment and read by the second half of its backward.
+void ModelCode::lay_out_weight_stash(int segment) {
   const auto& range = partition_.segment(segment);
   auto& layout = nth(segments_, segment);
+  for (int n = range.first_node; n <= range.last_node; ++n) {
+    const auto& node = graph_.node(n);
+    if (node.signature.backward != ops::BackwardForm::split || node.parameters.empty()) continue;
+    for (const int output : node.outputs) {
+      const auto& value = graph_.value(output);
+      const int root = value.gradient_storage;
+      if (!value.needs_gradient || contains(layout.face.output_gradients, root) ||
+          find_offset(layout.weight_stash, root) != nullptr)
+        continue;
+      layout.weight_stash.emplace_back(root, layout.face.weight_stash_bytes);
+      layout.face.weight_stash_bytes += aligned(activation_bytes(root));
+    }
+  }
+}
+
+/// The temporary memory of backward, or of one of its halves: gradients that live within it, and workspaces.
+int64_t ModelCode::lay_out_backward(int segment, Half half) {
+  const auto& range = partition_.segment(segment);
+  auto& layout = nth(segments_, segment);
+  auto& [temporary, workspace] = layout.backward[static_cast<size_t>(half)];
   // Event number of a node is the distance of whoever computes it from the segment's end: backward runs in
   // reverse.
   const auto event = [&](int node) { return range.last_node - nth(fusion_.backward_node, node); };
   std::vector<Interval> intervals;
   std::vector<int> roots;
-  for (int n = range.last_node; n >= range.first_node; --n) {
+  for (int n = range.last_node; n >= range.first_node && half != Half::weight; --n) {
     const auto& node = graph_.node(n);
     if (node.signature.passes_gradient) continue;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -223,21 +248,23 @@ void ModelCode::lay_out_backward(int segment) {
       const int producer = graph_.value(root).producer;
       if (!value.needs_gradient || !node.signature.differentiable[i] || producer < range.first_node) continue;
       if (gradient_stays_inside(node.inputs[i])) continue;
+      if (half == Half::input && find_offset(layout.weight_stash, root) != nullptr) continue;
       roots.push_back(root);
       intervals.push_back({activation_bytes(root), event(n), event(producer)});
     }
   }
   for (int n = range.first_node; n <= range.last_node; ++n) {
     const auto& kernel = *nth(kernels_, n);
-    const int64_t bytes = std::max(kernel.workspace_bytes(ops::KernelPhase::backward_input),
-                                   kernel.workspace_bytes(ops::KernelPhase::backward_weight));
+    int64_t bytes = 0;
+    if (half != Half::weight) bytes = kernel.workspace_bytes(ops::KernelPhase::backward_input);
+    if (half != Half::input)
+      bytes = std::max(bytes, kernel.workspace_bytes(ops::KernelPhase::backward_weight));
     intervals.push_back({bytes, event(n), event(n)});
   }
-  layout.face.backward_temporary_bytes = pack_intervals(intervals);
-  for (size_t i = 0; i < roots.size(); ++i)
-    layout.backward_temporary.emplace_back(roots[i], intervals[i].offset);
-  for (size_t i = roots.size(); i < intervals.size(); ++i)
-    layout.backward_workspace.push_back(intervals[i].offset);
+  const int64_t size_bytes = pack_intervals(intervals);
+  for (size_t i = 0; i < roots.size(); ++i) temporary.emplace_back(roots[i], intervals[i].offset);
+  for (size_t i = roots.size(); i < intervals.size(); ++i) workspace.push_back(intervals[i].offset);
+  return size_bytes;
 }
 
 Tensor ModelCode::view(int value, std::byte* data) const {
@@ -328,13 +355,16 @@ void ModelCode::fuse_forward(int segment, KernelCall& call, const SegmentBinding
   writes(sum);
 }
 
-std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindings& bindings) const {
+std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindings& bindings,
+                                                 Half half) const {
   const auto& range = partition_.segment(segment);
   const auto& layout = nth(segments_, segment);
+  const auto& [temporary, workspace] = layout.backward[static_cast<size_t>(half)];
   const auto gradient = [&](int value) -> std::byte* {
     const int root = graph_.value(value).gradient_storage;
-    if (const auto* offset = find_offset(layout.backward_temporary, root))
-      return bindings.temporary + *offset;
+    if (const auto* offset = find_offset(layout.weight_stash, root); offset != nullptr && half != Half::both)
+      return bindings.weight_stash + *offset;
+    if (const auto* offset = find_offset(temporary, root)) return bindings.temporary + *offset;
     return bindings.gradient(root);
   };
   std::vector<KernelCall> calls;
@@ -342,13 +372,15 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
     const auto& node = graph_.node(n);
     const auto& signature = node.signature;
     if (node.signature.passes_gradient || !fusion_.runs_backward(n)) continue;
+    const bool has_second_half = signature.backward == ops::BackwardForm::split && !node.parameters.empty();
+    if (half == Half::weight && !has_second_half) continue;
     KernelCall call = begin_call(segment, n, bindings);
     // Outputs and inputs that lived in forward's temporary memory are gone; backward does not read them.
     for (size_t i = 0; i < call.inputs.size(); ++i)
       if (!signature.backward_needs_input[i]) call.inputs[i].data = nullptr;
     if (!signature.backward_needs_output)
       for (auto& output : call.outputs) output.data = nullptr;
-    call.workspace = bindings.temporary + nth(layout.backward_workspace, n - range.first_node);
+    call.workspace = bindings.temporary + nth(workspace, n - range.first_node);
 
     bool wanted = false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -357,7 +389,7 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
       wanted = wanted || want;
       const int made =
           gradient_stays_inside(node.inputs[i]) ? graph_.node(value.producer).inputs[0] : node.inputs[i];
-      call.input_gradients.push_back(view(made, want ? gradient(made) : nullptr));
+      call.input_gradients.push_back(view(made, want && half != Half::weight ? gradient(made) : nullptr));
       call.gradient_values.push_back(made);
     }
     bool reached = signature.is_loss;
@@ -375,7 +407,8 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
       call.output_gradients.push_back(view(other, gradient(other)));
     }
     if (!reached) continue;  // nothing to train at or before this op
-    for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
+    for (size_t slot = 0; slot < node.parameters.size() && !(half == Half::input && has_second_half);
+         ++slot) {
       const auto& parameter = graph_.parameter(node.parameters[slot]);
       int use = 0;
       while (nth(parameter.uses, use).node != n || nth(parameter.uses, use).slot != static_cast<int>(slot))
@@ -384,11 +417,11 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
           {bindings.parameter_gradient(node.parameters[slot], use), parameter.spec.shape});
     }
     if (signature.is_loss) call.metrics = bindings.metrics;
-    if (wanted || signature.backward == ops::BackwardForm::joint) {
+    if (half != Half::weight && (wanted || signature.backward == ops::BackwardForm::joint)) {
       call.phase = ops::KernelPhase::backward_input;
       calls.push_back(call);
     }
-    if (signature.backward == ops::BackwardForm::split && !node.parameters.empty()) {
+    if (half != Half::input && has_second_half) {
       call.phase = ops::KernelPhase::backward_weight;
       calls.push_back(std::move(call));
     }

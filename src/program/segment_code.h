@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,6 +32,10 @@ struct SegmentInterface {
   int64_t stash_bytes = 0;        ///< kept from forward to backward
   int64_t forward_temporary_bytes = 0;
   int64_t backward_temporary_bytes = 0;
+  // Of backward in halves: what the first keeps for the second, gradients inside the segment.
+  int64_t weight_stash_bytes = 0;
+  int64_t backward_input_temporary_bytes = 0;
+  int64_t backward_weight_temporary_bytes = 0;
   bool has_loss = false;
 };
 
@@ -43,6 +48,7 @@ struct SegmentBindings {
       narrow_parameter;  ///< its rounded copy, in the graph's compute type
   std::function<std::byte*(int parameter, int use)> parameter_gradient;
   std::byte* stash = nullptr;
+  std::byte* weight_stash = nullptr;
   std::byte* temporary = nullptr;
   double* metrics = nullptr;
   const ops::StepConstants* constants = nullptr;
@@ -91,8 +97,18 @@ class ModelCode {
   /// Makes what kernels need of a device. Once, before they run.
   void prepare(device::Device& device);
   std::vector<KernelCall> bind_forward(int segment, const SegmentBindings& bindings) const;
-  /// Both halves, op by op, in reverse order.
-  std::vector<KernelCall> bind_backward(int segment, const SegmentBindings& bindings) const;
+  /// Op by op, in reverse order.
+  std::vector<KernelCall> bind_backward(int segment, const SegmentBindings& bindings) const {
+    return bind_backward(segment, bindings, Half::both);
+  }
+  /// The gradients of inputs, and those of parameters of ops that compute both at once (BackwardForm::joint).
+  std::vector<KernelCall> bind_backward_input(int segment, const SegmentBindings& bindings) const {
+    return bind_backward(segment, bindings, Half::input);
+  }
+  /// Then the gradients of all other parameters.
+  std::vector<KernelCall> bind_backward_weight(int segment, const SegmentBindings& bindings) const {
+    return bind_backward(segment, bindings, Half::weight);
+  }
 
  private:
   struct SegmentLayout {
@@ -101,14 +117,22 @@ class ModelCode {
     std::vector<std::vector<int64_t>> auxiliary;  ///< node (in the segment), number -> offset, in the stash
                                                   ///< (training) or the forward temporary
     std::vector<std::pair<int, int64_t>> forward_temporary;   ///< storage -> offset
-    std::vector<std::pair<int, int64_t>> backward_temporary;  ///< gradient storage -> offset
-    std::vector<int64_t> forward_workspace,
-        backward_workspace;  ///< node in the segment -> offset in the temporary
+    std::vector<int64_t> forward_workspace;                   ///< node in the segment -> offset in the temporary
+    std::vector<std::pair<int, int64_t>> weight_stash;        ///< gradient storage -> offset
+    /// By half: gradient storages' offsets in its temporary, and likewise of each node's workspace.
+    struct Backward {
+      std::vector<std::pair<int, int64_t>> temporary;
+      std::vector<int64_t> workspace;
+    };
+    std::array<Backward, 3> backward;
   };
+  enum class Half { both, input, weight };
 
   void lay_out(int segment);
   void lay_out_forward(int segment, const std::vector<int>& temporaries);
-  void lay_out_backward(int segment);
+  void lay_out_weight_stash(int segment);
+  int64_t lay_out_backward(int segment, Half half);
+  std::vector<KernelCall> bind_backward(int segment, const SegmentBindings& bindings, Half half) const;
   Tensor view(int value, std::byte* data) const;
   /// Whether a node reads the parameter in `slot` from the narrow copy.
   bool reads_narrow(const model::Node& node, size_t slot) const;

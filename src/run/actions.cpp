@@ -30,6 +30,8 @@ Action bind(const Binding& binding, const Stagings& stagings) {
     case program::InstructionKind::forward:
     case program::InstructionKind::recompute:
     case program::InstructionKind::backward:
+    case program::InstructionKind::backward_input:
+    case program::InstructionKind::backward_weight:
       return bind_segment(binding);
     case program::InstructionKind::add:
       return bind_add(binding);
@@ -72,8 +74,6 @@ Action bind(const Binding& binding, const Stagings& stagings) {
 
 bool is_runnable(program::InstructionKind kind) {
   switch (kind) {
-    case program::InstructionKind::backward_input:
-    case program::InstructionKind::backward_weight:
     case program::InstructionKind::finite:
     case program::InstructionKind::serve:
       return false;

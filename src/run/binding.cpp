@@ -54,8 +54,13 @@ std::byte* Binding::exactly(program::Role role, int index, int64_t size_bytes, D
 }
 
 void Binding::at_least(program::Role role, int64_t size_bytes) const {
+  if (size_bytes > 0) at_least(role, required_operand(role)->index, size_bytes);
+}
+
+void Binding::at_least(program::Role role, int index, int64_t size_bytes) const {
   if (size_bytes == 0) return;
-  if (const int64_t found = required_operand(role)->range.size_bytes; found < size_bytes)
+  required(role, index);
+  if (const int64_t found = find(role, index)->range.size_bytes; found < size_bytes)
     throw InternalError(fmt::format("{} has {} bytes of '{}' and needs {}", describe(), found,
                                     program::name_of(role), size_bytes));
 }

@@ -44,6 +44,7 @@ class Binding {
   std::byte* exactly(program::Role role, int index, int64_t size_bytes, DType dtype) const;
   /// Refuses an instruction whose memory of this role is smaller than this; none where 0 bytes are needed.
   void at_least(program::Role role, int64_t size_bytes) const;
+  void at_least(program::Role role, int index, int64_t size_bytes) const;
   /// Where bytes lie that one of the instruction's operands must hold.
   std::byte* in_operand(program::Role role, DType dtype, const program::ByteRange& bytes) const;
   /// Where a gradient lies that the instruction writes into its segment's bucket.

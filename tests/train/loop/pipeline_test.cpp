@@ -45,6 +45,9 @@ const std::vector<std::string> kLayouts = {
     "dp=1,pp=2,schedule=interleaved",
     "dp=2,pp=2,schedule=interleaved",
     "dp=1,pp=3,schedule=interleaved",
+    "dp=1,pp=2,schedule=zero_bubble",
+    "dp=2,pp=3,schedule=zero_bubble",
+    "dp=1,pp=4,schedule=zero_bubble,recompute=full",
     "dp=2,recompute=full",
     "dp=1,pp=2,recompute=full",
     "dp=2,pp=2,schedule=gpipe,recompute=full",
@@ -68,7 +71,8 @@ TEST_P(Pipelines, TrainToTheSameBits) {
 
 TEST_P(Pipelines, OfLanesThatRunAtOnceGiveTheSameBits) {
   const Trace one = train_on_threads(config(), 1);
-  for (const char* layout : {"dp=1,pp=3", "dp=2,pp=2", "dp=1,pp=2,schedule=interleaved"})
+  for (const char* layout :
+       {"dp=1,pp=3", "dp=2,pp=2", "dp=1,pp=2,schedule=interleaved", "dp=1,pp=3,schedule=zero_bubble"})
     for (const uint64_t seed : {1, 2})
       EXPECT_EQ(trace_of(config(), layout,
                          {.asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200},
