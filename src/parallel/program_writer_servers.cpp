@@ -9,8 +9,8 @@
 namespace lockstep::parallel {
 
 /// A rank may serve while it makes steps of its own, so that all of its programs keep these places free.
-/// Servers compute on the host's processor, and messages are between hosts: where the device has memory of its
-/// own, all of this is the host's.
+/// Servers compute on the host's processor, and messages are between hosts: where the device has memory of
+/// its own, all of this is the host's.
 void ProgramWriter::add_server_room(const ServerRoom& room) {
   pushing_workers_ = room.workers;
   const bool apart = code_.options().device == device::DeviceKind::cuda;
@@ -75,8 +75,7 @@ void ProgramWriter::serve(int lane, int group, int segment, int shard, int bound
   serve.operands.push_back({program::Role::parameters, shard,
                             apart ? program::Access::write : program::Access::read_write,
                             apart ? program.whole(served.buffer) : replica});
-  if (apart)
-    serve.operands.push_back({program::Role::destination, 0, program::Access::read_write, replica});
+  if (apart) serve.operands.push_back({program::Role::destination, 0, program::Access::read_write, replica});
   if (state_buffer(segment) >= 0)
     serve.operands.push_back(
         {program::Role::state, 0, program::Access::read_write, program.whole(state_buffer(segment))});

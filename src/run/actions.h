@@ -73,11 +73,11 @@ struct Action {
   /// share: enqueued): starts the next one, or tells that there is none; may be empty.
   std::function<std::optional<comm::Ticket>(device::Stream&)> proceed;
   comm::Communicator* communicator = nullptr;  ///< of communications
-  /// Of what waits for something that no communicator of the program brings: whether it is there, in memory of
-  /// the host; may be empty.
+  /// Of what waits for something that no communicator of the program brings: whether it is there, in memory
+  /// of the host; may be empty.
   std::function<bool()> arrived;
-  /// Of what the host gives away, on devices that do not share its memory: does so, in program order, when the
-  /// device has done its part of the instruction; may be empty.
+  /// Of what the host gives away, on devices that do not share its memory: does so, in program order, when
+  /// the device has done its part of the instruction; may be empty.
   std::function<void()> deliver;
   /// Whether what was delivered is on its way, and its memory free for the next start; goes with `deliver`.
   std::function<bool()> delivered;

@@ -91,8 +91,7 @@ Action bind_pull(const Binding& binding) {
   }
   auto pulled =
       std::make_shared<PulledBytes>(PulledBytes{device.allocate_host(size_bytes), device.create_event()});
-  const int pull =
-      session.add_pull(server, segment, pulled->memory.data(), size_bytes, pulled->copied.get());
+  const int pull = session.add_pull(server, segment, pulled->memory.data(), size_bytes, pulled->copied.get());
   return {.arrived = [&session, pull] { return session.has_arrived(pull); },
           .finish =
               [=](device::Stream& stream) {
@@ -108,7 +107,7 @@ Action bind_push(const Binding& binding) {
   const int push = session.add_push(world_rank_of(binding, *gradients), binding.instruction().segment,
                                     binding.at(*gradients), gradients->range.size_bytes);
   return {.start = [push, &session, facts = facts_operands(binding)](device::Stream&, const StepInputs&,
-                                                                    const auto&) {
+                                                                     const auto&) {
     session.push(push, facts_of(*facts.verdict, facts.has_norm, facts.predicated));
   }};
 }

@@ -9,9 +9,11 @@ void Deliveries::add(int place, int instruction, device::Stream& stream, const d
 }
 
 void Deliveries::advance(const Deliver& deliver) {
-  // Some devices get on only while they are asked whether they are idle.
-  while (!waiting_.empty() && (waiting_.front().done->ready() || waiting_.front().stream->idle())) {
+  while (!waiting_.empty()) {
     const Delivery next = waiting_.front();
+    // Some devices get on only while they are asked whether they are idle.
+    if (!next.done->ready()) next.stream->idle();
+    if (!next.done->ready()) return;
     waiting_.pop_front();
     deliver(next.place, next.instruction);
   }

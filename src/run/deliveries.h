@@ -12,8 +12,8 @@ namespace lockstep::run {
 /// waits; whoever waits for anything else calls advance(). Not thread-safe.
 class Deliveries {
  public:
-  /// `done`: recorded in `stream` after the device's part. Both outlive this; the event is recorded again only
-  /// after the delivery. `place`: 0 or 1, of the iteration.
+  /// `done`: recorded in `stream` after the device's part. Both outlive this; the event is recorded again
+  /// only after the delivery. `place`: 0 or 1, of the iteration.
   void add(int place, int instruction, device::Stream& stream, const device::Event& done);
   using Deliver = std::function<void(int place, int instruction)>;
   /// Calls `deliver`, in turn, for all that the device is done with.

@@ -49,8 +49,9 @@ class StreamExecutor : public Executor {
         communicators_(context.communicators),
         reports_(program::report_instructions(program)),
         stands_(program, reports_, device) {
-    ensure(enqueues_ || (!options.alongside && context.session == nullptr),
-           "lanes with threads of their own take no part in sessions with servers, which one thread talks to");
+    ensure(
+        enqueues_ || (!options.alongside && context.session == nullptr),
+        "lanes with threads of their own take no part in sessions with servers, which one thread talks to");
     ensure(program.lanes.size() < static_cast<size_t>(control::Progress::kWriterSlot),
            "a program has as many lanes as progress has slots");
     // What other ranks wait for goes first: communication, and the sums between its parts.

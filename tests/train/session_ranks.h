@@ -30,8 +30,8 @@ struct SessionRanksOptions {
   bool watched = false;  ///< ranks tell where they are, as for a watchdog; nobody listens
 };
 
-/// Trains on threads, each of which is a rank; what they end with, after checking that all agree on the steps,
-/// and those with a replica on its bits, and that each took the memory that was planned.
+/// Trains on threads, each of which is a rank; what they end with, after checking that all agree on the
+/// steps, and those with a replica on its bits, and that each took the memory that was planned.
 std::vector<EndedRank> train_sessions(const config::RunConfig& config, const std::string& layout,
                                       const SessionRanksOptions& options = {});
 

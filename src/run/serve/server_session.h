@@ -28,8 +28,8 @@ struct ServerInputs {
 
 /// A server's side of sessions: carries out what a StaleServer or an AsyncServer decides, over two ports, in
 /// the memory that the `serve` instructions of a program name. It computes on the host's processor; what lies
-/// in memory of a device comes from there when a session begins, and goes back at its end. Polled: nothing but
-/// advance() does anything, and that never waits, but for these copies. Not thread-safe.
+/// in memory of a device comes from there when a session begins, and goes back at its end. Polled: nothing
+/// but advance() does anything, and that never waits, but for these copies. Not thread-safe.
 class ServerSession {
  public:
   /// `workers`: ranks at the ports, ascending; `server`: its own number. Program and context must outlive it.

@@ -198,10 +198,11 @@ TEST(Session, IsOverSoonWhereAnyRankIsAskedToStop) {
     const int ranks = processes_of(layout);
     for (const int asked : {0, ranks - 1}) {
       std::atomic<int> polls{0};
-      const auto ended = train_sessions(config, layout,
-                               {.folder = {},
-                                .stop_requested = [&](int rank) { return rank == asked && ++polls > 8; },
-                                .before = {}});
+      const auto ended =
+          train_sessions(config, layout,
+                         {.folder = {},
+                          .stop_requested = [&](int rank) { return rank == asked && ++polls > 8; },
+                          .before = {}});
       EXPECT_TRUE(ended[0].outcome.stopped) << layout << ", rank " << asked;
       EXPECT_LT(ended[0].outcome.steps, 150) << layout << ", also where a bound allows more";
       EXPECT_GT(ended[0].outcome.steps, 0) << layout;
@@ -213,8 +214,8 @@ TEST(Session, IsOverSoonWhereAnyRankIsAskedToStop) {
 
 TEST(Session, EndsAtTheStepThatWasAskedFor) {
   for (const std::string& layout : kLayouts) {
-    const auto ended =
-        train_sessions(fast(kMlp), layout, {.folder = {}, .stop_after = 4, .stop_requested = {}, .before = {}});
+    const auto ended = train_sessions(fast(kMlp), layout,
+                                      {.folder = {}, .stop_after = 4, .stop_requested = {}, .before = {}});
     EXPECT_EQ(ended[0].outcome.steps, 4) << layout;
     EXPECT_TRUE(ended[0].outcome.stopped) << layout;
   }
@@ -326,7 +327,7 @@ TEST(Session, WithWhatIsNotFiniteGoesOnWithFiniteMeans) {
   }
   const auto ignoring = fast(kMlp, {"trainer.nonfinite=IGNORE", "trainer.nonfinite_limit=1"});
   const auto ended = train_sessions(ignoring, "dp=2,sync=ps,mode=stale",
-                           {.folder = {}, .stop_requested = {}, .before = {}, .spoiled = {4}});
+                                    {.folder = {}, .stop_requested = {}, .before = {}, .spoiled = {4}});
   EXPECT_EQ(ended[0].outcome.skipped_steps, 0) << "nobody looks";
 }
 
