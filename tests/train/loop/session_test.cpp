@@ -373,5 +373,18 @@ TEST(Session, WithMorePushesThanWorkersMakesAsManyOfEachStep) {
   EXPECT_EQ(shared[0].outcome.staleness.count % 24, 0) << "each range of the first server";
 }
 
+TEST(Session, IsRefusedWhereLanesHaveThreadsOfTheirOwn) {
+  run_ranks(2, [](int rank, comm::Communicator& world) {
+    Worker worker(with(fast(kMlp), "dp=1,sync=ps,mode=async"),
+                  {.rank = rank, .world_size = 2, .asynchronous = device::AsyncCpuOptions{}});
+    try {
+      worker.connect(world);
+      ADD_FAILURE() << "accepted";
+    } catch (const InternalError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("take no part in sessions with servers"));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::train
