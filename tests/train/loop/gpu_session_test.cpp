@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 
+#include "data/test_files.h"
 #include "device/emulated/emulated_device.h"
 #include "lockstep/error.h"
 #include "train/loop/divided_models.h"
@@ -173,14 +173,8 @@ TEST(GpuSession, LearnsThoughWorkersDoNotWaitForEachOther) {
   }
 }
 
-std::string folder_of(const std::string& name) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / ("gpu-sessions-" + name);
-  std::filesystem::remove_all(folder);
-  return folder.string();
-}
-
-SessionRanksOptions in(const std::string& folder, int64_t stop_after = 0) {
-  return {.folder = folder, .stop_after = stop_after, .stop_requested = {}, .before = {}};
+SessionRanksOptions in(const test::TemporaryDirectory& folder, int64_t stop_after = 0) {
+  return {.folder = folder.path(), .stop_after = stop_after, .stop_requested = {}, .before = {}};
 }
 
 const std::vector<std::string> kSaving = {
@@ -190,8 +184,8 @@ TEST(GpuSession, OfAWorkerWithoutOthersGoesOnToTheSameBits) {
   for (const std::string layout :
        {"dp=1,sync=ps,mode=async", "dp=1,sync=ps,placement=colocated,mode=async"}) {
     const auto config = small(kSmallMlp, kSaving);
-    const auto whole = train_on(kGpu, config, layout, in(folder_of("whole")));
-    const std::string folder = folder_of("parts");
+    const test::TemporaryDirectory whole_folder, folder;
+    const auto whole = train_on(kGpu, config, layout, in(whole_folder));
     train_on(kGpu, config, layout, in(folder, 3));
     const auto rest = train_on(kGpu, config, layout, in(folder));
     EXPECT_EQ(rest[0].outcome.first_step, 3) << layout;
@@ -201,13 +195,12 @@ TEST(GpuSession, OfAWorkerWithoutOthersGoesOnToTheSameBits) {
 
 TEST(GpuSession, GoesOnFromCheckpointsOfOtherModesAndOfCpus) {
   const auto config = small(kSmallLenet, kSaving);
-  int number = 0;
   for (const auto& [first_device, first, second] :
        {std::tuple{kGpu, "dp=2,sync=ps,mode=stale", "dp=2"},
         std::tuple{kGpu, "dp=1", "dp=2,sync=ps,servers=2,mode=async"},
         std::tuple{kCpu, "dp=2,sync=ps,servers=2,mode=async", "dp=2,sync=ps,placement=colocated,mode=stale"},
         std::tuple{kGpu, "dp=2,sync=ps,servers=2,placement=colocated,mode=async", "dp=2,sync=ps"}}) {
-    const std::string folder = folder_of(std::to_string(number++));
+    const test::TemporaryDirectory folder;
     train_on(first_device, config, first, in(folder, 2));
     const auto rest = train_on(kGpu, config, second, in(folder));
     EXPECT_EQ(rest[0].outcome.first_step, 2) << first;

@@ -147,6 +147,17 @@ TEST_P(GpuTraining, ServersHaveTheSameBitsOnAnyNumberOfGpus) {
   }
 }
 
+/// Pulls and pushes of one process, through pinned memory.
+TEST_P(GpuTraining, WithAServerOnItsHostFollowsTheCpu) {
+  NEEDS_GPUS(1);
+  config::RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});
+  const Trace plain = train_on_gpu(config, 1);
+  config.parallel.layout = layout::parse_layout("dp=1,sync=ps,placement=colocated,mode=async");
+  const Trace served = train_on_gpu(config, 1);
+  expect_close(served, train_on_threads(config, 1), 1e-4);
+  expect_close(served, plain, 1e-4);
+}
+
 TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
   NEEDS_GPUS(2);
   const config::RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});
