@@ -121,6 +121,7 @@ Json json_of(const program::MemoryPlan& plan) {
 Json json_of(const train::HostMemory& memory) {
   return {{"checkpoint_copy", memory.checkpoint_copy_bytes},
           {"staging", memory.staging_bytes},
+          {"served", memory.served_bytes},
           {"read_ahead", memory.read_ahead_bytes},
           {"total", memory.total_bytes()}};
 }

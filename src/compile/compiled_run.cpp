@@ -166,10 +166,6 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   parallel.layout = layout::resolve(parallel.layout, facts.world_size);
   layout::require_available(parallel.layout);
   partition_ = make_partition(graph_, parallel);
-  if (parallel.layout.has_sessions() && facts.device == device::DeviceKind::cuda)
-    throw ConfigError(
-        fmt::format("layout '{}': on GPUs servers wait for all workers; use mode=sync, or --device cpu",
-                    layout::to_string(parallel.layout)));
   const layout::BatchDivision division =
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);

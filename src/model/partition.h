@@ -36,7 +36,7 @@ struct Bucket {
   int64_t owned_bytes = 0;  ///< size of the parameter buffer
   /// Gradients that are computed apart from those of inputs (BackwardForm::split) lie side by side.
   int64_t split_begin = 0, split_end = 0;
-  int64_t size_bytes = 0;   ///< size of the gradient buffer, >= owned_bytes
+  int64_t size_bytes = 0;  ///< size of the gradient buffer, >= owned_bytes
 };
 
 struct Partition {

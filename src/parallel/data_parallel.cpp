@@ -296,7 +296,8 @@ class StepWriter {
     const auto range = [&](int slot) {
       return program::ByteRange{writer_.gradient_buffer(segment, slot), bytes.begin, bytes.size()};
     };
-    for (const int slot : micro_batch.folded) writer_.add_ranges(lanes_.compute, range(slot), range(slot + 1));
+    for (const int slot : micro_batch.folded)
+      writer_.add_ranges(lanes_.compute, range(slot), range(slot + 1));
   }
 
   void complete(int segment, const MicroBatch& micro_batch) {

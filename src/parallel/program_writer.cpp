@@ -396,8 +396,9 @@ void ProgramWriter::pass_to_second_half(program::Instruction& instruction, progr
   if (bytes > 0)
     instruction.operands.push_back(
         {program::Role::stash, 1, access,
-         program.whole(keyed_buffer(fmt::format("inner.{}.mb{}", instruction.segment, instruction.micro_batch),
-                                    program::Category::activations, bytes))});
+         program.whole(
+             keyed_buffer(fmt::format("inner.{}.mb{}", instruction.segment, instruction.micro_batch),
+                          program::Category::activations, bytes))});
 }
 
 void ProgramWriter::use_temporary(program::Instruction& instruction, int64_t size_bytes) {

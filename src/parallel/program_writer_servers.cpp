@@ -9,18 +9,22 @@
 namespace lockstep::parallel {
 
 /// A rank may serve while it makes steps of its own, so that all of its programs keep these places free.
+/// Servers compute on the host's processor, and messages are between hosts: where the device has memory of
+/// its own, all of this is the host's.
 void ProgramWriter::add_server_room(const ServerRoom& room) {
   pushing_workers_ = room.workers;
+  const bool apart = code_.options().device == device::DeviceKind::cuda;
   served_.resize(partition_.segments.size());
   for (int s = 0; s < static_cast<int>(served_.size()) && room.workers > 0; ++s) {
     const int64_t bytes = placement_.updated_by(s, rank_).size();
     if (bytes == 0) continue;
     Served& served = nth(served_, s);
     const auto add = [&](const std::string& name, program::Space space, program::Category category) {
-      return program.add_buffer(name, space, category, bytes);
+      return program.add_buffer(name, apart ? program::Space::host : space,
+                                apart ? program::Category::staging : category, bytes);
     };
     // A worker's replica is of the version that its step has pulled.
-    if (placement_.is_worker(rank_))
+    if (placement_.is_worker(rank_) || apart)
       served.buffer =
           add(fmt::format("served.{}", s), program::Space::parameters, program::Category::parameters);
     for (int slot = 0; slot < room.slots; ++slot)
@@ -67,10 +71,11 @@ void ProgramWriter::serve(int lane, int group, int segment, int shard, int bound
   serve.deadline = program::DeadlineClass::communication;
   const program::ByteRange replica{parameter_buffer(segment),
                                    updated.begin - placement_.held(segment, rank_).begin, updated.size()};
-  serve.operands.push_back({program::Role::parameters, shard, program::Access::read_write,
-                            served.buffer >= 0 ? program.whole(served.buffer) : replica});
-  if (served.buffer >= 0)
-    serve.operands.push_back({program::Role::destination, 0, program::Access::read_write, replica});
+  const bool apart = served.buffer >= 0;
+  serve.operands.push_back({program::Role::parameters, shard,
+                            apart ? program::Access::write : program::Access::read_write,
+                            apart ? program.whole(served.buffer) : replica});
+  if (apart) serve.operands.push_back({program::Role::destination, 0, program::Access::read_write, replica});
   if (state_buffer(segment) >= 0)
     serve.operands.push_back(
         {program::Role::state, 0, program::Access::read_write, program.whole(state_buffer(segment))});

@@ -73,7 +73,7 @@ constexpr RoleRule kSnapshot[] = {{Role::parameters, R, 0, kAny},
                                   {Role::constants, R, 0, 1},
                                   {Role::destination, W, 0, kAny},
                                   {Role::metrics, W, 0, 1}};
-constexpr RoleRule kServe[] = {{Role::parameters, RW, 1, 1},
+constexpr RoleRule kServe[] = {{Role::parameters, W | RW, 1, 1},
                                {Role::state, RW, 0, kAny},
                                {Role::gradients, W, 1, kAny},
                                {Role::temporary, W, 0, kAny},

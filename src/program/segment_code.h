@@ -116,9 +116,9 @@ class ModelCode {
     std::vector<std::pair<int, int64_t>> stash;   ///< storage -> offset
     std::vector<std::vector<int64_t>> auxiliary;  ///< node (in the segment), number -> offset, in the stash
                                                   ///< (training) or the forward temporary
-    std::vector<std::pair<int, int64_t>> forward_temporary;   ///< storage -> offset
-    std::vector<int64_t> forward_workspace;                   ///< node in the segment -> offset in the temporary
-    std::vector<std::pair<int, int64_t>> weight_stash;        ///< gradient storage -> offset
+    std::vector<std::pair<int, int64_t>> forward_temporary;  ///< storage -> offset
+    std::vector<int64_t> forward_workspace;             ///< node in the segment -> offset in the temporary
+    std::vector<std::pair<int, int64_t>> weight_stash;  ///< gradient storage -> offset
     /// By half: gradient storages' offsets in its temporary, and likewise of each node's workspace.
     struct Backward {
       std::vector<std::pair<int, int64_t>> temporary;

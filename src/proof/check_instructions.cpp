@@ -214,8 +214,10 @@ class InstructionStructure {
       case program::InstructionKind::push:
       case program::InstructionKind::exchange:
       case program::InstructionKind::pull:
-      case program::InstructionKind::serve:
         return check_peers(index, i);
+      case program::InstructionKind::serve:
+        check_peers(index, i);
+        return check_served(index, i);
       default:
         return;
     }
@@ -273,6 +275,16 @@ class InstructionStructure {
     }
     if (elements(i, program::Role::destination) && read != room)
       fail(index, fmt::format("it copies {} bytes to a destination of {}; they must be as many", read, room));
+  }
+
+  /// What is served in another place comes from there, and goes back.
+  void check_served(int index, const program::Instruction& i) {
+    const bool apart = elements(i, program::Role::destination).has_value();
+    if (apart) equal_elements(index, i, program::Role::parameters, program::Role::destination);
+    for (const program::Operand& operand : i.operands)
+      if (operand.role == program::Role::parameters && program::reads(operand.access) == apart)
+        fail(index, apart ? "its parameters come from its destination, and are only written"
+                          : "it reads its parameters where they lie");
   }
 
   void check_peers(int index, const program::Instruction& i) {

@@ -48,10 +48,12 @@ std::vector<HeldPart> HeldParameters::copies_in(int rank, const program::ByteRan
 }
 
 std::vector<HeldPart> HeldParameters::in_serve(int server, int serve) const {
-  const auto& operands = world_.instruction(server, serve).operands;
-  const auto owned = std::find_if(operands.begin(), operands.end(), [](const program::Operand& operand) {
-    return operand.role == program::Role::parameters;
-  });
+  // Where it serves from another place, that is where they lie before and after.
+  const program::Operand* owned = nullptr;
+  for (const program::Operand& operand : world_.instruction(server, serve).operands)
+    if (operand.role == program::Role::destination ||
+        (operand.role == program::Role::parameters && owned == nullptr))
+      owned = &operand;
   return in(server, owned->range);
 }
 

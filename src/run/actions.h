@@ -62,7 +62,8 @@ struct ExecutionContext {
 };
 
 /// An instruction made ready to run. Running it twice, for two iterations, allocates nothing. On devices
-/// whose memory the host does not share, start, communicate and finish only enqueue on the stream.
+/// whose memory the host does not share, start, communicate and finish only enqueue on the stream; `finish`
+/// follows where the instruction has neither, too.
 struct Action {
   /// Of what does not communicate: computes. `between` is called between kernels of a long instruction.
   std::function<void(device::Stream&, const StepInputs&, const std::function<void()>& between)> start;
@@ -72,9 +73,14 @@ struct Action {
   /// share: enqueued): starts the next one, or tells that there is none; may be empty.
   std::function<std::optional<comm::Ticket>(device::Stream&)> proceed;
   comm::Communicator* communicator = nullptr;  ///< of communications
-  /// Of what waits for something that no communicator of the program brings: whether it is there; may be
-  /// empty. Host memory alone.
+  /// Of what waits for something that no communicator of the program brings: whether it is there, in memory
+  /// of the host; may be empty.
   std::function<bool()> arrived;
+  /// Of what the host gives away, on devices that do not share its memory: does so, in program order, when
+  /// the device has done its part of the instruction; may be empty.
+  std::function<void()> deliver;
+  /// Whether what was delivered is on its way, and its memory free for the next start; goes with `deliver`.
+  std::function<bool()> delivered;
   /// Of what copies from memory of the host, on devices that do not share it: the last copy, recorded on the
   /// instruction's stream, which must be done before the next start. May be null.
   const device::Event* staged = nullptr;

@@ -45,6 +45,8 @@ Action bind_pull(const Binding& binding);
 Action bind_push(const Binding& binding);
 /// A `serve` is no action: a ServerSession carries all of a program out.
 ServedRange bind_serve(const Binding& binding);
+/// What one of these three takes of the host's memory, where the device has one of its own.
+int64_t session_staging_bytes(const program::Instruction& instruction);
 /// Copies what it reads, one operand after the other, so that training may go on while the copy is saved;
 /// then asks whoever saves it whether all is well.
 Action bind_snapshot(const Binding& binding);

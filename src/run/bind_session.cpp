@@ -28,27 +28,87 @@ PushFacts facts_of(const program::Verdict& verdict, bool has_norm, bool predicat
   return facts;
 }
 
+/// Messages are between hosts: what a pull brings passes through here on its way to a device with memory of
+/// its own.
+struct PulledBytes {
+  device::Buffer memory;
+  std::unique_ptr<device::Event> copied;
+};
+
+/// Likewise what a push takes away, with the verdict that its facts are from.
+struct PushedBytes {
+  device::Buffer memory;
+  program::Verdict& verdict() const { return *reinterpret_cast<program::Verdict*>(memory.data()); }
+  std::byte* gradients() const { return memory.data() + sizeof(program::Verdict); }
+};
+
+/// What a push says of the step that it is of.
+struct FactsOperands {
+  const program::Verdict* verdict;
+  bool has_norm, predicated;
+};
+
+FactsOperands facts_operands(const Binding& binding) {
+  return {.verdict = reinterpret_cast<const program::Verdict*>(binding.required(program::Role::verdict, 0)),
+          .has_norm = binding.find(program::Role::verdict, 1) != nullptr,
+          .predicated = binding.find(program::Role::predicate, 0) != nullptr};
+}
+
+Action bind_staged_push(const Binding& binding, const program::Operand& gradients, WorkerSession& session) {
+  const FactsOperands facts = facts_operands(binding);
+  const int64_t size_bytes = gradients.range.size_bytes;
+  auto pushed = std::make_shared<PushedBytes>(
+      PushedBytes{binding.context().device.allocate_host(session_staging_bytes(binding.instruction()))});
+  const int push = session.add_push(world_rank_of(binding, gradients), binding.instruction().segment,
+                                    pushed->gradients(), size_bytes);
+  // The second part may not be there yet: whoever does not wait for the norm does not read it.
+  const int64_t verdict_bytes =
+      facts.has_norm ? static_cast<int64_t>(sizeof(program::Verdict)) : program::kAgreedBytes;
+  return {.start =
+              [=, from = binding.at(gradients)](device::Stream& stream, const StepInputs&, const auto&) {
+                stream.copy(&pushed->verdict(), facts.verdict, verdict_bytes);
+                stream.copy(pushed->gradients(), from, size_bytes);
+              },
+          .deliver =
+              [=, &session] {
+                session.push(push, facts_of(pushed->verdict(), facts.has_norm, facts.predicated));
+              },
+          .delivered = [push, &session] { return session.has_sent(push); }};
+}
+
 }  // namespace
 
 Action bind_pull(const Binding& binding) {
   const program::Operand* parameters = binding.required_operand(program::Role::parameters);
   WorkerSession& session = session_of(binding);
-  const int pull = session.add_pull(world_rank_of(binding, *parameters), binding.instruction().segment,
-                                    binding.at(*parameters), parameters->range.size_bytes);
-  return {.arrived = [&session, pull] { return session.has_arrived(pull); }};
+  device::Device& device = binding.context().device;
+  const int server = world_rank_of(binding, *parameters), segment = binding.instruction().segment;
+  const int64_t size_bytes = parameters->range.size_bytes;
+  std::byte* const to = binding.at(*parameters);
+  if (device.shares_host_memory()) {
+    const int pull = session.add_pull(server, segment, to, size_bytes);
+    return {.arrived = [&session, pull] { return session.has_arrived(pull); }};
+  }
+  auto pulled =
+      std::make_shared<PulledBytes>(PulledBytes{device.allocate_host(size_bytes), device.create_event()});
+  const int pull = session.add_pull(server, segment, pulled->memory.data(), size_bytes, pulled->copied.get());
+  return {.arrived = [&session, pull] { return session.has_arrived(pull); },
+          .finish =
+              [=](device::Stream& stream) {
+                stream.copy(to, pulled->memory.data(), size_bytes);
+                stream.record(*pulled->copied);
+              }};
 }
 
 Action bind_push(const Binding& binding) {
   const program::Operand* gradients = binding.required_operand(program::Role::gradients);
   WorkerSession& session = session_of(binding);
+  if (!binding.context().device.shares_host_memory()) return bind_staged_push(binding, *gradients, session);
   const int push = session.add_push(world_rank_of(binding, *gradients), binding.instruction().segment,
                                     binding.at(*gradients), gradients->range.size_bytes);
-  const auto* verdict =
-      reinterpret_cast<const program::Verdict*>(binding.required(program::Role::verdict, 0));
-  const bool has_norm = binding.find(program::Role::verdict, 1) != nullptr;
-  const bool predicated = binding.find(program::Role::predicate, 0) != nullptr;
-  return {.start = [=, &session](device::Stream&, const StepInputs&, const auto&) {
-    session.push(push, facts_of(*verdict, has_norm, predicated));
+  return {.start = [push, &session, facts = facts_operands(binding)](device::Stream&, const StepInputs&,
+                                                                     const auto&) {
+    session.push(push, facts_of(*facts.verdict, facts.has_norm, facts.predicated));
   }};
 }
 
@@ -61,10 +121,17 @@ ServedRange bind_serve(const Binding& binding) {
   ServedRange range{.contents = binding.at(*parameters),
                     .replica = replica != nullptr ? binding.at(*replica) : nullptr,
                     .size_bytes = size_bytes,
+                    .state = state_of(binding, size_bytes),
+                    .state_mirror = {},
                     .workers = 0,
                     .landings = {},
                     .copies = {},
-                    .update = make_update(binding, placed, state_of(binding, size_bytes))};
+                    .update = {}};
+  device::Device& device = binding.context().device;
+  if (range.state != nullptr && !device.shares_host_memory())
+    range.state_mirror = device.allocate_host(session_staging_bytes(binding.instruction()));
+  range.update =
+      make_update(binding, placed, range.state_mirror.data() ? range.state_mirror.data() : range.state);
   for (const auto& operand : binding.instruction().operands) {
     const bool lands = operand.role == program::Role::gradients;
     if (!lands && operand.role != program::Role::temporary) continue;
@@ -75,6 +142,24 @@ ServedRange bind_serve(const Binding& binding) {
   range.update.parameters = reinterpret_cast<float*>(range.contents);
   range.update.whole_step = range.update.predicated = true;
   return range;
+}
+
+int64_t session_staging_bytes(const program::Instruction& instruction) {
+  const auto bytes_of = [&](program::Role role) {
+    for (const auto& operand : instruction.operands)
+      if (operand.role == role) return operand.range.size_bytes;
+    return int64_t{0};
+  };
+  switch (instruction.kind) {
+    case program::InstructionKind::pull:
+      return bytes_of(program::Role::parameters);
+    case program::InstructionKind::push:
+      return static_cast<int64_t>(sizeof(program::Verdict)) + bytes_of(program::Role::gradients);
+    case program::InstructionKind::serve:
+      return bytes_of(program::Role::state);
+    default:
+      return 0;
+  }
 }
 
 }  // namespace lockstep::run

@@ -7,8 +7,10 @@
 #include <mutex>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/index.h"
 #include "lockstep/error.h"
+#include "run/deliveries.h"
 #include "run/executor.h"
 #include "run/lane_positions.h"
 #include "run/run_ahead.h"
@@ -28,7 +30,9 @@ constexpr std::chrono::hours kForever{24 * 365};
 /// Elsewhere an instruction is work that is enqueued: kernels, copies, collectives that follow the stream,
 /// and two words of progress, which the device writes when it gets there. The host issues only as far ahead
 /// of the device as the driver takes without blocking (RunAhead), and looks after communicators wherever it
-/// waits for the device.
+/// waits for the device. Messages that no communicator carries are the host's own: it waits for what they
+/// bring (Action::arrived) before it issues the copy to the device, and sends what the device has made once
+/// that is in the host's memory (Deliveries).
 ///
 /// The first lane that fails aborts the program's communicators, so that no other lane waits for peers that
 /// will not come; what those lanes then throw follows from it, and only the first error leaves.
@@ -45,8 +49,9 @@ class StreamExecutor : public Executor {
         communicators_(context.communicators),
         reports_(program::report_instructions(program)),
         stands_(program, reports_, device) {
-    ensure(!options.alongside && context.session == nullptr,
-           "what goes on beside a program needs the executor of one thread");
+    ensure(
+        enqueues_ || (!options.alongside && context.session == nullptr),
+        "lanes with threads of their own take no part in sessions with servers, which one thread talks to");
     ensure(program.lanes.size() < static_cast<size_t>(control::Progress::kWriterSlot),
            "a program has as many lanes as progress has slots");
     // What other ranks wait for goes first: communication, and the sums between its parts.
@@ -159,6 +164,7 @@ class StreamExecutor : public Executor {
     }
     if (positions_) positions_->hush();
     left_ = {};
+    deliveries_.forget();
     running_ = kNone;
     if (const auto first = first_error()) error = first;
     std::rethrow_exception(error);
@@ -188,6 +194,8 @@ class StreamExecutor : public Executor {
   void complete(int place) {
     if (!nth(left_, place)) return;
     for (const int last : last_of_lanes_) await(place, last);
+    look_after_the_host();
+    ensure(!deliveries_.any(place), "what the device is done with is delivered");
     stands_.synchronize(place);  // next to nothing comes after the last instruction
     nth(left_, place) = false;
     times_.exposed_communication_ms =
@@ -235,10 +243,12 @@ class StreamExecutor : public Executor {
       }
       stream.record(*events[i]);
       ++issued_;
-      if (enqueues_)
-        nth(ahead_, instruction.lane).given([&](device::Stream& of, const device::Event& event) {
-          hold(of, event);
-        });
+      if (!enqueues_) continue;
+      nth(ahead_, instruction.lane).given([&](device::Stream& of, const device::Event& event) {
+        hold(of, event);
+      });
+      if (actions_[i].deliver) deliveries_.add(parity_, static_cast<int>(i), stream, *events[i]);
+      look_after_the_host();
     }
     stands_.end(parity_, streams_);
   }
@@ -266,13 +276,16 @@ class StreamExecutor : public Executor {
         report_issuing(index);
       };
       if (action.staged != nullptr && !action.staged->ready()) wait(stream, *action.staged);
+      if (action.delivered)
+        wait_for_peers(index, [&] { return !deliveries_.has(index) && action.delivered(); });
+      if (action.arrived) wait_for_peers(index, action.arrived);
       if (action.communicator != nullptr) {
         action.communicate(stream, inputs);
         while (action.proceed && action.proceed(stream)) {
           report(activity_of(instruction.deadline));
           ahead.given(wait);
         }
-      } else {
+      } else if (action.start) {
         action.start(stream, inputs, [&] { ahead.given(wait); });
       }
       if (action.finish) action.finish(stream);
@@ -282,6 +295,21 @@ class StreamExecutor : public Executor {
           error.code());
     }
     if (nth(rests_after_, index)) report(control::Activity::idle);
+  }
+
+  /// What is the host's own: messages, and what goes on beside the program.
+  void look_after_the_host() {
+    deliveries_.advance([this](int place, int instruction) {
+      try {
+        nth(actions_, instruction).deliver();
+      } catch (const Error& error) {
+        throw Error(fmt::format("{} (rank {}, {}{})", error.what(), program_.rank,
+                                program::describe(program_, instruction),
+                                running_ != kNone && place == parity_ ? "" : left_over_text(program_)),
+                    error.code());
+      }
+    });
+    if (options_.alongside) options_.alongside();
   }
 
   /// The host may be held up too: by data, by a disk, in the driver. It does not wait for other ranks.
@@ -310,6 +338,33 @@ class StreamExecutor : public Executor {
     if (positions_) positions_->hush();
   }
 
+  /// Waits for what the host gets from other ranks, or gives them.
+  void wait_for_peers(int index, const std::function<bool()>& done) {
+    if (done()) return;
+    const auto began = Clock::now();
+    report_main(control::Activity::waiting, index);
+    for (const Deadline deadline = communication_deadline(); !done(); std::this_thread::yield()) {
+      nth(streams_, program_.instruction(index).lane)->idle();  // a device that has failed tells who asks
+      look_at_lanes();
+      look_after_the_host();
+      check_communicators();
+      if (Clock::now() > deadline)
+        throw CommError(fmt::format("rank {} has waited {:.1f} s for its peers; look at the other ranks' "
+                                    "messages for the one that stopped",
+                                    program_.rank, milliseconds_between(began, Clock::now()) / 1000),
+                        ExitCode::hang);
+    }
+    if (positions_) positions_->hush();
+    // Nothing that comes after is issued meanwhile, so that compute has to wait, too.
+    *times_.exposed_communication_ms += milliseconds_between(began, Clock::now());
+    report_issuing(index);
+  }
+
+  void check_communicators() {
+    for (comm::Communicator* communicator : communicators_)
+      if (communicator != nullptr) communicator->check_health();
+  }
+
   /// Waits for the device, while its lanes tell where it is, and looks after communicators meanwhile.
   void wait_for(const device::Stream& stream, Deadline deadline, const std::function<bool()>& done) {
     report_main(control::Activity::idle);
@@ -322,8 +377,8 @@ class StreamExecutor : public Executor {
         report_main(lanes_tell ? control::Activity::idle : control::Activity::compute,
                     std::min(issued_, static_cast<int>(program_.instructions.size()) - 1));
       }
-      for (comm::Communicator* communicator : communicators_)
-        if (communicator != nullptr) communicator->check_health();
+      look_after_the_host();
+      check_communicators();
       if (Clock::now() > deadline)
         throw CommError(
             fmt::format("rank {} has waited {:.1f} s for lane {} of its {} program; look at the other ranks' "
@@ -457,6 +512,7 @@ class StreamExecutor : public Executor {
   int issued_ = 0;                       // instructions of this iteration, with their events
   std::vector<std::unique_ptr<device::Stream>> streams_;
   std::vector<RunAhead> ahead_;  // by lane, where work is enqueued
+  Deliveries deliveries_;        // likewise
 };
 
 }  // namespace

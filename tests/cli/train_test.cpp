@@ -104,7 +104,7 @@ TEST(Train, MemoryIsWhatThePlanSays) {
   // What is agreed on in a step, its replay, the evaluation and behind a checkpoint, 16 bytes each, and how
   // the last went.
   EXPECT_EQ(plan["host_memory_bytes"],
-            Json({{"checkpoint_copy", 0}, {"staging", 96}, {"read_ahead", 0}, {"total", 96}}));
+            Json({{"checkpoint_copy", 0}, {"staging", 96}, {"served", 0}, {"read_ahead", 0}, {"total", 96}}));
   EXPECT_EQ(report["host_memory_bytes"], 96);
 }
 

@@ -283,9 +283,10 @@ TEST(Layout, WhatThisVersionCannotRunIsNamedWithTheNearestThatItCan) {
       message("dp=2,recompute=selective"),
       "layout 'dp=2,recompute=selective': activations recomputed inside of layers (recompute=selective) "
       "are not available in this version; the nearest that works is 'dp=2'");
-  EXPECT_THAT(message("dp=2,pp=2,recompute=selective,sync=ps,mode=async"),
-              HasSubstr("(recompute=selective) and parameter servers of pipelines (sync=ps with pp above 1) are "
-                        "not available in this version; the nearest that works is 'dp=2,pp=2'"));
+  EXPECT_THAT(
+      message("dp=2,pp=2,recompute=selective,sync=ps,mode=async"),
+      HasSubstr("(recompute=selective) and parameter servers of pipelines (sync=ps with pp above 1) are "
+                "not available in this version; the nearest that works is 'dp=2,pp=2'"));
   EXPECT_THAT(message("dp=2,pp=2,shard=optimizer"), HasSubstr("the nearest that works is 'dp=2,pp=2'"));
 }
 

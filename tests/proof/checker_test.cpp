@@ -310,6 +310,48 @@ TEST(Checker, RefusesAPushWithoutAServe) {
                                             "1): rank 2 has no serve of segment 1, shard 0"));
 }
 
+/// The server's parameters lie in `param.*`, and it serves them from memory of the host.
+std::vector<program::Program> served_apart() {
+  auto programs = program::load_golden("ps_async");
+  program::Program& server = programs[2];
+  for (program::Instruction& serve : server.instructions) {
+    program::Operand& parameters = serve.operands[0];
+    const program::ByteRange replica = parameters.range;
+    const int served = server.add_buffer("served." + server.buffer(replica.buffer).name, program::Space::host,
+                                         program::Category::staging, replica.size_bytes);
+    parameters.access = program::Access::write;
+    parameters.range = server.whole(served);
+    serve.operands.push_back({program::Role::destination, 0, program::Access::read_write, replica});
+  }
+  return programs;
+}
+
+TEST(Checker, KnowsWhereServedParametersLieBetweenSessions) {
+  EXPECT_EQ(findings(served_apart()), "");
+  auto programs = served_apart();
+  programs[2].instructions[0].operands.back().range.size_bytes = 64;
+  EXPECT_THAT(findings(programs), HasSubstr("parameters has 32 elements and destination has 16"));
+}
+
+TEST(Checker, RefusesAServeThatStartsFromWhatNobodyHasWritten) {
+  auto programs = served_apart();
+  programs[2].instructions[0].operands[0].access = program::Access::read_write;
+  EXPECT_THAT(findings(programs),
+              HasSubstr("its parameters come from its destination, and are only written"));
+  programs = program::load_golden("ps_async");
+  programs[2].instructions[0].operands[0].access = program::Access::write;
+  EXPECT_THAT(findings(programs), HasSubstr("it reads its parameters where they lie"));
+}
+
+TEST(Checker, RefusesAServeOfOtherParametersThanArePulled) {
+  auto programs = served_apart();
+  // Both destinations are the larger parameter's.
+  program::Operand& second = programs[2].instructions[1].operands.back();
+  second.range.buffer = programs[2].instructions[0].operands.back().range.buffer;
+  EXPECT_THAT(findings(programs), HasSubstr("byte 0 of 'fc.weight' on rank 2 meets the gradient of byte 0 of "
+                                            "'head.weight'"));
+}
+
 TEST(Checker, RefusesWorkersThatPushTheSameLeaf) {
   auto programs = program::load_golden("ps_async");
   for (program::Instruction& i : programs[1].instructions)

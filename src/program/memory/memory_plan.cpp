@@ -17,10 +17,6 @@
 namespace lockstep::program {
 namespace {
 
-int64_t align_up(int64_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
 /// Where a placed buffer lies; `rank` is its number in the order of placing.
 struct Place {
   int64_t begin, end;
@@ -60,7 +56,7 @@ int64_t place_arena(Program& program) {
   std::vector<Place> places(program.buffers.size()), avoided;
   for (size_t rank = 0; rank < order.size(); ++rank) {
     const size_t b = order[rank];
-    const int64_t size = align_up(program.buffers[b].size_bytes);
+    const int64_t size = placed_bytes(program.buffers[b].size_bytes);
     avoided.clear();
     for (const int other : lifetimes.in_use_with(static_cast<int>(b))) avoided.push_back(nth(places, other));
     const int64_t offset = best_fit(avoided, size);
@@ -79,7 +75,7 @@ void attribute_arena(const Program& program, int64_t arena_bytes, MemoryPlan& pl
                             Category::gradients, Category::activations})  // the last one wins
     for (const ProgramBuffer& buffer : program.buffers)
       if (buffer.space == Space::arena && buffer.category == category)
-        owner.assign(buffer.offset, buffer.offset + align_up(buffer.size_bytes), category);
+        owner.assign(buffer.offset, buffer.offset + placed_bytes(buffer.size_bytes), category);
   for (const auto& [begin, entry] : owner.entries())
     nth(plan.category_bytes, entry.value) += entry.end - begin;
 }
@@ -92,7 +88,7 @@ MemoryPlan plan_memory(Program& program) {
     ensure(buffer.size_bytes >= 0, fmt::format("buffer {} has {} bytes", buffer.name, buffer.size_bytes));
     if (buffer.space == Space::arena) continue;
     int64_t& end = nth(plan.space_bytes, buffer.space);
-    const int64_t size = align_up(buffer.size_bytes);
+    const int64_t size = placed_bytes(buffer.size_bytes);
     buffer.offset = end;
     end += size;
     nth(plan.category_bytes, buffer.category) += size;

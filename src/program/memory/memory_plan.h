@@ -10,6 +10,9 @@ namespace lockstep::program {
 
 /// Buffers begin at multiples of it, and count in the plan with their size rounded up to it.
 inline constexpr int64_t kBufferAlignment = 256;
+inline constexpr int64_t placed_bytes(int64_t size_bytes) {
+  return (size_bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
 
 /// Bytes per category, and per space: exactly what a device will allocate. Categories add up to the total. A
 /// buffer outside the arena counts in its category. Each byte of the arena counts once: as activations where

@@ -36,8 +36,9 @@ ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers
       server_(server),
       slots_(program::landing_slots(terms)),
       kernels_(make_step_kernels(device::DeviceKind::cpu, context.update_threads)),
-      device_(device::make_cpu_device()),
-      stream_(device_->create_stream("serve")) {
+      device_(context.device),
+      processor_(device::make_cpu_device()),
+      stream_(processor_->create_stream("serve")) {
   ensure(static_cast<int>(workers.size()) == terms.workers, "terms are of all workers");
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
     if (program.instruction(i).kind != program::InstructionKind::serve) continue;
@@ -68,9 +69,7 @@ void ServerSession::begin(const ServerInputs& inputs) {
     protocol_.emplace<StaleServer>(terms_, server_);
   else
     protocol_.emplace<AsyncServer>(terms_, server_);
-  for (const ServedRange& range : ranges_)
-    if (range.replica != nullptr)
-      std::memcpy(range.contents, range.replica, static_cast<size_t>(range.size_bytes));
+  copy_from_device();
   updates_.assign(ranges_.size(), 0);
   applied_.assign(ranges_.size(), 0);
   totals_ = {};
@@ -269,11 +268,23 @@ bool ServerSession::carry_out(const ReportLost& decision) {
 bool ServerSession::carry_out(const EndSession&) {
   for (Channel& channel : channels_)
     if (!channel.is_lost && !is_answered(channel)) return false;
-  for (const ServedRange& range : ranges_)
-    if (range.replica != nullptr)
-      std::memcpy(range.replica, range.contents, static_cast<size_t>(range.size_bytes));
+  copy_to_device();
   over_ = true;
   return true;
+}
+
+void ServerSession::copy_from_device() {
+  for (const ServedRange& range : ranges_) {
+    if (range.replica != nullptr) device_.copy_now(range.contents, range.replica, range.size_bytes);
+    device_.copy_now(range.state_mirror.data(), range.state, range.state_mirror.size_bytes());
+  }
+}
+
+void ServerSession::copy_to_device() {
+  for (const ServedRange& range : ranges_) {
+    if (range.replica != nullptr) device_.copy_now(range.replica, range.contents, range.size_bytes);
+    device_.copy_now(range.state, range.state_mirror.data(), range.state_mirror.size_bytes());
+  }
 }
 
 bool ServerSession::has_lost_transfers() {

@@ -27,8 +27,9 @@ struct ServerInputs {
 };
 
 /// A server's side of sessions: carries out what a StaleServer or an AsyncServer decides, over two ports, in
-/// the memory that the `serve` instructions of a program name. Polled: nothing but advance() does anything,
-/// and that never waits. Not thread-safe.
+/// the memory that the `serve` instructions of a program name. It computes on the host's processor; what lies
+/// in memory of a device comes from there when a session begins, and goes back at its end. Polled: nothing
+/// but advance() does anything, and that never waits, but for these copies. Not thread-safe.
 class ServerSession {
  public:
   /// `workers`: ranks at the ports, ascending; `server`: its own number. Program and context must outlive it.
@@ -87,6 +88,8 @@ class ServerSession {
   bool reply(Channel& channel, const ServerMessage& message);
   bool is_answered(Channel& channel);
   int64_t next_number();
+  void copy_from_device();
+  void copy_to_device();
   bool current_is_sent();
   void sum_pushes(const ServedRange& range, int slot);
   void scale_push(const ServedRange& range, int slot, int worker);
@@ -98,7 +101,8 @@ class ServerSession {
   program::SessionTerms terms_;
   int server_, slots_;
   std::shared_ptr<StepKernels> kernels_;
-  std::unique_ptr<device::Device> device_;
+  device::Device& device_;  // whose memory holds replica and state
+  std::unique_ptr<device::Device> processor_;
   std::unique_ptr<device::Stream> stream_;
   std::vector<ServedRange> ranges_;
   std::vector<Channel> channels_;           // by worker

@@ -25,10 +25,11 @@ int WorkerSession::server_of(int rank) const {
   return static_cast<int>(found - channels_.begin());
 }
 
-int WorkerSession::add_pull(int server_rank, int segment, std::byte* to, int64_t size_bytes) {
+int WorkerSession::add_pull(int server_rank, int segment, std::byte* to, int64_t size_bytes,
+                            const device::Event* read) {
   const int server = server_of(server_rank);
   const auto range = std::ranges::count_if(pulls_, [&](const Pull& pull) { return pull.server == server; });
-  pulls_.push_back({server, static_cast<int>(range), segment, to, size_bytes, {}});
+  pulls_.push_back({server, static_cast<int>(range), segment, to, size_bytes, read, {}});
   return static_cast<int>(pulls_.size()) - 1;
 }
 
@@ -101,6 +102,7 @@ void WorkerSession::ask(const AskServer& move) {
 void WorkerSession::receive_ranges(int server, int64_t version) {
   for (Pull& pull : pulls_) {
     if (pull.server != server) continue;
+    ensure(pull.read == nullptr || pull.read->ready(), "a step is complete when the next one is asked for");
     pull.ticket =
         ports_.to_workers.start(comm::receive_from(nth(channels_, server).rank, pull.to, pull.size_bytes));
     protocol_->answered(server, pull.range, version);
@@ -147,15 +149,17 @@ void WorkerSession::push(int number, const PushFacts& facts) {
   push.gradients = ports_.to_servers.start(comm::send_to(rank, push.from, push.size_bytes));
 }
 
+bool WorkerSession::has_sent(int number) {
+  Push& push = nth(pushes_, number);
+  const bool header = ports_.to_servers.poll(push.header);
+  return ports_.to_servers.poll(push.gradients) && header;
+}
+
 void WorkerSession::progress() { sent(); }
 
 bool WorkerSession::sent() {
   bool all = true;
-  for (Push& push : pushes_) {
-    const bool header = ports_.to_servers.poll(push.header);
-    const bool gradients = ports_.to_servers.poll(push.gradients);
-    all = all && header && gradients;
-  }
+  for (int push = 0; push < static_cast<int>(pushes_.size()); ++push) all = has_sent(push) && all;
   for (Channel& channel : channels_) {
     const bool asked = ports_.to_servers.poll(channel.asked);
     all = all && asked;

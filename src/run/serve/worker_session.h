@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "device/device.h"
 #include "run/serve/messages.h"
 #include "run/serve/session_worker.h"
 
@@ -29,18 +30,23 @@ class WorkerSession {
   WorkerSession(const SessionPorts& ports, std::vector<int> servers, const program::SessionTerms& terms);
 
   /// Both return by which number the instruction knows its part. Pulls of a server come in the order of its
-  /// ranges, and before all pushes.
-  int add_pull(int server_rank, int segment, std::byte* to, int64_t size_bytes);
+  /// ranges, and before all pushes. `read`: recorded where a device has read what came; null where nothing
+  /// but the step reads it.
+  int add_pull(int server_rank, int segment, std::byte* to, int64_t size_bytes,
+               const device::Event* read = nullptr);
   int add_push(int server_rank, int segment, const std::byte* from, int64_t size_bytes);
 
   void begin(int64_t steps);
   /// Asks for the next step and waits, calling `waiting` again and again; none where it is refused. Then the
-  /// worker has left.
+  /// worker has left. REQUIRES: the step before is complete (Executor::finish()): what comes is written over
+  /// what it has read.
   std::optional<Grant> next_step(const std::function<void()>& waiting);
   /// The coordinator hears of it with the next push.
   void ask_to_stop() { protocol_->stop(); }
   bool has_arrived(int pull);
   void push(int push, const PushFacts& facts);
+  /// Whether the last of these pushes is sent, and its memory free.
+  bool has_sent(int push);
   /// Sees to what is under way.
   void progress();
 
@@ -49,6 +55,7 @@ class WorkerSession {
     int server, range, segment;
     std::byte* to;
     int64_t size_bytes;
+    const device::Event* read;
     comm::Ticket ticket;
   };
   struct Push {

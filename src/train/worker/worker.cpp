@@ -190,7 +190,9 @@ void Worker::connect_servers(comm::Communicator& world) {
   connect_groups(world, programs_.gather, *gather_context_);
   gather_executor_ = make_executor(kGatherProgram, *gather_context_);
   ServingOptions options{.timeout = {}, .progress = options_.progress, .company = {}, .before_update = {}};
-  if (compiled_->layout().mode == layout::ServerMode::asynchronous) options.company = options_.company;
+  // Programs of GPUs count on communicators that do not outlive a lost rank: there a loss ends the job.
+  if (compiled_->layout().mode == layout::ServerMode::asynchronous && device_->shares_host_memory())
+    options.company = options_.company;
   if (options_.progress == nullptr) options.timeout = run::ExecutorOptions().communication_timeout;
   if (options_.before_instruction)
     options.before_update = [this](int64_t step, int instruction) {

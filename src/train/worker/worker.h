@@ -177,12 +177,12 @@ class Worker {
   std::map<std::string, comm::Communicator*>
       gpu_channels_;  // by the group's name; null where this rank is no member
   std::unique_ptr<run::ExecutionContext> step_context_, evaluate_context_, boundary_context_;
-  std::unique_ptr<Serving> serving_;
   std::unique_ptr<run::ExecutionContext> serve_context_, gather_context_;  // of layouts with sessions
   std::unique_ptr<run::Executor> gather_executor_;
   std::function<bool()> prepare_save_;
   run::KernelObserver observer_;
   std::unique_ptr<run::Executor> step_executor_, evaluate_executor_, boundary_executor_, replay_executor_;
+  std::unique_ptr<Serving> serving_;  // goes first: its messages use memory that executors own
 };
 
 /// Optimizer steps of a run: as stated, or ceil(epochs * samples / global_batch).

@@ -12,6 +12,20 @@
 
 namespace lockstep::train {
 
+namespace {
+
+/// In the host's space of the program that serves: versions of parameters, and where pushes land.
+int64_t served_in_host_space(const program::Program& serve) {
+  int64_t size_bytes = 0;
+  for (const auto& instruction : serve.instructions)
+    for (const auto& operand : instruction.operands)
+      if (const auto& buffer = serve.buffer(operand.range.buffer); buffer.space == program::Space::host)
+        size_bytes += program::placed_bytes(buffer.size_bytes);
+  return size_bytes;
+}
+
+}  // namespace
+
 WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
                                 const compile::CompiledRun::RankPrograms& programs,
                                 const data::DataOptions& data) {
@@ -20,16 +34,22 @@ WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
   HostMemory& host = memory.host;
   const bool is_gpu = run.device() == device::DeviceKind::cuda;
   if (is_gpu) {
-    host.checkpoint_copy_bytes = std::exchange(nth(device.space_bytes, program::Space::host), 0);
-    nth(device.category_bytes, program::Category::staging) -= host.checkpoint_copy_bytes;
-    device.total_bytes -= host.checkpoint_copy_bytes;
+    const int64_t in_host_space = std::exchange(nth(device.space_bytes, program::Space::host), 0);
+    nth(device.category_bytes, program::Category::staging) -= in_host_space;
+    device.total_bytes -= in_host_space;
+    host.served_bytes = served_in_host_space(programs.serve);
+    host.checkpoint_copy_bytes = in_host_space - host.served_bytes;
     host.staging_bytes = largest_tensor_bytes(programs.step);
   }
   const auto micro_batch = run.division().micro_batch;
-  // The step twice: once more for its replay, which looks for values that are not finite.
-  for (const program::Program* program :
-       {&programs.step, &programs.step, &programs.evaluate, &programs.boundary})
-    host.staging_bytes += run::staging_bytes(*program, run.graph(), micro_batch, run.device());
+  const auto staged_by = [&](const program::Program& program) {
+    return run::staging_bytes(program, run.graph(), micro_batch, run.device());
+  };
+  for (const program::Program* program : {&programs.step, &programs.evaluate, &programs.boundary})
+    host.staging_bytes += staged_by(*program);
+  // A step's replay looks for values that are not finite. Those of sessions happen once.
+  if (!run.layout().has_sessions()) host.staging_bytes += staged_by(programs.step);
+  host.served_bytes += staged_by(programs.serve);
   if (program::loads(programs.step))
     host.read_ahead_bytes =
         2 * read_ahead_bytes(run.graph(), micro_batch, data.prefetch_threads, data.prefetch_depth);
@@ -44,11 +64,14 @@ int64_t largest_tensor_bytes(const program::Program& program) {
 
 std::string describe(const WorkerMemory& memory) {
   std::string text = program::describe(memory.device) + "beside it, of the host:\n";
-  for (const auto& [name, size_bytes] :
-       {std::pair("checkpoint copy", memory.host.checkpoint_copy_bytes),
-        std::pair("staging", memory.host.staging_bytes),
-        std::pair("read ahead", memory.host.read_ahead_bytes), std::pair("total", memory.host.total_bytes())})
+  const auto add = [&](std::string_view name, int64_t size_bytes) {
     text += fmt::format("  {:<16}{:>12}\n", name, human_bytes(size_bytes));
+  };
+  add("checkpoint copy", memory.host.checkpoint_copy_bytes);
+  add("staging", memory.host.staging_bytes);
+  if (memory.host.served_bytes > 0) add("served", memory.host.served_bytes);
+  add("read ahead", memory.host.read_ahead_bytes);
+  add("total", memory.host.total_bytes());
   return text;
 }
 

@@ -13,9 +13,12 @@ struct HostMemory {
   int64_t checkpoint_copy_bytes =
       0;                      ///< what a checkpoint is written from; 0 where the device holds it: on CPUs
   int64_t staging_bytes = 0;  ///< what passes between device and host: batches, records, a tensor to look at
+  int64_t served_bytes =
+      0;  ///< on GPUs, in sessions: what a server serves, optimizer state, places for pushes
   int64_t read_ahead_bytes = 0;  ///< micro-batches (data.prefetch_depth), of training and of evaluation
 
-  int64_t pinned_bytes() const { return checkpoint_copy_bytes + staging_bytes; }  ///< Device::allocate_host
+  /// Device::allocate_host
+  int64_t pinned_bytes() const { return checkpoint_copy_bytes + staging_bytes + served_bytes; }
   int64_t total_bytes() const { return pinned_bytes() + read_ahead_bytes; }
 };
 

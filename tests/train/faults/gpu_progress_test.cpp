@@ -97,6 +97,42 @@ TEST_P(GpuProgress, ARankThatWaitsForAPeerSaysSoAndNothingElse) {
   });
 }
 
+/// Of servers that do not wait for all workers the first has answered, and the second does not yet: the step
+/// has begun, and its host waits in the middle of it.
+TEST_P(GpuProgress, AWorkerThatWaitsForAServerInItsStepSaysSoAndNothingElse) {
+  config::RunConfig config = config_of({"parallel.reduction=FAST"});
+  config.parallel.layout = layout::parse_layout("dp=1,sync=ps,servers=2,mode=async");
+  std::vector<control::Progress> progress(3);
+  run_ranks(3, [&](int rank, comm::Communicator& world) {
+    control::Progress& own = progress[static_cast<size_t>(rank)];
+    Worker worker(config,
+                  {.rank = rank, .world_size = 3, .device = device::DeviceKind::cuda, .progress = &own});
+    worker.connect(world);
+    Trainer trainer(worker, world, {}, {.stop_requested = {}, .progress = &own});
+    trainer.prepare();
+    const auto from_second = [&](const program::Instruction& i) {
+      return i.kind == program::InstructionKind::pull && i.operands.at(0).peer == 2;
+    };
+    if (rank == 2) {
+      const Deadline deadline = deadline_in(std::chrono::seconds(60));
+      std::vector<control::Progress::Entry> before, now;
+      const auto waits_for_this = [&] {
+        const auto& main = now[control::Progress::kMainSlot];
+        const auto& program = worker.compiled().compile(0).step;
+        return main.activity == control::Activity::waiting && main.program == kStepProgram &&
+               from_second(program.instruction(main.instruction));
+      };
+      do {
+        before = entries(progress[0]);
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        now = entries(progress[0]);
+      } while (!(now == before && only_waits(now) && waits_for_this()) && Clock::now() < deadline);
+      EXPECT_TRUE(now == before && only_waits(now) && waits_for_this());
+    }
+    trainer.run();
+  });
+}
+
 TEST_P(GpuProgress, TheHostStaysNearItsDeviceHoweverLongTheProgram) {
   const auto most_queued = [](const char* batch) {
     size_t most = 0;

@@ -151,12 +151,24 @@ TEST_P(GpuTraining, PipelinesHaveTheSameBitsOnAnyNumberOfGpus) {
   NEEDS_GPUS(4);
   for (const char* type : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"}) {
     const Trace one = train_on_gpu(config_of(GetParam(), {type}), 1);
-    for (const char* layout : {"dp=1,pp=2", "dp=1,pp=3,schedule=gpipe", "dp=2,pp=2,recompute=full"}) {
+    for (const char* layout : {"dp=1,pp=2", "dp=1,pp=3,schedule=gpipe", "dp=2,pp=2,recompute=full",
+                               "dp=1,pp=2,schedule=zero_bubble"}) {
       config::RunConfig config = config_of(GetParam(), {type});
       config.parallel.layout = layout::parse_layout(layout);
       EXPECT_EQ(train_on_gpu(config, config.parallel.layout.world_size()), one) << layout << ", " << type;
     }
   }
+}
+
+/// Pulls and pushes of one process, through pinned memory.
+TEST_P(GpuTraining, WithAServerOnItsHostFollowsTheCpu) {
+  NEEDS_GPUS(1);
+  config::RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});
+  const Trace plain = train_on_gpu(config, 1);
+  config.parallel.layout = layout::parse_layout("dp=1,sync=ps,placement=colocated,mode=async");
+  const Trace served = train_on_gpu(config, 1);
+  expect_close(served, train_on_threads(config, 1), 1e-4);
+  expect_close(served, plain, 1e-4);
 }
 
 TEST_P(GpuTraining, FastSumsAreTheLibrarys) {

@@ -12,6 +12,7 @@
 
 #include "lockstep/error.h"
 #include "train/loop/divided_models.h"
+#include "train/session_ranks.h"
 #include "train/thread_ranks.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/model_state.h"
@@ -26,73 +27,6 @@ using ::testing::HasSubstr;
 config::RunConfig fast(const char* model, std::vector<std::string> overrides = {}) {
   overrides.emplace_back("parallel.reduction=FAST");
   return config_of(model, overrides);
-}
-
-struct Ended {
-  TrainingOutcome outcome;
-  std::vector<StepRecord> records;
-  uint64_t parameters_hash = 0, state_hash = 0;
-  comm::TransferredBytes transferred;
-};
-
-struct Options {
-  std::string folder;
-  int64_t stop_after = 0;
-  std::function<bool(int rank)> stop_requested;
-  std::function<void(int rank, const program::Program&, uint64_t iteration, int instruction)> before;
-  /// Makes a gradient of these steps, from 0, no number.
-  std::vector<uint64_t> spoiled = {};
-};
-
-void spoil(const Worker& worker, const program::Program& program, int instruction) {
-  const auto& norm = program.instruction(instruction);
-  if (program.name != "step" || norm.kind != program::InstructionKind::norm) return;
-  for (const auto& operand : norm.operands)
-    if (operand.role == program::Role::gradients)
-      *reinterpret_cast<float*>(worker.memory().at(program, operand.range)) = std::nanf("");
-}
-
-/// Trains on threads; what each rank ends with. All agree on the steps, and those with a replica on its bits.
-std::vector<Ended> train(const config::RunConfig& config, const std::string& layout,
-                         const Options& options = {}) {
-  const int ranks = processes_of(layout);
-  std::vector<Ended> ended(static_cast<size_t>(ranks));
-  run_ranks(ranks, [&](int rank, comm::Communicator& world) {
-    Ended& own = nth(ended, rank);
-    WorkerOptions worker_options{.rank = rank, .world_size = ranks, .asynchronous = {}};
-    worker_options.before_instruction = [&options, rank](const Worker& worker,
-                                                         const program::Program& program, uint64_t iteration,
-                                                         int instruction) {
-      if (options.before) options.before(rank, program, iteration, instruction);
-      if (std::ranges::count(options.spoiled, iteration) > 0) spoil(worker, program, instruction);
-    };
-    Worker worker(with(config, layout), worker_options);
-    worker.connect(world);
-    TrainerEvents events;
-    events.on_step = [&](const StepRecord& record) { own.records.push_back(record); };
-    TrainerRunOptions run{.output_directory = options.folder, .stop_requested = {}};
-    run.stop_after = options.stop_after;
-    if (options.stop_requested)
-      run.stop_requested = [&options, rank] { return options.stop_requested(rank); };
-    Trainer trainer(worker, world, events, run);
-    trainer.prepare();
-    own.outcome = trainer.run();
-    own.transferred = worker.transferred();
-    if (worker.is_worker()) own.parameters_hash = parameters_hash_of(worker);
-    own.state_hash = state_hash_of(worker, world);
-    const WorkerMemory plan = plan_worker_memory(worker.compiled(), worker.programs(), worker.config().data);
-    EXPECT_EQ(worker.device().memory_use().peak_bytes, plan.device.total_bytes) << rank;
-    EXPECT_LE(worker.device().memory_use().allocations, program::kSpaceCount) << rank;
-  });
-  for (const Ended& one : ended) {
-    EXPECT_EQ(one.outcome.steps, ended[0].outcome.steps) << layout;
-    EXPECT_EQ(one.state_hash, ended[0].state_hash) << layout;
-    EXPECT_TRUE(one.parameters_hash == 0 || one.parameters_hash == ended[0].parameters_hash) << layout;
-    for (size_t i = 0; i < one.records.size(); ++i)
-      EXPECT_EQ(one.records[i].step, one.records[0].step + static_cast<int64_t>(i))
-          << "each step is told of once";
-  }
-  return ended;
 }
 
 /// Each rank takes its time at some of its instructions.
@@ -134,10 +68,10 @@ class Sessions : public testing::TestWithParam<Case> {
 };
 
 TEST_P(Sessions, OfAWorkerWithoutOthersAreOrdinaryTraining) {
-  const Ended plain = train(config(), "dp=1")[0];
+  const EndedRank plain = train_sessions(config(), "dp=1")[0];
   for (const char* layout : {"dp=1,sync=ps,mode=async", "dp=1,sync=ps,servers=2,mode=async",
                              "dp=1,sync=ps,placement=colocated,mode=async"}) {
-    const Ended alone = train(config(), layout)[0];
+    const EndedRank alone = train_sessions(config(), layout)[0];
     EXPECT_EQ(alone.parameters_hash, plain.parameters_hash) << layout;
     EXPECT_EQ(alone.state_hash, plain.state_hash) << layout;
     EXPECT_EQ(alone.outcome.evaluation->loss, plain.outcome.evaluation->loss) << layout;
@@ -156,11 +90,11 @@ TEST_P(Sessions, OfOneStepWaitForAll) {
   const auto one_step = config({"checkpoint.every_steps=1"});
   for (const std::string servers : {"servers=1", "servers=2", "servers=2,assign=whole"})
     for (const std::string dp : {"dp=2", "dp=3"}) {
-      const Ended waiting = train(one_step, dp + ",sync=ps," + servers)[0];
+      const EndedRank waiting = train_sessions(one_step, dp + ",sync=ps," + servers)[0];
       for (const std::string mode :
            {",mode=stale", ",mode=stale,bound=3", ",placement=colocated,mode=stale"}) {
         const std::string layout = dp + ",sync=ps," + servers + mode;
-        const Ended ended = train(one_step, layout)[0];
+        const EndedRank ended = train_sessions(one_step, layout)[0];
         EXPECT_EQ(ended.outcome.sessions, 5) << layout;
         if (one_step.trainer.clip_norm > 0) continue;  // each push by itself
         EXPECT_NEAR(ended.records.back().loss, waiting.records.back().loss, 1e-4) << layout;
@@ -177,7 +111,7 @@ TEST_P(Sessions, MakeEveryStepOnceHoweverTheRanksTakeTheirTime) {
     for (const unsigned seed : {1u, 2u}) {
       const auto parsed = layout::parse_layout(layout);
       const auto ended =
-          train(config(), layout, {.folder = {}, .stop_requested = {}, .before = jitter(seed)});
+          train_sessions(config(), layout, {.folder = {}, .stop_requested = {}, .before = jitter(seed)});
       const TrainingOutcome& outcome = ended[0].outcome;
       EXPECT_EQ(outcome.steps, 5) << layout;
       EXPECT_FALSE(outcome.stopped) << layout;
@@ -264,10 +198,11 @@ TEST(Session, IsOverSoonWhereAnyRankIsAskedToStop) {
     const int ranks = processes_of(layout);
     for (const int asked : {0, ranks - 1}) {
       std::atomic<int> polls{0};
-      const auto ended = train(config, layout,
-                               {.folder = {},
-                                .stop_requested = [&](int rank) { return rank == asked && ++polls > 8; },
-                                .before = {}});
+      const auto ended =
+          train_sessions(config, layout,
+                         {.folder = {},
+                          .stop_requested = [&](int rank) { return rank == asked && ++polls > 8; },
+                          .before = {}});
       EXPECT_TRUE(ended[0].outcome.stopped) << layout << ", rank " << asked;
       EXPECT_LT(ended[0].outcome.steps, 150) << layout << ", also where a bound allows more";
       EXPECT_GT(ended[0].outcome.steps, 0) << layout;
@@ -279,8 +214,8 @@ TEST(Session, IsOverSoonWhereAnyRankIsAskedToStop) {
 
 TEST(Session, EndsAtTheStepThatWasAskedFor) {
   for (const std::string& layout : kLayouts) {
-    const auto ended =
-        train(fast(kMlp), layout, {.folder = {}, .stop_after = 4, .stop_requested = {}, .before = {}});
+    const auto ended = train_sessions(fast(kMlp), layout,
+                                      {.folder = {}, .stop_after = 4, .stop_requested = {}, .before = {}});
     EXPECT_EQ(ended[0].outcome.steps, 4) << layout;
     EXPECT_TRUE(ended[0].outcome.stopped) << layout;
   }
@@ -302,8 +237,8 @@ TEST(Session, GoesOnFromCheckpointsOfOtherModesAndBack) {
         std::pair{"dp=3,sync=ps,servers=2,mode=async", "dp=2,sync=ps,placement=colocated,mode=stale"},
         std::pair{"dp=3,sync=ps,servers=3,placement=colocated,mode=async", "dp=2,sync=ps"}}) {
     const std::string folder = folder_of(std::to_string(number++));
-    train(config, first, {.folder = folder, .stop_after = 2, .stop_requested = {}, .before = {}});
-    const auto rest = train(config, second, {.folder = folder, .stop_requested = {}, .before = {}});
+    train_sessions(config, first, {.folder = folder, .stop_after = 2, .stop_requested = {}, .before = {}});
+    const auto rest = train_sessions(config, second, {.folder = folder, .stop_requested = {}, .before = {}});
     EXPECT_EQ(rest[0].outcome.first_step, 2) << first;
     EXPECT_EQ(rest[0].outcome.steps, 5) << first;
     EXPECT_EQ(rest[0].records.size(), 3u) << first << ", then " << second;
@@ -314,17 +249,17 @@ TEST(Session, OfAWorkerWithoutOthersGoesOnToTheSameBits) {
   const auto config = fast(kGpt, {"checkpoint={every_steps: 2 background: false resume_automatic: true}"});
   const char* layout = "dp=1,sync=ps,mode=async";
   const auto whole =
-      train(config, layout, {.folder = folder_of("whole"), .stop_requested = {}, .before = {}});
+      train_sessions(config, layout, {.folder = folder_of("whole"), .stop_requested = {}, .before = {}});
   const std::string folder = folder_of("parts");
-  train(config, layout, {.folder = folder, .stop_after = 3, .stop_requested = {}, .before = {}});
-  const auto rest = train(config, layout, {.folder = folder, .stop_requested = {}, .before = {}});
+  train_sessions(config, layout, {.folder = folder, .stop_after = 3, .stop_requested = {}, .before = {}});
+  const auto rest = train_sessions(config, layout, {.folder = folder, .stop_requested = {}, .before = {}});
   EXPECT_EQ(rest[0].state_hash, whole[0].state_hash);
 }
 
 TEST(Session, CountsTheBytesThatProgramsSayBesideItsMessages) {
   const std::string layout = "dp=2,sync=ps,servers=2,mode=stale";
   const auto config = with(fast(kGpt), layout);
-  const auto ended = train(config, layout);
+  const auto ended = train_sessions(config, layout);
   const auto run = compile_run(config, {.world_size = 4});
   for (int rank = 0; rank < 4; ++rank) {
     const auto theory = run.compile(rank).traffic();
@@ -340,7 +275,7 @@ TEST(Session, CountsTheBytesThatProgramsSayBesideItsMessages) {
 
 std::string error_of(const config::RunConfig& config, const std::string& layout) {
   try {
-    train(config, layout);
+    train_sessions(config, layout);
   } catch (const Error& error) {
     return error.what();
   }
@@ -357,7 +292,7 @@ TEST(Session, OfStepsThatAreNotFiniteEndsOrSkipsThem) {
     EXPECT_THAT(located, HasSubstr("first: the gradient of parameter"));
     auto skipping = diverging;
     skipping.insert(skipping.end(), {"trainer.nonfinite=SKIP", "trainer.nonfinite_limit=1000"});
-    const auto ended = train(fast(kMlp, skipping), layout);
+    const auto ended = train_sessions(fast(kMlp, skipping), layout);
     EXPECT_GT(ended[0].outcome.skipped_steps, 0) << layout;
     EXPECT_EQ(ended[0].outcome.steps, 5) << layout;
     skipping.back() = "trainer.nonfinite_limit=1";
@@ -370,13 +305,13 @@ TEST(Session, OfAWorkerWithoutOthersSkipsStepsAsOrdinaryTrainingDoes) {
                                   "checkpoint={every_steps: 2 background: false resume_automatic: true}"});
   const auto run = [&](const std::string& layout) {
     const std::string folder = folder_of("skips");
-    const Options first{
+    const SessionRanksOptions first{
         .folder = folder, .stop_after = 3, .stop_requested = {}, .before = {}, .spoiled = {0, 1}};
-    EXPECT_EQ(train(config, layout, first)[0].outcome.skipped_steps, 2) << layout;
-    return train(config, layout, {.folder = folder, .stop_requested = {}, .before = {}})[0];
+    EXPECT_EQ(train_sessions(config, layout, first)[0].outcome.skipped_steps, 2) << layout;
+    return train_sessions(config, layout, {.folder = folder, .stop_requested = {}, .before = {}})[0];
   };
-  const Ended plain = run("dp=1");
-  const Ended alone = run("dp=1,sync=ps,mode=async");
+  const EndedRank plain = run("dp=1");
+  const EndedRank alone = run("dp=1,sync=ps,mode=async");
   EXPECT_EQ(alone.state_hash, plain.state_hash) << "the optimizer counts what its state has seen";
 }
 
@@ -385,14 +320,14 @@ TEST(Session, WithWhatIsNotFiniteGoesOnWithFiniteMeans) {
       fast(kMlp, {"trainer.nonfinite=SKIP", "trainer.steps=12", "trainer.eval_every_steps=0"});
   for (const std::string layout : {"dp=2,sync=ps,mode=stale", "dp=2,sync=ps,mode=async"}) {
     const auto ended =
-        train(config, layout, {.folder = {}, .stop_requested = {}, .before = {}, .spoiled = {1}});
+        train_sessions(config, layout, {.folder = {}, .stop_requested = {}, .before = {}, .spoiled = {1}});
     EXPECT_GT(ended[0].outcome.skipped_steps, 0) << layout;
     EXPECT_TRUE(std::isfinite(ended[0].records.back().loss)) << layout;
     EXPECT_TRUE(std::isfinite(ended[0].records.back().gradient_norm)) << layout;
   }
   const auto ignoring = fast(kMlp, {"trainer.nonfinite=IGNORE", "trainer.nonfinite_limit=1"});
-  const auto ended = train(ignoring, "dp=2,sync=ps,mode=stale",
-                           {.folder = {}, .stop_requested = {}, .before = {}, .spoiled = {4}});
+  const auto ended = train_sessions(ignoring, "dp=2,sync=ps,mode=stale",
+                                    {.folder = {}, .stop_requested = {}, .before = {}, .spoiled = {4}});
   EXPECT_EQ(ended[0].outcome.skipped_steps, 0) << "nobody looks";
 }
 
@@ -429,23 +364,26 @@ TEST(Session, WithMorePushesThanWorkersMakesAsManyOfEachStep) {
                        "parallel.sync=PS", "parallel.mode=ASYNC", "parallel.async_learning_rate=AS_STATED",
                        "trainer.eval_every_steps=0"});
   };
-  const Ended sixteen = train(config(16, 6), "dp=1,sync=ps,mode=async,pushes=4")[0];
-  const Ended four = train(config(4, 24), "dp=1,sync=ps,mode=async")[0];
+  const EndedRank sixteen = train_sessions(config(16, 6), "dp=1,sync=ps,mode=async,pushes=4")[0];
+  const EndedRank four = train_sessions(config(4, 24), "dp=1,sync=ps,mode=async")[0];
   EXPECT_EQ(sixteen.state_hash, four.state_hash);
   EXPECT_EQ(sixteen.outcome.steps, 6);
-  const auto shared = train(config(12, 8), "dp=2,sync=ps,servers=2,mode=async,pushes=3");
+  const auto shared = train_sessions(config(12, 8), "dp=2,sync=ps,servers=2,mode=async,pushes=3");
   EXPECT_EQ(shared[0].outcome.steps, 8);
   EXPECT_EQ(shared[0].outcome.staleness.count % 24, 0) << "each range of the first server";
 }
 
-TEST(Session, NeedsCpus) {
-  try {
-    compile_run(with(fast(kMlp), "dp=2,sync=ps,mode=async"),
-                {.world_size = 3, .device = device::DeviceKind::cuda});
-    ADD_FAILURE() << "accepted";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("on GPUs servers wait for all workers; use mode=sync"));
-  }
+TEST(Session, IsRefusedWhereLanesHaveThreadsOfTheirOwn) {
+  run_ranks(2, [](int rank, comm::Communicator& world) {
+    Worker worker(with(fast(kMlp), "dp=1,sync=ps,mode=async"),
+                  {.rank = rank, .world_size = 2, .asynchronous = device::AsyncCpuOptions{}});
+    try {
+      worker.connect(world);
+      ADD_FAILURE() << "accepted";
+    } catch (const InternalError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("take no part in sessions with servers"));
+    }
+  });
 }
 
 }  // namespace
