@@ -308,7 +308,7 @@ void ProgramWriter::backward(int lane, int segment, int micro_batch, int leaf, i
   program::Instruction backward =
       instruction(program::InstructionKind::backward, lane, segment, micro_batch, leaf);
   backward.accumulate = accumulate;
-  read_for_backward(backward, partition_.piece_of(segment));
+  read_for_backward(backward, face.backward_reads, face.output_gradients);
   write_input_gradients(backward, partition_.piece_of(segment));
   write_gradients(backward, slot, {0, bucket.size_bytes});
   use_temporary(backward, face.backward_temporary_bytes);
@@ -329,7 +329,7 @@ void ProgramWriter::backward_input(int lane, int segment, int micro_batch, int l
   program::Instruction half =
       instruction(program::InstructionKind::backward_input, lane, segment, micro_batch, leaf);
   half.accumulate = accumulate;
-  read_for_backward(half, partition_.piece_of(segment));
+  read_for_backward(half, face.backward_reads, face.output_gradients);
   write_input_gradients(half, partition_.piece_of(segment));
   pass_to_second_half(half, program::Access::write);
   write_gradients(half, slot, first.empty() ? last : first);
@@ -345,17 +345,19 @@ void ProgramWriter::backward_weight(int lane, int segment, int micro_batch, int 
   program::Instruction half =
       instruction(program::InstructionKind::backward_weight, lane, segment, micro_batch, leaf);
   half.accumulate = accumulate;
-  read_for_backward(half, partition_.piece_of(segment));
+  read_for_backward(half, face.weight_reads, face.weight_output_gradients);
   pass_to_second_half(half, program::Access::read);
   write_gradients(half, slot, {bucket.split_begin, bucket.split_end});
   use_temporary(half, face.backward_weight_temporary_bytes);
   program.instructions.push_back(std::move(half));
 }
 
-void ProgramWriter::read_for_backward(program::Instruction& instruction, int piece) {
+void ProgramWriter::read_for_backward(program::Instruction& instruction, const std::vector<int>& activations,
+                                      const std::vector<int>& gradients) {
   const int segment = instruction.segment, micro_batch = instruction.micro_batch;
+  const int piece = partition_.piece_of(segment);
   const auto& face = code_.segment(segment);
-  for (const int storage : face.backward_reads)
+  for (const int storage : activations)
     instruction.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read,
                                                       activation(storage, micro_batch, piece)));
   read_parameters(instruction, segment);
@@ -366,7 +368,7 @@ void ProgramWriter::read_for_backward(program::Instruction& instruction, int pie
         {program::Role::stash, 0, program::Access::read,
          program.whole(keyed_buffer(fmt::format("stash.{}.mb{}", segment, micro_batch),
                                     program::Category::activations, face.stash_bytes))});
-  for (const int storage : face.output_gradients)
+  for (const int storage : gradients)
     instruction.operands.push_back(activation_operand(program::Role::output_gradient, storage,
                                                       program::Access::read,
                                                       activation_gradient(storage, micro_batch, piece)));

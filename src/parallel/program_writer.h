@@ -125,7 +125,8 @@ class ProgramWriter {
   int scratch(std::string_view what, int64_t bytes);
   void read_parameters(program::Instruction& instruction, int segment) const;
   void read_for_forward(program::Instruction& instruction, int piece);
-  void read_for_backward(program::Instruction& instruction, int piece);
+  void read_for_backward(program::Instruction& instruction, const std::vector<int>& activations,
+                         const std::vector<int>& gradients);
   void write_input_gradients(program::Instruction& instruction, int piece);
   void write_gradients(program::Instruction& instruction, int slot, const layout::ByteSpan& bytes);
   void pass_to_second_half(program::Instruction& instruction, program::Access access);

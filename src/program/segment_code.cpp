@@ -210,19 +210,28 @@ void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries
   }
 }
 
-/// Gradients that are made inside the segment and read by the second half of its backward.
+/// What the second half of backward reads: of outside, and gradients that are made inside the segment.
 void ModelCode::lay_out_weight_stash(int segment) {
   const auto& range = partition_.segment(segment);
   auto& layout = nth(segments_, segment);
+  const auto reads = [&](int value) {
+    if (const int root = graph_.value(value).storage; contains(layout.face.backward_reads, root))
+      insert_once(layout.face.weight_reads, root);
+  };
   for (int n = range.first_node; n <= range.last_node; ++n) {
     const auto& node = graph_.node(n);
     if (node.signature.backward != ops::BackwardForm::split || node.parameters.empty()) continue;
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (node.signature.backward_needs_input[i]) reads(node.inputs[i]);
     for (const int output : node.outputs) {
+      if (node.signature.backward_needs_output) reads(output);
       const auto& value = graph_.value(output);
       const int root = value.gradient_storage;
-      if (!value.needs_gradient || contains(layout.face.output_gradients, root) ||
-          find_offset(layout.weight_stash, root) != nullptr)
+      if (!value.needs_gradient || find_offset(layout.weight_stash, root) != nullptr) continue;
+      if (contains(layout.face.output_gradients, root)) {
+        insert_once(layout.face.weight_output_gradients, root);
         continue;
+      }
       layout.weight_stash.emplace_back(root, layout.face.weight_stash_bytes);
       layout.face.weight_stash_bytes += aligned(activation_bytes(root));
     }

@@ -52,10 +52,14 @@ void check_room(const Binding& binding) {
                       binding.context().graph.value(storage).spec.dtype);
   };
   const bool forward = !program::is_backward(instruction.kind);
-  activations(program::Role::input, forward ? face.reads : face.backward_reads);
-  activations(program::Role::output, forward ? face.writes : std::vector<int>{});
-  activations(program::Role::output_gradient, forward ? std::vector<int>{} : face.output_gradients);
   const bool second_half = instruction.kind == program::InstructionKind::backward_weight;
+  activations(program::Role::input, forward       ? face.reads
+                                    : second_half ? face.weight_reads
+                                                  : face.backward_reads);
+  activations(program::Role::output, forward ? face.writes : std::vector<int>{});
+  activations(program::Role::output_gradient, forward       ? std::vector<int>{}
+                                              : second_half ? face.weight_output_gradients
+                                                            : face.output_gradients);
   activations(program::Role::input_gradient,
               forward || second_half ? std::vector<int>{} : face.input_gradients);
   const bool in_halves = second_half || instruction.kind == program::InstructionKind::backward_input;

@@ -32,16 +32,15 @@ void expect_refused(const std::string& golden, const std::string& from, const st
 }
 
 TEST(Binding, AcceptsGoldensAsTheyStand) {
-  for (const char* golden : {"dp2_fast", "dp2_sharded", "pp2_1f1b", "ps_sync"})
+  for (const char* golden : {"dp2_fast", "dp2_sharded", "pp2_1f1b", "pp2_zero_bubble", "ps_sync"})
     for (const program::Program& program : program::load_golden(golden))
       EXPECT_NO_THROW(bind(*model_of_golden(golden), program)) << golden;
 }
 
 TEST(Binding, RefusesAKindThatNoExecutorRuns) {
-  expect_refused("dp2_fast", "7 backward @compute", "7 backward_weight @compute",
-                 "step instruction 7 (backward_weight, lane compute, segment 0, micro-batch 0, leaf 0) "
-                 "cannot be run: no executor can "
-                 "backward_weight yet");
+  expect_refused("dp2_fast", "7 backward @compute", "7 finite @compute",
+                 "step instruction 7 (finite, lane compute, segment 0, micro-batch 0, leaf 0) "
+                 "cannot be run: no executor can finite yet");
 }
 
 TEST(Binding, RefusesActivationsOfAnotherSize) {

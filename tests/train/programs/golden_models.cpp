@@ -62,6 +62,17 @@ ModelSpec four_layers() {
   return b.build();
 }
 
+/// x -> (fc -> norm) twice -> loss.
+ModelSpec normed_layers() {
+  ModelBuilder b;
+  Ref last = b.input("x", {{4}});
+  const Ref label = b.input("label", kClass);
+  for (const std::string layer : {"layer0", "layer1"})
+    last = b.add(layer + ".norm", LayerNorm{}, {b.add(layer + ".fc", linear(4), {last})});
+  b.add("loss", SoftmaxCrossEntropy{}, {last, label});
+  return b.build();
+}
+
 struct Recipe {
   const char* golden;
   ModelSpec spec;
@@ -85,6 +96,7 @@ std::vector<Recipe> recipes() {
           {"dp2_tree", with_tie, {"embed", "fc"}, 4, 4, 1, 2, adam, 0.5},
           {"dp3_ordered", with_tie, {"embed", "fc"}, 4, 5, 1, 3, adam, 0.5},
           {"pp2_1f1b", tied({"body", "top"}), {"embed", "body"}, 1, 1, 4, 1, momentum, 0.5},
+          {"pp2_zero_bubble", normed_layers(), {"layer0.norm"}, 4, 1, 2, 1, momentum, 0},
           {"pp2_interleaved", four_layers(), {"layer0", "layer1", "layer2"}, 4, 1, 2, 1, momentum, 0},
           {"ps_sync", small, {"fc"}, 4, 2, 1, 2, momentum, 0.5}};
 }
