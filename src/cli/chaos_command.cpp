@@ -112,7 +112,7 @@ Chaos::Chaos(const ChaosArguments& arguments)
   check_can_start_jobs("chaos", kFewestProcesses);
   config_ = load();
   layout_ = chosen_layout();
-  kinds_ = parse_chaos_kinds(arguments.kinds, config_, layout_.workers());
+  kinds_ = parse_chaos_kinds(arguments.kinds, config_, layout_.dp);
   const train::DeviceRequest request = arguments.device.request();
   const auto choice = train::choose_device(
       request, request.wish == train::DeviceWish::cpu ? device::GpuProbe{} : device::probe_gpus(), 0,

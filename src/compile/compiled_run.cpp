@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <utility>
 
@@ -42,8 +43,13 @@ constexpr int64_t kMostInstructions = 1'000'000;
 int element_bits(device::DeviceKind device) { return device == device::DeviceKind::cuda ? 32 : 31; }
 
 void check_extent(const model::Graph& graph, const model::Partition& partition,
-                  const layout::BatchDivision& division, device::DeviceKind device) {
-  const int64_t each = 2 * static_cast<int64_t>(partition.segments.size()) + 1;  // load, forwards, backwards
+                  const layout::BatchDivision& division, const layout::Layout& layout,
+                  device::DeviceKind device) {
+  std::vector<int64_t> segments(static_cast<size_t>(layout.pp), 0);  // by stage
+  for (const int piece : partition.pieces) ++nth(segments, piece % layout.pp);
+  // Load, forwards, backwards, which may be halves and recompute; of a stage also what it gets and sends.
+  const int64_t passes = layout.pp == 1 && layout.recompute == layout::Recompute::none ? 2 : 4;
+  const int64_t each = passes * *std::ranges::max_element(segments) + (layout.pp > 1 ? 5 : 1);
   const int64_t micro_batches = int64_t{division.leaves_of(0).size()} * division.micro_batches_per_leaf;
   if (micro_batches > kMostInstructions / each)
     throw ConfigError(fmt::format(
@@ -64,6 +70,19 @@ model::Partition make_partition(const model::Graph& graph, const parallel::Paral
   const int pieces = parallel.layout.pieces();
   if (pieces == 1) return model::make_partition(graph, parallel.bucket_bytes);
   return model::make_partition(graph, parallel.bucket_bytes, model::divide_into_pieces(graph, pieces));
+}
+
+/// Each half of backward writes one stretch of a bucket.
+void require_halves(const model::Partition& partition, const layout::Layout& layout) {
+  if (layout.pp == 1 || layout.schedule != layout::PipelineSchedule::zero_bubble) return;
+  for (const auto& bucket : partition.buckets)
+    if (bucket.split_begin > 0 && bucket.split_end < bucket.size_bytes)
+      throw ConfigError(
+          "schedule=zero_bubble: a segment of the model has parameters of its own and others that it shares "
+          "with "
+          "a layer before it, whose gradients are all computed with those of its inputs, such as two uses of "
+          "an "
+          "embedding; use schedule=1f1b");
 }
 
 uint64_t hash_all(uint64_t hash, std::initializer_list<int64_t> values) {
@@ -169,7 +188,8 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   const layout::BatchDivision division =
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
-  check_extent(graph_, partition_, division, facts.device);
+  require_halves(partition_, parallel.layout);
+  check_extent(graph_, partition_, division, parallel.layout, facts.device);
   // Throws if the schedule cannot take the micro-batches of one of the replicas.
   for (const int replica : {0, parallel.layout.dp - 1})
     layout::pipeline_schedule(layout::pipeline_shape(parallel.layout, division.micro_batches_of(replica)), 0);

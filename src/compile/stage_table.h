@@ -22,8 +22,8 @@ struct PipelineSummary {
   std::vector<int64_t> memory_bytes;      ///< by stage: planned, of a rank
   std::vector<int64_t> activation_bytes;  ///< likewise, of activations at their peak
   int micro_batches = 0;                  ///< of a replica's step, at most
-  /// The part of the step in which stages wait for each other, if units take the times that are estimated for
-  /// the slowest stage, and transfers none.
+  /// The part of the step in which stages wait for each other, if units of all stages take the same time, and
+  /// transfers none.
   double bubble_fraction = 0;
 };
 

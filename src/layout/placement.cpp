@@ -93,6 +93,12 @@ Placement::Placement(const model::Graph& graph, const model::Partition& partitio
     }
 }
 
+bool Placement::ties_stages() const {
+  return std::ranges::any_of(tied_, [](const auto& stages) {
+    return std::ranges::any_of(stages, [](const ByteSpan& used) { return !used.empty(); });
+  });
+}
+
 int Placement::position_of(int owner) const {
   const int number = owner - owners().first;
   return options_.reversed ? reversed_bits(number, owners().count) : number;

@@ -80,6 +80,8 @@ class Placement {
   bool computes(int segment, int rank) const {
     return is_worker(rank) && stage_of_segment(segment) == stage_of(rank);
   }
+  /// Whether a parameter lies on several stages.
+  bool ties_stages() const;
   /// Whether a rank has all of the model's parameters.
   bool holds_all(int rank) const { return is_worker(rank) && stages() == 1; }
   bool has_owners() const { return owners().count > 0; }
@@ -119,7 +121,6 @@ class Placement {
     int64_t offset = 0;  ///< in the segment's parameter buffer
   };
   int64_t size_bytes_of(int parameter) const;
-  ByteSpan tied(int segment, int stage) const;
   int slots_of(int parameter) const;
   std::vector<int> savers_of_parameters() const;
   RankRange savers_of_stage(int stage) const;

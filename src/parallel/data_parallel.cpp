@@ -147,6 +147,37 @@ bool completes_gradients(PipelineUnit::Kind kind) {
   return kind == PipelineUnit::Kind::backward || kind == PipelineUnit::Kind::backward_weight;
 }
 
+/// The most micro-batches that a piece has values of at once: from when they come, or it makes them, to the
+/// last unit that reads them. Of activations, or of gradients.
+int most_under_way(const std::vector<PipelineEvent>& events, int piece, bool gradients) {
+  std::set<int> under_way;
+  size_t most = 0;
+  for (const PipelineEvent& event : events) {
+    const bool forward = event.unit.kind == PipelineUnit::Kind::forward,
+               is_unit = event.kind == PipelineEvent::Kind::unit;
+    const bool arrives = event.kind == PipelineEvent::Kind::receive && event.receiver == piece;
+    const bool is_made = is_unit && event.piece == piece;
+    if ((arrives || is_made) && forward != gradients) under_way.insert(event.unit.micro_batch);
+    most = std::max(most, under_way.size());
+    if (is_made && completes_gradients(event.unit.kind)) under_way.erase(event.unit.micro_batch);
+  }
+  return static_cast<int>(most);
+}
+
+/// What passes from stage to stage has as many buffers as a piece has micro-batches under way, and one more
+/// for what is sent or arrives meanwhile; of an evaluation two.
+void share_borders(ProgramWriter& writer, const StageLinks& links, const std::vector<PipelineEvent>& events,
+                   int piece, bool trains) {
+  const auto share = [&](const PieceBorder& border) {
+    writer.take_turns(border.activations, false, piece,
+                      trains ? most_under_way(events, piece, false) + 1 : 2);
+    writer.take_turns(border.gradients, true, piece, trains ? most_under_way(events, piece, true) + 1 : 2);
+  };
+  const auto& borders = links.borders();
+  if (piece > 0) share(nth(borders, piece - 1));
+  if (piece < static_cast<int>(borders.size())) share(nth(borders, piece));
+}
+
 /// A worker's part of a step: its units of the schedule, with what they get from other stages and make for
 /// them.
 class StepWriter {
@@ -180,6 +211,8 @@ class StepWriter {
   void write() {
     writer_.add_gradient_slots(fold_.slots);
     writer_.set_batch_buffers(most_batches());
+    for (int piece = stage_; piece < static_cast<int>(segments_.size()); piece += stages_)
+      share_borders(writer_, lanes_.links, events_, piece, true);
     writer_.constants(lanes_.copy);
     writer_.cast_parameters(lanes_.compute);
     for (const PipelineEvent& event : events_) {
@@ -241,12 +274,13 @@ class StepWriter {
   }
 
   /// Whether a segment's backward finds what its forward made. With recomputation that is so of a loss, and
-  /// of the last segment of a piece that goes backward at once.
+  /// of what goes backward at once: of the piece of a stage that does, and without a pipeline, where every
+  /// micro-batch does, of the last segment.
   bool is_kept(const PipelineEvent& event, int segment) const {
     if (plan_.parallel.layout.recompute == layout::Recompute::none) return true;
     if (plan_.training.segment(segment).has_loss) return true;
-    return segment == nth(segments_, event.piece).back() &&
-           at_once_.contains({event.piece, event.unit.micro_batch});
+    const bool at_once = at_once_.contains({event.piece, event.unit.micro_batch});
+    return at_once && (stages_ > 1 || segment == nth(segments_, event.piece).back());
   }
 
   void backward(const PipelineEvent& event) {
@@ -362,7 +396,10 @@ program::Program compile_evaluation(const DataParallelPlan& plan, int rank) {
   writer.constants(copy);
   writer.cast_parameters(compute);
   const int first_loading = first_loading_piece(plan, writer, rank);
-  writer.set_batch_buffers(placement.stages() + 1);
+  const int pieces = plan.partition.piece_count();
+  writer.set_batch_buffers(pieces > placement.stages() ? placement.stages() + 1 : 2);
+  for (int piece = placement.stage_of(rank); piece < pieces; piece += placement.stages())
+    share_borders(writer, links, {}, piece, false);
   for (const PipelineEvent& event : layout::evaluation_events(
            layout::pipeline_shape(plan.parallel.layout, leaves.size()), placement.stage_of(rank))) {
     const int micro_batch = event.unit.micro_batch, leaf = leaves.begin + micro_batch;

@@ -142,7 +142,9 @@ int ProgramWriter::keyed_buffer(const std::string& name, program::Category categ
 
 /// A rank with several pieces of the model may have a value in several of them: as it made it, and as it came
 /// around.
-std::string ProgramWriter::place_text(int micro_batch, int piece) const {
+std::string ProgramWriter::place_text(int storage, bool gradient, int micro_batch, int piece) const {
+  if (const auto turns = turns_.find({storage, gradient, piece}); turns != turns_.end())
+    return fmt::format("turn{}.piece{}", micro_batch % turns->second, piece);
   return partition_.piece_count() > placement_.stages() ? fmt::format("mb{}.piece{}", micro_batch, piece)
                                                         : fmt::format("mb{}", micro_batch);
 }
@@ -155,13 +157,18 @@ int ProgramWriter::activation(int storage, int micro_batch, int piece) {
     return keyed_[name] = program.add_buffer(name, program::Space::staging, program::Category::staging,
                                              code_.activation_bytes(storage));
   }
-  return keyed_buffer(fmt::format("act.{}.{}", value.name, place_text(micro_batch, piece)),
+  return keyed_buffer(fmt::format("act.{}.{}", value.name, place_text(storage, false, micro_batch, piece)),
                       program::Category::activations, code_.activation_bytes(storage));
 }
 
 int ProgramWriter::activation_gradient(int storage, int micro_batch, int piece) {
-  return keyed_buffer(fmt::format("dact.{}.{}", graph_.value(storage).name, place_text(micro_batch, piece)),
+  const std::string place = place_text(storage, true, micro_batch, piece);
+  return keyed_buffer(fmt::format("dact.{}.{}", graph_.value(storage).name, place),
                       program::Category::activations, code_.activation_bytes(storage));
+}
+
+void ProgramWriter::take_turns(const std::vector<int>& storages, bool gradients, int piece, int buffers) {
+  for (const int storage : storages) turns_[{storage, gradients, piece}] = buffers;
 }
 
 int ProgramWriter::scratch(std::string_view what, int64_t bytes) {
@@ -321,11 +328,7 @@ void ProgramWriter::backward_input(int lane, int segment, int micro_batch, int l
   const auto& bucket = partition_.bucket(segment);
   const layout::ByteSpan first{0, bucket.split_begin}, last{bucket.split_end, bucket.size_bytes};
   if (first.empty() && last.empty() && face.input_gradients.empty() && face.weight_stash_bytes == 0) return;
-  if (!first.empty() && !last.empty())
-    throw ConfigError(
-        "schedule=zero_bubble: a part of the model both owns and shares parameters whose gradients are "
-        "computed with those of its inputs, such as two embeddings; lower parallel.bucket_bytes, or use "
-        "schedule=1f1b");
+  ensure(first.empty() || last.empty(), "the first half's gradients lie side by side");
   program::Instruction half =
       instruction(program::InstructionKind::backward_input, lane, segment, micro_batch, leaf);
   half.accumulate = accumulate;

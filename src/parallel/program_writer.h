@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,9 @@ class ProgramWriter {
                bool keeps = true);
   void recompute(int lane, int segment, int micro_batch, int leaf);
   void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
+  /// Micro-batches take turns in so many buffers of these values of a piece, or of their gradients, whatever
+  /// their number: of what passes from rank to rank, whose buffers are in use beside computation.
+  void take_turns(const std::vector<int>& storages, bool gradients, int piece, int buffers);
   /// Values of a micro-batch, or their gradients, to or from the rank that has the next piece of the model,
   /// or the one before: an exchange for all of them. `piece`: of this rank; `storages`: of activations or of
   /// gradients; `peer`: rank in the group.
@@ -120,7 +124,7 @@ class ProgramWriter {
   program::ByteRange gradient_range(int segment, int slot, const layout::ByteSpan& bytes) const;
   int activation(int storage, int micro_batch, int piece);
   int activation_gradient(int storage, int micro_batch, int piece);
-  std::string place_text(int micro_batch, int piece) const;
+  std::string place_text(int storage, bool gradient, int micro_batch, int piece) const;
   bool wants(int input) const;
   int scratch(std::string_view what, int64_t bytes);
   void read_parameters(program::Instruction& instruction, int segment) const;
@@ -150,6 +154,7 @@ class ProgramWriter {
   std::vector<std::vector<int>> gradients_;  // by slot, segment
   int constants_ = -1, verdict_ = -1, metrics_ = -1;
   int batch_buffers_ = 2;
+  std::map<std::tuple<int, bool, int>, int> turns_;  // by storage, whether it is a gradient, piece
   struct Served {
     int buffer = -1;            // of contents that workers see; -1: those of parameters
     std::vector<int> landings;  // by slot and worker

@@ -32,6 +32,7 @@ class StageLinks {
   /// program.
   StageLinks(const DataParallelPlan& plan, ProgramWriter& writer, const program::ModelCode& code, int rank);
 
+  const std::vector<PieceBorder>& borders() const { return borders_; }
   void send(const layout::PipelineEvent& event) { transfer(program::Role::send, event); }
   void receive(const layout::PipelineEvent& event) { transfer(program::Role::receive, event); }
 

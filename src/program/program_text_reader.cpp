@@ -75,6 +75,7 @@ class Reader {
     p.virtual_replicas = line.field("virtual_replicas");
     p.micro_batches_per_leaf = line.field("micro_batches_per_leaf");
     if (!line.at_end()) p.stages = line.field("stages");
+    if (p.stages < 1) line.fail("a replica has at least one stage");
   }
 
   template <class Named>

@@ -154,11 +154,12 @@ ReplicaComparison::ReplicaComparison(const Worker& worker) : worker_(worker) {
   const auto& compiled = worker.compiled();
   const auto add = [this](const std::vector<checkpoint::TensorRecord>& all,
                           const std::vector<checkpoint::NamedTensor>& held) {
+    size_t next = 0;  // of those that are held, in the same order
     for (const auto& record : all) {
       ensure(record.dtype == DType::float32, "the replicas' state is compared as float32");
-      const auto here = std::ranges::find(held, record.name, &checkpoint::NamedTensor::name);
-      tensors_.push_back(
-          here != held.end() ? *here : checkpoint::NamedTensor{record.name, record.dtype, record.shape});
+      const bool is_here = next < held.size() && held[next].name == record.name;
+      tensors_.push_back(is_here ? held[next++]
+                                 : checkpoint::NamedTensor{record.name, record.dtype, record.shape});
     }
   };
   add(parameter_records(compiled),
@@ -190,12 +191,18 @@ uint64_t ReplicaComparison::see_step() {
 }
 
 bool ReplicaComparison::all_equal(comm::Communicator& world) {
-  std::vector<uint64_t> own;
-  if (worker_.is_worker()) own = {hash(), hash_of(digests_)};
+  hash();
+  std::vector<uint64_t> own = hashes_;
+  if (worker_.is_worker()) own.push_back(hash_of(digests_));
   const auto all = gather(world, own);
-  const layout::Placement& placement = worker_.compiled().placement();
-  for (int rank = 0; rank < placement.workers(); ++rank)
-    if (nth(all, rank) != nth(all, placement.rank_of(placement.stage_of(rank), 0))) return false;
+  for (size_t t = 0; t < tensors_.size() + 1; ++t) {
+    uint64_t expected = 0;
+    for (const auto& of_rank : all) {
+      if (of_rank.empty() || of_rank[t] == 0) continue;
+      if (expected == 0) expected = of_rank[t];
+      if (of_rank[t] != expected) return false;
+    }
+  }
   return true;
 }
 
@@ -246,6 +253,16 @@ std::string ReplicaComparison::locate(comm::Communicator& world) const {
       nth(of_stage, rank) = nth(hashes, rank);
     }
     if (std::string what = locate(world, hosts, of_stage); !what.empty()) return what;
+  }
+  // What several stages hold is equal there, too.
+  for (size_t t = 0; t < tensors_.size() && placement.ties_stages(); ++t) {
+    std::vector<std::vector<uint64_t>> of_tensor(hashes.size());
+    for (size_t rank = 0; rank < hashes.size(); ++rank)
+      if (hashes[rank][t] != 0) {
+        of_tensor[rank].assign(tensors_.size(), 0);
+        of_tensor[rank][t] = hashes[rank][t];
+      }
+    if (std::string what = locate(world, hosts, of_tensor); !what.empty()) return what;
   }
   return "";
 }

@@ -27,7 +27,8 @@ class ReplicaComparison {
   /// Of the parameters that the last step has read, if its program says; otherwise 0. To be called after
   /// every step.
   uint64_t see_step();
-  /// COLLECTIVE: whether hash(), and what see_step() returned last, are the same on all ranks with a replica.
+  /// COLLECTIVE: whether all ranks that hold a tensor hold the same bits, stages that share one included, and
+  /// see_step() returned the same last.
   bool all_equal(comm::Communicator& world);
   /// COLLECTIVE: the lines that tell where the replicas differed in the last step that was seen, or else at
   /// the last hash(): the ranks that do not hold what most hold (where no more than half agree, all that

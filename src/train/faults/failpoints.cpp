@@ -15,6 +15,7 @@
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "lockstep/error.h"
@@ -83,15 +84,28 @@ std::optional<Target> find_target(const program::Program& program, program::Inst
 /// forward: an activation between two segments, or the loss where the model is a single one. backward: a
 /// gradient.
 std::optional<Target> nan_target(const program::Program& program, const Failpoint& failpoint) {
-  const bool forward = failpoint.place == FaultPlace::instruction &&
-                       failpoint.instruction == program::InstructionKind::forward;
+  using Kind = program::InstructionKind;
+  struct Wanted {
+    Kind kind;
+    program::Role role;
+    Kind reader;
+    bool any_reader;
+  };
+  const auto first_target = [&](const std::vector<Wanted>& list) {
+    std::optional<Target> found;
+    for (const Wanted& wanted : list)
+      if (!found) found = find_target(program, wanted.kind, wanted.role, wanted.reader, wanted.any_reader);
+    return found;
+  };
+  const bool forward = failpoint.place == FaultPlace::instruction && failpoint.instruction == Kind::forward;
   if (!forward)
-    return find_target(program, program::InstructionKind::backward, program::Role::gradients, {}, true);
-  const auto activation = find_target(program, program::InstructionKind::forward, program::Role::output,
-                                      program::InstructionKind::forward, false);
-  return activation ? activation
-                    : find_target(program, program::InstructionKind::forward, program::Role::metrics,
-                                  program::InstructionKind::agree, false);
+    return first_target({{Kind::backward, program::Role::gradients, {}, true},
+                         {Kind::backward_weight, program::Role::gradients, {}, true},
+                         {Kind::backward_input, program::Role::gradients, {}, true}});
+  return first_target({{Kind::forward, program::Role::output, Kind::forward, false},
+                       {Kind::forward, program::Role::metrics, Kind::agree, false},
+                       // All that a stage makes may be for the next one.
+                       {Kind::forward, program::Role::output, Kind::exchange, false}});
 }
 
 void write_nan(device::Device& device, std::byte* at, bool is_double) {
@@ -228,7 +242,9 @@ void Failpoints::before_instruction(const program::Program& program, int instruc
         fmt::format("step {}, before {}", step, program::describe(program, instruction));
     if (!claim(armed, where)) continue;
     if (failpoint.kind == FaultKind::flip) {
-      const auto& place = program.parameters.at(0);
+      // A stage, or a server, holds some of them.
+      const auto place =
+          *std::ranges::find_if(program.parameters, [](const auto& one) { return one.buffer >= 0; });
       flip_bit(memory.device(), memory.at(program, {place.buffer, place.offset, place.size_bytes}));
     }
     act(failpoint, where);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "program/instruction_rules.h"
+
 namespace lockstep::train {
 namespace {
 
@@ -39,8 +41,7 @@ std::string contents_of(const program::Instruction& instruction, const compile::
   if (instruction.segment < 0) return "";
   const auto s = static_cast<size_t>(instruction.segment);
   const auto& graph = compiled.graph();
-  if (instruction.kind == program::InstructionKind::forward ||
-      instruction.kind == program::InstructionKind::backward) {
+  if (program::runs_segment(instruction.kind)) {
     const auto& segment = compiled.partition().segments[s];
     const auto& first = graph.node(segment.first_node).name;
     const auto& last = graph.node(segment.last_node).name;

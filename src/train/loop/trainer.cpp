@@ -213,7 +213,8 @@ bool Trainer::comparison_is_due() const {
 }
 
 uint64_t Trainer::agreement_hash(bool with_replica) {
-  if (!worker_->is_worker()) return 0;
+  // Without replicas only parameters of several stages are compared, before they are saved.
+  if (!worker_->is_worker() || worker_->compiled().placement().replicas() == 1) return 0;
   if (with_replica) hashed_step_ = step_;
   return std::max<uint64_t>(
       1, hash_combine(hash_combine(norm_hash_, read_hash_), with_replica ? replicas_->hash() : 0));

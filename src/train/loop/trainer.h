@@ -122,7 +122,8 @@ class Trainer {
   std::string advice(const program::Verdict& verdict) const;
   /// The same on all ranks, also on those without a replica.
   bool compares_replicas() const {
-    return worker_->compiled().placement().replicas() > 1 && config_.trainer.check_every_steps > 0;
+    const layout::Placement& placement = worker_->compiled().placement();
+    return (placement.replicas() > 1 || placement.ties_stages()) && config_.trainer.check_every_steps > 0;
   }
   bool comparison_is_due() const;
   /// What the ranks compare in a step's agreement: the last norm, and this replica where that is due; 0 on a

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
-#include <set>
 
+#include "base/hash.h"
 #include "base/index.h"
 #include "checkpoint/state_hash.h"
 #include "comm/gather_texts.h"
@@ -46,20 +46,25 @@ std::vector<checkpoint::TensorChunks> gather(
   return all;
 }
 
-/// COLLECTIVE: the tensors of a replica whose stages hold them. Of a parameter of several stages the first
-/// one's counts, which the others' are compared with elsewhere.
+/// COLLECTIVE: the tensors of a replica whose stages hold them. Of those that several stages hold, the bits
+/// that all of them have; where these differ, a hash that no tensor has.
 std::vector<checkpoint::TensorChunks> gather_stages(const Worker& worker, comm::Communicator& world,
-                                                    std::vector<checkpoint::NamedTensor> tensors) {
+                                                    const std::vector<checkpoint::NamedTensor>& tensors) {
   const layout::Placement& placement = worker.compiled().placement();
-  std::set<std::string> others;
-  for (const auto& place : worker.programs().step.parameters)
-    if (!placement.computes(place.uses[0].segment, worker.rank())) others.insert(place.name);
-  std::erase_if(tensors, [&](const auto& tensor) {
-    return others.contains(tensor.name) || others.contains(tensor.name.substr(0, tensor.name.rfind('.')));
-  });
   const int replica = placement.replica_of(worker.rank());
-  return gather(world, hashes_of(worker, tensors),
-                [&](int rank) { return placement.replica_of(rank) == replica; });
+  auto all = gather(world, hashes_of(worker, tensors),
+                    [&](int rank) { return placement.replica_of(rank) == replica; });
+  std::ranges::stable_sort(all, {}, &checkpoint::TensorChunks::name);
+  std::vector<checkpoint::TensorChunks> once;
+  for (auto& tensor : all) {
+    if (once.empty() || once.back().name != tensor.name) {
+      once.push_back(std::move(tensor));
+    } else if (once.back().hashes != tensor.hashes) {
+      for (size_t chunk = 0; chunk < tensor.hashes.size(); ++chunk)
+        once.back().hashes[chunk] = hash_combine(once.back().hashes[chunk], tensor.hashes[chunk]);
+    }
+  }
+  return once;
 }
 
 checkpoint::Slice elements_of(const layout::ByteSpan& bytes, const Shape& shape) {

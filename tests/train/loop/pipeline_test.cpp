@@ -156,6 +156,18 @@ TEST(Pipeline, KeepsAsManyMicroBatchesAsItsScheduleSays) {
   }
 }
 
+TEST(Pipeline, NeedsNoMoreMemoryForMoreMicroBatches) {
+  const auto activations = [](const std::string& layout, int batch, int rank) {
+    const auto config = config_of(kDeepGpt, {"trainer.global_batch=" + std::to_string(batch)});
+    const auto run = compile_run(with(config, layout), {.world_size = processes_of(layout)});
+    const auto programs = run.compile(rank);
+    return programs.step_plan.category_bytes[static_cast<size_t>(program::Category::activations)];
+  };
+  for (const char* layout : {"dp=1,pp=4", "dp=1,pp=4,recompute=full", "dp=1,pp=4,schedule=zero_bubble"})
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(activations(layout, 16, rank), activations(layout, 64, rank)) << layout << ", rank " << rank;
+}
+
 TEST(Pipeline, GoesOnFromOtherLayoutsAndBack) {
   expect_same_bits_across(config_of(kDeepGpt), "pipelines",
                           {{"dp=1,pp=3", "dp=2"},
