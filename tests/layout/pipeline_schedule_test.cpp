@@ -375,8 +375,10 @@ class MessageModel {
   std::map<std::tuple<What, int, int>, Channel> channels_;
 };
 
-TEST(PipelineSchedule, ProceedsWithOneMessageUnderWayAndReceivesPostedOneUnitAhead) {
-  for_each_shape([](const PipelineShape& shape) { ASSERT_TRUE(MessageModel(shape, 1).proceeds()); });
+TEST(PipelineSchedule, ProceedsWithOneMessageUnderWayAndReceivesPostedAtMostOneUnitAhead) {
+  for_each_shape([](const PipelineShape& shape) {
+    for (const size_t ahead : {0u, 1u}) ASSERT_TRUE(MessageModel(shape, ahead).proceeds()) << ahead;
+  });
 }
 
 }  // namespace
