@@ -41,6 +41,7 @@ struct Model {
       }
       bucket.size_bytes = bucket.owned_bytes;
       partition.segments.emplace_back();
+      partition.pieces.push_back(0);
       partition.buckets.push_back(std::move(bucket));
     }
   }
@@ -68,6 +69,61 @@ TEST(Placement, WithoutShardsEveryoneUpdatesEverything) {
     EXPECT_EQ(placement.updated_by(0, worker), (ByteSpan{0, 128}));
     EXPECT_EQ(placement.owned(1, worker), (ByteSpan{0, 12}));
   }
+}
+
+/// Three segments on two stages; the last one uses parameters 1 and 3 of the first again.
+Model staged() {
+  Model model({{parameter(5), parameter(3), parameter(2), parameter(20)}, {parameter(7)}, {parameter(6)}});
+  model.tie(1, 2);
+  model.tie(3, 2);
+  model.partition.pieces = {0, 0, 1};
+  return model;
+}
+
+TEST(Placement, StagesHoldTheirSegmentsAndWhatTheyUseOfOthers) {
+  const Model model = staged();
+  const Placement placement = model.place({.workers = 4, .stages = 2});
+  EXPECT_TRUE(placement.ties_stages());
+  for (const int replica : {0, 1}) {
+    const int first = placement.rank_of(0, replica), second = placement.rank_of(1, replica);
+    EXPECT_EQ(first, replica);
+    EXPECT_EQ(second, 2 + replica);
+    EXPECT_EQ(placement.held(0, first), (ByteSpan{0, 320}));
+    EXPECT_EQ(placement.held(1, first), (ByteSpan{0, 64}));
+    EXPECT_EQ(placement.held(2, first), ByteSpan{});
+    // From the first to the last that it uses, with what lies between.
+    EXPECT_EQ(placement.held(0, second), (ByteSpan{64, 64 + 128 + 80}));
+    EXPECT_EQ(placement.held(1, second), ByteSpan{});
+    EXPECT_EQ(placement.held(2, second), (ByteSpan{0, 64}));
+    EXPECT_THAT(placement.held_gradients(0, second), ElementsAre(ByteSpan{64, 272}));
+    EXPECT_EQ(placement.owned(1, second), (ByteSpan{0, 12}));
+    EXPECT_EQ(placement.owned(0, second), ByteSpan{});
+    // The stage of the first use answers for norms.
+    EXPECT_EQ(placement.counted(0, first), (ByteSpan{0, 320}));
+    EXPECT_EQ(placement.counted(0, second), ByteSpan{});
+    EXPECT_EQ(placement.counted(2, second), (ByteSpan{0, 64}));
+  }
+}
+
+TEST(Placement, PiecesGoAroundTheStages) {
+  Model model({{parameter(1)}, {parameter(1)}, {parameter(1)}, {parameter(1)}});
+  model.partition.pieces = {0, 1, 2, 3};
+  const Placement placement = model.place({.workers = 2, .stages = 2});
+  EXPECT_FALSE(placement.ties_stages());
+  for (int segment = 0; segment < 4; ++segment)
+    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(placement.computes(segment, rank), segment % 2 == rank);
+}
+
+TEST(CheckpointShares, OfStagesAreSavedByTheirOwnRanks) {
+  const Model model = staged();
+  const auto shares = model.place({.workers = 4, .stages = 2}).shares();
+  for (int rank = 0; rank < 4; ++rank)
+    for (const SavedPart& part : shares[static_cast<size_t>(rank)])
+      EXPECT_EQ(rank / 2, part.parameter == 5 ? 1 : 0) << part.parameter;
+  std::vector<int> saved(6, 0);
+  for (const auto& share : shares)
+    for (const SavedPart& part : share) ++saved[static_cast<size_t>(part.parameter)];
+  EXPECT_THAT(saved, testing::Each(1));
 }
 
 TEST(Placement, ShardsEndOnBordersOfChunks) {
