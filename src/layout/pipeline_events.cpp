@@ -33,7 +33,8 @@ std::vector<PipelineUnit> forward_units(const PipelineShape& shape) {
 
 std::vector<PipelineEvent> events_of(const PipelineShape& shape, const PipelineTimeline& timeline,
                                      int stage) {
-  // When it is complete; units before messages, and those in an order that all ranks know.
+  // When it is complete; of the same time units before the messages that they make, and forward before
+  // backward, so that an input is on its way while its stage goes backward. All ranks know this order.
   using Moment = std::tuple<double, bool, bool, int, int>;
   std::vector<std::pair<Moment, PipelineEvent>> events;
   for (int at = 0; at < shape.stages; ++at)
@@ -41,7 +42,7 @@ std::vector<PipelineEvent> events_of(const PipelineShape& shape, const PipelineT
       const PipelineUnit& unit = timed.unit;
       const int piece = unit.chunk * shape.stages + at;
       const auto moment = [&](bool is_message) {
-        return Moment{timed.end, is_message, goes_backward(unit.kind), piece, unit.micro_batch};
+        return Moment{timed.end, unit.kind != Kind::forward, is_message, piece, unit.micro_batch};
       };
       if (at == stage) events.push_back({moment(false), {PipelineEvent::Kind::unit, unit, piece, piece}});
       const std::optional<int> receiver = receiver_of(shape, unit.kind, piece);

@@ -69,7 +69,7 @@ TEST(BatchDivision, RefusalsNameTheFieldAndNearbyValues) {
               testing::AllOf(HasSubstr("trainer.global_batch 10"), HasSubstr("virtual_replicas 4"),
                              HasSubstr("8 or 12")));
   EXPECT_THAT(message([] { divide_batch(64, 0, 2, Reduction::reproducible, 3); }),
-              HasSubstr("at most 2 workers"));
+              HasSubstr("at most 2 of them"));
   EXPECT_THAT(message([] { divide_batch(64, 0, 2, Reduction::fast, 3); }), HasSubstr("63 or 66"));
   EXPECT_THAT(message([] { divide_batch(66, 0, 2, Reduction::fast, 3, 4); }),
               HasSubstr("66 is not divisible by 4 pushes; use 64 or 68"));

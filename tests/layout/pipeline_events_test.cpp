@@ -27,9 +27,9 @@ std::string text_of(const std::vector<PipelineEvent>& events) {
 // Two stages, one forward and one backward in turn. The second one's next input is on its way while it goes
 // backward.
 //
-//     time      0  1  2  3  4  5  6  7  8  9
-//     stage 0   F0 F1    --B0- F2 --B1-    --B2-
-//     stage 1      F0 --B0- F1 --B1-   F2 --B2-
+//     time      0  1  2  3  4  5  6  7  8  9  10 11
+//     stage 0   F0 F1       B0 B0 F2 B1 B1    B2 B2
+//     stage 1      F0 B0 B0 F1 B1 B1 F2 B2 B2
 TEST(PipelineEvents, StandAsTheTableSays) {
   const PipelineShape shape{.schedule = PipelineSchedule::one_f_one_b, .stages = 2, .micro_batches = 3};
   EXPECT_EQ(text_of(pipeline_events(shape, 0)), "F0 >F0 F1 >F1 <B0 B0 F2 >F2 <B1 B1 <B2 B2");
@@ -107,7 +107,8 @@ TEST(PipelineEvents, NeverWaitForEachOtherWhereNothingIsBuffered) {
       for (int micro_batches = 1; micro_batches <= 24; ++micro_batches)
         for (int chunks = 1; chunks <= 3; ++chunks) {
           const bool interleaved = schedule == PipelineSchedule::interleaved;
-          if (interleaved != (chunks > 1) || (interleaved && micro_batches % stages != 0)) continue;
+          if (interleaved != (chunks > 1) || (interleaved && (stages == 1 || micro_batches % stages != 0)))
+            continue;
           const PipelineShape shape{
               .schedule = schedule, .stages = stages, .micro_batches = micro_batches, .chunks = chunks};
           const std::string name = std::to_string(static_cast<int>(schedule)) + ": " +
