@@ -55,6 +55,11 @@ void require_sums_exist(const DataParallelPlan& plan);
 ///     server  reduce               R2 R1 R0                        R2 R1 R0
 ///             compute                 S2 S1 S0 N U0 U1 U2            S2U2 S1U1 S0U0
 ///             gather                             G0 G1 G2               G2  G1  G0
+///
+/// With stages, each runs its units of the schedule (layout/pipeline_events.h), with messages to and from its
+/// neighbours beside them, sums its buckets over the replicas after its last backward, and agrees at the end;
+/// then come what stages share (parallel/tied_stages.h), the norm over all stages, and updates.
+/// docs/pipeline.md draws the schedules.
 program::Program compile_step(const DataParallelPlan& plan, int rank);
 
 /// One micro-batch of every leaf of this worker through the forward pass, then an agreement on their loss and

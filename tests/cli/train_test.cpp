@@ -130,6 +130,28 @@ TEST(Train, TheLayoutIsNamedAlikeEverywhere) {
   EXPECT_THAT(read_text_file(run + "/config.effective.textproto"), HasSubstr("  dp: 2\n"));
 }
 
+TEST(Train, APipelineTellsItsStagesAndItsBubble) {
+  const SmallConfig config;
+  const Ran ran =
+      mpirun(2, {"train", config.path(), "--layout", "pp=2", "--set", "trainer.micro_batch=3", "--json"});
+  const Json json = only_json(ran);
+  const Json plain =
+      only_json(mpirun(1, {"train", config.path(), "--set", "trainer.micro_batch=3", "--json"}));
+  EXPECT_EQ(json["layout"], "dp=1,pp=2");
+  EXPECT_EQ(json["params_hash"], plain["params_hash"]);
+  EXPECT_EQ(json["state_hash"], plain["state_hash"]);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(json["ranks"][rank]["stage"], rank);
+    EXPECT_EQ(json["ranks"][rank]["replica"], 0);
+    EXPECT_EQ(json["ranks"][rank]["wire_bytes"]["sent"], json["ranks"][rank]["wire_bytes_theory"]["sent"]);
+  }
+  // (p-1) / (m+p-1) of it, with eight micro-batches.
+  EXPECT_NEAR(json["bubble_fraction_theory"].get<double>(), 1.0 / 9, 1e-9);
+  EXPECT_GE(json["bubble_fraction"].get<double>(), 0);
+  EXPECT_LE(json["bubble_fraction"].get<double>(), 1);
+  EXPECT_THAT(ran.err, HasSubstr("1f1b of 8 micro-batches: stages wait for 11.1 % of a step"));
+}
+
 TEST(Train, ALayoutThatCannotRunIsOneErrorWithTheNearestThatCan) {
   const SmallConfig config;
   const auto refusal = [&](int ranks, const std::string& layout) {
@@ -140,7 +162,7 @@ TEST(Train, ALayoutThatCannotRunIsOneErrorWithTheNearestThatCan) {
   };
   EXPECT_THAT(refusal(2, "dp=3"),
               HasSubstr("layout 'dp=3': takes 3 processes, but there are 2; start 3, or use 'dp=2'"));
-  EXPECT_THAT(refusal(2, "recompute=full"), HasSubstr("the nearest that works is 'dp=2'"));
+  EXPECT_THAT(refusal(2, "recompute=selective"), HasSubstr("the nearest that works is 'dp=2'"));
   EXPECT_THAT(refusal(2, "bound=2"), HasSubstr("(did you mean 'sync=ps,mode=stale,bound=2'?)"));
   EXPECT_THAT(refusal(1, ""), HasSubstr("layout '': it is empty"));
 }
