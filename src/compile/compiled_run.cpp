@@ -78,10 +78,8 @@ void require_halves(const model::Partition& partition, const layout::Layout& lay
   for (const auto& bucket : partition.buckets)
     if (bucket.split_begin > 0 && bucket.split_end < bucket.size_bytes)
       throw ConfigError(
-          "schedule=zero_bubble: a segment of the model has parameters of its own and others that it shares "
-          "with "
-          "a layer before it, whose gradients are all computed with those of its inputs, such as two uses of "
-          "an "
+          "schedule=zero_bubble: a segment of the model has two sorts of parameters, its own and those of a "
+          "layer before it, whose gradients are computed with those of its inputs, such as two uses of an "
           "embedding; use schedule=1f1b");
 }
 
@@ -165,7 +163,7 @@ void require_work_for_servers(const model::Graph& graph, const model::Partition&
 
 /// The division follows from the batch, its limits and the workers; the placement from the partition, the
 /// division and these options.
-uint64_t hash_of(const parallel::DataParallelPlan& plan) {
+uint64_t hash_of(const parallel::ProgramPlan& plan) {
   const auto& division = plan.division;
   const auto& parallel = plan.parallel;
   uint64_t hash = hash64(layout::to_string(parallel.layout));
@@ -202,7 +200,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   placing.reversed = placing.owners == layout::RankRange{0, placing.workers} &&
                      parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving;
   placement_ = std::make_unique<layout::Placement>(graph_, partition_, placing);
-  plan_ = std::make_unique<parallel::DataParallelPlan>(parallel::DataParallelPlan{
+  plan_ = std::make_unique<parallel::ProgramPlan>(parallel::ProgramPlan{
       .graph = graph_,
       .partition = partition_,
       .training = *training_,
@@ -270,9 +268,8 @@ CompiledRun::RankPrograms CompiledRun::compile(int rank) const {
   return programs;
 }
 
-void CompiledRun::check_kind(const parallel::DataParallelPlan& plan,
-                             program::Program (*compile_kind)(const parallel::DataParallelPlan&,
-                                                              int rank)) const {
+void CompiledRun::check_kind(const parallel::ProgramPlan& plan,
+                             program::Program (*compile_kind)(const parallel::ProgramPlan&, int rank)) const {
   std::vector<program::Program> programs;
   for (int rank = 0; rank < plan.placement.ranks(); ++rank) {
     programs.push_back(compile_kind(plan, rank));
@@ -287,19 +284,19 @@ void CompiledRun::check_sessions() const {
   layout::PlacementOptions apart = placement_options(layout(), plan_->state_slots);
   apart.owners.first = apart.workers;
   const layout::Placement placement(graph_, partition_, apart);
-  parallel::DataParallelPlan plan{.graph = plan_->graph,
-                                  .partition = plan_->partition,
-                                  .training = plan_->training,
-                                  .evaluation = plan_->evaluation,
-                                  .division = plan_->division,
-                                  .parallel = plan_->parallel,
-                                  .placement = placement,
-                                  .shares = placement.shares(),
-                                  .state_slots = plan_->state_slots,
-                                  .device = plan_->device,
-                                  .skip_nonfinite = plan_->skip_nonfinite,
-                                  .update_as_it_lands = plan_->update_as_it_lands};
-  check_kind(plan, [](const parallel::DataParallelPlan& of, int rank) {
+  parallel::ProgramPlan plan{.graph = plan_->graph,
+                             .partition = plan_->partition,
+                             .training = plan_->training,
+                             .evaluation = plan_->evaluation,
+                             .division = plan_->division,
+                             .parallel = plan_->parallel,
+                             .placement = placement,
+                             .shares = placement.shares(),
+                             .state_slots = plan_->state_slots,
+                             .device = plan_->device,
+                             .skip_nonfinite = plan_->skip_nonfinite,
+                             .update_as_it_lands = plan_->update_as_it_lands};
+  check_kind(plan, [](const parallel::ProgramPlan& of, int rank) {
     if (of.placement.is_worker(rank)) return parallel::compile_step(of, rank);
     program::Program serve = parallel::compile_serve(of, rank);
     serve.name = "step";  // what meets the workers' steps

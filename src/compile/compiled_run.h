@@ -9,8 +9,8 @@
 #include "layout/placement.h"
 #include "model/graph.h"
 #include "model/partition.h"
-#include "parallel/data_parallel.h"
 #include "parallel/options.h"
+#include "parallel/step_programs.h"
 #include "program/memory/memory_plan.h"
 #include "program/program_traffic.h"
 #include "program/segment_code.h"
@@ -96,12 +96,12 @@ class CompiledRun {
   model::Graph graph_;
   model::Partition partition_;
   std::unique_ptr<program::ModelCode> training_, evaluation_;
-  void check_kind(const parallel::DataParallelPlan& plan,
-                  program::Program (*compile_kind)(const parallel::DataParallelPlan&, int rank)) const;
+  void check_kind(const parallel::ProgramPlan& plan,
+                  program::Program (*compile_kind)(const parallel::ProgramPlan&, int rank)) const;
   void check_sessions() const;
 
   std::unique_ptr<layout::Placement> placement_;
-  std::unique_ptr<parallel::DataParallelPlan> plan_;
+  std::unique_ptr<parallel::ProgramPlan> plan_;
   uint64_t program_hash_ = 0;
 };
 

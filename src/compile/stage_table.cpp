@@ -46,10 +46,10 @@ PipelineSummary summarize_pipeline(const CompiledRun& run) {
   const layout::Placement& placement = run.placement();
   PipelineSummary summary{.pieces = pieces_of(run), .memory_bytes = {}, .activation_bytes = {}};
   for (int stage = 0; stage < placement.stages(); ++stage) {
-    const auto programs = run.compile(placement.rank_of(stage, 0));
-    summary.memory_bytes.push_back(programs.step_plan.total_bytes);
-    summary.activation_bytes.push_back(
-        nth(programs.step_plan.category_bytes, static_cast<int>(program::Category::activations)));
+    const auto plans = run.compile(placement.rank_of(stage, 0)).plans();
+    const program::MemoryPlan all = program::combine_plans(plans);
+    summary.memory_bytes.push_back(all.total_bytes);
+    summary.activation_bytes.push_back(nth(all.category_bytes, program::Category::activations));
   }
   summary.micro_batches = run.division().micro_batches_of(0);
   summary.bubble_fraction =

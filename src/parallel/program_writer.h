@@ -30,6 +30,9 @@ struct ServerRoom {
   int copies = 0;
 };
 
+/// Which gradients of a bucket a backward, or one of its halves, computes.
+std::vector<layout::ByteSpan> gradients_of(program::InstructionKind backward, const model::Bucket& bucket);
+
 /// What every compiler of programs needs: the buffers of a model and the instructions that use them. Operands
 /// carry the graph's ids as their index (values for activations and their gradients, segments for parameters,
 /// gradients and optimizer state), which is how the executor finds its way back from an instruction to
@@ -68,7 +71,9 @@ class ProgramWriter {
   void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate,
                bool keeps = true);
   void recompute(int lane, int segment, int micro_batch, int leaf);
-  void backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
+  /// Backward, or one of its halves; nothing where that has nothing to do.
+  void backward(program::InstructionKind kind, int lane, int segment, int micro_batch, int leaf, int slot,
+                bool accumulate);
   /// Micro-batches take turns in so many buffers of these values of a piece, or of their gradients, whatever
   /// their number: of what passes from rank to rank, whose buffers are in use beside computation.
   void take_turns(const std::vector<int>& storages, bool gradients, int piece, int buffers);
@@ -78,10 +83,6 @@ class ProgramWriter {
   void pass(program::Role direction, int lane, int group, int peer, const std::vector<int>& storages,
             bool gradients, int piece, int micro_batch);
   void exchange(int lane, int group, std::vector<program::Operand> transfers);
-  /// The halves of backward: gradients of inputs, with those of parameters that are computed at once; all
-  /// others (model::Bucket says which).
-  void backward_input(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
-  void backward_weight(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate);
   void add_ranges(int lane, program::ByteRange destination, program::ByteRange source);
   /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph
   /// order; of what this rank updates, or of all. `elsewhere`: where the gradient of a use lies whose segment
@@ -129,12 +130,6 @@ class ProgramWriter {
   int scratch(std::string_view what, int64_t bytes);
   void read_parameters(program::Instruction& instruction, int segment) const;
   void read_for_forward(program::Instruction& instruction, int piece);
-  void read_for_backward(program::Instruction& instruction, const std::vector<int>& activations,
-                         const std::vector<int>& gradients);
-  void write_input_gradients(program::Instruction& instruction, int piece);
-  void write_gradients(program::Instruction& instruction, int slot, const layout::ByteSpan& bytes);
-  void pass_to_second_half(program::Instruction& instruction, program::Access access);
-  void use_temporary(program::Instruction& instruction, int64_t size_bytes);
   void write_stash(program::Instruction& instruction, bool keeps);
   void read_verdict(program::Instruction& instruction, UpdateVerdict verdict) const;
   layout::ByteSpan complete_gradients(int segment, GradientsOf of) const;

@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <utility>
+#include <vector>
+
 #include "base/index.h"
 #include "lockstep/error.h"
 #include "parallel/program_writer.h"
@@ -68,109 +71,69 @@ void ProgramWriter::write_stash(program::Instruction& instruction, bool keeps) {
          program.whole(scratch(fmt::format("f{}", segment), face.forward_temporary_bytes))});
 }
 
-void ProgramWriter::backward(int lane, int segment, int micro_batch, int leaf, int slot, bool accumulate) {
+std::vector<layout::ByteSpan> gradients_of(program::InstructionKind backward, const model::Bucket& bucket) {
+  std::vector<layout::ByteSpan> spans;
+  switch (backward) {
+    case program::InstructionKind::backward_input:
+      spans = {{0, bucket.split_begin}, {bucket.split_end, bucket.size_bytes}};
+      break;
+    case program::InstructionKind::backward_weight:
+      spans = {{bucket.split_begin, bucket.split_end}};
+      break;
+    default:
+      spans = {{0, bucket.size_bytes}};
+  }
+  std::erase_if(spans, [](const layout::ByteSpan& span) { return span.empty(); });
+  return spans;
+}
+
+void ProgramWriter::backward(program::InstructionKind kind, int lane, int segment, int micro_batch, int leaf,
+                             int slot, bool accumulate) {
   const auto& face = code_.segment(segment);
-  const auto& bucket = partition_.bucket(segment);
-  if (bucket.size_bytes == 0 && face.input_gradients.empty()) return;
-  program::Instruction backward =
-      instruction(program::InstructionKind::backward, lane, segment, micro_batch, leaf);
+  const std::vector<layout::ByteSpan> gradients = gradients_of(kind, partition_.bucket(segment));
+  const bool is_first_half = kind == program::InstructionKind::backward_input;
+  const bool leaves_work = is_first_half && face.weight_stash_bytes > 0;
+  if (gradients.empty() && face.input_gradients_of(kind).empty() && !leaves_work) return;
+  ensure(gradients.size() <= 1, "gradients that are computed together lie side by side");
+  program::Instruction backward = instruction(kind, lane, segment, micro_batch, leaf);
   backward.accumulate = accumulate;
-  read_for_backward(backward, face.backward_reads, face.output_gradients);
-  write_input_gradients(backward, partition_.piece_of(segment));
-  write_gradients(backward, slot, {0, bucket.size_bytes});
-  use_temporary(backward, face.backward_temporary_bytes);
-  program.instructions.push_back(std::move(backward));
-}
-
-void ProgramWriter::backward_input(int lane, int segment, int micro_batch, int leaf, int slot,
-                                   bool accumulate) {
-  const auto& face = code_.segment(segment);
-  const auto& bucket = partition_.bucket(segment);
-  const layout::ByteSpan first{0, bucket.split_begin}, last{bucket.split_end, bucket.size_bytes};
-  if (first.empty() && last.empty() && face.input_gradients.empty() && face.weight_stash_bytes == 0) return;
-  ensure(first.empty() || last.empty(), "the first half's gradients lie side by side");
-  program::Instruction half =
-      instruction(program::InstructionKind::backward_input, lane, segment, micro_batch, leaf);
-  half.accumulate = accumulate;
-  read_for_backward(half, face.backward_reads, face.output_gradients);
-  write_input_gradients(half, partition_.piece_of(segment));
-  pass_to_second_half(half, program::Access::write);
-  write_gradients(half, slot, first.empty() ? last : first);
-  use_temporary(half, face.backward_input_temporary_bytes);
-  program.instructions.push_back(std::move(half));
-}
-
-void ProgramWriter::backward_weight(int lane, int segment, int micro_batch, int leaf, int slot,
-                                    bool accumulate) {
-  const auto& face = code_.segment(segment);
-  const auto& bucket = partition_.bucket(segment);
-  if (bucket.split_begin == bucket.split_end) return;
-  program::Instruction half =
-      instruction(program::InstructionKind::backward_weight, lane, segment, micro_batch, leaf);
-  half.accumulate = accumulate;
-  read_for_backward(half, face.weight_reads, face.weight_output_gradients);
-  pass_to_second_half(half, program::Access::read);
-  write_gradients(half, slot, {bucket.split_begin, bucket.split_end});
-  use_temporary(half, face.backward_weight_temporary_bytes);
-  program.instructions.push_back(std::move(half));
-}
-
-void ProgramWriter::read_for_backward(program::Instruction& instruction, const std::vector<int>& activations,
-                                      const std::vector<int>& gradients) {
-  const int segment = instruction.segment, micro_batch = instruction.micro_batch;
   const int piece = partition_.piece_of(segment);
-  const auto& face = code_.segment(segment);
-  for (const int storage : activations)
-    instruction.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read,
-                                                      activation(storage, micro_batch, piece)));
-  read_parameters(instruction, segment);
-  instruction.operands.push_back(
+  const auto add = [&](program::Role role, program::Access access, int storage, int buffer) {
+    backward.operands.push_back(activation_operand(role, storage, access, buffer));
+  };
+  const auto add_stash = [&](int index, program::Access access, const char* name, int64_t size_bytes) {
+    if (size_bytes > 0)
+      backward.operands.push_back(
+          {program::Role::stash, index, access,
+           program.whole(keyed_buffer(fmt::format("{}.{}.mb{}", name, segment, micro_batch),
+                                      program::Category::activations, size_bytes))});
+  };
+  for (const int storage : face.inputs_of(kind))
+    add(program::Role::input, program::Access::read, storage, activation(storage, micro_batch, piece));
+  read_parameters(backward, segment);
+  backward.operands.push_back(
       {program::Role::constants, 0, program::Access::read, program.whole(constants_)});
-  if (face.stash_bytes > 0)
-    instruction.operands.push_back(
-        {program::Role::stash, 0, program::Access::read,
-         program.whole(keyed_buffer(fmt::format("stash.{}.mb{}", segment, micro_batch),
-                                    program::Category::activations, face.stash_bytes))});
-  for (const int storage : gradients)
-    instruction.operands.push_back(activation_operand(program::Role::output_gradient, storage,
-                                                      program::Access::read,
-                                                      activation_gradient(storage, micro_batch, piece)));
-}
-
-void ProgramWriter::write_input_gradients(program::Instruction& instruction, int piece) {
-  for (const int storage : code_.segment(instruction.segment).input_gradients)
-    instruction.operands.push_back(
-        activation_operand(program::Role::input_gradient, storage, program::Access::write,
-                           activation_gradient(storage, instruction.micro_batch, piece)));
-}
-
-void ProgramWriter::write_gradients(program::Instruction& instruction, int slot,
-                                    const layout::ByteSpan& bytes) {
-  if (bytes.empty()) return;
-  instruction.operands.push_back(
-      {.role = program::Role::gradients,
-       .index = instruction.segment,
-       .access = instruction.accumulate ? program::Access::read_write : program::Access::write,
-       .range = {gradient_buffer(instruction.segment, slot), bytes.begin, bytes.size()},
-       .position = bytes.begin});
-}
-
-/// Gradients inside of the segment, which the second half of backward reads.
-void ProgramWriter::pass_to_second_half(program::Instruction& instruction, program::Access access) {
-  const int64_t bytes = code_.segment(instruction.segment).weight_stash_bytes;
-  if (bytes > 0)
-    instruction.operands.push_back(
-        {program::Role::stash, 1, access,
-         program.whole(
-             keyed_buffer(fmt::format("inner.{}.mb{}", instruction.segment, instruction.micro_batch),
-                          program::Category::activations, bytes))});
-}
-
-void ProgramWriter::use_temporary(program::Instruction& instruction, int64_t size_bytes) {
-  if (size_bytes > 0)
-    instruction.operands.push_back(
-        {program::Role::temporary, 0, program::Access::write,
-         program.whole(scratch(fmt::format("b{}", instruction.segment), size_bytes))});
+  add_stash(0, program::Access::read, "stash", face.stash_bytes);
+  for (const int storage : face.output_gradients_of(kind))
+    add(program::Role::output_gradient, program::Access::read, storage,
+        activation_gradient(storage, micro_batch, piece));
+  for (const int storage : face.input_gradients_of(kind))
+    add(program::Role::input_gradient, program::Access::write, storage,
+        activation_gradient(storage, micro_batch, piece));
+  // Gradients inside of the segment, which the second half reads.
+  if (kind != program::InstructionKind::backward)
+    add_stash(1, is_first_half ? program::Access::write : program::Access::read, "inner",
+              face.weight_stash_bytes);
+  for (const layout::ByteSpan& bytes : gradients)
+    backward.operands.push_back({.role = program::Role::gradients,
+                                 .index = segment,
+                                 .access = accumulate ? program::Access::read_write : program::Access::write,
+                                 .range = {gradient_buffer(segment, slot), bytes.begin, bytes.size()},
+                                 .position = bytes.begin});
+  if (const int64_t size_bytes = face.temporary_bytes_of(kind); size_bytes > 0)
+    backward.operands.push_back({program::Role::temporary, 0, program::Access::write,
+                                 program.whole(scratch(fmt::format("b{}", segment), size_bytes))});
+  program.instructions.push_back(std::move(backward));
 }
 
 }  // namespace lockstep::parallel

@@ -7,7 +7,7 @@
 namespace lockstep::parallel {
 namespace {
 
-ServerRoom server_room(const DataParallelPlan& plan, int rank) {
+ServerRoom server_room(const ProgramPlan& plan, int rank) {
   const layout::RankRange& servers = plan.placement.owners();
   if (!plan.parallel.layout.has_sessions() || !servers.contains(rank)) return {};
   const program::SessionTerms terms = session_terms(plan);
@@ -23,7 +23,7 @@ Channel add_channel(program::Program& program, const std::string& name, program:
   return {program.add_lane(name, program::LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
 }
 
-Channel add_stage_channel(const DataParallelPlan& plan, program::Program& program, const std::string& name,
+Channel add_stage_channel(const ProgramPlan& plan, program::Program& program, const std::string& name,
                           program::Transport transport, int rank) {
   const layout::Placement& placement = plan.placement;
   if (placement.stages() == 1) return add_channel(program, name, transport);
@@ -35,7 +35,7 @@ Channel add_stage_channel(const DataParallelPlan& plan, program::Program& progra
   return {program.add_lane(name, program::LaneKind::comm), first + placement.stage_of(rank)};
 }
 
-Channel add_replica_channel(const DataParallelPlan& plan, program::Program& program, const std::string& name,
+Channel add_replica_channel(const ProgramPlan& plan, program::Program& program, const std::string& name,
                             int rank) {
   const layout::Placement& placement = plan.placement;
   const int first = static_cast<int>(program.groups.size());
@@ -46,11 +46,11 @@ Channel add_replica_channel(const DataParallelPlan& plan, program::Program& prog
   return {program.add_lane(name, program::LaneKind::comm), first + placement.replica_of(rank)};
 }
 
-program::Transport plain_transport(const DataParallelPlan& plan) {
+program::Transport plain_transport(const ProgramPlan& plan) {
   return plan.device == device::DeviceKind::cuda ? program::Transport::device : program::Transport::host;
 }
 
-ProgramWriter begin_program(const DataParallelPlan& plan, const char* name, int rank,
+ProgramWriter begin_program(const ProgramPlan& plan, const char* name, int rank,
                             const program::ModelCode& code) {
   ProgramWriter writer(name, plan.graph, plan.partition, code, plan.placement, plan.state_slots, rank,
                        nth(plan.shares, rank), server_room(plan, rank));
@@ -64,7 +64,7 @@ ProgramWriter begin_program(const DataParallelPlan& plan, const char* name, int 
   return writer;
 }
 
-program::SessionTerms session_terms(const DataParallelPlan& plan) {
+program::SessionTerms session_terms(const ProgramPlan& plan) {
   const layout::Layout& layout = plan.parallel.layout;
   program::SessionTerms terms{.workers = plan.division.workers, .ranges = {}, .pushes = layout.pushes};
   if (layout.mode == layout::ServerMode::stale) terms.bound = layout.bound;

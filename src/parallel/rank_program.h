@@ -1,7 +1,7 @@
 #pragma once
 
-#include "parallel/data_parallel.h"
 #include "parallel/program_writer.h"
+#include "parallel/step_programs.h"
 #include "program/session_terms.h"
 
 namespace lockstep::parallel {
@@ -14,16 +14,16 @@ struct Channel {
 /// Of all ranks.
 Channel add_channel(program::Program& program, const std::string& name, program::Transport transport);
 /// Of the ranks of one stage, each with those of its own: a group for each stage, on one lane.
-Channel add_stage_channel(const DataParallelPlan& plan, program::Program& program, const std::string& name,
+Channel add_stage_channel(const ProgramPlan& plan, program::Program& program, const std::string& name,
                           program::Transport transport, int rank);
 /// Of the ranks of one replica, by stage: a group for each replica, on one lane.
-Channel add_replica_channel(const DataParallelPlan& plan, program::Program& program, const std::string& name,
+Channel add_replica_channel(const ProgramPlan& plan, program::Program& program, const std::string& name,
                             int rank);
 /// What everything but gradients travels through.
-program::Transport plain_transport(const DataParallelPlan& plan);
+program::Transport plain_transport(const ProgramPlan& plan);
 
 /// What all programs of a rank begin with.
-ProgramWriter begin_program(const DataParallelPlan& plan, const char* name, int rank,
+ProgramWriter begin_program(const ProgramPlan& plan, const char* name, int rank,
                             const program::ModelCode& code);
 
 /// Records of an agreement have room for so many leaves of a rank.
@@ -31,6 +31,6 @@ inline int most_leaves(const layout::BatchDivision& division) { return division.
 
 /// What servers and workers agree on before each session, but for its steps. REQUIRES: the layout has
 /// sessions.
-program::SessionTerms session_terms(const DataParallelPlan& plan);
+program::SessionTerms session_terms(const ProgramPlan& plan);
 
 }  // namespace lockstep::parallel

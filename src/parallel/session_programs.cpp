@@ -25,21 +25,21 @@ struct SessionGroups {
 
 /// Calls `visit(server, shard, bytes)` for each server's part of a segment's parameters.
 template <class Visit>
-void for_parts(const DataParallelPlan& plan, int segment, const Visit& visit) {
+void for_parts(const ProgramPlan& plan, int segment, const Visit& visit) {
   const layout::RankRange& servers = plan.placement.owners();
   for (int server = servers.first; server < servers.end(); ++server)
     if (const layout::ByteSpan part = plan.placement.updated_by(segment, server); !part.empty())
       visit(server, plan.placement.position_of(server), part);
 }
 
-UpdateVerdict pushed_verdict(const DataParallelPlan& plan) {
+UpdateVerdict pushed_verdict(const ProgramPlan& plan) {
   return plan.update_as_it_lands ? UpdateVerdict::none
          : plan.skip_nonfinite   ? UpdateVerdict::scale_and_predicate
                                  : UpdateVerdict::scale;
 }
 
 /// In sessions leaves are pushes, of which each worker makes one at a time.
-ProgramWriter begin_session_program(const DataParallelPlan& plan, const char* name, int rank) {
+ProgramWriter begin_session_program(const ProgramPlan& plan, const char* name, int rank) {
   ProgramWriter writer = begin_program(plan, name, rank, plan.training);
   writer.program.virtual_replicas = plan.division.workers;
   return writer;
@@ -47,7 +47,7 @@ ProgramWriter begin_session_program(const DataParallelPlan& plan, const char* na
 
 }  // namespace
 
-program::Program compile_session_step(const DataParallelPlan& plan, int rank) {
+program::Program compile_session_step(const ProgramPlan& plan, int rank) {
   ProgramWriter writer = begin_session_program(plan, "step", rank);
   auto& program = writer.program;
   const SessionGroups groups(program, rank);
@@ -79,7 +79,7 @@ program::Program compile_session_step(const DataParallelPlan& plan, int rank) {
     for (int s = 0; s < segments; ++s) writer.forward(compute, s, m, leaf, 0, m > 0);
     if (last) writer.agree(alone, groups.alone, 1, 1);
     for (int s = segments - 1; s >= 0; --s) {
-      writer.backward(compute, s, m, leaf, 0, m > 0);
+      writer.backward(program::InstructionKind::backward, compute, s, m, leaf, 0, m > 0);
       if (!last) continue;
       writer.add_tied_uses(compute, s, GradientsOf::all);
       if (plan.update_as_it_lands) push_segment(s);
@@ -91,7 +91,7 @@ program::Program compile_session_step(const DataParallelPlan& plan, int rank) {
   return std::move(program);
 }
 
-program::Program compile_serve(const DataParallelPlan& plan, int rank) {
+program::Program compile_serve(const ProgramPlan& plan, int rank) {
   ProgramWriter writer = begin_session_program(plan, "serve", rank);
   auto& program = writer.program;
   const SessionGroups groups(program, rank);
@@ -104,7 +104,7 @@ program::Program compile_serve(const DataParallelPlan& plan, int rank) {
   return std::move(program);
 }
 
-program::Program compile_gather(const DataParallelPlan& plan, int rank) {
+program::Program compile_gather(const ProgramPlan& plan, int rank) {
   ProgramWriter writer = begin_program(plan, "gather", rank, plan.training);
   auto& program = writer.program;
   const Channel channel = add_channel(program, "gather", plain_transport(plan));

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "parallel/data_parallel.h"
+#include "parallel/step_programs.h"
 
 namespace lockstep::parallel {
 
@@ -14,13 +14,13 @@ namespace lockstep::parallel {
 ///     push                             p2 p1 p0                      p2 p1 p0
 ///
 /// Of a server that is no worker it is empty.
-program::Program compile_session_step(const DataParallelPlan& plan, int rank);
+program::Program compile_session_step(const ProgramPlan& plan, int rank);
 
 /// What a server does from one meeting of all ranks to the next: one `serve` for each range, all active
 /// together. Empty on other ranks.
-program::Program compile_serve(const DataParallelPlan& plan, int rank);
+program::Program compile_serve(const ProgramPlan& plan, int rank);
 
 /// After a session: every worker gets the last version of what others serve, in the order of segments.
-program::Program compile_gather(const DataParallelPlan& plan, int rank);
+program::Program compile_gather(const ProgramPlan& plan, int rank);
 
 }  // namespace lockstep::parallel

@@ -46,7 +46,7 @@ std::vector<PieceBorder> piece_borders(const model::Graph& graph, const model::P
   return borders;
 }
 
-StageLinks::StageLinks(const DataParallelPlan& plan, ProgramWriter& writer, const program::ModelCode& code,
+StageLinks::StageLinks(const ProgramPlan& plan, ProgramWriter& writer, const program::ModelCode& code,
                        int rank)
     : placement_(plan.placement), writer_(writer), rank_(rank) {
   const int stages = placement_.stages();

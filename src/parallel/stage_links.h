@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "layout/pipeline_events.h"
-#include "parallel/data_parallel.h"
 #include "parallel/program_writer.h"
 #include "parallel/rank_program.h"
+#include "parallel/step_programs.h"
 
 namespace lockstep::parallel {
 
@@ -30,7 +30,7 @@ class StageLinks {
  public:
   /// Adds the links' channels to the writer's program; none where there is one stage. `code`: of that
   /// program.
-  StageLinks(const DataParallelPlan& plan, ProgramWriter& writer, const program::ModelCode& code, int rank);
+  StageLinks(const ProgramPlan& plan, ProgramWriter& writer, const program::ModelCode& code, int rank);
 
   const std::vector<PieceBorder>& borders() const { return borders_; }
   void send(const layout::PipelineEvent& event) { transfer(program::Role::send, event); }

@@ -15,7 +15,7 @@ namespace {
 
 /// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and
 /// cannot be.
-bool reduces_in_shared_memory(const DataParallelPlan& plan) {
+bool reduces_in_shared_memory(const ProgramPlan& plan) {
   const auto algorithm = plan.parallel.algorithm;
   if (plan.device == device::DeviceKind::cuda) {
     if (algorithm == AllReduceAlgorithm::shared_memory)
@@ -37,12 +37,12 @@ bool reduces_in_shared_memory(const DataParallelPlan& plan) {
          (algorithm == AllReduceAlgorithm::automatic || algorithm == AllReduceAlgorithm::shared_memory);
 }
 
-program::Transport sum_transport(const DataParallelPlan& plan) {
+program::Transport sum_transport(const ProgramPlan& plan) {
   return reduces_in_shared_memory(plan) ? program::Transport::shared_memory : plain_transport(plan);
 }
 
 /// The workers of each host, where they sum among themselves first; otherwise nothing.
-std::vector<std::vector<int>> hosts_that_sum(const DataParallelPlan& plan) {
+std::vector<std::vector<int>> hosts_that_sum(const ProgramPlan& plan) {
   if (plan.parallel.layout.aggregate == layout::Aggregation::none) return {};
   std::map<int, std::vector<int>> workers;  // by host
   for (int worker = 0; worker < plan.division.workers; ++worker)
@@ -56,14 +56,14 @@ std::vector<std::vector<int>> hosts_that_sum(const DataParallelPlan& plan) {
 
 }  // namespace
 
-bool uses_servers(const DataParallelPlan& plan) {
+bool uses_servers(const ProgramPlan& plan) {
   return plan.placement.has_owners() &&
          (!plan.placement.all_workers_own() || plan.parallel.layout.aggregate == layout::Aggregation::host);
 }
 
-void require_sums_exist(const DataParallelPlan& plan) { reduces_in_shared_memory(plan); }
+void require_sums_exist(const ProgramPlan& plan) { reduces_in_shared_memory(plan); }
 
-Synchronizer::Synchronizer(const DataParallelPlan& plan, ProgramWriter& writer, int rank, int add)
+Synchronizer::Synchronizer(const ProgramPlan& plan, ProgramWriter& writer, int rank, int add)
     : plan_(plan),
       writer_(writer),
       rank_(rank),

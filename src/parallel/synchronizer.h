@@ -6,16 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "parallel/data_parallel.h"
 #include "parallel/gradient_sync.h"
 #include "parallel/program_writer.h"
 #include "parallel/rank_program.h"
 #include "parallel/server_sync.h"
+#include "parallel/step_programs.h"
 
 namespace lockstep::parallel {
 
 /// Whether gradients meet at servers; a sharded optimizer, whose owners are just the workers, sums in shards.
-bool uses_servers(const DataParallelPlan& plan);
+bool uses_servers(const ProgramPlan& plan);
 
 /// How the gradients of one step meet, bucket by bucket, and how what was made of them gets back to whoever
 /// reads it: all that data parallelism, sharded optimizers and parameter servers differ in.
@@ -23,7 +23,7 @@ class Synchronizer {
  public:
   /// For `rank`, a worker or a server; adds its channels to the writer's program. `add`: the lane on which a
   /// server adds.
-  Synchronizer(const DataParallelPlan& plan, ProgramWriter& writer, int rank, int add);
+  Synchronizer(const ProgramPlan& plan, ProgramWriter& writer, int rank, int add);
 
   /// Sums a bucket, whole or each owner's shard of it. `nodes`: how many of the gradient tree a worker has of
   /// it, in its first slots.
@@ -44,7 +44,7 @@ class Synchronizer {
   Servers servers() const;
   const std::vector<int>* own_host() const;  ///< null where hosts do not sum, and at servers
 
-  const DataParallelPlan& plan_;
+  const ProgramPlan& plan_;
   ProgramWriter& writer_;
   int rank_, add_;
   bool shared_memory_, tree_, halves_;

@@ -4,7 +4,7 @@
 
 namespace lockstep::parallel {
 
-TiedStages::TiedStages(const DataParallelPlan& plan, ProgramWriter& writer, int rank)
+TiedStages::TiedStages(const ProgramPlan& plan, ProgramWriter& writer, int rank)
     : plan_(plan), writer_(writer), rank_(rank) {
   bool any = false;
   for_uses([&](int, int, int, const auto&, const auto&) { any = true; });

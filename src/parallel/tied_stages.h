@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/data_parallel.h"
 #include "parallel/program_writer.h"
 #include "parallel/rank_program.h"
+#include "parallel/step_programs.h"
 
 namespace lockstep::parallel {
 
@@ -19,7 +19,7 @@ namespace lockstep::parallel {
 class TiedStages {
  public:
   /// Adds a channel to the writer's program where stages share parameters.
-  TiedStages(const DataParallelPlan& plan, ProgramWriter& writer, int rank);
+  TiedStages(const ProgramPlan& plan, ProgramWriter& writer, int rank);
 
   /// After the sums over replicas: what other stages have of this one's parameters arrives.
   void collect();
@@ -34,7 +34,7 @@ class TiedStages {
   void for_uses(const Visit& visit) const;
   program::Operand operand(program::Role role, int index, int stage, const program::ByteRange& range) const;
 
-  const DataParallelPlan& plan_;
+  const ProgramPlan& plan_;
   ProgramWriter& writer_;
   int rank_;
   Channel channel_{-1, -1};

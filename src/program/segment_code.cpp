@@ -4,6 +4,7 @@
 
 #include "base/index.h"
 #include "lockstep/error.h"
+#include "program/instruction_rules.h"
 #include "program/memory/interval_packing.h"
 
 namespace lockstep::program {
@@ -25,11 +26,40 @@ const int64_t* find_offset(const std::vector<std::pair<int, int64_t>>& table, in
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+const std::vector<int> kNone;
+
 int64_t auxiliary_count(const ops::AuxiliarySpec& spec, int64_t batch) {
   return spec.shape.count() * (spec.per_sample ? batch : 1);
 }
 
 }  // namespace
+
+const std::vector<int>& SegmentInterface::inputs_of(InstructionKind kind) const {
+  if (!is_backward(kind)) return reads;
+  return kind == InstructionKind::backward_weight ? weight_reads : backward_reads;
+}
+
+const std::vector<int>& SegmentInterface::output_gradients_of(InstructionKind kind) const {
+  if (!is_backward(kind)) return kNone;
+  return kind == InstructionKind::backward_weight ? weight_output_gradients : output_gradients;
+}
+
+const std::vector<int>& SegmentInterface::input_gradients_of(InstructionKind kind) const {
+  return is_backward(kind) && kind != InstructionKind::backward_weight ? input_gradients : kNone;
+}
+
+int64_t SegmentInterface::temporary_bytes_of(InstructionKind kind) const {
+  switch (kind) {
+    case InstructionKind::backward:
+      return backward_temporary_bytes;
+    case InstructionKind::backward_input:
+      return backward_input_temporary_bytes;
+    case InstructionKind::backward_weight:
+      return backward_weight_temporary_bytes;
+    default:
+      return forward_temporary_bytes;
+  }
+}
 
 void KernelCall::run(device::Stream& stream, int64_t first_sample) const {
   const ops::KernelArguments arguments{.inputs = inputs,
@@ -164,9 +194,9 @@ void ModelCode::lay_out(int segment) {
   lay_out_forward(segment, temporaries);
   if (!options_.training) return;
   lay_out_weight_stash(segment);
-  face.backward_temporary_bytes = lay_out_backward(segment, Half::both);
-  face.backward_input_temporary_bytes = lay_out_backward(segment, Half::input);
-  face.backward_weight_temporary_bytes = lay_out_backward(segment, Half::weight);
+  face.backward_temporary_bytes = lay_out_backward(segment, InstructionKind::backward);
+  face.backward_input_temporary_bytes = lay_out_backward(segment, InstructionKind::backward_input);
+  face.backward_weight_temporary_bytes = lay_out_backward(segment, InstructionKind::backward_weight);
 }
 
 void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries) {
@@ -239,16 +269,16 @@ void ModelCode::lay_out_weight_stash(int segment) {
 }
 
 /// The temporary memory of backward, or of one of its halves: gradients that live within it, and workspaces.
-int64_t ModelCode::lay_out_backward(int segment, Half half) {
+int64_t ModelCode::lay_out_backward(int segment, InstructionKind kind) {
   const auto& range = partition_.segment(segment);
   auto& layout = nth(segments_, segment);
-  auto& [temporary, workspace] = layout.backward[static_cast<size_t>(half)];
+  auto& [temporary, workspace] = layout.backward[kind];
   // Event number of a node is the distance of whoever computes it from the segment's end: backward runs in
   // reverse.
   const auto event = [&](int node) { return range.last_node - nth(fusion_.backward_node, node); };
   std::vector<Interval> intervals;
   std::vector<int> roots;
-  for (int n = range.last_node; n >= range.first_node && half != Half::weight; --n) {
+  for (int n = range.last_node; n >= range.first_node && kind != InstructionKind::backward_weight; --n) {
     const auto& node = graph_.node(n);
     if (node.signature.passes_gradient) continue;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -257,7 +287,8 @@ int64_t ModelCode::lay_out_backward(int segment, Half half) {
       const int producer = graph_.value(root).producer;
       if (!value.needs_gradient || !node.signature.differentiable[i] || producer < range.first_node) continue;
       if (gradient_stays_inside(node.inputs[i])) continue;
-      if (half == Half::input && find_offset(layout.weight_stash, root) != nullptr) continue;
+      if (kind == InstructionKind::backward_input && find_offset(layout.weight_stash, root) != nullptr)
+        continue;
       roots.push_back(root);
       intervals.push_back({activation_bytes(root), event(n), event(producer)});
     }
@@ -265,8 +296,9 @@ int64_t ModelCode::lay_out_backward(int segment, Half half) {
   for (int n = range.first_node; n <= range.last_node; ++n) {
     const auto& kernel = *nth(kernels_, n);
     int64_t bytes = 0;
-    if (half != Half::weight) bytes = kernel.workspace_bytes(ops::KernelPhase::backward_input);
-    if (half != Half::input)
+    if (kind != InstructionKind::backward_weight)
+      bytes = kernel.workspace_bytes(ops::KernelPhase::backward_input);
+    if (kind != InstructionKind::backward_input)
       bytes = std::max(bytes, kernel.workspace_bytes(ops::KernelPhase::backward_weight));
     intervals.push_back({bytes, event(n), event(n)});
   }
@@ -365,13 +397,14 @@ void ModelCode::fuse_forward(int segment, KernelCall& call, const SegmentBinding
 }
 
 std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindings& bindings,
-                                                 Half half) const {
+                                                 InstructionKind kind) const {
   const auto& range = partition_.segment(segment);
   const auto& layout = nth(segments_, segment);
-  const auto& [temporary, workspace] = layout.backward[static_cast<size_t>(half)];
+  const auto& [temporary, workspace] = layout.backward.at(kind);
   const auto gradient = [&](int value) -> std::byte* {
     const int root = graph_.value(value).gradient_storage;
-    if (const auto* offset = find_offset(layout.weight_stash, root); offset != nullptr && half != Half::both)
+    if (const auto* offset = find_offset(layout.weight_stash, root);
+        offset != nullptr && kind != InstructionKind::backward)
       return bindings.weight_stash + *offset;
     if (const auto* offset = find_offset(temporary, root)) return bindings.temporary + *offset;
     return bindings.gradient(root);
@@ -382,7 +415,7 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
     const auto& signature = node.signature;
     if (node.signature.passes_gradient || !fusion_.runs_backward(n)) continue;
     const bool has_second_half = signature.backward == ops::BackwardForm::split && !node.parameters.empty();
-    if (half == Half::weight && !has_second_half) continue;
+    if (kind == InstructionKind::backward_weight && !has_second_half) continue;
     KernelCall call = begin_call(segment, n, bindings);
     // Outputs and inputs that lived in forward's temporary memory are gone; backward does not read them.
     for (size_t i = 0; i < call.inputs.size(); ++i)
@@ -398,7 +431,8 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
       wanted = wanted || want;
       const int made =
           gradient_stays_inside(node.inputs[i]) ? graph_.node(value.producer).inputs[0] : node.inputs[i];
-      call.input_gradients.push_back(view(made, want && half != Half::weight ? gradient(made) : nullptr));
+      call.input_gradients.push_back(
+          view(made, want && kind != InstructionKind::backward_weight ? gradient(made) : nullptr));
       call.gradient_values.push_back(made);
     }
     bool reached = signature.is_loss;
@@ -416,7 +450,8 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
       call.output_gradients.push_back(view(other, gradient(other)));
     }
     if (!reached) continue;  // nothing to train at or before this op
-    for (size_t slot = 0; slot < node.parameters.size() && !(half == Half::input && has_second_half);
+    for (size_t slot = 0;
+         slot < node.parameters.size() && !(kind == InstructionKind::backward_input && has_second_half);
          ++slot) {
       const auto& parameter = graph_.parameter(node.parameters[slot]);
       int use = 0;
@@ -426,11 +461,12 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
           {bindings.parameter_gradient(node.parameters[slot], use), parameter.spec.shape});
     }
     if (signature.is_loss) call.metrics = bindings.metrics;
-    if (half != Half::weight && (wanted || signature.backward == ops::BackwardForm::joint)) {
+    if (kind != InstructionKind::backward_weight &&
+        (wanted || signature.backward == ops::BackwardForm::joint)) {
       call.phase = ops::KernelPhase::backward_input;
       calls.push_back(call);
     }
-    if (half != Half::input && has_second_half) {
+    if (kind != InstructionKind::backward_input && has_second_half) {
       call.phase = ops::KernelPhase::backward_weight;
       calls.push_back(std::move(call));
     }

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -13,6 +13,7 @@
 #include "model/graph.h"
 #include "model/partition.h"
 #include "ops/op.h"
+#include "program/program.h"
 
 namespace lockstep::program {
 
@@ -39,6 +40,12 @@ struct SegmentInterface {
   int64_t backward_input_temporary_bytes = 0;
   int64_t backward_weight_temporary_bytes = 0;
   bool has_loss = false;
+
+  // Of these, what an instruction of a kind that runs segments has to do with.
+  const std::vector<int>& inputs_of(InstructionKind kind) const;
+  const std::vector<int>& output_gradients_of(InstructionKind kind) const;
+  const std::vector<int>& input_gradients_of(InstructionKind kind) const;
+  int64_t temporary_bytes_of(InstructionKind kind) const;
 };
 
 /// Where everything that an instruction touches lies.
@@ -99,18 +106,11 @@ class ModelCode {
   /// Makes what kernels need of a device. Once, before they run.
   void prepare(device::Device& device);
   std::vector<KernelCall> bind_forward(int segment, const SegmentBindings& bindings) const;
-  /// Op by op, in reverse order.
-  std::vector<KernelCall> bind_backward(int segment, const SegmentBindings& bindings) const {
-    return bind_backward(segment, bindings, Half::both);
-  }
-  /// The gradients of inputs, and those of parameters of ops that compute both at once (BackwardForm::joint).
-  std::vector<KernelCall> bind_backward_input(int segment, const SegmentBindings& bindings) const {
-    return bind_backward(segment, bindings, Half::input);
-  }
-  /// Then the gradients of all other parameters.
-  std::vector<KernelCall> bind_backward_weight(int segment, const SegmentBindings& bindings) const {
-    return bind_backward(segment, bindings, Half::weight);
-  }
+  /// Op by op, in reverse order. backward_input: the gradients of inputs, and those of parameters of ops that
+  /// compute both at once (BackwardForm::joint); backward_weight: then those of all other parameters;
+  /// backward: all of them.
+  std::vector<KernelCall> bind_backward(int segment, const SegmentBindings& bindings,
+                                        InstructionKind kind) const;
 
  private:
   struct SegmentLayout {
@@ -121,20 +121,18 @@ class ModelCode {
     std::vector<std::pair<int, int64_t>> forward_temporary;  ///< storage -> offset
     std::vector<int64_t> forward_workspace;             ///< node in the segment -> offset in the temporary
     std::vector<std::pair<int, int64_t>> weight_stash;  ///< gradient storage -> offset
-    /// By half: gradient storages' offsets in its temporary, and likewise of each node's workspace.
-    struct Backward {
+    /// Gradient storages' offsets in the temporary, and likewise of each node's workspace.
+    struct BackwardTemporary {
       std::vector<std::pair<int, int64_t>> temporary;
       std::vector<int64_t> workspace;
     };
-    std::array<Backward, 3> backward;
+    std::map<InstructionKind, BackwardTemporary> backward;
   };
-  enum class Half { both, input, weight };
 
   void lay_out(int segment);
   void lay_out_forward(int segment, const std::vector<int>& temporaries);
   void lay_out_weight_stash(int segment);
-  int64_t lay_out_backward(int segment, Half half);
-  std::vector<KernelCall> bind_backward(int segment, const SegmentBindings& bindings, Half half) const;
+  int64_t lay_out_backward(int segment, InstructionKind kind);
   Tensor view(int value, std::byte* data) const;
   /// Whether a node reads the parameter in `slot` from the narrow copy.
   bool reads_narrow(const model::Node& node, size_t slot) const;

@@ -11,34 +11,6 @@ namespace {
 /// The index of what the first half of backward keeps for the second; 0 is what forward keeps.
 constexpr int kWeightStash = 1;
 
-int64_t temporary_bytes(const program::SegmentInterface& face, program::InstructionKind kind) {
-  switch (kind) {
-    case program::InstructionKind::backward:
-      return face.backward_temporary_bytes;
-    case program::InstructionKind::backward_input:
-      return face.backward_input_temporary_bytes;
-    case program::InstructionKind::backward_weight:
-      return face.backward_weight_temporary_bytes;
-    default:
-      return face.forward_temporary_bytes;
-  }
-}
-
-std::vector<program::KernelCall> calls_of(const program::ModelCode& code,
-                                          const program::Instruction& instruction,
-                                          const program::SegmentBindings& bindings) {
-  switch (instruction.kind) {
-    case program::InstructionKind::backward:
-      return code.bind_backward(instruction.segment, bindings);
-    case program::InstructionKind::backward_input:
-      return code.bind_backward_input(instruction.segment, bindings);
-    case program::InstructionKind::backward_weight:
-      return code.bind_backward_weight(instruction.segment, bindings);
-    default:
-      return code.bind_forward(instruction.segment, bindings);
-  }
-}
-
 /// Whether the operands of a segment are as large as its kernels take them to be.
 void check_room(const Binding& binding) {
   const program::Instruction& instruction = binding.instruction();
@@ -52,20 +24,14 @@ void check_room(const Binding& binding) {
                       binding.context().graph.value(storage).spec.dtype);
   };
   const bool forward = !program::is_backward(instruction.kind);
-  const bool second_half = instruction.kind == program::InstructionKind::backward_weight;
-  activations(program::Role::input, forward       ? face.reads
-                                    : second_half ? face.weight_reads
-                                                  : face.backward_reads);
+  activations(program::Role::input, face.inputs_of(instruction.kind));
   activations(program::Role::output, forward ? face.writes : std::vector<int>{});
-  activations(program::Role::output_gradient, forward       ? std::vector<int>{}
-                                              : second_half ? face.weight_output_gradients
-                                                            : face.output_gradients);
-  activations(program::Role::input_gradient,
-              forward || second_half ? std::vector<int>{} : face.input_gradients);
-  const bool in_halves = second_half || instruction.kind == program::InstructionKind::backward_input;
+  activations(program::Role::output_gradient, face.output_gradients_of(instruction.kind));
+  activations(program::Role::input_gradient, face.input_gradients_of(instruction.kind));
+  const bool in_halves = !forward && instruction.kind != program::InstructionKind::backward;
   binding.at_least(program::Role::stash, 0, face.stash_bytes);
   binding.at_least(program::Role::stash, kWeightStash, in_halves ? face.weight_stash_bytes : 0);
-  binding.at_least(program::Role::temporary, 0, temporary_bytes(face, instruction.kind));
+  binding.at_least(program::Role::temporary, 0, face.temporary_bytes_of(instruction.kind));
   if (instruction.kind == program::InstructionKind::recompute && face.has_loss)
     throw InternalError(
         fmt::format("{}: a loss is computed once; keep what its segment makes", binding.describe()));
@@ -113,7 +79,10 @@ Action bind_segment(const Binding& binding) {
     bindings.constants = &constants->kernels;
   bindings.accumulate = instruction.accumulate;
 
-  auto calls = calls_of(binding.context().code, instruction, bindings);
+  const program::ModelCode& code = binding.context().code;
+  auto calls = program::is_backward(instruction.kind)
+                   ? code.bind_backward(instruction.segment, bindings, instruction.kind)
+                   : code.bind_forward(instruction.segment, bindings);
   const int64_t first_sample = nth(binding.context().first_samples, instruction.micro_batch);
   return {.start = [calls = std::move(calls), first_sample, observer = binding.observer(),
                     index = binding.index()](device::Stream& stream, const StepInputs&,

@@ -30,7 +30,4 @@ class ProgramMemory {
   std::array<device::Buffer, program::kSpaceCount> spaces_;
 };
 
-/// Bytes of all spaces when the programs with these plans share their memory: what ProgramMemory allocates.
-program::MemoryPlan combine_plans(std::span<const program::MemoryPlan> plans);
-
 }  // namespace lockstep::run

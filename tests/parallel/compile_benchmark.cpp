@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "model/presets.h"
-#include "parallel/data_parallel.h"
+#include "parallel/step_programs.h"
 #include "program/memory/memory_plan.h"
 #include "proof/checker.h"
 
@@ -60,15 +60,15 @@ void measure(const std::string& name, int leaves, int micro_batches_per_leaf, in
   const program::ModelCode training(graph, partition, {.micro_batch = 1}),
       evaluation(graph, partition, {.micro_batch = 1, .training = false});
   const layout::Placement placement(graph, partition, {.workers = 1, .state_slots = kStateSlots});
-  const parallel::DataParallelPlan plan{.graph = graph,
-                                        .partition = partition,
-                                        .training = training,
-                                        .evaluation = evaluation,
-                                        .division = division,
-                                        .parallel = parallel,
-                                        .placement = placement,
-                                        .shares = placement.shares(),
-                                        .state_slots = kStateSlots};
+  const parallel::ProgramPlan plan{.graph = graph,
+                                   .partition = partition,
+                                   .training = training,
+                                   .evaluation = evaluation,
+                                   .division = division,
+                                   .parallel = parallel,
+                                   .placement = placement,
+                                   .shares = placement.shares(),
+                                   .state_slots = kStateSlots};
   Watch watch;
   program::Program step = parallel::compile_step(plan, 0);
   const double written = watch.lap();

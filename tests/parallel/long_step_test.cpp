@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/presets.h"
-#include "parallel/data_parallel.h"
+#include "parallel/step_programs.h"
 #include "program/memory/memory_plan.h"
 #include "proof/checker.h"
 
@@ -34,16 +34,16 @@ class LongStep : public testing::Test {
     const ParallelOptions parallel{.reduction = leaves > 1 ? layout::Reduction::reproducible
                                                            : layout::Reduction::fast};
     const layout::Placement placement(graph_, partition_, {.workers = 1, .state_slots = kStateSlots});
-    const DataParallelPlan plan{.graph = graph_,
-                                .partition = partition_,
-                                .training = training_,
-                                .evaluation = evaluation_,
-                                .division = layout::divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1,
-                                                                 leaves, parallel.reduction, 1),
-                                .parallel = parallel,
-                                .placement = placement,
-                                .shares = placement.shares(),
-                                .state_slots = kStateSlots};
+    const ProgramPlan plan{.graph = graph_,
+                           .partition = partition_,
+                           .training = training_,
+                           .evaluation = evaluation_,
+                           .division = layout::divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1,
+                                                            leaves, parallel.reduction, 1),
+                           .parallel = parallel,
+                           .placement = placement,
+                           .shares = placement.shares(),
+                           .state_slots = kStateSlots};
     Planned result{compile_step(plan, 0), {}};
     program::derive_dependencies(result.program);
     result.plan = program::plan_memory(result.program);

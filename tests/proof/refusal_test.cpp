@@ -324,6 +324,15 @@ TEST(OrderedSums, AreWhatReproducibleProgramsNeed) {
             "");
 }
 
+TEST(Stages, AreAsManyOnAllRanksWithAsManyRanksEach) {
+  for (const int stages : {0, 2, 3}) {
+    auto staged = program::load_golden("dp2_tree");
+    staged[1].stages = stages;
+    EXPECT_THAT(findings(staged), HasSubstr("and 1 on rank 0; 2 ranks must be as many of each of them"))
+        << stages;
+  }
+}
+
 TEST(Groups, AreListedAlikeOnAllRanks) {
   auto programs = program::load_golden("dp2_tree");
   std::swap(programs[1].groups[0], programs[1].groups[1]);

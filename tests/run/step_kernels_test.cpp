@@ -141,6 +141,28 @@ TEST_P(StepKernelsTest, AgreesOnSumsInLeafOrderAndOnRequests) {
   EXPECT_EQ(agreed.gradient_norm, 3) << "that part is another instruction's";
 }
 
+TEST_P(StepKernelsTest, ComparesHashesAmongReplicasOfAStage) {
+  const auto differ = [](std::vector<uint64_t> hashes, int compared) {
+    Memory memory(GetParam());
+    std::vector<program::AgreeRecord> records;
+    for (const uint64_t hash : hashes) records.push_back({0, 0, hash});
+    program::Verdict* verdict = memory.put(std::vector<program::Verdict>(1));
+    const AgreementCall call{.records = reinterpret_cast<const std::byte*>(memory.put(records)),
+                             .block_bytes = sizeof(program::AgreeRecord),
+                             .ranks = static_cast<int>(hashes.size()),
+                             .compared = compared,
+                             .verdict = verdict};
+    memory.kernels().agree(call, memory.stream());
+    return memory.get(verdict, 1)[0].replicas_differ != 0;
+  };
+  EXPECT_FALSE(differ({1, 1, 2, 2}, 2));
+  EXPECT_TRUE(differ({1, 1, 2, 2}, 4));
+  EXPECT_TRUE(differ({1, 1, 2, 3}, 2));
+  EXPECT_FALSE(differ({1, 2, 3, 4}, 1));
+  EXPECT_FALSE(differ({0, 0, 0}, 3));
+  EXPECT_TRUE(differ({0, 5}, 2)) << "whoever has a hash is compared with the first";
+}
+
 program::Verdict norm_of(device::DeviceKind kind, const std::vector<std::vector<float>>& weights,
                          const std::vector<float>& statistic, double clip) {
   Memory memory(kind);

@@ -109,4 +109,26 @@ std::string describe(const MemoryPlan& plan) {
   return text + fmt::format("  {:<16}{:>12}\n", "total", human_bytes(plan.total_bytes));
 }
 
+MemoryPlan combine_plans(std::span<const MemoryPlan> plans) {
+  MemoryPlan all;
+  for (const auto& plan : plans) {
+    // The arena's larger user decides how its bytes are shown, so that categories still add up.
+    const auto arena = static_cast<size_t>(Space::arena);
+    const bool larger_arena = plan.space_bytes[arena] > all.space_bytes[arena];
+    for (const auto category : {Category::activations, Category::workspace})
+      if (const auto c = static_cast<size_t>(category); larger_arena)
+        all.category_bytes[c] = plan.category_bytes[c];
+    for (const auto category : {Category::parameters, Category::gradients, Category::optimizer_state})
+      if (const auto c = static_cast<size_t>(category); true)
+        all.category_bytes[c] = std::max(all.category_bytes[c], plan.category_bytes[c]);
+    for (size_t space = 0; space < all.space_bytes.size(); ++space)
+      all.space_bytes[space] = std::max(all.space_bytes[space], plan.space_bytes[space]);
+  }
+  nth(all.category_bytes, Category::staging) = nth(all.space_bytes, Space::staging) +
+                                               nth(all.space_bytes, Space::scalars) +
+                                               nth(all.space_bytes, Space::host);
+  all.total_bytes = std::accumulate(all.space_bytes.begin(), all.space_bytes.end(), int64_t{0});
+  return all;
+}
+
 }  // namespace lockstep::program

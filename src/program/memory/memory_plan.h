@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "program/program.h"
@@ -34,5 +35,9 @@ struct MemoryPlan {
 MemoryPlan plan_memory(Program& program);
 
 std::string describe(const MemoryPlan& plan);  ///< the table printed at start
+
+/// Bytes of all spaces when the programs with these plans share their memory, one running after the other:
+/// what a rank allocates.
+MemoryPlan combine_plans(std::span<const MemoryPlan> plans);
 
 }  // namespace lockstep::program

@@ -38,7 +38,7 @@ std::vector<std::vector<Value>> gather(comm::Communicator& world, const std::vec
 struct Parties {
   std::vector<int> replicas;
   std::vector<int> suspects;  ///< ranks that do not hold what most hold; without a majority, all of them
-  int reference = 0;          ///< the lowest rank of the majority; without one, rank 0
+  int reference = 0;          ///< the lowest rank of the majority; without one, of all
   bool majority = false;
 };
 
@@ -46,6 +46,7 @@ Parties find_parties(const std::vector<std::vector<uint64_t>>& hashes) {
   Parties parties;
   for (int rank = 0; rank < static_cast<int>(hashes.size()); ++rank)
     if (!nth(hashes, rank).empty()) parties.replicas.push_back(rank);
+  if (!parties.replicas.empty()) parties.reference = parties.replicas.front();
   std::map<std::vector<uint64_t>, std::vector<int>> holders;
   for (const int rank : parties.replicas) holders[nth(hashes, rank)].push_back(rank);
   for (const auto& [held, ranks] : holders)

@@ -122,6 +122,15 @@ void flip_bit(device::Device& device, std::byte* at) {
   device.copy_now(at, &bits, sizeof bits);
 }
 
+/// What lies here of the first parameter that does: a stage, or a server, holds some of them, or parts.
+std::optional<program::ByteRange> first_held(const program::Program& program) {
+  for (size_t p = 0; p < program.parameters.size(); ++p)
+    if (const layout::ByteSpan held = program::held_bytes(program, static_cast<int>(p)); !held.empty())
+      return program::ByteRange{program.parameters[p].buffer, program.parameters[p].offset + held.begin,
+                                held.size()};
+  return std::nullopt;
+}
+
 /// Whether the instruction is where `failpoint` waits.
 bool meant(const Failpoint& failpoint, const program::Program& program, int instruction) {
   const bool steps = program.name == "step" || program.name == "serve";
@@ -181,6 +190,9 @@ void Failpoints::check(const program::Program& step, const program::Program& ser
       throw ConfigError(fmt::format("--failpoint {}: rank {}'s steps have no instruction '{}'; they have {}",
                                     to_text(failpoint), failpoint.rank,
                                     program::name_of(failpoint.instruction), join(kinds, ", ")));
+    if (failpoint.kind == FaultKind::flip && !first_held(step))
+      throw ConfigError(fmt::format("--failpoint {}: rank {} holds no parameters; name another one",
+                                    to_text(failpoint), failpoint.rank));
     if (failpoint.kind == FaultKind::nan && !nan_target(step, failpoint))
       throw ConfigError(
           fmt::format("--failpoint {}: rank {} computes no activations or gradients, as servers do not; name "
@@ -241,12 +253,8 @@ void Failpoints::before_instruction(const program::Program& program, int instruc
     const std::string where =
         fmt::format("step {}, before {}", step, program::describe(program, instruction));
     if (!claim(armed, where)) continue;
-    if (failpoint.kind == FaultKind::flip) {
-      // A stage, or a server, holds some of them.
-      const auto place =
-          *std::ranges::find_if(program.parameters, [](const auto& one) { return one.buffer >= 0; });
-      flip_bit(memory.device(), memory.at(program, {place.buffer, place.offset, place.size_bytes}));
-    }
+    if (failpoint.kind == FaultKind::flip)
+      flip_bit(memory.device(), memory.at(program, first_held(program).value()));
     act(failpoint, where);
   }
 }

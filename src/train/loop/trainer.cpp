@@ -213,15 +213,14 @@ bool Trainer::comparison_is_due() const {
 }
 
 uint64_t Trainer::agreement_hash(bool with_replica) {
-  // Without replicas only parameters of several stages are compared, before they are saved.
-  if (!worker_->is_worker() || worker_->compiled().placement().replicas() == 1) return 0;
+  if (!worker_->is_worker()) return 0;
   if (with_replica) hashed_step_ = step_;
   return std::max<uint64_t>(
       1, hash_combine(hash_combine(norm_hash_, read_hash_), with_replica ? replicas_->hash() : 0));
 }
 
 void Trainer::require_equal_replicas() {
-  if (!compares_replicas() || equal_step_ == step_) return;
+  if (!compares_copies() || equal_step_ == step_) return;
   hashed_step_ = step_;
   if (!replicas_->all_equal(*world_)) report_divergence();
   equal_step_ = step_;

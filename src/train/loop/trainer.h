@@ -120,10 +120,14 @@ class Trainer {
   void skip_step(const program::Verdict& verdict);
   /// What to do about a step that is not finite.
   std::string advice(const program::Verdict& verdict) const;
-  /// The same on all ranks, also on those without a replica.
+  /// In steps. The same on all ranks, also on those that only serve.
   bool compares_replicas() const {
-    const layout::Placement& placement = worker_->compiled().placement();
-    return (placement.replicas() > 1 || placement.ties_stages()) && config_.trainer.check_every_steps > 0;
+    return worker_->compiled().placement().replicas() > 1 && config_.trainer.check_every_steps > 0;
+  }
+  /// Before a checkpoint and at the end: also what stages of one replica hold in common.
+  bool compares_copies() const {
+    return compares_replicas() ||
+           (worker_->compiled().placement().ties_stages() && config_.trainer.check_every_steps > 0);
   }
   bool comparison_is_due() const;
   /// What the ranks compare in a step's agreement: the last norm, and this replica where that is due; 0 on a

@@ -29,7 +29,7 @@ int64_t served_in_host_space(const program::Program& serve) {
 WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
                                 const compile::CompiledRun::RankPrograms& programs,
                                 const data::DataOptions& data) {
-  WorkerMemory memory{.device = run::combine_plans(programs.plans()), .host = {}};
+  WorkerMemory memory{.device = program::combine_plans(programs.plans()), .host = {}};
   program::MemoryPlan& device = memory.device;
   HostMemory& host = memory.host;
   const bool is_gpu = run.device() == device::DeviceKind::cuda;

@@ -94,6 +94,31 @@ TEST(ReplicaComparison, NamesRankTensorElementBothValuesAndBit) {
                 "The memory or a processor of this rank's host is suspect: test it, or leave it out.");
 }
 
+constexpr const char* kStages = R"(
+format_version: 1
+model { gpt { vocabulary: 11 context: 4 layers: 1 heads: 1 width: 8 tied_head: true } }
+data { synthetic { samples: 24 eval_samples: 6 classes: 11 context: 4 } }
+trainer { steps: 4 global_batch: 8 virtual_replicas: 4 eval_at_end: false check_every_steps: 1 }
+optimizer { learning_rate: 0.01 adam {} }
+parallel { reduction: REPRODUCIBLE pp: 2 }
+)";
+
+TEST(ReplicaComparison, FindsWhatStagesShareAndDoNotHoldAlike) {
+  // Without replicas, and of the stage that did not draw it first.
+  const std::string text = located(2, {{1, "wte.weight", 3, 22}}, kStages);
+  EXPECT_THAT(text, HasSubstr("first: wte.weight, element 3: "));
+  EXPECT_THAT(text, HasSubstr("bit 22 differs"));
+  EXPECT_THAT(located(2, {{0, "wte.weight.exp_avg", 5, 30}}, kStages),
+              HasSubstr("wte.weight.exp_avg, element 5"));
+}
+
+TEST(ReplicaComparison, ComparesEachStageWithItsOwnReplicas) {
+  // Ranks 2 and 3 have the second stage.
+  const std::string text = located(4, {{3, "ln_f.weight", 1, 22}}, kStages);
+  EXPECT_THAT(text, HasSubstr("ranks 2 (host " + host() + ") and 3 (host " + host() + ") differ in 1 of"));
+  EXPECT_THAT(text, HasSubstr("first: ln_f.weight, element 1: "));
+}
+
 TEST(ReplicaComparison, OfTwoRanksEitherMayBeTheDamagedOne) {
   EXPECT_EQ(located(2, {{0, "fc1.bias.exp_avg_sq", 7, 29}}),
             "ranks 0 (host " + host() + ") and 1 (host " + host() +

@@ -97,9 +97,9 @@ class LogVariable {
   ~LogVariable() { ::unsetenv("LOCKSTEP_FAILPOINT_LOG"); }
 };
 
-/// Rank 0 of two: its programs and their memory.
+/// A rank of two: its programs and their memory.
 struct Rank {
-  explicit Rank(const std::string& bucket_bytes = "1048576")
+  explicit Rank(const std::string& bucket_bytes = "1048576", const std::string& layout = "dp=2", int rank = 0)
       : run(compile_run(config::parse_run_config(R"(
 model { mlp { image: [4, 4, 1] hidden: [8] classes: 3 } }
 data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
@@ -107,9 +107,9 @@ trainer { steps: 5 global_batch: 8 virtual_replicas: 2 }
 optimizer { learning_rate: 0.1 sgd {} }
 parallel { reduction: REPRODUCIBLE algorithm: TREE }
 )",
-                                                 "test", {"parallel.bucket_bytes=" + bucket_bytes}),
+                                                 "test", {"parallel.bucket_bytes=" + bucket_bytes}, layout),
                         {.world_size = 2})),
-        programs(run.compile(0)),
+        programs(run.compile(rank)),
         device(device::make_cpu_device()),
         memory(*device, std::array{programs.step_plan, programs.evaluate_plan, programs.boundary_plan}) {}
 
@@ -241,6 +241,33 @@ TEST(Failpoints, ANaNOfForwardIsAnActivationOrTheLossOfASingleSegment) {
   EXPECT_EQ(several.pass(*Failpoints::parse({"nan@0,2,forward"}, 0, 2), several.programs.step, 2), "nowhere");
   EXPECT_TRUE(std::isnan(activation[0]));
   EXPECT_FALSE(std::isnan(several.buffer<double>("metrics")[0]));
+}
+
+TEST(Failpoints, OfStagesMeetWhatTheyMakeAndHold) {
+  // The first stage's one segment makes what it sends, and nothing that it reads forward.
+  Rank first("1048576", "dp=1,pp=2"), second("1048576", "dp=1,pp=2", 1);
+  const auto nan = Failpoints::parse({"nan@0,2,forward"}, 0, 2);
+  EXPECT_NO_THROW(nan->check(first.programs.step, first.programs.serve));
+  const int send = first.first(program::InstructionKind::exchange);
+  ASSERT_GE(send, 0);
+  const auto& sent = first.programs.step.instruction(send).operands[0];
+  auto* activation = reinterpret_cast<float*>(first.memory.at(first.programs.step, sent.range));
+  activation[0] = 1;
+  first.pass(*nan, first.programs.step, 2);
+  EXPECT_TRUE(std::isnan(activation[0]));
+  // The second one holds its own parameters, which are not the model's first.
+  ASSERT_LT(second.programs.step.parameters[0].buffer, 0);
+  const auto flip = Failpoints::parse({"flip@1,2"}, 1, 2);
+  EXPECT_NO_THROW(flip->check(second.programs.step, second.programs.serve));
+  auto* parameter = second.buffer<float>("param.1");
+  parameter[0] = 1.0F;
+  second.pass(*flip, second.programs.step, 2);
+  EXPECT_EQ(parameter[0], 1.5F);
+}
+
+TEST(Failpoints, OfHalvesOfBackwardSpoilAGradient) {
+  const Rank rank("1048576", "dp=1,pp=2,schedule=zero_bubble", 1);
+  EXPECT_NO_THROW(Failpoints::parse({"nan@1,2"}, 1, 2)->check(rank.programs.step, rank.programs.serve));
 }
 
 TEST(Failpoints, AFlipChangesOneBitOfOneParameterOnce) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/run_config.h"
+#include "train/thread_ranks.h"
 
 // Models of several chunks of 65,536 elements, as far as that is what is cut; batch norm, dropout, tied
 // weights, clipping, accumulation.
@@ -39,6 +40,24 @@ inline config::RunConfig with(config::RunConfig config, const std::string& layou
 }
 /// Processes of a layout that says how many replicas it has.
 inline int processes_of(const std::string& layout) { return layout::parse_layout(layout).world_size(); }
+
+inline Trace trace_of(const config::RunConfig& config, const std::string& layout,
+                      const TraceOptions& options = {}) {
+  return train_on_threads(with(config, layout), processes_of(layout), options);
+}
+
+/// What suites of layouts are about: a model, and how it is trained.
+struct ModelCase {
+  const char* name;
+  const char* model;
+  std::vector<std::string> overrides;
+
+  config::RunConfig config(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all = overrides;
+    all.insert(all.end(), more.begin(), more.end());
+    return config_of(model, all);
+  }
+};
 
 /// Gradients of the first steps overflow.
 inline config::RunConfig config_that_overflows() {

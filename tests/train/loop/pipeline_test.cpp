@@ -23,16 +23,6 @@ model { gpt { vocabulary: 70 context: 8 layers: 3 heads: 2 width: 16 dropout: 0.
 data { synthetic { samples: 40 eval_samples: 23 classes: 70 context: 8 } }
 )";
 
-Trace trace_of(const config::RunConfig& config, const std::string& layout, const TraceOptions& options = {}) {
-  return train_on_threads(with(config, layout), processes_of(layout), options);
-}
-
-struct Case {
-  const char* name;
-  const char* model;
-  std::vector<std::string> overrides;
-};
-
 const std::vector<std::string> kLayouts = {
     "dp=1,pp=2",
     "dp=1,pp=3",
@@ -54,27 +44,20 @@ const std::vector<std::string> kLayouts = {
     "dp=1,pp=2,schedule=interleaved,recompute=full",
 };
 
-class Pipelines : public testing::TestWithParam<Case> {
- protected:
-  config::RunConfig config(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> overrides = GetParam().overrides;
-    overrides.insert(overrides.end(), more.begin(), more.end());
-    return config_of(GetParam().model, overrides);
-  }
-};
+class Pipelines : public testing::TestWithParam<ModelCase> {};
 
 TEST_P(Pipelines, TrainToTheSameBits) {
-  const Trace one = train_on_threads(config(), 1);
+  const Trace one = train_on_threads(GetParam().config(), 1);
   EXPECT_NE(one.losses.front(), one.losses.back());
-  for (const std::string& layout : kLayouts) EXPECT_EQ(trace_of(config(), layout), one) << layout;
+  for (const std::string& layout : kLayouts) EXPECT_EQ(trace_of(GetParam().config(), layout), one) << layout;
 }
 
 TEST_P(Pipelines, OfLanesThatRunAtOnceGiveTheSameBits) {
-  const Trace one = train_on_threads(config(), 1);
+  const Trace one = train_on_threads(GetParam().config(), 1);
   for (const char* layout :
        {"dp=1,pp=3", "dp=2,pp=2", "dp=1,pp=2,schedule=interleaved", "dp=1,pp=3,schedule=zero_bubble"})
     for (const uint64_t seed : {1, 2})
-      EXPECT_EQ(trace_of(config(), layout,
+      EXPECT_EQ(trace_of(GetParam().config(), layout,
                          {.asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200},
                           .shared_memory = seed == 2,
                           .output_directory = {}}),
@@ -86,7 +69,7 @@ TEST_P(Pipelines, AreProven) {
   for (const std::string& layout : kLayouts)
     for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
       for (const bool shared_memory : {false, true})
-        compile_run(with(config({reduction}), layout),
+        compile_run(with(GetParam().config({reduction}), layout),
                     {.world_size = processes_of(layout), .shared_memory = shared_memory})
             .check();
 }
@@ -94,14 +77,15 @@ TEST_P(Pipelines, AreProven) {
 const std::string kSgd = "optimizer.sgd={momentum: 0.9}";
 INSTANTIATE_TEST_SUITE_P(
     All, Pipelines,
-    testing::Values(Case{"mlp", kDeepMlp, {}}, Case{"mlp_sgd", kDeepMlp, {kSgd}},
-                    Case{"mlp_as_it_lands",
-                         kDeepMlp,
-                         {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=50000"}},
-                    Case{"lenet", kLenet, {}}, Case{"gpt", kDeepGpt, {}},
-                    Case{"gpt_small_buckets", kDeepGpt, {"parallel.bucket_bytes=4000"}},
-                    Case{"gpt_as_it_lands", kDeepGpt, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}},
-                    Case{"gpt_bfloat16", kDeepGpt, {"precision.compute=BFLOAT16"}}),
+    testing::Values(
+        ModelCase{"mlp", kDeepMlp, {}}, ModelCase{"mlp_sgd", kDeepMlp, {kSgd}},
+        ModelCase{"mlp_as_it_lands",
+                  kDeepMlp,
+                  {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=50000"}},
+        ModelCase{"lenet", kLenet, {}}, ModelCase{"gpt", kDeepGpt, {}},
+        ModelCase{"gpt_small_buckets", kDeepGpt, {"parallel.bucket_bytes=4000"}},
+        ModelCase{"gpt_as_it_lands", kDeepGpt, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}},
+        ModelCase{"gpt_bfloat16", kDeepGpt, {"precision.compute=BFLOAT16"}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Pipeline, InFastModeIsCloseToReproducible) {

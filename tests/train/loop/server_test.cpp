@@ -15,16 +15,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Trace trace_of(const config::RunConfig& config, const std::string& layout, const TraceOptions& options = {}) {
-  return train_on_threads(with(config, layout), processes_of(layout), options);
-}
-
-struct Case {
-  const char* name;
-  const char* model;
-  std::vector<std::string> overrides;
-};
-
 const std::vector<std::string> kLayouts = {
     "dp=1,sync=ps",
     "dp=2,sync=ps",
@@ -52,16 +42,16 @@ const std::vector<std::pair<std::string, std::vector<int>>> kOnHosts = {
     {"dp=3,sync=ps,servers=3,placement=colocated,aggregate=host", {0, 1, 1}},
 };
 
-class Servers : public testing::TestWithParam<Case> {};
+class Servers : public testing::TestWithParam<ModelCase> {};
 
 TEST_P(Servers, TrainToTheSameBits) {
-  const config::RunConfig config = config_of(GetParam().model, GetParam().overrides);
+  const config::RunConfig config = GetParam().config();
   const Trace one = train_on_threads(config, 1);
   for (const std::string& layout : kLayouts) EXPECT_EQ(trace_of(config, layout), one) << layout;
 }
 
 TEST_P(Servers, OfHostsThatSumFirstGiveTheSameBits) {
-  const config::RunConfig config = config_of(GetParam().model, GetParam().overrides);
+  const config::RunConfig config = GetParam().config();
   const Trace one = train_on_threads(config, 1);
   for (const auto& [layout, hosts] : kOnHosts)
     EXPECT_EQ(trace_of(config, layout, {.asynchronous = {}, .output_directory = {}, .hosts = hosts}), one)
@@ -69,7 +59,7 @@ TEST_P(Servers, OfHostsThatSumFirstGiveTheSameBits) {
 }
 
 TEST_P(Servers, OfLanesThatRunAtOnceGiveTheSameBits) {
-  const config::RunConfig config = config_of(GetParam().model, GetParam().overrides);
+  const config::RunConfig config = GetParam().config();
   const Trace one = train_on_threads(config, 1);
   for (const char* layout : {"dp=2,sync=ps,servers=2", "dp=3,sync=ps,placement=colocated"})
     EXPECT_EQ(trace_of(config, layout,
@@ -82,37 +72,32 @@ TEST_P(Servers, OfLanesThatRunAtOnceGiveTheSameBits) {
 TEST_P(Servers, AreProven) {
   for (const std::string& layout : kLayouts)
     for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
-      for (const bool shared_memory : {false, true}) {
-        std::vector<std::string> overrides = GetParam().overrides;
-        overrides.emplace_back(reduction);
-        compile_run(with(config_of(GetParam().model, overrides), layout),
+      for (const bool shared_memory : {false, true})
+        compile_run(with(GetParam().config({reduction}), layout),
                     {.world_size = processes_of(layout), .shared_memory = shared_memory})
             .check();
-      }
   for (const auto& [layout, hosts] : kOnHosts)
-    for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"}) {
-      std::vector<std::string> overrides = GetParam().overrides;
-      overrides.emplace_back(reduction);
-      compile_run(with(config_of(GetParam().model, overrides), layout),
+    for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
+      compile_run(with(GetParam().config({reduction}), layout),
                   {.world_size = processes_of(layout), .hosts = hosts})
           .check();
-    }
 }
 
 const std::string kSgd = "optimizer.sgd={momentum: 0.9}";
-INSTANTIATE_TEST_SUITE_P(
-    All, Servers,
-    testing::Values(Case{"mlp", kMlp, {}}, Case{"mlp_sgd", kMlp, {kSgd}},
-                    Case{"mlp_float16", kMlp, {"precision.compute=FLOAT16"}},
-                    Case{"mlp_as_it_lands",
-                         kMlp,
-                         {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=50000"}},
-                    Case{"gpt_as_it_lands",
-                         kGpt,
-                         {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=50000"}},
-                    Case{"lenet", kLenet, {}}, Case{"gpt", kGpt, {}},
-                    Case{"gpt_bfloat16", kGpt, {"precision.compute=BFLOAT16"}}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Servers,
+                         testing::Values(ModelCase{"mlp", kMlp, {}}, ModelCase{"mlp_sgd", kMlp, {kSgd}},
+                                         ModelCase{"mlp_float16", kMlp, {"precision.compute=FLOAT16"}},
+                                         ModelCase{"mlp_as_it_lands",
+                                                   kMlp,
+                                                   {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE",
+                                                    "parallel.bucket_bytes=50000"}},
+                                         ModelCase{"gpt_as_it_lands",
+                                                   kGpt,
+                                                   {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE",
+                                                    "parallel.bucket_bytes=50000"}},
+                                         ModelCase{"lenet", kLenet, {}}, ModelCase{"gpt", kGpt, {}},
+                                         ModelCase{"gpt_bfloat16", kGpt, {"precision.compute=BFLOAT16"}}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(SynchronousServers, InFastModeAreCloseToReproducible) {
   const Trace exact = train_on_threads(config_of(kMlp, {"data.shuffle=false"}), 1);

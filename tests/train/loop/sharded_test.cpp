@@ -21,16 +21,10 @@ config::RunConfig sharded(config::RunConfig config) {
   return config;
 }
 
-struct Case {
-  const char* name;
-  const char* model;
-  std::vector<std::string> overrides;
-};
-
-class ShardedOptimizer : public testing::TestWithParam<Case> {};
+class ShardedOptimizer : public testing::TestWithParam<ModelCase> {};
 
 TEST_P(ShardedOptimizer, TrainsToTheSameBits) {
-  const config::RunConfig config = config_of(GetParam().model, GetParam().overrides);
+  const config::RunConfig config = GetParam().config();
   const Trace one = train_on_threads(config, 1);
   for (const int ranks : {1, 2, 3, 4})
     EXPECT_EQ(train_on_threads(sharded(config), ranks), one) << ranks << " workers";
@@ -39,15 +33,16 @@ TEST_P(ShardedOptimizer, TrainsToTheSameBits) {
 const std::string kSgd = "optimizer.sgd={momentum: 0.9}";
 INSTANTIATE_TEST_SUITE_P(
     All, ShardedOptimizer,
-    testing::Values(Case{"mlp", kMlp, {}}, Case{"mlp_sgd", kMlp, {kSgd}},
-                    Case{"mlp_adam", kMlp, {"optimizer.adam={}"}},
-                    Case{"mlp_without_state", kMlp, {"optimizer.sgd={}"}},
-                    Case{"mlp_bfloat16", kMlp, {"precision.compute=BFLOAT16"}},
-                    Case{"mlp_float16", kMlp, {"precision.compute=FLOAT16"}},
-                    Case{"mlp_as_it_lands", kMlp, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}},
-                    Case{"mlp_small_buckets", kMlp, {"parallel.bucket_bytes=1"}}, Case{"lenet", kLenet, {}},
-                    Case{"lenet_sgd", kLenet, {kSgd}}, Case{"gpt", kGpt, {}},
-                    Case{"gpt_bfloat16", kGpt, {"precision.compute=BFLOAT16"}}),
+    testing::Values(ModelCase{"mlp", kMlp, {}}, ModelCase{"mlp_sgd", kMlp, {kSgd}},
+                    ModelCase{"mlp_adam", kMlp, {"optimizer.adam={}"}},
+                    ModelCase{"mlp_without_state", kMlp, {"optimizer.sgd={}"}},
+                    ModelCase{"mlp_bfloat16", kMlp, {"precision.compute=BFLOAT16"}},
+                    ModelCase{"mlp_float16", kMlp, {"precision.compute=FLOAT16"}},
+                    ModelCase{"mlp_as_it_lands", kMlp, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}},
+                    ModelCase{"mlp_small_buckets", kMlp, {"parallel.bucket_bytes=1"}},
+                    ModelCase{"lenet", kLenet, {}}, ModelCase{"lenet_sgd", kLenet, {kSgd}},
+                    ModelCase{"gpt", kGpt, {}},
+                    ModelCase{"gpt_bfloat16", kGpt, {"precision.compute=BFLOAT16"}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(ShardedOptimizers, TrainInSharedMemoryToTheSameBits) {

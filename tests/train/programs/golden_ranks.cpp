@@ -5,7 +5,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "parallel/data_parallel.h"
+#include "parallel/step_programs.h"
 
 namespace lockstep::train {
 namespace {
@@ -139,21 +139,21 @@ std::unique_ptr<device::Device> make_device(const GoldenRun& run) {
 }
 
 program::Program compiled_for_one(const GoldenModel& model,
-                                  program::Program (*compile)(const parallel::DataParallelPlan&, int)) {
+                                  program::Program (*compile)(const parallel::ProgramPlan&, int)) {
   layout::BatchDivision division = model.division;
   division.workers = 1;
   const auto training = model.code(true), evaluation = model.code(false);
   const int slots = optim::state_slots(model.optimizer);
   const layout::Placement placement(model.graph, model.partition, {.workers = 1, .state_slots = slots});
-  parallel::DataParallelPlan plan{.graph = model.graph,
-                                  .partition = model.partition,
-                                  .training = *training,
-                                  .evaluation = *evaluation,
-                                  .division = division,
-                                  .parallel = {.layout = {}, .reduction = layout::Reduction::reproducible},
-                                  .placement = placement,
-                                  .shares = placement.shares(),
-                                  .state_slots = slots};
+  parallel::ProgramPlan plan{.graph = model.graph,
+                             .partition = model.partition,
+                             .training = *training,
+                             .evaluation = *evaluation,
+                             .division = division,
+                             .parallel = {.layout = {}, .reduction = layout::Reduction::reproducible},
+                             .placement = placement,
+                             .shares = placement.shares(),
+                             .state_slots = slots};
   program::Program program = compile(plan, 0);
   program::derive_dependencies(program);
   return program;

@@ -9,8 +9,9 @@
 
 namespace lockstep::parallel {
 
-/// Everything that data-parallel programs depend on. Programs are pure functions of it and of the rank.
-struct DataParallelPlan {
+/// Everything that the programs of replicas, their stages and servers depend on. Programs are pure functions
+/// of it and of the rank.
+struct ProgramPlan {
   const model::Graph& graph;
   const model::Partition& partition;
   const program::ModelCode& training;    ///< kernels and layouts of forward and backward
@@ -30,7 +31,7 @@ struct DataParallelPlan {
 };
 
 /// Throws ConfigError if gradients cannot meet as the plan asks for; so would compile_step.
-void require_sums_exist(const DataParallelPlan& plan);
+void require_sums_exist(const ProgramPlan& plan);
 
 /// The loop body of one optimizer step of one rank. Drawn for 2 workers with one leaf of two micro-batches
 /// each, and three segments (F forward, B backward, A agree, R reduction of a bucket, N norm, U update).
@@ -60,14 +61,14 @@ void require_sums_exist(const DataParallelPlan& plan);
 /// neighbours beside them, sums its buckets over the replicas after its last backward, and agrees at the end;
 /// then come what stages share (parallel/tied_stages.h), the norm over all stages, and updates.
 /// docs/pipeline.md draws the schedules.
-program::Program compile_step(const DataParallelPlan& plan, int rank);
+program::Program compile_step(const ProgramPlan& plan, int rank);
 
 /// One micro-batch of every leaf of this worker through the forward pass, then an agreement on their loss and
 /// counts. Iterations take the evaluation set in order; whoever runs them adds up the verdicts.
-program::Program compile_evaluation(const DataParallelPlan& plan, int rank);
+program::Program compile_evaluation(const ProgramPlan& plan, int rank);
 
 /// The checkpoint: every rank copies its share of parameters and state for its writer, then all agree on
 /// whether that went well.
-program::Program compile_boundary(const DataParallelPlan& plan, int rank);
+program::Program compile_boundary(const ProgramPlan& plan, int rank);
 
 }  // namespace lockstep::parallel

@@ -1,4 +1,4 @@
-#include "parallel/data_parallel.h"
+#include "parallel/step_programs.h"
 
 #include <algorithm>
 #include <set>
@@ -27,7 +27,7 @@ struct StepLanes {
   TiedStages ties;
   int update;
 
-  StepLanes(const DataParallelPlan& plan, ProgramWriter& writer, int rank)
+  StepLanes(const ProgramPlan& plan, ProgramWriter& writer, int rank)
       : copy(writer.program.add_lane("copy", program::LaneKind::copy)),
         compute(writer.program.add_lane("compute", program::LaneKind::compute)),
         agree(add_channel(writer.program, "agree", plain_transport(plan))),
@@ -40,12 +40,10 @@ struct StepLanes {
 
 /// Whether what a bucket becomes goes back while others are still summed: at servers, whose links carry both
 /// directions at once.
-bool returns_as_it_lands(const DataParallelPlan& plan) {
-  return plan.update_as_it_lands && uses_servers(plan);
-}
+bool returns_as_it_lands(const ProgramPlan& plan) { return plan.update_as_it_lands && uses_servers(plan); }
 
 /// Sums a bucket, and where nothing is waited for goes on to the end.
-void meet(const DataParallelPlan& plan, ProgramWriter& writer, StepLanes& lanes, int segment, int nodes) {
+void meet(const ProgramPlan& plan, ProgramWriter& writer, StepLanes& lanes, int segment, int nodes) {
   lanes.synchronizer.sum(segment, nodes);
   if (!returns_as_it_lands(plan)) return;
   writer.add_tied_uses(lanes.update, segment);
@@ -55,7 +53,7 @@ void meet(const DataParallelPlan& plan, ProgramWriter& writer, StepLanes& lanes,
 
 /// With owners, and at the stages of a pipeline, what the next step reads first is updated and sent first;
 /// otherwise what is complete first.
-void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, StepLanes& lanes) {
+void write_updates(const ProgramPlan& plan, ProgramWriter& writer, StepLanes& lanes) {
   const int segments = static_cast<int>(plan.partition.segments.size());
   const bool in_order = plan.placement.has_owners() || plan.placement.stages() > 1;
   const bool as_it_lands = plan.update_as_it_lands && !in_order;
@@ -79,7 +77,7 @@ void write_updates(const DataParallelPlan& plan, ProgramWriter& writer, StepLane
 }
 
 /// A server's part of a step: it holds no replica and has no batch, and sums, updates and sends what it owns.
-program::Program compile_server_step(const DataParallelPlan& plan, int rank) {
+program::Program compile_server_step(const ProgramPlan& plan, int rank) {
   ProgramWriter writer = begin_program(plan, "step", rank, plan.training);
   StepLanes lanes(plan, writer, rank);
   writer.add_gradient_slots(1);
@@ -136,7 +134,7 @@ std::vector<int> segments_of(const model::Partition& partition, int piece) {
 }
 
 /// The first of a rank's pieces that reads a batch; the number of pieces, if none does.
-int first_loading_piece(const DataParallelPlan& plan, const ProgramWriter& writer, int rank) {
+int first_loading_piece(const ProgramPlan& plan, const ProgramWriter& writer, int rank) {
   const int pieces = plan.partition.piece_count();
   for (int piece = plan.placement.stage_of(rank); piece < pieces; piece += plan.placement.stages())
     if (writer.loads(segments_of(plan.partition, piece))) return piece;
@@ -145,6 +143,17 @@ int first_loading_piece(const DataParallelPlan& plan, const ProgramWriter& write
 
 bool completes_gradients(PipelineUnit::Kind kind) {
   return kind == PipelineUnit::Kind::backward || kind == PipelineUnit::Kind::backward_weight;
+}
+
+program::InstructionKind instruction_of(PipelineUnit::Kind backward) {
+  switch (backward) {
+    case PipelineUnit::Kind::backward_input:
+      return program::InstructionKind::backward_input;
+    case PipelineUnit::Kind::backward_weight:
+      return program::InstructionKind::backward_weight;
+    default:
+      return program::InstructionKind::backward;
+  }
 }
 
 /// The most micro-batches that a piece has values of at once: from when they come, or it makes them, to the
@@ -164,25 +173,23 @@ int most_under_way(const std::vector<PipelineEvent>& events, int piece, bool gra
   return static_cast<int>(most);
 }
 
-/// What passes from stage to stage has as many buffers as a piece has micro-batches under way, and one more
-/// for what is sent or arrives meanwhile; of an evaluation two.
-void share_borders(ProgramWriter& writer, const StageLinks& links, const std::vector<PipelineEvent>& events,
-                   int piece, bool trains) {
-  const auto share = [&](const PieceBorder& border) {
-    writer.take_turns(border.activations, false, piece,
-                      trains ? most_under_way(events, piece, false) + 1 : 2);
-    writer.take_turns(border.gradients, true, piece, trains ? most_under_way(events, piece, true) + 1 : 2);
-  };
+/// What passes from stage to stage has so many buffers: as many as a piece has micro-batches under way, and
+/// one more for what is sent or arrives meanwhile.
+void share_borders(ProgramWriter& writer, const StageLinks& links, int piece, int activations,
+                   int gradients) {
   const auto& borders = links.borders();
-  if (piece > 0) share(nth(borders, piece - 1));
-  if (piece < static_cast<int>(borders.size())) share(nth(borders, piece));
+  for (const int border : {piece - 1, piece}) {
+    if (border < 0 || border >= static_cast<int>(borders.size())) continue;
+    writer.take_turns(nth(borders, border).activations, false, piece, activations);
+    writer.take_turns(nth(borders, border).gradients, true, piece, gradients);
+  }
 }
 
 /// A worker's part of a step: its units of the schedule, with what they get from other stages and make for
 /// them.
 class StepWriter {
  public:
-  StepWriter(const DataParallelPlan& plan, ProgramWriter& writer, StepLanes& lanes, int rank)
+  StepWriter(const ProgramPlan& plan, ProgramWriter& writer, StepLanes& lanes, int rank)
       : plan_(plan),
         writer_(writer),
         lanes_(lanes),
@@ -200,8 +207,7 @@ class StepWriter {
     for (const PipelineEvent& event : events_) {
       if (event.kind != PipelineEvent::Kind::unit) continue;
       const bool turns = last != nullptr && last->unit.kind == PipelineUnit::Kind::forward &&
-                         (event.unit.kind == PipelineUnit::Kind::backward ||
-                          event.unit.kind == PipelineUnit::Kind::backward_input);
+                         event.unit.kind != PipelineUnit::Kind::forward;
       if (turns && last->piece == event.piece && last->unit.micro_batch == event.unit.micro_batch)
         at_once_.insert({event.piece, event.unit.micro_batch});
       last = &event;
@@ -210,9 +216,11 @@ class StepWriter {
 
   void write() {
     writer_.add_gradient_slots(fold_.slots);
-    writer_.set_batch_buffers(most_batches());
+    // One more: a batch is on its way while backward has yet to read the others.
+    writer_.set_batch_buffers(most_under_way(events_, first_loading_, false) + 1);
     for (int piece = stage_; piece < static_cast<int>(segments_.size()); piece += stages_)
-      share_borders(writer_, lanes_.links, events_, piece, true);
+      share_borders(writer_, lanes_.links, piece, most_under_way(events_, piece, false) + 1,
+                    most_under_way(events_, piece, true) + 1);
     writer_.constants(lanes_.copy);
     writer_.cast_parameters(lanes_.compute);
     for (const PipelineEvent& event : events_) {
@@ -220,42 +228,16 @@ class StepWriter {
       if (event.kind == PipelineEvent::Kind::receive) lanes_.links.receive(event);
       if (event.kind != PipelineEvent::Kind::unit) continue;
       // What backward needs is computed again segment by segment, as backward comes to it.
-      switch (event.unit.kind) {
-        case PipelineUnit::Kind::forward:
-          forward(event);
-          break;
-        case PipelineUnit::Kind::backward:
-          backward(event);
-          break;
-        case PipelineUnit::Kind::backward_input:
-          backward_input(event);
-          break;
-        case PipelineUnit::Kind::backward_weight:
-          backward_weight(event);
-          break;
-        case PipelineUnit::Kind::recompute:
-          break;
-      }
+      if (event.unit.kind == PipelineUnit::Kind::recompute) continue;
+      event.unit.kind == PipelineUnit::Kind::forward ? forward(event) : backward(event);
     }
     if (stages_ > 1) agree();
   }
 
  private:
-  static layout::FoldPlan fold_of(const DataParallelPlan& plan, int replica) {
+  static layout::FoldPlan fold_of(const ProgramPlan& plan, int replica) {
     const layout::TreeNode leaves = plan.division.leaves_of(replica);
     return layout::plan_fold(plan.division.leaves, leaves.begin, leaves.end);
-  }
-
-  /// Batches that lie in memory at a time: one that is on its way, and those that backward has yet to read.
-  int most_batches() const {
-    int under_way = 0, most = 0;
-    for (const PipelineEvent& event : events_) {
-      if (event.kind != PipelineEvent::Kind::unit || event.piece != first_loading_) continue;
-      if (event.unit.kind == PipelineUnit::Kind::forward) ++under_way;
-      if (completes_gradients(event.unit.kind)) --under_way;
-      most = std::max(most, under_way);
-    }
-    return most + 1;
   }
 
   void forward(const PipelineEvent& event) {
@@ -283,50 +265,27 @@ class StepWriter {
     return at_once && (stages_ > 1 || segment == nth(segments_, event.piece).back());
   }
 
+  /// Backward, or a half of it. The halves of a leaf's gradients are folded apart: the first half of the next
+  /// leaf may come before the second one of this.
   void backward(const PipelineEvent& event) {
-    const int piece = event.piece, m = event.unit.micro_batch;
-    const MicroBatch& micro_batch = nth(micro_batches_, m);
-    const auto& segments = nth(segments_, piece);
-    for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
-      if (!is_kept(event, *s)) writer_.recompute(lanes_.compute, *s, m, micro_batch.leaf);
-      writer_.backward(lanes_.compute, *s, m, micro_batch.leaf, micro_batch.slot, micro_batch.accumulates);
-      fold(*s, micro_batch, {0, plan_.partition.bucket(*s).size_bytes});
-      complete(*s, micro_batch);
-    }
-  }
-
-  /// The halves of a leaf's gradients are folded apart: the first half of the next leaf may come before the
-  /// second one of this.
-  void backward_input(const PipelineEvent& event) {
+    const program::InstructionKind kind = instruction_of(event.unit.kind);
     const int m = event.unit.micro_batch;
     const MicroBatch& micro_batch = nth(micro_batches_, m);
     const auto& segments = nth(segments_, event.piece);
     for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
-      if (!is_kept(event, *s)) writer_.recompute(lanes_.compute, *s, m, micro_batch.leaf);
-      writer_.backward_input(lanes_.compute, *s, m, micro_batch.leaf, micro_batch.slot,
-                             micro_batch.accumulates);
+      if (kind != program::InstructionKind::backward_weight && !is_kept(event, *s))
+        writer_.recompute(lanes_.compute, *s, m, micro_batch.leaf);
+      writer_.backward(kind, lanes_.compute, *s, m, micro_batch.leaf, micro_batch.slot,
+                       micro_batch.accumulates);
       const model::Bucket& bucket = plan_.partition.bucket(*s);
-      fold(*s, micro_batch, {0, bucket.split_begin});
-      fold(*s, micro_batch, {bucket.split_end, bucket.size_bytes});
-    }
-  }
-
-  void backward_weight(const PipelineEvent& event) {
-    const int m = event.unit.micro_batch;
-    const MicroBatch& micro_batch = nth(micro_batches_, m);
-    const auto& segments = nth(segments_, event.piece);
-    for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
-      writer_.backward_weight(lanes_.compute, *s, m, micro_batch.leaf, micro_batch.slot,
-                              micro_batch.accumulates);
-      const model::Bucket& bucket = plan_.partition.bucket(*s);
-      fold(*s, micro_batch, {bucket.split_begin, bucket.split_end});
-      complete(*s, micro_batch);
+      for (const layout::ByteSpan& bytes : gradients_of(kind, bucket)) fold(*s, micro_batch, bytes);
+      if (micro_batch.completes_step && completes_gradients(event.unit.kind) && bucket.size_bytes > 0)
+        meet(plan_, writer_, lanes_, *s, static_cast<int>(fold_.results.size()));
     }
   }
 
   /// Adds what is complete of a leaf's gradients to that of others, as far as the tree goes.
   void fold(int segment, const MicroBatch& micro_batch, const layout::ByteSpan& bytes) {
-    if (bytes.empty()) return;
     const auto range = [&](int slot) {
       return program::ByteRange{writer_.gradient_buffer(segment, slot), bytes.begin, bytes.size()};
     };
@@ -334,17 +293,12 @@ class StepWriter {
       writer_.add_ranges(lanes_.compute, range(slot), range(slot + 1));
   }
 
-  void complete(int segment, const MicroBatch& micro_batch) {
-    if (micro_batch.completes_step && plan_.partition.bucket(segment).size_bytes > 0)
-      meet(plan_, writer_, lanes_, segment, static_cast<int>(fold_.results.size()));
-  }
-
   void agree() {
     writer_.agree(lanes_.agree.lane, lanes_.agree.group, plan_.placement.ranks(),
                   most_leaves(plan_.division));
   }
 
-  const DataParallelPlan& plan_;
+  const ProgramPlan& plan_;
   ProgramWriter& writer_;
   StepLanes& lanes_;
   int stages_, stage_, replica_;
@@ -357,7 +311,7 @@ class StepWriter {
 };
 
 /// Room for the metrics of all leaves of a worker, where it computes the loss.
-void add_metrics(const DataParallelPlan& plan, ProgramWriter& writer, int rank) {
+void add_metrics(const ProgramPlan& plan, ProgramWriter& writer, int rank) {
   const layout::Placement& placement = plan.placement;
   if (placement.stage_of(rank) + 1 == placement.stages())
     writer.add_metrics(plan.division.leaves_of(placement.replica_of(rank)).size());
@@ -365,7 +319,7 @@ void add_metrics(const DataParallelPlan& plan, ProgramWriter& writer, int rank) 
 
 }  // namespace
 
-program::Program compile_step(const DataParallelPlan& plan, int rank) {
+program::Program compile_step(const ProgramPlan& plan, int rank) {
   if (plan.parallel.layout.has_sessions()) return compile_session_step(plan, rank);
   if (!plan.placement.is_worker(rank)) return compile_server_step(plan, rank);
   ProgramWriter writer = begin_program(plan, "step", rank, plan.training);
@@ -378,7 +332,7 @@ program::Program compile_step(const DataParallelPlan& plan, int rank) {
   return std::move(writer.program);
 }
 
-program::Program compile_evaluation(const DataParallelPlan& plan, int rank) {
+program::Program compile_evaluation(const ProgramPlan& plan, int rank) {
   ProgramWriter writer = begin_program(plan, "evaluate", rank, plan.evaluation);
   auto& program = writer.program;
   const layout::Placement& placement = plan.placement;
@@ -399,7 +353,7 @@ program::Program compile_evaluation(const DataParallelPlan& plan, int rank) {
   const int pieces = plan.partition.piece_count();
   writer.set_batch_buffers(pieces > placement.stages() ? placement.stages() + 1 : 2);
   for (int piece = placement.stage_of(rank); piece < pieces; piece += placement.stages())
-    share_borders(writer, links, {}, piece, false);
+    share_borders(writer, links, piece, 2, 2);
   for (const PipelineEvent& event : layout::evaluation_events(
            layout::pipeline_shape(plan.parallel.layout, leaves.size()), placement.stage_of(rank))) {
     const int micro_batch = event.unit.micro_batch, leaf = leaves.begin + micro_batch;
@@ -414,7 +368,7 @@ program::Program compile_evaluation(const DataParallelPlan& plan, int rank) {
   return std::move(writer.program);
 }
 
-program::Program compile_boundary(const DataParallelPlan& plan, int rank) {
+program::Program compile_boundary(const ProgramPlan& plan, int rank) {
   ProgramWriter writer = begin_program(plan, "boundary", rank, plan.evaluation);
   auto& program = writer.program;
   const int copy = program.add_lane("copy", program::LaneKind::copy);
