@@ -71,7 +71,7 @@ int evaluate(const EvalArguments& arguments) {
     const auto record = trainer.evaluate_only();
     train::enter_phase(&world.control().progress(), train::Phase::outside);
     if (!record) return static_cast<int>(train::stop_exit_code());
-    const uint64_t hash = worker->is_worker() ? train::parameters_hash_of(*worker, world.communicator()) : 0;
+    const uint64_t hash = train::parameters_hash_of(*worker, world.communicator());
     if (world.rank() == 0) write_result(result_text(*record, *worker, hash, arguments.output.json));
     return static_cast<int>(ExitCode::done);
   });

@@ -116,10 +116,11 @@ uint64_t hash_of(const program::ModelCode& code, const model::Partition& partiti
 layout::PlacementOptions placement_options(const layout::Layout& layout, int state_slots) {
   layout::PlacementOptions options{
       .workers = layout.workers(), .stages = layout.pp, .state_slots = state_slots};
-  if (layout.shard == layout::ShardedState::optimizer) options.owners = {0, layout.workers()};
+  if (layout.shard == layout::ShardedState::optimizer) options.owners = {0, layout.dp};
   if (layout.sync == layout::SyncMethod::parameter_server) {
     const bool colocated = layout.placement == layout::ServerPlacement::colocated;
-    options.owners = {colocated ? 0 : layout.workers(), layout.servers};
+    options.owners = colocated ? layout::RankRange{0, layout.servers / layout.pp}
+                               : layout::RankRange{layout.workers(), layout.servers};
     options.whole = layout.assign == layout::ServerAssignment::whole;
     // Of the others any may be lost, also while a checkpoint is written.
     if (layout.mode == layout::ServerMode::asynchronous) options.savers = 1;
@@ -139,20 +140,23 @@ std::vector<int> hosts_of(const layout::Layout& layout, const CompileFacts& fact
 void require_work_for_servers(const model::Graph& graph, const model::Partition& partition,
                               const layout::Layout& layout, const layout::PlacementOptions& options) {
   if (layout.sync != layout::SyncMethod::parameter_server) return;
+  // Of workers that serve as many of each stage.
+  const int each = layout.placement == layout::ServerPlacement::colocated ? layout.pp : 1;
   const auto idle_with = [&](int servers) {
     layout::PlacementOptions tried = options;
-    tried.owners.count = servers;
+    tried.owners.count = servers / each;
     const layout::Placement placement(graph, partition, tried);
     int idle = 0;
-    for (int rank = tried.owners.first; rank < tried.owners.end(); ++rank)
-      idle += placement.owned_bytes(rank) == 0 ? 1 : 0;
+    for (int rank = 0; rank < placement.ranks(); ++rank)
+      idle += placement.owns(rank) && placement.owned_bytes(rank) == 0 ? 1 : 0;
     return idle;
   };
   const int idle = idle_with(layout.servers);
-  if (idle == 0) return;
+  // A worker of each stage is no process for nothing, even where that has no parameters.
+  if (idle == 0 || layout.servers == each) return;
   layout::Layout nearest = layout;
-  do --nearest.servers;
-  while (nearest.servers > 1 && idle_with(nearest.servers) > 0);
+  do nearest.servers -= each;
+  while (nearest.servers > each && idle_with(nearest.servers) > 0);
   throw ConfigError(fmt::format(
       "layout '{}': {} of the {} servers would own nothing, as {} are divided; the nearest that works is "
       "'{}'",
@@ -197,26 +201,27 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       graph_, partition_, code_options(options, division, graph_, facts.device, false));
   layout::PlacementOptions placing = placement_options(parallel.layout, options.state_slots);
   require_work_for_servers(graph_, partition_, parallel.layout, placing);
-  placing.reversed = placing.owners == layout::RankRange{0, placing.workers} &&
+  placing.reversed = placing.owners == layout::RankRange{0, parallel.layout.dp} &&
                      parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving;
   placement_ = std::make_unique<layout::Placement>(graph_, partition_, placing);
-  plan_ = std::make_unique<parallel::ProgramPlan>(parallel::ProgramPlan{
-      .graph = graph_,
-      .partition = partition_,
-      .training = *training_,
-      .evaluation = *evaluation_,
-      .division = division,
-      .parallel = parallel,
-      .placement = *placement_,
-      .shares = placement_->shares(),
-      .state_slots = options.state_slots,
-      .hosts = hosts_of(parallel.layout, facts),
-      .shared_memory = facts.shared_memory,
-      .device = facts.device,
-      .skip_nonfinite = options.skips_nonfinite,
-      .digests_parameters = options.compares_replicas && placement_->has_owners() &&
-                            placement_->workers() > 1 && !parallel.layout.has_sessions(),
-      .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
+  plan_ = std::make_unique<parallel::ProgramPlan>(
+      parallel::ProgramPlan{.graph = graph_,
+                            .partition = partition_,
+                            .training = *training_,
+                            .evaluation = *evaluation_,
+                            .division = division,
+                            .parallel = parallel,
+                            .placement = *placement_,
+                            .shares = placement_->shares(),
+                            .state_slots = options.state_slots,
+                            .hosts = hosts_of(parallel.layout, facts),
+                            .shared_memory = facts.shared_memory,
+                            .device = facts.device,
+                            .skip_nonfinite = options.skips_nonfinite,
+                            .digests_parameters = options.compares_replicas && placement_->replicas() > 1 &&
+                                                  (placement_->has_owners() || placement_->ties_stages()) &&
+                                                  !parallel.layout.has_sessions(),
+                            .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
   parallel::require_sums_exist(*plan_);
   for (const uint64_t part : {model::hash_of(graph_), hash_of(partition_), hash_of(*training_, partition_),
                               hash_of(*evaluation_, partition_), hash_of(*plan_)})
@@ -225,8 +230,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
 
 std::string_view CompiledRun::role_of(int rank) const {
   if (!placement_->is_worker(rank)) return "server";
-  const bool serves =
-      layout().sync == layout::SyncMethod::parameter_server && placement_->owners().contains(rank);
+  const bool serves = layout().sync == layout::SyncMethod::parameter_server && placement_->owns(rank);
   return serves ? "worker, server" : "worker";
 }
 

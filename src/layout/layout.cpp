@@ -73,9 +73,11 @@ constexpr std::array kKeys = {
                            with("sync", SyncMethod::all_reduce)),
     choice<&Layout::sync>("sync", kSyncs, "how gradients meet; ps: at parameter servers"),
     number<&Layout::servers>("servers", 1, "processes that serve, beside the workers", kWithServers),
-    choice<&Layout::placement>("placement", kPlacements,
-                               "who serves; colocated: the first workers do too, and the world is not larger",
-                               kWithServers),
+    choice<&Layout::placement>(
+        "placement", kPlacements,
+        "who serves; colocated: the first workers do too, as many of each stage, and the "
+        "world is not larger",
+        kWithServers),
     choice<&Layout::assign>("assign", kAssignments,
                             "parts of parameters by bytes, or whole parameters, each on one server",
                             kWithServers),
@@ -102,10 +104,9 @@ constexpr Unavailable kUnavailable[] = {
      [](const Layout& layout) { return layout.recompute == Recompute::selective; }},
     {"recompute", "recomputed activations between servers that do not wait for all workers (recompute)",
      [](const Layout& layout) { return layout.recompute == Recompute::full && layout.has_sessions(); }},
-    {"shard", "sharded optimizers of pipelines (shard=optimizer with pp above 1)",
-     [](const Layout& layout) { return layout.pp > 1 && layout.shard == ShardedState::optimizer; }},
-    {"sync", "parameter servers of pipelines (sync=ps with pp above 1)",
-     [](const Layout& layout) { return layout.pp > 1 && layout.sync == SyncMethod::parameter_server; }},
+    {"mode",
+     "servers of pipelines that do not wait for all workers (mode=stale and mode=async with pp above 1)",
+     [](const Layout& layout) { return layout.pp > 1 && layout.has_sessions(); }},
 };
 
 const LayoutKey* find_key(std::string_view name) {
@@ -179,9 +180,15 @@ std::string counted(int count, std::string_view what) {
 }
 
 void check_colocated(const Layout& layout, const RefuseLayout& refuse) {
-  if (layout.placement != ServerPlacement::colocated || layout.dp == 0 || layout.servers <= layout.workers())
-    return;
+  if (layout.placement != ServerPlacement::colocated) return;
   Layout nearest = layout;
+  if (layout.servers % layout.pp != 0) {
+    nearest.servers = (layout.servers / layout.pp + 1) * layout.pp;
+    refuse(*find_key("servers"),
+           fmt::format("{} cannot be as many workers of each of {} stages; the nearest that works is {}",
+                       counted(layout.servers, "server"), layout.pp, quoted(nearest)));
+  }
+  if (layout.dp == 0 || layout.servers <= layout.workers()) return;
   nearest.servers = layout.workers();
   refuse(*find_key("servers"), fmt::format("{} on as many workers are more than the {}; the most is {}",
                                            counted(layout.servers, "server"),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <numeric>
 
 #include "base/index.h"
@@ -59,13 +60,14 @@ std::vector<int64_t> cut(const std::vector<int64_t>& borders, std::vector<int64_
 Placement::Placement(const model::Graph& graph, const model::Partition& partition,
                      const PlacementOptions& options)
     : graph_(graph), partition_(partition), options_(options), homes_(graph.parameters.size()) {
-  ensure(
-      !options.reversed || (all_workers_own() && std::has_single_bit(static_cast<unsigned>(options.workers))),
-      "bits of owners are reversed where all workers own and these are a power of two");
+  ensure(!options.reversed || (all_workers_own() && std::has_single_bit(static_cast<unsigned>(replicas()))),
+         "bits of owners are reversed where all workers own and these are a power of two");
   ensure(options.stages >= 1 && options.workers % options.stages == 0, "each stage has as many workers");
-  ensure(options.stages == 1 || options.owners.count == 0, "the workers of stages own all that they hold");
+  ensure(has_servers() ? options.owners.first >= options.workers : options.owners.end() <= replicas(),
+         "owners are servers, or of the first stage");
   constexpr int64_t kChunkBytes = kNormChunk * static_cast<int64_t>(sizeof(float));
-  std::vector<int64_t> bytes(static_cast<size_t>(options.owners.count), 0);
+  // By the first owner, so far.
+  std::map<int, std::vector<int64_t>> bytes;
   for (size_t s = 0; s < partition.buckets.size(); ++s) {
     const model::Bucket& bucket = partition.buckets[s];
     std::vector<int64_t> borders;
@@ -77,7 +79,11 @@ Placement::Placement(const model::Graph& graph, const model::Partition& partitio
         borders.push_back(entry.offset_bytes + at);
     }
     borders.push_back(bucket.owned_bytes);
-    if (has_owners()) cuts_.push_back(cut(borders, bytes));
+    if (!has_owners()) continue;
+    const RankRange owners = owners_of(static_cast<int>(s));
+    auto& before = bytes[owners.first];
+    before.resize(static_cast<size_t>(owners.count));
+    cuts_.push_back(cut(borders, before));
   }
   tied_.assign(partition.segments.size(),
                std::vector<ByteSpan>(static_cast<size_t>(options.stages), ByteSpan{}));
@@ -99,8 +105,17 @@ bool Placement::ties_stages() const {
   });
 }
 
+RankRange Placement::owners_of(int segment) const {
+  if (!has_owners() || has_servers()) return owners();
+  return {rank_of(stage_of_segment(segment), owners().first), owners().count};
+}
+
+bool Placement::owns(int rank) const {
+  return has_owners() && owners().contains(has_servers() ? rank : replica_of(rank));
+}
+
 int Placement::position_of(int owner) const {
-  const int number = owner - owners().first;
+  const int number = (has_servers() ? owner : replica_of(owner)) - owners().first;
   return options_.reversed ? reversed_bits(number, owners().count) : number;
 }
 
@@ -111,8 +126,9 @@ ByteSpan Placement::updated(int segment, int first, int last) const {
 }
 
 ByteSpan Placement::updated_by(int segment, int rank) const {
-  if (!has_owners()) return held(segment, rank);
-  if (!owners().contains(rank)) return {};
+  if (!has_owners())
+    return computes(segment, rank) ? ByteSpan{0, partition_.bucket(segment).owned_bytes} : ByteSpan{};
+  if (!owners_of(segment).contains(rank)) return {};
   const int position = position_of(rank);
   return updated(segment, position, position + 1);
 }
@@ -121,10 +137,6 @@ ByteSpan Placement::held(int segment, int rank) const {
   if (!is_worker(rank)) return updated_by(segment, rank);
   return computes(segment, rank) ? ByteSpan{0, partition_.bucket(segment).owned_bytes}
                                  : nth(nth(tied_, segment), stage_of(rank));
-}
-
-ByteSpan Placement::counted(int segment, int rank) const {
-  return stages() == 1 || computes(segment, rank) ? updated_by(segment, rank) : ByteSpan{};
 }
 
 std::vector<ByteSpan> Placement::gradients(int segment, int first, int last) const {
@@ -145,11 +157,7 @@ std::vector<ByteSpan> Placement::gradients(int segment, int first, int last) con
 
 std::vector<ByteSpan> Placement::held_gradients(int segment, int rank) const {
   if (!is_worker(rank)) return gradients(segment, position_of(rank), position_of(rank) + 1);
-  if (!computes(segment, rank)) {
-    const ByteSpan used = held(segment, rank);
-    return used.empty() ? std::vector<ByteSpan>{} : std::vector<ByteSpan>{used};
-  }
-  const int64_t size_bytes = partition_.bucket(segment).size_bytes;
+  const int64_t size_bytes = computes(segment, rank) ? partition_.bucket(segment).size_bytes : 0;
   return size_bytes > 0 ? std::vector<ByteSpan>{{0, size_bytes}} : std::vector<ByteSpan>{};
 }
 

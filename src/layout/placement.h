@@ -38,8 +38,9 @@ struct PlacementOptions {
   /// whose number, modulo stages, is its own.
   int stages = 1;
   int state_slots = 0;
-  /// Ranks that update: each byte is one owner's. None: all workers update everything. Owners that are no
-  /// workers are servers.
+  /// Ranks that update: each byte is one owner's. None: all workers update everything that their stage
+  /// computes. Owners that are no workers are servers, for all stages. Otherwise, with several stages, those
+  /// of the first one, and as many of the first replicas of each other stage own what that computes.
   RankRange owners = {};
   bool reversed = false;  ///< shards lie in the order of the owners' bits reversed; see Placement
   bool whole = false;     ///< an owner has all of a parameter, or nothing
@@ -50,9 +51,9 @@ struct PlacementOptions {
 /// the one thing that everybody asks. Every worker holds all parameters of its stage, a server those that it
 /// owns. Optimizer state lies where it is used, with whoever updates the parameter.
 ///
-/// A parameter belongs to the stage of its first use. Stages that use it again (tied weights) hold it, too,
-/// and make the same updates: they hold the bytes of the owning segment's parameters from the first to the
-/// last that they use.
+/// A parameter belongs to the stage of its first use. Stages that use it again (tied weights) hold copies, of
+/// the bytes of the owning segment's parameters from the first to the last that they use, and update nothing
+/// of them.
 ///
 /// With owners (a sharded optimizer: all workers; parameter servers: they) each bucket is cut into one shard
 /// for each owner, on borders of 65,536-element chunks of its parameters, so that sums of squares, hashes and
@@ -64,7 +65,7 @@ struct PlacementOptions {
 class Placement {
  public:
   /// `graph` and `partition` must outlive it. REQUIRES: `reversed` only where all workers own, and their
-  /// number is a power of two; owners only where there is one stage.
+  /// number in a stage is a power of two.
   Placement(const model::Graph& graph, const model::Partition& partition, const PlacementOptions& options);
 
   int workers() const { return options_.workers; }
@@ -85,24 +86,24 @@ class Placement {
   /// Whether a rank has all of the model's parameters.
   bool holds_all(int rank) const { return is_worker(rank) && stages() == 1; }
   bool has_owners() const { return owners().count > 0; }
+  /// Where workers of several stages own, those of the first.
   const RankRange& owners() const { return options_.owners; }
+  RankRange owners_of(int segment) const;
+  bool owns(int rank) const;
   bool has_servers() const { return owners().end() > workers(); }
   /// Every worker owns a part, and nobody else does.
-  bool all_workers_own() const { return owners() == RankRange{0, workers()}; }
+  bool all_workers_own() const { return owners() == RankRange{0, replicas()}; }
   int ranks() const { return std::max(workers(), owners().end()); }  ///< workers and servers
   int position_of(int owner) const;
-  /// Bytes of a segment's parameters that the owners at positions [first, last) update. Without owners: all.
+  /// Bytes of a segment's parameters that its owners at positions [first, last) update. Without owners: all.
   ByteSpan updated(int segment, int first, int last) const;
   ByteSpan updated_by(int segment, int rank) const;
   /// Bytes of a segment's parameters that lie in a rank's memory.
   ByteSpan held(int segment, int rank) const;
-  /// Of what a rank updates, the bytes of which it is the one that answers for their gradients' norm: not for
-  /// those of other stages' parameters. Every replica answers for its own.
-  ByteSpan counted(int segment, int rank) const;
-  /// Bytes of a segment's bucket with the gradients of what the owners at these positions update, ascending:
-  /// of its own parameters, and of later uses of parameters that other segments own.
+  /// Bytes of a segment's bucket with the gradients of what owners at these positions update, ascending: of
+  /// its own parameters, and of later uses of parameters that other segments, maybe of other stages, own.
   std::vector<ByteSpan> gradients(int segment, int first, int last) const;
-  /// Likewise those that lie in a rank's memory: of a worker all of segments that it computes, otherwise
+  /// Likewise those that lie in a rank's memory: of a worker all of segments that it computes, of a server
   /// those of what it updates.
   std::vector<ByteSpan> held_gradients(int segment, int rank) const;
   /// Bytes of a parameter that a rank updates and whose optimizer state it holds.

@@ -160,14 +160,15 @@ void write_all_reduce(const BucketSync& sync, bool ordered) {
 
 }  // namespace
 
-Shards placed_shards(const layout::Placement& placement,
+Shards placed_shards(const layout::Placement& placement, int segment,
                      std::function<std::vector<layout::ByteSpan>(int first, int last)> parts) {
-  return {.position = [&placement](int owner) { return placement.position_of(owner); },
+  const int first = placement.rank_of(placement.stage_of_segment(segment), 0);
+  return {.position = [&placement, first](int owner) { return placement.position_of(first + owner); },
           .parts = std::move(parts)};
 }
 
 Shards parameter_shards(const layout::Placement& placement, int segment) {
-  return placed_shards(placement, [&placement, segment](int first, int last) {
+  return placed_shards(placement, segment, [&placement, segment](int first, int last) {
     const layout::ByteSpan span = placement.updated(segment, first, last);
     return span.empty() ? std::vector<layout::ByteSpan>{} : std::vector<layout::ByteSpan>{span};
   });
@@ -214,9 +215,10 @@ void write_tree_all_gather(const BucketSync& sync, const layout::BatchDivision& 
   if (division.folds_by_halving) {
     write_doubling(sync, buffer);
   } else {
-    const Contributions contributions = contributions_of_workers(division);
-    write_server_gather(sync, {.ranks = {0, sync.workers}, .contributions = contributions, .arrivals = {}},
-                        buffer);
+    const layout::ByteSpan whole{0, sync.program.buffer(buffer).size_bytes};
+    std::vector<Recipient> workers;
+    for (int worker = 0; worker < sync.workers; ++worker) workers.push_back({worker, whole});
+    write_server_gather(sync, {0, sync.workers}, workers, whole, buffer);
   }
 }
 

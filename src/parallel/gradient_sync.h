@@ -20,8 +20,9 @@ struct Shards {
 /// Equal shards of `size_bytes`, on borders of 64 bytes; later ones may be smaller or empty. `reversed`: a
 /// worker's lies at the position of its number's bits reversed.
 Shards equal_shards(int64_t size_bytes, int workers, bool reversed);
-/// Shards where the placement, which must outlive them, has its owners.
-Shards placed_shards(const layout::Placement& placement,
+/// Shards of a segment where the placement, which must outlive them, has its owners. These are numbered as
+/// the workers of the segment's stage are, from 0 on, and servers behind those of the last one.
+Shards placed_shards(const layout::Placement& placement, int segment,
                      std::function<std::vector<layout::ByteSpan>(int first, int last)> parts);
 /// What each owner updates of a segment's parameters.
 Shards parameter_shards(const layout::Placement& placement, int segment);
@@ -32,12 +33,13 @@ struct BucketSync {
   program::Program& program;
   int lane = 0;  ///< a comm lane: sends, receives and the additions between them
   int group;     ///< the workers, by worker number; where there are servers, all ranks
-  int worker;    ///< or, at a server, its rank
+  int worker;    ///< or, at a server, its rank in the group less `first`
   int workers;
   int segment;
   std::span<const int> slots;  ///< gradient buffers: slot i holds the worker's i-th tree node (FAST: one)
   Shards shards;
-  int first = 0;  ///< rank in the group of worker 0: of workers that first sum among themselves
+  int first =
+      0;  ///< rank in the group of worker 0: of a stage, or of workers that first sum among themselves
 };
 
 /// FAST: the library's all-reduce of slot 0.

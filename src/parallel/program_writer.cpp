@@ -94,9 +94,6 @@ void ProgramWriter::add_gradient_slots(int slots) {
       int64_t bytes = 0;
       for (const layout::ByteSpan& part : placement_.held_gradients(static_cast<int>(s), rank_))
         bytes += part.size();
-      // Of what others compute, a worker gets the sum alone.
-      const bool folds = !placement_.is_worker(rank_) || placement_.computes(static_cast<int>(s), rank_);
-      if (slot > 0 && !folds) bytes = 0;
       buffers.push_back(bytes == 0 ? -1
                                    : program.add_buffer(fmt::format("grad.{}.slot{}", s, slot),
                                                         program::Space::gradients,
@@ -281,7 +278,7 @@ void ProgramWriter::add_ranges(int lane, program::ByteRange destination, program
 
 layout::ByteSpan ProgramWriter::complete_gradients(int segment, GradientsOf of) const {
   return of == GradientsOf::all ? layout::ByteSpan{0, partition_.bucket(segment).owned_bytes}
-                                : placement_.counted(segment, rank_);
+                                : placement_.updated_by(segment, rank_);
 }
 
 void ProgramWriter::add_tied_uses(int lane, int segment, GradientsOf of,

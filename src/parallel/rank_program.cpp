@@ -57,7 +57,7 @@ ProgramWriter begin_program(const ProgramPlan& plan, const char* name, int rank,
   auto& program = writer.program;
   program.rank = rank;
   program.world_size = plan.placement.ranks();
-  program.stages = plan.placement.stages();
+  if (plan.placement.stages() > 1) program.replicas = plan.placement.replicas();
   program.reduction = plan.parallel.reduction;
   program.virtual_replicas = plan.division.leaves;
   program.micro_batches_per_leaf = plan.division.micro_batches_per_leaf;

@@ -11,8 +11,8 @@
 namespace lockstep::parallel {
 namespace {
 
-/// Where a rank holds the parts of a shard: a worker in their places, a server that is no worker one after
-/// the other, since it holds nothing else.
+/// Where a rank holds the gradients of a shard: a worker in their places, a server that is no worker one
+/// after the other, since it holds nothing else.
 Spans held(const BucketSync& sync, const Spans& shard) {
   return sync.worker < sync.workers ? shard : BucketWriter::packed(shard);
 }
@@ -35,18 +35,26 @@ Spans without(const layout::ByteSpan& whole, const Spans& left_out) {
 
 }  // namespace
 
-void write_server_gather(const BucketSync& sync, const Servers& servers, int buffer) {
+void write_server_gather(const BucketSync& sync, const layout::RankRange& servers,
+                         const std::vector<Recipient>& recipients, const layout::ByteSpan& held, int buffer) {
   BucketWriter writer(sync);
   const int me = sync.worker;
+  const auto within = [&](const Spans& shard, const layout::ByteSpan& wanted) {
+    Spans here;
+    for (const layout::ByteSpan& part : shard)
+      if (const layout::ByteSpan both = intersection(part, wanted); !both.empty())
+        here.push_back({both.begin - held.begin, both.end - held.begin});
+    return here;
+  };
   writer.begin_exchange();
-  if (servers.ranks.contains(me)) {
-    const Spans mine = held(sync, writer.shard_of(me));
-    for (const Contributor& to : servers.contributions.from)
-      if (to.rank != me) writer.send(to.rank, buffer, mine);
+  for (const Recipient& to : recipients) {
+    if (to.rank != me) {
+      if (servers.contains(me)) writer.send(to.rank, buffer, within(writer.shard_of(me), to.held));
+      continue;
+    }
+    for (int server = servers.first; server < servers.end(); ++server)
+      if (server != me) writer.receive(server, buffer, within(writer.shard_of(server), held));
   }
-  if (contributes(servers.contributions, me))
-    for (int server = servers.ranks.first; server < servers.ranks.end(); ++server)
-      if (server != me) writer.receive(server, buffer, writer.shard_of(server));
   writer.end_exchange();
 }
 

@@ -23,7 +23,7 @@ struct Contributions {
 Contributions contributions_of_workers(const layout::BatchDivision& division);
 
 /// Who sums which shard, where that is not each worker its own: parameter servers, which are ranks of the
-/// group, workers or not.
+/// group, counted from that of worker 0 on, workers or not.
 struct Servers {
   layout::RankRange ranks;
   const Contributions& contributions;
@@ -36,9 +36,15 @@ struct Servers {
 /// Every contributor sends its nodes of each shard, which lie in its slots, to the shard's server, which
 /// folds the tree.
 void write_server_fold(const BucketSync& sync, const Servers& servers);
-/// Every server's shard of `buffer` gets to all contributors. A server that is no worker holds its shard
-/// alone.
-void write_server_gather(const BucketSync& sync, const Servers& servers, int buffer);
+/// A rank of the group, from that of worker 0 on, and the bytes of a segment's parameters that it has.
+struct Recipient {
+  int rank;
+  layout::ByteSpan held;
+};
+/// Every server's shard gets to the recipients, as far as they hold it. `buffer`: of the bytes that this rank
+/// holds, `held`.
+void write_server_gather(const BucketSync& sync, const layout::RankRange& servers,
+                         const std::vector<Recipient>& recipients, const layout::ByteSpan& held, int buffer);
 
 // Sums within hosts on their way to servers. A host is its workers, by rank; the first of them speaks for it.
 

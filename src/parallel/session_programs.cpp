@@ -108,11 +108,12 @@ program::Program compile_gather(const ProgramPlan& plan, int rank) {
   ProgramWriter writer = begin_program(plan, "gather", rank, plan.training);
   auto& program = writer.program;
   const Channel channel = add_channel(program, "gather", plain_transport(plan));
-  const Servers servers{.ranks = plan.placement.owners(),
-                        .contributions = contributions_of_workers(plan.division),
-                        .arrivals = {}};
+  const layout::Placement& placement = plan.placement;
   for (int s = 0; s < static_cast<int>(plan.partition.segments.size()); ++s) {
     if (writer.parameter_buffer(s) < 0) continue;
+    std::vector<Recipient> workers;
+    for (int worker = 0; worker < placement.workers(); ++worker)
+      workers.push_back({worker, placement.held(s, worker)});
     write_server_gather({.program = program,
                          .lane = channel.lane,
                          .group = channel.group,
@@ -120,8 +121,8 @@ program::Program compile_gather(const ProgramPlan& plan, int rank) {
                          .workers = plan.division.workers,
                          .segment = s,
                          .slots = {},
-                         .shards = parameter_shards(plan.placement, s)},
-                        servers, writer.parameter_buffer(s));
+                         .shards = parameter_shards(placement, s)},
+                        placement.owners(), workers, placement.held(s, rank), writer.parameter_buffer(s));
   }
   return std::move(program);
 }

@@ -39,8 +39,10 @@ struct StepLanes {
 };
 
 /// Whether what a bucket becomes goes back while others are still summed: at servers, whose links carry both
-/// directions at once.
-bool returns_as_it_lands(const ProgramPlan& plan) { return plan.update_as_it_lands && uses_servers(plan); }
+/// directions at once. Stages agree at the end of a step, and updates read on what.
+bool returns_as_it_lands(const ProgramPlan& plan) {
+  return plan.update_as_it_lands && uses_servers(plan) && plan.placement.stages() == 1;
+}
 
 /// Sums a bucket, and where nothing is waited for goes on to the end.
 void meet(const ProgramPlan& plan, ProgramWriter& writer, StepLanes& lanes, int segment, int nodes) {
@@ -66,13 +68,13 @@ void write_updates(const ProgramPlan& plan, ProgramWriter& writer, StepLanes& la
     lanes.ties.add(lanes.update, s);
     if (as_it_lands) writer.update(lanes.update, s, verdict);
   }
-  lanes.ties.spread();
   lanes.synchronizer.norm(lanes.compute);
   if (as_it_lands) return;
   for (int i = 0; i < segments; ++i) {
     const int s = in_order ? i : segments - 1 - i;
     writer.update(lanes.update, s, verdict);
     lanes.synchronizer.gather_parameters(s);
+    lanes.ties.spread(s);
   }
 }
 
@@ -82,9 +84,14 @@ program::Program compile_server_step(const ProgramPlan& plan, int rank) {
   StepLanes lanes(plan, writer, rank);
   writer.add_gradient_slots(1);
   writer.constants(lanes.copy);
-  writer.agree(lanes.agree.lane, lanes.agree.group, plan.placement.ranks(), most_leaves(plan.division));
+  // Workers agree before their last backward; those of stages when all of them are done.
+  const auto agree = [&] {
+    writer.agree(lanes.agree.lane, lanes.agree.group, plan.placement.ranks(), most_leaves(plan.division));
+  };
+  if (plan.placement.stages() == 1) agree();
   for (int s = static_cast<int>(plan.partition.segments.size()) - 1; s >= 0; --s)
     if (writer.gradient_buffer(s, 0) >= 0) meet(plan, writer, lanes, s, 1);
+  if (plan.placement.stages() > 1) agree();
   write_updates(plan, writer, lanes);
   return std::move(writer.program);
 }
@@ -340,11 +347,11 @@ program::Program compile_evaluation(const ProgramPlan& plan, int rank) {
   const int compute = program.add_lane("compute", program::LaneKind::compute);
   const Channel agree = add_channel(program, "agree", plain_transport(plan));
   program.micro_batches_per_leaf = 1;
+  StageLinks links(plan, writer, plan.evaluation, rank);
   if (!placement.is_worker(rank)) {
     writer.agree(agree.lane, agree.group, placement.ranks(), most_leaves(plan.division));
     return std::move(writer.program);
   }
-  StageLinks links(plan, writer, plan.evaluation, rank);
   const layout::TreeNode leaves = plan.division.leaves_of(placement.replica_of(rank));
   add_metrics(plan, writer, rank);
   writer.constants(copy);

@@ -58,8 +58,9 @@ void require_sums_exist(const ProgramPlan& plan);
 ///             gather                             G0 G1 G2               G2  G1  G0
 ///
 /// With stages, each runs its units of the schedule (layout/pipeline_events.h), with messages to and from its
-/// neighbours beside them, sums its buckets over the replicas after its last backward, and agrees at the end;
-/// then come what stages share (parallel/tied_stages.h), the norm over all stages, and updates.
+/// neighbours beside them, sums its buckets over the replicas, or brings them to servers, after its last
+/// backward, and agrees at the end; then come what stages share (parallel/tied_stages.h), the norm over all
+/// stages, and updates.
 /// docs/pipeline.md draws the schedules.
 program::Program compile_step(const ProgramPlan& plan, int rank);
 

@@ -41,17 +41,27 @@ program::Transport sum_transport(const ProgramPlan& plan) {
   return reduces_in_shared_memory(plan) ? program::Transport::shared_memory : plain_transport(plan);
 }
 
-/// The workers of each host, where they sum among themselves first; otherwise nothing.
-std::vector<std::vector<int>> hosts_that_sum(const ProgramPlan& plan) {
+/// By stage, the workers of each host, by number in their stage, where they sum among themselves first;
+/// otherwise nothing.
+std::vector<std::vector<std::vector<int>>> hosts_that_sum(const ProgramPlan& plan) {
   if (plan.parallel.layout.aggregate == layout::Aggregation::none) return {};
-  std::map<int, std::vector<int>> workers;  // by host
-  for (int worker = 0; worker < plan.division.workers; ++worker)
-    workers[nth(plan.hosts, worker)].push_back(worker);
-  std::vector<std::vector<int>> hosts;
-  for (auto& [host, ranks] : workers) hosts.push_back(std::move(ranks));
-  // As their first workers come.
-  std::sort(hosts.begin(), hosts.end());
+  std::vector<std::vector<std::vector<int>>> hosts(static_cast<size_t>(plan.placement.stages()));
+  for (int stage = 0; stage < plan.placement.stages(); ++stage) {
+    std::map<int, std::vector<int>> workers;  // by host
+    for (int worker = 0; worker < plan.division.workers; ++worker)
+      workers[nth(plan.hosts, plan.placement.rank_of(stage, worker))].push_back(worker);
+    for (auto& [host, numbers] : workers) nth(hosts, stage).push_back(std::move(numbers));
+    // As their first workers come.
+    std::ranges::sort(nth(hosts, stage));
+  }
   return hosts;
+}
+
+/// Of all ranks, where there are servers beside the workers, or of a stage's workers.
+Channel add_sum_channel(const ProgramPlan& plan, program::Program& program, const std::string& name,
+                        program::Transport transport, int rank) {
+  return plan.placement.has_servers() ? add_channel(program, name, transport)
+                                      : add_stage_channel(plan, program, name, transport, rank);
 }
 
 }  // namespace
@@ -72,14 +82,20 @@ Synchronizer::Synchronizer(const ProgramPlan& plan, ProgramWriter& writer, int r
       tree_(plan.parallel.reduction == layout::Reduction::reproducible),
       halves_(tree_ && plan.division.folds_by_halving),
       servers_(uses_servers(plan)),
-      reduce_(add_stage_channel(plan, writer.program, "reduce", sum_transport(plan), rank)),
+      reduce_(add_sum_channel(plan, writer.program, "reduce", sum_transport(plan), rank)),
       // What comes back must not stand behind what is still to be sent.
-      gather_(servers_ ? add_channel(writer.program, "gather", plain_transport(plan)) : reduce_),
-      hosts_(hosts_that_sum(plan)),
-      contributions_(hosts_.empty() ? contributions_of_workers(plan.division)
-                                    : contributions_of_hosts(hosts_, plan.division, !tree_)) {
+      gather_(servers_ ? add_sum_channel(plan, writer.program, "gather", plain_transport(plan), rank)
+                       : reduce_),
+      norm_(reduce_),
+      hosts_(hosts_that_sum(plan)) {
+  for (int stage = 0; stage < plan.placement.stages(); ++stage)
+    contributions_.push_back(hosts_.empty()
+                                 ? contributions_of_workers(plan.division)
+                                 : contributions_of_hosts(nth(hosts_, stage), plan.division, !tree_));
   if (!plan.placement.is_worker(rank)) add_arrivals();
-  if (plan.placement.stages() > 1) stages_ = add_replica_channel(plan, writer.program, "stages", rank);
+  if (plan.placement.stages() == 1) return;
+  norm_ = plan.placement.has_owners() ? add_channel(writer.program, "stages", plain_transport(plan))
+                                      : add_replica_channel(plan, writer.program, "stages", rank);
 }
 
 void Synchronizer::add_arrivals() {
@@ -90,7 +106,11 @@ void Synchronizer::add_arrivals() {
     most = std::max(most, bytes);
   }
   size_t nodes = 0;
-  for (const Contributor& one : contributions_.from) nodes += one.nodes.size();
+  for (const Contributions& of_stage : contributions_) {
+    size_t brought = 0;
+    for (const Contributor& one : of_stage.from) brought += one.nodes.size();
+    nodes = std::max(nodes, brought);
+  }
   for (size_t turn = 0; turn < arrivals_.size(); ++turn)
     for (size_t node = 1; node < nodes && most > 0; ++node)
       arrivals_[turn].push_back(writer_.program.add_buffer(fmt::format("arrival.{}.{}", node, turn),
@@ -107,13 +127,37 @@ void Synchronizer::sum(int segment, int nodes) {
   sum_whole(std::move(sync));
 }
 
-Servers Synchronizer::servers() const {
-  return {.ranks = plan_.placement.owners(), .contributions = contributions_, .arrivals = {}};
+/// Rank of a stage's first worker in the groups of sums.
+int Synchronizer::first_worker(int stage) const {
+  return plan_.placement.has_servers() ? plan_.placement.rank_of(stage, 0) : 0;
+}
+
+Servers Synchronizer::servers(int stage) const {
+  layout::RankRange ranks = plan_.placement.owners();
+  ranks.first -= first_worker(stage);
+  return {.ranks = ranks, .contributions = nth(contributions_, stage), .arrivals = {}};
+}
+
+/// Who gets a segment's parameters from servers: the workers that compute it, or the first of each host, and
+/// from servers that are no workers also other stages that use it.
+std::vector<Recipient> Synchronizer::recipients(int segment) const {
+  const layout::Placement& placement = plan_.placement;
+  const int own = placement.stage_of_segment(segment);
+  std::vector<Recipient> list;
+  for (const Contributor& one : nth(contributions_, own).from)
+    list.push_back({one.rank, placement.held(segment, placement.rank_of(own, one.rank))});
+  for (int rank = 0; rank < placement.workers() && placement.has_servers(); ++rank)
+    if (!placement.computes(segment, rank))
+      list.push_back({rank - first_worker(own), placement.held(segment, rank)});
+  std::erase_if(list, [](const Recipient& one) { return one.held.empty(); });
+  return list;
 }
 
 const std::vector<int>* Synchronizer::own_host() const {
-  for (const auto& host : hosts_)
-    if (std::find(host.begin(), host.end(), rank_) != host.end()) return &host;
+  if (hosts_.empty() || !plan_.placement.is_worker(rank_)) return nullptr;
+  const int worker = plan_.placement.replica_of(rank_);
+  for (const auto& host : nth(hosts_, plan_.placement.stage_of(rank_)))
+    if (std::ranges::find(host, worker) != host.end()) return &host;
   return nullptr;
 }
 
@@ -124,7 +168,7 @@ void Synchronizer::sum_at_servers(BucketSync sync) {
     folded = write_host_fold(sync, *host, plan_.division, !tree_);
     sync.slots = folded.empty() ? own : folded;
   }
-  Servers at = servers();
+  Servers at = servers(plan_.placement.stage_of_segment(sync.segment));
   if (!plan_.placement.is_worker(rank_)) {
     at.add_lane = add_;
     at.arrivals = arrivals_[static_cast<size_t>(arrived_++ % 2)];
@@ -162,13 +206,18 @@ void Synchronizer::sum_whole(BucketSync sync) {
 void Synchronizer::gather_parameters(int segment) {
   const layout::Placement& placement = plan_.placement;
   const int buffer = writer_.parameter_buffer(segment);
-  if (!placement.has_owners() || placement.ranks() == 1 || buffer < 0) return;
+  if (!placement.has_owners() || buffer < 0) return;
   BucketSync sync = bucket(segment, gather_, {});
   sync.shards = parameter_shards(placement, segment);
-  if (servers_) {
-    write_server_gather(sync, servers(), buffer);
-    if (const auto* host = own_host()) write_host_gather(sync, *host, placement.owners(), buffer);
-  } else if (tree_)
+  const bool computes = placement.computes(segment, rank_);
+  if (placement.has_servers() || (servers_ && computes)) {
+    write_server_gather(sync, servers(placement.stage_of_segment(segment)).ranks, recipients(segment),
+                        placement.held(segment, rank_), buffer);
+    if (const auto* host = own_host(); host != nullptr && computes)
+      write_host_gather(sync, *host, placement.owners(), buffer);
+  }
+  if (servers_ || !computes || placement.replicas() == 1) return;
+  if (tree_)
     write_tree_all_gather(sync, plan_.division, buffer);
   else
     write_ring_all_gather(sync, buffer, blocks_of(sync.shards, plan_.division.workers));
@@ -178,14 +227,13 @@ void Synchronizer::norm(int compute) {
   const bool has_stages = plan_.placement.stages() > 1;
   const bool is_in_parts = has_stages || (plan_.placement.has_owners() && plan_.placement.ranks() > 1);
   if (!is_in_parts) return writer_.norm(compute);
-  const Channel channel = has_stages ? stages_ : reduce_;
   // Each sum of squares is known to one owner, or to one stage of each replica, and zero to all others:
   // adding them rounds nothing, in any order.
   writer_.norm(compute, [&](program::ByteRange chunks) {
     program::Instruction sum;
     sum.kind = program::InstructionKind::all_reduce;
-    sum.lane = channel.lane;
-    sum.group = channel.group;
+    sum.lane = norm_.lane;
+    sum.group = norm_.group;
     sum.deadline = program::DeadlineClass::communication;
     sum.operands.push_back({program::Role::data, 0, program::Access::read_write, chunks, -1, DType::float64});
     writer_.program.instructions.push_back(std::move(sum));
@@ -199,18 +247,21 @@ std::vector<int> Synchronizer::gradient_slots(int segment, int count) const {
 }
 
 BucketSync Synchronizer::bucket(int segment, Channel channel, std::span<const int> slots) const {
+  const layout::Placement& placement = plan_.placement;
+  const int first = first_worker(placement.stage_of_segment(segment));
   return {.program = writer_.program,
           .lane = channel.lane,
           .group = channel.group,
-          .worker = plan_.placement.is_worker(rank_) ? plan_.placement.replica_of(rank_) : rank_,
+          .worker = placement.has_servers() ? rank_ - first : placement.replica_of(rank_),
           .workers = plan_.division.workers,
           .segment = segment,
           .slots = slots,
-          .shards = {}};
+          .shards = {},
+          .first = first};
 }
 
 Shards Synchronizer::gradient_shards(int segment) const {
-  return placed_shards(plan_.placement, [this, segment](int first, int last) {
+  return placed_shards(plan_.placement, segment, [this, segment](int first, int last) {
     return plan_.placement.gradients(segment, first, last);
   });
 }

@@ -41,7 +41,9 @@ class Synchronizer {
   void sum_shards(const BucketSync& sync);
   void sum_whole(BucketSync sync);
   void add_arrivals();
-  Servers servers() const;
+  Servers servers(int stage) const;
+  std::vector<Recipient> recipients(int segment) const;
+  int first_worker(int stage) const;
   const std::vector<int>* own_host() const;  ///< null where hosts do not sum, and at servers
 
   const ProgramPlan& plan_;
@@ -50,13 +52,13 @@ class Synchronizer {
   bool shared_memory_, tree_, halves_;
   bool servers_;
   Channel reduce_, gather_;
-  Channel stages_{-1, -1};  ///< of the stages of a replica, where there are several
+  Channel norm_;
   /// At a server that is no worker: room for what workers send it of a bucket, twice, so that one arrives
   /// while the other is added.
   std::array<std::vector<int>, 2> arrivals_;
-  int arrived_ = 0;                      ///< buckets so far
-  std::vector<std::vector<int>> hosts_;  ///< with aggregate=host: the workers of each
-  Contributions contributions_;          ///< to servers
+  int arrived_ = 0;                                   ///< buckets so far
+  std::vector<std::vector<std::vector<int>>> hosts_;  ///< by stage, with aggregate=host: the workers of each
+  std::vector<Contributions> contributions_;          ///< to servers, by stage
 };
 
 }  // namespace lockstep::parallel

@@ -2,30 +2,32 @@
 
 #include <fmt/format.h>
 
+#include "base/index.h"
+
 namespace lockstep::parallel {
 
 TiedStages::TiedStages(const ProgramPlan& plan, ProgramWriter& writer, int rank)
     : plan_(plan), writer_(writer), rank_(rank) {
-  bool any = false;
-  for_uses([&](int, int, int, const auto&, const auto&) { any = true; });
-  if (any) channel_ = add_channel(writer.program, "tied", plain_transport(plan));
+  if (plan.placement.ties_stages() && !plan.placement.has_servers())
+    channel_ = add_channel(writer.program, "tied", plain_transport(plan));
 }
 
-/// Calls visit(parameter, use, segment of the first use, the use's segment, its bytes of that bucket) for
-/// each use in another stage than the first.
-template <class Visit>
-void TiedStages::for_uses(const Visit& visit) const {
+std::vector<TiedStages::Use> TiedStages::uses() const {
   const layout::Placement& placement = plan_.placement;
+  std::vector<Use> list;
   for (size_t p = 0; p < writer_.program.parameters.size(); ++p) {
     const auto& place = writer_.program.parameters[p];
+    const int owner = place.uses[0].segment, stage = placement.stage_of_segment(owner);
     for (size_t use = 1; use < place.uses.size(); ++use) {
       const auto& [segment, offset] = place.uses[use];
-      const int owner = place.uses[0].segment;
-      if (placement.stage_of_segment(segment) != placement.stage_of_segment(owner))
-        visit(static_cast<int>(p), static_cast<int>(use), owner, segment,
-              layout::ByteSpan{offset, offset + place.size_bytes});
+      if (placement.stage_of_segment(segment) == stage) continue;
+      const layout::ByteSpan bytes =
+          placement.owned(static_cast<int>(p), placement.rank_of(stage, placement.replica_of(rank_)));
+      if (!bytes.empty())
+        list.push_back({static_cast<int>(p), static_cast<int>(use), owner, segment, offset, bytes});
     }
   }
+  return list;
 }
 
 program::Operand TiedStages::operand(program::Role role, int index, int stage,
@@ -39,48 +41,48 @@ program::Operand TiedStages::operand(program::Role role, int index, int stage,
 }
 
 void TiedStages::collect() {
+  if (channel_.lane < 0) return;
   const layout::Placement& placement = plan_.placement;
   std::vector<program::Operand> transfers;
   int index = 0;
-  for_uses([&](int parameter, int use, int owner, int segment, const layout::ByteSpan& bytes) {
+  for (const Use& use : uses()) {
     ++index;
-    if (placement.computes(segment, rank_))
-      transfers.push_back(operand(program::Role::send, index, placement.stage_of_segment(owner),
-                                  writer_.gradients(segment, bytes)));
-    if (!placement.computes(owner, rank_)) return;
+    if (placement.computes(use.segment, rank_))
+      transfers.push_back(operand(
+          program::Role::send, index, placement.stage_of_segment(use.owner),
+          writer_.gradients(use.segment, {use.offset + use.bytes.begin, use.offset + use.bytes.end})));
+    if (!placement.computes(use.owner, rank_)) continue;
     const int buffer =
-        writer_.program.add_buffer(fmt::format("tied.{}.{}", parameter, use), program::Space::gradients,
-                                   program::Category::gradients, bytes.size());
-    arrived_[{parameter, use}] = writer_.program.whole(buffer);
-    transfers.push_back(operand(program::Role::receive, index, placement.stage_of_segment(segment),
+        writer_.program.add_buffer(fmt::format("tied.{}.{}", use.parameter, use.number),
+                                   program::Space::gradients, program::Category::gradients, use.bytes.size());
+    arrived_[{use.parameter, use.number}] = writer_.program.whole(buffer);
+    transfers.push_back(operand(program::Role::receive, index, placement.stage_of_segment(use.segment),
                                 writer_.program.whole(buffer)));
-  });
+  }
   writer_.exchange(channel_.lane, channel_.group, std::move(transfers));
 }
 
 void TiedStages::add(int lane, int segment) {
-  if (plan_.placement.stages() == 1) return writer_.add_tied_uses(lane, segment);
-  if (plan_.placement.computes(segment, rank_))
-    writer_.add_tied_uses(lane, segment, GradientsOf::updated, [this](int parameter, int use) {
-      return arrived_.at({parameter, use});
-    });
+  if (channel_.lane < 0) return writer_.add_tied_uses(lane, segment);
+  writer_.add_tied_uses(lane, segment, GradientsOf::updated, [this](int parameter, int use) {
+    return arrived_.at({parameter, use});
+  });
 }
 
-void TiedStages::spread() {
+void TiedStages::spread(int segment) {
+  if (channel_.lane < 0) return;
   const layout::Placement& placement = plan_.placement;
+  const int owner = placement.stage_of_segment(segment), own = placement.stage_of(rank_);
+  const int buffer = writer_.parameter_buffer(segment);
   std::vector<program::Operand> transfers;
-  for (int s = 0; s < static_cast<int>(plan_.partition.segments.size()); ++s) {
-    const int owner = placement.stage_of_segment(s);
-    for (int stage = 0; stage < placement.stages(); ++stage) {
-      const layout::ByteSpan used =
-          stage == owner ? layout::ByteSpan{} : placement.held(s, placement.rank_of(stage, 0));
-      if (used.empty()) continue;
-      const int own = placement.stage_of(rank_);
-      if (own == owner)
-        transfers.push_back(operand(program::Role::send, s, stage, writer_.gradients(s, used)));
-      if (own == stage)
-        transfers.push_back(operand(program::Role::receive, s, owner, writer_.gradients(s, used)));
-    }
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    const layout::ByteSpan used =
+        stage == owner ? layout::ByteSpan{} : placement.held(segment, placement.rank_of(stage, 0));
+    if (used.empty()) continue;
+    if (own == owner)
+      transfers.push_back(operand(program::Role::send, segment, stage, {buffer, used.begin, used.size()}));
+    if (own == stage)
+      transfers.push_back(operand(program::Role::receive, segment, owner, writer_.program.whole(buffer)));
   }
   writer_.exchange(channel_.lane, channel_.group, std::move(transfers));
 }

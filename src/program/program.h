@@ -202,7 +202,9 @@ struct Program {
   std::string name;  ///< "step", "evaluate", "boundary"
   int rank = 0;
   int world_size = 1;
-  int stages = 1;  ///< of each replica: ranks come stage by stage, and those of one stage hold equal bits
+  /// Where these have several stages: workers come stage by stage, and so many in a row, of one stage, hold
+  /// equal bits. 0: one stage.
+  int replicas = 0;
   layout::Reduction reduction = layout::Reduction::fast;
   int virtual_replicas = 1;  ///< leaves of the gradient tree, over all ranks
   int micro_batches_per_leaf = 1;

@@ -74,8 +74,9 @@ class Reader {
     line.skip_blanks();
     p.virtual_replicas = line.field("virtual_replicas");
     p.micro_batches_per_leaf = line.field("micro_batches_per_leaf");
-    if (!line.at_end()) p.stages = line.field("stages");
-    if (p.stages < 1) line.fail("a replica has at least one stage");
+    if (line.at_end()) return;
+    p.replicas = line.field("replicas");
+    if (p.replicas < 1) line.fail("a stage has at least one replica");
   }
 
   template <class Named>

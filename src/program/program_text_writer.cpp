@@ -47,7 +47,7 @@ class Writer {
         quoted(program_.name), program_.rank, program_.world_size,
         program_.reduction == layout::Reduction::fast ? "fast" : "reproducible", program_.virtual_replicas,
         program_.micro_batches_per_leaf);
-    if (program_.stages != 1) put(" stages={}", program_.stages);
+    if (program_.replicas != 0) put(" replicas={}", program_.replicas);
     put("\n");
     for (const Lane& lane : program_.lanes) put("lane {} {}\n", quoted(lane.name), name_of(lane.kind));
     for (const Group& group : program_.groups)

@@ -42,10 +42,10 @@ void check_same_groups(const program::Program& first, const program::Program& ow
 
 void check_same_settings(const program::Program& first, const program::Program& own, int rank,
                          Findings& findings) {
-  if (own.stages < 1 || own.world_size % own.stages != 0 || own.stages != first.stages)
+  if (own.replicas < 0 || own.replicas > own.world_size || own.replicas != first.replicas)
     findings.add(kStructure, rank, -1,
-                 fmt::format("it has {} stages, and {} on rank 0; {} ranks must be as many of each of them",
-                             own.stages, first.stages, own.world_size));
+                 fmt::format("each stage has {} of {} ranks, and {} on rank 0", own.replicas, own.world_size,
+                             first.replicas));
   if (own.name != first.name || own.reduction != first.reduction ||
       own.virtual_replicas != first.virtual_replicas ||
       own.micro_batches_per_leaf != first.micro_batches_per_leaf)

@@ -110,7 +110,8 @@ Action bind_agree(const Binding& binding) {
       .records = binding.at(*data),
       .block_bytes = block_bytes,
       .ranks = static_cast<int>(members.size()),
-      .compared = std::max(1, static_cast<int>(members.size()) / binding.program().stages),
+      .compared =
+          binding.program().replicas > 0 ? binding.program().replicas : static_cast<int>(members.size()),
       .verdict = reinterpret_cast<program::Verdict*>(binding.required(program::Role::verdict, 0))};
   comm::Communicator* comm = binding.communicator();
   std::byte* records = binding.at(*data);

@@ -49,7 +49,7 @@ TEST(Layout, LeftOutKeysTakeTheirDefaults) {
 }
 
 TEST(Layout, ReadsEveryKeyInAnyOrderWithBlanks) {
-  EXPECT_EQ(parse_layout(" bound=0, mode = stale,servers=3,sync=ps ,schedule=interleaved,pp=4,dp=2,chunks=5,"
+  EXPECT_EQ(parse_layout(" bound=0, mode = stale,servers=4,sync=ps ,schedule=interleaved,pp=4,dp=2,chunks=5,"
                          "recompute=selective,placement=colocated,assign=whole,aggregate=host"),
             (Layout{.dp = 2,
                     .pp = 4,
@@ -57,7 +57,7 @@ TEST(Layout, ReadsEveryKeyInAnyOrderWithBlanks) {
                     .chunks = 5,
                     .recompute = Recompute::selective,
                     .sync = SyncMethod::parameter_server,
-                    .servers = 3,
+                    .servers = 4,
                     .placement = ServerPlacement::colocated,
                     .assign = ServerAssignment::whole,
                     .aggregate = Aggregation::host,
@@ -74,7 +74,7 @@ TEST(Layout, ReadsEveryKeyInAnyOrderWithBlanks) {
 TEST(Layout, DedicatedServersAreProcessesOfTheirOwn) {
   EXPECT_EQ(parse_layout("dp=2,pp=4,sync=ps,servers=3").world_size(), 11);
   EXPECT_EQ(parse_layout("dp=2,pp=4,sync=ps,servers=3").workers(), 8);
-  EXPECT_EQ(parse_layout("dp=2,pp=4,sync=ps,servers=3,placement=colocated").world_size(), 8);
+  EXPECT_EQ(parse_layout("dp=2,pp=4,sync=ps,servers=4,placement=colocated").world_size(), 8);
   EXPECT_EQ(parse_layout("dp=2,pp=4").world_size(), 8);
 }
 
@@ -271,6 +271,17 @@ TEST(Resolve, RefusesAWorldThatDoesNotFitWithTheArithmetic) {
       "'dp=2'");
 }
 
+TEST(Layout, WorkersOfAllStagesServe) {
+  EXPECT_EQ(
+      refusal_of([] { parse_layout("dp=2,pp=2,sync=ps,servers=3,placement=colocated"); }),
+      "layout 'dp=2,pp=2,sync=ps,servers=3,placement=colocated': 3 servers cannot be as many workers of "
+      "each of 2 stages; the nearest that works is 'dp=2,pp=2,sync=ps,servers=4,placement=colocated'");
+  EXPECT_EQ(
+      refusal_of([] { parse_layout("pp=2,sync=ps,placement=colocated"); }),
+      "layout 'pp=2,sync=ps,placement=colocated': 1 server cannot be as many workers of each of 2 stages; "
+      "the nearest that works is 'pp=2,sync=ps,servers=2,placement=colocated'");
+}
+
 TEST(Layout, WhatThisVersionCannotRunIsNamedWithTheNearestThatItCan) {
   const auto message = [](const char* text) {
     return refusal_of([&] { require_available(parse_layout(text)); });
@@ -285,9 +296,12 @@ TEST(Layout, WhatThisVersionCannotRunIsNamedWithTheNearestThatItCan) {
       "are not available in this version; the nearest that works is 'dp=2'");
   EXPECT_THAT(
       message("dp=2,pp=2,recompute=selective,sync=ps,mode=async"),
-      HasSubstr("(recompute=selective) and parameter servers of pipelines (sync=ps with pp above 1) are "
-                "not available in this version; the nearest that works is 'dp=2,pp=2'"));
-  EXPECT_THAT(message("dp=2,pp=2,shard=optimizer"), HasSubstr("the nearest that works is 'dp=2,pp=2'"));
+      HasSubstr(
+          "(recompute=selective) and servers of pipelines that do not wait for all workers (mode=stale "
+          "and mode=async with pp above 1) are not available in this version; the nearest that works is "
+          "'dp=2,pp=2,sync=ps'"));
+  EXPECT_EQ(message("dp=2,pp=2,shard=optimizer"), "accepted");
+  EXPECT_EQ(message("dp=2,pp=2,sync=ps,mode=stale,bound=0"), "accepted");
 }
 
 /// The table of the keys in docs/cli.md is this one.

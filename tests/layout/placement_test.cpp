@@ -95,14 +95,63 @@ TEST(Placement, StagesHoldTheirSegmentsAndWhatTheyUseOfOthers) {
     EXPECT_EQ(placement.held(0, second), (ByteSpan{64, 64 + 128 + 80}));
     EXPECT_EQ(placement.held(1, second), ByteSpan{});
     EXPECT_EQ(placement.held(2, second), (ByteSpan{0, 64}));
-    EXPECT_THAT(placement.held_gradients(0, second), ElementsAre(ByteSpan{64, 272}));
-    EXPECT_EQ(placement.owned(1, second), (ByteSpan{0, 12}));
-    EXPECT_EQ(placement.owned(0, second), ByteSpan{});
-    // The stage of the first use answers for norms.
-    EXPECT_EQ(placement.counted(0, first), (ByteSpan{0, 320}));
-    EXPECT_EQ(placement.counted(0, second), ByteSpan{});
-    EXPECT_EQ(placement.counted(2, second), (ByteSpan{0, 64}));
+    // The stage of the first use updates, and sends copies.
+    EXPECT_EQ(placement.updated_by(0, first), (ByteSpan{0, 320}));
+    EXPECT_EQ(placement.updated_by(0, second), ByteSpan{});
+    EXPECT_EQ(placement.updated_by(2, second), (ByteSpan{0, 64}));
+    EXPECT_EQ(placement.owned(1, first), (ByteSpan{0, 12}));
+    EXPECT_EQ(placement.owned(1, second), ByteSpan{});
+    EXPECT_THAT(placement.held_gradients(0, second), IsEmpty());
+    EXPECT_THAT(placement.held_gradients(2, second), ElementsAre(ByteSpan{0, 64 + 12 + 80}));
   }
+}
+
+TEST(Placement, WorkersOfAStageShardWhatItComputes) {
+  const Model model = staged();
+  const Placement placement = model.place({.workers = 4, .stages = 2, .owners = {0, 2}});
+  EXPECT_TRUE(placement.all_workers_own());
+  EXPECT_FALSE(placement.has_servers());
+  EXPECT_EQ(placement.owners_of(0), (RankRange{0, 2}));
+  EXPECT_EQ(placement.owners_of(2), (RankRange{2, 2}));
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_TRUE(placement.owns(rank));
+    EXPECT_EQ(placement.position_of(rank), rank % 2);
+  }
+  // Borders of parameters: 64, 128 and 192 of 320 bytes.
+  EXPECT_EQ(placement.updated_by(0, 0), (ByteSpan{0, 192}));
+  EXPECT_EQ(placement.updated_by(0, 1), (ByteSpan{192, 320}));
+  EXPECT_EQ(placement.updated_by(0, 2), ByteSpan{});
+  EXPECT_EQ(placement.updated_by(2, 0), ByteSpan{});
+  EXPECT_EQ(placement.updated_by(2, 2).size() + placement.updated_by(2, 3).size(), 64);
+  // Of what the second stage has of the first one's parameters, gradients go to the shards there.
+  EXPECT_EQ(placement.owned(1, 0), (ByteSpan{0, 12}));
+  EXPECT_EQ(placement.owned(3, 1), (ByteSpan{0, 80}));
+  EXPECT_THAT(placement.gradients(2, 0, 1), testing::Contains(ByteSpan{64, 64 + 12}));
+  EXPECT_THAT(placement.gradients(2, 1, 2), testing::Contains(ByteSpan{76, 76 + 80}));
+  EXPECT_EQ(placement.held(0, 2), (ByteSpan{64, 272}));
+}
+
+TEST(Placement, OneWorkerOfEachStageMayServeIt) {
+  const Model model = staged();
+  const Placement placement = model.place({.workers = 6, .stages = 2, .owners = {0, 1}});
+  for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(placement.owns(rank), rank % 3 == 0) << rank;
+  EXPECT_EQ(placement.updated_by(0, 0), (ByteSpan{0, 320}));
+  EXPECT_EQ(placement.updated_by(2, 3), (ByteSpan{0, 64}));
+  EXPECT_EQ(placement.updated_by(2, 4), ByteSpan{});
+}
+
+TEST(Placement, ServersOwnWhatAllStagesCompute) {
+  const Model model = staged();
+  const Placement placement = model.place({.workers = 4, .stages = 2, .owners = {4, 2}});
+  EXPECT_TRUE(placement.has_servers());
+  EXPECT_EQ(placement.ranks(), 6);
+  for (int segment = 0; segment < 3; ++segment) {
+    EXPECT_EQ(placement.owners_of(segment), (RankRange{4, 2}));
+    for (int worker = 0; worker < 4; ++worker) EXPECT_EQ(placement.updated_by(segment, worker), ByteSpan{});
+    EXPECT_EQ(placement.updated_by(segment, 4).size() + placement.updated_by(segment, 5).size(),
+              model.partition.bucket(segment).owned_bytes);
+  }
+  EXPECT_EQ(placement.position_of(5), 1);
 }
 
 TEST(Placement, PiecesGoAroundTheStages) {

@@ -184,13 +184,13 @@ TEST(ProgramDescription, NamesInstructionLaneSegmentAndMicroBatch) {
   EXPECT_EQ(describe(built_by_hand(), 1), "step instruction 1 (exchange, lane to rank 0)");
 }
 
-TEST(ProgramText, StatesStagesWhereAReplicaHasSeveral) {
+TEST(ProgramText, StatesReplicasWhereTheyHaveStages) {
   Program program = built_by_hand();
-  program.stages = 2;
+  program.replicas = 2;
   const std::string text = to_text(program);
-  EXPECT_NE(text.find(" micro_batches_per_leaf=2 stages=2\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" micro_batches_per_leaf=2 replicas=2\n"), std::string::npos) << text;
   EXPECT_EQ(program_from_text(text), program);
-  EXPECT_EQ(to_text(built_by_hand()).find("stages"), std::string::npos);
+  EXPECT_EQ(to_text(built_by_hand()).find("replicas="), std::string::npos);
 }
 
 }  // namespace

@@ -324,13 +324,16 @@ TEST(OrderedSums, AreWhatReproducibleProgramsNeed) {
             "");
 }
 
-TEST(Stages, AreAsManyOnAllRanksWithAsManyRanksEach) {
-  for (const int stages : {0, 2, 3}) {
+TEST(Stages, HaveAsManyReplicasOnAllRanks) {
+  for (const int replicas : {-1, 1, 2}) {
     auto staged = program::load_golden("dp2_tree");
-    staged[1].stages = stages;
-    EXPECT_THAT(findings(staged), HasSubstr("and 1 on rank 0; 2 ranks must be as many of each of them"))
-        << stages;
+    staged[1].replicas = replicas;
+    EXPECT_THAT(findings(staged),
+                HasSubstr(fmt::format("each stage has {} of 2 ranks, and 0 on rank 0", replicas)));
   }
+  auto staged = program::load_golden("dp2_tree");
+  for (program::Program& program : staged) program.replicas = 3;
+  EXPECT_THAT(findings(staged), HasSubstr("each stage has 3 of 2 ranks"));
 }
 
 TEST(Groups, AreListedAlikeOnAllRanks) {

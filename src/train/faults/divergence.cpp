@@ -193,10 +193,13 @@ uint64_t ReplicaComparison::see_step() {
 
 bool ReplicaComparison::all_equal(comm::Communicator& world) {
   hash();
+  // Each rank has zero for what it does not hold.
   std::vector<uint64_t> own = hashes_;
-  if (worker_.is_worker()) own.push_back(hash_of(digests_));
+  own.insert(own.end(), digests_.begin(), digests_.end());
   const auto all = gather(world, own);
-  for (size_t t = 0; t < tensors_.size() + 1; ++t) {
+  size_t most = 0;
+  for (const auto& of_rank : all) most = std::max(most, of_rank.size());
+  for (size_t t = 0; t < most; ++t) {
     uint64_t expected = 0;
     for (const auto& of_rank : all) {
       if (of_rank.empty() || of_rank[t] == 0) continue;
@@ -211,6 +214,24 @@ std::string ReplicaComparison::locate_read(comm::Communicator& world) const {
   if (!worker_.compiled().digests_parameters()) return "";
   const auto hosts = comm::gather_texts(world, host_name(), kPatience);
   const auto digests = gather(world, digests_);
+  for (int stage = 0; stage < worker_.compiled().placement().stages(); ++stage)
+    if (std::string what = locate_read(hosts, of_stage(digests, stage)); !what.empty()) return what;
+  return "";
+}
+
+std::vector<std::vector<uint64_t>> ReplicaComparison::of_stage(const std::vector<std::vector<uint64_t>>& all,
+                                                               int stage) const {
+  const layout::Placement& placement = worker_.compiled().placement();
+  std::vector<std::vector<uint64_t>> result(all.size());
+  for (int replica = 0; replica < placement.replicas(); ++replica) {
+    const int rank = placement.rank_of(stage, replica);
+    nth(result, rank) = nth(all, rank);
+  }
+  return result;
+}
+
+std::string ReplicaComparison::locate_read(const std::vector<std::string>& hosts,
+                                           const std::vector<std::vector<uint64_t>>& digests) const {
   const Parties parties = find_parties(digests);
   const auto& graph = worker_.compiled().graph();
   const layout::NormChunks chunks = layout::norm_chunks_of(graph);
@@ -246,15 +267,8 @@ std::string ReplicaComparison::locate(comm::Communicator& world) const {
   const auto hosts = comm::gather_texts(world, host_name(), kPatience);
   const auto hashes = gather(world, hashes_);
   const layout::Placement& placement = worker_.compiled().placement();
-  // The replicas of one stage hold the same.
-  for (int stage = 0; stage < placement.stages(); ++stage) {
-    std::vector<std::vector<uint64_t>> of_stage(hashes.size());
-    for (int replica = 0; replica < placement.replicas(); ++replica) {
-      const int rank = placement.rank_of(stage, replica);
-      nth(of_stage, rank) = nth(hashes, rank);
-    }
-    if (std::string what = locate(world, hosts, of_stage); !what.empty()) return what;
-  }
+  for (int stage = 0; stage < placement.stages(); ++stage)
+    if (std::string what = locate(world, hosts, of_stage(hashes, stage)); !what.empty()) return what;
   // What several stages hold is equal there, too.
   for (size_t t = 0; t < tensors_.size() && placement.ties_stages(); ++t) {
     std::vector<std::vector<uint64_t>> of_tensor(hashes.size());

@@ -27,8 +27,8 @@ class ReplicaComparison {
   /// Of the parameters that the last step has read, if its program says; otherwise 0. To be called after
   /// every step.
   uint64_t see_step();
-  /// COLLECTIVE: whether all ranks that hold a tensor hold the same bits, stages that share one included, and
-  /// see_step() returned the same last.
+  /// COLLECTIVE: whether all ranks that hold a tensor hold the same bits, and what the last step that was
+  /// seen has read was the same, of stages that share tensors included.
   bool all_equal(comm::Communicator& world);
   /// COLLECTIVE: the lines that tell where the replicas differed in the last step that was seen, or else at
   /// the last hash(): the ranks that do not hold what most hold (where no more than half agree, all that
@@ -40,6 +40,10 @@ class ReplicaComparison {
   std::string locate_read(comm::Communicator& world) const;
 
  private:
+  /// Of every rank's, those of the replicas of a stage, which hold the same; the others' are empty.
+  std::vector<std::vector<uint64_t>> of_stage(const std::vector<std::vector<uint64_t>>& all, int stage) const;
+  std::string locate_read(const std::vector<std::string>& hosts,
+                          const std::vector<std::vector<uint64_t>>& digests) const;
   /// For the host to read; without data where this rank does not hold it.
   checkpoint::NamedTensor shown_here(size_t tensor) const;
   /// COLLECTIVE: `hashes`: by rank, of ranks that should hold the same; the others' are empty.

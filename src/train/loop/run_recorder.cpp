@@ -61,11 +61,14 @@ bool predicts_classes(const model::Graph& graph) {
 /// The part of workers' steps in which they computed nothing; none where that is not known.
 std::optional<double> idle_fraction(const std::vector<observe::RankReport>& ranks) {
   double idle = 0;
+  int workers = 0;
   for (const auto& rank : ranks) {
+    if (!rank.is_worker()) continue;
     if (!rank.busy_share) return std::nullopt;
-    idle += (1 - *rank.busy_share) / static_cast<double>(ranks.size());
+    idle += 1 - *rank.busy_share;
+    ++workers;
   }
-  return idle;
+  return idle / workers;
 }
 
 }  // namespace
@@ -144,7 +147,7 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   for (const auto& numbers : gather(world, own)) {
     observe::RankReport rank{.rank = static_cast<int>(report.ranks.size()), .role = {}};
     rank.role = compiled.role_of(rank.rank);
-    if (compiled.placement().stages() > 1) {
+    if (compiled.placement().stages() > 1 && compiled.placement().is_worker(rank.rank)) {
       rank.stage = compiled.placement().stage_of(rank.rank);
       rank.replica = compiled.placement().replica_of(rank.rank);
     }
@@ -174,7 +177,7 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   report.startup_ms =
       startup_.milliseconds().total() - startup_.milliseconds()[observe::StartupPart::first_step];
   if (startup_.complete()) report.first_step = startup_.milliseconds();
-  if (worker_->is_worker()) report.params_hash = parameters_hash_of(*worker_, world);
+  report.params_hash = parameters_hash_of(*worker_, world);
   report.state_hash = state_hash_of(*worker_, world);
   report.math_hash = worker_->config().math_hash;
   report.config_hash = worker_->config().config_hash;

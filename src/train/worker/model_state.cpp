@@ -46,14 +46,15 @@ std::vector<checkpoint::TensorChunks> gather(
   return all;
 }
 
-/// COLLECTIVE: the tensors of a replica whose stages hold them. Of those that several stages hold, the bits
-/// that all of them have; where these differ, a hash that no tensor has.
-std::vector<checkpoint::TensorChunks> gather_stages(const Worker& worker, comm::Communicator& world,
-                                                    const std::vector<checkpoint::NamedTensor>& tensors) {
+/// COLLECTIVE: the parameters of a replica whose stages hold them; at a server, of the first replica. Of
+/// those that several stages hold, the bits that all of them have; where these differ, a hash that no tensor
+/// has.
+std::vector<checkpoint::TensorChunks> gather_stages(const Worker& worker, comm::Communicator& world) {
   const layout::Placement& placement = worker.compiled().placement();
-  const int replica = placement.replica_of(worker.rank());
-  auto all = gather(world, hashes_of(worker, tensors),
-                    [&](int rank) { return placement.replica_of(rank) == replica; });
+  const int replica = worker.is_worker() ? placement.replica_of(worker.rank()) : 0;
+  auto all = gather(world, hashes_of(worker, parameter_tensors(worker)), [&](int rank) {
+    return placement.is_worker(rank) && placement.replica_of(rank) == replica;
+  });
   std::ranges::stable_sort(all, {}, &checkpoint::TensorChunks::name);
   std::vector<checkpoint::TensorChunks> once;
   for (auto& tensor : all) {
@@ -65,6 +66,29 @@ std::vector<checkpoint::TensorChunks> gather_stages(const Worker& worker, comm::
     }
   }
   return once;
+}
+
+/// COLLECTIVE where parameters lie on several ranks: those that a worker, with the other stages of its
+/// replica, or all servers together hold.
+std::vector<checkpoint::TensorChunks> parameter_chunks(const Worker& worker, comm::Communicator& world) {
+  const layout::Placement& placement = worker.compiled().placement();
+  if (placement.stages() > 1) return gather_stages(worker, world);
+  auto own = hashes_of(worker, parameter_tensors(worker));
+  if (!placement.has_servers()) return own;
+  // What a rank holds whole it answers for by itself.
+  auto parts = gather(world, worker.is_worker() ? std::vector<checkpoint::TensorChunks>{} : own);
+  return worker.is_worker() ? own : parts;
+}
+
+/// COLLECTIVE where optimizer state lies on several ranks.
+std::vector<checkpoint::TensorChunks> state_chunks(const Worker& worker, comm::Communicator& world) {
+  const layout::Placement& placement = worker.compiled().placement();
+  auto own = hashes_of(worker, optimizer_tensors(worker));
+  if (world.size() == 1 || (placement.stages() == 1 && !placement.has_owners())) return own;
+  // Without owners each replica has all of it.
+  return gather(world, own, [&](int rank) {
+    return placement.has_owners() || placement.replica_of(rank) == placement.replica_of(worker.rank());
+  });
 }
 
 checkpoint::Slice elements_of(const layout::ByteSpan& bytes, const Shape& shape) {
@@ -88,7 +112,7 @@ checkpoint::CheckpointShare::Shard shard_of(const std::vector<std::vector<layout
 
 /// Of a rank that owns some of the parameters, all that it holds; others have nothing that is theirs alone.
 std::vector<checkpoint::NamedTensor> owned_tensors(const Worker& worker) {
-  if (!worker.compiled().placement().owners().contains(worker.rank())) return {};
+  if (!worker.compiled().placement().owns(worker.rank())) return {};
   std::vector<checkpoint::NamedTensor> tensors = parameter_tensors(worker);
   for (auto& tensor : optimizer_tensors(worker)) tensors.push_back(std::move(tensor));
   return tensors;
@@ -189,23 +213,8 @@ checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tens
 }
 
 std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker, comm::Communicator& world) {
-  const layout::Placement& placement = worker.compiled().placement();
-  if (placement.stages() > 1) {
-    auto hashes = checkpoint::fold_parts(gather_stages(worker, world, parameter_tensors(worker)));
-    for (auto& hash : checkpoint::fold_parts(gather_stages(worker, world, optimizer_tensors(worker))))
-      hashes.push_back(std::move(hash));
-    return hashes;
-  }
-  auto parameters = hashes_of(worker, parameter_tensors(worker));
-  if (placement.has_servers()) {
-    // What a rank holds whole it answers for by itself.
-    auto parts = gather(world, worker.is_worker() ? std::vector<checkpoint::TensorChunks>{} : parameters);
-    if (!worker.is_worker()) parameters = std::move(parts);
-  }
-  auto hashes = checkpoint::fold_parts(std::move(parameters));
-  auto state = hashes_of(worker, optimizer_tensors(worker));
-  if (placement.has_owners() && world.size() > 1) state = gather(world, state);
-  for (auto& hash : checkpoint::fold_parts(std::move(state))) hashes.push_back(std::move(hash));
+  auto hashes = checkpoint::fold_parts(parameter_chunks(worker, world));
+  for (auto& hash : checkpoint::fold_parts(state_chunks(worker, world))) hashes.push_back(std::move(hash));
   return hashes;
 }
 
@@ -215,9 +224,8 @@ uint64_t parameters_hash_of(const Worker& worker) {
 }
 
 uint64_t parameters_hash_of(const Worker& worker, comm::Communicator& world) {
-  if (worker.holds_all()) return parameters_hash_of(worker);
-  return checkpoint::fold_tensors(
-      checkpoint::fold_parts(gather_stages(worker, world, parameter_tensors(worker))));
+  if (worker.compiled().placement().stages() == 1) return worker.is_worker() ? parameters_hash_of(worker) : 0;
+  return checkpoint::fold_tensors(checkpoint::fold_parts(gather_stages(worker, world)));
 }
 
 uint64_t state_hash_of(const Worker& worker, comm::Communicator& world) {

@@ -50,7 +50,7 @@ class OwnedState {
 
 /// REQUIRES: holds_all().
 uint64_t parameters_hash_of(const Worker& worker);
-/// REQUIRES: the rank is a worker. COLLECTIVE where workers hold stages: of the rank's own replica.
+/// COLLECTIVE where workers hold stages: of the rank's own replica; 0 on a server of whole models.
 uint64_t parameters_hash_of(const Worker& worker, comm::Communicator& world);
 /// Parameters and optimizer state. COLLECTIVE where ranks hold different parts of them.
 uint64_t state_hash_of(const Worker& worker, comm::Communicator& world);

@@ -23,6 +23,11 @@ model { gpt { vocabulary: 70 context: 8 layers: 3 heads: 2 width: 16 dropout: 0.
 data { synthetic { samples: 40 eval_samples: 23 classes: 70 context: 8 } }
 )";
 
+constexpr const char* kWordyGpt = R"(
+model { gpt { vocabulary: 700 context: 8 layers: 3 heads: 2 width: 96 dropout: 0.1 tied_head: true } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 700 context: 8 } }
+)";
+
 const std::vector<std::string> kLayouts = {
     "dp=1,pp=2",
     "dp=1,pp=3",
@@ -42,6 +47,16 @@ const std::vector<std::string> kLayouts = {
     "dp=1,pp=2,recompute=full",
     "dp=2,pp=2,schedule=gpipe,recompute=full",
     "dp=1,pp=2,schedule=interleaved,recompute=full",
+    "dp=1,pp=2,shard=optimizer",
+    "dp=2,pp=2,shard=optimizer",
+    "dp=3,pp=2,shard=optimizer",
+    "dp=2,pp=2,schedule=interleaved,shard=optimizer",
+    "dp=2,pp=2,sync=ps",
+    "dp=3,pp=2,sync=ps,servers=2",
+    "dp=1,pp=3,schedule=zero_bubble,sync=ps,servers=2",
+    "dp=2,pp=2,sync=ps,servers=2,aggregate=host",
+    "dp=2,pp=2,sync=ps,servers=2,placement=colocated",
+    "dp=2,pp=2,schedule=gpipe,sync=ps,servers=4,placement=colocated,aggregate=host",
 };
 
 class Pipelines : public testing::TestWithParam<ModelCase> {};
@@ -83,6 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
                   kDeepMlp,
                   {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=50000"}},
         ModelCase{"lenet", kLenet, {}}, ModelCase{"gpt", kDeepGpt, {}},
+        // The tied parameter is cut into shards.
+        ModelCase{"gpt_large_vocabulary", kWordyGpt, {}},
         ModelCase{"gpt_small_buckets", kDeepGpt, {"parallel.bucket_bytes=4000"}},
         ModelCase{"gpt_as_it_lands", kDeepGpt, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}},
         ModelCase{"gpt_bfloat16", kDeepGpt, {"precision.compute=BFLOAT16"}}),
@@ -114,6 +131,24 @@ TEST(Pipeline, HoldsOfEachStageWhatItComputes) {
   }
   for (size_t p = 0; p < holders.size(); ++p)
     EXPECT_EQ(holders[p], graph.parameters[p].uses.size() > 1 ? 4 : 2) << graph.parameters[p].name;
+}
+
+/// Each stage is sharded over its replicas, and parameters that stages share are of the first one alone.
+TEST(Pipeline, KeepsOptimizerStateWhereItIsUpdated) {
+  const config::RunConfig config = config_of(kWordyGpt);
+  for (const auto& [layout, owners] : std::vector<std::pair<const char*, int>>{
+           {"dp=2,pp=2", 2}, {"dp=2,pp=2,shard=optimizer", 1}, {"dp=2,pp=2,sync=ps,servers=2", 1}}) {
+    const auto run = compile_run(with(config, layout), {.world_size = processes_of(layout)});
+    for (size_t p = 0; p < run.graph().parameters.size(); ++p) {
+      int64_t owned = 0;
+      for (int rank = 0; rank < run.placement().ranks(); ++rank) {
+        const auto program = run.compile(rank).step;
+        owned += program.parameters[p].owned_end - program.parameters[p].owned_begin;
+      }
+      EXPECT_EQ(owned, owners * 4 * run.graph().parameters[p].spec.shape.count())
+          << layout << " " << run.graph().parameters[p].name;
+    }
+  }
 }
 
 /// 1F1B keeps as many micro-batches of a stage as there are stages from it on, GPipe all of them.
@@ -157,6 +192,8 @@ TEST(Pipeline, GoesOnFromOtherLayoutsAndBack) {
                           {{"dp=1,pp=3", "dp=2"},
                            {"dp=2,pp=2", "dp=2,sync=ps"},
                            {"dp=2,shard=optimizer", "dp=1,pp=2,schedule=interleaved"},
+                           {"dp=2,pp=2,shard=optimizer", "dp=2,pp=2,sync=ps,servers=2"},
+                           {"dp=1,pp=3,sync=ps", "dp=3,pp=2,shard=optimizer"},
                            {"dp=1,pp=2,schedule=interleaved", "dp=1,pp=4,schedule=gpipe,recompute=full"}});
 }
 
@@ -172,8 +209,8 @@ void expect_refused(const config::RunConfig& config, const std::string& layout, 
 TEST(Pipeline, ThatCannotBeIsRefusedWithTheNearestThatCan) {
   expect_refused(config_of(kMlp), "dp=1,pp=40", "use at most");
   expect_refused(config_of(kMlp), "dp=4,pp=2,schedule=interleaved", "takes a multiple of pp micro-batches");
-  expect_refused(config_of(kMlp), "dp=2,pp=2,shard=optimizer", "'dp=2,pp=2'");
-  expect_refused(config_of(kMlp), "dp=2,pp=2,sync=ps", "'dp=2,pp=2'");
+  expect_refused(config_of(kMlp), "dp=2,pp=2,sync=ps,mode=stale,bound=1", "'dp=2,pp=2,sync=ps'");
+  expect_refused(config_of(kMlp), "dp=2,pp=2,sync=ps,mode=async", "'dp=2,pp=2,sync=ps'");
 }
 
 }  // namespace
