@@ -189,8 +189,8 @@ TEST(Inspect, TakesAsManyProcessesAsTheLayoutSays) {
   expect_refusal({"inspect", config.path(), "--layout", "dp=3", "--world", "2"},
                  "takes 3 processes, but there are 2");
   EXPECT_EQ(layout_of({"--layout", "pp=2"}), "dp=1,pp=2");
-  expect_refusal({"inspect", config.path(), "--layout", "dp=2,pp=2,shard=optimizer"},
-                 "the nearest that works is 'dp=2,pp=2'");
+  expect_refusal({"inspect", config.path(), "--layout", "dp=2,pp=2,sync=ps,mode=async"},
+                 "the nearest that works is 'dp=2,pp=2,sync=ps'");
   expect_refusal({"inspect", config.path(), "--layout", "pp=9"}, "use at most 4");
 }
 

@@ -31,10 +31,16 @@ struct Case {
 };
 
 const std::vector<std::string> kAsItLands = {"trainer.nonfinite=IGNORE"};
+const std::vector<std::string> kTied = {
+    "model.gpt={vocabulary: 5 context: 2 layers: 1 heads: 1 width: 4 tied_head: true}",
+    "data.synthetic={samples: 8 eval_samples: 4 classes: 5 context: 2}"};
 const Case kCases[] = {
     {"sharded_optimizer", "dp=2,shard=optimizer"},
     {"pipeline", "dp=1,pp=2"},
     {"pipeline_recomputed", "dp=2,pp=2,schedule=gpipe,recompute=full", {"trainer.nonfinite=IGNORE"}},
+    {"pipeline_zero_bubble", "dp=1,pp=2,schedule=zero_bubble"},
+    {"pipeline_server", "dp=1,pp=2,sync=ps"},
+    {"pipeline_tied_and_sharded", "dp=2,pp=2,shard=optimizer", kTied},
     {"server", "dp=2,sync=ps"},
     {"server_as_it_lands", "dp=2,sync=ps", kAsItLands},
     {"two_servers", "dp=1,sync=ps,servers=2"},
