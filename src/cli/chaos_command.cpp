@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -221,12 +222,15 @@ void Chaos::describe_space() {
     space_.evaluated_steps = every(config_.trainer.eval_every_steps, config_.trainer.eval_at_end);
   const compile::CompiledRun run = compiled();
   for (int rank = 0; rank < layout_.world_size(); ++rank) {
-    auto& kinds = space_.instructions.emplace_back();
+    std::map<program::InstructionKind, int> most;  // in one of the programs
     const compile::CompiledRun::RankPrograms programs = run.compile(rank);
-    for (const program::Program* program : {&programs.step, &programs.serve})
+    for (const program::Program* program : {&programs.step, &programs.serve}) {
+      std::map<program::InstructionKind, int> count;
       for (const auto& instruction : program->instructions)
-        if (std::find(kinds.begin(), kinds.end(), instruction.kind) == kinds.end())
-          kinds.push_back(instruction.kind);
+        most[instruction.kind] = std::max(most[instruction.kind], ++count[instruction.kind]);
+    }
+    auto& instructions = space_.instructions.emplace_back();
+    for (const auto& [kind, count] : most) instructions.push_back({kind, count});
   }
 }
 
@@ -234,7 +238,9 @@ bool Chaos::learn_from_refusal(const ChaosFault& fault, const StartOutcome& outc
   if (outcome.code != static_cast<int>(ExitCode::usage) || !fault.failpoint ||
       fault.failpoint->place != train::FaultPlace::instruction)
     return false;
-  return std::erase(nth(space_.instructions, fault.failpoint->rank), fault.failpoint->instruction) > 0;
+  return std::erase_if(nth(space_.instructions, fault.failpoint->rank), [&](const auto& instructions) {
+           return instructions.kind == fault.failpoint->instruction;
+         }) > 0;
 }
 
 ChaosResult Chaos::disturb(int run, ChaosKind kind) {

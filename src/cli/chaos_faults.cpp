@@ -82,12 +82,15 @@ void draw_place(const ChaosSpace& space, Draw& draw, train::Failpoint& failpoint
     failpoint.step = draw.one_of(failpoint.place == train::FaultPlace::evaluate ? space.evaluated_steps
                                                                                 : space.saved_steps);
     if (failpoint.place == train::FaultPlace::write)
-      failpoint.operation = 1 + static_cast<int>(draw.below(kMostOperations));
+      failpoint.number = 1 + static_cast<int>(draw.below(kMostOperations));
     return;
   }
   failpoint.step = 1 + draw.below(space.steps);
   failpoint.place = train::FaultPlace::instruction;
-  failpoint.instruction = draw.one_of(nth(space.instructions, failpoint.rank));
+  // Kinds of which there are few are met as often as others.
+  const auto& of_kind = draw.one_of(nth(space.instructions, failpoint.rank));
+  failpoint.instruction = of_kind.kind;
+  failpoint.number = 1 + static_cast<int>(draw.below(of_kind.count));
 }
 
 /// A NaN in gradients alone, which a run that scales its loss takes for an overflow: it lowers the scale,

@@ -21,10 +21,14 @@ std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::
 
 /// What there is to disturb.
 struct ChaosSpace {
-  int workers = 2;  ///< ranks that compute; servers follow them
-  std::vector<std::vector<program::InstructionKind>> instructions;  ///< by rank: kinds that its steps have
-  int64_t steps = 0;                                                ///< of the whole run
-  std::vector<int64_t> saved_steps, evaluated_steps;                ///< steps that are followed by that
+  struct Instructions {
+    program::InstructionKind kind;
+    int count;  ///< in a step
+  };
+  int workers = 2;                                      ///< ranks that compute; servers follow them
+  std::vector<std::vector<Instructions>> instructions;  ///< by rank: those of its steps
+  int64_t steps = 0;                                    ///< of the whole run
+  std::vector<int64_t> saved_steps, evaluated_steps;    ///< steps that are followed by that
 };
 
 struct ChaosFault {

@@ -81,6 +81,26 @@ std::string summary_of(const ChaosReport& report) {
                              : "; the others skipped a step, which changes bits");
 }
 
+/// "forward", "evaluate", ...: where the fault struck.
+std::string phase_of(const ChaosFault& fault) {
+  if (!fault.failpoint) return "between steps";
+  train::Failpoint failpoint = *fault.failpoint;
+  failpoint.number = 1;
+  const std::string text = train::to_text(failpoint);
+  const auto parts = split(text.substr(text.find('@')), ',');
+  return parts.size() < 3 ? "begin" : split(parts[2], ':').front();
+}
+
+/// How many faults struck where: "forward 21, exchange 17, save 5".
+std::string phases_of(const ChaosReport& report) {
+  std::map<std::string, int> phases;
+  for (const auto& result : report.results)
+    if (result.happened) ++phases[phase_of(result.fault)];
+  std::vector<std::string> parts;
+  for (const auto& [phase, count] : phases) parts.push_back(fmt::format("{} {}", phase, count));
+  return join(parts, ", ");
+}
+
 std::string end_of(const ChaosResult& result) {
   return result.code ? fmt::format("ended with {}", *result.code) : "had to be ended";
 }
@@ -115,6 +135,7 @@ std::string describe(const ChaosReport& report) {
                         row.runs, row.happened, row.detected, seconds_or_dash(median(row.detection)),
                         seconds_or_dash(greatest(row.detection)), seconds_or_dash(median(row.recovery)),
                         row.most_lost ? std::to_string(*row.most_lost) : "-", row.equal, row.leftover);
+  if (report.happened() > 0) text += "before: " + phases_of(report) + "\n";
   for (const auto& result : report.results) {
     if (result.problems.empty()) continue;
     text += fmt::format("\nrun {}, {}: {}\n", result.run, to_text(result.fault), end_of(result));

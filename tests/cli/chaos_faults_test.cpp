@@ -31,8 +31,10 @@ optimizer { learning_rate: 0.1 sgd {} }
 }
 
 ChaosSpace space() {
-  const std::vector worker{program::InstructionKind::load, program::InstructionKind::backward};
-  const std::vector server{program::InstructionKind::add, program::InstructionKind::update};
+  const std::vector<ChaosSpace::Instructions> worker{{program::InstructionKind::load, 1},
+                                                     {program::InstructionKind::backward, 3}};
+  const std::vector<ChaosSpace::Instructions> server{{program::InstructionKind::add, 1},
+                                                     {program::InstructionKind::update, 2}};
   return {.workers = 2,
           .instructions = {worker, worker, server},
           .steps = 40,
@@ -60,6 +62,7 @@ TEST(ChaosFaults, AreAllThingsThatTrainUnderstandsAndThatCanComeAbout) {
   const ChaosSpace all = space();
   std::set<int> ranks;
   std::set<train::FaultPlace> places;
+  std::set<int> numbers;  // of instructions among their kind
   for (const auto kind : kAll)
     for (uint32_t run = 0; run < 300; ++run) {
       const ChaosFault fault = draw_fault(space(), kind, 1, run);
@@ -81,13 +84,18 @@ TEST(ChaosFaults, AreAllThingsThatTrainUnderstandsAndThatCanComeAbout) {
       }
       if (failpoint.place == train::FaultPlace::instruction && kind != ChaosKind::nan &&
           kind != ChaosKind::flip) {
-        EXPECT_THAT(nth(all.instructions, failpoint.rank), Contains(failpoint.instruction));
+        const auto& there = nth(all.instructions, failpoint.rank);
+        const auto of_kind = std::ranges::find(there, failpoint.instruction, &ChaosSpace::Instructions::kind);
+        ASSERT_NE(of_kind, there.end());
+        EXPECT_LE(failpoint.number, of_kind->count);
+        numbers.insert(failpoint.number);
       }
       if (kind == ChaosKind::nan || kind == ChaosKind::flip) {
         EXPECT_LT(failpoint.rank, 2) << "servers compute no activations";
       }
     }
   EXPECT_THAT(ranks, ElementsAre(0, 1, 2));
+  EXPECT_THAT(numbers, ElementsAre(1, 2, 3));
   EXPECT_EQ(places.size(), 4u);  // all but start and begin
 }
 

@@ -22,6 +22,9 @@ constexpr std::array kInstructions = {program::InstructionKind::constants,
                                       program::InstructionKind::load,
                                       program::InstructionKind::forward,
                                       program::InstructionKind::backward,
+                                      program::InstructionKind::backward_input,
+                                      program::InstructionKind::backward_weight,
+                                      program::InstructionKind::recompute,
                                       program::InstructionKind::add,
                                       program::InstructionKind::cast,
                                       program::InstructionKind::exchange,
@@ -96,26 +99,30 @@ void read_kind(const std::string& text, std::string_view word, Failpoint& failpo
 
 void read_phase(const std::string& text, std::string_view word, Failpoint& failpoint) {
   const NameAndArgument phase(word);
-  if (phase.argument && phase.name != "write")
-    refuse(text, fmt::format("phase {} takes nothing after a ':', found '{}'", phase.name, *phase.argument));
+  const auto number_of = [&](const char* what) {
+    return static_cast<int>(
+        number_in(text, fmt::format("the number of the {}", what), *phase.argument, 1, 1000000));
+  };
   if (phase.name == "write") {
     if (!phase.argument) refuse(text, "phase write needs the number of the file operation, as in write:3");
     failpoint.place = FaultPlace::write;
-    failpoint.operation =
-        static_cast<int>(number_in(text, "the number of the file operation", *phase.argument, 1, 1000000));
+    failpoint.number = number_of("file operation");
     return;
   }
-  for (const auto& [name, place] :
-       {std::pair("start", FaultPlace::start), std::pair("begin", FaultPlace::begin),
-        std::pair("evaluate", FaultPlace::evaluate), std::pair("save", FaultPlace::save)})
-    if (phase.name == name) {
-      failpoint.place = place;
-      return;
-    }
   for (const auto kind : kInstructions)
     if (phase.name == program::name_of(kind)) {
       failpoint.place = FaultPlace::instruction;
       failpoint.instruction = kind;
+      if (phase.argument) failpoint.number = number_of("instruction");
+      return;
+    }
+  for (const auto& [name, place] :
+       {std::pair("start", FaultPlace::start), std::pair("begin", FaultPlace::begin),
+        std::pair("evaluate", FaultPlace::evaluate), std::pair("save", FaultPlace::save)})
+    if (phase.name == name) {
+      if (phase.argument)
+        refuse(text, fmt::format("phase {} takes nothing after a ':', found '{}'", name, *phase.argument));
+      failpoint.place = place;
       return;
     }
   refuse(text, fmt::format("there is no phase '{}'{}; there are {}", phase.name,
@@ -135,6 +142,8 @@ void check(const std::string& text, const Failpoint& failpoint) {
   if (failpoint.kind == FaultKind::nan && failpoint.place != FaultPlace::begin &&
       !instruction(program::InstructionKind::forward) && !instruction(program::InstructionKind::backward))
     refuse(text, "nan appears in what forward or backward wrote: its phase is forward, backward or left out");
+  if (failpoint.kind == FaultKind::nan && failpoint.number > 1)
+    refuse(text, "nan appears in what the first forward or backward wrote: its phase takes no number");
   if (failpoint.kind == FaultKind::flip && !in_step)
     refuse(text, "flip changes a parameter within a step: its phase is an instruction's, begin or left out");
   const bool fails_files = failpoint.kind == FaultKind::enospc || failpoint.kind == FaultKind::eio;
@@ -193,11 +202,12 @@ std::string to_text(const Failpoint& failpoint) {
     case FaultPlace::save:
       return text + ",save";
     case FaultPlace::write:
-      return text + fmt::format(",write:{}", failpoint.operation);
+      return text + fmt::format(",write:{}", failpoint.number);
     case FaultPlace::instruction:
       break;
   }
-  return text + fmt::format(",{}", program::name_of(failpoint.instruction));
+  text += fmt::format(",{}", program::name_of(failpoint.instruction));
+  return failpoint.number > 1 ? text + fmt::format(":{}", failpoint.number) : text;
 }
 
 }  // namespace lockstep::train

@@ -14,7 +14,7 @@ namespace lockstep::train {
 enum class FaultKind { kill, stop, hang, delay, nan, flip, enospc, eio, error };
 std::string_view name_of(FaultKind kind);
 
-/// Where in a step it does it. instruction: before the first instruction of a kind. write: at an operation of
+/// Where in a step it does it. instruction: before an instruction of a kind. write: at an operation of
 /// whoever writes the step's checkpoint.
 enum class FaultPlace { start, begin, instruction, evaluate, save, write };
 
@@ -26,8 +26,9 @@ struct Failpoint {
   int64_t step = 1;  ///< 0 for `start` alone
   FaultPlace place = FaultPlace::begin;
   program::InstructionKind instruction = program::InstructionKind::load;  ///< where place is instruction
-  int operation = 1;                                                      ///< write: counted from 1
-  int64_t delay_ms = 0;                                                   ///< delay
+  /// Counted from 1. write: the operation. instruction: which one of its kind, in program order.
+  int number = 1;
+  int64_t delay_ms = 0;  ///< delay
   bool operator==(const Failpoint&) const = default;
 };
 
@@ -36,7 +37,7 @@ Failpoint parse_failpoint(const std::string& text);
 /// Reads back as the same; one text for each failpoint, however it was written.
 std::string to_text(const Failpoint& failpoint);
 
-/// "begin", "load", ..., "write:K": for help texts.
+/// "begin", "load", ..., "write:K": for help texts. Instructions take a ":K", too.
 std::vector<std::string> phase_names();
 
 }  // namespace lockstep::train

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <thread>
@@ -131,6 +132,14 @@ std::optional<program::ByteRange> first_held(const program::Program& program) {
   return std::nullopt;
 }
 
+/// Of the instructions of its kind, in program order, from 1.
+int number_in_kind(const program::Program& program, int instruction) {
+  const auto begin = program.instructions.begin();
+  const program::InstructionKind kind = program.instruction(instruction).kind;
+  return 1 + static_cast<int>(std::count_if(begin, begin + instruction,
+                                            [&](const auto& one) { return one.kind == kind; }));
+}
+
 /// Whether the instruction is where `failpoint` waits.
 bool meant(const Failpoint& failpoint, const program::Program& program, int instruction) {
   const bool steps = program.name == "step" || program.name == "serve";
@@ -138,7 +147,8 @@ bool meant(const Failpoint& failpoint, const program::Program& program, int inst
     case FaultPlace::begin:
       return steps;
     case FaultPlace::instruction:
-      return steps && program.instruction(instruction).kind == failpoint.instruction;
+      return steps && program.instruction(instruction).kind == failpoint.instruction &&
+             number_in_kind(program, instruction) == failpoint.number;
     case FaultPlace::evaluate:
       return program.name == "evaluate";
     case FaultPlace::save:
@@ -178,18 +188,26 @@ Failpoints::Failpoints(std::vector<Failpoint> failpoints) {
 
 void Failpoints::check(const program::Program& step, const program::Program& serve) const {
   std::vector<std::string> kinds;
-  for (const auto* instructions : {&step.instructions, &serve.instructions})
-    for (const auto& instruction : *instructions)
-      if (const std::string name(program::name_of(instruction.kind));
-          std::find(kinds.begin(), kinds.end(), name) == kinds.end())
-        kinds.push_back(name);
+  std::map<program::InstructionKind, int> most;  // of each kind in one of the programs
+  for (const program::Program* program : {&step, &serve}) {
+    std::map<program::InstructionKind, int> count;
+    for (const auto& instruction : program->instructions) {
+      int& so_far = most[instruction.kind];
+      if (so_far == 0) kinds.emplace_back(program::name_of(instruction.kind));
+      so_far = std::max(so_far, ++count[instruction.kind]);
+    }
+  }
   for (const auto& armed : armed_) {
     const Failpoint& failpoint = armed.failpoint;
-    if (failpoint.place == FaultPlace::instruction &&
-        std::find(kinds.begin(), kinds.end(), program::name_of(failpoint.instruction)) == kinds.end())
+    const int there = failpoint.place == FaultPlace::instruction ? most[failpoint.instruction] : 0;
+    if (failpoint.place == FaultPlace::instruction && there == 0)
       throw ConfigError(fmt::format("--failpoint {}: rank {}'s steps have no instruction '{}'; they have {}",
                                     to_text(failpoint), failpoint.rank,
                                     program::name_of(failpoint.instruction), join(kinds, ", ")));
+    if (failpoint.place == FaultPlace::instruction && failpoint.number > there)
+      throw ConfigError(fmt::format("--failpoint {}: rank {}'s steps have {} instruction{} '{}'",
+                                    to_text(failpoint), failpoint.rank, there, there == 1 ? "" : "s",
+                                    program::name_of(failpoint.instruction)));
     if (failpoint.kind == FaultKind::flip && !first_held(step))
       throw ConfigError(fmt::format("--failpoint {}: rank {} holds no parameters; name another one",
                                     to_text(failpoint), failpoint.rank));
@@ -274,7 +292,7 @@ void Failpoints::spoil(Armed& armed, const program::Program& program, int instru
 const Failpoint* Failpoints::at_operation(int64_t step, int operation, const std::string& path) {
   for (auto& armed : armed_) {
     const Failpoint& failpoint = armed.failpoint;
-    if (failpoint.place != FaultPlace::write || failpoint.step != step || failpoint.operation != operation)
+    if (failpoint.place != FaultPlace::write || failpoint.step != step || failpoint.number != operation)
       continue;
     const std::string where =
         fmt::format("checkpoint of step {}, before operation {} on {}", step, operation, path);

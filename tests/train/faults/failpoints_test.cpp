@@ -1,5 +1,6 @@
 #include "train/faults/failpoints.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "data/test_files.h"
@@ -45,9 +47,9 @@ TEST(Failpoint, ReadsEveryKindAndPhase) {
                        .place = FaultPlace::instruction,
                        .instruction = program::InstructionKind::all_reduce,
                        .delay_ms = 250}));
-  EXPECT_EQ(parse_failpoint("hang@1,9,write:12"),
-            (Failpoint{
-                .kind = FaultKind::hang, .rank = 1, .step = 9, .place = FaultPlace::write, .operation = 12}));
+  EXPECT_EQ(
+      parse_failpoint("hang@1,9,write:12"),
+      (Failpoint{.kind = FaultKind::hang, .rank = 1, .step = 9, .place = FaultPlace::write, .number = 12}));
   EXPECT_EQ(parse_failpoint("error@0,0,start"),
             (Failpoint{.kind = FaultKind::error, .rank = 0, .step = 0, .place = FaultPlace::start}));
   EXPECT_EQ(parse_failpoint(" nan@0 , 5 , backward "), parse_failpoint("nan@0,5,backward"));
@@ -58,8 +60,9 @@ TEST(Failpoint, ReadsEveryKindAndPhase) {
 
 TEST(Failpoint, TextReadsBackAsTheSame) {
   for (const char* text :
-       {"kill@1,40", "stop@0,3,evaluate", "delay:250@2,7,all_reduce", "hang@1,9,write:12", "error@0,0,start",
-        "nan@0,5,forward", "flip@1,6,update", "enospc@0,20,write:3", "eio@0,4,write:1", "kill@0,2,save"})
+       {"kill@1,40", "kill@1,40,forward:3", "hang@0,2,backward_weight", "stop@0,3,evaluate",
+        "delay:250@2,7,all_reduce", "hang@1,9,write:12", "error@0,0,start", "nan@0,5,forward",
+        "flip@1,6,update", "enospc@0,20,write:3", "eio@0,4,write:1", "kill@0,2,save"})
     EXPECT_EQ(to_text(parse_failpoint(text)), text);
 }
 
@@ -263,6 +266,30 @@ TEST(Failpoints, OfStagesMeetWhatTheyMakeAndHold) {
   parameter[0] = 1.0F;
   second.pass(*flip, second.programs.step, 2);
   EXPECT_EQ(parameter[0], 1.5F);
+}
+
+TEST(Failpoints, MeetTheInstructionOfThatNumber) {
+  Rank rank("1048576", "dp=1,pp=2");
+  const auto& instructions = rank.programs.step.instructions;
+  std::vector<int> forwards;
+  for (int i = 0; i < static_cast<int>(instructions.size()); ++i)
+    if (nth(instructions, i).kind == program::InstructionKind::forward) forwards.push_back(i);
+  ASSERT_GE(forwards.size(), 2u);
+  for (size_t k = 0; k < forwards.size(); ++k) {
+    const auto failpoints = Failpoints::parse({fmt::format("error@0,2,forward:{}", k + 1)}, 0, 2);
+    EXPECT_NO_THROW(failpoints->check(rank.programs.step, rank.programs.serve));
+    EXPECT_THAT(rank.pass(*failpoints, rank.programs.step, 2),
+                HasSubstr(fmt::format("step instruction {} (forward", forwards[k])));
+  }
+  try {
+    Failpoints::parse({"error@0,2,forward:999"}, 0, 2)->check(rank.programs.step, rank.programs.serve);
+    FAIL() << "there are no 999 forwards";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.what(),
+              fmt::format("--failpoint error@0,2,forward:999: rank 0's steps have {} instructions "
+                          "'forward'",
+                          forwards.size()));
+  }
 }
 
 TEST(Failpoints, OfHalvesOfBackwardSpoilAGradient) {
