@@ -16,6 +16,7 @@
 #include "layout/pipeline_drawing.h"
 #include "layout/pipeline_timeline.h"
 #include "lockstep/error.h"
+#include "plan/memory_limit.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/worker_memory.h"
 
@@ -226,15 +227,23 @@ int inspect(const InspectArguments& arguments) {
         "--several-hosts: they share no memory, but parallel.algorithm is SHARED_MEMORY; leave one of them "
         "out");
   // Kernels of GPUs are made without one: what they need is planned anywhere.
-  const compile::CompiledRun run = train::compile_run(
-      config, {.world_size = processes,
-               .shared_memory = processes > 1 && !arguments.several_hosts,
-               .hosts = hosts_of(arguments, processes),
-               .device = arguments.device == "cuda" ? device::DeviceKind::cuda : device::DeviceKind::cpu});
+  const compile::CompileFacts facts{
+      .world_size = processes,
+      .shared_memory = processes > 1 && !arguments.several_hosts,
+      .hosts = hosts_of(arguments, processes),
+      .device = arguments.device == "cuda" ? device::DeviceKind::cuda : device::DeviceKind::cpu};
+  const compile::CompiledRun run = train::compile_run(config, facts);
   run.check();
   const auto programs = run.compile(arguments.rank);
-  write_result(arguments.output.json ? json_of(arguments, config, run, programs).dump() + "\n"
-                                     : text_of(arguments, config, run, programs));
+  const std::string excess =
+      plan::excess(run, train::compile_options(config), facts, config.device.memory_limit);
+  if (arguments.output.json) {
+    Json json = json_of(arguments, config, run, programs);
+    if (config.device.memory_limit > 0) json["fits"] = excess.empty();
+    write_result(json.dump() + "\n");
+  } else {
+    write_result(text_of(arguments, config, run, programs) + (excess.empty() ? "" : "\n" + excess + "\n"));
+  }
   return static_cast<int>(ExitCode::done);
 }
 

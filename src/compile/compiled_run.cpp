@@ -68,8 +68,17 @@ void check_extent(const model::Graph& graph, const model::Partition& partition,
 
 model::Partition make_partition(const model::Graph& graph, const parallel::ParallelOptions& parallel) {
   const int pieces = parallel.layout.pieces();
+  const int stated = static_cast<int>(parallel.cuts.size());
+  if (stated > 0 && stated != pieces - 1)
+    throw ConfigError(
+        fmt::format("parallel.pipeline.cuts names {} layer{}, which make {} pieces of the model, and layout "
+                    "'{}' has {}; {}",
+                    stated, stated == 1 ? "" : "s", stated + 1, layout::to_string(parallel.layout), pieces,
+                    pieces == 1 ? "leave it out" : fmt::format("name {}, or leave it out", pieces - 1)));
   if (pieces == 1) return model::make_partition(graph, parallel.bucket_bytes);
-  return model::make_partition(graph, parallel.bucket_bytes, model::divide_into_pieces(graph, pieces));
+  return model::make_partition(
+      graph, parallel.bucket_bytes,
+      stated > 0 ? model::cut_before(graph, parallel.cuts) : model::divide_into_pieces(graph, pieces));
 }
 
 /// Each half of backward writes one stretch of a bucket.

@@ -122,7 +122,8 @@ parallel::ParallelOptions convert_parallel(const schema::Parallel& parallel, con
           .bucket_bytes = parallel.bucket_bytes(),
           .intra_op_threads = parallel.intra_op_threads(),
           .server_threads = parallel.server_threads(),
-          .divides_async_learning_rate = parallel.async_learning_rate() == schema::Parallel::DIVIDED};
+          .divides_async_learning_rate = parallel.async_learning_rate() == schema::Parallel::DIVIDED,
+          .cuts = {parallel.pipeline().cuts().begin(), parallel.pipeline().cuts().end()}};
 }
 
 checkpoint::CheckpointOptions convert_checkpoint(const schema::Checkpoint& checkpoint) {
@@ -167,6 +168,7 @@ RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout
   run.metrics = {.log_every_steps = config.metrics().log_every_steps(),
                  .progress = config.metrics().progress()};
   run.watchdog = convert_watchdog(config.watchdog());
+  run.device = {.memory_limit = config.device().memory_limit()};
   return run;
 }
 

@@ -39,6 +39,11 @@ struct TrainerOptions {
   bool operator==(const TrainerOptions&) const = default;
 };
 
+struct DeviceOptions {
+  int64_t memory_limit = 0;  ///< bytes that a rank may plan; 0: none
+  bool operator==(const DeviceOptions&) const = default;
+};
+
 enum class ComputeType { float32, bfloat16, float16, tf32 };
 
 struct PrecisionOptions {
@@ -64,6 +69,7 @@ struct RunConfig {
   checkpoint::CheckpointOptions checkpoint;
   observe::MetricsOptions metrics;
   control::WatchdogOptions watchdog;
+  DeviceOptions device;
 
   std::string
       effective_text;  ///< config.effective.textproto: every default filled in, reads back as the same run

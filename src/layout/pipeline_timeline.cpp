@@ -44,10 +44,10 @@ int count_of(const std::vector<std::vector<PipelineUnit>>& stages, int PipelineU
 
 class Replay {
  public:
-  Replay(const std::vector<std::vector<PipelineUnit>>& stages, const UnitTimes& times)
+  Replay(const std::vector<std::vector<PipelineUnit>>& stages, const std::vector<UnitTimes>& by_piece)
       : schedules_(stages),
-        times_(times),
-        pieces_(static_cast<int>(stages.size()) * count_of(stages, &PipelineUnit::chunk)),
+        times_(by_piece),
+        pieces_(static_cast<int>(by_piece.size())),
         outputs_(pieces_, count_of(stages, &PipelineUnit::micro_batch)),
         input_gradients_(outputs_) {
     timeline_.stages.resize(stages.size());
@@ -80,7 +80,7 @@ class Replay {
     if (!ready) return false;
     StageTimeline& line = nth(timeline_.stages, stage);
     const double start = line.units.empty() ? *ready : std::max(*ready, line.units.back().end);
-    const double time = times_.of(unit->kind);
+    const double time = nth(times_, piece_of(*unit, stage)).of(unit->kind);
     line.units.push_back({*unit, start, start + time});
     line.busy += time;
     note_made(*unit, stage, start + time);
@@ -92,7 +92,7 @@ class Replay {
     const int piece = piece_of(unit, stage);
     switch (unit.kind) {
       case Kind::forward:
-        return piece == 0 ? 0 : arrival(outputs_.of(unit.micro_batch, piece - 1));
+        return piece == 0 ? 0 : arrival(outputs_.of(unit.micro_batch, piece - 1), piece - 1);
       case Kind::recompute:
         return outputs_.of(unit.micro_batch, piece);
       case Kind::backward_weight:
@@ -103,7 +103,8 @@ class Replay {
     }
     const std::optional<double> own = outputs_.of(unit.micro_batch, piece);
     if (piece == pieces_ - 1 || !own) return own;
-    const std::optional<double> gradient = arrival(input_gradients_.of(unit.micro_batch, piece + 1));
+    const std::optional<double> gradient =
+        arrival(input_gradients_.of(unit.micro_batch, piece + 1), piece + 1);
     return gradient ? std::max(*own, *gradient) : gradient;
   }
 
@@ -116,8 +117,8 @@ class Replay {
 
   int piece_of(const PipelineUnit& unit, int stage) const { return unit.chunk * stage_count() + stage; }
 
-  std::optional<double> arrival(std::optional<double> made) const {
-    return made && stage_count() > 1 ? *made + times_.transfer : made;
+  std::optional<double> arrival(std::optional<double> made, int maker) const {
+    return made && stage_count() > 1 ? *made + nth(times_, maker).transfer : made;
   }
 
   void require_complete() const {
@@ -131,7 +132,7 @@ class Replay {
   }
 
   const std::vector<std::vector<PipelineUnit>>& schedules_;
-  const UnitTimes& times_;
+  const std::vector<UnitTimes>& times_;  // by piece
   int pieces_;
   MadeTimes outputs_, input_gradients_;
   PipelineTimeline timeline_;
@@ -164,13 +165,19 @@ double PipelineTimeline::bubble_fraction() const {
 }
 
 PipelineTimeline replay(const PipelineShape& shape, const UnitTimes& times) {
+  const auto pieces = static_cast<size_t>(shape.stages) * static_cast<size_t>(shape.chunks);
+  return replay_pieces(shape, std::vector<UnitTimes>(pieces, times));
+}
+
+PipelineTimeline replay_pieces(const PipelineShape& shape, const std::vector<UnitTimes>& by_piece) {
   std::vector<std::vector<PipelineUnit>> stages;
   for (int stage = 0; stage < shape.stages; ++stage) stages.push_back(pipeline_schedule(shape, stage));
-  return replay(stages, times);
+  return Replay(stages, by_piece).run();
 }
 
 PipelineTimeline replay(const std::vector<std::vector<PipelineUnit>>& stages, const UnitTimes& times) {
-  return Replay(stages, times).run();
+  const auto pieces = stages.size() * static_cast<size_t>(count_of(stages, &PipelineUnit::chunk));
+  return Replay(stages, std::vector<UnitTimes>(pieces, times)).run();
 }
 
 ActivationPeak activation_peak(const std::vector<PipelineUnit>& units) {

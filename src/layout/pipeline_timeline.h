@@ -40,6 +40,8 @@ struct PipelineTimeline {
 };
 
 PipelineTimeline replay(const PipelineShape& shape, const UnitTimes& times);
+/// Likewise where each piece of the model (PipelineShape::chunks) takes its own time.
+PipelineTimeline replay_pieces(const PipelineShape& shape, const std::vector<UnitTimes>& by_piece);
 
 /// Likewise of any lists of units, one for each stage. Sends wait for nobody, and each stage takes what is
 /// sent to it in the order of its own units. Throws InternalError, naming what each stage waits for, if they

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/index.h"
+#include "base/text.h"
 #include "lockstep/error.h"
 
 namespace lockstep::model {
@@ -21,12 +22,13 @@ std::vector<int> group_ends(const Graph& graph) {
   return ends;
 }
 
-double time_of(const Graph& graph, const Node& node) {
+NodeTime time_of(const Graph& graph, const Node& node, int64_t micro_batch) {
   std::vector<TensorSpec> inputs;
   for (const int input : node.inputs) inputs.push_back(graph.logical_spec(input));
-  const ops::OpCost cost = ops::cost(node.op, inputs, 1);
-  return cost.forward_flops + cost.backward_input_flops + cost.backward_weight_flops +
-         kOperationsPerByte * (cost.forward_bytes + cost.backward_input_bytes + cost.backward_weight_bytes);
+  const ops::OpCost cost = ops::cost(node.op, inputs, micro_batch);
+  return {.forward = cost.forward_flops + kOperationsPerByte * cost.forward_bytes,
+          .backward_input = cost.backward_input_flops + kOperationsPerByte * cost.backward_input_bytes,
+          .backward_weight = cost.backward_weight_flops + kOperationsPerByte * cost.backward_weight_bytes};
 }
 
 int64_t bytes_crossing(const Graph& graph, int node) {
@@ -39,7 +41,8 @@ int64_t bytes_crossing(const Graph& graph, int node) {
 }
 
 /// The best divisions of all first groups into 1, 2, ... pieces: best[k][g] is of groups [0, g) into k.
-/// `extend(so_far, first, last)`: what a division is worth with one more piece of groups [first, last).
+/// `extend(so_far, piece, first, last)`: what a division is worth with one more piece, of groups [first,
+/// last).
 template <class Extend>
 std::vector<std::vector<double>> best_divisions(int groups, int pieces, const Extend& extend) {
   std::vector<std::vector<double>> best(static_cast<size_t>(pieces) + 1,
@@ -49,15 +52,29 @@ std::vector<std::vector<double>> best_divisions(int groups, int pieces, const Ex
     for (int last = k; last <= groups; ++last)
       for (int first = k - 1; first < last; ++first)
         if (const double so_far = nth(nth(best, k - 1), first); so_far < kNever)
-          nth(nth(best, k), last) = std::min(nth(nth(best, k), last), extend(so_far, first, last));
+          nth(nth(best, k), last) = std::min(nth(nth(best, k), last), extend(so_far, k - 1, first, last));
   return best;
 }
 
 }  // namespace
 
+NodeTime& NodeTime::operator+=(const NodeTime& other) {
+  forward += other.forward;
+  backward_input += other.backward_input;
+  backward_weight += other.backward_weight;
+  return *this;
+}
+
+std::vector<NodeTime> node_times(const Graph& graph, int64_t micro_batch) {
+  std::vector<NodeTime> times;
+  for (const auto& node : graph.nodes) times.push_back(time_of(graph, node, micro_batch));
+  return times;
+}
+
 std::vector<double> group_times(const Graph& graph) {
   std::vector<double> times(static_cast<size_t>(graph.group_count), 0);
-  for (const auto& node : graph.nodes) nth(times, node.group) += time_of(graph, node);
+  const std::vector<NodeTime> nodes = node_times(graph);
+  for (size_t n = 0; n < nodes.size(); ++n) nth(times, graph.nodes[n].group) += nodes[n].all();
   return times;
 }
 
@@ -72,7 +89,48 @@ std::vector<int> values_crossing(const Graph& graph, int node) {
   return crossing;
 }
 
-std::vector<int> divide_into_pieces(const Graph& graph, int pieces) {
+std::vector<int> group_begins(const Graph& graph) {
+  std::vector<int> begins{0};
+  for (const int end : group_ends(graph)) begins.push_back(end + 1);
+  begins.pop_back();
+  return begins;
+}
+
+std::vector<int> cut_before(const Graph& graph, const std::vector<std::string>& names) {
+  std::vector<std::string> known;
+  for (const auto& node : graph.nodes) known.push_back(node.name);
+  const std::vector<int> begins = group_begins(graph);
+  std::vector<int> last_nodes;
+  int before = 0;  // node with which the last piece begins
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(known, name);
+    if (found == known.end())
+      throw ConfigError(
+          fmt::format("parallel.pipeline.cuts: there is no layer '{}'{}; lockstep inspect lists them", name,
+                      did_you_mean(name, known)));
+    int node = static_cast<int>(found - known.begin());
+    // Nobody names the forks before a layer.
+    while (!std::ranges::binary_search(begins, node) && name_of(graph.node(node - 1).op) == "fork") --node;
+    const auto begin = std::prev(std::ranges::upper_bound(begins, node));
+    if (*begin != node)
+      throw ConfigError(fmt::format(
+          "parallel.pipeline.cuts: '{}' is computed together with '{}'; begin a piece with that{}", name,
+          graph.node(*begin).name,
+          std::next(begin) == begins.end()
+              ? ""
+              : fmt::format(", or with '{}'", graph.node(*std::next(begin)).name)));
+    if (node <= before)
+      throw ConfigError(
+          fmt::format("parallel.pipeline.cuts: '{}' does not come behind '{}', where the piece before begins",
+                      name, graph.node(before).name));
+    last_nodes.push_back(node - 1);
+    before = node;
+  }
+  last_nodes.push_back(static_cast<int>(graph.nodes.size()) - 1);
+  return last_nodes;
+}
+
+std::vector<int> divide_into_pieces(const Graph& graph, int pieces, const PieceFits& fits) {
   const int groups = graph.group_count;
   if (pieces > groups)
     throw ConfigError(fmt::format(
@@ -84,17 +142,21 @@ std::vector<int> divide_into_pieces(const Graph& graph, int pieces) {
   for (const double time : group_times(graph)) until.push_back(until.back() + time);
   std::vector<double> crossing;  // by the cut's last group
   for (const int end : ends) crossing.push_back(static_cast<double>(bytes_crossing(graph, end)));
-  const auto time = [&](int first, int last) { return nth(until, last) - nth(until, first); };
+  const auto time = [&](int piece, int first, int last) {
+    return fits && !fits(piece, first, last) ? kNever : nth(until, last) - nth(until, first);
+  };
 
-  const double slowest =
-      best_divisions(groups, pieces,
-                     [&](double so_far, int first, int last) { return std::max(so_far, time(first, last)); })
-          .back()
-          .back();
+  const double slowest = best_divisions(groups, pieces,
+                                        [&](double so_far, int piece, int first, int last) {
+                                          return std::max(so_far, time(piece, first, last));
+                                        })
+                             .back()
+                             .back();
+  if (slowest == kNever) return {};
   // Sums of the same times in another order differ in their last bits.
   const double most = slowest * (1 + 1e-9);
-  const auto bytes_of = [&](double so_far, int first, int last) {
-    if (time(first, last) > most) return kNever;
+  const auto bytes_of = [&](double so_far, int piece, int first, int last) {
+    if (time(piece, first, last) > most) return kNever;
     return so_far + (last < groups ? nth(crossing, last - 1) : 0);
   };
   const auto best = best_divisions(groups, pieces, bytes_of);
@@ -103,7 +165,7 @@ std::vector<int> divide_into_pieces(const Graph& graph, int pieces) {
     last_nodes.push_back(nth(ends, last - 1));
     int first = k - 1;
     while (nth(nth(best, k - 1), first) == kNever ||
-           bytes_of(nth(nth(best, k - 1), first), first, last) != nth(nth(best, k), last))
+           bytes_of(nth(nth(best, k - 1), first), k - 1, first, last) != nth(nth(best, k), last))
       ++first;
     last = first;
   }

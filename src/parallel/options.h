@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "layout/layout.h"
 #include "program/program.h"
@@ -20,6 +22,8 @@ struct ParallelOptions {
   int server_threads = 1;    ///< of a process that only serves; no part of it
   /// Without a bound, each worker's push is an update: of the learning rate, divided by the workers.
   bool divides_async_learning_rate = true;
+  /// The nodes with which pieces of a pipeline begin, but for the first; none: where the slowest is fastest.
+  std::vector<std::string> cuts = {};
   bool operator==(const ParallelOptions&) const = default;
 };
 

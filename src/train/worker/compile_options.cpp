@@ -1,5 +1,7 @@
 #include "train/worker/compile_options.h"
 
+#include "plan/balance.h"
+
 namespace lockstep::train {
 
 compile::CompileOptions compile_options(const config::RunConfig& config) {
@@ -15,6 +17,10 @@ compile::CompileOptions compile_options(const config::RunConfig& config) {
           .clips_gradients = config.trainer.clip_norm != 0,
           .compares_replicas = config.trainer.check_every_steps > 0,
           .skips_nonfinite = config.trainer.nonfinite != config::NonFinitePolicy::ignore};
+}
+
+compile::CompileOptions fitted_options(const config::RunConfig& config, const compile::CompileFacts& facts) {
+  return plan::balanced(compile_options(config), facts, config.device.memory_limit);
 }
 
 }  // namespace lockstep::train

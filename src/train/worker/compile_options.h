@@ -8,9 +8,13 @@ namespace lockstep::train {
 /// What of a config decides the programs.
 compile::CompileOptions compile_options(const config::RunConfig& config);
 
-/// The programs of a config. Throws ConfigError if its layout does not fit the facts.
+/// Likewise, with stages of a pipeline that fit into device.memory_limit, if there are any (plan::balanced).
+compile::CompileOptions fitted_options(const config::RunConfig& config, const compile::CompileFacts& facts);
+
+/// The programs of a config, whether or not they fit into device.memory_limit. Throws ConfigError if its
+/// layout does not fit the facts.
 inline compile::CompiledRun compile_run(const config::RunConfig& config, const compile::CompileFacts& facts) {
-  return compile::CompiledRun(compile_options(config), facts);
+  return compile::CompiledRun(fitted_options(config, facts), facts);
 }
 
 }  // namespace lockstep::train

@@ -10,6 +10,7 @@
 #include "base/index.h"
 #include "base/log.h"
 #include "lockstep/error.h"
+#include "plan/memory_limit.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/fingerprint.h"
 #include "train/worker/worker_memory.h"
@@ -30,11 +31,13 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
     : options_(options), config_(config) {
   omp_set_num_threads(config.parallel.intra_op_threads);
   spent_on(observe::StartupPart::other);
-  compiled_ = std::make_unique<compile::CompiledRun>(
-      compile_options(config), compile::CompileFacts{.world_size = options.world_size,
-                                                     .shared_memory = options.shared_memory,
-                                                     .hosts = options.hosts,
-                                                     .device = options.device});
+  const compile::CompileFacts facts{.world_size = options.world_size,
+                                    .shared_memory = options.shared_memory,
+                                    .hosts = options.hosts,
+                                    .device = options.device};
+  const compile::CompileOptions compiling = fitted_options(config, facts);
+  compiled_ = std::make_unique<compile::CompiledRun>(compiling, facts);
+  plan::require_fits(*compiled_, compiling, facts, config.device.memory_limit);
   programs_ = compiled_->compile(options.rank);
   // One proof serves all: the ranks agree on everything that programs are compiled from.
   if (options.rank == 0) compiled_->check();

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "base/index.h"
 #include "base/text.h"
+#include "plan/device_plan.h"
 #include "run/program_memory.h"
 #include "train/worker/batches.h"
 
@@ -29,14 +29,12 @@ int64_t served_in_host_space(const program::Program& serve) {
 WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
                                 const compile::CompiledRun::RankPrograms& programs,
                                 const data::DataOptions& data) {
-  WorkerMemory memory{.device = program::combine_plans(programs.plans()), .host = {}};
-  program::MemoryPlan& device = memory.device;
+  WorkerMemory memory{.device = plan::device_plan(programs, run.device()), .host = {}};
   HostMemory& host = memory.host;
   const bool is_gpu = run.device() == device::DeviceKind::cuda;
   if (is_gpu) {
-    const int64_t in_host_space = std::exchange(nth(device.space_bytes, program::Space::host), 0);
-    nth(device.category_bytes, program::Category::staging) -= in_host_space;
-    device.total_bytes -= in_host_space;
+    const program::MemoryPlan whole = program::combine_plans(programs.plans());
+    const int64_t in_host_space = nth(whole.space_bytes, program::Space::host);
     host.served_bytes = served_in_host_space(programs.serve);
     host.checkpoint_copy_bytes = in_host_space - host.served_bytes;
     host.staging_bytes = largest_tensor_bytes(programs.step);

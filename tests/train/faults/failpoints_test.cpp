@@ -83,7 +83,7 @@ TEST(Failpoint, EveryMistakeIsNamedWithAnExample) {
   EXPECT_THAT(refusal("kill@1,2,bakward"), HasSubstr("no phase 'bakward' (did you mean 'backward'?)"));
   EXPECT_THAT(refusal("kill@1,2,write"), HasSubstr("as in write:3"));
   EXPECT_THAT(refusal("kill@1,2,write:0"), HasSubstr("the number of the file operation is '0'"));
-  EXPECT_THAT(refusal("kill@1,2,load:3"), HasSubstr("phase load takes nothing after a ':'"));
+  EXPECT_THAT(refusal("kill@1,2,save:3"), HasSubstr("phase save takes nothing after a ':'"));
   EXPECT_THAT(refusal("kill:9@1,2"), HasSubstr("kill takes nothing after a ':'"));
   EXPECT_THAT(refusal("delay@1,2"), HasSubstr("as in delay:500"));
   EXPECT_THAT(refusal("delay:soon@1,2"), HasSubstr("the delay in milliseconds is 'soon'"));
