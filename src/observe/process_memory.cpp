@@ -39,4 +39,8 @@ int64_t process_memory_bytes() {
   return now >= 0 ? now : 0;
 }
 
+int64_t process_private_bytes() {
+  return std::max(int64_t{0}, status_field_bytes(read_text_file("/proc/self/status"), "RssAnon"));
+}
+
 }  // namespace lockstep::observe

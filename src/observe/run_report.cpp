@@ -125,6 +125,7 @@ std::string to_json(const RunReport& report) {
   json.count("peak_memory_bytes", report.peak_memory_bytes);
   json.count("host_memory_bytes", report.host_memory_bytes);
   json.count("process_memory_bytes", report.process_memory_bytes);
+  json.count("process_memory_growth_bytes", report.process_memory_growth_bytes);
   json.hash("params_hash", report.params_hash);
   json.hash("state_hash", report.state_hash);
   json.hash("math_hash", report.math_hash);
@@ -193,7 +194,9 @@ std::string describe(const RunReport& report) {
     rows.emplace_back("start-up", fmt::format("{:.0f} ms", report.startup_ms));
   rows.emplace_back("planned memory", bytes(report.peak_memory_bytes));
   rows.emplace_back("host memory", bytes(report.host_memory_bytes));
-  rows.emplace_back("process memory", bytes(report.process_memory_bytes));
+  rows.emplace_back("process memory", bytes(report.process_memory_bytes) + ", of which " +
+                                          human_bytes(report.process_memory_growth_bytes) +
+                                          " since the plan was allocated");
   rows.emplace_back("processes", fmt::format("{} ({})", report.world_size, report.layout));
   rows.emplace_back("params hash", to_hex(report.params_hash));
   rows.emplace_back("state hash", to_hex(report.state_hash));

@@ -19,6 +19,8 @@ namespace {
 
 /// More stages than that are not tried.
 constexpr int kMostStages = 64;
+/// Where the largest stage is larger by this, moving cuts is not tried: the others have no such room.
+constexpr double kMovable = 1.5;
 
 compile::CompileFacts facts_of(compile::CompileFacts facts, const layout::Layout& layout) {
   const int processes = layout.world_size();
@@ -58,11 +60,15 @@ class Search {
     if (micro_batch > 0) options.micro_batch = micro_batch;
     try {
       const compile::CompileFacts facts = facts_of(facts_, layout);
-      const compile::CompiledRun run(balanced(options, facts, limit_), facts);
-      WayOut way{.layout = run.layout(),
-                 .micro_batch = micro_batch,
-                 .bytes = fullest_rank(run).plan.total_bytes,
-                 .time = estimate_step(run) / time_};
+      const auto way_of = [&](const compile::CompiledRun& run) {
+        return WayOut{.layout = run.layout(),
+                      .micro_batch = micro_batch,
+                      .bytes = fullest_rank(run).plan.total_bytes,
+                      .time = estimate_step(run) / time_};
+      };
+      WayOut way = way_of(compile::CompiledRun(options, facts));
+      if (way.bytes > limit_ && static_cast<double>(way.bytes) < kMovable * static_cast<double>(limit_))
+        way = way_of(compile::CompiledRun(balanced(options, facts, limit_), facts));
       if (!ways_.closest || way.bytes < ways_.closest->bytes) ways_.closest = way;
       return way;
     } catch (const ConfigError&) {

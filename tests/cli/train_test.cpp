@@ -152,6 +152,55 @@ TEST(Train, APipelineTellsItsStagesAndItsBubble) {
   EXPECT_THAT(ran.err, HasSubstr("1f1b of 8 micro-batches: stages wait for 11.1 % of a step"));
 }
 
+/// configs/too_large.textproto, as docs/pipeline.md has it.
+TEST(Train, WhatIsTooLargeForOneDeviceTrainsAsIsSuggested) {
+  const std::string config = std::string(LOCKSTEP_CONFIGS) + "/too_large.textproto";
+  const Ran refused = lockstep({"train", config});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err,
+              testing::AllOf(HasSubstr("layout 'dp=1': rank 0 takes "), HasSubstr("\n  activations "),
+                             HasSubstr(" more than device.memory_limit allows (40.00 MiB)")));
+  // "     30.94 MiB    0.56          2   --layout dp=1,pp=2"
+  const size_t option = refused.err.find("--layout ");
+  ASSERT_NE(option, std::string::npos) << refused.err;
+  std::vector<std::string> pasted;
+  for (const auto& word : split(refused.err.substr(option, refused.err.find('\n', option) - option), ' '))
+    pasted.emplace_back(word);
+  const size_t line = refused.err.rfind('\n', option) + 1;
+  std::vector<std::string> columns;
+  for (const auto& word : split(refused.err.substr(line, option - line), ' '))
+    if (!word.empty()) columns.emplace_back(word);
+  ASSERT_EQ(columns.size(), 4u);  // the size has a unit
+  const int processes = std::stoi(columns[3]);
+  EXPECT_EQ(processes, 2);
+
+  std::vector<std::string> arguments{"train", config, "--json", "--set", "trainer.steps=5"};
+  arguments.insert(arguments.end(), pasted.begin(), pasted.end());
+  const Json json = only_json(mpirun(processes, arguments));
+  EXPECT_EQ(json["steps"], 5);
+  const auto peak = json["peak_memory_bytes"].get<int64_t>();
+  EXPECT_LE(peak, 41943040);
+  EXPECT_EQ(human_bytes(peak), columns[0] + " " + columns[1]) << "the plan is what is allocated";
+}
+
+/// With little of a library's own beside it.
+TEST(Train, TakesAboutTheMemoryThatWasPlanned) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers have memory of their own";
+#endif
+  const std::string config = std::string(LOCKSTEP_CONFIGS) + "/too_large.textproto";
+  for (const auto& [ranks, layout] : {std::pair(1, "dp=1"), std::pair(2, "dp=1,pp=2,schedule=gpipe")}) {
+    const Json json = only_json(mpirun(ranks, {"train", config, "--json", "--layout", layout, "--set",
+                                               "trainer.steps=2", "--set", "trainer.global_batch=64", "--set",
+                                               "trainer.micro_batch=16", "--set", "device.memory_limit=0"}));
+    const auto planned = json["peak_memory_bytes"].get<double>();
+    const auto grown = json["process_memory_growth_bytes"].get<double>();
+    EXPECT_GT(planned, 80e6) << "a percent is more than noise";
+    EXPECT_GT(grown, 0.9 * planned) << layout;
+    EXPECT_LT(grown, 1.1 * planned) << layout;
+  }
+}
+
 TEST(Train, ALayoutThatCannotRunIsOneErrorWithTheNearestThatCan) {
   const SmallConfig config;
   const auto refusal = [&](int ranks, const std::string& layout) {

@@ -137,5 +137,70 @@ TEST(Pieces, ValuesThatCrossACutAreCountedOnce) {
   }
 }
 
+TEST(Pieces, BeginWithNamedLayers) {
+  const Graph graph = gpt(2);
+  const auto node_named = [&](const std::string& name) {
+    for (size_t n = 0; n < graph.nodes.size(); ++n)
+      if (graph.nodes[n].name == name) return static_cast<int>(n);
+    return -1;
+  };
+  // Forks before a layer go with it, though nobody names them.
+  const int fork = node_named("h.0.mlp.residual.fork");
+  ASSERT_EQ(fork + 1, node_named("h.1.ln_1"));
+  EXPECT_EQ(cut_before(graph, {"h.1.ln_1"}),
+            (std::vector<int>{fork - 1, static_cast<int>(graph.nodes.size()) - 1}));
+  EXPECT_EQ(cut_before(graph, {"h.0.mlp.residual.fork", "h.1.attn.c_attn"}),
+            (std::vector<int>{fork - 1, node_named("h.1.attn.c_attn") - 1,
+                              static_cast<int>(graph.nodes.size()) - 1}));
+  EXPECT_EQ(cut_before(graph, {}), (std::vector<int>{static_cast<int>(graph.nodes.size()) - 1}));
+}
+
+TEST(Pieces, ThatCannotBeginThereNameWhereTheyCan) {
+  const Graph graph = gpt(2);
+  const auto refusal = [&](const std::vector<std::string>& names) {
+    try {
+      cut_before(graph, names);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal({"h.1.ln_3"}), HasSubstr("there is no layer 'h.1.ln_3' (did you mean 'h.1.ln_"));
+  EXPECT_THAT(
+      refusal({"h.0.mlp.gelu"}),
+      HasSubstr(
+          "'h.0.mlp.gelu' is computed together with 'h.0.mlp.c_fc'; begin a piece with that, or with '"));
+  EXPECT_THAT(refusal({"h.1.ln_1", "h.0.ln_2"}), HasSubstr("'h.0.ln_2' does not come behind '"));
+  EXPECT_THAT(refusal({"h.1.ln_1", "h.1.ln_1"}), HasSubstr("does not come behind"));
+  EXPECT_THAT(refusal({"wte"}), HasSubstr("'wte' does not come behind 'wte'"));
+}
+
+TEST(Pieces, AreTheFastestOfThoseThatFit) {
+  const Graph graph = gpt(2);
+  const auto at_most = [](int most) {
+    return [most](int, int first, int last) { return last - first <= most; };
+  };
+  const int groups = graph.group_count;
+  for (const int pieces : {2, 3})
+    for (int most = 1; most <= groups; ++most) {
+      const std::vector<int> found = divide_into_pieces(graph, pieces, at_most(most));
+      double fastest = std::numeric_limits<double>::infinity();
+      for_divisions(graph, pieces, [&](const std::vector<int>& last_nodes) {
+        int first = 0;
+        bool fits = true;
+        for (const int node : last_nodes) {
+          fits = fits && group_after(graph, node) - first <= most;
+          first = group_after(graph, node);
+        }
+        if (fits) fastest = std::min(fastest, worth_of(graph, last_nodes).slowest);
+      });
+      EXPECT_EQ(found.empty(), fastest == std::numeric_limits<double>::infinity());
+      if (!found.empty()) {
+        EXPECT_DOUBLE_EQ(worth_of(graph, found).slowest, fastest);
+      }
+    }
+}
+
 }  // namespace
 }  // namespace lockstep::model

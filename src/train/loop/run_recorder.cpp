@@ -129,6 +129,7 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   std::vector<double> own = numbers_of(own_report());
   own.push_back(static_cast<double>(worker_->peak_host_bytes()));
   own.push_back(static_cast<double>(observe::process_peak_memory_bytes()));
+  own.push_back(static_cast<double>(observe::process_private_bytes() - worker_->private_bytes_before_plan()));
   const auto samples = static_cast<double>(compiled.division().global_batch);
   observe::RunReport report;
   report.steps = outcome.steps;
@@ -166,6 +167,8 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
     report.peak_memory_bytes = std::max(report.peak_memory_bytes, rank.peak_memory_bytes);
     report.host_memory_bytes = std::max(report.host_memory_bytes, static_cast<int64_t>(numbers.at(8)));
     report.process_memory_bytes = std::max(report.process_memory_bytes, static_cast<int64_t>(numbers.at(9)));
+    report.process_memory_growth_bytes =
+        std::max(report.process_memory_growth_bytes, static_cast<int64_t>(numbers.at(10)));
     report.ranks.push_back(std::move(rank));
   }
   if (compiled.placement().stages() > 1) {

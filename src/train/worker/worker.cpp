@@ -10,6 +10,7 @@
 #include "base/index.h"
 #include "base/log.h"
 #include "lockstep/error.h"
+#include "observe/process_memory.h"
 #include "plan/memory_limit.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/fingerprint.h"
@@ -56,6 +57,7 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   spent_on(observe::StartupPart::device);
   compiled_->prepare(*device_);
   spent_on(observe::StartupPart::kernels);
+  private_bytes_before_plan_ = observe::process_private_bytes();
   memory_ = std::make_unique<run::ProgramMemory>(*device_, programs_.plans());
   window_ = std::make_unique<device::HostWindow>(*device_, largest_tensor_bytes(programs_.step));
   spent_on(observe::StartupPart::memory);

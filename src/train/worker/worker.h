@@ -126,6 +126,9 @@ class Worker {
   /// Most that was taken of the host's memory: what the device was given of it, and batches read ahead.
   int64_t peak_host_bytes() const;
 
+  /// Private memory of the process before it allocated its plan.
+  int64_t private_bytes_before_plan() const { return private_bytes_before_plan_; }
+
   device::Device& device() const { return *device_; }
   /// Whether it computes a replica of the model, or a stage of one; otherwise it only serves.
   bool is_worker() const { return compiled_->placement().is_worker(options_.rank); }
@@ -169,6 +172,7 @@ class Worker {
   std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;  // null where nothing is loaded
   std::unique_ptr<device::Device> device_;
   bool device_tells_ = true;  // to options_.progress, where its lanes are
+  int64_t private_bytes_before_plan_ = 0;
   std::unique_ptr<run::ProgramMemory> memory_;
   std::unique_ptr<device::HostWindow> window_;
   std::vector<std::unique_ptr<comm::Communicator>> communicators_;  // by program and group

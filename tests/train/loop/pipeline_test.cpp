@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "compile/stage_table.h"
 #include "lockstep/error.h"
 #include "train/loop/divided_models.h"
 #include "train/loop/resumed_layouts.h"
@@ -105,6 +106,39 @@ INSTANTIATE_TEST_SUITE_P(
         ModelCase{"gpt_bfloat16", kDeepGpt, {"precision.compute=BFLOAT16"}}),
     [](const auto& info) { return info.param.name; });
 
+void expect_refused(const config::RunConfig& config, const std::string& layout, const std::string& reason) {
+  try {
+    compile_run(with(config, layout), {.world_size = processes_of(layout)});
+    FAIL() << layout << " was taken";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(reason)) << layout;
+  }
+}
+
+TEST(Pipeline, CutWhereItIsToldHasTheSameBits) {
+  const config::RunConfig config = config_of(kDeepGpt);
+  const Trace one = train_on_threads(config, 1);
+  for (const auto& [layout, cuts] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"dp=1,pp=2", {"h.2.ln_1"}},
+           {"dp=2,pp=3", {"h.0.ln_2", "h.0.mlp.c_fc"}},
+           {"dp=1,pp=2,schedule=interleaved", {"wpe", "h.1.ln_1", "h.2.ln_1"}}}) {
+    config::RunConfig cut = config;
+    cut.parallel.cuts = cuts;
+    EXPECT_EQ(trace_of(cut, layout), one) << layout;
+    const auto run = compile_run(with(cut, layout), {.world_size = processes_of(layout)});
+    std::vector<std::string> last_layers;
+    for (const auto& piece : compile::summarize_pipeline(run).pieces) last_layers.push_back(piece.last_layer);
+    EXPECT_EQ(last_layers.size(), cuts.size() + 1);
+  }
+  config::RunConfig one_too_many = config;
+  one_too_many.parallel.cuts = {"h.1.ln_1", "h.2.ln_1"};
+  expect_refused(
+      one_too_many, "dp=1,pp=2",
+      "parallel.pipeline.cuts names 2 layers, which make 3 pieces of the model, and layout 'dp=1,pp=2' "
+      "has 2; name 1, or leave it out");
+  expect_refused(one_too_many, "dp=2", "has 1; leave it out");
+}
+
 TEST(Pipeline, InFastModeIsCloseToReproducible) {
   const Trace exact = train_on_threads(config_of(kDeepGpt, {"data.shuffle=false"}), 1);
   for (const char* layout : {"dp=1,pp=2", "dp=2,pp=2", "dp=4,pp=2"})
@@ -195,15 +229,6 @@ TEST(Pipeline, GoesOnFromOtherLayoutsAndBack) {
                            {"dp=2,pp=2,shard=optimizer", "dp=2,pp=2,sync=ps,servers=2"},
                            {"dp=1,pp=3,sync=ps", "dp=3,pp=2,shard=optimizer"},
                            {"dp=1,pp=2,schedule=interleaved", "dp=1,pp=4,schedule=gpipe,recompute=full"}});
-}
-
-void expect_refused(const config::RunConfig& config, const std::string& layout, const std::string& reason) {
-  try {
-    compile_run(with(config, layout), {.world_size = processes_of(layout)});
-    FAIL() << layout << " was taken";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr(reason)) << layout;
-  }
 }
 
 TEST(Pipeline, ThatCannotBeIsRefusedWithTheNearestThatCan) {
