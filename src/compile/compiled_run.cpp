@@ -27,7 +27,8 @@ program::ModelCode::Options code_options(const CompileOptions& options, const la
           .loss_weight = 1.0 / (static_cast<double>(division.global_batch) *
                                 static_cast<double>(graph.loss_positions())),
           .tf32 = options.tf32,
-          .fuse_gelu = options.fused_gelu};
+          .fuse_gelu = options.fused_gelu,
+          .repeats = training && options.parallel.layout.recompute == layout::Recompute::selective};
 }
 
 /// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.

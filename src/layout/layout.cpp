@@ -100,10 +100,8 @@ struct Unavailable {
   bool (*is_asked_for)(const Layout&);
 };
 constexpr Unavailable kUnavailable[] = {
-    {"recompute", "activations recomputed inside of layers (recompute=selective)",
-     [](const Layout& layout) { return layout.recompute == Recompute::selective; }},
     {"recompute", "recomputed activations between servers that do not wait for all workers (recompute)",
-     [](const Layout& layout) { return layout.recompute == Recompute::full && layout.has_sessions(); }},
+     [](const Layout& layout) { return layout.recompute != Recompute::none && layout.has_sessions(); }},
     {"mode",
      "servers of pipelines that do not wait for all workers (mode=stale and mode=async with pp above 1)",
      [](const Layout& layout) { return layout.pp > 1 && layout.has_sessions(); }},

@@ -31,7 +31,9 @@ OpSignature infer_op(const Relu& op, Inputs inputs) {
 }
 template <>
 OpSignature infer_op(const Gelu& op, Inputs inputs) {
-  return infer_activation<GeluFormula>(op.kName, inputs);
+  OpSignature signature = infer_activation<GeluFormula>(op.kName, inputs);
+  signature.cheap_to_repeat = true;
+  return signature;
 }
 template <>
 OpSignature infer_op(const Sigmoid& op, Inputs inputs) {

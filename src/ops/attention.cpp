@@ -28,7 +28,8 @@ OpSignature infer_op(const Attention& op, Inputs inputs) {
           .auxiliary = {{"log_sum_exp", {op.heads, shape[0]}}},
           .differentiable = {true},
           .backward_needs_input = {true},
-          .backward_needs_output = true};
+          .backward_needs_output = true,
+          .cheap_to_repeat = true};
 }
 
 template <>

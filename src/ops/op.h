@@ -60,6 +60,8 @@ struct OpSignature {
   bool passes_gradient =
       false;  ///< each input's gradient is the output's, in its memory; backward does nothing (views, add)
   bool elementwise = false;  ///< may be fused behind the op that makes its only input
+  /// Takes little time for the memory of what it makes: selective recomputation computes it again.
+  bool cheap_to_repeat = false;
   bool is_loss = false;
 };
 

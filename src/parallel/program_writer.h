@@ -70,6 +70,7 @@ class ProgramWriter {
   /// again.
   void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate,
                bool keeps = true);
+  /// Nothing where the segment has nothing that is not kept.
   void recompute(int lane, int segment, int micro_batch, int leaf);
   /// Backward, or one of its halves; nothing where that has nothing to do.
   void backward(program::InstructionKind kind, int lane, int segment, int micro_batch, int leaf, int slot,
@@ -130,7 +131,12 @@ class ProgramWriter {
   int scratch(std::string_view what, int64_t bytes);
   void read_parameters(program::Instruction& instruction, int segment) const;
   void read_for_forward(program::Instruction& instruction, int piece);
-  void write_stash(program::Instruction& instruction, bool keeps);
+  /// What a segment keeps for backward.
+  enum class Stash { kept, weight, repeated };
+  void add_stash(program::Instruction& instruction, Stash stash, program::Access access);
+  void add_scratch_stash(program::Instruction& instruction, Stash stash);
+  int64_t stash_bytes(int segment, Stash stash) const;
+  void add_temporary(program::Instruction& instruction, const char* name);
   void read_verdict(program::Instruction& instruction, UpdateVerdict verdict) const;
   layout::ByteSpan complete_gradients(int segment, GradientsOf of) const;
   void add_server_room(const ServerRoom& room);

@@ -22,7 +22,13 @@ void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, in
   for (const int storage : face.writes)
     forward.operands.push_back(activation_operand(program::Role::output, storage, program::Access::write,
                                                   activation(storage, micro_batch, piece)));
-  write_stash(forward, keeps);
+  // With selective recomputation only what is cheap to repeat is not kept.
+  const bool repeats = code_.options().repeats;
+  keeps || repeats ? add_stash(forward, Stash::kept, program::Access::write)
+                   : add_scratch_stash(forward, Stash::kept);
+  keeps ? add_stash(forward, Stash::repeated, program::Access::write)
+        : add_scratch_stash(forward, Stash::repeated);
+  add_temporary(forward, "f");
   if (face.has_loss) {
     const int64_t bytes = ops::kMetricCount * sizeof(double);
     forward.operands.push_back({program::Role::metrics,
@@ -34,15 +40,30 @@ void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, in
 }
 
 void ProgramWriter::recompute(int lane, int segment, int micro_batch, int leaf) {
+  const auto& face = code_.segment(segment);
+  const bool repeats = code_.options().repeats;
+  if (repeats && face.repeated_stash_bytes == 0) return;
   program::Instruction recompute =
       instruction(program::InstructionKind::recompute, lane, segment, micro_batch, leaf);
-  read_for_forward(recompute, partition_.piece_of(segment));
-  // Its outputs are there already.
-  for (const int storage : code_.segment(segment).writes)
+  const int piece = partition_.piece_of(segment);
+  if (repeats) {
+    for (const int storage : face.recompute_reads)
+      recompute.operands.push_back(activation_operand(program::Role::input, storage, program::Access::read,
+                                                      activation(storage, micro_batch, piece)));
+    recompute.operands.push_back(
+        {program::Role::constants, 0, program::Access::read, program.whole(constants_)});
+    add_stash(recompute, Stash::kept, program::Access::read);
+  } else {
+    read_for_forward(recompute, piece);
+    add_stash(recompute, Stash::kept, program::Access::write);
+  }
+  // Outputs are there already.
+  for (const int storage : face.recompute_writes)
     recompute.operands.push_back(
         activation_operand(program::Role::output, storage, program::Access::write,
                            scratch(fmt::format("o{}", segment), code_.activation_bytes(storage))));
-  write_stash(recompute, true);
+  add_stash(recompute, Stash::repeated, program::Access::write);
+  add_temporary(recompute, "f");
   program.instructions.push_back(std::move(recompute));
 }
 
@@ -55,20 +76,43 @@ void ProgramWriter::read_for_forward(program::Instruction& instruction, int piec
       {program::Role::constants, 0, program::Access::read, program.whole(constants_)});
 }
 
-/// And what is scratch.
-void ProgramWriter::write_stash(program::Instruction& instruction, bool keeps) {
-  const int segment = instruction.segment;
+int64_t ProgramWriter::stash_bytes(int segment, Stash stash) const {
   const auto& face = code_.segment(segment);
-  if (face.stash_bytes > 0)
+  switch (stash) {
+    case Stash::kept:
+      return face.stash_bytes;
+    case Stash::weight:
+      return face.weight_stash_bytes;
+    case Stash::repeated:
+      return face.repeated_stash_bytes;
+  }
+  return 0;
+}
+
+void ProgramWriter::add_stash(program::Instruction& instruction, Stash stash, program::Access access) {
+  static constexpr const char* kNames[] = {"stash", "inner", "repeated"};
+  const int64_t size_bytes = stash_bytes(instruction.segment, stash);
+  if (size_bytes > 0)
     instruction.operands.push_back(
-        {program::Role::stash, 0, program::Access::write,
-         program.whole(keeps ? keyed_buffer(fmt::format("stash.{}.mb{}", segment, instruction.micro_batch),
-                                            program::Category::activations, face.stash_bytes)
-                             : scratch(fmt::format("s{}", segment), face.stash_bytes))});
-  if (face.forward_temporary_bytes > 0)
+        {program::Role::stash, static_cast<int>(stash), access,
+         program.whole(keyed_buffer(
+             fmt::format("{}.{}.mb{}", nth(kNames, stash), instruction.segment, instruction.micro_batch),
+             program::Category::activations, size_bytes))});
+}
+
+void ProgramWriter::add_scratch_stash(program::Instruction& instruction, Stash stash) {
+  if (const int64_t size_bytes = stash_bytes(instruction.segment, stash); size_bytes > 0)
+    instruction.operands.push_back(
+        {program::Role::stash, static_cast<int>(stash), program::Access::write,
+         program.whole(scratch(fmt::format("s{}", instruction.segment), size_bytes))});
+}
+
+void ProgramWriter::add_temporary(program::Instruction& instruction, const char* name) {
+  const int64_t size_bytes = code_.segment(instruction.segment).temporary_bytes_of(instruction.kind);
+  if (size_bytes > 0)
     instruction.operands.push_back(
         {program::Role::temporary, 0, program::Access::write,
-         program.whole(scratch(fmt::format("f{}", segment), face.forward_temporary_bytes))});
+         program.whole(scratch(fmt::format("{}{}", name, instruction.segment), size_bytes))});
 }
 
 std::vector<layout::ByteSpan> gradients_of(program::InstructionKind backward, const model::Bucket& bucket) {
@@ -101,19 +145,13 @@ void ProgramWriter::backward(program::InstructionKind kind, int lane, int segmen
   const auto add = [&](program::Role role, program::Access access, int storage, int buffer) {
     backward.operands.push_back(activation_operand(role, storage, access, buffer));
   };
-  const auto add_stash = [&](int index, program::Access access, const char* name, int64_t size_bytes) {
-    if (size_bytes > 0)
-      backward.operands.push_back(
-          {program::Role::stash, index, access,
-           program.whole(keyed_buffer(fmt::format("{}.{}.mb{}", name, segment, micro_batch),
-                                      program::Category::activations, size_bytes))});
-  };
   for (const int storage : face.inputs_of(kind))
     add(program::Role::input, program::Access::read, storage, activation(storage, micro_batch, piece));
   read_parameters(backward, segment);
   backward.operands.push_back(
       {program::Role::constants, 0, program::Access::read, program.whole(constants_)});
-  add_stash(0, program::Access::read, "stash", face.stash_bytes);
+  add_stash(backward, Stash::kept, program::Access::read);
+  add_stash(backward, Stash::repeated, program::Access::read);
   for (const int storage : face.output_gradients_of(kind))
     add(program::Role::output_gradient, program::Access::read, storage,
         activation_gradient(storage, micro_batch, piece));
@@ -122,17 +160,14 @@ void ProgramWriter::backward(program::InstructionKind kind, int lane, int segmen
         activation_gradient(storage, micro_batch, piece));
   // Gradients inside of the segment, which the second half reads.
   if (kind != program::InstructionKind::backward)
-    add_stash(1, is_first_half ? program::Access::write : program::Access::read, "inner",
-              face.weight_stash_bytes);
+    add_stash(backward, Stash::weight, is_first_half ? program::Access::write : program::Access::read);
   for (const layout::ByteSpan& bytes : gradients)
     backward.operands.push_back({.role = program::Role::gradients,
                                  .index = segment,
                                  .access = accumulate ? program::Access::read_write : program::Access::write,
                                  .range = {gradient_buffer(segment, slot), bytes.begin, bytes.size()},
                                  .position = bytes.begin});
-  if (const int64_t size_bytes = face.temporary_bytes_of(kind); size_bytes > 0)
-    backward.operands.push_back({program::Role::temporary, 0, program::Access::write,
-                                 program.whole(scratch(fmt::format("b{}", segment), size_bytes))});
+  add_temporary(backward, "b");
   program.instructions.push_back(std::move(backward));
 }
 

@@ -262,12 +262,14 @@ class StepWriter {
     if (plan_.digests_parameters && returns_as_it_lands(plan_)) writer_.digest(lanes_.compute);
   }
 
-  /// Whether a segment's backward finds what its forward made. With recomputation that is so of a loss, and
-  /// of what goes backward at once: of the piece of a stage that does, and without a pipeline, where every
-  /// micro-batch does, of the last segment.
+  /// Whether a segment's backward finds what its forward made. With recomputation that is so of a loss, of
+  /// which only what is cheap to repeat is computed again, and of what goes backward at once: of the piece of
+  /// a stage that does, and without a pipeline, where every micro-batch does, of the last segment.
   bool is_kept(const PipelineEvent& event, int segment) const {
     if (plan_.parallel.layout.recompute == layout::Recompute::none) return true;
-    if (plan_.training.segment(segment).has_loss) return true;
+    if (plan_.parallel.layout.recompute == layout::Recompute::full &&
+        plan_.training.segment(segment).has_loss)
+      return true;
     const bool at_once = at_once_.contains({event.piece, event.unit.micro_batch});
     return at_once && (stages_ > 1 || segment == nth(segments_, event.piece).back());
   }

@@ -16,20 +16,24 @@ double estimate_step(const compile::CompiledRun& run) {
       static_cast<size_t>(partition.piece_count()),
       {.forward = 0, .backward_input = 0, .backward_weight = 0, .recompute = 0});
   double again = 0;  // without stages: of each micro-batch
-  const bool recomputes = run.layout().recompute != layout::Recompute::none;
+  const layout::Recompute recompute = run.layout().recompute;
   for (int s = 0; s < static_cast<int>(partition.segments.size()); ++s) {
     layout::UnitTimes& piece = nth(pieces, partition.piece_of(s));
-    double forward = 0;
+    double repeated = 0;
     for (int n = partition.segment(s).first_node; n <= partition.segment(s).last_node; ++n) {
-      forward += nth(nodes, n).forward;
-      piece.backward_input += nth(nodes, n).backward_input;
-      piece.backward_weight += nth(nodes, n).backward_weight;
+      const model::NodeTime& node = nth(nodes, n);
+      piece.forward += node.forward;
+      piece.backward_input += node.backward_input;
+      piece.backward_weight += node.backward_weight;
+      const bool repeats = recompute == layout::Recompute::selective
+                               ? run.graph().node(n).signature.cheap_to_repeat
+                               : !run.training_code().segment(s).has_loss;
+      repeated += repeats ? node.forward : 0;
     }
-    piece.forward += forward;
-    if (!recomputes || run.training_code().segment(s).has_loss) continue;
-    piece.recompute += forward;
+    if (recompute == layout::Recompute::none) continue;
+    piece.recompute += repeated;
     // Each micro-batch goes backward at once, so that the last segment is kept.
-    if (s + 1 < static_cast<int>(partition.segments.size())) again += forward;
+    if (s + 1 < static_cast<int>(partition.segments.size())) again += repeated;
   }
   const int micro_batches = division.micro_batches_of(0);
   const double step = layout::replay_pieces(layout::pipeline_shape(run.layout(), micro_batches), pieces).step;

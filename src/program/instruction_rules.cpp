@@ -24,9 +24,9 @@ constexpr RoleRule kForward[] = {{Role::input, R, 0, kAny},    {Role::parameters
                                  {Role::constants, R, 0, 1},   {Role::output, W, 0, kAny},
                                  {Role::stash, W, 0, kAny},    {Role::metrics, W | RW, 0, 1},
                                  {Role::temporary, W, 0, kAny}};
-constexpr RoleRule kRecompute[] = {{Role::input, R, 0, kAny},  {Role::parameters, R, 0, kAny},
-                                   {Role::constants, R, 0, 1}, {Role::output, W, 0, kAny},
-                                   {Role::stash, W, 0, kAny},  {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kRecompute[] = {{Role::input, R, 0, kAny},     {Role::parameters, R, 0, kAny},
+                                   {Role::constants, R, 0, 1},    {Role::output, W, 0, kAny},
+                                   {Role::stash, R | W, 0, kAny}, {Role::temporary, W, 0, kAny}};
 constexpr RoleRule kBackward[] = {{Role::input, R, 0, kAny},          {Role::output, R, 0, kAny},
                                   {Role::stash, R, 0, kAny},          {Role::parameters, R, 0, kAny},
                                   {Role::constants, R, 0, 1},         {Role::output_gradient, R, 0, kAny},

@@ -35,6 +35,7 @@ int64_t auxiliary_count(const ops::AuxiliarySpec& spec, int64_t batch) {
 }  // namespace
 
 const std::vector<int>& SegmentInterface::inputs_of(InstructionKind kind) const {
+  if (kind == InstructionKind::recompute) return recompute_reads;
   if (!is_backward(kind)) return reads;
   return kind == InstructionKind::backward_weight ? weight_reads : backward_reads;
 }
@@ -56,6 +57,8 @@ int64_t SegmentInterface::temporary_bytes_of(InstructionKind kind) const {
       return backward_input_temporary_bytes;
     case InstructionKind::backward_weight:
       return backward_weight_temporary_bytes;
+    case InstructionKind::recompute:
+      return recompute_temporary_bytes;
     default:
       return forward_temporary_bytes;
   }
@@ -92,7 +95,7 @@ ModelCode::ModelCode(const model::Graph& graph, const model::Partition& partitio
       partition_(partition),
       options_(options),
       fusion_(options.device == device::DeviceKind::cuda
-                  ? model::fuse_for_gpu(graph, partition, options.fuse_gelu)
+                  ? model::fuse_for_gpu(graph, partition, options.fuse_gelu && !options.repeats)
                   : model::no_fusion(graph)) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto& node = graph.nodes[n];
@@ -184,19 +187,63 @@ void ModelCode::lay_out(int segment) {
   std::sort(face.parameter_segments.begin(), face.parameter_segments.end());
   std::sort(face.narrow_parameter_segments.begin(), face.narrow_parameter_segments.end());
 
+  choose_repeated(segment, kept);
   for (const int root : kept) {
-    layout.stash.emplace_back(root, face.stash_bytes);
-    face.stash_bytes += aligned(activation_bytes(root));
+    const bool repeated = nth(layout.repeats, producer_of(root) - range.first_node);
+    int64_t& size_bytes = repeated ? face.repeated_stash_bytes : face.stash_bytes;
+    (repeated ? layout.repeated : layout.stash).emplace_back(root, size_bytes);
+    size_bytes += aligned(activation_bytes(root));
   }
   std::vector<int> temporaries;
   for (const int root : made)
     if (!contains(kept, root) && !contains(face.writes, root)) temporaries.push_back(root);
   lay_out_forward(segment, temporaries);
   if (!options_.training) return;
+  lay_out_recompute(segment);
   lay_out_weight_stash(segment);
   face.backward_temporary_bytes = lay_out_backward(segment, InstructionKind::backward);
   face.backward_input_temporary_bytes = lay_out_backward(segment, InstructionKind::backward_input);
   face.backward_weight_temporary_bytes = lay_out_backward(segment, InstructionKind::backward_weight);
+}
+
+void ModelCode::choose_repeated(int segment, const std::vector<int>& kept) {
+  const auto& range = partition_.segment(segment);
+  auto& layout = nth(segments_, segment);
+  layout.repeats.assign(static_cast<size_t>(range.last_node - range.first_node) + 1, false);
+  if (!options_.training || !options_.repeats) return;
+  for (int n = range.first_node; n <= range.last_node; ++n) {
+    const auto& node = graph_.node(n);
+    if (!node.signature.cheap_to_repeat) continue;
+    // What it reads is still there, and what it makes is read in the segment alone.
+    const bool can_read = std::ranges::all_of(node.inputs, [&](int input) {
+      const int root = graph_.value(input).storage;
+      return contains(kept, root) || contains(layout.face.reads, root) || contains(layout.face.writes, root);
+    });
+    const bool stays = std::ranges::none_of(
+        node.outputs, [&](int output) { return contains(layout.face.writes, graph_.value(output).storage); });
+    nth(layout.repeats, n - range.first_node) = can_read && stays;
+  }
+}
+
+void ModelCode::lay_out_recompute(int segment) {
+  const auto& range = partition_.segment(segment);
+  auto& layout = nth(segments_, segment);
+  auto& face = layout.face;
+  if (!options_.repeats) {
+    face.recompute_reads = face.reads;
+    face.recompute_writes = face.writes;
+    face.recompute_temporary_bytes = face.forward_temporary_bytes;
+    return;
+  }
+  for (int n = range.first_node; n <= range.last_node; ++n) {
+    if (!nth(layout.repeats, n - range.first_node)) continue;
+    for (const int input : graph_.node(n).inputs)
+      if (const int root = graph_.value(input).storage;
+          contains(face.reads, root) || contains(face.writes, root))
+        insert_once(face.recompute_reads, root);
+    face.recompute_temporary_bytes = std::max(face.recompute_temporary_bytes,
+                                              nth(kernels_, n)->workspace_bytes(ops::KernelPhase::forward));
+  }
 }
 
 void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries) {
@@ -230,11 +277,13 @@ void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries
   next = first_auxiliary;
   for (int n = range.first_node; n <= range.last_node; ++n) {
     std::vector<int64_t> offsets;
+    int64_t& stash_bytes = nth(layout.repeats, n - range.first_node) ? layout.face.repeated_stash_bytes
+                                                                     : layout.face.stash_bytes;
     for (const auto& spec : graph_.node(n).signature.auxiliary) {
-      offsets.push_back(options_.training ? layout.face.stash_bytes : intervals[next].offset);
+      offsets.push_back(options_.training ? stash_bytes : intervals[next].offset);
       ++next;
       if (options_.training)
-        layout.face.stash_bytes += aligned(auxiliary_count(spec, options_.micro_batch) * size_of(spec.dtype));
+        stash_bytes += aligned(auxiliary_count(spec, options_.micro_batch) * size_of(spec.dtype));
     }
     layout.auxiliary.push_back(std::move(offsets));
   }
@@ -326,6 +375,7 @@ std::byte* ModelCode::activation(int segment, int value, const SegmentBindings& 
   const auto& layout = nth(segments_, segment);
   const int root = graph_.value(value).storage;
   if (const auto* offset = find_offset(layout.stash, root)) return bindings.stash + *offset;
+  if (const auto* offset = find_offset(layout.repeated, root)) return bindings.repeated_stash + *offset;
   if (const auto* offset = find_offset(layout.forward_temporary, root)) return bindings.temporary + *offset;
   return bindings.activation(root);
 }
@@ -353,7 +403,9 @@ KernelCall ModelCode::begin_call(int segment, int n, const SegmentBindings& bind
   const auto& offsets = nth(layout.auxiliary, n - range.first_node);
   for (size_t a = 0; a < offsets.size(); ++a) {
     const auto& spec = node.signature.auxiliary[a];
-    std::byte* base = options_.training ? bindings.stash : bindings.temporary;
+    std::byte* base = !options_.training                          ? bindings.temporary
+                      : nth(layout.repeats, n - range.first_node) ? bindings.repeated_stash
+                                                                  : bindings.stash;
     call.auxiliary.push_back({base + offsets[a],
                               spec.per_sample ? spec.shape.batched(options_.micro_batch) : spec.shape,
                               spec.dtype});
@@ -375,6 +427,20 @@ std::vector<KernelCall> ModelCode::bind_forward(int segment, const SegmentBindin
     fuse_forward(segment, call, bindings);
     call.workspace = bindings.temporary + nth(layout.forward_workspace, n - range.first_node);
     if (node.signature.is_loss) call.metrics = bindings.metrics;
+    calls.push_back(std::move(call));
+  }
+  return calls;
+}
+
+std::vector<KernelCall> ModelCode::bind_recompute(int segment, const SegmentBindings& bindings) const {
+  if (!options_.repeats) return bind_forward(segment, bindings);
+  const auto& range = partition_.segment(segment);
+  std::vector<KernelCall> calls;
+  for (int n = range.first_node; n <= range.last_node; ++n) {
+    if (!nth(nth(segments_, segment).repeats, n - range.first_node)) continue;
+    KernelCall call = begin_call(segment, n, bindings);
+    call.phase = ops::KernelPhase::forward;
+    call.workspace = bindings.temporary;
     calls.push_back(std::move(call));
   }
   return calls;

@@ -31,8 +31,13 @@ struct SegmentInterface {
   std::vector<int>
       narrow_parameter_segments;  ///< likewise, whose narrow copies it reads; empty where float32 is computed
   int64_t stash_bytes = 0;        ///< kept from forward to backward
+  /// Likewise, of ops that are cheap to repeat (Options::repeats): kept, or made again from what is kept.
+  int64_t repeated_stash_bytes = 0;
   int64_t forward_temporary_bytes = 0;
   int64_t backward_temporary_bytes = 0;
+  // Of recomputation: all of the segment, or what is cheap to repeat.
+  std::vector<int> recompute_reads, recompute_writes;
+  int64_t recompute_temporary_bytes = 0;
   // Of backward in halves: what the first keeps for the second, gradients inside the segment.
   std::vector<int> weight_reads;             ///< those of backward_reads that the second one needs
   std::vector<int> weight_output_gradients;  ///< likewise of output_gradients
@@ -58,6 +63,7 @@ struct SegmentBindings {
   std::function<std::byte*(int parameter, int use)> parameter_gradient;
   std::byte* stash = nullptr;
   std::byte* weight_stash = nullptr;
+  std::byte* repeated_stash = nullptr;
   std::byte* temporary = nullptr;
   double* metrics = nullptr;
   const ops::StepConstants* constants = nullptr;
@@ -94,6 +100,9 @@ class ModelCode {
     double loss_weight = 1;  ///< see KernelOptions
     bool tf32 = false;       ///< see KernelOptions
     bool fuse_gelu = false;  ///< GPUs: see fuse_for_gpu
+    /// Backward may find what is cheap to repeat in a stash of its own, so that it need not be kept. Nothing
+    /// is fused with such ops then.
+    bool repeats = false;
   };
   /// `graph` and `partition` must outlive it.
   ModelCode(const model::Graph& graph, const model::Partition& partition, const Options& options);
@@ -106,6 +115,9 @@ class ModelCode {
   /// Makes what kernels need of a device. Once, before they run.
   void prepare(device::Device& device);
   std::vector<KernelCall> bind_forward(int segment, const SegmentBindings& bindings) const;
+  /// Forward again, for backward: with Options::repeats those ops alone whose results lie in the stash of
+  /// their own.
+  std::vector<KernelCall> bind_recompute(int segment, const SegmentBindings& bindings) const;
   /// Op by op, in reverse order. backward_input: the gradients of inputs, and those of parameters of ops that
   /// compute both at once (BackwardForm::joint); backward_weight: then those of all other parameters;
   /// backward: all of them.
@@ -115,9 +127,11 @@ class ModelCode {
  private:
   struct SegmentLayout {
     SegmentInterface face;
-    std::vector<std::pair<int, int64_t>> stash;   ///< storage -> offset
-    std::vector<std::vector<int64_t>> auxiliary;  ///< node (in the segment), number -> offset, in the stash
-                                                  ///< (training) or the forward temporary
+    std::vector<std::pair<int, int64_t>> stash;     ///< storage -> offset
+    std::vector<std::pair<int, int64_t>> repeated;  ///< likewise, in the stash of what is cheap to repeat
+    std::vector<bool> repeats;                      ///< node in the segment
+    std::vector<std::vector<int64_t>> auxiliary;    ///< node (in the segment), number -> offset, in its stash
+                                                    ///< (training) or the forward temporary
     std::vector<std::pair<int, int64_t>> forward_temporary;  ///< storage -> offset
     std::vector<int64_t> forward_workspace;             ///< node in the segment -> offset in the temporary
     std::vector<std::pair<int, int64_t>> weight_stash;  ///< gradient storage -> offset
@@ -131,6 +145,9 @@ class ModelCode {
 
   void lay_out(int segment);
   void lay_out_forward(int segment, const std::vector<int>& temporaries);
+  /// Which nodes are not kept where that is asked for: those that are cheap to repeat, from what is kept.
+  void choose_repeated(int segment, const std::vector<int>& kept);
+  void lay_out_recompute(int segment);
   void lay_out_weight_stash(int segment);
   int64_t lay_out_backward(int segment, InstructionKind kind);
   Tensor view(int value, std::byte* data) const;

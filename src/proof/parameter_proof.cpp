@@ -6,6 +6,7 @@
 #include <set>
 
 #include "program/instruction_rules.h"
+#include "program/regions.h"
 #include "proof/coverage.h"
 
 namespace lockstep::proof {
@@ -85,7 +86,13 @@ void ParameterProof::check_use(const Place& at) {
            fmt::format("segment {} uses no parameter in {}", i.segment,
                        proof::describe(program(at), operand.range)));
   }
-  if (i.kind == program::InstructionKind::backward_weight) return;  // products of activations may do without
+  // Products of activations may do without, and so may what is made again of what forward has kept.
+  const bool has_kept = std::ranges::any_of(i.operands, [](const program::Operand& operand) {
+    return operand.role == program::Role::stash && program::reads(operand.access);
+  });
+  if (i.kind == program::InstructionKind::backward_weight ||
+      (i.kind == program::InstructionKind::recompute && has_kept))
+    return;
   std::sort(read_here.begin(), read_here.end());
   check_used_is_whole(at, read_here);
 }

@@ -116,7 +116,8 @@ void segment(SymbolicMachine& machine, const Place& at) {
   std::map<program::Role, int> ordinals;
   for (const program::Operand& operand : i.operands) {
     if (!program::writes(operand.access)) continue;
-    const int ordinal = ordinals[operand.role]++;
+    // Of several stashes a recomputation may make one.
+    const int ordinal = operand.role == program::Role::stash ? operand.index : ordinals[operand.role]++;
     switch (operand.role) {
       case program::Role::gradients:
         BucketWriter(machine, at, operand).write();

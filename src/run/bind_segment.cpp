@@ -10,6 +10,8 @@ namespace {
 
 /// The index of what the first half of backward keeps for the second; 0 is what forward keeps.
 constexpr int kWeightStash = 1;
+/// That of what is cheap to repeat.
+constexpr int kRepeatedStash = 2;
 
 /// Whether the operands of a segment are as large as its kernels take them to be.
 void check_room(const Binding& binding) {
@@ -25,17 +27,21 @@ void check_room(const Binding& binding) {
   };
   const bool forward = !program::is_backward(instruction.kind);
   activations(program::Role::input, face.inputs_of(instruction.kind));
-  activations(program::Role::output, forward ? face.writes : std::vector<int>{});
+  const bool again = instruction.kind == program::InstructionKind::recompute;
+  activations(program::Role::output, !forward ? std::vector<int>{}
+                                     : again  ? face.recompute_writes
+                                              : face.writes);
   activations(program::Role::output_gradient, face.output_gradients_of(instruction.kind));
   activations(program::Role::input_gradient, face.input_gradients_of(instruction.kind));
   const bool in_halves = !forward && instruction.kind != program::InstructionKind::backward;
   binding.at_least(program::Role::stash, 0, face.stash_bytes);
+  binding.at_least(program::Role::stash, kRepeatedStash, face.repeated_stash_bytes);
   binding.at_least(program::Role::stash, kWeightStash, in_halves ? face.weight_stash_bytes : 0);
   binding.at_least(program::Role::temporary, 0, face.temporary_bytes_of(instruction.kind));
-  if (instruction.kind == program::InstructionKind::recompute && face.has_loss)
+  if (again && face.has_loss && face.repeated_stash_bytes == 0)
     throw InternalError(
         fmt::format("{}: a loss is computed once; keep what its segment makes", binding.describe()));
-  binding.at_least(program::Role::metrics, forward && face.has_loss ? kMetricBytes : 0);
+  binding.at_least(program::Role::metrics, forward && !again && face.has_loss ? kMetricBytes : 0);
   binding.at_least(program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
 }
 
@@ -71,6 +77,7 @@ Action bind_segment(const Binding& binding) {
   };
   bindings.stash = binding.pointer(program::Role::stash, 0);
   bindings.weight_stash = binding.pointer(program::Role::stash, kWeightStash);
+  bindings.repeated_stash = binding.pointer(program::Role::stash, kRepeatedStash);
   bindings.temporary = binding.pointer(program::Role::temporary, 0);
   bindings.metrics = reinterpret_cast<double*>(binding.pointer(program::Role::metrics, 0));
   if (const auto* constants =
@@ -82,6 +89,8 @@ Action bind_segment(const Binding& binding) {
   const program::ModelCode& code = binding.context().code;
   auto calls = program::is_backward(instruction.kind)
                    ? code.bind_backward(instruction.segment, bindings, instruction.kind)
+               : instruction.kind == program::InstructionKind::recompute
+                   ? code.bind_recompute(instruction.segment, bindings)
                    : code.bind_forward(instruction.segment, bindings);
   const int64_t first_sample = nth(binding.context().first_samples, instruction.micro_batch);
   return {.start = [calls = std::move(calls), first_sample, observer = binding.observer(),
