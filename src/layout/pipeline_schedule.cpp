@@ -109,7 +109,7 @@ PipelineShape pipeline_shape(const Layout& layout, int micro_batches) {
           .stages = layout.pp,
           .micro_batches = micro_batches,
           .chunks = interleaved ? layout.chunks : 1,
-          .recomputes = layout.recompute != Recompute::none};
+          .recomputes = layout.recompute == Recompute::full};
 }
 
 bool takes(const PipelineShape& shape) {

@@ -23,8 +23,9 @@ struct PipelineShape {
   /// Pieces of the model on each rank: 1 unless interleaved. Piece (chunk, stage) is number
   /// chunk * stages + stage of the model.
   int chunks = 1;
-  /// A `recompute` stands before each backward (or backward_input) that does not directly follow its own
-  /// forward.
+  /// With Recompute::full; what is computed again with `selective` is a small part of a backward, and counts
+  /// as that. A `recompute` stands before each backward (or backward_input) that does not directly follow its
+  /// own forward.
   bool recomputes = false;
 };
 

@@ -31,10 +31,12 @@ double estimate_step(const compile::CompiledRun& run) {
       repeated += repeats ? node.forward : 0;
     }
     if (recompute == layout::Recompute::none) continue;
-    piece.recompute += repeated;
+    // In schedules a unit of its own, or part of a backward.
+    (recompute == layout::Recompute::full ? piece.recompute : piece.backward_input) += repeated;
     // Each micro-batch goes backward at once, so that the last segment is kept.
     if (s + 1 < static_cast<int>(partition.segments.size())) again += repeated;
   }
+  if (recompute == layout::Recompute::selective) again = 0;
   const int micro_batches = division.micro_batches_of(0);
   const double step = layout::replay_pieces(layout::pipeline_shape(run.layout(), micro_batches), pieces).step;
   return run.layout().pp == 1 ? step + micro_batches * again : step;

@@ -290,16 +290,19 @@ TEST(Layout, WhatThisVersionCannotRunIsNamedWithTheNearestThatItCan) {
   EXPECT_EQ(message("pp=1"), "accepted");
   EXPECT_EQ(message("dp=2,pp=2,schedule=gpipe,recompute=full"), "accepted");
   EXPECT_EQ(message("dp=2,sync=ps,servers=2,placement=colocated,assign=whole"), "accepted");
+  EXPECT_EQ(message("dp=2,recompute=selective"), "accepted");
   EXPECT_EQ(
-      message("dp=2,recompute=selective"),
-      "layout 'dp=2,recompute=selective': activations recomputed inside of layers (recompute=selective) "
-      "are not available in this version; the nearest that works is 'dp=2'");
+      message("dp=2,pp=2,sync=ps,mode=async"),
+      "layout 'dp=2,pp=2,sync=ps,mode=async': servers of pipelines that do not wait for all workers "
+      "(mode=stale and mode=async with pp above 1) are not available in this version; the nearest that works "
+      "is 'dp=2,pp=2,sync=ps'");
   EXPECT_THAT(
       message("dp=2,pp=2,recompute=selective,sync=ps,mode=async"),
       HasSubstr(
-          "(recompute=selective) and servers of pipelines that do not wait for all workers (mode=stale "
-          "and mode=async with pp above 1) are not available in this version; the nearest that works is "
-          "'dp=2,pp=2,sync=ps'"));
+          "recomputed activations between servers that do not wait for all workers (recompute) and servers "
+          "of "
+          "pipelines that do not wait for all workers (mode=stale and mode=async with pp above 1) are not "
+          "available in this version; the nearest that works is 'dp=2,pp=2,sync=ps'"));
   EXPECT_EQ(message("dp=2,pp=2,shard=optimizer"), "accepted");
   EXPECT_EQ(message("dp=2,pp=2,sync=ps,mode=stale,bound=0"), "accepted");
 }

@@ -151,9 +151,11 @@ TEST_P(GpuTraining, PipelinesHaveTheSameBitsOnAnyNumberOfGpus) {
   NEEDS_GPUS(4);
   for (const char* type : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"}) {
     const Trace one = train_on_gpu(config_of(GetParam(), {type}), 1);
-    for (const char* layout : {"dp=1,pp=2", "dp=1,pp=3,schedule=gpipe", "dp=2,pp=2,recompute=full",
-                               "dp=1,pp=2,schedule=zero_bubble", "dp=2,pp=2,shard=optimizer",
-                               "dp=1,pp=3,sync=ps", "dp=2,pp=2,sync=ps,servers=2,placement=colocated"}) {
+    for (const char* layout :
+         {"dp=1,pp=2", "dp=1,pp=3,schedule=gpipe", "dp=2,pp=2,recompute=full",
+          "dp=1,pp=2,schedule=zero_bubble", "dp=2,pp=2,shard=optimizer", "dp=1,pp=3,sync=ps",
+          "dp=1,recompute=selective", "dp=1,pp=2,schedule=zero_bubble,recompute=selective",
+          "dp=2,pp=2,sync=ps,servers=2,placement=colocated"}) {
       config::RunConfig config = config_of(GetParam(), {type});
       config.parallel.layout = layout::parse_layout(layout);
       EXPECT_EQ(train_on_gpu(config, config.parallel.layout.world_size()), one) << layout << ", " << type;

@@ -5,6 +5,7 @@
 
 #include "compile/stage_table.h"
 #include "lockstep/error.h"
+#include "proof/checker.h"
 #include "train/loop/divided_models.h"
 #include "train/loop/resumed_layouts.h"
 #include "train/thread_ranks.h"
@@ -225,11 +226,53 @@ TEST(Pipeline, NeedsNoMoreMemoryForMoreMicroBatches) {
       EXPECT_EQ(activations(layout, 16, rank), activations(layout, 64, rank)) << layout << ", rank " << rank;
 }
 
+/// Of each layer's attention the output and its sums of exponentials, and the output of its GELU.
+TEST(SelectiveRecomputation, DropsWhatAttentionAndGeluMake) {
+  const auto keeping = compile_run(with(config_of(kDeepGpt), "dp=1"), {.world_size = 1});
+  const auto dropping = compile_run(with(config_of(kDeepGpt), "dp=1,recompute=selective"), {.world_size = 1});
+  int64_t dropped = 0;
+  for (int s = 0; s < dropping.training_code().segment_count(); ++s) {
+    const auto &none = keeping.training_code().segment(s), &selective = dropping.training_code().segment(s);
+    EXPECT_EQ(selective.stash_bytes + selective.repeated_stash_bytes, none.stash_bytes);
+    dropped += selective.repeated_stash_bytes;
+  }
+  const int64_t samples = dropping.division().micro_batch, layers = 3, context = 8, width = 16, heads = 2;
+  EXPECT_EQ(dropped, 4 * layers * samples * context * (width + 4 * width + heads));
+}
+
+TEST(SelectiveRecomputation, LeavesModelsWithoutThemAlone) {
+  for (const char* model : {kDeepMlp, kLenet}) {
+    const config::RunConfig config = config_of(model);
+    const auto text_of = [&](const std::string& layout) {
+      return program::to_text(
+          compile_run(with(config, layout), {.world_size = processes_of(layout)}).compile(0).step);
+    };
+    EXPECT_EQ(text_of("dp=1,pp=2,recompute=selective"), text_of("dp=1,pp=2"));
+  }
+}
+
+TEST(SelectiveRecomputation, ThatIsLeftOutIsNoticed) {
+  const auto run = compile_run(with(config_of(kDeepGpt), "dp=1,pp=2,recompute=selective"), {.world_size = 2});
+  std::vector<program::Program> programs{run.compile(0).step, run.compile(1).step};
+  EXPECT_TRUE(proof::check_programs(programs).empty());
+  for (auto& instruction : programs[0].instructions)
+    if (instruction.kind == program::InstructionKind::recompute) {
+      std::erase_if(instruction.operands, [](const program::Operand& operand) {
+        return operand.role == program::Role::stash && operand.access == program::Access::write;
+      });
+      break;
+    }
+  const auto findings = proof::check_programs(programs);
+  ASSERT_FALSE(findings.empty());
+  EXPECT_THAT(findings.front().message, HasSubstr("backward"));
+}
+
 TEST(Pipeline, GoesOnFromOtherLayoutsAndBack) {
   expect_same_bits_across(config_of(kDeepGpt), "pipelines",
                           {{"dp=1,pp=3", "dp=2"},
                            {"dp=2,pp=2", "dp=2,sync=ps"},
                            {"dp=2,shard=optimizer", "dp=1,pp=2,schedule=interleaved"},
+                           {"dp=1,pp=2,recompute=selective", "dp=2,recompute=full"},
                            {"dp=2,pp=2,shard=optimizer", "dp=2,pp=2,sync=ps,servers=2"},
                            {"dp=1,pp=3,sync=ps", "dp=3,pp=2,shard=optimizer"},
                            {"dp=1,pp=2,schedule=interleaved", "dp=1,pp=4,schedule=gpipe,recompute=full"}});

@@ -38,6 +38,7 @@ const Case kCases[] = {
     {"sharded_optimizer", "dp=2,shard=optimizer"},
     {"pipeline", "dp=1,pp=2"},
     {"pipeline_recomputed", "dp=2,pp=2,schedule=gpipe,recompute=full", {"trainer.nonfinite=IGNORE"}},
+    {"pipeline_selective", "dp=1,pp=2,recompute=selective", kTied},
     {"pipeline_zero_bubble", "dp=1,pp=2,schedule=zero_bubble"},
     {"pipeline_server", "dp=1,pp=2,sync=ps"},
     {"pipeline_tied_and_sharded", "dp=2,pp=2,shard=optimizer", kTied},
