@@ -26,6 +26,7 @@ RunReport full_report() {
           .peak_memory_bytes = 1572864,
           .host_memory_bytes = 2048,
           .process_memory_bytes = 104857600,
+          .process_memory_growth_bytes = 3 << 20,
           .params_hash = 0x0123456789abcdef,
           .state_hash = 0xf,
           .math_hash = 0xa0,
@@ -59,7 +60,7 @@ TEST(RunReport, IsOneLineOfJson) {
       R"("samples_per_second":4290.5,"tokens_per_second":1000000,"step_ms":{"mean":2,"p50":1.75,"p99":4.5},)"
       R"("exposed_comm_ms":0.25,"data_wait_ms":0.125,"startup_ms":321,"first_step_ms":380,"startup_parts_ms":{"launch":100,"config":2,"device":50,"programs":20,"data":8,"kernels":30,"memory":10,"agreement":5,)"
       R"("communicators":0.25,"parameters":90,"first_step":64,"other":0.75},"peak_memory_bytes":1572864,)"
-      R"("host_memory_bytes":2048,"process_memory_bytes":104857600,"params_hash":"0123456789abcdef","state_hash":"000000000000000f",)"
+      R"("host_memory_bytes":2048,"process_memory_bytes":104857600,"process_memory_growth_bytes":3145728,"params_hash":"0123456789abcdef","state_hash":"000000000000000f",)"
       R"("math_hash":"00000000000000a0","config_hash":"ffffffffffffffff","world_size":4,"layout":"dp=2,pp=2",)"
       R"("ranks":[{"rank":0,"role":"worker","exposed_comm_ms":0.25,"data_wait_ms":0.125,"wire_bytes":{"sent":1024,"received":512},"wire_bytes_theory":{"sent":1040,"received":520},"peak_memory_bytes":1572864},)"
       R"({"rank":1,"role":"server","server_wait_ms":0.5,"server_busy":0.75,"wire_bytes":{"sent":2048,"received":4096},"wire_bytes_theory":{"sent":2050,"received":4100},"peak_memory_bytes":4096}]})");
@@ -71,7 +72,7 @@ TEST(RunReport, LeavesOutWhatThereIsNot) {
                            "tokens_per_second", "step_ms", "first_step_ms", "startup_parts_ms"}) {
     EXPECT_FALSE(json.contains(name)) << name;
   }
-  EXPECT_EQ(json.size(), 16u);
+  EXPECT_EQ(json.size(), 17u);
 }
 
 TEST(RunReport, WhatIsNotFiniteIsAText) {
@@ -98,7 +99,7 @@ TEST(RunReport, DescribesItselfAsATable) {
             "agreement 5, parameters 90, first_step 64, other 1\n"
             "planned memory   1.50 MiB (1572864 bytes)\n"
             "host memory      2.00 KiB (2048 bytes)\n"
-            "process memory   100.00 MiB (104857600 bytes)\n"
+            "process memory   100.00 MiB (104857600 bytes), of which 3.00 MiB since the plan was allocated\n"
             "processes        4 (dp=2,pp=2)\n"
             "params hash      0123456789abcdef\n"
             "state hash       000000000000000f\n");
@@ -111,7 +112,7 @@ TEST(RunReport, TheTableOfARunWithoutStepsIsShort) {
             "start-up        0 ms\n"
             "planned memory  0 B\n"
             "host memory     0 B\n"
-            "process memory  0 B\n"
+            "process memory  0 B, of which 0 B since the plan was allocated\n"
             "processes       1 (dp=1)\n"
             "params hash     0000000000000000\n"
             "state hash      0000000000000000\n");

@@ -63,9 +63,9 @@ TEST(WaysOut, AreCompiled) {
 TEST(WaysOut, AreOneChangeEachWhereThatSuffices) {
   const compile::CompileOptions options = gpt_options("dp=2", 8);
   const int64_t limit = bytes_of(options) - 1;
-  EXPECT_THAT(
-      layouts_of(ways_out(options, facts_of(options), limit)),
-      testing::UnorderedElementsAre("dp=2,recompute=selective", "dp=2,shard=optimizer", "dp=2 4", "dp=2,pp=2 2"));
+  EXPECT_THAT(layouts_of(ways_out(options, facts_of(options), limit)),
+              testing::UnorderedElementsAre("dp=2,recompute=selective", "dp=2,shard=optimizer", "dp=2 4",
+                                            "dp=2,pp=2 2"));
 }
 
 TEST(WaysOut, AreSeveralChangesWhereNoneSuffices) {

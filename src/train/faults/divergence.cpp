@@ -202,7 +202,7 @@ bool ReplicaComparison::all_equal(comm::Communicator& world) {
   for (size_t t = 0; t < most; ++t) {
     uint64_t expected = 0;
     for (const auto& of_rank : all) {
-      if (of_rank.empty() || of_rank[t] == 0) continue;
+      if (t >= of_rank.size() || of_rank[t] == 0) continue;
       if (expected == 0) expected = of_rank[t];
       if (of_rank[t] != expected) return false;
     }

@@ -56,12 +56,12 @@ std::string describe(const config::PrecisionOptions& precision, device::DeviceKi
 
 /// "served bytes: 1.2 MiB on rank 2, ..."
 std::string served_bytes(const compile::CompiledRun& compiled) {
-  const layout::RankRange& servers = compiled.placement().owners();
-  std::string text = "served bytes:";
-  for (int rank = servers.first; rank < servers.end(); ++rank)
-    text += fmt::format("{} {} on rank {}", rank == servers.first ? "" : ",",
-                        human_bytes(compiled.placement().owned_bytes(rank)), rank);
-  return text + "\n";
+  const layout::Placement& placement = compiled.placement();
+  std::vector<std::string> parts;
+  for (int rank = 0; rank < placement.ranks(); ++rank)
+    if (placement.owns(rank))
+      parts.push_back(fmt::format("{} on rank {}", human_bytes(placement.owned_bytes(rank)), rank));
+  return "served bytes: " + join(parts, ", ") + "\n";
 }
 
 /// What is other mathematics than that of workers that wait for each other.

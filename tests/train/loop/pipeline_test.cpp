@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "compile/stage_table.h"
 #include "lockstep/error.h"
 #include "proof/checker.h"
@@ -224,6 +226,28 @@ TEST(Pipeline, NeedsNoMoreMemoryForMoreMicroBatches) {
   for (const char* layout : {"dp=1,pp=4", "dp=1,pp=4,recompute=full", "dp=1,pp=4,schedule=zero_bubble"})
     for (int rank = 0; rank < 4; ++rank)
       EXPECT_EQ(activations(layout, 16, rank), activations(layout, 64, rank)) << layout << ", rank " << rank;
+}
+
+/// Nobody waits for whoever waits for it, however long each takes. LOCKSTEP_DELAYED_STEPS says of how many
+/// steps; docs/results.md tells of many.
+TEST(Pipeline, ComesThroughRandomDelays) {
+  const char* stated = std::getenv("LOCKSTEP_DELAYED_STEPS");
+  const std::string steps = stated != nullptr ? stated : "30";
+  const config::RunConfig config =
+      config_of(R"(
+model { mlp { image: 4 image: 4 image: 1 hidden: 8 hidden: 8 hidden: 8 classes: 3 } }
+data { synthetic { samples: 40 eval_samples: 8 classes: 3 shape: 4 shape: 4 shape: 1 } }
+)",
+                {"trainer.steps=" + steps, "trainer.check_every_steps=0", "trainer.eval_every_steps=0"});
+  const Trace one = train_on_threads(config, 1);
+  uint64_t seed = 0;
+  for (const char* layout : {"dp=1,pp=2,schedule=gpipe", "dp=1,pp=3,schedule=1f1b",
+                             "dp=1,pp=2,schedule=interleaved", "dp=1,pp=4,schedule=zero_bubble"})
+    EXPECT_EQ(trace_of(config, layout,
+                       {.asynchronous = device::AsyncCpuOptions{.jitter_seed = ++seed, .max_jitter_us = 100},
+                        .output_directory = {}}),
+              one)
+        << layout;
 }
 
 /// Of each layer's attention the output and its sums of exponentials, and the output of its GELU.
