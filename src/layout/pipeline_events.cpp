@@ -13,6 +13,11 @@ namespace {
 
 using Kind = PipelineUnit::Kind;
 
+/// Of a message, in a replay of units that each take 1. If it took no time, a stage and the one that sends to
+/// it would be done at once, and a receive might stand after a send for which its rank has to wait: then a
+/// message that takes time would not be under way meanwhile. Sums with it are exact, so ties remain ties.
+constexpr double kShortTransfer = 1.0 / (1 << 20);
+
 bool goes_backward(Kind kind) { return kind == Kind::backward || kind == Kind::backward_input; }
 
 /// The piece that gets what a unit of a piece makes, if any.
@@ -60,13 +65,13 @@ std::vector<PipelineEvent> events_of(const PipelineShape& shape, const PipelineT
 }  // namespace
 
 std::vector<PipelineEvent> pipeline_events(const PipelineShape& shape, int stage) {
-  return events_of(shape, replay(shape, {}), stage);
+  return events_of(shape, replay(shape, {.transfer = kShortTransfer}), stage);
 }
 
 std::vector<PipelineEvent> evaluation_events(const PipelineShape& shape, int stage) {
   const std::vector<std::vector<PipelineUnit>> schedules(static_cast<size_t>(shape.stages),
                                                          forward_units(shape));
-  return events_of(shape, replay(schedules, {}), stage);
+  return events_of(shape, replay(schedules, {.transfer = kShortTransfer}), stage);
 }
 
 }  // namespace lockstep::layout

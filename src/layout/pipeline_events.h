@@ -18,10 +18,10 @@ struct PipelineEvent {
 };
 
 /// The events of one stage. Messages stand, on both of their ends, where a replay of all stages with units of
-/// one cost for each kind would have them: after the unit that makes them, and before whatever is complete
-/// later than that. So a message is under way while another unit runs; and since all ranks have the same
-/// moments in the same order, they never wait for each other, even if each does one thing at a time and
-/// nothing is buffered. Throws as pipeline_schedule does.
+/// equal cost and very short transfers would have them: after the unit that makes them, and before whatever
+/// is complete later than that. So a message is under way while another unit runs; and since all ranks have
+/// the same moments in the same order, they never wait for each other, even if each does one thing at a time
+/// and nothing is buffered. Throws as pipeline_schedule does.
 std::vector<PipelineEvent> pipeline_events(const PipelineShape& shape, int stage);
 /// Likewise of an evaluation: forward passes alone, of any number of micro-batches. With several pieces of a
 /// rank as many micro-batches as stages go through one before the next begins, so that no stage waits for

@@ -24,16 +24,16 @@ std::string text_of(const std::vector<PipelineEvent>& events) {
   return text;
 }
 
-// Two stages, one forward and one backward in turn. The second one's next input is on its way while it goes
-// backward.
+// Two stages, one forward and one backward in turn. The second one waits for an input while it computes with
+// the one before.
 //
 //     time      0  1  2  3  4  5  6  7  8  9  10 11
 //     stage 0   F0 F1       B0 B0 F2 B1 B1    B2 B2
 //     stage 1      F0 B0 B0 F1 B1 B1 F2 B2 B2
 TEST(PipelineEvents, StandAsTheTableSays) {
   const PipelineShape shape{.schedule = PipelineSchedule::one_f_one_b, .stages = 2, .micro_batches = 3};
-  EXPECT_EQ(text_of(pipeline_events(shape, 0)), "F0 >F0 F1 >F1 <B0 B0 F2 >F2 <B1 B1 <B2 B2");
-  EXPECT_EQ(text_of(pipeline_events(shape, 1)), "<F0 F0 <F1 B0 >B0 F1 <F2 B1 >B1 F2 B2 >B2");
+  EXPECT_EQ(text_of(pipeline_events(shape, 0)), "F0 >F0 F1 >F1 <B0 B0 <B1 F2 >F2 B1 <B2 B2");
+  EXPECT_EQ(text_of(pipeline_events(shape, 1)), "<F0 <F1 F0 B0 >B0 F1 B1 >B1 <F2 F2 B2 >B2");
 }
 
 TEST(PipelineEvents, OfOneStageAreItsUnits) {
@@ -42,7 +42,7 @@ TEST(PipelineEvents, OfOneStageAreItsUnits) {
 
 TEST(PipelineEvents, OfAnEvaluationGoForward) {
   EXPECT_EQ(text_of(evaluation_events({.stages = 2, .micro_batches = 3}, 0)), "F0 >F0 F1 >F1 F2 >F2");
-  EXPECT_EQ(text_of(evaluation_events({.stages = 2, .micro_batches = 3}, 1)), "<F0 F0 <F1 F1 <F2 F2");
+  EXPECT_EQ(text_of(evaluation_events({.stages = 2, .micro_batches = 3}, 1)), "<F0 <F1 F0 <F2 F1 F2");
 }
 
 using Message = std::tuple<int, int, int>;  // from piece, to piece, micro-batch
