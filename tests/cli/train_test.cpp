@@ -203,15 +203,18 @@ TEST(Train, TakesAboutTheMemoryThatWasPlanned) {
 
 TEST(Train, ALayoutThatCannotRunIsOneErrorWithTheNearestThatCan) {
   const SmallConfig config;
-  const auto refusal = [&](int ranks, const std::string& layout) {
-    const Ran ran = mpirun(ranks, {"train", config.path(), "--layout", layout});
+  const auto refusal = [&](int ranks, const std::string& layout,
+                           const std::string& reduction = "REPRODUCIBLE") {
+    const Ran ran = mpirun(
+        ranks, {"train", config.path(), "--layout", layout, "--set", "parallel.reduction=" + reduction});
     EXPECT_EQ(ran.code, 2) << layout;
     EXPECT_EQ(occurrences(ran.err, "lockstep: error: "), 1u) << ran.err;
     return ran.err;
   };
   EXPECT_THAT(refusal(2, "dp=3"),
               HasSubstr("layout 'dp=3': takes 3 processes, but there are 2; start 3, or use 'dp=2'"));
-  EXPECT_THAT(refusal(2, "recompute=selective"), HasSubstr("the nearest that works is 'dp=2'"));
+  EXPECT_THAT(refusal(3, "pp=2,sync=ps,mode=async", "FAST"),
+              HasSubstr("the nearest that works is 'dp=1,pp=2,sync=ps'"));
   EXPECT_THAT(refusal(2, "bound=2"), HasSubstr("(did you mean 'sync=ps,mode=stale,bound=2'?)"));
   EXPECT_THAT(refusal(1, ""), HasSubstr("layout '': it is empty"));
 }

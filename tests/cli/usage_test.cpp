@@ -53,8 +53,9 @@ TEST(Usage, ALayoutIsOneThingHoweverItIsSaid) {
                  "--set parallel.dp=3: parallel.dp: is 3, but --layout dp=2 replaces it");
   expect_refusal({"train", config.path(), "--layout", "server=2"},
                  "no key 'server' (did you mean 'servers'?)");
-  expect_refusal({"config", "check", config.path(), "--set", "parallel.recompute=SELECTIVE"},
-                 "(recompute=selective) are not available in this version");
+  expect_refusal({"config", "check", config.path(), "--set", "parallel.pp=2", "--set", "parallel.sync=PS",
+                  "--set", "parallel.mode=ASYNC", "--set", "parallel.reduction=FAST"},
+                 "(mode=stale and mode=async with pp above 1) are not available in this version");
 }
 
 TEST(Usage, HelpBeginsWithAnExample) {
@@ -189,7 +190,8 @@ TEST(Inspect, TakesAsManyProcessesAsTheLayoutSays) {
   expect_refusal({"inspect", config.path(), "--layout", "dp=3", "--world", "2"},
                  "takes 3 processes, but there are 2");
   EXPECT_EQ(layout_of({"--layout", "pp=2"}), "dp=1,pp=2");
-  expect_refusal({"inspect", config.path(), "--layout", "dp=2,pp=2,sync=ps,mode=async"},
+  expect_refusal({"inspect", config.path(), "--layout", "dp=2,pp=2,sync=ps,mode=async", "--set",
+                  "parallel.reduction=FAST"},
                  "the nearest that works is 'dp=2,pp=2,sync=ps'");
   expect_refusal({"inspect", config.path(), "--layout", "pp=9"}, "use at most 4");
 }

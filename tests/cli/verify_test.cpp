@@ -73,8 +73,6 @@ TEST(Verify, RefusesBeforeAnythingRuns) {
     EXPECT_FALSE(std::filesystem::exists(config / "v"));
     return ran.err;
   };
-  EXPECT_THAT(refusal("dp=1; dp=2,recompute=selective"),
-              HasSubstr("(recompute=selective) are not available in this version"));
   EXPECT_THAT(refusal("dp=1; dp=2,sync=ps,mode=async"),
               HasSubstr("with mode: ASYNC numbers depend on who comes first"));
   EXPECT_THAT(refusal("dp=1; pp=1"), HasSubstr("it must say dp (did you mean 'dp=1'?)"));
