@@ -21,7 +21,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ID = f"pipelines{os.getpid()}"
 HOSTS = [os.path.join(HERE, "two_hosts.sh"), "--id", ID]
-# Both halves take the same time within a percent (lockstep inspect), and a forward of a stage some ten milliseconds.
+# Both halves take the same time within a percent (lockstep inspect), and a forward of a stage takes some milliseconds.
 MODELS = {
     "GPT": ("model { gpt { vocabulary: 65 context: 64 layers: 8 heads: 4 width: 192 } }\n"
             "data { synthetic { samples: 4096 eval_samples: 2 classes: 65 } }\n", 2),
