@@ -257,7 +257,9 @@ void ProgramWriter::pass(program::Role direction, int lane, int group, int peer,
     transfer.peer = peer;
     transfers.push_back(transfer);
   }
+  if (transfers.empty()) return;
   exchange(lane, group, std::move(transfers));
+  program.instructions.back().micro_batch = micro_batch;  // which reports name
 }
 
 void ProgramWriter::exchange(int lane, int group, std::vector<program::Operand> transfers) {

@@ -99,11 +99,30 @@ int Program::add_buffer(std::string buffer_name, Space space, Category category,
   return static_cast<int>(buffers.size()) - 1;
 }
 
+namespace {
+
+/// " to rank 2", " from rank 0": of messages that all go one way between two ranks.
+std::string direction_of(const Program& program, const Instruction& instruction) {
+  if (instruction.kind != InstructionKind::exchange || instruction.operands.empty()) return "";
+  const Operand& first = instruction.operands.front();
+  if (std::ranges::any_of(instruction.operands, [&](const Operand& operand) {
+        return operand.role != first.role || operand.peer != first.peer;
+      }))
+    return "";
+  const auto groups = static_cast<int>(program.groups.size());
+  if (instruction.group < 0 || instruction.group >= groups) return "";
+  const Members& members = program.group(instruction.group).members;
+  if (first.peer < 0 || first.peer >= static_cast<int>(members.size())) return "";
+  return fmt::format(" {} rank {}", first.role == Role::send ? "to" : "from", nth(members, first.peer));
+}
+
+}  // namespace
+
 std::string describe(const Program& program, int instruction) {
   std::string text = fmt::format("{} instruction {}", program.name, instruction);
   if (instruction < 0 || instruction >= static_cast<int>(program.instructions.size())) return text;
   const Instruction& i = program.instruction(instruction);
-  text += fmt::format(" ({}", name_of(i.kind));
+  text += fmt::format(" ({}{}", name_of(i.kind), direction_of(program, i));
   if (i.lane >= 0 && i.lane < static_cast<int>(program.lanes.size()))
     text += fmt::format(", lane {}", program.lane(i.lane).name);
   if (i.segment >= 0) text += fmt::format(", segment {}", i.segment);

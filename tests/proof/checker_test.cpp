@@ -78,14 +78,12 @@ TEST(Checker, NamesBothRanksOfADeadlock) {
     for (program::Instruction& i : p.instructions) i.after.clear();
     program::derive_dependencies(p);
   }
-  EXPECT_THAT(
-      findings(programs),
-      AllOf(
-          HasSubstr(
-              "deadlock: rank 0, step instruction 8 (exchange, lane pipe): ranks wait for each other: rank 0 "
-              "waits in step instruction 8 (exchange, lane pipe) for rank 1; rank 1 waits in step "
-              "instruction 5 (exchange, lane pipe) for rank 0"),
-          HasSubstr("in iteration 0")));
+  EXPECT_THAT(findings(programs), AllOf(HasSubstr("deadlock: rank 0, step instruction 8 (exchange to rank 1, "
+                                                  "lane pipe): ranks wait for each other: rank "
+                                                  "0 waits in step instruction 8 (exchange to rank 1, lane "
+                                                  "pipe) for rank 1; rank 1 waits in step "
+                                                  "instruction 5 (exchange to rank 0, lane pipe) for rank 0"),
+                                        HasSubstr("in iteration 0")));
 }
 
 TEST(Checker, FindsADeadlockBetweenLanes) {

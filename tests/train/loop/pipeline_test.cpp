@@ -250,6 +250,25 @@ data { synthetic { samples: 40 eval_samples: 8 classes: 3 shape: 4 shape: 4 shap
         << layout;
 }
 
+/// As a report of a rank that hangs names them.
+TEST(Pipeline, MessagesSayBetweenWhomAndOfWhat) {
+  const auto run = compile_run(with(config_of(kDeepMlp), "dp=2,pp=2"), {.world_size = 4});
+  const program::Program step = run.compile(1).step;  // replica 1 of stage 0
+  int sends = 0, receives = 0;
+  for (int i = 0; i < static_cast<int>(step.instructions.size()); ++i) {
+    const auto& instruction = step.instruction(i);
+    if (instruction.kind != program::InstructionKind::exchange || instruction.micro_batch < 0) continue;
+    const bool is_send = instruction.operands.front().role == program::Role::send;
+    (is_send ? sends : receives) += 1;
+    EXPECT_THAT(program::describe(step, i),
+                HasSubstr(std::string("(exchange ") + (is_send ? "to" : "from") + " rank 3, lane " +
+                          (is_send ? "forward.0" : "backward.0") + ", micro-batch " +
+                          std::to_string(instruction.micro_batch) + ")"));
+  }
+  EXPECT_EQ(sends, run.division().micro_batches_of(1));
+  EXPECT_EQ(receives, sends);
+}
+
 /// Of each layer's attention the output and its sums of exponentials, and the output of its GELU.
 TEST(SelectiveRecomputation, DropsWhatAttentionAndGeluMake) {
   const auto keeping = compile_run(with(config_of(kDeepGpt), "dp=1"), {.world_size = 1});
