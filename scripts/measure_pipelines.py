@@ -13,6 +13,7 @@ are markdown. Wants an idle machine with two cores or more. `hosts` exits with 7
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -40,8 +41,10 @@ def report_of(options, config, layout, batch, micro_batch, hosts=False, more=())
     start = HOSTS + ["run"] if hosts else [os.path.join(HERE, "..", "launcher", "lockstep-run")]
     command = start + ["-n", "2", "--", *([options.lockstep] if hosts else []), "train", config, "--json", "--quiet", "--layout",
                        layout, "--set", f"trainer.global_batch={batch}", "--set", f"trainer.micro_batch={micro_batch}", *more]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, check=True,
+    ran = subprocess.run(command, stdout=subprocess.PIPE,
                          env={**os.environ, "OMP_NUM_THREADS": "1", "LOCKSTEP_PROGRAM": options.lockstep})
+    if ran.returncode != 0:
+        sys.exit(f"a run ended with {ran.returncode}: {' '.join(command)}")
     return json.loads(ran.stdout)
 
 
@@ -145,6 +148,10 @@ def main():
     parser.add_argument("--rate", default="1gbit", help="of the link between the hosts")
     parser.add_argument("--lockstep", default=os.path.join(HERE, "..", "build", "release", "bin", "lockstep"))
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds: at least 1")
+    if not re.fullmatch(r"[1-9]\d*(kbit|mbit|gbit)", options.rate):
+        parser.error(f"--rate: '{options.rate}' is no rate such as 200mbit or 1gbit")
     options.lockstep = os.path.abspath(options.lockstep)
     if not os.access(options.lockstep, os.X_OK):
         parser.error(f"{options.lockstep} is no program; build it, or name it by --lockstep")
