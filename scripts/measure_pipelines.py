@@ -38,11 +38,11 @@ WIDE = ("model { mlp { image: 32 image: 32 image: 1 hidden: 2048 hidden: 2048 hi
 
 def report_of(options, config, layout, batch, micro_batch, hosts=False, more=()):
     """The report of a short run on two processes."""
-    start = HOSTS + ["run"] if hosts else [os.path.join(HERE, "..", "launcher", "lockstep-run")]
+    start = HOSTS + ["run"] if hosts else [os.path.join(HERE, "..", "launcher", "lockstep-run"), "--program", options.lockstep]
     command = start + ["-n", "2", "--", *([options.lockstep] if hosts else []), "train", config, "--json", "--quiet", "--layout",
                        layout, "--set", f"trainer.global_batch={batch}", "--set", f"trainer.micro_batch={micro_batch}", *more]
     ran = subprocess.run(command, stdout=subprocess.PIPE,
-                         env={**os.environ, "OMP_NUM_THREADS": "1", "LOCKSTEP_PROGRAM": options.lockstep})
+                         env={**os.environ, "OMP_NUM_THREADS": "1"})
     if ran.returncode != 0:
         sys.exit(f"a run ended with {ran.returncode}: {' '.join(command)}")
     return json.loads(ran.stdout)
