@@ -21,6 +21,7 @@ void add_train_command(CLI::App& program, CommandAction& selected);
 void add_eval_command(CLI::App& program, CommandAction& selected);
 void add_verify_command(CLI::App& program, CommandAction& selected);
 void add_chaos_command(CLI::App& program, CommandAction& selected);
+void add_profile_command(CLI::App& program, CommandAction& selected);
 void add_inspect_command(CLI::App& program, CommandAction& selected);
 void add_config_command(CLI::App& program, CommandAction& selected);
 void add_data_command(CLI::App& program, CommandAction& selected);

@@ -11,12 +11,13 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/rank_table.h"
-#include "compile/stage_table.h"
 #include "layout/layout.h"
 #include "layout/pipeline_drawing.h"
 #include "layout/pipeline_timeline.h"
 #include "lockstep/error.h"
 #include "plan/memory_limit.h"
+#include "plan/stage_table.h"
+#include "plan/step_estimate.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/worker_memory.h"
 
@@ -59,9 +60,12 @@ std::string segment_table(const compile::CompiledRun& run) {
   return text;
 }
 
-std::string stage_table(const compile::CompiledRun& run) {
-  if (run.layout().pp == 1) return "";
-  return compile::describe(compile::summarize_pipeline(run), run.layout()) + "\n";
+/// What is known of a step before it runs: of its stages, and of its time.
+std::string step_table(const compile::CompiledRun& run) {
+  std::string text;
+  if (run.layout().pp > 1) text = plan::describe(plan::summarize_pipeline(run), run.layout());
+  text += plan::describe_step(run);
+  return text.empty() ? "" : text + "\n";
 }
 
 std::string program_summary(const program::Program& program) {
@@ -82,7 +86,7 @@ std::string text_of(const InspectArguments& arguments, const config::RunConfig& 
     text +=
         fmt::format("layout {}: {}\n\n{}", layout::to_string(run.layout()),
                     layout::describe(run.division(), run.layout().pp > 1 ? "replica" : "worker"),
-                    stage_table(run)) +
+                    step_table(run)) +
         fmt::format("bytes that each rank holds, updates, saves and sends\n{}\n", describe(rank_shares(run)));
   if (all || arguments.memory)
     text += fmt::format("memory of rank {} of {}, on {}\n{}\n", arguments.rank, run.layout().world_size(),
@@ -97,7 +101,7 @@ std::string text_of(const InspectArguments& arguments, const config::RunConfig& 
          "programs\n";
 }
 
-Json json_of(const compile::PipelineSummary& summary) {
+Json json_of(const plan::PipelineSummary& summary) {
   Json json;
   for (const auto& piece : summary.pieces)
     json["pieces"].push_back({{"stage", piece.stage},
@@ -108,6 +112,7 @@ Json json_of(const compile::PipelineSummary& summary) {
   json["memory_bytes"] = summary.memory_bytes;
   json["activation_bytes"] = summary.activation_bytes;
   json["bubble_fraction_theory"] = summary.bubble_fraction;
+  json["bubble_fraction_likely"] = summary.likely_bubble_fraction;
   return json;
 }
 
@@ -145,7 +150,8 @@ Json json_of(const InspectArguments& arguments, const config::RunConfig& config,
                       {"micro_batches_per_leaf", division.micro_batches_per_leaf}};
   json["segments"] = run.partition().segments.size();
   for (const auto& bucket : run.partition().buckets) json["bucket_bytes"].push_back(bucket.size_bytes);
-  if (run.layout().pp > 1) json["pipeline"] = json_of(compile::summarize_pipeline(run));
+  if (run.layout().pp > 1) json["pipeline"] = json_of(plan::summarize_pipeline(run));
+  if (run.profile()) json["step_seconds"] = plan::estimate_step(run);
   json["ranks"] = json_of(rank_shares(run));
   const train::WorkerMemory memory = train::plan_worker_memory(run, programs, config.data);
   json["memory_bytes"] = json_of(memory.device);

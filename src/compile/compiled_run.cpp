@@ -67,7 +67,22 @@ void check_extent(const model::Graph& graph, const model::Partition& partition,
           value.name, count, division.micro_batch, element_bits(device), most / count));
 }
 
-model::Partition make_partition(const model::Graph& graph, const parallel::ParallelOptions& parallel) {
+std::vector<model::NodeTime> times_of(const model::Graph& graph, const parallel::ParallelOptions& parallel,
+                                      int64_t micro_batch) {
+  return parallel.profile ? model::measured_times(graph, micro_batch, *parallel.profile)
+                          : model::estimated_times(graph, micro_batch);
+}
+
+void require_profile_of(device::DeviceKind device, const std::optional<model::Profile>& profile) {
+  if (!profile || profile->device == device::name_of(device)) return;
+  throw ConfigError(
+      fmt::format("profile {}: was measured on {}, and workers compute on {}; measure there: lockstep "
+                  "profile CONFIG --out FILE",
+                  profile->source, profile->device, device::name_of(device)));
+}
+
+model::Partition make_partition(const model::Graph& graph, const parallel::ParallelOptions& parallel,
+                                int64_t micro_batch) {
   const int pieces = parallel.layout.pieces();
   const int stated = static_cast<int>(parallel.cuts.size());
   if (stated > 0 && stated != pieces - 1)
@@ -77,9 +92,10 @@ model::Partition make_partition(const model::Graph& graph, const parallel::Paral
                     stated, stated == 1 ? "" : "s", stated + 1, layout::to_string(parallel.layout), pieces,
                     pieces == 1 ? "leave it out" : fmt::format("name {}, or leave it out", pieces - 1)));
   if (pieces == 1) return model::make_partition(graph, parallel.bucket_bytes);
-  return model::make_partition(
-      graph, parallel.bucket_bytes,
-      stated > 0 ? model::cut_before(graph, parallel.cuts) : model::divide_into_pieces(graph, pieces));
+  if (stated > 0)
+    return model::make_partition(graph, parallel.bucket_bytes, model::cut_before(graph, parallel.cuts));
+  const std::vector<double> times = model::group_times(graph, times_of(graph, parallel, micro_batch));
+  return model::make_partition(graph, parallel.bucket_bytes, model::divide_into_pieces(graph, times, pieces));
 }
 
 /// Each half of backward writes one stretch of a bucket.
@@ -196,10 +212,11 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   parallel::ParallelOptions parallel = options.parallel;
   parallel.layout = layout::resolve(parallel.layout, facts.world_size);
   layout::require_available(parallel.layout);
-  partition_ = make_partition(graph_, parallel);
+  require_profile_of(facts.device, parallel.profile);
   const layout::BatchDivision division =
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
+  partition_ = make_partition(graph_, parallel, division.micro_batch);
   require_halves(partition_, parallel.layout);
   check_extent(graph_, partition_, division, parallel.layout, facts.device);
   // Throws if the schedule cannot take the micro-batches of one of the replicas.
@@ -236,6 +253,10 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   for (const uint64_t part : {model::hash_of(graph_), hash_of(partition_), hash_of(*training_, partition_),
                               hash_of(*evaluation_, partition_), hash_of(*plan_)})
     program_hash_ = hash_combine(program_hash_, part);
+}
+
+std::vector<model::NodeTime> CompiledRun::node_times() const {
+  return times_of(graph_, plan_->parallel, division().micro_batch);
 }
 
 std::string_view CompiledRun::role_of(int rank) const {

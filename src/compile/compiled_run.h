@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "layout/batch_division.h"
 #include "layout/placement.h"
 #include "model/graph.h"
+#include "model/node_times.h"
 #include "model/partition.h"
 #include "parallel/options.h"
 #include "parallel/step_programs.h"
@@ -77,6 +79,9 @@ class CompiledRun {
   const model::Partition& partition() const { return partition_; }
   const layout::BatchDivision& division() const { return plan_->division; }
   device::DeviceKind device() const { return plan_->device; }
+  /// By node, of a micro-batch: by the profile, in seconds, or estimated where there is none.
+  std::vector<model::NodeTime> node_times() const;
+  const std::optional<model::Profile>& profile() const { return plan_->parallel.profile; }
   /// Makes what kernels need of a device. Once, before they run; nothing else needs it.
   void prepare(device::Device& device);
   const program::ModelCode& training_code() const { return *training_; }

@@ -16,8 +16,8 @@
 namespace lockstep::config {
 namespace {
 
-/// Reads at most a byte more than a config may have, so that a wrong file is refused before it fills memory.
-std::string read_config_file(const std::string& path) {
+/// Reads at most a byte more than a file may have, so that a wrong file is refused before it fills memory.
+std::string read_file(const std::string& path, const char* what) {
   constexpr size_t kMost = (1 << 20) + 1;
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -32,11 +32,20 @@ std::string read_config_file(const std::string& path) {
     for (auto entry = std::filesystem::directory_iterator(folder, ignored);
          !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored))
       if (entry->path().extension() == ".textproto") names.push_back(entry->path().filename().string());
-    throw ConfigError(fmt::format("cannot read the config {}: {}{}", path, reason,
+    throw ConfigError(fmt::format("cannot read the {} {}: {}{}", what, path, reason,
                                   did_you_mean(wanted.filename().string(), names)));
   }
   text.resize(static_cast<size_t>(file.gcount()));
   return text;
+}
+
+model::Profile read_profile(const std::string& path, const Document& document) {
+  if (path.empty()) document.refuse("parallel.profile", "names no file; leave it out");
+  try {
+    return profile_from_text(read_file(path, "profile"), path);
+  } catch (const ConfigError& error) {
+    document.refuse("parallel.profile", error.what());
+  }
 }
 
 uint64_t hash_of(const std::vector<std::pair<std::string, std::string>>& fields) {
@@ -91,6 +100,8 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   check_combinations(config, document);
 
   RunConfig run = convert(config, std::move(model), layout);
+  if (config.parallel().has_profile())
+    run.parallel.profile = read_profile(config.parallel().profile(), document);
   run.effective_text = "# Every default is filled in; reads back as the same run.\n" + to_text(config);
   run.config_hash = hash_of(flatten(config));
   run.math_fields = math_fields(config, run.model);
@@ -100,7 +111,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
 
 RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides,
                           const std::optional<std::string>& layout) {
-  return parse_run_config(read_config_file(path), path, overrides, layout);
+  return parse_run_config(read_file(path, "config"), path, overrides, layout);
 }
 
 }  // namespace lockstep::config

@@ -9,6 +9,7 @@
 #include "control/options.h"
 #include "data/options.h"
 #include "lockstep/model.h"
+#include "model/node_times.h"
 #include "observe/options.h"
 #include "optim/loss_scaling.h"
 #include "optim/optimizer.h"
@@ -99,5 +100,10 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
 /// lockstep.proto), and back. Checks what a config's reader checks, not shapes: make_graph does.
 std::string model_to_text(const ModelSpec& model);
 ModelSpec model_from_text(const std::string& text, const std::string& name);
+
+/// A measurement as text proto (a `Profile` of lockstep.proto), to a thousandth of a microsecond, and back.
+/// Throws ConfigError "name:line:column: ...".
+std::string profile_to_text(const model::Profile& profile);
+model::Profile profile_from_text(const std::string& text, const std::string& name);
 
 }  // namespace lockstep::config

@@ -22,15 +22,6 @@ std::vector<int> group_ends(const Graph& graph) {
   return ends;
 }
 
-NodeTime time_of(const Graph& graph, const Node& node, int64_t micro_batch) {
-  std::vector<TensorSpec> inputs;
-  for (const int input : node.inputs) inputs.push_back(graph.logical_spec(input));
-  const ops::OpCost cost = ops::cost(node.op, inputs, micro_batch);
-  return {.forward = cost.forward_flops + kOperationsPerByte * cost.forward_bytes,
-          .backward_input = cost.backward_input_flops + kOperationsPerByte * cost.backward_input_bytes,
-          .backward_weight = cost.backward_weight_flops + kOperationsPerByte * cost.backward_weight_bytes};
-}
-
 int64_t bytes_crossing(const Graph& graph, int node) {
   int64_t bytes = 0;
   for (const int v : values_crossing(graph, node)) {
@@ -57,26 +48,6 @@ std::vector<std::vector<double>> best_divisions(int groups, int pieces, const Ex
 }
 
 }  // namespace
-
-NodeTime& NodeTime::operator+=(const NodeTime& other) {
-  forward += other.forward;
-  backward_input += other.backward_input;
-  backward_weight += other.backward_weight;
-  return *this;
-}
-
-std::vector<NodeTime> node_times(const Graph& graph, int64_t micro_batch) {
-  std::vector<NodeTime> times;
-  for (const auto& node : graph.nodes) times.push_back(time_of(graph, node, micro_batch));
-  return times;
-}
-
-std::vector<double> group_times(const Graph& graph) {
-  std::vector<double> times(static_cast<size_t>(graph.group_count), 0);
-  const std::vector<NodeTime> nodes = node_times(graph);
-  for (size_t n = 0; n < nodes.size(); ++n) nth(times, graph.nodes[n].group) += nodes[n].all();
-  return times;
-}
 
 std::vector<int> values_crossing(const Graph& graph, int node) {
   std::vector<int> crossing;
@@ -130,7 +101,8 @@ std::vector<int> cut_before(const Graph& graph, const std::vector<std::string>& 
   return last_nodes;
 }
 
-std::vector<int> divide_into_pieces(const Graph& graph, int pieces, const PieceFits& fits) {
+std::vector<int> divide_into_pieces(const Graph& graph, const std::vector<double>& group_times, int pieces,
+                                    const PieceFits& fits) {
   const int groups = graph.group_count;
   if (pieces > groups)
     throw ConfigError(fmt::format(
@@ -139,7 +111,8 @@ std::vector<int> divide_into_pieces(const Graph& graph, int pieces, const PieceF
         groups, pieces, groups));
   const std::vector<int> ends = group_ends(graph);
   std::vector<double> until{0};  // times of all groups before
-  for (const double time : group_times(graph)) until.push_back(until.back() + time);
+  ensure(static_cast<int>(group_times.size()) == groups, "every group has a time");
+  for (const double time : group_times) until.push_back(until.back() + time);
   std::vector<double> crossing;  // by the cut's last group
   for (const int end : ends) crossing.push_back(static_cast<double>(bytes_crossing(graph, end)));
   const auto time = [&](int piece, int first, int last) {

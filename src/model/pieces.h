@@ -9,31 +9,16 @@
 
 namespace lockstep::model {
 
-/// What a node takes of a micro-batch's time, in units of floating-point operations: those that it does
-/// (ops::cost), and its traffic with memory at kOperationsPerByte.
-struct NodeTime {
-  double forward = 0, backward_input = 0, backward_weight = 0;
-  double backward() const { return backward_input + backward_weight; }
-  double all() const { return forward + backward(); }
-  NodeTime& operator+=(const NodeTime& other);
-};
-/// By node, of a micro-batch of so many samples.
-std::vector<NodeTime> node_times(const Graph& graph, int64_t micro_batch = 1);
-/// By fused group, of all passes over a sample.
-std::vector<double> group_times(const Graph& graph);
-/// How many operations a processor does in the time in which it moves a byte to or from memory: about that of
-/// a core with vectors of 256 bits beside others that compute, too. Only the balance of cuts depends on it.
-inline constexpr double kOperationsPerByte = 8;
-
 /// Whether a device has room for groups [first, last) as a piece, by its number.
 using PieceFits = std::function<bool(int piece, int first, int last)>;
 
 /// Divides a graph into consecutive pieces, as the ranks of a pipeline hold them: the last node of each,
-/// ascending. Cuts lie between fused groups. The slowest piece is as fast as it can be; of the divisions for
-/// which that is so, fewest bytes cross the cuts, and then the earliest cut is the earliest. Throws
-/// ConfigError where there are fewer groups than pieces. `fits`: of the divisions whose pieces all do; empty
-/// where there is none.
-std::vector<int> divide_into_pieces(const Graph& graph, int pieces, const PieceFits& fits = {});
+/// ascending. Cuts lie between fused groups, each of which takes its `group_times`. The slowest piece is as
+/// fast as it can be; of the divisions for which that is so, fewest bytes cross the cuts, and then the
+/// earliest cut is the earliest. Throws ConfigError where there are fewer groups than pieces. `fits`: of the
+/// divisions whose pieces all do; empty where there is none.
+std::vector<int> divide_into_pieces(const Graph& graph, const std::vector<double>& group_times, int pieces,
+                                    const PieceFits& fits = {});
 
 /// Likewise pieces that begin with these nodes, by name, but for the first piece. Throws ConfigError, naming
 /// the nearest that would do, where there is no such node, where they are not in the order of the graph, or

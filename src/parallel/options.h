@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "layout/layout.h"
+#include "model/node_times.h"
 #include "program/program.h"
 
 namespace lockstep::parallel {
@@ -24,6 +26,8 @@ struct ParallelOptions {
   bool divides_async_learning_rate = true;
   /// The nodes with which pieces of a pipeline begin, but for the first; none: where the slowest is fastest.
   std::vector<std::string> cuts = {};
+  /// By which pieces are chosen and steps estimated; none: by estimated times.
+  std::optional<model::Profile> profile = {};
   bool operator==(const ParallelOptions&) const = default;
 };
 

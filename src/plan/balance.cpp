@@ -149,7 +149,7 @@ class Balance {
  private:
   std::vector<int> division(double room) const {
     return model::divide_into_pieces(
-        run_.graph(), run_.partition().piece_count(),
+        run_.graph(), model::group_times(run_.graph(), run_.node_times()), run_.partition().piece_count(),
         [&](int piece, int first, int last) { return estimate_.fits(piece, first, last, room); });
   }
 

@@ -61,10 +61,12 @@ class Search {
     try {
       const compile::CompileFacts facts = facts_of(facts_, layout);
       const auto way_of = [&](const compile::CompiledRun& run) {
+        const double time = estimate_step(run);
         return WayOut{.layout = run.layout(),
                       .micro_batch = micro_batch,
                       .bytes = fullest_rank(run).plan.total_bytes,
-                      .time = estimate_step(run) / time_};
+                      .time = time / time_,
+                      .seconds = run.profile() ? time : 0};
       };
       WayOut way = way_of(compile::CompiledRun(options, facts));
       if (way.bytes > limit_ && static_cast<double>(way.bytes) < kMovable * static_cast<double>(limit_))
@@ -189,10 +191,10 @@ class Search {
 };
 
 std::string line_of(const WayOut& way) {
-  return fmt::format(
-      "  {:>12}{:>8.2f}{:>11}   --layout {}{}\n", human_bytes(way.bytes), way.time, way.layout.world_size(),
-      layout::to_string(way.layout),
-      way.micro_batch > 0 ? fmt::format(" --set trainer.micro_batch={}", way.micro_batch) : "");
+  return fmt::format("  {:>12}{:>8.2f}{:>11}   --layout {}{}{}\n", human_bytes(way.bytes), way.time,
+                     way.layout.world_size(), layout::to_string(way.layout),
+                     way.micro_batch > 0 ? fmt::format(" --set trainer.micro_batch={}", way.micro_batch) : "",
+                     way.seconds > 0 ? fmt::format("   # a step of {:.3g} ms", 1e3 * way.seconds) : "");
 }
 
 std::string text_of(const WaysOut& ways) {

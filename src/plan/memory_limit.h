@@ -15,6 +15,7 @@ struct WayOut {
   int64_t micro_batch = 0;  ///< 0: as in the options
   int64_t bytes = 0;        ///< of the fullest rank
   double time = 0;          ///< of a step (estimate_step), beside that of the layout that does not fit
+  double seconds = 0;       ///< where there is a profile
 };
 
 /// What fits into `limit` bytes of a rank where `options` do not: changes of one thing, for each the smallest

@@ -1,45 +1,78 @@
 #include "plan/step_estimate.h"
 
-#include <vector>
+#include <fmt/format.h>
+
+#include <algorithm>
 
 #include "base/index.h"
-#include "layout/pipeline_timeline.h"
-#include "model/pieces.h"
+#include "model/node_times.h"
+#include "plan/device_plan.h"
 
 namespace lockstep::plan {
+namespace {
 
-double estimate_step(const compile::CompiledRun& run) {
+/// What is computed again of a segment, without regard to whether its micro-batch goes backward at once.
+double recomputed_time(const compile::CompiledRun& run, const std::vector<model::NodeTime>& nodes, int s) {
+  const layout::Recompute recompute = run.layout().recompute;
+  if (recompute == layout::Recompute::none) return 0;
+  double time = 0;
+  for (int n = run.partition().segment(s).first_node; n <= run.partition().segment(s).last_node; ++n) {
+    const bool repeats = recompute == layout::Recompute::selective
+                             ? run.graph().node(n).signature.cheap_to_repeat
+                             : !run.training_code().segment(s).has_loss;
+    time += repeats ? nth(nodes, n).forward : 0;
+  }
+  return time;
+}
+
+double update_time(const compile::CompiledRun& run) {
+  if (!run.profile()) return 0;
+  int64_t most = 0;
+  for (const int rank : telling_ranks(run.placement()))
+    most = std::max(most, run.placement().owned_bytes(rank));
+  return run.profile()->update_seconds * static_cast<double>(most) / sizeof(float);
+}
+
+}  // namespace
+
+std::vector<layout::UnitTimes> piece_times(const compile::CompiledRun& run) {
   const auto& partition = run.partition();
-  const auto& division = run.division();
-  const std::vector<model::NodeTime> nodes = model::node_times(run.graph(), division.micro_batch);
+  const std::vector<model::NodeTime> nodes = run.node_times();
   std::vector<layout::UnitTimes> pieces(
       static_cast<size_t>(partition.piece_count()),
       {.forward = 0, .backward_input = 0, .backward_weight = 0, .recompute = 0});
-  double again = 0;  // without stages: of each micro-batch
-  const layout::Recompute recompute = run.layout().recompute;
   for (int s = 0; s < static_cast<int>(partition.segments.size()); ++s) {
     layout::UnitTimes& piece = nth(pieces, partition.piece_of(s));
-    double repeated = 0;
     for (int n = partition.segment(s).first_node; n <= partition.segment(s).last_node; ++n) {
       const model::NodeTime& node = nth(nodes, n);
       piece.forward += node.forward;
       piece.backward_input += node.backward_input;
       piece.backward_weight += node.backward_weight;
-      const bool repeats = recompute == layout::Recompute::selective
-                               ? run.graph().node(n).signature.cheap_to_repeat
-                               : !run.training_code().segment(s).has_loss;
-      repeated += repeats ? node.forward : 0;
     }
-    if (recompute == layout::Recompute::none) continue;
     // In schedules a unit of its own, or part of a backward.
-    (recompute == layout::Recompute::full ? piece.recompute : piece.backward_input) += repeated;
-    // Each micro-batch goes backward at once, so that the last segment is kept.
-    if (s + 1 < static_cast<int>(partition.segments.size())) again += repeated;
+    (run.layout().recompute == layout::Recompute::full ? piece.recompute : piece.backward_input) +=
+        recomputed_time(run, nodes, s);
   }
-  if (recompute == layout::Recompute::selective) again = 0;
-  const int micro_batches = division.micro_batches_of(0);
-  const double step = layout::replay_pieces(layout::pipeline_shape(run.layout(), micro_batches), pieces).step;
-  return run.layout().pp == 1 ? step + micro_batches * again : step;
+  return pieces;
+}
+
+double estimate_step(const compile::CompiledRun& run) {
+  const int micro_batches = run.division().micro_batches_of(0);
+  double step =
+      layout::replay_pieces(layout::pipeline_shape(run.layout(), micro_batches), piece_times(run)).step;
+  // Without stages each micro-batch goes backward at once, so that the last segment is kept.
+  if (run.layout().pp == 1 && run.layout().recompute == layout::Recompute::full) {
+    const std::vector<model::NodeTime> nodes = run.node_times();
+    for (int s = 0; s + 1 < static_cast<int>(run.partition().segments.size()); ++s)
+      step += micro_batches * recomputed_time(run, nodes, s);
+  }
+  return step + update_time(run);
+}
+
+std::string describe_step(const compile::CompiledRun& run) {
+  if (!run.profile()) return "";
+  return fmt::format("a step takes {:.3g} ms, communication apart, with the times of {}\n",
+                     1e3 * estimate_step(run), run.profile()->source);
 }
 
 }  // namespace lockstep::plan

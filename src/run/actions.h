@@ -37,10 +37,11 @@ struct StepInputs {
   uint64_t state_hash = 0;        ///< likewise: of this replica before the program runs; 0: not compared
 };
 
-/// After every kernel call of a replay: the node, what ran, its outputs (or the gradients it wrote).
+/// After every call of an op's kernel, and after every update, of an iteration that is observed.
 struct KernelObservation {
   int instruction;
-  const program::KernelCall& call;
+  const program::KernelCall* call;  ///< what ran; null: an update
+  double seconds;                   ///< that it took, on the device
 };
 
 /// Everything instructions need to turn into work. Owned by whoever builds the executor; outlives it.
@@ -92,9 +93,10 @@ using KernelObserver = std::function<void(const KernelObservation&)>;
 /// Whether executors have an action for instructions of this kind.
 bool is_runnable(program::InstructionKind kind);
 
-/// One action per instruction of `program`. `observer` (may be empty) is called after every kernel call.
-/// Refuses what it cannot run, or what does not fit the model (kinds without an action, operands that are
-/// missing, too small or of another type), before anything runs: throws InternalError naming the instruction.
+/// One action per instruction of `program`. `observer` (may be null, or empty) is called as KernelObservation
+/// says; the device works on nothing else meanwhile. Refuses what it cannot run, or what does not fit the
+/// model (kinds without an action, operands that are missing, too small or of another type), before anything
+/// runs: throws InternalError naming the instruction.
 std::vector<Action> make_actions(const program::Program& program, const ExecutionContext& context,
                                  const KernelObserver* observer);
 

@@ -1,10 +1,23 @@
 #pragma once
 
+#include "base/clock.h"
 #include "run/binding.h"
 #include "run/serve/served_range.h"
 #include "run/staging.h"
 
 namespace lockstep::run {
+
+/// Does `work`, which is on `stream`, and tells the observer, where there is one.
+template <class Work>
+void observe(const KernelObserver* observer, device::Stream& stream, int instruction,
+             const program::KernelCall* call, const Work& work) {
+  if (observer == nullptr || !*observer) return work();
+  stream.synchronize();
+  const auto began = Clock::now();
+  work();
+  stream.synchronize();
+  (*observer)({instruction, call, 1e-3 * milliseconds_between(began, Clock::now())});
+}
 
 // What becomes of each kind of instruction, one function for each.
 

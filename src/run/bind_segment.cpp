@@ -97,11 +97,7 @@ Action bind_segment(const Binding& binding) {
                     index = binding.index()](device::Stream& stream, const StepInputs&,
                                              const std::function<void()>& between) {
     for (const auto& call : calls) {
-      call.run(stream, first_sample);
-      if (observer != nullptr && *observer) {
-        stream.synchronize();
-        (*observer)({index, call});
-      }
+      observe(observer, stream, index, &call, [&] { call.run(stream, first_sample); });
       between();
     }
   }};

@@ -177,9 +177,10 @@ Action bind_update(const Binding& binding) {
   call.constants = reinterpret_cast<const StepScalars*>(binding.required(program::Role::constants, 0));
   call.whole_step = binding.find(program::Role::verdict, 1) != nullptr;
   call.predicated = binding.find(program::Role::predicate, 0) != nullptr;
-  return {.start = [call = std::move(call), kernels = binding.kernels()](
-                       device::Stream& stream, const StepInputs& inputs, const auto&) {
-    if (!inputs.suppress_updates) kernels->update(call, stream);
+  return {.start = [call = std::move(call), kernels = binding.kernels(), observer = binding.observer(),
+                    index = binding.index()](device::Stream& stream, const StepInputs& inputs, const auto&) {
+    if (inputs.suppress_updates) return;
+    observe(observer, stream, index, nullptr, [&] { kernels->update(call, stream); });
   }};
 }
 

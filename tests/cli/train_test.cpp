@@ -42,6 +42,46 @@ TEST(Train, Float16TellsOfItsLossScaleAndOfWhatOverflowed) {
   EXPECT_EQ(metrics[1]["loss_scale"], 8388608);
 }
 
+TEST(Profile, IsWhatStagesAreDividedBy) {
+  const SmallConfig config;
+  const std::string file = config / "small.profile";
+  const Ran ran = lockstep({"profile", config.path(), "--steps", "4", "--out", file});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out,
+              HasSubstr("small.textproto: 4 steps after 3 of warm-up, layout dp=1, micro-batches of 6 on "));
+  for (const char* row : {"\nfc1 ", "\nloss ", "\nmicro-batch ", "\nupdate ", "--set parallel.profile="})
+    EXPECT_THAT(ran.out, HasSubstr(row));
+  EXPECT_THAT(read_text_file(file), HasSubstr("name: \"fc1\""));
+  const Ran again = lockstep({"profile", config.path(), "--out", file});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("small.profile: is there already; remove it, or name another file"));
+
+  const Ran inspected =
+      lockstep({"inspect", config.path(), "--layout", "dp=1,pp=2", "--set", "parallel.profile=" + file});
+  EXPECT_EQ(inspected.code, 0) << inspected.err;
+  EXPECT_THAT(inspected.out, HasSubstr("ms, communication apart, with the times of " + file));
+  const Json json = only_json(mpirun(
+      2, {"train", config.path(), "--json", "--set", "parallel.profile=" + file, "--layout", "dp=1,pp=2"}));
+  EXPECT_EQ(json["params_hash"], only_json(lockstep({"train", config.path(), "--json"}))["params_hash"]);
+}
+
+TEST(Profile, IsOfAllRanksTogether) {
+  const SmallConfig config;
+  const Json json = only_json(
+      mpirun(2, {"profile", config.path(), "--steps", "2", "--json", "--layout", "dp=1,pp=2,schedule=1f1b"}));
+  EXPECT_EQ(json["micro_batch"], 6);
+  EXPECT_GT(json["micro_batch_seconds"], 0);
+  EXPECT_GT(json["update_seconds"], 0);
+  for (const auto& layer : json["layers"])
+    if (layer["op"] == "linear") {
+      EXPECT_GT(layer["backward_weight_seconds"], 0) << layer;
+    }
+  const Ran refused = mpirun(2, {"profile", config.path(), "--layout", "dp=1,sync=ps,mode=stale", "--set",
+                                 "parallel.reduction=FAST"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("do not make steps together; measure with --layout dp=1"));
+}
+
 TEST(Train, JsonIsTheOnlyThingOnStdoutAndHasEveryField) {
   const SmallConfig config;
   const Ran ran = lockstep({"train", config.path(), "--json"});

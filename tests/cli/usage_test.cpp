@@ -18,7 +18,7 @@ void expect_refusal(const std::vector<std::string>& arguments, const std::string
 }
 
 TEST(Usage, MistakesAreRefusedWithWhatWasProbablyMeant) {
-  expect_refusal({}, "lockstep needs a command: train, eval, verify, chaos, inspect, config, data");
+  expect_refusal({}, "lockstep needs a command: train, eval, verify, chaos, profile, inspect, config, data");
   expect_refusal({"trian"}, "no command 'trian' (did you mean 'train'?)");
   expect_refusal({"--jsn"}, "lockstep has no option --jsn");
   expect_refusal({"train"}, "CONFIG is required");
@@ -40,7 +40,7 @@ TEST(Usage, OverridesNameTheFieldThatWasProbablyMeant) {
 }
 
 TEST(Usage, HelpListsTheKeysOfALayoutWhereItIsTaken) {
-  for (const char* command : {"train", "eval", "inspect", "chaos"}) {
+  for (const char* command : {"train", "eval", "inspect", "profile", "chaos"}) {
     const std::string help = lockstep({command, "--help"}).out;
     EXPECT_THAT(help, HasSubstr("--layout KEY=VALUE,..."));
     EXPECT_THAT(help, HasSubstr("gpipe, 1f1b, interleaved, zero_bubble [1f1b]\n"));

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "lockstep/error.h"
+#include "model/node_times.h"
 #include "model/partition.h"
 #include "model/presets.h"
 
@@ -19,6 +20,8 @@ Graph gpt(int layers) {
       {.vocabulary = 65, .context = 16, .layers = layers, .heads = 2, .width = 32, .tied_head = true}));
 }
 
+std::vector<double> times_of(const Graph& graph) { return group_times(graph, estimated_times(graph, 1)); }
+
 int group_after(const Graph& graph, int node) {
   return node + 1 < static_cast<int>(graph.nodes.size()) ? graph.node(node + 1).group : graph.group_count;
 }
@@ -29,7 +32,7 @@ struct Worth {
 };
 
 Worth worth_of(const Graph& graph, const std::vector<int>& last_nodes) {
-  const std::vector<double> times = group_times(graph);
+  const std::vector<double> times = times_of(graph);
   Worth worth;
   int first = 0;
   for (const int node : last_nodes) {
@@ -72,7 +75,7 @@ void for_divisions(const Graph& graph, int pieces,
 TEST(Pieces, AreAsFastAsAnyDivisionAndThenPassOnTheFewestBytes) {
   for (const int pieces : {2, 3, 4}) {
     const Graph graph = gpt(pieces == 4 ? 1 : 2);
-    const std::vector<int> found = divide_into_pieces(graph, pieces);
+    const std::vector<int> found = divide_into_pieces(graph, times_of(graph), pieces);
     ASSERT_EQ(static_cast<int>(found.size()), pieces);
     const Worth best = worth_of(graph, found);
     double fastest = std::numeric_limits<double>::infinity();
@@ -90,13 +93,14 @@ TEST(Pieces, AreAsFastAsAnyDivisionAndThenPassOnTheFewestBytes) {
 
 TEST(Pieces, OfAWholeModelAreOne) {
   const Graph graph = gpt(1);
-  EXPECT_EQ(divide_into_pieces(graph, 1), std::vector<int>{static_cast<int>(graph.nodes.size()) - 1});
+  EXPECT_EQ(divide_into_pieces(graph, times_of(graph), 1),
+            std::vector<int>{static_cast<int>(graph.nodes.size()) - 1});
 }
 
 TEST(Pieces, EndBetweenGroupsAndSegmentsEndWithThem) {
   const Graph graph = gpt(3);
   for (const int pieces : {1, 2, 5, 8}) {
-    const std::vector<int> ends = divide_into_pieces(graph, pieces);
+    const std::vector<int> ends = divide_into_pieces(graph, times_of(graph), pieces);
     for (size_t i = 0; i + 1 < ends.size(); ++i)
       EXPECT_NE(graph.node(ends[i]).group, graph.node(ends[i] + 1).group);
     for (const int64_t bucket_bytes : {int64_t{1}, int64_t{20000}, int64_t{1} << 40}) {
@@ -115,9 +119,9 @@ TEST(Pieces, EndBetweenGroupsAndSegmentsEndWithThem) {
 
 TEST(Pieces, OfAModelWithFewerGroupsAreRefused) {
   const Graph graph = make_graph(make_mlp({.image = {4, 4, 1}, .hidden = {8}, .classes = 3}));
-  EXPECT_NO_THROW(divide_into_pieces(graph, graph.group_count));
+  EXPECT_NO_THROW(divide_into_pieces(graph, times_of(graph), graph.group_count));
   try {
-    divide_into_pieces(graph, graph.group_count + 1);
+    divide_into_pieces(graph, times_of(graph), graph.group_count + 1);
     FAIL() << "nothing was thrown";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("use at most " + std::to_string(graph.group_count)));
@@ -184,7 +188,7 @@ TEST(Pieces, AreTheFastestOfThoseThatFit) {
   const int groups = graph.group_count;
   for (const int pieces : {2, 3})
     for (int most = 1; most <= groups; ++most) {
-      const std::vector<int> found = divide_into_pieces(graph, pieces, at_most(most));
+      const std::vector<int> found = divide_into_pieces(graph, times_of(graph), pieces, at_most(most));
       double fastest = std::numeric_limits<double>::infinity();
       for_divisions(graph, pieces, [&](const std::vector<int>& last_nodes) {
         int first = 0;

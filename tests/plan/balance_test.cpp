@@ -21,7 +21,7 @@ struct Worth {
 Worth worth_of(const compile::CompileOptions& options) {
   const compile::CompiledRun run(options, facts_of(options));
   Worth worth{.bytes = fullest_rank(run).plan.total_bytes};
-  const std::vector<double> groups = model::group_times(run.graph());
+  const std::vector<double> groups = model::group_times(run.graph(), run.node_times());
   std::vector<double> pieces(static_cast<size_t>(run.partition().piece_count()), 0);
   for (size_t s = 0; s < run.partition().segments.size(); ++s) {
     const auto& segment = run.partition().segments[s];

@@ -160,17 +160,103 @@ TEST_P(PipelineBubbles, OfProgramsAreThoseOfTheirSchedules) {
 INSTANTIATE_TEST_SUITE_P(All, PipelineBubbles, testing::Values("gpipe", "1f1b", "interleaved", "zero_bubble"),
                          [](const auto& info) { return std::string("of_") + info.param; });
 
-/// Of all activations that the forwards of a micro-batch read or write on a rank.
-int64_t bytes_of_a_micro_batch(const program::Program& program) {
-  std::set<int> buffers;
+/// With recompute=full a stage computes segment by segment again, as backward comes to it: what the schedule
+/// fills waiting with, the program does in between. Kept is what one segment of a micro-batch needs.
+TEST(RecomputedPipelines, TakeALittleLongerThanTheirSchedules) {
+  double worst = 0;
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
+    for (Job job : jobs_of(schedule)) {
+      job.layout += ",recompute=full";
+      const CompiledJob compiled = compile(job);
+      const double step = replay(compiled.programs, equal_pieces(compiled, kTimes[0]), 1)[0].duration();
+      const double expected = layout::replay(compiled.shape, kTimes[0]).step;
+      EXPECT_GE(step, 0.999 * expected) << job.layout;
+      EXPECT_LE(step, 1.25 * expected) << job.layout << ", " << job.micro_batches << " micro-batches";
+      worst = std::max(worst, step / expected);
+    }
+  fmt::print("steps of programs that recompute take at most {:.6f} of what the schedule takes\n", worst);
+}
+
+/// Of all activations that the forwards of a micro-batch read or write on a rank, in one piece of the model
+/// after the other.
+std::vector<int64_t> bytes_of_a_micro_batch(const CompiledJob& job, int rank) {
+  const program::Program& program = nth(job.programs, rank);
+  std::map<int, std::set<int>> buffers;  // by piece
   for (const auto& instruction : program.instructions)
     if (instruction.kind == InstructionKind::forward && instruction.micro_batch == 0)
       for (const auto& operand : instruction.operands)
         if (program.buffer(operand.range.buffer).category == program::Category::activations)
-          buffers.insert(operand.range.buffer);
+          buffers[nth(job.pieces, instruction.segment)].insert(operand.range.buffer);
+  std::vector<int64_t> bytes;
+  for (const auto& [piece, of_piece] : buffers) {
+    bytes.push_back(0);
+    for (const int buffer : of_piece)
+      bytes.back() += program::placed_bytes(program.buffer(buffer).size_bytes);
+  }
+  return bytes;
+}
+
+/// Of the gradients that second halves of backward wait with, of a micro-batch in one piece of the model.
+int64_t bytes_between_halves(const CompiledJob& job, int rank) {
+  const program::Program& program = nth(job.programs, rank);
+  std::set<int> buffers;
+  for (const auto& instruction : program.instructions)
+    if (instruction.kind == InstructionKind::backward_weight && instruction.micro_batch == 0)
+      for (const auto& operand : instruction.operands) {
+        const auto& buffer = program.buffer(operand.range.buffer);
+        const bool waits =
+            operand.role == program::Role::output_gradient || operand.role == program::Role::stash;
+        if (waits && buffer.category == program::Category::activations) buffers.insert(operand.range.buffer);
+      }
   int64_t bytes = 0;
   for (const int buffer : buffers) bytes += program::placed_bytes(program.buffer(buffer).size_bytes);
   return bytes;
+}
+
+/// What a stage holds while its schedule runs.
+struct Held {
+  int pairs = 0;     ///< of a micro-batch and a piece, from forward to the last of backward
+  int halves = 0;    ///< of these, with one half of backward behind them
+  int messages = 0;  ///< at most, that neighbours have sent and the stage has not come to
+};
+
+Held most_held(const layout::PipelineShape& shape, int stage) {
+  const layout::PipelineTimeline timeline = layout::replay(shape, kTimes[0]);
+  using Kind = PipelineUnit::Kind;
+  const auto is_forward = [](const PipelineUnit& unit) { return unit.kind == Kind::forward; };
+  const auto begins_backward = [](const PipelineUnit& unit) {
+    return unit.kind == Kind::backward || unit.kind == Kind::backward_input;
+  };
+  // When each piece is done with a micro-batch, forward and back.
+  std::map<std::pair<int, int>, double> forwards, backwards;
+  for (int s = 0; s < shape.stages; ++s)
+    for (const layout::TimedUnit& timed : nth(timeline.stages, s).units) {
+      const std::pair key{timed.unit.chunk * shape.stages + s, timed.unit.micro_batch};
+      if (is_forward(timed.unit)) forwards[key] = timed.end;
+      if (begins_backward(timed.unit)) backwards[key] = timed.end;
+    }
+  std::multimap<double, int> changes;  // of messages: used before others come at the same time
+  Held most, now;
+  for (const layout::TimedUnit& timed : nth(timeline.stages, stage).units) {
+    const int piece = timed.unit.chunk * shape.stages + stage;
+    const auto& sent = is_forward(timed.unit) ? forwards : backwards;
+    const auto found = sent.find({piece + (is_forward(timed.unit) ? -1 : 1), timed.unit.micro_batch});
+    if (found != sent.end() && (is_forward(timed.unit) || begins_backward(timed.unit))) {
+      changes.insert({found->second, 1});
+      changes.insert({timed.end, -1});
+    }
+    now.pairs += is_forward(timed.unit) ? 1 : 0;
+    now.halves += timed.unit.kind == Kind::backward_input ? 1 : 0;
+    most.pairs = std::max(most.pairs, now.pairs);
+    most.halves = std::max(most.halves, now.halves);
+    now.pairs -= timed.unit.kind == Kind::backward || timed.unit.kind == Kind::backward_weight ? 1 : 0;
+    now.halves -= timed.unit.kind == Kind::backward_weight ? 1 : 0;
+  }
+  for (const auto& [when, change] : changes) {
+    now.messages += change;
+    most.messages = std::max(most.messages, now.messages);
+  }
+  return most;
 }
 
 /// What stages keep for their backwards, and in the same category, at most: of what passes from stage to
@@ -182,12 +268,41 @@ TEST(PipelineActivations, OfEqualStagesAreThoseOfTheMicroBatchesThatTheScheduleK
   for (const int micro_batches : {8, 16, 32}) {
     const CompiledJob job = compile({"dp=1,pp=8", micro_batches});
     for (int stage = 1; stage < 7; ++stage) {  // the first and the last one have other layers, too
-      const int peak = layout::activation_peak(layout::pipeline_schedule(job.shape, stage)).pairs;
-      const int64_t bytes = bytes_of_a_micro_batch(nth(job.programs, stage));
-      EXPECT_GT(nth(job.activation_bytes, stage), peak * bytes) << "stage " << stage;
-      EXPECT_LE(nth(job.activation_bytes, stage), peak * bytes + kMostBeside) << "stage " << stage;
+      const int64_t kept = most_held(job.shape, stage).pairs * bytes_of_a_micro_batch(job, stage)[0];
+      EXPECT_GT(nth(job.activation_bytes, stage), kept) << "stage " << stage;
+      EXPECT_LE(nth(job.activation_bytes, stage), kept + kMostBeside) << "stage " << stage;
     }
   }
+}
+
+/// Likewise with several pieces on a stage, where more comes before its turn, and with halves of backward,
+/// whose second ones wait with gradients. What lies beside varies more here: which message comes when is not
+/// ordered against all that a stage computes, so that it does not take the place of all that is gone by then.
+TEST(PipelineActivations, OfPiecesAndHalvesAreThoseThatTheScheduleKeepsAndAThirdAtMost) {
+  double most = 0;
+  for (const char* schedule : {"interleaved", "zero_bubble"})
+    for (const int micro_batches : {8, 16, 32}) {
+      const CompiledJob job = compile({fmt::format("dp=1,pp=8,schedule={}", schedule), micro_batches});
+      for (int stage = 1; stage < 7; ++stage) {
+        const Held held = most_held(job.shape, stage);
+        const std::vector<int64_t> bytes = bytes_of_a_micro_batch(job, stage);
+        ASSERT_EQ(bytes.front(), bytes.back()) << "equal pieces";
+        const int64_t kept = held.pairs * bytes[0];
+        const int64_t beside = held.halves * bytes_between_halves(job, stage) +
+                               (held.messages + 2 * job.shape.chunks + 2 + 2) * program::kBufferAlignment;
+        const std::string name =
+            fmt::format("{}, {} micro-batches, stage {}", schedule, micro_batches, stage);
+        EXPECT_EQ(held.pairs, layout::activation_peak(layout::pipeline_schedule(job.shape, stage)).pairs)
+            << name;
+        EXPECT_GT(nth(job.activation_bytes, stage), kept) << name;
+        const double share =
+            static_cast<double>(nth(job.activation_bytes, stage)) / static_cast<double>(kept + beside);
+        EXPECT_LE(share, 4.0 / 3) << name;
+        most = std::max(most, share);
+      }
+    }
+  fmt::print("activations of interleaved and zero_bubble are at most {:.3f} of what their schedules keep\n",
+             most);
 }
 
 /// All micro-batches are kept, and as much lies beside them for any number.
@@ -196,7 +311,7 @@ TEST(PipelineActivations, OfGpipeGrowByThoseOfEachMicroBatch) {
                     more = compile({"dp=1,pp=8,schedule=gpipe", 32});
   for (int stage = 0; stage < 8; ++stage)
     EXPECT_EQ(nth(more.activation_bytes, stage) - nth(some.activation_bytes, stage),
-              16 * bytes_of_a_micro_batch(nth(more.programs, stage)))
+              16 * bytes_of_a_micro_batch(more, stage)[0])
         << "stage " << stage;
 }
 

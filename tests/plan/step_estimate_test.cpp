@@ -1,12 +1,20 @@
 #include "plan/step_estimate.h"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "model/pieces.h"
+#include <algorithm>
+
+#include "lockstep/error.h"
+#include "model/node_times.h"
 #include "plan/plan_testing.h"
+#include "plan/stage_table.h"
 
 namespace lockstep::plan {
 namespace {
+
+using ::testing::HasSubstr;
 
 double estimate(const std::string& layout, int64_t micro_batch = 2) {
   const compile::CompileOptions options = gpt_options(layout, micro_batch);
@@ -16,7 +24,7 @@ double estimate(const std::string& layout, int64_t micro_batch = 2) {
 TEST(StepEstimate, IsAllPassesOfAllMicroBatches) {
   const model::Graph graph = model::make_graph(gpt_options("dp=1").model);
   double all = 0;
-  for (const model::NodeTime& node : model::node_times(graph, 2)) all += node.all();
+  for (const model::NodeTime& node : model::estimated_times(graph, 2)) all += node.all();
   EXPECT_NEAR(estimate("dp=1"), 8 * all, 1e-6 * all);
   EXPECT_NEAR(estimate("dp=2"), 4 * all, 1e-6 * all);
 }
@@ -34,6 +42,63 @@ TEST(StepEstimate, HoldsWhatIsComputedAgain) {
   EXPECT_GT(estimate("dp=1,recompute=full"), estimate("dp=1"));
   EXPECT_LT(estimate("dp=1,recompute=full"), 1.5 * estimate("dp=1"));
   EXPECT_GT(estimate("dp=1,pp=4,recompute=full"), estimate("dp=1,pp=4"));
+}
+
+/// Every layer takes a millisecond forward and two back, but the last, which takes ten times as long.
+model::Profile profile_of(const compile::CompileOptions& options) {
+  const model::Graph graph = model::make_graph(options.model);
+  model::Profile profile{.source = "p", .device = "cpu", .micro_batch = 1, .nodes = {}};
+  for (const auto& node : graph.nodes) profile.nodes.push_back({node.name, {1e-3, 1e-3, 1e-3}});
+  profile.nodes.back().seconds *= 10;
+  profile.update_seconds = 1e-6;
+  return profile;
+}
+
+TEST(StepEstimate, OfAProfileIsInSecondsAndHasUpdates) {
+  compile::CompileOptions options = gpt_options("dp=1", 2);
+  options.parallel.profile = profile_of(options);
+  const compile::CompiledRun run(options, facts_of(options));
+  const auto nodes = static_cast<double>(run.graph().nodes.size());
+  const auto parameters = static_cast<double>(run.graph().parameter_count());
+  EXPECT_NEAR(estimate_step(run), 16 * 3e-3 * (nodes + 9) + 1e-6 * parameters, 1e-9);
+  EXPECT_EQ(describe_step(run),
+            fmt::format("a step takes {:.3g} ms, communication apart, with the times of p\n",
+                        1e3 * estimate_step(run)));
+  EXPECT_EQ(describe_step(compile::CompiledRun(gpt_options("dp=1", 2), facts_of(options))), "");
+  options = gpt_options("dp=2,shard=optimizer", 2);
+  options.parallel.profile = profile_of(options);
+  const compile::CompiledRun two(options, facts_of(options));
+  EXPECT_NEAR(estimate_step(two),
+              8 * 3e-3 * (nodes + 9) + 1e-6 / 4 *
+                                           static_cast<double>(std::max(two.placement().owned_bytes(0),
+                                                                        two.placement().owned_bytes(1))),
+              1e-9);
+}
+
+TEST(StepEstimate, StagesAreDividedByTheProfile) {
+  compile::CompileOptions options = gpt_options("dp=1,pp=2", 2);
+  const auto last_layers = [&] {
+    return summarize_pipeline(compile::CompiledRun(options, facts_of(options))).pieces;
+  };
+  const auto estimated = last_layers();
+  options.parallel.profile = profile_of(options);
+  const auto measured = last_layers();
+  EXPECT_NE(measured[0].last_layer, estimated[0].last_layer);
+  // Nodes of 3 ms, and one of 30: within the longest node of each other.
+  EXPECT_NEAR(measured[0].time, 0.5, 0.1);
+}
+
+TEST(StepEstimate, OfAnotherDevicesProfileIsRefused) {
+  compile::CompileOptions options = gpt_options("dp=1", 2);
+  options.parallel.profile = profile_of(options);
+  options.parallel.profile->device = "cuda";
+  try {
+    const compile::CompiledRun run(options, facts_of(options));
+    FAIL() << "it was taken";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("profile p: was measured on cuda, and workers compute on cpu; measure there: "));
+  }
 }
 
 TEST(StepEstimate, OfSmallerMicroBatchesReadsWeightsMoreOften) {

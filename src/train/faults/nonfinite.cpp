@@ -60,7 +60,7 @@ std::string describe_finding(const Worker& worker, const run::KernelObservation&
                              int64_t element, float value) {
   const auto& program = worker.programs().step;
   const auto& instruction = program.instruction(observation.instruction);
-  const char* phase = observation.call.phase == ops::KernelPhase::forward ? "forward" : "backward";
+  const char* phase = observation.call->phase == ops::KernelPhase::forward ? "forward" : "backward";
   return fmt::format("{} of layer {} ({}) {} {} in {}, element {}, micro-batch {} of rank {} ({})", phase,
                      node.name, name_of(node.op), verb, std::isnan(value) ? "NaN" : "infinity", tensor,
                      element, instruction.micro_batch, program.rank,
@@ -99,7 +99,7 @@ std::vector<std::pair<Tensor, std::string>> narrow_sources(const model::Graph& g
 
 /// What a kernel call read and wrote, in the order in which it is worth naming.
 std::optional<std::string> examine(const Worker& worker, const run::KernelObservation& observation) {
-  const auto& call = observation.call;
+  const auto& call = *observation.call;
   const auto& graph = worker.compiled().graph();
   const auto& node = graph.node(call.node);
   const auto look = [&](const Tensor& tensor, const model::Node& of, const std::string& name,
@@ -182,6 +182,7 @@ std::string locate_nonfinite(Worker& worker, comm::Communicator& world, const ru
   }
   int last = -1, call = 0;
   worker.replay_step(inputs, [&](const run::KernelObservation& observation) {
+    if (observation.call == nullptr) return;
     call = observation.instruction == last ? call + 1 : 0;
     last = observation.instruction;
     if (!finding.message.empty()) return;

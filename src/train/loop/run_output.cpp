@@ -13,8 +13,9 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "compile/stage_table.h"
 #include "lockstep/error.h"
+#include "plan/stage_table.h"
+#include "plan/step_estimate.h"
 #include "train/loop/run_recorder.h"
 #include "train/worker/worker_memory.h"
 
@@ -161,7 +162,8 @@ void RunOutput::show_start() {
       layout_, config.parallel.reduction == layout::Reduction::fast ? "FAST" : "REPRODUCIBLE",
       compiled.graph().parameter_count());
   text += layout::describe(compiled.division(), has_stages ? "replica" : "worker") + "\n";
-  if (has_stages) text += compile::describe(compile::summarize_pipeline(compiled), compiled.layout());
+  if (has_stages) text += plan::describe(plan::summarize_pipeline(compiled), compiled.layout());
+  text += plan::describe_step(compiled);
   text += describe(config.precision, worker_->device().kind());
   if (config.parallel.reduction == layout::Reduction::fast && config.trainer.virtual_replicas > 1)
     text += "trainer.virtual_replicas is unused under FAST\n";

@@ -157,7 +157,10 @@ void Trainer::train_one_step() {
   const bool compared = comparison_is_due();
   if (compares_replicas()) inputs.state_hash = agreement_hash(compared);
   const double waited_before = worker_->data_wait_ms();
-  worker_->run_step(inputs);
+  if (options_.observer)
+    worker_->run_observed_step(inputs, options_.observer);
+  else
+    worker_->run_step(inputs);
   enter_phase(options_.progress, Phase::between_steps);
   // A copy: what is not finite makes the step run again.
   const program::Verdict verdict = worker_->verdict();

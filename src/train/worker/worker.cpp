@@ -297,13 +297,17 @@ device::HostWindow& Worker::window() const {
 
 // All programs share memory and communicators: one is complete before another begins.
 
-void Worker::replay_step(run::StepInputs inputs, const run::KernelObserver& observer) {
+void Worker::run_observed_step(const run::StepInputs& inputs, const run::KernelObserver& observer) {
   finish_step();
   observer_ = observer;
-  inputs.suppress_updates = true;
   replay_executor_->run(inputs);
   replay_executor_->finish();
   observer_ = {};
+}
+
+void Worker::replay_step(run::StepInputs inputs, const run::KernelObserver& observer) {
+  inputs.suppress_updates = true;
+  run_observed_step(inputs, observer);
 }
 
 program::Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {

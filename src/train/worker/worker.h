@@ -83,7 +83,9 @@ class Worker {
   std::vector<int> end_session();
   /// COLLECTIVE: workers get the last version of all parameters.
   void gather();
-  /// The same with a check of every kernel's results; used to locate what is not finite. Nothing is updated.
+  /// COLLECTIVE: a step, complete, with an observer of its kernels.
+  void run_observed_step(const run::StepInputs& inputs, const run::KernelObserver& observer);
+  /// Likewise, but nothing is updated: to locate what is not finite.
   void replay_step(run::StepInputs inputs, const run::KernelObserver& observer);
   /// The whole evaluation set; returns the sums over it. Ends after the iteration in which any rank's
   /// `stop_requested` (may be empty) says so; the result says it too.

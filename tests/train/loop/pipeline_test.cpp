@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 
-#include "compile/stage_table.h"
 #include "lockstep/error.h"
+#include "plan/stage_table.h"
 #include "proof/checker.h"
 #include "train/loop/divided_models.h"
 #include "train/loop/resumed_layouts.h"
@@ -134,7 +134,7 @@ TEST(Pipeline, CutWhereItIsToldHasTheSameBits) {
     EXPECT_EQ(trace_of(cut, layout), one) << layout;
     const auto run = compile_run(with(cut, layout), {.world_size = processes_of(layout)});
     std::vector<std::string> last_layers;
-    for (const auto& piece : compile::summarize_pipeline(run).pieces) last_layers.push_back(piece.last_layer);
+    for (const auto& piece : plan::summarize_pipeline(run).pieces) last_layers.push_back(piece.last_layer);
     EXPECT_EQ(last_layers.size(), cuts.size() + 1);
   }
   config::RunConfig one_too_many = config;

@@ -1,4 +1,4 @@
-#include "compile/stage_table.h"
+#include "plan/stage_table.h"
 
 #include <fmt/format.h>
 
@@ -9,15 +9,16 @@
 #include "base/index.h"
 #include "base/text.h"
 #include "layout/pipeline_timeline.h"
-#include "model/pieces.h"
+#include "model/node_times.h"
+#include "plan/step_estimate.h"
 
-namespace lockstep::compile {
+namespace lockstep::plan {
 namespace {
 
-std::vector<PieceShare> pieces_of(const CompiledRun& run) {
+std::vector<PieceShare> pieces_of(const compile::CompiledRun& run) {
   const auto& graph = run.graph();
   const auto& partition = run.partition();
-  const std::vector<double> times = model::group_times(graph);
+  const std::vector<double> times = model::group_times(graph, run.node_times());
   const double all = std::accumulate(times.begin(), times.end(), 0.0);
   std::vector<PieceShare> pieces(static_cast<size_t>(partition.piece_count()));
   for (int piece = 0; piece < partition.piece_count(); ++piece) {
@@ -42,7 +43,7 @@ std::vector<PieceShare> pieces_of(const CompiledRun& run) {
 
 }  // namespace
 
-PipelineSummary summarize_pipeline(const CompiledRun& run) {
+PipelineSummary summarize_pipeline(const compile::CompiledRun& run) {
   const layout::Placement& placement = run.placement();
   PipelineSummary summary{.pieces = pieces_of(run), .memory_bytes = {}, .activation_bytes = {}};
   for (int stage = 0; stage < placement.stages(); ++stage) {
@@ -52,8 +53,9 @@ PipelineSummary summarize_pipeline(const CompiledRun& run) {
     summary.activation_bytes.push_back(nth(all.category_bytes, program::Category::activations));
   }
   summary.micro_batches = run.division().micro_batches_of(0);
-  summary.bubble_fraction =
-      layout::replay(layout::pipeline_shape(run.layout(), summary.micro_batches), {}).bubble_fraction();
+  const layout::PipelineShape shape = layout::pipeline_shape(run.layout(), summary.micro_batches);
+  summary.bubble_fraction = layout::replay(shape, {}).bubble_fraction();
+  summary.likely_bubble_fraction = layout::replay_pieces(shape, piece_times(run)).bubble_fraction();
   return summary;
 }
 
@@ -74,10 +76,13 @@ std::string describe(const PipelineSummary& summary, const layout::Layout& layou
                     human_bytes(nth(summary.activation_bytes, piece.stage)));
   }
   const auto& key = *std::ranges::find(layout::layout_keys(), "schedule", &layout::LayoutKey::name);
-  return text +
-         fmt::format("{} of {} micro-batch{}: stages wait for {:.1f} % of a step, if all take as long\n",
-                     layout::value_text(key, key.get(layout)), summary.micro_batches,
-                     summary.micro_batches == 1 ? "" : "es", 100 * summary.bubble_fraction);
+  text += fmt::format(
+      "{} of {} micro-batch{}: stages wait for {:.1f} % of a step if all take as long, for {:.1f} % with "
+      "these "
+      "times\n",
+      layout::value_text(key, key.get(layout)), summary.micro_batches, summary.micro_batches == 1 ? "" : "es",
+      100 * summary.bubble_fraction, 100 * summary.likely_bubble_fraction);
+  return text;
 }
 
-}  // namespace lockstep::compile
+}  // namespace lockstep::plan

@@ -6,14 +6,14 @@
 
 #include "compile/compiled_run.h"
 
-namespace lockstep::compile {
+namespace lockstep::plan {
 
 /// A piece of the model, as a stage of a pipeline holds one or several.
 struct PieceShare {
   int stage = 0;
   std::string first_layer, last_layer;
   int64_t parameters = 0;  ///< elements that it uses, tied ones with each of their stages
-  double time = 0;         ///< its part of a micro-batch's time, as estimated (model::group_times)
+  double time = 0;         ///< its part of a micro-batch's time, as CompiledRun::node_times has it
 };
 
 /// What a pipeline comes to before it runs.
@@ -25,12 +25,13 @@ struct PipelineSummary {
   /// The part of the step in which stages wait for each other, if units of all stages take the same time, and
   /// transfers none.
   double bubble_fraction = 0;
+  double likely_bubble_fraction = 0;  ///< the same with the times of these pieces
 };
 
 /// REQUIRES: the layout has several stages.
-PipelineSummary summarize_pipeline(const CompiledRun& run);
+PipelineSummary summarize_pipeline(const compile::CompiledRun& run);
 
 /// A line for each piece, with its stage's memory, and one about the bubble.
 std::string describe(const PipelineSummary& summary, const layout::Layout& layout);
 
-}  // namespace lockstep::compile
+}  // namespace lockstep::plan

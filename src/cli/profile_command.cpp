@@ -1,0 +1,205 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/index.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "lockstep/error.h"
+#include "plan/step_estimate.h"
+#include "train/faults/position.h"
+#include "train/loop/profiler.h"
+#include "train/loop/stop_request.h"
+#include "train/loop/trainer.h"
+#include "train/start/world.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kWarmUpSteps = 3;
+
+struct ProfileArguments {
+  ConfigArguments config;
+  OutputArguments output;
+  DeviceArguments device;
+  int64_t steps = 20;
+  std::string file;
+};
+
+config::RunConfig load(const ProfileArguments& arguments) {
+  // A training of its own, that leaves nothing behind.
+  auto overrides = arguments.config.all_overrides();
+  overrides.push_back(fmt::format("trainer.steps={}", arguments.steps + kWarmUpSteps));
+  for (const char* quiet :
+       {"trainer.eval_every_steps=0", "trainer.eval_at_end=false", "checkpoint.every_steps=0",
+        "checkpoint.at_end=false", "checkpoint.resume_automatic=false"})
+    overrides.push_back(quiet);
+  config::RunConfig config =
+      config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
+  if (config.parallel.layout.has_sessions())
+    throw ConfigError(
+        fmt::format("layout '{}': its workers do not make steps together; measure with --layout dp=1, layers "
+                    "take the same",
+                    layout::to_string(config.parallel.layout)));
+  return config;
+}
+
+/// Where nothing is yet: a config that lay there would be lost.
+void write_new_file(const std::string& path, const std::string& text) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0)
+    throw IoError(fmt::format("--out {}: {}{}", path, std::strerror(errno),
+                              errno == EEXIST ? "; remove it, or name another file" : ""));
+  const bool written = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const int error = errno;
+  if (::close(file) != 0 || !written) {
+    ::unlink(path.c_str());
+    throw IoError(fmt::format("--out {}: {}", path, std::strerror(error)));
+  }
+}
+
+void require_new_file(const std::string& path) {
+  if (!path.empty() && ::access(path.c_str(), F_OK) == 0)
+    throw ConfigError(fmt::format("--out {}: is there already; remove it, or name another file", path));
+}
+
+/// What was measured, in words.
+std::string title_of(const ProfileArguments& arguments, const compile::CompiledRun& run) {
+  return fmt::format("{}: {} steps after {} of warm-up, layout {}, micro-batches of {} on {}, medians",
+                     arguments.config.path, arguments.steps, kWarmUpSteps, layout::to_string(run.layout()),
+                     run.division().micro_batch, run.device() == device::DeviceKind::cuda ? "GPUs" : "CPUs");
+}
+
+double flops_of(const model::Graph& graph, const model::Node& node, int64_t micro_batch) {
+  std::vector<TensorSpec> inputs;
+  for (const int input : node.inputs) inputs.push_back(graph.logical_spec(input));
+  const ops::OpCost cost = ops::cost(node.op, inputs, micro_batch);
+  return cost.forward_flops + cost.backward_input_flops + cost.backward_weight_flops;
+}
+
+double sum_of(const model::Profile& profile) {
+  double all = 0;
+  for (const auto& node : profile.nodes) all += node.seconds.all();
+  return all;
+}
+
+std::string table_of(const model::Profile& profile, const compile::CompiledRun& run) {
+  const model::Graph& graph = run.graph();
+  size_t width = 5;
+  for (const auto& node : profile.nodes) width = std::max(width, node.name.size());
+  const double all = sum_of(profile);
+  std::string text = fmt::format("{:<{}}  {:<24}{:>11}{:>13}{:>8}{:>10}\n", "layer", width, "op",
+                                 "forward us", "backward us", "share", "GFLOP/s");
+  for (size_t n = 0; n < profile.nodes.size(); ++n) {
+    const model::NodeTime& time = profile.nodes[n].seconds;
+    if (time.all() == 0) continue;
+    text += fmt::format("{:<{}}  {:<24}{:>11.1f}{:>13.1f}{:>6.1f} %{:>10.1f}\n", profile.nodes[n].name, width,
+                        name_of(graph.nodes[n].op), 1e6 * time.forward, 1e6 * time.backward(),
+                        100 * time.all() / all,
+                        flops_of(graph, graph.nodes[n], profile.micro_batch) / time.all() / 1e9);
+  }
+  return text + fmt::format("{:<{}}  {:<24}{:>11}{:>13.1f}\n{:<{}}  {:<24}{:>11}{:>13.1f}\n", "micro-batch",
+                            width, "", "", 1e6 * all, "update", width, "", "",
+                            1e6 * profile.update_seconds * static_cast<double>(graph.parameter_count()));
+}
+
+Json json_of(const model::Profile& profile, const compile::CompiledRun& run) {
+  Json json{{"device", profile.device},
+            {"storage", name_of(profile.storage)},
+            {"layout", layout::to_string(run.layout())},
+            {"micro_batch", profile.micro_batch},
+            {"micro_batch_seconds", sum_of(profile)},
+            {"update_seconds", profile.update_seconds * static_cast<double>(run.graph().parameter_count())},
+            {"layers", Json::array()}};
+  for (size_t n = 0; n < profile.nodes.size(); ++n) {
+    const auto& node = profile.nodes[n];
+    json["layers"].push_back({{"name", node.name},
+                              {"op", name_of(run.graph().nodes[n].op)},
+                              {"forward_seconds", node.seconds.forward},
+                              {"backward_input_seconds", node.seconds.backward_input},
+                              {"backward_weight_seconds", node.seconds.backward_weight}});
+  }
+  return json;
+}
+
+void tell(const ProfileArguments& arguments, const model::Profile& profile, const compile::CompiledRun& run) {
+  if (!arguments.file.empty())
+    write_new_file(arguments.file, "# What layers take. " + title_of(arguments, run) + ".\n" +
+                                       config::profile_to_text(profile));
+  if (arguments.output.json) return write_result(json_of(profile, run).dump() + "\n");
+  std::string text = title_of(arguments, run) + "\n\n" + table_of(profile, run);
+  if (!arguments.file.empty())
+    text += fmt::format("\nstages of pipelines are divided by it with --set parallel.profile={}\n",
+                        arguments.file);
+  write_result(text);
+}
+
+int profile(const ProfileArguments& arguments) {
+  return train::run_in_world([&](train::World& world) {
+    train::DeviceRequest device = arguments.device.request();
+    device.say = log_info;
+    const auto worker = train::start_worker(
+        world,
+        [&] {
+          if (world.rank() == 0) require_new_file(arguments.file);
+          return load(arguments);
+        },
+        device);
+    const train::WatchedWorker watched(world, *worker);
+    train::Profiler profiler(*worker, kWarmUpSteps);
+    train::TrainerEvents events;
+    events.on_step = [&](const train::StepRecord&) { profiler.end_step(); };
+    events.on_message = [&](const std::string& text) {
+      if (world.rank() == 0) log_info(text);
+    };
+    train::Trainer trainer(
+        *worker, world.communicator(), std::move(events),
+        {.output_directory = "",
+         .stop_requested = train::stop_requested,
+         .progress = &world.control().progress(),
+         .observer = [&](const run::KernelObservation& observation) { profiler.observe(observation); },
+         .drawing_threads = train::idle_threads(world.placement())});
+    trainer.prepare();
+    const train::TrainingOutcome outcome = trainer.run();
+    train::enter_phase(&world.control().progress(), train::Phase::outside);
+    if (outcome.stopped) return static_cast<int>(train::stop_exit_code());
+    const model::Profile measured = profiler.result(world.communicator());
+    if (world.rank() == 0) tell(arguments, measured, worker->compiled());
+    return static_cast<int>(ExitCode::done);
+  });
+}
+
+}  // namespace
+
+void add_profile_command(CLI::App& program, CommandAction& selected) {
+  auto& command = add_subcommand(
+      program, "profile",
+      "What each layer takes, measured while a model trains for some steps: on one process, or on all of a "
+      "job's",
+      "  lockstep profile configs/shakespeare_gpt.textproto --data-dir data --layout dp=1 --out gpt.profile\n"
+      "  lockstep inspect configs/shakespeare_gpt.textproto --layout dp=1,pp=2 --set "
+      "parallel.profile=gpt.profile");
+  const auto arguments = std::make_shared<ProfileArguments>();
+  arguments->config.add_to(command, /*with_data=*/true);
+  arguments->config.add_layout_to(command);
+  command
+      .add_option("--steps", arguments->steps, fmt::format("Steps that are measured, after {}", kWarmUpSteps))
+      ->check(CLI::Range(int64_t{1}, int64_t{100000}))
+      ->capture_default_str();
+  command.add_option("--out", arguments->file, "Writes what was measured, for parallel.profile")
+      ->type_name("FILE");
+  arguments->device.add_to(command);
+  arguments->output.add_to(command);
+  command.callback([&selected, arguments] { selected = [arguments] { return profile(*arguments); }; });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,72 @@
+#include "model/node_times.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/index.h"
+#include "lockstep/error.h"
+
+namespace lockstep::model {
+namespace {
+
+NodeTime time_of(const Graph& graph, const Node& node, int64_t micro_batch) {
+  std::vector<TensorSpec> inputs;
+  for (const int input : node.inputs) inputs.push_back(graph.logical_spec(input));
+  const ops::OpCost cost = ops::cost(node.op, inputs, micro_batch);
+  return {.forward = cost.forward_flops + kOperationsPerByte * cost.forward_bytes,
+          .backward_input = cost.backward_input_flops + kOperationsPerByte * cost.backward_input_bytes,
+          .backward_weight = cost.backward_weight_flops + kOperationsPerByte * cost.backward_weight_bytes};
+}
+
+[[noreturn]] void refuse(const Profile& profile, const std::string& what) {
+  throw ConfigError(fmt::format("profile {}: {}; measure this config: lockstep profile CONFIG --out FILE",
+                                profile.source, what));
+}
+
+}  // namespace
+
+NodeTime& NodeTime::operator+=(const NodeTime& other) {
+  forward += other.forward;
+  backward_input += other.backward_input;
+  backward_weight += other.backward_weight;
+  return *this;
+}
+
+NodeTime& NodeTime::operator*=(double factor) {
+  forward *= factor;
+  backward_input *= factor;
+  backward_weight *= factor;
+  return *this;
+}
+
+std::vector<NodeTime> estimated_times(const Graph& graph, int64_t micro_batch) {
+  std::vector<NodeTime> times;
+  for (const auto& node : graph.nodes) times.push_back(time_of(graph, node, micro_batch));
+  return times;
+}
+
+std::vector<NodeTime> measured_times(const Graph& graph, int64_t micro_batch, const Profile& profile) {
+  if (profile.storage != graph.compute)
+    refuse(profile, fmt::format("was measured with {}, and this model stores {}", name_of(profile.storage),
+                                name_of(graph.compute)));
+  std::vector<NodeTime> times;
+  for (size_t n = 0; n < std::max(graph.nodes.size(), profile.nodes.size()); ++n) {
+    const std::string measured = n < profile.nodes.size() ? profile.nodes[n].name : "none";
+    const std::string wanted = n < graph.nodes.size() ? graph.nodes[n].name : "none";
+    if (measured != wanted)
+      refuse(profile, fmt::format("is of another model: its layer {} is {}, and this model's is {}", n + 1,
+                                  measured, wanted));
+    times.push_back(profile.nodes[n].seconds);
+    times.back() *= static_cast<double>(micro_batch) / static_cast<double>(profile.micro_batch);
+  }
+  return times;
+}
+
+std::vector<double> group_times(const Graph& graph, const std::vector<NodeTime>& nodes) {
+  std::vector<double> times(static_cast<size_t>(graph.group_count), 0);
+  for (size_t n = 0; n < nodes.size(); ++n) nth(times, graph.nodes[n].group) += nodes[n].all();
+  return times;
+}
+
+}  // namespace lockstep::model

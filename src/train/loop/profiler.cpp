@@ -1,0 +1,104 @@
+#include "train/loop/profiler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "base/index.h"
+#include "comm/gather_texts.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr auto kPatience = std::chrono::minutes(5);
+
+double median(std::vector<double> samples) {
+  if (samples.empty()) return 0;
+  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+  std::nth_element(samples.begin(), middle, samples.end());
+  if (samples.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(samples.begin(), middle)) / 2;
+}
+
+/// By rank, numbers in an order that all know.
+std::vector<std::vector<double>> gather_numbers(comm::Communicator& world, const std::vector<double>& own) {
+  std::vector<std::vector<double>> all;
+  for (const std::string& text : comm::gather_texts(world, nlohmann::json(own).dump(), kPatience))
+    all.push_back(nlohmann::json::parse(text).get<std::vector<double>>());
+  return all;
+}
+
+/// Of those that have a part in it.
+double mean_of(const std::vector<std::vector<double>>& by_rank, size_t number) {
+  double sum = 0;
+  int ranks = 0;
+  for (const auto& numbers : by_rank) {
+    sum += numbers[number];
+    ranks += numbers[number] > 0 ? 1 : 0;
+  }
+  return ranks == 0 ? 0 : sum / ranks;
+}
+
+}  // namespace
+
+Profiler::Profiler(const Worker& worker, int64_t warm_up_steps)
+    : worker_(worker), steps_to_skip_(warm_up_steps), nodes_(worker.compiled().graph().nodes.size()) {}
+
+void Profiler::observe(const run::KernelObservation& observation) {
+  if (steps_to_skip_ > 0) return;
+  if (observation.call == nullptr) {
+    update_ += observation.seconds;
+    return;
+  }
+  if (worker_.programs().step.instruction(observation.instruction).kind ==
+      program::InstructionKind::recompute)
+    return;
+  Samples& samples = nth(nodes_, observation.call->node);
+  switch (observation.call->phase) {
+    case ops::KernelPhase::forward:
+      samples.forward.push_back(observation.seconds);
+      break;
+    case ops::KernelPhase::backward_input:
+      samples.backward_input.push_back(observation.seconds);
+      break;
+    case ops::KernelPhase::backward_weight:
+      samples.backward_weight.push_back(observation.seconds);
+      break;
+  }
+}
+
+void Profiler::end_step() {
+  if (steps_to_skip_ > 0) {
+    --steps_to_skip_;
+    return;
+  }
+  updates_.push_back(update_);
+  update_ = 0;
+}
+
+model::Profile Profiler::result(comm::Communicator& world) const {
+  const compile::CompiledRun& compiled = worker_.compiled();
+  const int64_t updated = compiled.placement().owned_bytes(worker_.rank()) / int64_t{sizeof(float)};
+  std::vector<double> own{updated == 0 ? 0 : median(updates_) / static_cast<double>(updated)};
+  for (const Samples& samples : nodes_)
+    for (const auto* phase : {&samples.forward, &samples.backward_input, &samples.backward_weight})
+      own.push_back(median(*phase));
+  const auto by_rank = gather_numbers(world, own);
+
+  model::Profile profile{.source = "",
+                         .device = std::string(device::name_of(compiled.device())),
+                         .storage = compiled.graph().compute,
+                         .micro_batch = compiled.division().micro_batch,
+                         .nodes = {},
+                         .update_seconds = mean_of(by_rank, 0)};
+  size_t number = 1;
+  for (const auto& node : compiled.graph().nodes) {
+    const double forward = mean_of(by_rank, number++);
+    const double backward_input = mean_of(by_rank, number++);
+    const double backward_weight = mean_of(by_rank, number++);
+    profile.nodes.push_back({node.name, {forward, backward_input, backward_weight}});
+  }
+  return profile;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "model/node_times.h"
+#include "train/worker/worker.h"
+
+namespace lockstep::train {
+
+/// Collects what kernels take (TrainerRunOptions::observer) while a rank trains: times of what its programs
+/// compute of a micro-batch, and of updates. What is computed again, for backward, counts as little as
+/// loading, sums and messages.
+class Profiler {
+ public:
+  /// `worker` must outlive it. The first `warm_up_steps` are not counted.
+  Profiler(const Worker& worker, int64_t warm_up_steps);
+
+  void observe(const run::KernelObservation& observation);
+  /// After each step.
+  void end_step();
+  /// COLLECTIVE: medians of each rank; of what several ranks compute the mean of theirs. The same everywhere.
+  /// `source` stays empty.
+  model::Profile result(comm::Communicator& world) const;
+
+ private:
+  struct Samples {
+    std::vector<double> forward, backward_input, backward_weight;  ///< seconds
+  };
+
+  const Worker& worker_;
+  int64_t steps_to_skip_;
+  std::vector<Samples> nodes_;
+  std::vector<double> updates_;  ///< seconds of a step
+  double update_ = 0;            ///< so far in this step
+};
+
+}  // namespace lockstep::train
