@@ -2,9 +2,9 @@
 """What parameter servers cost on a slow link, beside a ring all-reduce: two hosts on this machine (two_hosts.sh), a model
 with next to nothing to compute, so that a step is its communication.
 
-    scripts/measure_servers.py [--rate 200mbit] [--rounds 3] [--lockstep build/release/bin/lockstep]
+    scripts/measure_servers.py [--rate 200mbit] [--rounds 3] [--only LAYOUT]... [--lockstep build/release/bin/lockstep]
 
-Prints for each layout the median step of interleaved rounds; the time that its bytes take on the wire, which are known from who
+--only: nothing but these of its layouts. Each measurement is told on stderr as it is made, a minute or so for each. Prints for each layout the median step of interleaved rounds; the time that its bytes take on the wire, which are known from who
 is where (ranks alternate between the hosts); and the bytes that crossed the link per step in the busier direction, as the
 interface counted them, beside those of the formula. Updates wait for nothing but their bucket (trainer.nonfinite: IGNORE), unless
 the line says "verdict". Exits with 77 where two_hosts.sh cannot work.
@@ -80,6 +80,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", default="200mbit")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", action="append", metavar="LAYOUT", choices=sorted({layout for layout, _, _ in LINES}))
     parser.add_argument("--lockstep", default="build/release/bin/lockstep")
     options = parser.parse_args()
     number, unit = re.fullmatch(r"(\d+)(kbit|mbit|gbit)", options.rate).groups()
@@ -98,11 +99,13 @@ def main():
             print(f"{model_bytes / 1e6:.1f} MB of gradients, link of {options.rate}\n")
             print("| layout | updates | step, ms | wire, ms | step / wire | MB counted | MB of the formula |")
             print("|---|---|---|---|---|---|---|")
-            found = [[] for _ in LINES]
-            for _ in range(options.rounds):
-                for samples, (layout, more, _) in zip(found, LINES):
+            lines = [line for line in LINES if not options.only or line[0] in options.only]
+            found = [[] for _ in lines]
+            for number in range(options.rounds):
+                for samples, (layout, more, _) in zip(found, lines):
                     samples.append(measure(options, config.name, layout, more))
-            for samples, (layout, more, times) in zip(found, LINES):
+                    print(f"round {number + 1}: {layout}: {samples[-1][0]:.1f} ms", file=sys.stderr)
+            for samples, (layout, more, times) in zip(found, lines):
                 step = statistics.median(s[0] for s in samples)
                 wire = statistics.median(s[1] for s in samples)
                 theory = times * model_bytes

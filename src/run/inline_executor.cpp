@@ -33,6 +33,7 @@ class InlineExecutor : public Executor {
     }
     for (size_t lane = 0; lane < lanes_.size(); ++lane) {
       lanes_[lane].is_comm = program.lanes[lane].kind == program::LaneKind::comm;
+      if (lanes_[lane].is_comm) find_independent(lanes_[lane], context.memory);
     }
     for (const int i : program::report_instructions(program)) nth(reports_, i) = true, ++reports_each_;
   }
@@ -71,10 +72,14 @@ class InlineExecutor : public Executor {
     int64_t position = 0;           // instructions complete, over all iterations
     bool in_flight = false;
     bool is_comm = false;
-    comm::Ticket ticket;        // of what is in flight
-    Clock::time_point started;  // that, or the run() or finish() in which it is waited for
-    int current() const { return instructions[static_cast<size_t>(position) % instructions.size()]; }
-    int64_t iteration() const { return position / static_cast<int64_t>(instructions.size()); }
+    comm::Ticket ticket;                // of what is in flight
+    Clock::time_point started;          // that, or the run() or finish() in which it is waited for
+    std::vector<bool> independent;      // by place in `instructions`: of the one before
+    std::optional<comm::Ticket> ahead;  // of the next instruction, where that has started, too
+    int at(int64_t place) const { return instructions[static_cast<size_t>(place) % instructions.size()]; }
+    int current() const { return at(position); }
+    int64_t iteration_at(int64_t place) const { return place / static_cast<int64_t>(instructions.size()); }
+    int64_t iteration() const { return iteration_at(position); }
     int64_t end(int64_t iterations) const { return iterations * static_cast<int64_t>(instructions.size()); }
   };
 
@@ -114,18 +119,50 @@ class InlineExecutor : public Executor {
 
   /// After an error nothing is left to do.
   void forget() {
-    for (auto& lane : lanes_) lane.position = lane.end(begun_), lane.in_flight = false;
+    for (auto& lane : lanes_) {
+      lane.position = lane.end(begun_);
+      lane.in_flight = false;
+      lane.ahead.reset();
+    }
     std::fill(done_.begin(), done_.end(), begun_);
     issued_ = begun_ * static_cast<int64_t>(issue_order_.size());
     left_ = {};
     running_ = advancing_ = false;
   }
 
-  /// Whether what the lane's current instruction depends on is complete.
-  bool ready(const LaneState& lane) const {
-    for (const auto& dependency : program_.instruction(lane.current()).after)
-      if (nth(done_, dependency.instruction) + dependency.distance <= lane.iteration()) return false;
+  /// Which exchanges may start while the one before them in their lane is under way: neither writes what the
+  /// other one touches.
+  void find_independent(LaneState& lane, const ProgramMemory& memory) const {
+    lane.independent.assign(lane.instructions.size(), false);
+    const auto is_exchange = [&](int index) {
+      return program_.instruction(index).kind == program::InstructionKind::exchange;
+    };
+    const auto conflict = [&](const program::Operand& one, const program::Operand& two) {
+      if (one.role == program::Role::send && two.role == program::Role::send) return false;
+      const std::byte *begin = memory.at(program_, one.range), *other = memory.at(program_, two.range);
+      return begin < other + two.range.size_bytes && other < begin + one.range.size_bytes;
+    };
+    for (size_t place = 1; place < lane.instructions.size(); ++place) {
+      const int before = lane.instructions[place - 1], index = lane.instructions[place];
+      if (!is_exchange(before) || !is_exchange(index)) continue;
+      lane.independent[place] = true;
+      for (const auto& one : program_.instruction(before).operands)
+        for (const auto& two : program_.instruction(index).operands)
+          if (conflict(one, two)) lane.independent[place] = false;
+    }
+  }
+
+  /// Whether what the lane's instruction at a position depends on is complete.
+  bool ready(const LaneState& lane, int64_t position) const {
+    for (const auto& dependency : program_.instruction(lane.at(position)).after)
+      if (nth(done_, dependency.instruction) + dependency.distance <= lane.iteration_at(position))
+        return false;
     return true;
+  }
+  bool ready(const LaneState& lane) const { return ready(lane, lane.position); }
+  /// Whether it is the turn of a communication among those of all lanes.
+  bool is_issued_next(int instruction) const {
+    return issue_order_[static_cast<size_t>(issued_) % issue_order_.size()] == instruction;
   }
 
   void complete(LaneState& lane) {
@@ -134,8 +171,12 @@ class InlineExecutor : public Executor {
     --nth(left_, lane.iteration() % 2);
     ++done_[index];
     ++moves_;
-    lane.in_flight = false;
     ++lane.position;
+    lane.in_flight = lane.ahead.has_value();
+    if (lane.in_flight) {
+      lane.ticket = *std::exchange(lane.ahead, std::nullopt);
+      lane.started = Clock::now();
+    }
   }
 
   /// The compute or copy lane whose current instruction is the earliest that may run now, or null.
@@ -167,7 +208,7 @@ class InlineExecutor : public Executor {
     if (!lane.in_flight) {
       if (!ready(lane)) return false;
       if (action.communicator != nullptr) {
-        if (issue_order_[static_cast<size_t>(issued_) % issue_order_.size()] != index) return false;
+        if (!is_issued_next(index)) return false;
         ++issued_;
       }
       const StepInputs& inputs = inputs_of(lane.iteration());
@@ -186,7 +227,10 @@ class InlineExecutor : public Executor {
       guarded(lane, [&] { complete_now = action.communicator->poll(lane.ticket); });
     else if (action.arrived)
       guarded(lane, [&] { complete_now = action.arrived(); });
-    if (!complete_now) return false;
+    if (!complete_now) {
+      start_ahead(lane);
+      return false;
+    }
     if (action.proceed) {
       std::optional<comm::Ticket> round;
       guarded(lane, [&] { round = action.proceed(*stream_); });
@@ -200,6 +244,23 @@ class InlineExecutor : public Executor {
     if (action.finish) action.finish(*stream_);
     complete(lane);
     return true;
+  }
+
+  /// Starts the exchange behind the one that is under way, so that what it takes before its first byte passes
+  /// meanwhile. No more than one: what arrives has no room before its time.
+  void start_ahead(LaneState& lane) {
+    const int64_t next = lane.position + 1;
+    if (lane.ahead || next == lane.end(begun_) ||
+        !lane.independent[static_cast<size_t>(next) % lane.instructions.size()])
+      return;
+    const int index = lane.at(next);
+    if (!is_issued_next(index) || !ready(lane, next)) return;
+    ++issued_;
+    const StepInputs& inputs = inputs_of(lane.iteration_at(next));
+    guarded(lane, next, [&] {
+      if (options_.before) options_.before(inputs.iteration, index);
+      lane.ahead = nth(actions_, index).communicate(*stream_, inputs);
+    });
   }
 
   void wait_for_communication() {
@@ -242,9 +303,9 @@ class InlineExecutor : public Executor {
   }
 
   /// For errors: an instruction, and whether it is of the iteration that run() began last.
-  std::string where(const LaneState& lane) const {
-    return program::describe(program_, lane.current()) +
-           (running_ && lane.iteration() + 1 == begun_ ? "" : left_over_text(program_));
+  std::string where(const LaneState& lane, int64_t position) const {
+    return program::describe(program_, lane.at(position)) +
+           (running_ && lane.iteration_at(position) + 1 == begun_ ? "" : left_over_text(program_));
   }
 
   void ensure_in_time() const {
@@ -258,7 +319,7 @@ class InlineExecutor : public Executor {
             fmt::format(
                 "rank {} has waited {:.1f} s for its peers in {}; look at the other ranks' messages for "
                 "the one that stopped",
-                program_.rank, std::chrono::duration<double>(waited).count(), where(lane)),
+                program_.rank, std::chrono::duration<double>(waited).count(), where(lane, lane.position)),
             ExitCode::hang);
     }
     ensure(in_flight, "a program came to a stand with nothing under way");
@@ -266,12 +327,17 @@ class InlineExecutor : public Executor {
 
   /// Runs `work`; an error leaves with the instruction's name added, its exit code kept.
   template <class Work>
-  void guarded(const LaneState& lane, Work&& work) const {
+  void guarded(const LaneState& lane, int64_t position, Work&& work) const {
     try {
       work();
     } catch (const Error& error) {
-      throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, where(lane)), error.code());
+      throw Error(fmt::format("{} (rank {}, {})", error.what(), program_.rank, where(lane, position)),
+                  error.code());
     }
+  }
+  template <class Work>
+  void guarded(const LaneState& lane, Work&& work) const {
+    guarded(lane, lane.position, std::forward<Work>(work));
   }
 
   const program::Program& program_;

@@ -5,7 +5,7 @@
 
 #include "comm/conformance.h"
 #include "comm/conformance_support.h"
-#include "comm/mpi/large_counts.h"
+#include "comm/mpi/message_limits.h"
 #include "comm/mpi_main.h"
 
 namespace lockstep::comm {
@@ -19,7 +19,15 @@ TEST_P(Mpi, Conforms) { GetParam().run(*test_environment().world()); }
 /// suite.
 class MpiLargeCounts : public testing::TestWithParam<ConformanceCheck> {};
 
-TEST_P(MpiLargeCounts, Conforms) { GetParam().run(*make_world_counting_to(test_environment(), 65'537)); }
+TEST_P(MpiLargeCounts, Conforms) {
+  GetParam().run(*make_world_with(test_environment(), {.largest_count = 65'537}));
+}
+
+/// As between hosts: in pieces, of which the larger messages of the suite have several, and of which most are
+/// not full.
+class MpiPieces : public testing::TestWithParam<ConformanceCheck> {};
+
+TEST_P(MpiPieces, Conforms) { GetParam().run(*make_world_with(test_environment(), {.piece_bytes = 1000})); }
 
 std::string name_of_check(const testing::TestParamInfo<ConformanceCheck>& info) {
   return std::string(info.param.name);
@@ -27,6 +35,7 @@ std::string name_of_check(const testing::TestParamInfo<ConformanceCheck>& info) 
 const auto all = testing::ValuesIn(conformance_checks().begin(), conformance_checks().end());
 INSTANTIATE_TEST_SUITE_P(Checks, Mpi, all, name_of_check);
 INSTANTIATE_TEST_SUITE_P(Checks, MpiLargeCounts, all, name_of_check);
+INSTANTIATE_TEST_SUITE_P(Checks, MpiPieces, all, name_of_check);
 
 TEST(Mpi, RegroupNeedsNothingOfOthers) { regroup_needs_nothing_of_others(*test_environment().world()); }
 

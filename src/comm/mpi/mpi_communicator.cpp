@@ -43,14 +43,12 @@ MPI_Datatype mpi_type(DType dtype) {
 
 MPI_Op mpi_op(ReduceOp op) { return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN; }
 
-bool receives(const Transfer& transfer) { return transfer.direction == Transfer::Direction::receive; }
-
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(MPI_Comm comm, std::string name, int64_t largest_count)
+MpiCommunicator::MpiCommunicator(MPI_Comm comm, std::string name, MessageRules rules)
     : HostCommunicator(std::move(name), rank_in(comm), size_of_group(comm), std::make_shared<Death>()),
       comm_(comm),
-      largest_count_(largest_count) {
+      rules_(std::move(rules)) {
   check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
 }
 
@@ -75,7 +73,8 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
     fail(fmt::format("split: {}", error.what()));
   }
   if (part == MPI_COMM_NULL) return nullptr;
-  return std::make_unique<MpiCommunicator>(part, fmt::format("{}/{}", name(), color), largest_count_);
+  return std::make_unique<MpiCommunicator>(part, fmt::format("{}/{}", name(), color),
+                                           rules_.of_part(comm_, part));
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::regroup(std::span<const int> members) {
@@ -92,7 +91,7 @@ std::unique_ptr<Communicator> MpiCommunicator::regroup(std::span<const int> memb
   } catch (const CommError& error) {
     fail(fmt::format("regroup: {}", error.what()));
   }
-  return std::make_unique<MpiCommunicator>(fewer, name(), largest_count_);
+  return std::make_unique<MpiCommunicator>(fewer, name(), rules_.of_part(comm_, fewer));
 }
 
 std::unique_ptr<MessagePort> MpiCommunicator::open_port() {
@@ -103,7 +102,7 @@ std::unique_ptr<MessagePort> MpiCommunicator::open_port() {
   } catch (const CommError& error) {
     fail(fmt::format("port: {}", error.what()));
   }
-  return std::make_unique<MpiMessagePort>(own, name(), largest_count_);
+  return std::make_unique<MpiMessagePort>(own, name(), rules_);
 }
 
 void MpiCommunicator::start(Operation operation) {
@@ -124,22 +123,22 @@ void MpiCommunicator::start_requests(Pending& pending) {
     case OperationKind::reduce_scatter:
       return start_reduction(pending);
     case OperationKind::exchange:
-      return start_exchange(pending);
+      return requests.start(operation.transfers, rank(), rules_, comm_, kTag);
     case OperationKind::all_gather: {
-      const ByteType block(operation.count, largest_count_);
+      const ByteType block(operation.count, rules_.largest_count);
       check_mpi(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, operation.data, block.count(),
-                               block.type(), comm_, &requests.emplace_back(MPI_REQUEST_NULL)));
+                               block.type(), comm_, requests.add()));
       return;
     }
     case OperationKind::broadcast: {
-      const ByteType message(operation.count, largest_count_);
-      check_mpi(MPI_Ibcast(operation.data, message.count(), message.type(), operation.root, comm_,
-                           &requests.emplace_back(MPI_REQUEST_NULL)));
+      const ByteType message(operation.count, rules_.largest_count);
+      check_mpi(
+          MPI_Ibcast(operation.data, message.count(), message.type(), operation.root, comm_, requests.add()));
       return;
     }
     case OperationKind::barrier:
     case OperationKind::split:
-      check_mpi(MPI_Ibarrier(comm_, &requests.emplace_back(MPI_REQUEST_NULL)));
+      check_mpi(MPI_Ibarrier(comm_, requests.add()));
       return;
   }
 }
@@ -153,36 +152,18 @@ void MpiCommunicator::start_reduction(Pending& pending) {
   const int blocks = operation.kind == OperationKind::reduce_scatter ? size() : 1;
   auto* block = static_cast<std::byte*>(operation.data);
   for (int owner = 0; owner < blocks; ++owner, block += operation.block_bytes()) {
-    for (int64_t first = 0; first < operation.count; first += largest_count_) {
+    for (int64_t first = 0; first < operation.count; first += rules_.largest_count) {
       void* data = block + first * size_of(operation.dtype);
-      const int count = static_cast<int>(std::min(largest_count_, operation.count - first));
-      MPI_Request& request = pending.requests.emplace_back(MPI_REQUEST_NULL);
+      const int count = static_cast<int>(std::min(rules_.largest_count, operation.count - first));
+      MPI_Request* request = pending.requests.add();
       if (operation.kind == OperationKind::all_reduce)
-        check_mpi(MPI_Iallreduce(MPI_IN_PLACE, data, count, type, op, comm_, &request));
+        check_mpi(MPI_Iallreduce(MPI_IN_PLACE, data, count, type, op, comm_, request));
       else if (owner == rank())
-        check_mpi(MPI_Ireduce(MPI_IN_PLACE, data, count, type, op, owner, comm_, &request));
+        check_mpi(MPI_Ireduce(MPI_IN_PLACE, data, count, type, op, owner, comm_, request));
       else
-        check_mpi(MPI_Ireduce(data, nullptr, count, type, op, owner, comm_, &request));
+        check_mpi(MPI_Ireduce(data, nullptr, count, type, op, owner, comm_, request));
     }
   }
-}
-
-void MpiCommunicator::start_exchange(Pending& pending) {
-  auto& transfers = pending.operation.transfers;
-  pending.requests.assign(transfers.size(), MPI_REQUEST_NULL);
-  // Receives first, so that what arrives finds its buffer and needs no intermediate copy.
-  for (const bool receiving : {true, false})
-    for (size_t i = 0; i < transfers.size(); ++i) {
-      const Transfer& transfer = transfers[i];
-      if (receives(transfer) != receiving) continue;
-      const ByteType message(transfer.size_bytes, largest_count_);
-      if (receiving)
-        check_mpi(MPI_Irecv(transfer.data, message.count(), message.type(), transfer.peer, kTag, comm_,
-                            &pending.requests[i]));
-      else
-        check_mpi(MPI_Isend(transfer.data, message.count(), message.type(), transfer.peer, kTag, comm_,
-                            &pending.requests[i]));
-    }
 }
 
 int64_t MpiCommunicator::outstanding() {
@@ -190,7 +171,7 @@ int64_t MpiCommunicator::outstanding() {
   while (!pending_.empty()) {
     bool done = false;
     try {
-      done = finished(pending_.front());
+      done = pending_.front().requests.finished();
     } catch (const CommError& error) {
       fail_pending(pending_.front().operation, error);
     }
@@ -200,51 +181,15 @@ int64_t MpiCommunicator::outstanding() {
   return static_cast<int64_t>(pending_.size());
 }
 
-/// Asks for some rather than for all, so that an error shows even where another transfer never completes.
-bool MpiCommunicator::finished(Pending& pending) {
-  auto& requests = pending.requests;
-  indices_.resize(requests.size());
-  statuses_.resize(requests.size());
-  int completed = 0;
-  const int status = MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &completed,
-                                  indices_.data(), statuses_.data());
-  if (completed == MPI_UNDEFINED) return true;
-  for (int i = 0; i < completed; ++i) {
-    const auto index = static_cast<size_t>(nth(indices_, i));
-    MPI_Status& arrived = nth(statuses_, i);
-    if (status != MPI_ERR_IN_STATUS) arrived.MPI_ERROR = MPI_SUCCESS;  // not set by MPI where all went well
-    check_arrival(pending.operation, index, arrived);
-  }
-  if (status != MPI_ERR_IN_STATUS) check_mpi(status);
-  return std::all_of(requests.begin(), requests.end(), [](MPI_Request r) { return r == MPI_REQUEST_NULL; });
-}
-
-void MpiCommunicator::check_arrival(const Operation& operation, size_t index,
-                                    const MPI_Status& status) const {
-  int error_class = MPI_SUCCESS;
-  MPI_Error_class(status.MPI_ERROR, &error_class);
-  if (operation.kind != OperationKind::exchange || !receives(operation.transfers[index]))
-    return check_mpi(status.MPI_ERROR);
-  const Transfer& transfer = operation.transfers[index];
-  MPI_Count bytes = transfer.size_bytes;
-  if (error_class == MPI_SUCCESS) {
-    check_mpi(MPI_Get_elements_x(&status, MPI_BYTE, &bytes));
-    if (bytes == transfer.size_bytes) return;
-  } else if (error_class != MPI_ERR_TRUNCATE) {
-    check_mpi(status.MPI_ERROR);
-  }
-  throw CommError(
-      fmt::format("rank {} sends {} bytes to rank {}, which expects {} bytes", transfer.peer,
-                  error_class == MPI_SUCCESS ? std::to_string(bytes) : "more", rank(), transfer.size_bytes),
-      ExitCode::internal);
-}
-
 void MpiCommunicator::synchronize(device::Stream&, Deadline deadline) {
   while (!test()) {
     if (Clock::now() >= deadline) {
       Pending& head = pending_.front();
       const double waited_ms = milliseconds_between(head.started, Clock::now());
-      const std::string message = expired_message(head.operation, waited_ms, unfinished(head));
+      std::vector<std::string> unfinished;  // nothing for collectives, of which MPI does not tell
+      if (head.operation.kind == OperationKind::exchange)
+        for (const Transfer& transfer : head.requests.unfinished()) unfinished.push_back(describe(transfer));
+      const std::string message = expired_message(head.operation, waited_ms, unfinished);
       cancel_receives();
       fail(message, ExitCode::hang);
     }
@@ -259,25 +204,8 @@ void MpiCommunicator::fail_pending(const Operation& operation, const CommError& 
   fail(message, error.code());
 }
 
-/// The transfers of an exchange that are not complete; nothing for collectives, of which MPI does not tell.
-std::vector<std::string> MpiCommunicator::unfinished(Pending& pending) {
-  std::vector<std::string> names;
-  if (pending.operation.kind != OperationKind::exchange) return names;
-  for (size_t i = 0; i < pending.requests.size(); ++i)
-    if (pending.requests[i] != MPI_REQUEST_NULL) names.push_back(describe(pending.operation.transfers[i]));
-  return names;
-}
-
-/// So that a late message does not land in memory that its owner may have given back.
 void MpiCommunicator::cancel_receives() noexcept {
-  for (auto& pending : pending_) {
-    if (pending.operation.kind != OperationKind::exchange) continue;
-    for (size_t i = 0; i < pending.requests.size(); ++i) {
-      if (pending.requests[i] == MPI_REQUEST_NULL || !receives(pending.operation.transfers[i])) continue;
-      MPI_Cancel(&pending.requests[i]);
-      MPI_Request_free(&pending.requests[i]);
-    }
-  }
+  for (auto& pending : pending_) pending.requests.cancel_receives();
 }
 
 }  // namespace lockstep::comm

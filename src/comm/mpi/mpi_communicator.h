@@ -3,10 +3,10 @@
 #include <mpi.h>
 
 #include <deque>
-#include <limits>
-#include <vector>
+#include <string>
 
 #include "comm/host_communicator.h"
+#include "comm/mpi/mpi_messages.h"
 
 namespace lockstep::comm {
 
@@ -15,8 +15,7 @@ namespace lockstep::comm {
 /// cannot be cancelled (collectives, sends) may still touch their buffers: the job is expected to end.
 class MpiCommunicator : public HostCommunicator {
  public:
-  /// `largest_count` is what one MPI call may count; tests make it small.
-  MpiCommunicator(MPI_Comm comm, std::string name, int64_t largest_count = std::numeric_limits<int>::max());
+  MpiCommunicator(MPI_Comm comm, std::string name, MessageRules rules);
   ~MpiCommunicator() override;
 
   std::string_view backend() const override { return "mpi"; }
@@ -33,23 +32,17 @@ class MpiCommunicator : public HostCommunicator {
   struct Pending {
     Operation operation;
     Clock::time_point started;
-    std::vector<MPI_Request> requests;  // of an exchange: one for each transfer, in the same order
+    MpiRequests requests;
   };
 
   void start_requests(Pending& pending);
   void start_reduction(Pending& pending);
-  void start_exchange(Pending& pending);
-  bool finished(Pending& pending);
-  void check_arrival(const Operation& operation, size_t index, const MPI_Status& status) const;
   [[noreturn]] void fail_pending(const Operation& operation, const CommError& error);
-  std::vector<std::string> unfinished(Pending& pending);
   void cancel_receives() noexcept;
 
   MPI_Comm comm_;
-  int64_t largest_count_;
+  MessageRules rules_;
   std::deque<Pending> pending_;  // in start order
-  std::vector<int> indices_;     // scratch of finished()
-  std::vector<MPI_Status> statuses_;
 };
 
 }  // namespace lockstep::comm

@@ -5,10 +5,12 @@
 
 #include <array>
 #include <cstdlib>
+#include <numeric>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/mpi/check.h"
-#include "comm/mpi/large_counts.h"
+#include "comm/mpi/message_limits.h"
 #include "comm/mpi/mpi_communicator.h"
 #include "lockstep/error.h"
 
@@ -24,10 +26,12 @@ class Environment : public MpiEnvironment {
     int initialized = 0, level = 0;
     check_mpi(MPI_Initialized(&initialized));
     ensure(initialized == 0, "MPI is initialised twice");
-    // Over TCP Open MPI puts all of a large message on the wire in one piece, behind which everything else
-    // between the two hosts waits: what answers the other direction's message, too, so that the two take
-    // turns. In pieces of that many bytes they share the link. Other libraries do not know the name, and what
-    // the user says counts.
+    // What TCP sends at once, without a handshake: messages between hosts pass in such pieces (MessageRules).
+    // Larger ones would be no faster, and what is copied on arrival should fit a core's cache. Messages that
+    // are longer all the same Open MPI puts on the wire in one piece, behind which everything else between
+    // the two hosts waits, unless it is told to send them in fragments. Other libraries do not know the
+    // names, and what the user says counts.
+    ::setenv("OMPI_MCA_btl_tcp_eager_limit", "132096", /*overwrite=*/0);
     ::setenv("OMPI_MCA_btl_tcp_rdma_pipeline_frag_size", "131072", /*overwrite=*/0);
     // Each lane of a step program has a communicator and, where cores are spare, a thread of its own.
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
@@ -39,16 +43,22 @@ class Environment : public MpiEnvironment {
     // Calls without a communicator of ours, such as making a datatype, report errors through the world's
     // handler.
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    eager_bytes_ = eager_bytes_of_tcp();
+    hosts_ = hosts_by_rank(MPI_COMM_WORLD);
   }
 
-  std::unique_ptr<Communicator> world() override {
-    return world_counting_to(std::numeric_limits<int>::max());
-  }
+  std::unique_ptr<Communicator> world() override { return world_with({}); }
 
-  std::unique_ptr<Communicator> world_counting_to(int64_t largest_count) const {
+  std::unique_ptr<Communicator> world_with(const MessageLimits& limits) const {
     MPI_Comm copy = MPI_COMM_NULL;
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy));
-    return std::make_unique<MpiCommunicator>(copy, "world", largest_count);
+    MessageRules rules{.piece_bytes = eager_bytes_, .hosts = hosts_};
+    if (limits.largest_count > 0) rules.largest_count = limits.largest_count;
+    if (limits.piece_bytes > 0) {
+      rules.piece_bytes = limits.piece_bytes;
+      std::iota(rules.hosts.begin(), rules.hosts.end(), 0);
+    }
+    return std::make_unique<MpiCommunicator>(copy, "world", std::move(rules));
   }
 
   void finish() override {
@@ -70,14 +80,18 @@ class Environment : public MpiEnvironment {
     MPI_Abort(MPI_COMM_WORLD, code);
     _exit(code);  // MPI_Abort is only "best effort"
   }
+
+ private:
+  int64_t eager_bytes_ = 0;
+  std::vector<int> hosts_;  // by rank of the world
 };
 
 }  // namespace
 
 std::unique_ptr<MpiEnvironment> make_mpi_environment() { return std::make_unique<Environment>(); }
 
-std::unique_ptr<Communicator> make_world_counting_to(MpiEnvironment& environment, int64_t largest_count) {
-  return dynamic_cast<Environment&>(environment).world_counting_to(largest_count);
+std::unique_ptr<Communicator> make_world_with(MpiEnvironment& environment, const MessageLimits& limits) {
+  return dynamic_cast<Environment&>(environment).world_with(limits);
 }
 
 bool started_by_mpi_launcher() {

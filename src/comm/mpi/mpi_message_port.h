@@ -6,13 +6,14 @@
 
 #include "comm/checked_communicator.h"
 #include "comm/message_port.h"
+#include "comm/mpi/mpi_messages.h"
 
 namespace lockstep::comm {
 
 /// Messages of MPI over a communicator of its own, which it owns.
 class MpiMessagePort : public MessagePort {
  public:
-  MpiMessagePort(MPI_Comm comm, std::string name, int64_t largest_count);
+  MpiMessagePort(MPI_Comm comm, std::string name, MessageRules rules);
   ~MpiMessagePort() override;
 
   int rank() const override { return rank_; }
@@ -26,16 +27,14 @@ class MpiMessagePort : public MessagePort {
  private:
   struct Pending {
     Transfer transfer{};
-    MPI_Request request = MPI_REQUEST_NULL;
+    MpiRequests requests;
   };
 
-  void start_request(Pending& pending) const;
-  bool is_complete(Pending& pending) const;
   std::string who() const;
 
   MPI_Comm comm_;
   std::string name_;
-  int64_t largest_count_;
+  MessageRules rules_;
   int rank_ = 0, size_ = 0;
   Tickets<Pending> pending_;
   TransferredBytes transferred_;
