@@ -9,6 +9,7 @@
 
 #include "base/index.h"
 #include "lockstep/error.h"
+#include "program/lane_overlap.h"
 #include "run/executor.h"
 
 namespace lockstep::run {
@@ -25,16 +26,15 @@ class InlineExecutor : public Executor {
         actions_(make_actions(program, context, observer)),
         lanes_(program.lanes.size()),
         done_(program.instructions.size()),
-        reports_(program.instructions.size()) {
+        reports_(program.instructions.size()),
+        independent_(program::independent_of_predecessor(program)) {
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const auto& instruction = program.instructions[i];
       nth(lanes_, instruction.lane).instructions.push_back(static_cast<int>(i));
       if (actions_[i].communicator != nullptr) issue_order_.push_back(static_cast<int>(i));
     }
-    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+    for (size_t lane = 0; lane < lanes_.size(); ++lane)
       lanes_[lane].is_comm = program.lanes[lane].kind == program::LaneKind::comm;
-      if (lanes_[lane].is_comm) find_independent(lanes_[lane], context.memory);
-    }
     for (const int i : program::report_instructions(program)) nth(reports_, i) = true, ++reports_each_;
   }
 
@@ -74,7 +74,6 @@ class InlineExecutor : public Executor {
     bool is_comm = false;
     comm::Ticket ticket;                // of what is in flight
     Clock::time_point started;          // that, or the run() or finish() in which it is waited for
-    std::vector<bool> independent;      // by place in `instructions`: of the one before
     std::optional<comm::Ticket> ahead;  // of the next instruction, where that has started, too
     int at(int64_t place) const { return instructions[static_cast<size_t>(place) % instructions.size()]; }
     int current() const { return at(position); }
@@ -128,28 +127,6 @@ class InlineExecutor : public Executor {
     issued_ = begun_ * static_cast<int64_t>(issue_order_.size());
     left_ = {};
     running_ = advancing_ = false;
-  }
-
-  /// Which exchanges may start while the one before them in their lane is under way: neither writes what the
-  /// other one touches.
-  void find_independent(LaneState& lane, const ProgramMemory& memory) const {
-    lane.independent.assign(lane.instructions.size(), false);
-    const auto is_exchange = [&](int index) {
-      return program_.instruction(index).kind == program::InstructionKind::exchange;
-    };
-    const auto conflict = [&](const program::Operand& one, const program::Operand& two) {
-      if (one.role == program::Role::send && two.role == program::Role::send) return false;
-      const std::byte *begin = memory.at(program_, one.range), *other = memory.at(program_, two.range);
-      return begin < other + two.range.size_bytes && other < begin + one.range.size_bytes;
-    };
-    for (size_t place = 1; place < lane.instructions.size(); ++place) {
-      const int before = lane.instructions[place - 1], index = lane.instructions[place];
-      if (!is_exchange(before) || !is_exchange(index)) continue;
-      lane.independent[place] = true;
-      for (const auto& one : program_.instruction(before).operands)
-        for (const auto& two : program_.instruction(index).operands)
-          if (conflict(one, two)) lane.independent[place] = false;
-    }
   }
 
   /// Whether what the lane's instruction at a position depends on is complete.
@@ -227,10 +204,7 @@ class InlineExecutor : public Executor {
       guarded(lane, [&] { complete_now = action.communicator->poll(lane.ticket); });
     else if (action.arrived)
       guarded(lane, [&] { complete_now = action.arrived(); });
-    if (!complete_now) {
-      start_ahead(lane);
-      return false;
-    }
+    if (!complete_now) return start_ahead(lane);
     if (action.proceed) {
       std::optional<comm::Ticket> round;
       guarded(lane, [&] { round = action.proceed(*stream_); });
@@ -247,20 +221,20 @@ class InlineExecutor : public Executor {
   }
 
   /// Starts the exchange behind the one that is under way, so that what it takes before its first byte passes
-  /// meanwhile. No more than one: what arrives has no room before its time.
-  void start_ahead(LaneState& lane) {
+  /// meanwhile; false where it has to wait. No more than one: what arrives has no room before its time.
+  bool start_ahead(LaneState& lane) {
     const int64_t next = lane.position + 1;
-    if (lane.ahead || next == lane.end(begun_) ||
-        !lane.independent[static_cast<size_t>(next) % lane.instructions.size()])
-      return;
     const int index = lane.at(next);
-    if (!is_issued_next(index) || !ready(lane, next)) return;
+    if (lane.ahead || next == lane.end(begun_) || !nth(independent_, index) || !is_issued_next(index) ||
+        !ready(lane, next))
+      return false;
     ++issued_;
     const StepInputs& inputs = inputs_of(lane.iteration_at(next));
     guarded(lane, next, [&] {
       if (options_.before) options_.before(inputs.iteration, index);
       lane.ahead = nth(actions_, index).communicate(*stream_, inputs);
     });
+    return true;
   }
 
   void wait_for_communication() {
@@ -348,8 +322,9 @@ class InlineExecutor : public Executor {
   std::vector<LaneState> lanes_;
   std::vector<int64_t> done_;  // by instruction: in so many iterations
   std::vector<int> issue_order_;
-  std::vector<bool> reports_;  // by instruction
-  int64_t reports_each_ = 0;   // of an iteration
+  std::vector<bool> reports_;      // by instruction
+  int64_t reports_each_ = 0;       // of an iteration
+  std::vector<bool> independent_;  // by instruction: of the one before it in its lane
   // Two iterations at most are under way: the last, and what is left of the one before.
   int64_t begun_ = 0, issued_ = 0;    // iterations; communications over all of them
   int64_t moves_ = 0;                 // instructions complete, and rounds of those that have several

@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "comm/forwarding_communicator.h"
+#include "program/lane_overlap.h"
 #include "program/ring_schedule.h"
 
 namespace lockstep::train {
@@ -115,6 +116,8 @@ ModelledLink::ModelledLink(std::vector<program::Program> programs, int iteration
     ranks_[r].started.assign(static_cast<size_t>(count_of(r) * iterations), false);
     ranks_[r].times.assign(ranks_[r].started.size(), -1);
     reports_.push_back(program::report_instructions(program));
+    starts_ahead_.push_back(issues_in_order_ ? program::independent_of_predecessor(program)
+                                             : std::vector<bool>(program.instructions.size()));
   }
   carried_.assign(programs_[0].groups.size(), 0);
 }
@@ -193,9 +196,13 @@ bool ModelledLink::may_start(size_t rank, int node, const std::vector<bool>& sta
     const int other = (iteration - dependency.distance) * count + dependency.instruction;
     if (other >= 0 && !complete(other)) return false;
   }
+  int before = node - 1;  // in its lane
+  while (before >= 0 && instruction(rank, before).lane != own.lane) --before;
   for (int other = 0; other < node; ++other) {
     const program::Instruction& earlier = instruction(rank, other);
-    if (earlier.lane == own.lane && !complete(other)) return false;
+    const bool is_enough = other == before && starts_ahead_[rank][static_cast<size_t>(node % count)] &&
+                           started[static_cast<size_t>(other)];
+    if (earlier.lane == own.lane && !is_enough && !complete(other)) return false;
     if (issues_in_order_ && program::communicates(earlier.kind) && program::communicates(own.kind) &&
         !started[static_cast<size_t>(other)])
       return false;
