@@ -87,6 +87,13 @@ std::string human_bytes(int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, units[unit]);
 }
 
+std::string human_seconds(double seconds) {
+  // 999.5 would be printed as 1e+03.
+  if (seconds < 0.9995e-3) return fmt::format("{:.3g} us", 1e6 * seconds);
+  if (seconds < 0.9995) return fmt::format("{:.3g} ms", 1e3 * seconds);
+  return seconds < 999.5 ? fmt::format("{:.3g} s", seconds) : fmt::format("{:.0f} s", seconds);
+}
+
 std::string read_text_file(const std::string& path) {
   // Not by an ifstream: that one opens a folder, and then reads nothing without an error.
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);

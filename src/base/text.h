@@ -17,6 +17,7 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 std::string human_bytes(int64_t bytes);               ///< "1.50 MiB"
+std::string human_seconds(double seconds);            ///< "1.5 ms", "12 s": three digits
 std::string read_text_file(const std::string& path);  ///< throws IoError naming the path and the reason
 /// Shortest decimal text that reads back as the same double; "nan", "inf", "-inf" where it is not finite.
 std::string exact(double value);

@@ -28,6 +28,7 @@ struct EvalArguments {
 config::RunConfig load(const EvalArguments& arguments) {
   auto overrides = arguments.config.all_overrides();
   overrides.push_back("checkpoint.resume_path=" + arguments.checkpoint);
+  overrides.push_back("parallel.profile=\"\"");  // of training steps
   if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
   return config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
 }

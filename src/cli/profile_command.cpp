@@ -35,14 +35,13 @@ struct ProfileArguments {
   std::string file;
 };
 
+/// A training of its own, that leaves nothing behind.
 config::RunConfig load(const ProfileArguments& arguments) {
-  // A training of its own, that leaves nothing behind.
+  for (const std::string& said : arguments.config.overrides)
+    if (said.starts_with("trainer.steps="))
+      throw ConfigError(fmt::format("--set {}: say how many steps are measured with --steps", said));
   auto overrides = arguments.config.all_overrides();
-  overrides.push_back(fmt::format("trainer.steps={}", arguments.steps + kWarmUpSteps));
-  for (const char* quiet :
-       {"trainer.eval_every_steps=0", "trainer.eval_at_end=false", "checkpoint.every_steps=0",
-        "checkpoint.at_end=false", "checkpoint.resume_automatic=false"})
-    overrides.push_back(quiet);
+  overrides.push_back("parallel.profile=\"\"");  // this is where it comes from
   config::RunConfig config =
       config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
   if (config.parallel.layout.has_sessions())
@@ -50,27 +49,51 @@ config::RunConfig load(const ProfileArguments& arguments) {
         fmt::format("layout '{}': its workers do not make steps together; measure with --layout dp=1, layers "
                     "take the same",
                     layout::to_string(config.parallel.layout)));
+  config.trainer.steps = arguments.steps + kWarmUpSteps;
+  config.trainer.epochs = 0;
+  config.trainer.eval_every_steps = 0;
+  config.trainer.eval_at_end = false;
+  config.checkpoint = {.every_steps = 0, .at_end = false};
   return config;
 }
 
-/// Where nothing is yet: a config that lay there would be lost.
-void write_new_file(const std::string& path, const std::string& text) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file < 0)
-    throw IoError(fmt::format("--out {}: {}{}", path, std::strerror(errno),
-                              errno == EEXIST ? "; remove it, or name another file" : ""));
-  const bool written = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const int error = errno;
-  if (::close(file) != 0 || !written) {
-    ::unlink(path.c_str());
-    throw IoError(fmt::format("--out {}: {}", path, std::strerror(error)));
+/// A file that was not there before: a config that lay there would be lost. It is made at once, so that what
+/// is measured is not in vain, and goes again where nothing is written.
+class NewFile {
+ public:
+  explicit NewFile(std::string path) : path_(std::move(path)) {
+    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file_ < 0)
+      throw ConfigError(fmt::format(
+          "--out {}: {}", path_,
+          errno == EEXIST ? "is there already; remove it, or name another file" : std::strerror(errno)));
   }
-}
+  ~NewFile() {
+    if (file_ < 0) return;
+    ::close(file_);
+    ::unlink(path_.c_str());
+  }
+  NewFile(const NewFile&) = delete;
 
-void require_new_file(const std::string& path) {
-  if (!path.empty() && ::access(path.c_str(), F_OK) == 0)
-    throw ConfigError(fmt::format("--out {}: is there already; remove it, or name another file", path));
-}
+  void write(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t written = ::write(file_, text.data(), text.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) fail();
+      text.remove_prefix(static_cast<size_t>(written));
+    }
+    if (::close(file_) != 0) fail();
+    file_ = -1;
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    throw IoError(fmt::format("--out {}: cannot write: {}", path_, std::strerror(errno)));
+  }
+
+  std::string path_;
+  int file_ = -1;
+};
 
 /// What was measured, in words.
 std::string title_of(const ProfileArguments& arguments, const compile::CompiledRun& run) {
@@ -132,9 +155,6 @@ Json json_of(const model::Profile& profile, const compile::CompiledRun& run) {
 }
 
 void tell(const ProfileArguments& arguments, const model::Profile& profile, const compile::CompiledRun& run) {
-  if (!arguments.file.empty())
-    write_new_file(arguments.file, "# What layers take. " + title_of(arguments, run) + ".\n" +
-                                       config::profile_to_text(profile));
   if (arguments.output.json) return write_result(json_of(profile, run).dump() + "\n");
   std::string text = title_of(arguments, run) + "\n\n" + table_of(profile, run);
   if (!arguments.file.empty())
@@ -145,19 +165,22 @@ void tell(const ProfileArguments& arguments, const model::Profile& profile, cons
 
 int profile(const ProfileArguments& arguments) {
   return train::run_in_world([&](train::World& world) {
+    std::unique_ptr<NewFile> file;
     train::DeviceRequest device = arguments.device.request();
     device.say = log_info;
-    const auto worker = train::start_worker(
-        world,
-        [&] {
-          if (world.rank() == 0) require_new_file(arguments.file);
-          return load(arguments);
-        },
-        device);
+    const auto worker =
+        train::start_worker(world,
+                            [&] {
+                              config::RunConfig config = load(arguments);
+                              if (world.rank() == 0 && !arguments.file.empty())
+                                file = std::make_unique<NewFile>(arguments.file);
+                              return config;
+                            },
+                            device, {{"--steps", fmt::to_string(arguments.steps), ExitCode::usage}});
     const train::WatchedWorker watched(world, *worker);
     train::Profiler profiler(*worker, kWarmUpSteps);
     train::TrainerEvents events;
-    events.on_step = [&](const train::StepRecord&) { profiler.end_step(); };
+    events.on_step = [&](const train::StepRecord& step) { profiler.end_step(step.skipped); };
     events.on_message = [&](const std::string& text) {
       if (world.rank() == 0) log_info(text);
     };
@@ -171,9 +194,23 @@ int profile(const ProfileArguments& arguments) {
     trainer.prepare();
     const train::TrainingOutcome outcome = trainer.run();
     train::enter_phase(&world.control().progress(), train::Phase::outside);
-    if (outcome.stopped) return static_cast<int>(train::stop_exit_code());
+    if (outcome.stopped) {
+      if (world.rank() == 0)
+        log_warning(fmt::format("stopped by request after {} of {} steps; nothing was measured or written",
+                                outcome.steps, worker->total_steps()));
+      return static_cast<int>(train::stop_exit_code());
+    }
+    if (profiler.updates() == 0)
+      throw train::CollectiveError(
+          "every step that was measured overflowed, so that no update was; lower "
+          "precision.loss_scaling.initial_scale, or measure more steps with --steps",
+          ExitCode::internal);
     const model::Profile measured = profiler.result(world.communicator());
-    if (world.rank() == 0) tell(arguments, measured, worker->compiled());
+    if (world.rank() != 0) return static_cast<int>(ExitCode::done);
+    tell(arguments, measured, worker->compiled());
+    if (file)
+      file->write("# What layers take. " + title_of(arguments, worker->compiled()) + ".\n" +
+                  config::profile_to_text(measured));
     return static_cast<int>(ExitCode::done);
   });
 }

@@ -73,8 +73,19 @@ std::vector<model::NodeTime> times_of(const model::Graph& graph, const parallel:
                           : model::estimated_times(graph, micro_batch);
 }
 
-void require_profile_of(device::DeviceKind device, const std::optional<model::Profile>& profile) {
-  if (!profile || profile->device == device::name_of(device)) return;
+/// Whether the profile, if there is one, is of this run.
+void require_own_profile(const model::Graph& graph, const parallel::ParallelOptions& parallel,
+                         device::DeviceKind device, int64_t micro_batch) {
+  const auto& profile = parallel.profile;
+  if (!profile) return;
+  model::measured_times(graph, micro_batch, *profile);
+  if (device == device::DeviceKind::cpu && profile->intra_op_threads != parallel.intra_op_threads)
+    throw ConfigError(
+        fmt::format("profile {}: was measured with parallel.intra_op_threads: {}, and is used with {}; "
+                    "measure this config: "
+                    "lockstep profile CONFIG --out FILE",
+                    profile->source, profile->intra_op_threads, parallel.intra_op_threads));
+  if (profile->device == device::name_of(device)) return;
   throw ConfigError(
       fmt::format("profile {}: was measured on {}, and workers compute on {}; measure there: lockstep "
                   "profile CONFIG --out FILE",
@@ -212,10 +223,10 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   parallel::ParallelOptions parallel = options.parallel;
   parallel.layout = layout::resolve(parallel.layout, facts.world_size);
   layout::require_available(parallel.layout);
-  require_profile_of(facts.device, parallel.profile);
   const layout::BatchDivision division =
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
+  require_own_profile(graph_, parallel, facts.device, division.micro_batch);
   partition_ = make_partition(graph_, parallel, division.micro_batch);
   require_halves(partition_, parallel.layout);
   check_extent(graph_, partition_, division, parallel.layout, facts.device);

@@ -143,7 +143,7 @@ std::string explain(const SyntaxError& error, const std::string& text, const std
 void read_strictly(google::protobuf::Message& root, const std::string& text, const std::string& name,
                    TextFormat::ParseInfoTree* locations) {
   if (text.size() > kMaximumSize)
-    throw ConfigError(fmt::format("{}: expected a config of at most {}, found {}", name,
+    throw ConfigError(fmt::format("{}: expected text of at most {}, found {}", name,
                                   human_bytes(kMaximumSize), human_bytes(static_cast<int64_t>(text.size()))));
   FirstError errors;
   TextFormat::Parser parser;

@@ -31,7 +31,7 @@ std::string read_file(const std::string& path, const char* what) {
     const auto folder = wanted.has_parent_path() ? wanted.parent_path() : std::filesystem::path(".");
     for (auto entry = std::filesystem::directory_iterator(folder, ignored);
          !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored))
-      if (entry->path().extension() == ".textproto") names.push_back(entry->path().filename().string());
+      if (entry->path().extension() == wanted.extension()) names.push_back(entry->path().filename().string());
     throw ConfigError(fmt::format("cannot read the {} {}: {}{}", what, path, reason,
                                   did_you_mean(wanted.filename().string(), names)));
   }
@@ -40,7 +40,6 @@ std::string read_file(const std::string& path, const char* what) {
 }
 
 model::Profile read_profile(const std::string& path, const Document& document) {
-  if (path.empty()) document.refuse("parallel.profile", "names no file; leave it out");
   try {
     return profile_from_text(read_file(path, "profile"), path);
   } catch (const ConfigError& error) {
@@ -100,7 +99,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   check_combinations(config, document);
 
   RunConfig run = convert(config, std::move(model), layout);
-  if (config.parallel().has_profile())
+  if (!config.parallel().profile().empty())
     run.parallel.profile = read_profile(config.parallel().profile(), document);
   run.effective_text = "# Every default is filled in; reads back as the same run.\n" + to_text(config);
   run.config_hash = hash_of(flatten(config));

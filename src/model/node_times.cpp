@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "base/hash.h"
 #include "base/index.h"
 #include "lockstep/error.h"
 
@@ -50,16 +49,21 @@ std::vector<NodeTime> measured_times(const Graph& graph, int64_t micro_batch, co
   if (profile.storage != graph.compute)
     refuse(profile, fmt::format("was measured with {}, and this model stores {}", name_of(profile.storage),
                                 name_of(graph.compute)));
+  if (profile.model != to_hex(hash_of(graph))) refuse(profile, "is of another model");
+  if (profile.nodes.size() != graph.nodes.size())
+    refuse(profile,
+           fmt::format("has {} layers, and this model {}", profile.nodes.size(), graph.nodes.size()));
   std::vector<NodeTime> times;
-  for (size_t n = 0; n < std::max(graph.nodes.size(), profile.nodes.size()); ++n) {
-    const std::string measured = n < profile.nodes.size() ? profile.nodes[n].name : "none";
-    const std::string wanted = n < graph.nodes.size() ? graph.nodes[n].name : "none";
-    if (measured != wanted)
-      refuse(profile, fmt::format("is of another model: its layer {} is {}, and this model's is {}", n + 1,
-                                  measured, wanted));
+  double all = 0;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (profile.nodes[n].name != graph.nodes[n].name)
+      refuse(profile, fmt::format("its layer {} is {}, and this model's is {}", n + 1, profile.nodes[n].name,
+                                  graph.nodes[n].name));
     times.push_back(profile.nodes[n].seconds);
     times.back() *= static_cast<double>(micro_batch) / static_cast<double>(profile.micro_batch);
+    all += times.back().all();
   }
+  if (!(all > 0)) refuse(profile, "says that no layer takes any time");
   return times;
 }
 

@@ -33,16 +33,18 @@ struct Profile {
     NodeTime seconds;
     bool operator==(const Node&) const = default;
   };
-  std::string source;         ///< what messages call it: its file
-  std::string device;         ///< on which kind of device, by device::name_of
-  DType storage{};            ///< of activations
+  std::string source;  ///< what messages call it: its file
+  std::string model;   ///< hash_of(graph), as to_hex has it
+  std::string device;  ///< on which kind of device, by device::name_of
+  DType storage{};     ///< of activations
+  int intra_op_threads = 1;
   int64_t micro_batch = 0;    ///< samples
   std::vector<Node> nodes;    ///< in the order of the graph
   double update_seconds = 0;  ///< of an optimizer step, for each element of the parameters
   bool operator==(const Profile&) const = default;
 };
 /// By node, in seconds; of a micro-batch of another size than the profile's, in proportion to it. Throws
-/// ConfigError where it is of another model or another storage.
+/// ConfigError where it is of another model or another storage, or says nothing.
 std::vector<NodeTime> measured_times(const Graph& graph, int64_t micro_batch, const Profile& profile);
 
 /// By fused group, of all passes.

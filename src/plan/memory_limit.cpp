@@ -190,24 +190,30 @@ class Search {
   WaysOut ways_;
 };
 
+std::string head_of(const WayOut& way) {
+  return fmt::format("  {:>12}{:>8}{}{:>11}\n", "memory", "time", way.seconds > 0 ? "      a step" : "",
+                     "processes");
+}
+
 std::string line_of(const WayOut& way) {
-  return fmt::format("  {:>12}{:>8.2f}{:>11}   --layout {}{}{}\n", human_bytes(way.bytes), way.time,
-                     way.layout.world_size(), layout::to_string(way.layout),
-                     way.micro_batch > 0 ? fmt::format(" --set trainer.micro_batch={}", way.micro_batch) : "",
-                     way.seconds > 0 ? fmt::format("   # a step of {:.3g} ms", 1e3 * way.seconds) : "");
+  return fmt::format(
+      "  {:>12}{:>8.2f}{}{:>11}   --layout {}{}\n", human_bytes(way.bytes), way.time,
+      way.seconds > 0 ? fmt::format("{:>12}", human_seconds(way.seconds)) : "", way.layout.world_size(),
+      layout::to_string(way.layout),
+      way.micro_batch > 0 ? fmt::format(" --set trainer.micro_batch={}", way.micro_batch) : "");
 }
 
 std::string text_of(const WaysOut& ways) {
-  const std::string head = fmt::format("  {:>12}{:>8}{:>11}\n", "memory", "time", "processes");
   std::string text;
   if (!ways.fitting.empty()) {
-    text = "these fit; time: what a step computes, beside this layout's\n" + head;
+    text = "these fit; time: what a step computes, beside this layout's\n" + head_of(ways.fitting.front());
     for (const WayOut& way : ways.fitting) text += line_of(way);
   } else if (ways.closest) {
     text =
         "nothing fits: no stages, micro-batch, recomputation and sharded optimizer make it small enough; the "
         "closest is\n" +
-        head + line_of(*ways.closest) + "make the model smaller, or raise device.memory_limit\n";
+        head_of(*ways.closest) + line_of(*ways.closest) +
+        "make the model smaller, or raise device.memory_limit\n";
   } else {
     text = "nothing else can be tried; make the model smaller, or raise device.memory_limit\n";
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/index.h"
+#include "base/text.h"
 #include "model/node_times.h"
 #include "plan/device_plan.h"
 
@@ -71,8 +72,8 @@ double estimate_step(const compile::CompiledRun& run) {
 
 std::string describe_step(const compile::CompiledRun& run) {
   if (!run.profile()) return "";
-  return fmt::format("a step takes {:.3g} ms, communication apart, with the times of {}\n",
-                     1e3 * estimate_step(run), run.profile()->source);
+  return fmt::format("a step takes {}, sums and communication apart, with the times of {}\n",
+                     human_seconds(estimate_step(run)), run.profile()->source);
 }
 
 }  // namespace lockstep::plan

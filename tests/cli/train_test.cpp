@@ -55,11 +55,18 @@ TEST(Profile, IsWhatStagesAreDividedBy) {
   const Ran again = lockstep({"profile", config.path(), "--out", file});
   EXPECT_EQ(again.code, 2);
   EXPECT_THAT(again.err, HasSubstr("small.profile: is there already; remove it, or name another file"));
+  EXPECT_NE(lockstep({"profile", config.path(), "--out", config / "none/x.profile"}).code, 0);
+  // Whatever the config says of saving, resuming, and of a profile that is not there yet.
+  const std::string own = config / "own.profile";
+  const Ran itself =
+      lockstep({"profile", config.path(), "--steps", "1", "--out", own, "--set", "parallel.profile=" + own,
+                "--set", "checkpoint.every_steps=5", "--set", "checkpoint.keep=2", "--quiet"});
+  EXPECT_EQ(itself.code, 0) << itself.err;
 
   const Ran inspected =
       lockstep({"inspect", config.path(), "--layout", "dp=1,pp=2", "--set", "parallel.profile=" + file});
   EXPECT_EQ(inspected.code, 0) << inspected.err;
-  EXPECT_THAT(inspected.out, HasSubstr("ms, communication apart, with the times of " + file));
+  EXPECT_THAT(inspected.out, HasSubstr("s, sums and communication apart, with the times of " + file));
   const Json json = only_json(mpirun(
       2, {"train", config.path(), "--json", "--set", "parallel.profile=" + file, "--layout", "dp=1,pp=2"}));
   EXPECT_EQ(json["params_hash"], only_json(lockstep({"train", config.path(), "--json"}))["params_hash"]);

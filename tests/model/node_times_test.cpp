@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "base/hash.h"
 #include "lockstep/error.h"
 #include "model/presets.h"
 
@@ -19,7 +20,8 @@ Graph mlp(std::vector<int64_t> hidden = {8}) {
 
 /// Each node takes one second more than the one before it.
 Profile profile_of(const Graph& graph) {
-  Profile profile{.source = "p", .device = "cpu", .micro_batch = 4, .nodes = {}};
+  Profile profile{
+      .source = "p", .model = to_hex(hash_of(graph)), .device = "cpu", .micro_batch = 4, .nodes = {}};
   for (const auto& node : graph.nodes)
     profile.nodes.push_back({node.name, {static_cast<double>(profile.nodes.size() + 1), 0, 0}});
   return profile;
@@ -59,14 +61,17 @@ TEST(NodeTimes, OfAnotherModelAreRefused) {
   EXPECT_EQ(refusal(graph, profile_of(graph)), "taken");
   Profile profile = profile_of(graph);
   profile.nodes[1].name = "other";
-  EXPECT_THAT(refusal(graph, profile),
-              HasSubstr("profile p: is of another model: its layer 2 is other, and this "
-                        "model's is "));
-  EXPECT_THAT(refusal(mlp({8, 8}), profile_of(graph)), HasSubstr("another model"));
-  EXPECT_THAT(refusal(graph, profile_of(mlp({8, 8}))), HasSubstr("another model"));
+  EXPECT_THAT(refusal(graph, profile), HasSubstr("profile p: its layer 2 is other, and this model's is "));
+  // Also one whose layers have the same names.
+  for (const Graph& other : {mlp({8, 8}), mlp({9})})
+    EXPECT_THAT(refusal(other, profile_of(graph)),
+                HasSubstr("is of another model; measure this config: lockstep "));
   profile = profile_of(graph);
   profile.nodes.pop_back();
-  EXPECT_THAT(refusal(graph, profile), HasSubstr("is none, and this model's is loss"));
+  EXPECT_THAT(refusal(graph, profile), HasSubstr("layers, and this model "));
+  profile = profile_of(graph);
+  for (auto& node : profile.nodes) node.seconds = {};
+  EXPECT_THAT(refusal(graph, profile), HasSubstr("says that no layer takes any time"));
   profile = profile_of(graph);
   profile.storage = DType::bfloat16;
   EXPECT_THAT(refusal(graph, profile), HasSubstr("was measured with bfloat16, and this model stores float32; "

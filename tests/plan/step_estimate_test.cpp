@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "base/hash.h"
+#include "base/text.h"
 #include "lockstep/error.h"
 #include "model/node_times.h"
 #include "plan/plan_testing.h"
@@ -47,7 +49,8 @@ TEST(StepEstimate, HoldsWhatIsComputedAgain) {
 /// Every layer takes a millisecond forward and two back, but the last, which takes ten times as long.
 model::Profile profile_of(const compile::CompileOptions& options) {
   const model::Graph graph = model::make_graph(options.model);
-  model::Profile profile{.source = "p", .device = "cpu", .micro_batch = 1, .nodes = {}};
+  model::Profile profile{
+      .source = "p", .model = to_hex(model::hash_of(graph)), .device = "cpu", .micro_batch = 1, .nodes = {}};
   for (const auto& node : graph.nodes) profile.nodes.push_back({node.name, {1e-3, 1e-3, 1e-3}});
   profile.nodes.back().seconds *= 10;
   profile.update_seconds = 1e-6;
@@ -61,9 +64,8 @@ TEST(StepEstimate, OfAProfileIsInSecondsAndHasUpdates) {
   const auto nodes = static_cast<double>(run.graph().nodes.size());
   const auto parameters = static_cast<double>(run.graph().parameter_count());
   EXPECT_NEAR(estimate_step(run), 16 * 3e-3 * (nodes + 9) + 1e-6 * parameters, 1e-9);
-  EXPECT_EQ(describe_step(run),
-            fmt::format("a step takes {:.3g} ms, communication apart, with the times of p\n",
-                        1e3 * estimate_step(run)));
+  EXPECT_EQ(describe_step(run), "a step takes " + human_seconds(estimate_step(run)) +
+                                    ", sums and communication apart, with the times of p\n");
   EXPECT_EQ(describe_step(compile::CompiledRun(gpt_options("dp=1", 2), facts_of(options))), "");
   options = gpt_options("dp=2,shard=optimizer", 2);
   options.parallel.profile = profile_of(options);
@@ -88,8 +90,14 @@ TEST(StepEstimate, StagesAreDividedByTheProfile) {
   EXPECT_NEAR(measured[0].time, 0.5, 0.1);
 }
 
-TEST(StepEstimate, OfAnotherDevicesProfileIsRefused) {
+TEST(StepEstimate, OfAnotherRunsProfileIsRefused) {
   compile::CompileOptions options = gpt_options("dp=1", 2);
+  options.parallel.profile = profile_of(options);
+  options.parallel.intra_op_threads = 2;
+  EXPECT_THROW(compile::CompiledRun(options, facts_of(options)), ConfigError);
+  options.parallel.intra_op_threads = 1;
+  options.parallel.profile->model = "another";
+  EXPECT_THROW(compile::CompiledRun(options, facts_of(options)), ConfigError) << "without stages, too";
   options.parallel.profile = profile_of(options);
   options.parallel.profile->device = "cuda";
   try {

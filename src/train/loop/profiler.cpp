@@ -4,6 +4,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/hash.h"
 #include "base/index.h"
 #include "comm/gather_texts.h"
 
@@ -67,12 +68,12 @@ void Profiler::observe(const run::KernelObservation& observation) {
   }
 }
 
-void Profiler::end_step() {
+void Profiler::end_step(bool skipped) {
   if (steps_to_skip_ > 0) {
     --steps_to_skip_;
     return;
   }
-  updates_.push_back(update_);
+  if (!skipped) updates_.push_back(update_);
   update_ = 0;
 }
 
@@ -86,8 +87,10 @@ model::Profile Profiler::result(comm::Communicator& world) const {
   const auto by_rank = gather_numbers(world, own);
 
   model::Profile profile{.source = "",
+                         .model = to_hex(model::hash_of(compiled.graph())),
                          .device = std::string(device::name_of(compiled.device())),
                          .storage = compiled.graph().compute,
+                         .intra_op_threads = worker_.config().parallel.intra_op_threads,
                          .micro_batch = compiled.division().micro_batch,
                          .nodes = {},
                          .update_seconds = mean_of(by_rank, 0)};

@@ -18,8 +18,10 @@ class Profiler {
   Profiler(const Worker& worker, int64_t warm_up_steps);
 
   void observe(const run::KernelObservation& observation);
-  /// After each step.
-  void end_step();
+  /// After each step. One that was skipped updated nothing, however long that took.
+  void end_step(bool skipped);
+  /// Steps that were measured, and applied.
+  int64_t updates() const { return static_cast<int64_t>(updates_.size()); }
   /// COLLECTIVE: medians of each rank; of what several ranks compute the mean of theirs. The same everywhere.
   /// `source` stays empty.
   model::Profile result(comm::Communicator& world) const;

@@ -269,6 +269,9 @@ std::vector<AgreementField> Worker::agreement_fields() const {
   for (const auto& [name, value] : config_.math_fields)
     fields.push_back({"config " + name, value, ExitCode::usage});
   fields.push_back({"config", to_hex(config_.config_hash), ExitCode::usage});
+  if (const auto& profile = config_.parallel.profile)
+    fields.push_back(
+        {"parallel.profile", to_hex(hash64(config::profile_to_text(*profile))), ExitCode::usage});
   fields.push_back({"training data", to_hex(data_.train->identity()), ExitCode::data});
   if (data_.eval) fields.push_back({"evaluation data", to_hex(data_.eval->identity()), ExitCode::data});
   fields.push_back({"programs", to_hex(compiled_->program_hash()), ExitCode::usage});

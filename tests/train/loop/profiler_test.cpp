@@ -19,7 +19,7 @@ model::Profile measure(const config::RunConfig& config, const std::string& layou
     worker.connect(world);
     Profiler profiler(worker, warm_up);
     TrainerEvents events;
-    events.on_step = [&](const StepRecord&) { profiler.end_step(); };
+    events.on_step = [&](const StepRecord& step) { profiler.end_step(step.skipped); };
     Trainer trainer(worker, world, std::move(events),
                     {.output_directory = "",
                      .observer = [&](const run::KernelObservation& seen) { profiler.observe(seen); }});
@@ -65,6 +65,11 @@ TEST(Profiler, OfNothingButWarmUpHasNoTimes) {
   const model::Profile none = measure(config_of(kMlp), "dp=1", 5);
   EXPECT_TRUE(phases_of(none).empty());
   EXPECT_EQ(none.update_seconds, 0);
+}
+
+TEST(Profiler, OfStepsThatOverflowHasNoUpdates) {
+  EXPECT_EQ(measure(config_that_overflows(), "dp=1", 0).update_seconds, 0);
+  EXPECT_GT(measure(config_of(kMlp, {"precision.compute=FLOAT16"}), "dp=1", 0).update_seconds, 0);
 }
 
 TEST(Profiler, LeavesTheTrainingAsItIs) {
