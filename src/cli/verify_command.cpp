@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/job.h"
+#include "cli/traced_training.h"
 #include "cli/workplace.h"
 #include "layout/layout.h"
 #include "lockstep/error.h"
@@ -38,25 +39,13 @@ struct VerifyArguments {
 /// One training, whole or in two parts, and how it compares with the first one.
 struct VerifiedRun {
   std::string name;  ///< "dp=2", "dp=2, from step 25 dp=4"
-  train::Trace trace;
-  Json report;  ///< of the last part
-  std::optional<train::TraceDifference> difference;
-  std::string first_side, second_side;  ///< whose values the difference shows
+  TracedTraining training;
 };
 
 /// The first `steps` of the run that the config describes, with its schedule; all of it where `steps` is 0.
 std::vector<std::string> stop_after(int64_t steps) {
   if (steps == 0) return {};
   return {"--stop-after", std::to_string(steps)};
-}
-
-std::string difference_text(const VerifiedRun& run) {
-  const train::TraceDifference& difference = *run.difference;
-  const size_t width = std::max(run.first_side.size(), run.second_side.size());
-  std::string text = fmt::format("{} differs: step {}, {}", run.name, difference.step, difference.name);
-  if (difference.more > 0) text += fmt::format(" (and {} more at this step)", difference.more);
-  return text + fmt::format("\n  {:<{}}  {}\n  {:<{}}  {}\n", run.first_side, width, difference.first,
-                            run.second_side, width, difference.second);
 }
 
 class Verification {
@@ -82,7 +71,7 @@ class Verification {
 
   bool identical() const {
     return std::none_of(runs_.begin(), runs_.end(),
-                        [](const auto& run) { return run.difference.has_value(); });
+                        [](const auto& run) { return run.training.difference.has_value(); });
   }
   std::string table() const;
   Json json() const;
@@ -96,7 +85,7 @@ class Verification {
   VerifiedRun whole(const layout::Layout& layout);
   VerifiedRun resumed(const layout::Layout& first, const layout::Layout& next);
   void train(const layout::Layout& layout, const std::string& directory,
-             const std::vector<std::string>& options, VerifiedRun& run);
+             const std::vector<std::string>& options, TracedTraining& training);
   void add(const std::string& name, VerifiedRun run);
 
   const VerifyArguments& arguments_;
@@ -142,39 +131,24 @@ void Verification::check(const layout::Layout& layout) const {
 }
 
 void Verification::train(const layout::Layout& layout, const std::string& directory,
-                         const std::vector<std::string>& options, VerifiedRun& run) {
-  const int ranks = layout.world_size();
-  const TrainingCommand training{.config = arguments_.config.path,
-                                 .assignments = arguments_.overrides(),
-                                 .layout = layout,
-                                 .device = arguments_.device.device,
-                                 .allow_shared_gpu = arguments_.device.allow_shared_gpu};
-  ProcessJob job{.processes = ranks,
-                 .arguments = training.arguments(),
-                 .stdout_path = directory + "/result.json",
-                 .stderr_path = directory + "/stderr.txt"};
-  job.arguments.insert(job.arguments.end(), {"--quiet", "--trace", directory});
-  job.arguments.insert(job.arguments.end(), options.begin(), options.end());
-  const JobOutcome outcome = run_to_end(job);
-  if (outcome.code != 0) {
+                         const std::vector<std::string>& options, TracedTraining& training) {
+  const TrainingCommand command{.config = arguments_.config.path,
+                                .assignments = arguments_.overrides(),
+                                .layout = layout,
+                                .device = arguments_.device.device,
+                                .allow_shared_gpu = arguments_.device.allow_shared_gpu};
+  try {
+    run_traced(command, options, directory, training);
+  } catch (...) {
     workplace_->keep();
-    throw job_failure(fmt::format("layout '{}': training", layout::to_string(layout)), outcome, directory);
-  }
-  run.report = Json::parse(outcome.output);
-  const train::Trace first = train::read_trace(train::trace_path(directory, 0));
-  run.trace.append(first);
-  // Replicas hold the same bits at every step, or the next loss is no longer what one process would compute.
-  for (int rank = 1; rank < ranks && !run.difference; ++rank) {
-    run.difference = train::first_difference(first, train::read_trace(train::trace_path(directory, rank)));
-    run.first_side = "rank 0";
-    run.second_side = fmt::format("rank {}", rank);
+    throw;
   }
 }
 
 VerifiedRun Verification::whole(const layout::Layout& layout) {
   VerifiedRun run;
   train(layout, fmt::format("{}/{:02}-{}", workplace_->path(), ++children_, layout::to_string(layout)),
-        stop_after(arguments_.steps), run);
+        stop_after(arguments_.steps), run.training);
   return run;
 }
 
@@ -184,24 +158,20 @@ VerifiedRun Verification::resumed(const layout::Layout& first, const layout::Lay
       fmt::format("{}/{:02}-{}-stopped", workplace_->path(), ++children_, layout::to_string(first));
   auto options = stop_after(arguments_.resume_at);
   options.insert(options.end(), {"--out", stopped + "/run"});
-  train(first, stopped, options, run);
-  if (run.difference) return run;
+  train(first, stopped, options, run.training);
+  if (run.training.difference) return run;
   options = stop_after(arguments_.steps);
   options.insert(options.end(), {"--resume", stopped + "/run"});
   train(next, fmt::format("{}/{:02}-{}-resumed", workplace_->path(), ++children_, layout::to_string(next)),
-        options, run);
+        options, run.training);
   return run;
 }
 
 void Verification::add(const std::string& name, VerifiedRun run) {
   run.name = name;
-  if (!run.difference && !runs_.empty()) {
-    run.difference = train::first_difference(runs_[0].trace, run.trace);
-    run.first_side = runs_[0].name;
-    run.second_side = name;
-  }
-  log_info(fmt::format("{}: {} steps, {}", name, run.trace.steps.size(),
-                       run.difference ? "DIFFERENT" : "identical"));
+  if (!runs_.empty()) compare_traces(runs_[0].name, runs_[0].training, name, run.training);
+  log_info(fmt::format("{}: {} steps, {}", name, run.training.trace.steps.size(),
+                       run.training.difference ? "DIFFERENT" : "identical"));
   runs_.push_back(std::move(run));
 }
 
@@ -211,15 +181,17 @@ std::string Verification::table() const {
   std::string text = fmt::format("{:<{}}  {:>6}  {:>10}  {:<16}  {}\n", "layout", width, "steps", "samples/s",
                                  "params hash", "verdict");
   for (const auto& run : runs_) {
-    const auto speed = run.report.find("samples_per_second");
-    text += fmt::format("{:<{}}  {:>6}  {:>10}  {:<16}  {}\n", run.name, width, run.trace.steps.size(),
-                        speed == run.report.end() ? "-" : fmt::format("{:.1f}", speed->get<double>()),
-                        run.report.at("params_hash").get<std::string>(),
-                        run.difference ? "different" : "identical");
+    const auto speed = run.training.report.find("samples_per_second");
+    text +=
+        fmt::format("{:<{}}  {:>6}  {:>10}  {:<16}  {}\n", run.name, width, run.training.trace.steps.size(),
+                    speed == run.training.report.end() ? "-" : fmt::format("{:.1f}", speed->get<double>()),
+                    run.training.report.at("params_hash").get<std::string>(),
+                    run.training.difference ? "different" : "identical");
   }
   for (const auto& run : runs_)
-    if (run.difference)
-      return text + difference_text(run) + fmt::format("traces are in {}\n", workplace_->path());
+    if (run.training.difference)
+      return text + run.name + " " + describe_difference(run.training) +
+             fmt::format("traces are in {}\n", workplace_->path());
   return text +
          fmt::format(
              "identical in {} runs: loss and gradient norm of every step, all parameters and optimizer "
@@ -231,10 +203,12 @@ Json Verification::json() const {
   Json json;
   json["identical"] = identical();
   for (const auto& run : runs_) {
-    Json entry = {{"layout", run.name}, {"steps", run.trace.steps.size()}, {"identical", !run.difference}};
+    Json entry = {{"layout", run.name},
+                  {"steps", run.training.trace.steps.size()},
+                  {"identical", !run.training.difference}};
     for (const char* field : {"samples_per_second", "params_hash", "state_hash", "world_size"})
-      if (run.report.contains(field)) entry[field] = run.report[field];
-    if (const auto& difference = run.difference)
+      if (run.training.report.contains(field)) entry[field] = run.training.report[field];
+    if (const auto& difference = run.training.difference)
       entry["difference"] = {{"step", difference->step},
                              {"name", difference->name},
                              {"first", difference->first},

@@ -18,7 +18,8 @@ void expect_refusal(const std::vector<std::string>& arguments, const std::string
 }
 
 TEST(Usage, MistakesAreRefusedWithWhatWasProbablyMeant) {
-  expect_refusal({}, "lockstep needs a command: train, eval, verify, chaos, profile, inspect, config, data");
+  expect_refusal(
+      {}, "lockstep needs a command: train, eval, verify, compare, chaos, profile, inspect, config, data");
   expect_refusal({"trian"}, "no command 'trian' (did you mean 'train'?)");
   expect_refusal({"--jsn"}, "lockstep has no option --jsn");
   expect_refusal({"train"}, "CONFIG is required");

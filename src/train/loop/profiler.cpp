@@ -1,25 +1,17 @@
 #include "train/loop/profiler.h"
 
-#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "base/hash.h"
 #include "base/index.h"
+#include "base/statistics.h"
 #include "comm/gather_texts.h"
 
 namespace lockstep::train {
 namespace {
 
 constexpr auto kPatience = std::chrono::minutes(5);
-
-double median(std::vector<double> samples) {
-  if (samples.empty()) return 0;
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  std::nth_element(samples.begin(), middle, samples.end());
-  if (samples.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(samples.begin(), middle)) / 2;
-}
 
 /// By rank, numbers in an order that all know.
 std::vector<std::vector<double>> gather_numbers(comm::Communicator& world, const std::vector<double>& own) {

@@ -84,6 +84,9 @@ std::optional<int64_t> tokens_per_sample(const model::Graph& graph) {
 
 void RunRecorder::add(const StepRecord& record) {
   times_.add(record.step_ms);
+  // What the first steps waited for counts no longer than what they took.
+  if (times_.steps() == observe::StepTimes::kWarmUpSteps + 1)
+    exposed_communication_ms_ = busy_ms_ = step_ms_ = data_wait_ms_ = 0;
   exposed_communication_ms_ += record.exposed_communication_ms;
   knows_busy_ = record.busy_ms.has_value();
   busy_ms_ += record.busy_ms.value_or(0);
@@ -105,6 +108,7 @@ comm::TransferredBytes RunRecorder::transferred() const {
 
 observe::RankReport RunRecorder::own_report() const {
   const double steps = static_cast<double>(std::max<int64_t>(times_.steps(), 1));
+  const double measured = static_cast<double>(std::max<int64_t>(times_.measured(), 1));
   const comm::TransferredBytes bytes = transferred();
   const program::ProgramTraffic theory = worker_->programs().traffic();
   // Programs are of one push of each worker.
@@ -112,8 +116,8 @@ observe::RankReport RunRecorder::own_report() const {
   const auto of_a_step = [&](int64_t bytes) { return bytes * layout.pushes_per_step() / layout.workers(); };
   return {.rank = worker_->rank(),
           .role = {},
-          .waited_ms = exposed_communication_ms_ / steps,
-          .data_wait_ms = data_wait_ms_ / steps,
+          .waited_ms = exposed_communication_ms_ / measured,
+          .data_wait_ms = data_wait_ms_ / measured,
           .busy_share =
               knows_busy_ && step_ms_ > 0 ? std::optional(std::min(busy_ms_ / step_ms_, 1.0)) : std::nullopt,
           .sent_bytes = static_cast<double>(bytes.sent) / steps,

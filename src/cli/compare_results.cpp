@@ -1,0 +1,242 @@
+#include "cli/compare_results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/text.h"
+#include "lockstep/error.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kFormat = 1;
+constexpr std::array<std::string_view, 5> kProofNames = {"not tried", "identical", "DIFFERENT",
+                                                         "other mathematics", "failed"};
+
+constexpr std::pair<const char*, double CompareSample::*> kSampleFields[] = {
+    {"step_ms", &CompareSample::step_ms},
+    {"exposed_comm_ms", &CompareSample::exposed_comm_ms},
+    {"data_wait_ms", &CompareSample::data_wait_ms},
+    {"samples_per_second", &CompareSample::samples_per_second},
+    {"sent_bytes_per_step", &CompareSample::sent_bytes_per_step},
+    {"server_busy", &CompareSample::server_busy},
+    {"staleness_mean", &CompareSample::staleness_mean},
+    {"train_loss", &CompareSample::train_loss}};
+
+Json to_json(const CompareSample& sample) {
+  Json json{{"round", sample.round}};
+  for (const auto& [name, field] : kSampleFields) json[name] = sample.*field;
+  return json;
+}
+
+CompareSample sample_from(const Json& json) {
+  CompareSample sample{.round = json.at("round").get<int>()};
+  for (const auto& [name, field] : kSampleFields) sample.*field = json.at(name).get<double>();
+  return sample;
+}
+
+Json to_json(const CompareRow& row) {
+  Json json{{"workers", row.workers},
+            {"layout", layout::to_string(row.layout)},
+            {"kind", row.kind},
+            {"processes", row.layout.world_size()},
+            {"global_batch", row.global_batch},
+            {"proof", name_of(row.proof)}};
+  if (!row.proof_detail.empty()) json["proof_detail"] = row.proof_detail;
+  if (!row.samples.empty()) {
+    const Interval interval = row.step_interval();
+    json["step_ms"] = {{"median", row.step_ms()}, {"low", interval.low}, {"high", interval.high}};
+    json["samples_per_second"] = row.samples_per_second();
+  }
+  json["samples"] = Json::array();
+  for (const CompareSample& sample : row.samples) json["samples"].push_back(to_json(sample));
+  if (!row.failure.empty()) json["failure"] = row.failure;
+  return json;
+}
+
+CompareRow row_from(const Json& json) {
+  CompareRow row{.workers = json.at("workers").get<int>(),
+                 .layout = layout::parse_layout(json.at("layout").get<std::string>()),
+                 .kind = json.at("kind").get<std::string>(),
+                 .global_batch = json.at("global_batch").get<int64_t>(),
+                 .proof_detail = json.value("proof_detail", ""),
+                 .failure = json.value("failure", "")};
+  const auto proof = std::ranges::find(kProofNames, json.at("proof").get<std::string>());
+  if (proof == kProofNames.end()) throw DataError("a proof of no known kind");
+  row.proof = static_cast<CompareProof>(proof - kProofNames.begin());
+  for (const Json& sample : json.at("samples")) row.samples.push_back(sample_from(sample));
+  return row;
+}
+
+double mean_of(const CompareRow& row, double CompareSample::*field) {
+  double sum = 0;
+  for (const CompareSample& sample : row.samples) sum += sample.*field;
+  return row.samples.empty() ? 0 : sum / static_cast<double>(row.samples.size());
+}
+
+const CompareRow* measured(const std::vector<CompareRow>& rows, const auto& is_wanted) {
+  const auto found = std::ranges::find_if(
+      rows, [&](const CompareRow& row) { return !row.samples.empty() && is_wanted(row); });
+  return found == rows.end() ? nullptr : &*found;
+}
+
+std::string proofs_of(const std::vector<const CompareRow*>& rows) {
+  const auto is = [](CompareProof proof) {
+    return [proof](const CompareRow* row) { return row->proof == proof; };
+  };
+  if (std::ranges::all_of(rows, is(CompareProof::identical))) return "bits identical";
+  std::vector<std::string> parts;
+  for (const CompareRow* row : rows)
+    if (row->proof == CompareProof::other_mathematics)
+      parts.push_back(fmt::format("{} is other mathematics", row->kind));
+    else if (row->proof != CompareProof::identical)
+      parts.push_back(fmt::format("bits of {}: {}", row->kind, name_of(row->proof)));
+  return join(parts, ", ");
+}
+
+}  // namespace
+
+std::string_view name_of(CompareProof proof) { return kProofNames[static_cast<size_t>(proof)]; }
+
+std::vector<double> CompareRow::step_times() const {
+  std::vector<double> times;
+  for (const CompareSample& sample : samples) times.push_back(sample.step_ms);
+  return times;
+}
+
+bool CompareRow::is_precise(double precision) const {
+  if (samples.size() < 3) return false;
+  const Interval interval = step_interval();
+  const double middle = step_ms();
+  return middle - interval.low <= precision * middle && interval.high - middle <= precision * middle;
+}
+
+bool CompareResults::continues(const CompareResults& other) const {
+  const auto same = [](const CompareRow& one, const CompareRow& two) {
+    return one.workers == two.workers && one.layout == two.layout && one.global_batch == two.global_batch;
+  };
+  return config_hash == other.config_hash && version == other.version && weak == other.weak &&
+         steps == other.steps && proof_steps == other.proof_steps &&
+         std::ranges::equal(rows, other.rows, same);
+}
+
+/// Of the most workers with which there is something to compare: the fastest layout, beside the others.
+std::string CompareResults::headline() const {
+  int workers = 0;
+  for (const CompareRow& row : rows) {
+    const auto others = std::ranges::count_if(rows, [&](const CompareRow& other) {
+      return other.workers == row.workers && !other.samples.empty();
+    });
+    if (others > 1) workers = std::max(workers, row.workers);
+  }
+  if (workers == 0) return "There are no two layouts of one number of workers to compare yet.";
+  std::vector<const CompareRow*> found;
+  for (const CompareRow& row : rows)
+    if (row.workers == workers && !row.samples.empty()) found.push_back(&row);
+  std::ranges::stable_sort(found, {}, [](const CompareRow* row) { return row->step_ms(); });
+  std::vector<std::string> parts;
+  for (size_t i = 1; i < found.size(); ++i) {
+    const bool can_tell = found[0]->step_interval().high < found[i]->step_interval().low;
+    parts.push_back(can_tell ? fmt::format("{:.2f} times as fast as {}",
+                                           found[i]->step_ms() / found[0]->step_ms(), found[i]->kind)
+                             : fmt::format("as fast as {}, as far as {} runs tell", found[i]->kind,
+                                           found[i]->samples.size()));
+  }
+  return fmt::format("With {} worker{} {} is {}; {}.", workers, workers == 1 ? "" : "s", found[0]->kind,
+                     join(parts, ", "), proofs_of(found));
+}
+
+std::string CompareResults::table() const {
+  size_t width = 6;
+  for (const CompareRow& row : rows) width = std::max(width, row.kind.size());
+  std::string text = fmt::format("{:>7}  {:<{}}  {:>9}  {:>9}  {:<19}  {:>10}  {:>10}  {:>8}  {:>6}  {}\n",
+                                 "workers", "layout", width, "processes", "step ms", "95 %", "samples/s",
+                                 "efficiency", "beside", "waits", "bits");
+  for (const CompareRow& row : rows) {
+    text += fmt::format("{:>7}  {:<{}}  {:>9}  ", row.workers, row.kind, width, row.layout.world_size());
+    if (row.samples.empty()) {
+      text += fmt::format("{}\n", row.failure.empty() ? "not measured" : "FAILED: " + row.failure);
+      continue;
+    }
+    const CompareRow* one = measured(rows, [&](const CompareRow& other) {
+      return other.kind == row.kind && other.workers <= row.workers;
+    });
+    const CompareRow* first =
+        measured(rows, [&](const CompareRow& other) { return other.workers == row.workers; });
+    const Interval interval = row.step_interval();
+    text += fmt::format(
+        "{:>9.2f}  {:<19}  {:>10.1f}  {:>8.1f} %  {:>8.2f}  {:>4.0f} %  {}\n", row.step_ms(),
+        fmt::format("{:.2f} to {:.2f}", interval.low, interval.high), row.samples_per_second(),
+        100 * row.samples_per_second() * one->workers / (one->samples_per_second() * row.workers),
+        row.samples_per_second() / first->samples_per_second(),
+        100 * mean_of(row, &CompareSample::exposed_comm_ms) / mean_of(row, &CompareSample::step_ms),
+        name_of(row.proof));
+  }
+  for (const CompareRow& row : rows) {
+    if (!row.samples.empty() && !row.failure.empty())
+      text += fmt::format("{} workers, {}: FAILED after {} runs: {}\n", row.workers, row.kind,
+                          row.samples.size(), row.failure);
+    if (!row.proof_detail.empty())
+      text += fmt::format("{} workers, {}: {}\n", row.workers, row.kind, row.proof_detail);
+  }
+  return text;
+}
+
+std::string CompareResults::csv() const {
+  std::string text = "workers,layout,processes,global_batch,proof,round";
+  for (const auto& [name, field] : kSampleFields) text += fmt::format(",{}", name);
+  text += "\n";
+  for (const CompareRow& row : rows)
+    for (const CompareSample& sample : row.samples) {
+      text += fmt::format("{},\"{}\",{},{},{},{}", row.workers, layout::to_string(row.layout),
+                          row.layout.world_size(), row.global_batch, name_of(row.proof), sample.round);
+      for (const auto& [name, field] : kSampleFields) text += fmt::format(",{}", sample.*field);
+      text += "\n";
+    }
+  return text;
+}
+
+Json to_json(const CompareResults& results) {
+  Json json{{"format", kFormat},
+            {"headline", results.headline()},
+            {"config", results.config},
+            {"config_hash", results.config_hash},
+            {"version", results.version},
+            {"host", results.host},
+            {"cores", results.cores},
+            {"began", results.began},
+            {"scaling", results.weak ? "weak" : "strong"},
+            {"steps", results.steps},
+            {"proof_steps", results.proof_steps},
+            {"rows", Json::array()}};
+  for (const CompareRow& row : results.rows) json["rows"].push_back(to_json(row));
+  return json;
+}
+
+CompareResults compare_results_from_text(const std::string& text, const std::string& name) {
+  try {
+    const Json json = Json::parse(text);
+    if (json.at("format").get<int>() != kFormat) throw DataError("of another version of lockstep");
+    CompareResults results{.config = json.at("config").get<std::string>(),
+                           .config_hash = json.at("config_hash").get<std::string>(),
+                           .version = json.at("version").get<std::string>(),
+                           .host = json.at("host").get<std::string>(),
+                           .began = json.at("began").get<std::string>(),
+                           .weak = json.at("scaling").get<std::string>() == "weak",
+                           .steps = json.at("steps").get<int64_t>(),
+                           .proof_steps = json.at("proof_steps").get<int64_t>(),
+                           .cores = json.at("cores").get<int>(),
+                           .rows = {}};
+    for (const Json& row : json.at("rows")) results.rows.push_back(row_from(row));
+    return results;
+  } catch (const std::exception& error) {
+    throw DataError(fmt::format("{}: is not what compare writes: {}", name, error.what()));
+  }
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,107 @@
+#include "cli/compare_results.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/error.h"
+
+namespace lockstep::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+CompareRow row(int workers, const std::string& kind, const std::vector<double>& step_ms,
+               CompareProof proof = CompareProof::identical) {
+  CompareRow row{.workers = workers,
+                 .layout = layout::parse_layout("dp=" + std::to_string(workers) + "," + kind),
+                 .kind = kind,
+                 .global_batch = 60,
+                 .proof = proof};
+  for (const double time : step_ms)
+    row.samples.push_back({.round = static_cast<int>(row.samples.size()) + 1,
+                           .step_ms = time,
+                           .exposed_comm_ms = time / 4,
+                           .train_loss = 0.1});
+  return row;
+}
+
+CompareResults results() {
+  return {.config = "c.textproto",
+          .config_hash = "0123",
+          .version = "1",
+          .host = "here",
+          .began = "today",
+          .steps = 50,
+          .proof_steps = 5,
+          .cores = 2,
+          .rows = {row(1, "sync=all_reduce", {12, 12, 12}), row(2, "sync=all_reduce", {8, 8, 8.1}),
+                   row(2, "sync=ps", {16, 16, 16.1})}};
+}
+
+TEST(CompareResults, SaysWhatIsFasterWithTheMostWorkers) {
+  CompareResults found = results();
+  EXPECT_EQ(found.headline(),
+            "With 2 workers sync=all_reduce is 2.00 times as fast as sync=ps; bits identical.");
+  found.rows[2] = row(2, "sync=ps,mode=async", {5, 8, 11}, CompareProof::other_mathematics);
+  EXPECT_EQ(found.headline(),
+            "With 2 workers sync=all_reduce is as fast as sync=ps,mode=async, as far as 3 runs tell; "
+            "sync=ps,mode=async is other mathematics.");
+  found.rows[2].proof = CompareProof::different;
+  EXPECT_THAT(found.headline(), HasSubstr("; bits of sync=ps,mode=async: DIFFERENT."));
+  found.rows.pop_back();
+  EXPECT_THAT(found.headline(), StartsWith("There are no two layouts"));
+}
+
+TEST(CompareResults, TableHasEfficiencyAndWhatFailed) {
+  CompareResults found = results();
+  const std::string table = found.table();
+  // 60 samples in 12 ms are 5000 a second, in 8 ms 7500 on two workers: three quarters for each.
+  EXPECT_THAT(table, HasSubstr("8.00 to 8.10"));
+  EXPECT_THAT(table, HasSubstr("  7500.0 "));
+  EXPECT_THAT(table, HasSubstr(" 75.0 %"));
+  EXPECT_THAT(table, HasSubstr(" 25 %  identical\n"));
+  EXPECT_THAT(table, HasSubstr(" 0.50 ")) << "servers beside all-reduce";
+  found.rows[1].failure = "out of luck";
+  found.rows[2].samples.clear();
+  found.rows[2].failure = "out of memory";
+  found.rows[2].proof_detail = "differs: step 3";
+  EXPECT_THAT(found.table(), HasSubstr("2 workers, sync=all_reduce: FAILED after 3 runs: out of luck\n"));
+  EXPECT_THAT(found.table(), HasSubstr("FAILED: out of memory\n"));
+  EXPECT_THAT(found.table(), HasSubstr("2 workers, sync=ps: differs: step 3\n"));
+}
+
+TEST(CompareResults, AreReadAsTheyWereWritten) {
+  CompareResults found = results();
+  found.rows[1].failure = "out of luck";
+  found.rows[2].proof = CompareProof::different;
+  found.rows[2].proof_detail = "differs: step 3";
+  const std::string text = to_json(found).dump();
+  const CompareResults read = compare_results_from_text(text, "results.json");
+  EXPECT_EQ(to_json(read).dump(), text);
+  EXPECT_TRUE(read.continues(found));
+  CompareResults other = found;
+  other.steps = 51;
+  EXPECT_FALSE(read.continues(other));
+  other = found;
+  other.rows.pop_back();
+  EXPECT_FALSE(read.continues(other));
+  for (const char* wrong : {"", "{}", "[1]", R"({"format": 2})"})
+    EXPECT_THROW(compare_results_from_text(wrong, "results.json"), DataError) << wrong;
+}
+
+TEST(CompareResults, CsvHasALineForEachRun) {
+  const std::string csv = results().csv();
+  EXPECT_THAT(csv, StartsWith("workers,layout,processes,global_batch,proof,round,step_ms,"));
+  EXPECT_THAT(csv, HasSubstr("\n2,\"dp=2,sync=ps\",3,60,identical,3,16.1,"));
+  EXPECT_EQ(std::ranges::count(csv, '\n'), 1 + 9);
+}
+
+TEST(CompareRow, IsPreciseFromThreeRunsOn) {
+  EXPECT_FALSE(row(1, "pp=1", {5, 5}).is_precise(0.05));
+  EXPECT_TRUE(row(1, "pp=1", {5, 5, 5.2}).is_precise(0.05));
+  EXPECT_FALSE(row(1, "pp=1", {5, 5, 5.3}).is_precise(0.05));
+}
+
+}  // namespace
+}  // namespace lockstep::cli

@@ -1,0 +1,95 @@
+#include "program.h"
+
+namespace lockstep::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+TEST(Compare, ProvesMeasuresAndGoesOn) {
+  const SmallConfig config;
+  const std::string out = config / "comparison";
+  const std::vector<std::string> command = {"compare",   config.path(),
+                                            "--workers", "1,2",
+                                            "--layouts", "sync=all_reduce; sync=ps; sync=ps,mode=async",
+                                            "--steps",   "12",
+                                            "--minutes", "0",
+                                            "--out",     out,
+                                            "--set",     "parallel.reduction=FAST"};
+  const Ran ran = lockstep(command);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("With 2 workers "), HasSubstr(" is other mathematics."),
+                             HasSubstr("\nworkers  layout"), HasSubstr("each run is in " + out)));
+  const Json first = Json::parse(read_text_file(out + "/results.json"));
+  ASSERT_EQ(first["rows"].size(), 6u);
+  for (const auto& row : first["rows"]) {
+    EXPECT_EQ(row["proof"],
+              row["layout"].get<std::string>().ends_with("async") ? "other mathematics" : "identical");
+    EXPECT_EQ(row["samples"].size(), 1u) << "the first round is always made";
+    EXPECT_GT(row["step_ms"]["median"], 0);
+  }
+  EXPECT_EQ(first["rows"][4]["layout"], "dp=2,sync=ps");
+  EXPECT_EQ(first["rows"][4]["processes"], 3);
+  EXPECT_EQ(occurrences(read_text_file(out + "/results.csv"), "\n"), 7u);
+
+  EXPECT_EQ(lockstep(command).code, 2) << "the folder is in use";
+  // Nothing is measured twice; what is missing is.
+  Json cut = first;
+  cut["rows"][5]["samples"] = Json::array();
+  write_file(out + "/results.json", cut.dump());
+  const Ran resumed = lockstep(command + std::vector<std::string>{"--resume", "--json"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  const Json second = Json::parse(resumed.out);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(second["rows"][i], first["rows"][i]);
+  EXPECT_EQ(second["rows"][5]["samples"].size(), 1u);
+  const Ran other = lockstep(command + std::vector<std::string>{"--resume", "--scaling", "weak"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("is of another comparison"));
+}
+
+TEST(Compare, RefusesWhatCannotRunBeforeAnythingDoes) {
+  const SmallConfig config;
+  const auto refusal = [&](const std::vector<std::string>& more) {
+    const Ran ran =
+        lockstep(std::vector<std::string>{"compare", config.path(), "--out", config / "none"} + more);
+    EXPECT_EQ(ran.code, 2) << ran.out;
+    EXPECT_FALSE(fs::exists(config / "none"));
+    return ran.err;
+  };
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; dp=2"}),
+              HasSubstr("'dp=2' says dp, which follows from --workers"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; pp=2", "--workers", "3"}),
+              HasSubstr("'pp=2' has 2 stages, which 3 workers cannot make"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; server=2"}), HasSubstr("no key 'server'"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce"}), HasSubstr("name at least two layouts"));
+  EXPECT_THAT(refusal({"--layouts", "pp=1; sync=all_reduce"}), HasSubstr("once more; leave it out"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce", "--workers", "1,x"}), HasSubstr("found 'x'"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce", "--workers", "2,2"}),
+              HasSubstr("2 stands there twice"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps,mode=async", "--workers", "2"}),
+              HasSubstr("2 workers, layout 'dp=2,sync=ps,mode=async': "))
+      << "the config is REPRODUCIBLE";
+}
+
+/// Data that is not there is met by the trainings alone.
+TEST(Compare, ARunThatFailsIsARowWithItsReason) {
+  const SmallConfig config;
+  const std::string out = config / "comparison";
+  const Ran ran =
+      lockstep({"compare", config.path(), "--workers", "1,2", "--layouts", "sync=all_reduce", "--steps", "12",
+                "--minutes", "0", "--proof-steps", "0", "--out", out, "--set",
+                "data={idx {train_images: \"i\" train_labels: \"l\" eval_images: \"i\" eval_labels: \"l\"}}",
+                "--data-dir", config / "nowhere"});
+  EXPECT_EQ(ran.code, 70) << ran.err;
+  const Json rows = Json::parse(read_text_file(out + "/results.json"))["rows"];
+  ASSERT_EQ(rows.size(), 2u);
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["proof"], "not tried");
+    EXPECT_THAT(row["failure"], HasSubstr("nowhere"));
+  }
+  EXPECT_THAT(ran.out, HasSubstr("FAILED: "));
+}
+
+}  // namespace
+}  // namespace lockstep::test
