@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/compare_page.h"
 #include "cli/compare_results.h"
 #include "cli/job.h"
 #include "cli/traced_training.h"
@@ -101,6 +102,19 @@ CompareSample sample_of(const Json& report, int round) {
   return sample;
 }
 
+/// What does the same again, elsewhere.
+std::string command_line(const CompareArguments& arguments) {
+  std::vector<std::string> words = {"lockstep", "compare", arguments.config.path};
+  for (const std::string& said : arguments.config.all_overrides()) words.push_back("--set=" + said);
+  words.insert(words.end(), {"--workers", arguments.workers, "--layouts", arguments.layouts, "--scaling",
+                             arguments.scaling, "--steps", fmt::to_string(arguments.steps), "--proof-steps",
+                             fmt::to_string(arguments.proof_steps), "--precision",
+                             fmt::format("{:g}", arguments.precision_percent), "--minutes",
+                             fmt::format("{:g}", arguments.minutes), "--device", arguments.device.device,
+                             "--out", arguments.directory});
+  return shell_line(words);
+}
+
 /// Complete or as it was.
 void replace_file(const fs::path& path, const std::string& text) {
   const fs::path next = path.string() + ".next";
@@ -158,7 +172,8 @@ Comparing::Comparing(const CompareArguments& arguments)
     : arguments_(arguments), directory_(arguments.directory) {
   check_can_start_jobs("compare", 1);
   const std::time_t now = std::time(nullptr);
-  results_ = {.config = arguments.config.path,
+  results_ = {.command = command_line(arguments),
+              .config = arguments.config.path,
               .config_hash = to_hex(config::load_run_config(arguments.config.path,
                                                             arguments.config.all_overrides(), std::nullopt)
                                         .config_hash),
@@ -224,14 +239,15 @@ TrainingCommand Comparing::command(const CompareRow& row, bool proof) const {
 void Comparing::check(const CompareRow& row) const {
   const int processes = row.layout.world_size();
   check_can_start_jobs("compare", processes);
-  const std::string place = fmt::format("{} worker{}, layout '{}': ", row.workers,
-                                        row.workers == 1 ? "" : "s", layout::to_string(row.layout));
+  const std::string workers = fmt::format("{} worker{}: ", row.workers, row.workers == 1 ? "" : "s");
+  const std::string place = fmt::format("layout '{}': ", layout::to_string(row.layout));
   try {
     const config::RunConfig config =
         config::load_run_config(arguments_.config.path, overrides(row, false), layout::to_string(row.layout));
     train::compile_run(config, {.world_size = processes, .shared_memory = processes > 1}).check();
   } catch (const ConfigError& error) {
-    throw ConfigError(place + error.what());
+    const std::string message = error.what();
+    throw ConfigError(workers + (message.starts_with(place) ? message : place + message));
   }
 }
 
@@ -252,6 +268,7 @@ void Comparing::resume() {
 void Comparing::save() const {
   replace_file(fs::path(directory_) / "results.json", to_json(results_).dump(1) + "\n");
   replace_file(fs::path(directory_) / "results.csv", results_.csv());
+  replace_file(fs::path(directory_) / "report.html", compare_page(results_));
 }
 
 bool Comparing::run() {
@@ -372,7 +389,7 @@ int compare(const CompareArguments& arguments) {
   const bool complete = comparing.run();
   const CompareResults& results = comparing.results();
   write_result(arguments.output.json ? to_json(results).dump() + "\n"
-                                     : fmt::format("{}\n\n{}\neach run is in {}\n", results.headline(),
+                                     : fmt::format("{}\n\n{}\ndrawn in {}/report.html\n", results.headline(),
                                                    results.table(), comparing.folder()));
   if (!complete) {
     log_warning(fmt::format("stopped by request; go on with --resume --out {}", comparing.folder()));
@@ -422,7 +439,8 @@ void add_compare_command(CLI::App& program, CommandAction& selected) {
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command
-      .add_option("--out", arguments->directory, "Empty folder for results.json, results.csv and every run")
+      .add_option("--out", arguments->directory,
+                  "Empty folder for report.html, results.json, results.csv and every run")
       ->type_name("DIR")
       ->required();
   command.add_flag("--resume", arguments->resume, "Go on with the comparison in --out, if there is one");

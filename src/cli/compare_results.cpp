@@ -125,6 +125,13 @@ bool CompareResults::continues(const CompareResults& other) const {
          std::ranges::equal(rows, other.rows, same);
 }
 
+double CompareResults::efficiency(const CompareRow& row) const {
+  const CompareRow* fewest = &row;
+  for (const CompareRow& other : rows)
+    if (other.kind == row.kind && !other.samples.empty() && other.workers < fewest->workers) fewest = &other;
+  return row.samples_per_second() * fewest->workers / (fewest->samples_per_second() * row.workers);
+}
+
 /// Of the most workers with which there is something to compare: the fastest layout, beside the others.
 std::string CompareResults::headline() const {
   int workers = 0;
@@ -163,17 +170,13 @@ std::string CompareResults::table() const {
       text += fmt::format("{}\n", row.failure.empty() ? "not measured" : "FAILED: " + row.failure);
       continue;
     }
-    const CompareRow* one = measured(rows, [&](const CompareRow& other) {
-      return other.kind == row.kind && other.workers <= row.workers;
-    });
     const CompareRow* first =
         measured(rows, [&](const CompareRow& other) { return other.workers == row.workers; });
     const Interval interval = row.step_interval();
     text += fmt::format(
         "{:>9.2f}  {:<19}  {:>10.1f}  {:>8.1f} %  {:>8.2f}  {:>4.0f} %  {}\n", row.step_ms(),
         fmt::format("{:.2f} to {:.2f}", interval.low, interval.high), row.samples_per_second(),
-        100 * row.samples_per_second() * one->workers / (one->samples_per_second() * row.workers),
-        row.samples_per_second() / first->samples_per_second(),
+        100 * efficiency(row), row.samples_per_second() / first->samples_per_second(),
         100 * mean_of(row, &CompareSample::exposed_comm_ms) / mean_of(row, &CompareSample::step_ms),
         name_of(row.proof));
   }
@@ -204,6 +207,7 @@ std::string CompareResults::csv() const {
 Json to_json(const CompareResults& results) {
   Json json{{"format", kFormat},
             {"headline", results.headline()},
+            {"command", results.command},
             {"config", results.config},
             {"config_hash", results.config_hash},
             {"version", results.version},
@@ -222,7 +226,8 @@ CompareResults compare_results_from_text(const std::string& text, const std::str
   try {
     const Json json = Json::parse(text);
     if (json.at("format").get<int>() != kFormat) throw DataError("of another version of lockstep");
-    CompareResults results{.config = json.at("config").get<std::string>(),
+    CompareResults results{.command = json.at("command").get<std::string>(),
+                           .config = json.at("config").get<std::string>(),
                            .config_hash = json.at("config_hash").get<std::string>(),
                            .version = json.at("version").get<std::string>(),
                            .host = json.at("host").get<std::string>(),

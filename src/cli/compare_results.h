@@ -49,6 +49,7 @@ struct CompareRow {
 
 /// All that `lockstep compare` has found out so far.
 struct CompareResults {
+  std::string command;                                    ///< that does it again
   std::string config, config_hash, version, host, began;  ///< config_hash: of the config as it is stated
   bool weak = false;                                      ///< the batch grows with the workers
   int64_t steps = 0, proof_steps = 0;
@@ -57,6 +58,8 @@ struct CompareResults {
 
   /// Whether they are of the same comparison: everything but what was found, and where and when.
   bool continues(const CompareResults& other) const;
+  /// Throughput of each worker, beside the fewest workers of the same layout. REQUIRES: the row has samples.
+  double efficiency(const CompareRow& row) const;
   std::string headline() const;  ///< one sentence that answers
   std::string table() const;
   std::string csv() const;

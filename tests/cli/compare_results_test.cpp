@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cli/compare_page.h"
 #include "lockstep/error.h"
 
 namespace lockstep::cli {
@@ -27,7 +28,8 @@ CompareRow row(int workers, const std::string& kind, const std::vector<double>& 
 }
 
 CompareResults results() {
-  return {.config = "c.textproto",
+  return {.command = "lockstep compare",
+          .config = "c.textproto",
           .config_hash = "0123",
           .version = "1",
           .host = "here",
@@ -95,6 +97,24 @@ TEST(CompareResults, CsvHasALineForEachRun) {
   EXPECT_THAT(csv, StartsWith("workers,layout,processes,global_batch,proof,round,step_ms,"));
   EXPECT_THAT(csv, HasSubstr("\n2,\"dp=2,sync=ps\",3,60,identical,3,16.1,"));
   EXPECT_EQ(std::ranges::count(csv, '\n'), 1 + 9);
+}
+
+TEST(ComparePage, NeedsNothingElseAndSaysEverything) {
+  CompareResults found = results();
+  found.command = "lockstep compare 'a & b'";
+  found.rows[1].proof_detail = "differs: <step>";
+  found.rows[2].samples.clear();
+  found.rows[2].failure = "out of memory";
+  const std::string page = compare_page(found);
+  EXPECT_LT(page.size(), 300'000u);
+  for (const char* other : {"<script", "<img", "<link", "src=", "href=", "@import", "url("})
+    EXPECT_THAT(page, testing::Not(HasSubstr(other)));
+  // A name of XML's, which nobody looks up.
+  EXPECT_EQ(page.find("http"), page.find("http://www.w3.org/2000/svg"));
+  for (const char* said :
+       {"<h1>There are no two layouts", "a &amp; b", "differs: &lt;step&gt;", "out of memory",
+        "<td>8.00</td>", "75.0 %", "prefers-color-scheme: dark", "@media print"})
+    EXPECT_THAT(page, HasSubstr(said));
 }
 
 TEST(CompareRow, IsPreciseFromThreeRunsOn) {

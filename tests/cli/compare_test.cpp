@@ -20,7 +20,7 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
   const Ran ran = lockstep(command);
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, AllOf(HasSubstr("With 2 workers "), HasSubstr(" is other mathematics."),
-                             HasSubstr("\nworkers  layout"), HasSubstr("each run is in " + out)));
+                             HasSubstr("\nworkers  layout"), HasSubstr("drawn in " + out + "/report.html")));
   const Json first = Json::parse(read_text_file(out + "/results.json"));
   ASSERT_EQ(first["rows"].size(), 6u);
   for (const auto& row : first["rows"]) {
@@ -32,6 +32,8 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
   EXPECT_EQ(first["rows"][4]["layout"], "dp=2,sync=ps");
   EXPECT_EQ(first["rows"][4]["processes"], 3);
   EXPECT_EQ(occurrences(read_text_file(out + "/results.csv"), "\n"), 7u);
+
+  EXPECT_THAT(read_text_file(out + "/report.html"), HasSubstr(first["headline"].get<std::string>()));
 
   EXPECT_EQ(lockstep(command).code, 2) << "the folder is in use";
   // Nothing is measured twice; what is missing is.
@@ -68,7 +70,7 @@ TEST(Compare, RefusesWhatCannotRunBeforeAnythingDoes) {
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce", "--workers", "2,2"}),
               HasSubstr("2 stands there twice"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps,mode=async", "--workers", "2"}),
-              HasSubstr("2 workers, layout 'dp=2,sync=ps,mode=async': "))
+              HasSubstr("2 workers: layout 'dp=2,sync=ps,mode=async': "))
       << "the config is REPRODUCIBLE";
 }
 
