@@ -132,10 +132,9 @@ std::string step_times(const CompareResults& results) {
     cells.push_back(fmt::format("{:.2f}", mean_of(row, &CompareSample::staleness_mean)));
     rows.push_back(std::move(cells));
   }
-  return stacked_bars("milliseconds of a step", parts, bars) +
-         table_text({"row", "computes", "waits for communication", "waits for data", "exchanges send",
-                     "server busy", "staleness"},
-                    rows, 7);
+  return "<div class=\"scroll\">\n" + stacked_bars("milliseconds of a step", parts, bars) + "</div>\n" +
+         table_text({"row", "computes", "communication", "data", "sent", "server busy", "staleness"}, rows,
+                    7);
 }
 
 std::string proofs(const CompareResults& results) {
