@@ -30,7 +30,7 @@ MODELS = {
             "hidden: 1024 hidden: 1024 classes: 1024 } }\n"
             "data { synthetic { samples: 4096 eval_samples: 2 classes: 1024 shape: 32 shape: 32 shape: 1 } }\n", 32),
 }
-REST = "trainer { global_batch: 64 steps: 6 seed: 1 eval_at_end: false }\noptimizer { learning_rate: 0.001 adamw {} }\n"
+REST = "trainer { global_batch: 64 steps: 12 seed: 1 eval_at_end: false }\noptimizer { learning_rate: 0.001 adamw {} }\n"
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "zero_bubble"]
 WIDE = ("model { mlp { image: 32 image: 32 image: 1 hidden: 2048 hidden: 2048 hidden: 2048 hidden: 2048 classes: 1024 } }\n"
         "data { synthetic { samples: 4096 eval_samples: 2 classes: 1024 shape: 32 shape: 32 shape: 1 } }\n" + REST)
