@@ -47,9 +47,9 @@ TEST(Chaos, StoppedAndStuckWorkersAreNoticed) {
   const SmallConfig config;
   const Ran ran = lockstep(
       chaos_on(config, {"--runs", "2", "--kinds", "stop,hang", "--json", "--set",
-                        "watchdog.heartbeat_seconds=0.05", "--set", "watchdog.silent_seconds=0.5", "--set",
-                        "watchdog.compute_seconds=1", "--set", "watchdog.input_seconds=1", "--set",
-                        "watchdog.communication_seconds=1", "--set", "watchdog.storage_seconds=5"}));
+                        "watchdog.heartbeat_seconds=0.1", "--set", "watchdog.silent_seconds=2", "--set",
+                        "watchdog.compute_seconds=3", "--set", "watchdog.input_seconds=3", "--set",
+                        "watchdog.communication_seconds=3", "--set", "watchdog.storage_seconds=5"}));
   ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
   for (const auto& run : runs_of(ran)) EXPECT_EQ(run["exit_code"], 201) << run;
 }
