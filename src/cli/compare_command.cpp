@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -145,7 +147,7 @@ class Comparing {
  private:
   std::vector<std::string> overrides(const CompareRow& row, bool proof) const;
   TrainingCommand command(const CompareRow& row, bool proof) const;
-  void add_rows();
+  void add_rows(int64_t global_batch);
   void check(const CompareRow& row) const;
   void resume();
   void prove();
@@ -171,12 +173,12 @@ class Comparing {
 Comparing::Comparing(const CompareArguments& arguments)
     : arguments_(arguments), directory_(arguments.directory) {
   check_can_start_jobs("compare", 1);
+  const config::RunConfig config =
+      config::load_run_config(arguments.config.path, arguments.config.all_overrides(), std::nullopt);
   const std::time_t now = std::time(nullptr);
   results_ = {.command = command_line(arguments),
               .config = arguments.config.path,
-              .config_hash = to_hex(config::load_run_config(arguments.config.path,
-                                                            arguments.config.all_overrides(), std::nullopt)
-                                        .config_hash),
+              .config_hash = to_hex(config.config_hash),
               .version = LOCKSTEP_VERSION,
               .host = host_name(),
               .began = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now)),
@@ -185,7 +187,7 @@ Comparing::Comparing(const CompareArguments& arguments)
               .proof_steps = arguments.proof_steps,
               .cores = static_cast<int>(std::thread::hardware_concurrency()),
               .rows = {}};
-  add_rows();
+  add_rows(config.trainer.global_batch);
   for (const CompareRow& row : results_.rows) check(row);
   if (arguments.resume && fs::exists(fs::path(directory_) / "results.json")) {
     resume();
@@ -195,22 +197,19 @@ Comparing::Comparing(const CompareArguments& arguments)
   }
 }
 
-void Comparing::add_rows() {
+void Comparing::add_rows(int64_t global_batch) {
   for (const int workers : parse_workers(arguments_.workers))
     for (const std::string& part : split(arguments_.layouts, ';')) {
       const std::string kind{trim(part)};
       CompareRow row{.workers = workers,
                      .layout = with_workers(layout::parse_layout(kind), workers, kind),
-                     .kind = kind};
+                     .kind = kind,
+                     .global_batch = global_batch * (results_.weak ? workers : 1)};
       const auto same = std::ranges::find_if(results_.rows, [&](const CompareRow& other) {
         return other.workers == workers && other.layout == row.layout;
       });
       if (same != results_.rows.end())
         throw ConfigError(fmt::format("--layouts: '{}' is '{}' once more; leave it out", kind, same->kind));
-      row.global_batch =
-          config::load_run_config(arguments_.config.path, arguments_.config.all_overrides(), std::nullopt)
-              .trainer.global_batch *
-          (results_.weak ? workers : 1);
       results_.rows.push_back(std::move(row));
     }
   if (results_.rows.size() < 2)
@@ -262,7 +261,10 @@ void Comparing::resume() {
         path));
   results_ = std::move(before);
   // What failed may have been the machine's fault.
-  for (CompareRow& row : results_.rows) row.failure.clear();
+  for (CompareRow& row : results_.rows) {
+    row.failure.clear();
+    if (row.proof == CompareProof::failed) row.proof = CompareProof::not_tried;
+  }
 }
 
 void Comparing::save() const {
@@ -320,7 +322,7 @@ void Comparing::prove(CompareRow& row, const CompareRow*& first_row, std::option
                });
     if (first) compare_traces(layout::to_string(first_row->layout), *first, name, training);
     row.proof = training.difference ? CompareProof::different : CompareProof::identical;
-    if (training.difference) row.proof_detail = describe_difference(training);
+    if (training.difference) row.proof_detail = trim(describe_difference(training));
   } catch (const Error& error) {
     row.proof = CompareProof::failed;
     row.proof_detail = error.what();

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/index.h"
 #include "base/log.h"
@@ -82,8 +83,11 @@ class NewFile {
       if (written <= 0) fail();
       text.remove_prefix(static_cast<size_t>(written));
     }
-    if (::close(file_) != 0) fail();
-    file_ = -1;
+    if (::close(std::exchange(file_, -1)) == 0) return;
+    const int error = errno;
+    ::unlink(path_.c_str());
+    errno = error;
+    fail();
   }
 
  private:

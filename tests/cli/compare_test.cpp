@@ -39,6 +39,8 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
   // Nothing is measured twice; what is missing is.
   Json cut = first;
   cut["rows"][5]["samples"] = Json::array();
+  cut["rows"][1]["proof"] = "failed";
+  cut["rows"][1]["proof_detail"] = "out of luck";
   write_file(out + "/results.json", cut.dump());
   const Ran resumed = lockstep(command + std::vector<std::string>{"--resume", "--json"});
   ASSERT_EQ(resumed.code, 0) << resumed.err;

@@ -43,7 +43,7 @@ class Environment : public MpiEnvironment {
     // Calls without a communicator of ours, such as making a datatype, report errors through the world's
     // handler.
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-    eager_bytes_ = eager_bytes_of_tcp();
+    eager_bytes_ = eager_bytes_of_tcp(MPI_COMM_WORLD);
     hosts_ = hosts_by_rank(MPI_COMM_WORLD);
   }
 

@@ -58,8 +58,9 @@ MessageRules MessageRules::of_part(MPI_Comm whole, MPI_Comm part) const {
   return rules;
 }
 
-int64_t eager_bytes_of_tcp() {
-  const int64_t piece_bytes = library_variable("btl_tcp_eager_limit") - kHeaderBytes;
+int64_t eager_bytes_of_tcp(MPI_Comm comm) {
+  int64_t piece_bytes = library_variable("btl_tcp_eager_limit") - kHeaderBytes;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &piece_bytes, 1, MPI_INT64_T, MPI_MIN, comm));
   return piece_bytes < kLeastPieceBytes ? 0 : piece_bytes;
 }
 

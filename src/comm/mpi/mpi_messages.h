@@ -26,9 +26,10 @@ struct MessageRules {
   MessageRules of_part(MPI_Comm whole, MPI_Comm part) const;
 };
 
-/// What MPI sends at once over TCP, if it is an MPI that says so and uses TCP between hosts: for
-/// MessageRules::piece_bytes. 0 otherwise.
-int64_t eager_bytes_of_tcp();
+/// COLLECTIVE: what MPI sends at once over TCP on all ranks, if it is an MPI that says so: for
+/// MessageRules::piece_bytes. 0 where one of them has none. The same everywhere, whatever the hosts' settings
+/// are, since both ends of a message cut it.
+int64_t eager_bytes_of_tcp(MPI_Comm comm);
 /// COLLECTIVE: by rank, a number that ranks of one host have in common.
 std::vector<int> hosts_by_rank(MPI_Comm comm);
 
