@@ -3,111 +3,87 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <deque>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
+#include <queue>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "base/index.h"
 #include "lockstep/error.h"
+#include "program/lane_overlap.h"
+#include "program/program_traffic.h"
+#include "program/ring_schedule.h"
 
 namespace lockstep::plan {
 namespace {
 
 using program::Instruction;
 using program::InstructionKind;
+using program::LaneKind;
 using program::Program;
 using program::Role;
 
-/// An instruction of a rank.
-struct Place {
-  int rank, instruction;
-};
-
-/// For each rank and instruction, those of other ranks that it meets.
-using Partners = std::vector<std::vector<std::vector<Place>>>;
-
-/// The n-th message of a pair of ranks meets the n-th on the other end, the n-th collective of a group the
-/// n-th of all members.
-Partners partners_of(std::span<const Program> programs) {
-  std::map<std::tuple<int, int, int>, std::vector<Place>> sends, receives;  // by group, sender and receiver
-  std::map<int, std::vector<std::vector<Place>>> collectives;               // by group; the n-th of all
-  Partners partners(programs.size());
-  for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
-    const Program& program = nth(programs, rank);
-    std::map<int, size_t> counts;  // of collectives, by group
-    nth(partners, rank).resize(program.instructions.size());
-    for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
-      const Instruction& instruction = program.instruction(i);
-      if (!program::communicates(instruction.kind)) continue;
-      if (instruction.kind != InstructionKind::exchange) {
-        auto& list = collectives[instruction.group];
-        const size_t n = counts[instruction.group]++;
-        if (list.size() <= n) list.resize(n + 1);
-        list[n].push_back({rank, i});
-        continue;
-      }
-      const program::Members& members = program.group(instruction.group).members;
-      for (const program::Operand& operand : instruction.operands) {
-        const int peer = members[static_cast<size_t>(operand.peer)];
-        if (operand.role == Role::send) sends[{instruction.group, rank, peer}].push_back({rank, i});
-        if (operand.role == Role::receive) receives[{instruction.group, peer, rank}].push_back({rank, i});
-      }
-    }
-  }
-  const auto meet = [&](const Place& one, const Place& other) {
-    nth(nth(partners, one.rank), one.instruction).push_back(other);
-  };
-  for (const auto& [way, list] : sends) {
-    const auto& others = receives[way];
-    for (size_t n = 0; n < std::min(list.size(), others.size()); ++n) {
-      meet(list[n], others[n]);
-      meet(others[n], list[n]);
-    }
-  }
-  for (const auto& [group, list] : collectives)
-    for (const auto& members : list)
-      for (const Place& one : members)
-        for (const Place& other : members)
-          if (one.rank != other.rank) meet(one, other);
-  return partners;
+bool is_ring(const Instruction& instruction) {
+  return instruction.kind == InstructionKind::ring_reduce_scatter ||
+         instruction.kind == InstructionKind::ring_all_gather;
 }
 
-/// When an instruction of an iteration starts and ends, as far as it is known.
-struct Moments {
-  std::optional<double> start, end;
+/// What happens at its time; of two at the same time, what was planned first.
+struct Event {
+  double time;
+  int64_t number;
+  std::function<void()> happens;
+  bool operator>(const Event& other) const {
+    return std::pair(time, number) > std::pair(other.time, other.number);
+  }
+};
+
+/// One instruction of an iteration, under way.
+struct Operation {
+  int rank = 0, lane = 0, instruction = 0, iteration = 0;
+  int messages_left = 0;  // of an exchange, or of a ring's round
+  int round = 0;
+  bool arrived = false;  // all of it, though what is before it in its lane may not be complete
+};
+
+/// Bytes from one rank to another, of which each end is known once it is posted.
+struct Message {
+  int from = 0, to = 0;
+  int64_t bytes = 0, handed_over = 0, arrived = 0;
+  Operation *sender = nullptr, *receiver = nullptr;
 };
 
 class Replay {
  public:
   Replay(std::span<const Program> programs, const InstructionTimes& times, int iterations)
-      : programs_(programs), times_(times), iterations_(iterations), partners_(partners_of(programs)) {
-    for (const Program& program : programs) {
-      Rank& rank = ranks_.emplace_back();
-      rank.reports = program::report_instructions(program);
-      rank.lanes.resize(program.lanes.size());
-      for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
-        const Instruction& instruction = program.instruction(i);
-        require(instruction.kind != InstructionKind::push && instruction.kind != InstructionKind::pull &&
-                    instruction.kind != InstructionKind::serve,
-                "replay takes no programs of sessions: they do not say in which order servers are met");
-        nth(rank.lanes, instruction.lane).instructions.push_back(i);
-        rank.communication_before.push_back(rank.last_communication);
-        if (program::communicates(instruction.kind)) rank.last_communication = i;
-      }
-      rank.moments.assign(static_cast<size_t>(iterations), std::vector<Moments>(program.instructions.size()));
-      rank.begins.resize(static_cast<size_t>(iterations));
-    }
+      : programs_(programs), times_(times), iterations_(iterations) {
+    int hosts = 1;
+    for (const int host : times.hosts) hosts = std::max(hosts, host + 1);
+    leaves_host_free_.assign(static_cast<size_t>(hosts), 0);
+    reaches_host_free_ = leaves_host_free_;
+    for (const Program& program : programs) add(program);
   }
 
   std::vector<ProgramTimeline> run() {
-    for (bool proceeds = true; proceeds;) {
-      proceeds = false;
-      for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
-        for (Lane& lane : nth(ranks_, rank).lanes)
-          while (advance(rank, lane)) proceeds = true;
+    for (int rank = 0; rank < rank_count(); ++rank) changed_.insert(rank);
+    while (true) {
+      while (!changed_.empty()) {
+        const int rank = *changed_.begin();
+        changed_.erase(changed_.begin());
+        proceed(rank);
+      }
+      if (events_.empty()) break;
+      const Event event = events_.top();
+      events_.pop();
+      now_ = event.time;
+      event.happens();
     }
     require_complete();
     std::vector<ProgramTimeline> timelines;
@@ -118,122 +94,361 @@ class Replay {
  private:
   struct Lane {
     std::vector<int> instructions;
+    LaneKind kind = LaneKind::compute;
     int iteration = 0;
-    size_t next = 0;
-    double free = 0;
+    size_t next = 0;                        // the first that is not complete
+    Operation *current = nullptr, *ahead = nullptr;  // under way: that one, and the one behind it
   };
   struct Rank {
     std::vector<Lane> lanes;
-    std::vector<int> reports;
-    std::vector<int> communication_before;      // by instruction; -1: none in this iteration
-    int last_communication = -1;                // of an iteration
-    std::vector<std::vector<Moments>> moments;  // by iteration and instruction
-    std::vector<std::optional<double>> begins;  // by iteration
+    std::vector<bool> reports;        // by instruction
+    std::vector<bool> independent;    // by instruction, of its predecessor in its lane
+    std::vector<int> issue_order;     // communications
+    int64_t issued = 0;               // over all iterations
+    std::vector<int> done;            // by instruction: in so many iterations
+    std::vector<int> left, reports_left;  // by iteration
+    int begun = 0;                    // iterations
+    // The one thread, or, where lanes have their own, what handles messages.
+    bool computes = false;
+    double handles_until = 0;
+    double compute_end = 0;
+    std::vector<std::vector<TimedInstruction>> timed;  // by iteration and instruction
+    std::vector<double> busy;  // by iteration
+  };
+  using Way = std::tuple<int, int, int>;  // group, sender and receiver
+  struct Queue {
+    int64_t sent = 0, received = 0;  // ends posted
+    int64_t first = 0;               // number of the front
+    std::deque<Message*> waiting;
   };
 
-  Moments& moments(int rank, int iteration, int instruction) {
-    return nth(nth(nth(ranks_, rank).moments, iteration), instruction);
+  void add(const Program& program) {
+    Rank& rank = ranks_.emplace_back();
+    const auto count = program.instructions.size();
+    rank.lanes.resize(program.lanes.size());
+    for (size_t lane = 0; lane < rank.lanes.size(); ++lane) rank.lanes[lane].kind = program.lanes[lane].kind;
+    rank.reports.assign(count, false);
+    for (const int report : program::report_instructions(program)) nth(rank.reports, report) = true;
+    for (int i = 0; i < static_cast<int>(count); ++i) {
+      const Instruction& instruction = program.instruction(i);
+      require(instruction.kind != InstructionKind::push && instruction.kind != InstructionKind::pull &&
+                  instruction.kind != InstructionKind::serve,
+              "replay takes no programs of sessions: they do not say in which order servers are met");
+      nth(rank.lanes, instruction.lane).instructions.push_back(i);
+      if (program::communicates(instruction.kind)) rank.issue_order.push_back(i);
+    }
+    if (times_.one_thread) rank.independent = program::independent_of_predecessor(program);
+    rank.done.assign(count, 0);
+    rank.left.assign(static_cast<size_t>(iterations_), static_cast<int>(count));
+    rank.reports_left.assign(static_cast<size_t>(iterations_),
+                             static_cast<int>(std::ranges::count(rank.reports, true)));
+    rank.timed.assign(static_cast<size_t>(iterations_), std::vector<TimedInstruction>(count));
+    rank.busy.assign(static_cast<size_t>(iterations_), 0);
   }
 
+  int rank_count() const { return static_cast<int>(ranks_.size()); }
+  int host_of(int rank) const { return times_.hosts.empty() ? 0 : nth(times_.hosts, rank); }
+  const Instruction& instruction_of(const Operation& operation) const {
+    return nth(programs_, operation.rank).instruction(operation.instruction);
+  }
   bool is_done(const Lane& lane) const { return lane.instructions.empty() || lane.iteration == iterations_; }
 
-  /// Finds out when the lane's next instruction starts, or when it ends.
-  bool advance(int rank, Lane& lane) {
-    if (is_done(lane)) return false;
-    const int i = nth(lane.instructions, lane.next);
-    Moments& own = moments(rank, lane.iteration, i);
-    if (!own.start) {
-      own.start = start_of(rank, lane, i);
-      return own.start.has_value();
-    }
-    own.end = end_of(rank, lane.iteration, i, *own.start);
-    if (!own.end) return false;
-    lane.free = *own.end;
-    if (++lane.next == lane.instructions.size()) {
-      lane.next = 0;
-      ++lane.iteration;
-    }
-    return true;
+  void at(double time, std::function<void()> happens) {
+    events_.push({std::max(time, now_), next_event_++, std::move(happens)});
   }
 
-  /// Nothing while it is not known.
-  std::optional<double> start_of(int rank, const Lane& lane, int i) {
-    const std::optional<double> begin = begin_of(rank, lane.iteration);
-    if (!begin) return {};
-    double start = std::max(*begin, lane.free);
-    for (const program::Dependency& needed : nth(programs_, rank).instruction(i).after) {
-      if (needed.distance > lane.iteration) continue;
-      const std::optional<double> end =
-          moments(rank, lane.iteration - needed.distance, needed.instruction).end;
-      if (!end) return {};
-      start = std::max(start, *end);
-    }
-    if (!times_.communicates_in_order || !program::communicates(nth(programs_, rank).instruction(i).kind))
-      return start;
-    const Rank& line = nth(ranks_, rank);
-    int before = nth(line.communication_before, i), iteration = lane.iteration;
-    if (before < 0) before = line.last_communication, --iteration;
-    if (iteration < 0) return start;
-    const std::optional<double> started = moments(rank, iteration, before).start;
-    return started ? std::max(start, *started) : started;
+  /// Whether an instruction may start as far as others of its rank are concerned.
+  bool is_ready(const Rank& rank, const Program& program, int i, int iteration) const {
+    if (iteration >= rank.begun) return false;
+    for (const program::Dependency& needed : program.instruction(i).after)
+      if (nth(rank.done, needed.instruction) + needed.distance <= iteration) return false;
+    return !times_.communicates_in_order || !program::communicates(program.instruction(i).kind) ||
+           nth(rank.issue_order, static_cast<int>(rank.issued % static_cast<int64_t>(rank.issue_order.size()))) == i;
   }
 
-  std::optional<double> end_of(int rank, int iteration, int i, double start) {
-    const Instruction& instruction = nth(programs_, rank).instruction(i);
-    if (!program::communicates(instruction.kind)) return start + times_.compute(rank, instruction);
-    for (const Place& partner : nth(nth(partners_, rank), i)) {
-      const std::optional<double> posted = moments(partner.rank, iteration, partner.instruction).start;
-      if (!posted) return {};
-      start = std::max(start, *posted);
-    }
-    return instruction.kind == InstructionKind::exchange ? start + times_.transfer : start;
+  void begin_iterations(Rank& rank) {
+    while (rank.begun < iterations_ && (rank.begun < 1 || nth(rank.reports_left, rank.begun - 1) == 0) &&
+           (rank.begun < 2 || nth(rank.left, rank.begun - 2) == 0))
+      ++rank.begun;
   }
 
-  std::optional<double> begin_of(int rank, int iteration) {
-    Rank& line = nth(ranks_, rank);
-    std::optional<double>& begin = nth(line.begins, iteration);
-    if (begin) return begin;
-    double latest = 0;
-    for (const int report : iteration > 0 ? line.reports : std::vector<int>{}) {
-      const std::optional<double> end = moments(rank, iteration - 1, report).end;
-      if (!end) return {};
-      latest = std::max(latest, *end);
-    }
-    if (iteration > 1)
-      for (const Moments& one : nth(line.moments, iteration - 2)) {
-        if (!one.end) return {};
-        latest = std::max(latest, *one.end);
+  /// Starts whatever the rank can start now.
+  void proceed(int number) {
+    Rank& rank = nth(ranks_, number);
+    const Program& program = nth(programs_, number);
+    for (bool moves = true; moves;) {
+      moves = false;
+      begin_iterations(rank);
+      Lane* first = nullptr;  // of those that need the one thread
+      for (Lane& lane : rank.lanes) {
+        if (is_done(lane)) continue;
+        const int i = nth(lane.instructions, lane.next);
+        const bool shares_thread = times_.one_thread && lane.kind != LaneKind::comm;
+        if (lane.current == nullptr && is_ready(rank, program, i, lane.iteration)) {
+          if (!shares_thread) {
+            lane.current = start(number, lane, i, lane.iteration);
+            moves = true;
+          } else if (!rank.computes && (first == nullptr || precedes(lane, *first))) {
+            first = &lane;
+          }
+        } else if (lane.current != nullptr && may_go_ahead(rank, program, lane)) {
+          lane.ahead = start(number, lane, nth(lane.instructions, lane.next + 1), lane.iteration);
+          moves = true;
+        }
       }
-    return begin = latest;
+      if (!moves && first != nullptr) {
+        first->current = start(number, *first, nth(first->instructions, first->next), first->iteration);
+        moves = true;
+      }
+    }
+  }
+
+  static bool precedes(const Lane& one, const Lane& other) {
+    return std::pair(one.iteration, nth(one.instructions, one.next)) <
+           std::pair(other.iteration, nth(other.instructions, other.next));
+  }
+
+  bool may_go_ahead(const Rank& rank, const Program& program, const Lane& lane) const {
+    if (!times_.one_thread || lane.ahead != nullptr || lane.next + 1 == lane.instructions.size()) return false;
+    const int i = nth(lane.instructions, lane.next + 1);
+    return nth(rank.independent, i) && is_ready(rank, program, i, lane.iteration);
+  }
+
+  Operation* start(int number, const Lane& lane, int i, int iteration) {
+    Rank& rank = nth(ranks_, number);
+    const Instruction& instruction = nth(programs_, number).instruction(i);
+    Operation& operation = operations_.emplace_back(
+        Operation{.rank = number,
+                  .lane = instruction.lane,
+                  .instruction = i,
+                  .iteration = iteration});
+    TimedInstruction& timed = nth(nth(rank.timed, iteration), i);
+    timed.start = now_;
+    if (program::communicates(instruction.kind)) {
+      ++rank.issued;
+      communicate(operation);
+    } else if (times_.one_thread && lane.kind != LaneKind::comm) {
+      const double time = times_.compute(number, instruction);
+      rank.computes = true;
+      timed.start = std::max(now_, rank.handles_until);
+      rank.compute_end = timed.start + time;
+      nth(rank.busy, iteration) += lane.kind == LaneKind::compute ? time : 0;
+      expect_compute_end(operation);
+    } else {
+      const double time = times_.compute(number, instruction);
+      nth(rank.busy, iteration) += lane.kind == LaneKind::compute ? time : 0;
+      const double end = times_.one_thread ? handle(number, time) : now_ + time;
+      at(end, [this, &operation] { complete(operation); });
+    }
+    return &operation;
+  }
+
+  /// What it computes ends later if messages are handled meanwhile.
+  void expect_compute_end(Operation& operation) {
+    Rank& rank = nth(ranks_, operation.rank);
+    at(rank.compute_end, [this, &operation] {
+      Rank& rank = nth(ranks_, operation.rank);
+      if (rank.compute_end > now_) return expect_compute_end(operation);
+      rank.computes = false;
+      complete(operation);
+    });
+  }
+
+  /// The rank's thread is busy with messages for so long, as soon as those that came before are handled.
+  double handle(int number, double time) {
+    Rank& rank = nth(ranks_, number);
+    rank.handles_until = std::max(now_, rank.handles_until) + time;
+    if (rank.computes) rank.compute_end += time;
+    return rank.handles_until;
+  }
+
+  void communicate(Operation& operation) {
+    const Instruction& instruction = instruction_of(operation);
+    const program::Members& members = nth(programs_, operation.rank).group(instruction.group).members;
+    if (instruction.kind == InstructionKind::exchange) {
+      for (const program::Operand& operand : instruction.operands)
+        operation.messages_left += operand.role == Role::send || operand.role == Role::receive;
+      if (operation.messages_left == 0) return at(now_, [this, &operation] { complete(operation); });
+      for (const program::Operand& operand : instruction.operands) {
+        const int peer = members[static_cast<size_t>(std::max(operand.peer, 0))];
+        if (operand.role == Role::send) post(operation, peer, true, operand.range.size_bytes);
+        if (operand.role == Role::receive) post(operation, peer, false, operand.range.size_bytes);
+      }
+    } else if (is_ring(instruction) && members.size() > 1) {
+      begin_round(operation);
+    } else {
+      meet(operation);
+    }
+  }
+
+  void begin_round(Operation& operation) {
+    const Instruction& instruction = instruction_of(operation);
+    const program::Members& members = nth(programs_, operation.rank).group(instruction.group).members;
+    const int count = static_cast<int>(members.size()), own = members.index_of(operation.rank);
+    const program::RingPass pass = instruction.kind == InstructionKind::ring_reduce_scatter
+                                       ? program::RingPass::reduce_scatter
+                                       : program::RingPass::all_gather;
+    const program::RingRound round = program::ring_round(pass, own, count, operation.round);
+    operation.messages_left = 2;
+    const int64_t sent = program::block_bytes(instruction.blocks, round.send, count);
+    const int64_t received = program::block_bytes(instruction.blocks, round.receive, count);
+    post(operation, members[static_cast<size_t>((own + 1) % count)], true, sent);
+    post(operation, members[static_cast<size_t>((own + count - 1) % count)], false, received);
+  }
+
+  /// One end of the next message between two ranks of a group.
+  void post(Operation& operation, int peer, bool sends, int64_t bytes) {
+    const int from = sends ? operation.rank : peer, to = sends ? peer : operation.rank;
+    Queue& queue = queues_[{instruction_of(operation).group, from, to}];
+    const int64_t number = (sends ? queue.sent : queue.received)++;
+    while (queue.first + static_cast<int64_t>(queue.waiting.size()) <= number)
+      queue.waiting.push_back(&messages_.emplace_back(Message{.from = from, .to = to, .bytes = bytes}));
+    Message& message = *queue.waiting[static_cast<size_t>(number - queue.first)];
+    (sends ? message.sender : message.receiver) = &operation;
+    if (message.sender == nullptr || message.receiver == nullptr) return;
+    while (!queue.waiting.empty() && queue.waiting.front()->sender != nullptr &&
+           queue.waiting.front()->receiver != nullptr)
+      queue.waiting.pop_front(), ++queue.first;
+    const double latency = is_ring(instruction_of(operation)) ? times_.meeting : times_.latency;
+    at(now_ + latency, [this, &message] { hand_over(message); });
+  }
+
+  bool crosses(const Message& message) const { return host_of(message.from) != host_of(message.to); }
+
+  /// The sender's thread passes on the next piece, and the link takes it.
+  void hand_over(Message& message) {
+    const double handling = crosses(message) ? times_.handling_per_byte : times_.local_handling_per_byte;
+    const bool whole = handling == 0 && times_.link_per_byte == 0;
+    const int64_t left = message.bytes - message.handed_over;
+    const int64_t piece = whole ? left : std::min(left, kMessagePieceBytes);
+    message.handed_over += piece;
+    const auto bytes = static_cast<double>(piece);
+    const double handed = handling > 0 ? handle(message.from, bytes * handling) : now_;
+    at(handed, [this, &message, piece, handling] {
+      double there = now_;
+      if (crosses(message)) {
+        double& leaves = nth(leaves_host_free_, host_of(message.from));
+        double& reaches = nth(reaches_host_free_, host_of(message.to));
+        there = std::max({now_, leaves, reaches}) + static_cast<double>(piece) * times_.link_per_byte;
+        leaves = reaches = there;
+      }
+      if (message.handed_over < message.bytes) hand_over(message);
+      at(there, [this, &message, piece, handling] {
+        const double taken = handling > 0 ? handle(message.to, static_cast<double>(piece) * handling) : now_;
+        at(taken, [this, &message, piece] { arrive(message, piece); });
+      });
+    });
+  }
+
+  void arrive(Message& message, int64_t piece) {
+    message.arrived += piece;
+    if (message.arrived < message.bytes) return;
+    finish_message(*message.sender);
+    finish_message(*message.receiver);
+  }
+
+  void finish_message(Operation& operation) {
+    if (--operation.messages_left > 0) return;
+    const Instruction& instruction = instruction_of(operation);
+    if (!is_ring(instruction)) return complete(operation);
+    const auto count =
+        static_cast<int>(nth(programs_, operation.rank).group(instruction.group).members.size());
+    const int own =
+        nth(programs_, operation.rank).group(instruction.group).members.index_of(operation.rank);
+    double summed = now_;
+    if (instruction.kind == InstructionKind::ring_reduce_scatter && times_.sum_per_byte > 0) {
+      const int block =
+          program::ring_round(program::RingPass::reduce_scatter, own, count, operation.round).receive;
+      const auto bytes = static_cast<double>(program::block_bytes(instruction.blocks, block, count));
+      summed = handle(operation.rank, bytes * times_.sum_per_byte);
+    }
+    if (++operation.round == count - 1)
+      at(summed, [this, &operation] { complete(operation); });
+    else
+      at(summed, [this, &operation] { begin_round(operation); });
+  }
+
+  /// Collectives that are one operation of a library, or of memory that ranks share.
+  void meet(Operation& operation) {
+    const Instruction& instruction = instruction_of(operation);
+    const program::Group& group = nth(programs_, operation.rank).group(instruction.group);
+    auto& [count, meetings] = meetings_[instruction.group];
+    const size_t number = count[operation.rank]++;
+    while (meetings.size() <= number) meetings.emplace_back();
+    std::vector<Operation*>& members = meetings[number];
+    members.push_back(&operation);
+    if (members.size() < group.members.size()) return;
+    const double end = now_ + duration_of_meeting(instruction, group);
+    for (Operation* member : members) at(end, [this, member] { complete(*member); });
+  }
+
+  double duration_of_meeting(const Instruction& instruction, const program::Group& group) {
+    if (group.members.size() < 2) return 0;
+    double time = times_.meeting * static_cast<double>(std::bit_width(group.members.size() - 1));
+    if (group.transport == program::Transport::shared_memory) {
+      for (const program::Operand& operand : instruction.operands)
+        if (operand.role == Role::data)
+          time += static_cast<double>(operand.range.size_bytes) * times_.shared_sum_per_byte;
+      return time;
+    }
+    // A program of this instruction alone, which sends what each member sends.
+    Program alone{.name = "", .rank = group.members[0], .world_size = rank_count()};
+    alone.groups = {group};
+    alone.instructions = {instruction};
+    alone.instructions[0].group = 0;
+    const auto bytes = static_cast<double>(program::traffic_of(alone).sent_bytes);
+    std::map<int, int> leave;  // by host: neighbours on another one
+    for (size_t i = 0; i < group.members.size(); ++i) {
+      const int host = host_of(group.members[i]);
+      leave[host] += host != host_of(group.members[(i + 1) % group.members.size()]);
+    }
+    int most = 0;
+    for (const auto& [host, count] : leave) most = std::max(most, count);
+    const double handling = most > 0 ? times_.handling_per_byte : times_.local_handling_per_byte;
+    return time + bytes * std::max(most * times_.link_per_byte, 2 * handling);
+  }
+
+  /// An operation has all that it waits for; lanes complete theirs in order.
+  void complete(Operation& operation) {
+    operation.arrived = true;
+    Rank& rank = nth(ranks_, operation.rank);
+    Lane& lane = nth(rank.lanes, operation.lane);
+    while (lane.current != nullptr && lane.current->arrived) {
+      const Operation& ended = *lane.current;
+      nth(nth(rank.timed, ended.iteration), ended.instruction).end = now_;
+      ++nth(rank.done, ended.instruction);
+      --nth(rank.left, ended.iteration);
+      if (nth(rank.reports, ended.instruction)) --nth(rank.reports_left, ended.iteration);
+      lane.current = std::exchange(lane.ahead, nullptr);
+      if (++lane.next == lane.instructions.size()) {
+        lane.next = 0;
+        ++lane.iteration;
+      }
+    }
+    changed_.insert(operation.rank);
   }
 
   ProgramTimeline timeline_of(int iteration) {
     ProgramTimeline timeline{.begin = std::numeric_limits<double>::infinity()};
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-      const Program& program = nth(programs_, rank);
-      auto& instructions = timeline.ranks.emplace_back();
-      double& busy = timeline.busy.emplace_back(0);
-      for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
-        const Moments& known = moments(rank, iteration, i);
-        const TimedInstruction timed = instructions.emplace_back(TimedInstruction{*known.start, *known.end});
+    for (const Rank& rank : ranks_) {
+      timeline.ranks.push_back(nth(rank.timed, iteration));
+      timeline.busy.push_back(nth(rank.busy, iteration));
+      for (const TimedInstruction& timed : timeline.ranks.back()) {
         timeline.begin = std::min(timeline.begin, timed.start);
         timeline.end = std::max(timeline.end, timed.end);
-        if (program.lane(program.instruction(i).lane).kind == program::LaneKind::compute)
-          busy += timed.end - timed.start;
       }
     }
     return timeline;
   }
 
-  void require_complete() {
+  void require_complete() const {
     std::string waiting;
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+    for (int rank = 0; rank < rank_count(); ++rank)
       for (const Lane& lane : nth(ranks_, rank).lanes) {
         if (is_done(lane)) continue;
-        const int i = nth(lane.instructions, lane.next);
         waiting += fmt::format("{}rank {} {} {}", waiting.empty() ? "" : "; ", rank,
-                               moments(rank, lane.iteration, i).start ? "waits for peers in" : "cannot start",
-                               program::describe(nth(programs_, rank), i));
+                               lane.current != nullptr ? "waits for peers in" : "cannot start",
+                               program::describe(nth(programs_, rank), nth(lane.instructions, lane.next)));
       }
     if (!waiting.empty()) throw InternalError(fmt::format("programs cannot proceed: {}", waiting));
   }
@@ -241,8 +456,17 @@ class Replay {
   std::span<const Program> programs_;
   const InstructionTimes& times_;
   int iterations_;
-  Partners partners_;
+  double now_ = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  int64_t next_event_ = 0;
   std::vector<Rank> ranks_;
+  std::set<int> changed_;
+  // Both keep what they hold where it is.
+  std::deque<Operation> operations_;
+  std::deque<Message> messages_;
+  std::map<Way, Queue> queues_;
+  std::map<int, std::pair<std::map<int, size_t>, std::deque<std::vector<Operation*>>>> meetings_;
+  std::vector<double> leaves_host_free_, reaches_host_free_;  // by host: when its link is, in a direction
 };
 
 }  // namespace

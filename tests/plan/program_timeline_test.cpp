@@ -60,7 +60,7 @@ TEST(ProgramTimeline, MessagesTakeTheirTimeFromWhenBothEndsArePosted) {
   const int arrives = pass(receiver, Role::receive, 1);
   compute(receiver, 1);
   compute(receiver, 4, {{arrives}});
-  const auto timelines = replay(std::vector{sender, receiver}, {.compute = by_segment, .transfer = 0.5});
+  const auto timelines = replay(std::vector{sender, receiver}, {.compute = by_segment, .latency = 0.5});
   ASSERT_EQ(timelines.size(), 1u);
   EXPECT_THAT(starts_of(timelines[0], 0), ElementsAre(0, 3, 3));
   EXPECT_THAT(starts_of(timelines[0], 1), ElementsAre(0, 0, 3.5));
@@ -78,7 +78,7 @@ TEST(ProgramTimeline, CommunicationsOfARankStartInProgramOrderUnlessTheirLanesDo
   pass(receiver, Role::receive, 1);
   pass(receiver, Role::receive, 2);
   const std::vector<Program> programs{sender, receiver};
-  InstructionTimes times{.compute = by_segment, .transfer = 1};
+  InstructionTimes times{.compute = by_segment, .latency = 1};
   EXPECT_THAT(starts_of(replay(programs, times)[0], 0), ElementsAre(0, 3, 3));
   times.communicates_in_order = false;
   EXPECT_THAT(starts_of(replay(programs, times)[0], 0), ElementsAre(0, 3, 0));
