@@ -21,9 +21,11 @@
 #include "cli/compare_page.h"
 #include "cli/compare_results.h"
 #include "cli/job.h"
+#include "cli/job_places.h"
 #include "cli/traced_training.h"
 #include "cli/workplace.h"
 #include "lockstep/error.h"
+#include "plan/link_traffic.h"
 #include "train/loop/stop_request.h"
 #include "train/worker/compile_options.h"
 
@@ -39,9 +41,9 @@ struct CompareArguments {
   ConfigArguments config;
   OutputArguments output;
   DeviceArguments device;
-  std::string layouts, workers = "1", directory, scaling = "strong";
+  std::string layouts, workers = "1", directory, scaling = "strong", links, hostfile;
   int64_t steps = 50, proof_steps = 5;
-  double precision_percent = 5, minutes = 10;
+  double precision_percent = 5, minutes = 10, price = 0;
   bool resume = false;
 };
 
@@ -69,6 +71,27 @@ std::vector<int> parse_workers(const std::string& text) {
   return workers;
 }
 
+/// "" alone where none are asked for.
+std::vector<std::string> parse_links(const std::string& text) {
+  if (text.empty()) return {""};
+  std::vector<std::string> links;
+  for (const std::string& link : split(text, ',')) {
+    if (const std::string fault = link_rate_fault(link); !fault.empty())
+      throw ConfigError(fmt::format("--link {}: {}, found '{}'", text, fault, link));
+    if (std::ranges::find(links, link) != links.end())
+      throw ConfigError(fmt::format("--link {}: {} stands there twice", text, link));
+    links.push_back(link);
+  }
+  return links;
+}
+
+/// Of each rank, where ranks alternate between two hosts.
+std::vector<int> alternating_hosts(int processes) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < processes; ++rank) hosts.push_back(rank % 2);
+  return hosts;
+}
+
 layout::Layout with_workers(const layout::Layout& kind, int workers, const std::string& name) {
   if (kind.dp != 0)
     throw ConfigError(
@@ -90,6 +113,29 @@ double longest(const Json& ranks, const char* field, bool of_workers) {
   return most;
 }
 
+/// What of a worker's wait follows from its pipeline's schedule, and in what of the rest a server worked.
+void split_wait(CompareSample& sample, double bubble_fraction) {
+  sample.bubble_ms = std::min(sample.exposed_comm_ms, bubble_fraction * sample.step_ms);
+  sample.server_ms = std::min(sample.exposed_comm_ms - sample.bubble_ms, sample.server_busy * sample.step_ms);
+}
+
+/// That the busiest interface of any host moved in a step, in its busier direction.
+double busiest_interface(const Json& ranks) {
+  double most = 0;
+  for (const Json& rank : ranks)
+    if (rank.contains("interface_bytes"))
+      for (const Json& bytes : rank.at("interface_bytes"))
+        most = std::max({most, bytes.at("sent").get<double>(), bytes.at("received").get<double>()});
+  return most;
+}
+
+int count_hosts(const Json& ranks) {
+  std::vector<std::string> hosts;
+  for (const Json& rank : ranks) hosts.push_back(rank.at("host").get<std::string>());
+  std::ranges::sort(hosts);
+  return static_cast<int>(std::unique(hosts.begin(), hosts.end()) - hosts.begin());
+}
+
 CompareSample sample_of(const Json& report, int round) {
   CompareSample sample{.round = round,
                        .step_ms = report.at("step_ms").at("mean").get<double>(),
@@ -100,6 +146,15 @@ CompareSample sample_of(const Json& report, int round) {
   sample.data_wait_ms = longest(ranks, "data_wait_ms", true);
   sample.server_busy = longest(ranks, "server_busy", false);
   for (const Json& rank : ranks) sample.sent_bytes_per_step += rank.at("wire_bytes").at("sent").get<double>();
+  sample.link_bytes_per_step = busiest_interface(ranks);
+  sample.hosts = count_hosts(ranks);
+  for (const Json& rank : ranks) {
+    const bool waited_longest = rank.contains("exposed_comm_ms") &&
+                                rank.at("exposed_comm_ms").get<double>() == sample.exposed_comm_ms;
+    if (waited_longest && rank.contains("compute_share"))
+      sample.compute_ms = rank.at("compute_share").get<double>() * sample.step_ms;
+  }
+  split_wait(sample, report.value("bubble_fraction_theory", 0.0));
   if (report.contains("staleness")) sample.staleness_mean = report.at("staleness").at("mean").get<double>();
   return sample;
 }
@@ -114,6 +169,9 @@ std::string command_line(const CompareArguments& arguments) {
                              fmt::format("{:g}", arguments.precision_percent), "--minutes",
                              fmt::format("{:g}", arguments.minutes), "--device", arguments.device.device,
                              "--out", arguments.directory});
+  if (!arguments.links.empty()) words.insert(words.end(), {"--link", arguments.links});
+  if (!arguments.hostfile.empty()) words.insert(words.end(), {"--hostfile", arguments.hostfile});
+  if (arguments.price > 0) words.insert(words.end(), {"--price", fmt::format("{:g}", arguments.price)});
   return shell_line(words);
 }
 
@@ -148,7 +206,7 @@ class Comparing {
   std::vector<std::string> overrides(const CompareRow& row, bool proof) const;
   TrainingCommand command(const CompareRow& row, bool proof) const;
   void add_rows(int64_t global_batch);
-  void check(const CompareRow& row) const;
+  void check(CompareRow& row) const;
   void resume();
   void prove();
   void prove(CompareRow& row, const CompareRow*& first_row, std::optional<TracedTraining>& first);
@@ -162,9 +220,13 @@ class Comparing {
     return fmt::format("{}/runs/{}-{}", directory_, layout::to_string(row.layout), what);
   }
   void save() const;
+  void use_link(const CompareRow& row);
 
   const CompareArguments& arguments_;
   std::string directory_;
+  JobPlace place_;
+  std::optional<StandInHosts> hosts_;
+  std::string rate_;  // of their link
   std::optional<Workplace> workplace_;
   CompareResults results_;
   Clock::time_point began_ = Clock::now();
@@ -186,9 +248,12 @@ Comparing::Comparing(const CompareArguments& arguments)
               .steps = arguments.steps,
               .proof_steps = arguments.proof_steps,
               .cores = static_cast<int>(std::thread::hardware_concurrency()),
+              .price = arguments.price,
               .rows = {}};
   add_rows(config.trainer.global_batch);
-  for (const CompareRow& row : results_.rows) check(row);
+  for (CompareRow& row : results_.rows) check(row);
+  if (!arguments.hostfile.empty()) place_ = hostfile_place(arguments.hostfile);
+  if (!arguments.links.empty()) place_ = hosts_.emplace().place();
   if (arguments.resume && fs::exists(fs::path(directory_) / "results.json")) {
     resume();
   } else {
@@ -198,20 +263,25 @@ Comparing::Comparing(const CompareArguments& arguments)
 }
 
 void Comparing::add_rows(int64_t global_batch) {
-  for (const int workers : parse_workers(arguments_.workers))
-    for (const std::string& part : split(arguments_.layouts, ';')) {
-      const std::string kind{trim(part)};
-      CompareRow row{.workers = workers,
-                     .layout = with_workers(layout::parse_layout(kind), workers, kind),
-                     .kind = kind,
-                     .global_batch = global_batch * (results_.weak ? workers : 1)};
-      const auto same = std::ranges::find_if(results_.rows, [&](const CompareRow& other) {
-        return other.workers == workers && other.layout == row.layout;
-      });
-      if (same != results_.rows.end())
-        throw ConfigError(fmt::format("--layouts: '{}' is '{}' once more; leave it out", kind, same->kind));
-      results_.rows.push_back(std::move(row));
-    }
+  if (!arguments_.links.empty() && !arguments_.hostfile.empty())
+    throw ConfigError("--link makes hosts of its own; leave out --hostfile, or --link");
+  const std::vector<int> all_workers = parse_workers(arguments_.workers);
+  const std::vector<std::string> kinds = split(arguments_.layouts, ';');
+  for (const std::string& link : parse_links(arguments_.links))
+    for (const int workers : all_workers)
+      for (const std::string& kind : kinds) {
+        CompareRow row{.link = link,
+                       .workers = workers,
+                       .layout = with_workers(layout::parse_layout(kind), workers, kind),
+                       .kind = kind,
+                       .global_batch = global_batch * (results_.weak ? workers : 1)};
+        const auto same = std::ranges::find_if(results_.rows, [&](const CompareRow& other) {
+          return other.link == link && other.workers == workers && other.layout == row.layout;
+        });
+        if (same != results_.rows.end())
+          throw ConfigError(fmt::format("--layouts: '{}' is '{}' once more; leave it out", kind, same->kind));
+        results_.rows.push_back(std::move(row));
+      }
   if (results_.rows.size() < 2)
     throw ConfigError(
         "--layouts: name at least two layouts, separated by ';', or several numbers of --workers");
@@ -231,11 +301,12 @@ TrainingCommand Comparing::command(const CompareRow& row, bool proof) const {
           .assignments = overrides(row, proof),
           .layout = row.layout,
           .device = arguments_.device.device,
-          .allow_shared_gpu = arguments_.device.allow_shared_gpu};
+          .allow_shared_gpu = arguments_.device.allow_shared_gpu,
+          .place = place_};
 }
 
 /// Refuses what cannot run before anything does.
-void Comparing::check(const CompareRow& row) const {
+void Comparing::check(CompareRow& row) const {
   const int processes = row.layout.world_size();
   check_can_start_jobs("compare", processes);
   const std::string workers = fmt::format("{} worker{}: ", row.workers, row.workers == 1 ? "" : "s");
@@ -243,7 +314,14 @@ void Comparing::check(const CompareRow& row) const {
   try {
     const config::RunConfig config =
         config::load_run_config(arguments_.config.path, overrides(row, false), layout::to_string(row.layout));
-    train::compile_run(config, {.world_size = processes, .shared_memory = processes > 1}).check();
+    compile::CompileFacts facts{.world_size = processes, .shared_memory = processes > 1};
+    if (!row.link.empty() && processes > 1) {
+      facts.hosts = alternating_hosts(processes);
+      facts.shared_memory = false;
+    }
+    const compile::CompiledRun run = train::compile_run(config, facts);
+    run.check();
+    if (!facts.hosts.empty()) row.link_bytes_theory = plan::busiest_link_bytes(run, facts.hosts);
   } catch (const ConfigError& error) {
     const std::string message = error.what();
     throw ConfigError(workers + (message.starts_with(place) ? message : place + message));
@@ -259,12 +337,19 @@ void Comparing::resume() {
         "--resume: {} is of another comparison (config, layouts, workers, steps or version differ); name "
         "another folder",
         path));
+  before.price = results_.price;
   results_ = std::move(before);
   // What failed may have been the machine's fault.
   for (CompareRow& row : results_.rows) {
     row.failure.clear();
     if (row.proof == CompareProof::failed) row.proof = CompareProof::not_tried;
   }
+}
+
+void Comparing::use_link(const CompareRow& row) {
+  if (!hosts_ || rate_ == row.link) return;
+  hosts_->set_rate(row.link);
+  rate_ = row.link;
 }
 
 void Comparing::save() const {
@@ -305,6 +390,18 @@ void Comparing::prove() {
 
 void Comparing::prove(CompareRow& row, const CompareRow*& first_row, std::optional<TracedTraining>& first) {
   const std::string name = layout::to_string(row.layout);
+  // The same programs over another link.
+  const auto same = std::ranges::find_if(results_.rows, [&](const CompareRow& other) {
+    return &other != &row && other.link != row.link && other.layout == row.layout &&
+           other.global_batch == row.global_batch && other.proof != CompareProof::not_tried &&
+           other.proof != CompareProof::failed;
+  });
+  if (same != results_.rows.end()) {
+    row.proof = same->proof;
+    row.proof_detail = same->proof_detail;
+    return;
+  }
+  use_link(row);
   row.proof_detail.clear();
   if (row.layout.has_sessions()) {
     row.proof = CompareProof::other_mathematics;
@@ -358,10 +455,13 @@ void Comparing::measure() {
 }
 
 void Comparing::measure(CompareRow& row, int round, size_t number) {
-  const std::string folder = folder_of(row, fmt::format("round-{}", round));
+  use_link(row);
+  const std::string folder =
+      folder_of(row, fmt::format("{}round-{}", row.link.empty() ? "" : "link-" + row.link + "-", round));
   const TrainingCommand training = command(row, false);
   ProcessJob job{.processes = row.layout.world_size(),
                  .arguments = training.arguments(),
+                 .place = training.place,
                  .stdout_path = folder + "/result.json",
                  .stderr_path = folder + "/stderr.txt",
                  .watch = [](pid_t) {
@@ -379,8 +479,7 @@ void Comparing::measure(CompareRow& row, int round, size_t number) {
     row.failure = fmt::format("its report in {} is not as expected: {}", folder, error.what());
   }
   log_info(fmt::format(
-      "round {}, {} of {}: {} worker{}, {}: {}{}", round, number, results_.rows.size(), row.workers,
-      row.workers == 1 ? "" : "s", row.kind,
+      "round {}, {} of {}: {}: {}{}", round, number, results_.rows.size(), row.name(),
       row.failure.empty() ? fmt::format("{:.2f} ms a step", row.samples.back().step_ms) : "FAILED",
       is_over() ? "" : fmt::format("; at most {} left", human_seconds(seconds_left()))));
   save();
@@ -445,6 +544,20 @@ void add_compare_command(CLI::App& program, CommandAction& selected) {
                   "Empty folder for report.html, results.json, results.csv and every run")
       ->type_name("DIR")
       ->required();
+  command
+      .add_option(
+          "--link", arguments->links,
+          "On two hosts that are made on this machine, joined by a link of each of these rates: none, "
+          "1gbit, 200mbit, ...; needs root")
+      ->type_name("RATE,...");
+  command
+      .add_option("--hostfile", arguments->hostfile,
+                  "On these hosts, filled in order; lines 'HOST slots=N'. They share --out")
+      ->type_name("FILE");
+  command
+      .add_option("--price", arguments->price,
+                  "Of a host for an hour: rows tell what a million samples cost, hosts of servers counted")
+      ->check(CLI::Range(0.0, 1e9));
   command.add_flag("--resume", arguments->resume, "Go on with the comparison in --out, if there is one");
   arguments->device.add_to(command);
   arguments->output.add_to(command);

@@ -28,16 +28,6 @@ code, pre { font: 0.86rem ui-monospace, monospace; } pre { white-space: pre-wrap
                svg { break-inside: avoid; } }
 )";
 
-std::string name_of_row(const CompareRow& row) {
-  return fmt::format("{} worker{}, {}", row.workers, row.workers == 1 ? "" : "s", row.kind);
-}
-
-double mean_of(const CompareRow& row, double CompareSample::*field) {
-  double sum = 0;
-  for (const CompareSample& sample : row.samples) sum += sample.*field;
-  return sum / static_cast<double>(row.samples.size());
-}
-
 std::string row_text(const std::vector<std::string>& cells, const char* tag, size_t words) {
   std::string text = "<tr>";
   for (size_t i = 0; i < cells.size(); ++i)
@@ -61,7 +51,8 @@ std::vector<std::string> kinds_of(const CompareResults& results) {
   return kinds;
 }
 
-std::string throughput(const CompareResults& results) {
+/// Over one link.
+std::string throughput(const CompareResults& results, const std::string& link) {
   std::vector<double> workers;
   for (const CompareRow& row : results.rows)
     if (std::ranges::find(workers, row.workers) == workers.end()) workers.push_back(row.workers);
@@ -71,7 +62,7 @@ std::string throughput(const CompareResults& results) {
   for (const std::string& kind : kinds_of(results)) {
     ChartLine line{.name = kind, .points = {}};
     for (const CompareRow& row : results.rows) {
-      if (row.kind != kind || row.samples.empty()) continue;
+      if (row.link != link || row.kind != kind || row.samples.empty()) continue;
       const Interval interval = row.step_interval();
       const auto rate = [&](double step_ms) { return 1e3 * static_cast<double>(row.global_batch) / step_ms; };
       line.points.push_back({.x = static_cast<double>(row.workers),
@@ -93,17 +84,26 @@ std::string throughput(const CompareResults& results) {
          "</div>\n";
 }
 
+std::string throughput(const CompareResults& results) {
+  std::string text;
+  for (const std::string& link : results.links()) {
+    if (!link.empty()) text += fmt::format("<h3>Link: {}</h3>\n", html_text(link));
+    text += throughput(results, link);
+  }
+  return text;
+}
+
 std::string throughput_table(const CompareResults& results) {
   std::vector<std::vector<std::string>> rows;
   for (const CompareRow& row : results.rows) {
     if (row.samples.empty()) {
-      rows.push_back({name_of_row(row), fmt::to_string(row.layout.world_size()), "", "", "", "", "0",
+      rows.push_back({row.name(), fmt::to_string(row.layout.world_size()), "", "", "", "", "0",
                       row.failure.empty() ? "not measured" : row.failure});
       continue;
     }
     const Interval interval = row.step_interval();
     rows.push_back(
-        {name_of_row(row), fmt::to_string(row.layout.world_size()), fmt::format("{:.2f}", row.step_ms()),
+        {row.name(), fmt::to_string(row.layout.world_size()), fmt::format("{:.2f}", row.step_ms()),
          fmt::format("{:.2f} to {:.2f}", interval.low, interval.high),
          fmt::format("{:.1f}", row.samples_per_second()),
          fmt::format("{:.1f} %", 100 * results.efficiency(row)), fmt::to_string(row.samples.size()),
@@ -113,34 +113,79 @@ std::string throughput_table(const CompareResults& results) {
                     7);
 }
 
+/// Milliseconds of a step's parts, which add up to it.
+std::vector<double> parts_of(const CompareRow& row) {
+  double left = row.mean(&CompareSample::step_ms);
+  std::vector<double> parts;
+  const auto take = [&](double milliseconds) {
+    parts.push_back(std::clamp(milliseconds, 0.0, left));
+    left -= parts.back();
+  };
+  const double bubble = row.mean(&CompareSample::bubble_ms), server = row.mean(&CompareSample::server_ms);
+  take(row.mean(&CompareSample::compute_ms));
+  take(row.mean(&CompareSample::exposed_comm_ms) - bubble - server);
+  take(server);
+  take(bubble);
+  take(row.mean(&CompareSample::data_wait_ms));
+  parts.push_back(left);
+  return parts;
+}
+
 std::string step_times(const CompareResults& results) {
-  const std::vector<std::string> parts = {"computing, and what else a worker does",
-                                          "waiting for communication", "waiting for data"};
+  const std::vector<std::string> names = {"computing",       "communication",    "servers' work",
+                                          "pipeline bubble", "waiting for data", "the rest"};
   std::vector<ChartBar> bars;
   std::vector<std::vector<std::string>> rows;
   for (const CompareRow& row : results.rows) {
     if (row.samples.empty()) continue;
-    const double step = mean_of(row, &CompareSample::step_ms);
-    const double data = std::min(step, mean_of(row, &CompareSample::data_wait_ms));
-    const double waits = std::min(step - data, mean_of(row, &CompareSample::exposed_comm_ms));
-    bars.push_back({name_of_row(row), {step - data - waits, waits, data}});
-    std::vector<std::string> cells{name_of_row(row)};
+    bars.push_back({row.name(), parts_of(row)});
+    std::vector<std::string> cells{row.name()};
     for (const double part : bars.back().parts)
-      cells.push_back(fmt::format("{:.2f} ms, {:.0f} %", part, 100 * part / step));
-    cells.push_back(fmt::format("{:.3g} MB", mean_of(row, &CompareSample::sent_bytes_per_step) / 1e6));
-    cells.push_back(fmt::format("{:.0f} %", 100 * mean_of(row, &CompareSample::server_busy)));
-    cells.push_back(fmt::format("{:.2f}", mean_of(row, &CompareSample::staleness_mean)));
+      cells.push_back(
+          fmt::format("{:.2f} ms, {:.0f} %", part, 100 * part / row.mean(&CompareSample::step_ms)));
+    cells.push_back(fmt::format("{:.0f} %", 100 * row.mean(&CompareSample::server_busy)));
+    cells.push_back(fmt::format("{:.2f}", row.mean(&CompareSample::staleness_mean)));
     rows.push_back(std::move(cells));
   }
-  return "<div class=\"scroll\">\n" + stacked_bars("milliseconds of a step", parts, bars) + "</div>\n" +
-         table_text({"row", "computes", "communication", "data", "sent", "server busy", "staleness"}, rows,
-                    7);
+  std::vector<std::string> head{"row"};
+  head.insert(head.end(), names.begin(), names.end());
+  head.insert(head.end(), {"server busy", "staleness"});
+  return "<div class=\"scroll\">\n" + stacked_bars("milliseconds of a step", names, bars) + "</div>\n" +
+         table_text(head, rows, head.size());
+}
+
+std::string megabytes(double bytes) { return fmt::format("{:.4g} MB", bytes / 1e6); }
+
+std::string traffic(const CompareResults& results) {
+  const std::vector<std::string> names = {"by the programs", "on top of them, as the interface counted"};
+  std::vector<ChartBar> bars;
+  std::vector<std::vector<std::string>> rows;
+  for (const CompareRow& row : results.rows) {
+    if (row.samples.empty()) continue;
+    const double counted = row.mean(&CompareSample::link_bytes_per_step), theory = row.link_bytes_theory;
+    if (theory > 0 && counted > 0)
+      bars.push_back({row.name(), {theory / 1e6, std::max(counted - theory, 0.0) / 1e6}});
+    rows.push_back({row.name(), megabytes(row.mean(&CompareSample::sent_bytes_per_step)),
+                    theory > 0 ? megabytes(theory) : "-",
+                    theory > 0 && counted > 0 ? megabytes(counted) : "-",
+                    theory > 0 && counted > 0 ? fmt::format("{:+.1f} %", 100 * (counted / theory - 1)) : "-",
+                    fmt::format("{:g}", row.mean(&CompareSample::hosts)),
+                    results.price > 0 ? fmt::format("{:.4g}", results.cost(row)) : "-"});
+  }
+  const std::string drawing =
+      bars.empty()
+          ? ""
+          : "<div class=\"scroll\">\n" +
+                stacked_bars("megabytes of a step, in the link's busier direction", names, bars) + "</div>\n";
+  return drawing + table_text({"row", "sent by all", "link, by the programs", "link, counted", "difference",
+                               "hosts", "cost of a million samples"},
+                              rows, 7);
 }
 
 std::string proofs(const CompareResults& results) {
   std::vector<std::vector<std::string>> rows;
   for (const CompareRow& row : results.rows)
-    rows.push_back({name_of_row(row), std::string(name_of(row.proof)), row.proof_detail});
+    rows.push_back({row.name(), std::string(name_of(row.proof)), row.proof_detail});
   return table_text({"row", "bits", ""}, rows, 1);
 }
 
@@ -164,11 +209,17 @@ std::string compare_page(const CompareResults& results) {
           "fewest workers, times their number. Servers are processes of their own, which are not counted as "
           "workers.</p>\n" +
           throughput_table(results);
+  page += "<h2>What a step's time goes to</h2>\n" + step_times(results) +
+          "<p class=\"quiet\">Means of all runs, of the worker that waited longest. The bubble is what a "
+          "pipeline's "
+          "schedule makes it wait, and servers' work the time in which a server was busy, both as far as the "
+          "worker waited at all. Staleness is in updates.</p>\n";
   page +=
-      "<h2>What a step's time goes to</h2>\n" + step_times(results) +
-      "<p class=\"quiet\">Means of all runs. Waiting is that of the worker that waited longest; it holds a "
-      "pipeline's bubble. Bytes are those of exchanges of all processes in a step; staleness is in "
-      "updates.</p>\n";
+      "<h2>What moves</h2>\n" + traffic(results) +
+      "<p class=\"quiet\">Of a step. Sent by all: what exchanges of all processes send, also within a host. "
+      "What an interface counts has headers and acknowledgements in it, and what else the host sends. Of "
+      "modes that wait for nobody the "
+      "programs' bytes are those of workers that push equally often.</p>\n";
   page += fmt::format("<h2>Are the results the same?</h2>\n<p>{}</p>\n",
                       results.proof_steps == 0
                           ? "It was not tried."

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 constexpr std::array<std::string_view, 5> kProofNames = {"not tried", "identical", "DIFFERENT",
                                                          "other mathematics", "failed"};
 
@@ -22,8 +22,13 @@ constexpr std::pair<const char*, double CompareSample::*> kSampleFields[] = {
     {"step_ms", &CompareSample::step_ms},
     {"exposed_comm_ms", &CompareSample::exposed_comm_ms},
     {"data_wait_ms", &CompareSample::data_wait_ms},
+    {"compute_ms", &CompareSample::compute_ms},
+    {"bubble_ms", &CompareSample::bubble_ms},
+    {"server_ms", &CompareSample::server_ms},
     {"samples_per_second", &CompareSample::samples_per_second},
     {"sent_bytes_per_step", &CompareSample::sent_bytes_per_step},
+    {"link_bytes_per_step", &CompareSample::link_bytes_per_step},
+    {"hosts", &CompareSample::hosts},
     {"server_busy", &CompareSample::server_busy},
     {"staleness_mean", &CompareSample::staleness_mean},
     {"train_loss", &CompareSample::train_loss}};
@@ -41,11 +46,13 @@ CompareSample sample_from(const Json& json) {
 }
 
 Json to_json(const CompareRow& row) {
-  Json json{{"workers", row.workers},
+  Json json{{"link", row.link},
+            {"workers", row.workers},
             {"layout", layout::to_string(row.layout)},
             {"kind", row.kind},
             {"processes", row.layout.world_size()},
             {"global_batch", row.global_batch},
+            {"link_bytes_theory", row.link_bytes_theory},
             {"proof", name_of(row.proof)}};
   if (!row.proof_detail.empty()) json["proof_detail"] = row.proof_detail;
   if (!row.samples.empty()) {
@@ -60,10 +67,12 @@ Json to_json(const CompareRow& row) {
 }
 
 CompareRow row_from(const Json& json) {
-  CompareRow row{.workers = json.at("workers").get<int>(),
+  CompareRow row{.link = json.at("link").get<std::string>(),
+                 .workers = json.at("workers").get<int>(),
                  .layout = layout::parse_layout(json.at("layout").get<std::string>()),
                  .kind = json.at("kind").get<std::string>(),
                  .global_batch = json.at("global_batch").get<int64_t>(),
+                 .link_bytes_theory = json.at("link_bytes_theory").get<double>(),
                  .proof_detail = json.value("proof_detail", ""),
                  .failure = json.value("failure", "")};
   const auto proof = std::ranges::find(kProofNames, json.at("proof").get<std::string>());
@@ -71,12 +80,6 @@ CompareRow row_from(const Json& json) {
   row.proof = static_cast<CompareProof>(proof - kProofNames.begin());
   for (const Json& sample : json.at("samples")) row.samples.push_back(sample_from(sample));
   return row;
-}
-
-double mean_of(const CompareRow& row, double CompareSample::*field) {
-  double sum = 0;
-  for (const CompareSample& sample : row.samples) sum += sample.*field;
-  return row.samples.empty() ? 0 : sum / static_cast<double>(row.samples.size());
 }
 
 const CompareRow* measured(const std::vector<CompareRow>& rows, const auto& is_wanted) {
@@ -99,9 +102,49 @@ std::string proofs_of(const std::vector<const CompareRow*>& rows) {
   return join(parts, ", ");
 }
 
+/// Of the most workers with which there is something to compare: the fastest layout, beside the others.
+std::string sentence_about(const std::vector<CompareRow>& rows, const std::string& link) {
+  int workers = 0;
+  for (const CompareRow& row : rows) {
+    const auto others = std::ranges::count_if(rows, [&](const CompareRow& other) {
+      return other.link == link && other.workers == row.workers && !other.samples.empty();
+    });
+    if (others > 1) workers = std::max(workers, row.workers);
+  }
+  if (workers == 0) return "";
+  std::vector<const CompareRow*> found;
+  for (const CompareRow& row : rows)
+    if (row.link == link && row.workers == workers && !row.samples.empty()) found.push_back(&row);
+  std::ranges::stable_sort(found, {}, [](const CompareRow* row) { return row->step_ms(); });
+  std::vector<std::string> parts;
+  for (size_t i = 1; i < found.size(); ++i) {
+    const bool can_tell = found[0]->step_interval().high < found[i]->step_interval().low;
+    parts.push_back(can_tell ? fmt::format("{:.2f} times as fast as {}",
+                                           found[i]->step_ms() / found[0]->step_ms(), found[i]->kind)
+                             : fmt::format("as fast as {}, as far as {} runs tell", found[i]->kind,
+                                           found[i]->samples.size()));
+  }
+  const std::string place = link.empty()     ? "With"
+                            : link == "none" ? "Over a free link, with"
+                                             : fmt::format("At {}, with", link);
+  return fmt::format("{} {} worker{} {} is {}; {}.", place, workers, workers == 1 ? "" : "s", found[0]->kind,
+                     join(parts, ", "), proofs_of(found));
+}
+
 }  // namespace
 
 std::string_view name_of(CompareProof proof) { return kProofNames[static_cast<size_t>(proof)]; }
+
+std::string CompareRow::name() const {
+  return fmt::format("{}{} worker{}, {}", link.empty() ? "" : "link " + link + ", ", workers,
+                     workers == 1 ? "" : "s", kind);
+}
+
+double CompareRow::mean(double CompareSample::*field) const {
+  double sum = 0;
+  for (const CompareSample& sample : samples) sum += sample.*field;
+  return samples.empty() ? 0 : sum / static_cast<double>(samples.size());
+}
 
 std::vector<double> CompareRow::step_times() const {
   std::vector<double> times;
@@ -118,7 +161,8 @@ bool CompareRow::is_precise(double precision) const {
 
 bool CompareResults::continues(const CompareResults& other) const {
   const auto same = [](const CompareRow& one, const CompareRow& two) {
-    return one.workers == two.workers && one.layout == two.layout && one.global_batch == two.global_batch;
+    return one.link == two.link && one.workers == two.workers && one.layout == two.layout &&
+           one.global_batch == two.global_batch;
   };
   return config_hash == other.config_hash && version == other.version && weak == other.weak &&
          steps == other.steps && proof_steps == other.proof_steps &&
@@ -128,75 +172,83 @@ bool CompareResults::continues(const CompareResults& other) const {
 double CompareResults::efficiency(const CompareRow& row) const {
   const CompareRow* fewest = &row;
   for (const CompareRow& other : rows)
-    if (other.kind == row.kind && !other.samples.empty() && other.workers < fewest->workers) fewest = &other;
+    if (other.link == row.link && other.kind == row.kind && !other.samples.empty() &&
+        other.workers < fewest->workers)
+      fewest = &other;
   return row.samples_per_second() * fewest->workers / (fewest->samples_per_second() * row.workers);
 }
 
-/// Of the most workers with which there is something to compare: the fastest layout, beside the others.
-std::string CompareResults::headline() const {
-  int workers = 0;
-  for (const CompareRow& row : rows) {
-    const auto others = std::ranges::count_if(rows, [&](const CompareRow& other) {
-      return other.workers == row.workers && !other.samples.empty();
-    });
-    if (others > 1) workers = std::max(workers, row.workers);
-  }
-  if (workers == 0) return "There are no two layouts of one number of workers to compare yet.";
-  std::vector<const CompareRow*> found;
+double CompareResults::cost(const CompareRow& row) const {
+  const double seconds = 1e6 / row.samples_per_second();
+  return price * row.mean(&CompareSample::hosts) * seconds / 3600;
+}
+
+std::vector<std::string> CompareResults::links() const {
+  std::vector<std::string> links;
   for (const CompareRow& row : rows)
-    if (row.workers == workers && !row.samples.empty()) found.push_back(&row);
-  std::ranges::stable_sort(found, {}, [](const CompareRow* row) { return row->step_ms(); });
-  std::vector<std::string> parts;
-  for (size_t i = 1; i < found.size(); ++i) {
-    const bool can_tell = found[0]->step_interval().high < found[i]->step_interval().low;
-    parts.push_back(can_tell ? fmt::format("{:.2f} times as fast as {}",
-                                           found[i]->step_ms() / found[0]->step_ms(), found[i]->kind)
-                             : fmt::format("as fast as {}, as far as {} runs tell", found[i]->kind,
-                                           found[i]->samples.size()));
-  }
-  return fmt::format("With {} worker{} {} is {}; {}.", workers, workers == 1 ? "" : "s", found[0]->kind,
-                     join(parts, ", "), proofs_of(found));
+    if (std::ranges::find(links, row.link) == links.end()) links.push_back(row.link);
+  return links;
+}
+
+std::string CompareResults::headline() const {
+  std::vector<std::string> sentences;
+  for (const std::string& link : links())
+    if (const std::string sentence = sentence_about(rows, link); !sentence.empty())
+      sentences.push_back(sentence);
+  return sentences.empty() ? "There are no two layouts of one number of workers to compare yet."
+                           : join(sentences, " ");
 }
 
 std::string CompareResults::table() const {
-  size_t width = 6;
-  for (const CompareRow& row : rows) width = std::max(width, row.kind.size());
-  std::string text = fmt::format("{:>7}  {:<{}}  {:>9}  {:>9}  {:<19}  {:>10}  {:>10}  {:>8}  {:>6}  {}\n",
-                                 "workers", "layout", width, "processes", "step ms", "95 %", "samples/s",
-                                 "efficiency", "beside", "waits", "bits");
+  size_t width = 6, link_width = 4;
   for (const CompareRow& row : rows) {
+    width = std::max(width, row.kind.size());
+    link_width = std::max(link_width, row.link.size());
+  }
+  const bool has_links = links() != std::vector<std::string>{""};
+  const auto link_cell = [&](const std::string& link) {
+    return has_links ? fmt::format("{:>{}}  ", link, link_width) : "";
+  };
+  const auto cost_cell = [&](const std::string& cost) {
+    return price > 0 ? fmt::format("  {:>15}", cost) : "";
+  };
+  std::string text = link_cell("link");
+  text += fmt::format("{:>7}  {:<{}}  {:>9}  {:>9}  {:<19}  {:>10}  {:>10}  {:>8}  {:>6}{}  {}\n", "workers",
+                      "layout", width, "processes", "step ms", "95 %", "samples/s", "efficiency", "beside",
+                      "waits", cost_cell("million samples"), "bits");
+  for (const CompareRow& row : rows) {
+    text += link_cell(row.link);
     text += fmt::format("{:>7}  {:<{}}  {:>9}  ", row.workers, row.kind, width, row.layout.world_size());
     if (row.samples.empty()) {
       text += fmt::format("{}\n", row.failure.empty() ? "not measured" : "FAILED: " + row.failure);
       continue;
     }
-    const CompareRow* first =
-        measured(rows, [&](const CompareRow& other) { return other.workers == row.workers; });
+    const CompareRow* first = measured(rows, [&](const CompareRow& other) {
+      return other.link == row.link && other.workers == row.workers;
+    });
     const Interval interval = row.step_interval();
-    text += fmt::format(
-        "{:>9.2f}  {:<19}  {:>10.1f}  {:>8.1f} %  {:>8.2f}  {:>4.0f} %  {}\n", row.step_ms(),
-        fmt::format("{:.2f} to {:.2f}", interval.low, interval.high), row.samples_per_second(),
-        100 * efficiency(row), row.samples_per_second() / first->samples_per_second(),
-        100 * mean_of(row, &CompareSample::exposed_comm_ms) / mean_of(row, &CompareSample::step_ms),
-        name_of(row.proof));
+    text +=
+        fmt::format("{:>9.2f}  {:<19}  {:>10.1f}  {:>8.1f} %  {:>8.2f}  {:>4.0f} %{}  {}\n", row.step_ms(),
+                    fmt::format("{:.2f} to {:.2f}", interval.low, interval.high), row.samples_per_second(),
+                    100 * efficiency(row), row.samples_per_second() / first->samples_per_second(),
+                    100 * row.mean(&CompareSample::exposed_comm_ms) / row.mean(&CompareSample::step_ms),
+                    cost_cell(fmt::format("{:.4g}", cost(row))), name_of(row.proof));
   }
   for (const CompareRow& row : rows) {
     if (!row.samples.empty() && !row.failure.empty())
-      text += fmt::format("{} workers, {}: FAILED after {} runs: {}\n", row.workers, row.kind,
-                          row.samples.size(), row.failure);
-    if (!row.proof_detail.empty())
-      text += fmt::format("{} workers, {}: {}\n", row.workers, row.kind, row.proof_detail);
+      text += fmt::format("{}: FAILED after {} runs: {}\n", row.name(), row.samples.size(), row.failure);
+    if (!row.proof_detail.empty()) text += fmt::format("{}: {}\n", row.name(), row.proof_detail);
   }
   return text;
 }
 
 std::string CompareResults::csv() const {
-  std::string text = "workers,layout,processes,global_batch,proof,round";
+  std::string text = "link,workers,layout,processes,global_batch,proof,round";
   for (const auto& [name, field] : kSampleFields) text += fmt::format(",{}", name);
   text += "\n";
   for (const CompareRow& row : rows)
     for (const CompareSample& sample : row.samples) {
-      text += fmt::format("{},\"{}\",{},{},{},{}", row.workers, layout::to_string(row.layout),
+      text += fmt::format("{},{},\"{}\",{},{},{},{}", row.link, row.workers, layout::to_string(row.layout),
                           row.layout.world_size(), row.global_batch, name_of(row.proof), sample.round);
       for (const auto& [name, field] : kSampleFields) text += fmt::format(",{}", sample.*field);
       text += "\n";
@@ -213,6 +265,7 @@ Json to_json(const CompareResults& results) {
             {"version", results.version},
             {"host", results.host},
             {"cores", results.cores},
+            {"price", results.price},
             {"began", results.began},
             {"scaling", results.weak ? "weak" : "strong"},
             {"steps", results.steps},
@@ -236,6 +289,7 @@ CompareResults compare_results_from_text(const std::string& text, const std::str
                            .steps = json.at("steps").get<int64_t>(),
                            .proof_steps = json.at("proof_steps").get<int64_t>(),
                            .cores = json.at("cores").get<int>(),
+                           .price = json.at("price").get<double>(),
                            .rows = {}};
     for (const Json& row : json.at("rows")) results.rows.push_back(row_from(row));
     return results;

@@ -130,8 +130,11 @@ int64_t wall_clock_us() {
 }
 
 std::vector<std::string> ProcessJob::command() const {
-  std::vector<std::string> words;
-  if (processes > 1) words = {"mpirun", "-n", std::to_string(processes)};
+  std::vector<std::string> words = place.starter;
+  if (processes > 1) {
+    words.insert(words.end(), {"mpirun", "-n", std::to_string(processes)});
+    words.insert(words.end(), place.mpirun_options.begin(), place.mpirun_options.end());
+  }
   words.push_back(program.empty() ? own_program() : program);
   words.insert(words.end(), arguments.begin(), arguments.end());
   return words;

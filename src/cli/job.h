@@ -15,12 +15,19 @@
 
 namespace lockstep::cli {
 
+/// Where the processes of a job run, if not on this host alone.
+struct JobPlace {
+  std::vector<std::string> starter;         ///< words before mpirun, or before a single process
+  std::vector<std::string> mpirun_options;  ///< that name hosts
+};
+
 /// A program that is started on this host, as one process or as several ranks under mpirun, and watched to
 /// its end: how commands run trainings of their own.
 struct ProcessJob {
-  int processes = 1;                               ///< 1: without mpirun
-  std::string program;                             ///< "": this one
-  std::vector<std::string> arguments;              ///< of the program
+  int processes = 1;                   ///< 1: without mpirun
+  std::string program;                 ///< "": this one
+  std::vector<std::string> arguments;  ///< of the program
+  JobPlace place = {};
   std::map<std::string, std::string> environment;  ///< beside what mpirun needs
   std::string stdout_path, stderr_path;            ///< what it prints; their folders are made
   double limit_seconds = 0;                        ///< a job that takes longer is ended; 0: there is no limit
@@ -38,6 +45,7 @@ struct TrainingCommand {
   layout::Layout layout;
   std::string device = "auto";
   bool allow_shared_gpu = false;
+  JobPlace place = {};
 
   std::vector<std::string> arguments() const;
 };

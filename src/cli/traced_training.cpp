@@ -14,6 +14,7 @@ void run_traced(const TrainingCommand& command, const std::vector<std::string>& 
   const int ranks = command.layout.world_size();
   ProcessJob job{.processes = ranks,
                  .arguments = command.arguments(),
+                 .place = command.place,
                  .stdout_path = directory + "/result.json",
                  .stderr_path = directory + "/stderr.txt",
                  .watch = watch};

@@ -49,15 +49,22 @@ std::string to_json(const RankReport& rank) {
   JsonObject json;
   json.count("rank", rank.rank);
   json.add("role", json_string(rank.role));
+  if (!rank.host.empty()) json.add("host", json_string(rank.host));
   if (rank.stage) json.count("stage", *rank.stage);
   if (rank.replica) json.count("replica", *rank.replica);
   json.number(rank.is_worker() ? "exposed_comm_ms" : "server_wait_ms", rank.waited_ms);
   if (rank.is_worker()) json.number("data_wait_ms", rank.data_wait_ms);
-  if (!rank.is_worker()) json.number("server_busy", rank.busy_share);
+  json.number(rank.is_worker() ? "compute_share" : "server_busy", rank.busy_share);
   json.add("wire_bytes", sent_and_received(rank.sent_bytes, rank.received_bytes));
   json.add("wire_bytes_theory", sent_and_received(static_cast<double>(rank.sent_bytes_theory),
                                                   static_cast<double>(rank.received_bytes_theory)));
   json.count("peak_memory_bytes", rank.peak_memory_bytes);
+  if (!rank.interfaces.empty()) {
+    JsonObject interfaces;
+    for (const auto& [name, bytes] : rank.interfaces)
+      interfaces.add(name, sent_and_received(bytes.sent, bytes.received));
+    json.add("interface_bytes", interfaces.text());
+  }
   return json.text();
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "observe/network_counters.h"
 #include "observe/startup_times.h"
 #include "observe/step_times.h"
 
@@ -13,7 +14,8 @@ namespace lockstep::observe {
 /// What one process of a run did in its steps; times and bytes are means per step.
 struct RankReport {
   int rank = 0;
-  std::string role;                                          ///< "worker", "server", "worker, server"
+  std::string role;  ///< "worker", "server", "worker, server"
+  std::string host;
   std::optional<int> stage, replica;                         ///< of workers, where there are several stages
   double waited_ms = 0;                                      ///< with nothing to do, for others
   double data_wait_ms = 0;                                   ///< likewise for data
@@ -21,6 +23,8 @@ struct RankReport {
   double sent_bytes = 0, received_bytes = 0;                 ///< by exchanges, counted
   int64_t sent_bytes_theory = 0, received_bytes_theory = 0;  ///< likewise, as its program says
   int64_t peak_memory_bytes = 0;                             ///< high-water of what its device gave
+  /// Of its host's network interfaces, with what other programs moved; for the first rank of each host.
+  NetworkBytes interfaces;
 
   bool is_worker() const { return role != "server"; }
 };

@@ -96,24 +96,24 @@ class Replay {
     std::vector<int> instructions;
     LaneKind kind = LaneKind::compute;
     int iteration = 0;
-    size_t next = 0;                        // the first that is not complete
+    size_t next = 0;                                 // the first that is not complete
     Operation *current = nullptr, *ahead = nullptr;  // under way: that one, and the one behind it
   };
   struct Rank {
     std::vector<Lane> lanes;
-    std::vector<bool> reports;        // by instruction
-    std::vector<bool> independent;    // by instruction, of its predecessor in its lane
-    std::vector<int> issue_order;     // communications
-    int64_t issued = 0;               // over all iterations
-    std::vector<int> done;            // by instruction: in so many iterations
+    std::vector<bool> reports;            // by instruction
+    std::vector<bool> independent;        // by instruction, of its predecessor in its lane
+    std::vector<int> issue_order;         // communications
+    int64_t issued = 0;                   // over all iterations
+    std::vector<int> done;                // by instruction: in so many iterations
     std::vector<int> left, reports_left;  // by iteration
-    int begun = 0;                    // iterations
+    int begun = 0;                        // iterations
     // The one thread, or, where lanes have their own, what handles messages.
     bool computes = false;
     double handles_until = 0;
     double compute_end = 0;
     std::vector<std::vector<TimedInstruction>> timed;  // by iteration and instruction
-    std::vector<double> busy;  // by iteration
+    std::vector<double> busy;                          // by iteration
   };
   using Way = std::tuple<int, int, int>;  // group, sender and receiver
   struct Queue {
@@ -163,7 +163,8 @@ class Replay {
     for (const program::Dependency& needed : program.instruction(i).after)
       if (nth(rank.done, needed.instruction) + needed.distance <= iteration) return false;
     return !times_.communicates_in_order || !program::communicates(program.instruction(i).kind) ||
-           nth(rank.issue_order, static_cast<int>(rank.issued % static_cast<int64_t>(rank.issue_order.size()))) == i;
+           nth(rank.issue_order,
+               static_cast<int>(rank.issued % static_cast<int64_t>(rank.issue_order.size()))) == i;
   }
 
   void begin_iterations(Rank& rank) {
@@ -209,7 +210,8 @@ class Replay {
   }
 
   bool may_go_ahead(const Rank& rank, const Program& program, const Lane& lane) const {
-    if (!times_.one_thread || lane.ahead != nullptr || lane.next + 1 == lane.instructions.size()) return false;
+    if (!times_.one_thread || lane.ahead != nullptr || lane.next + 1 == lane.instructions.size())
+      return false;
     const int i = nth(lane.instructions, lane.next + 1);
     return nth(rank.independent, i) && is_ready(rank, program, i, lane.iteration);
   }
@@ -218,10 +220,7 @@ class Replay {
     Rank& rank = nth(ranks_, number);
     const Instruction& instruction = nth(programs_, number).instruction(i);
     Operation& operation = operations_.emplace_back(
-        Operation{.rank = number,
-                  .lane = instruction.lane,
-                  .instruction = i,
-                  .iteration = iteration});
+        Operation{.rank = number, .lane = instruction.lane, .instruction = i, .iteration = iteration});
     TimedInstruction& timed = nth(nth(rank.timed, iteration), i);
     timed.start = now_;
     if (program::communicates(instruction.kind)) {
@@ -353,8 +352,7 @@ class Replay {
     if (!is_ring(instruction)) return complete(operation);
     const auto count =
         static_cast<int>(nth(programs_, operation.rank).group(instruction.group).members.size());
-    const int own =
-        nth(programs_, operation.rank).group(instruction.group).members.index_of(operation.rank);
+    const int own = nth(programs_, operation.rank).group(instruction.group).members.index_of(operation.rank);
     double summed = now_;
     if (instruction.kind == InstructionKind::ring_reduce_scatter && times_.sum_per_byte > 0) {
       const int block =

@@ -73,8 +73,60 @@ TEST(CompareResults, TableHasEfficiencyAndWhatFailed) {
   EXPECT_THAT(found.table(), HasSubstr("2 workers, sync=ps: differs: step 3\n"));
 }
 
-TEST(CompareResults, AreReadAsTheyWereWritten) {
+/// The same rows over two links: servers win over the slow one.
+CompareResults over_links() {
   CompareResults found = results();
+  found.rows.erase(found.rows.begin());
+  for (CompareRow& row : found.rows) row.link = "none";
+  for (CompareRow row : results().rows) {
+    if (row.workers == 1) continue;
+    row.link = "1gbit";
+    row.link_bytes_theory = 1e6;
+    for (CompareSample& sample : row.samples) {
+      sample.step_ms = row.kind == "sync=ps" ? 20 : 40;
+      sample.exposed_comm_ms = 0.75 * sample.step_ms;
+      sample.compute_ms = 0.125 * sample.step_ms;
+      sample.server_ms = 0.25 * sample.step_ms;
+      sample.link_bytes_per_step = 1.05e6;
+      sample.hosts = 2;
+    }
+    found.rows.push_back(row);
+  }
+  return found;
+}
+
+TEST(CompareResults, LinksHaveSentencesAndFirstRowsOfTheirOwn) {
+  CompareResults found = over_links();
+  EXPECT_EQ(
+      found.headline(),
+      "Over a free link, with 2 workers sync=all_reduce is 2.00 times as fast as sync=ps; bits identical. "
+      "At 1gbit, with 2 workers sync=ps is 2.00 times as fast as sync=all_reduce; bits identical.");
+  EXPECT_EQ(found.efficiency(found.rows[2]), 1) << "beside the same link";
+  const std::string table = found.table();
+  EXPECT_THAT(table, HasSubstr("\n none        2  sync=all_reduce"));
+  EXPECT_THAT(table, HasSubstr("\n1gbit        2  sync=ps "));
+  EXPECT_THAT(table, HasSubstr(" 2.00 ")) << "servers beside all-reduce, over the slow link";
+  // 60 samples in 40 ms are a million in 666.7 s: of two hosts at 3.6 for an hour.
+  found.price = 3.6;
+  EXPECT_NEAR(found.cost(found.rows[2]), 1.3333, 1e-4);
+  EXPECT_THAT(found.table(), HasSubstr("1.333  identical"));
+  CompareResults other = found;
+  other.rows[3].link = "2gbit";
+  EXPECT_FALSE(found.continues(other));
+}
+
+TEST(ComparePage, SplitsStepsUpAndShowsWhatLinksMove) {
+  const std::string page = compare_page(over_links());
+  // Of 40 ms: an eighth computing, 15 of 30 that it waited in servers' hands no more than 10, the rest of
+  // all.
+  for (const char* said :
+       {"<h3>Link: none</h3>", "<h3>Link: 1gbit</h3>", "<td>5.00 ms, 12 %</td>", "<td>20.00 ms, 50 %</td>",
+        "<td>10.00 ms, 25 %</td>", "<td>1.05 MB</td>", "<td>+5.0 %</td>"})
+    EXPECT_THAT(page, HasSubstr(said));
+}
+
+TEST(CompareResults, AreReadAsTheyWereWritten) {
+  CompareResults found = over_links();
   found.rows[1].failure = "out of luck";
   found.rows[2].proof = CompareProof::different;
   found.rows[2].proof_detail = "differs: step 3";
@@ -88,14 +140,14 @@ TEST(CompareResults, AreReadAsTheyWereWritten) {
   other = found;
   other.rows.pop_back();
   EXPECT_FALSE(read.continues(other));
-  for (const char* wrong : {"", "{}", "[1]", R"({"format": 2})"})
+  for (const char* wrong : {"", "{}", "[1]", R"({"format": 1})"})
     EXPECT_THROW(compare_results_from_text(wrong, "results.json"), DataError) << wrong;
 }
 
 TEST(CompareResults, CsvHasALineForEachRun) {
   const std::string csv = results().csv();
-  EXPECT_THAT(csv, StartsWith("workers,layout,processes,global_batch,proof,round,step_ms,"));
-  EXPECT_THAT(csv, HasSubstr("\n2,\"dp=2,sync=ps\",3,60,identical,3,16.1,"));
+  EXPECT_THAT(csv, StartsWith("link,workers,layout,processes,global_batch,proof,round,step_ms,"));
+  EXPECT_THAT(csv, HasSubstr("\n,2,\"dp=2,sync=ps\",3,60,identical,3,16.1,"));
   EXPECT_EQ(std::ranges::count(csv, '\n'), 1 + 9);
 }
 

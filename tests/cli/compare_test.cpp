@@ -71,9 +71,43 @@ TEST(Compare, RefusesWhatCannotRunBeforeAnythingDoes) {
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce", "--workers", "1,x"}), HasSubstr("found 'x'"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce", "--workers", "2,2"}),
               HasSubstr("2 stands there twice"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--link", "none,fast"}),
+              HasSubstr("expected none, or a rate such as 1gbit or 200mbit, found 'fast'"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--link", "1gbit,1gbit"}),
+              HasSubstr("1gbit stands there twice"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--link", "none", "--hostfile", "hosts"}),
+              HasSubstr("leave out --hostfile"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--hostfile", config / "no hosts"}),
+              HasSubstr("no hosts"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps,mode=async", "--workers", "2"}),
               HasSubstr("2 workers: layout 'dp=2,sync=ps,mode=async': "))
       << "the config is REPRODUCIBLE";
+}
+
+/// Rates of a link on which this machine's two hosts talk; nothing of them stays.
+TEST(Compare, MeasuresOverLinksBetweenTwoHosts) {
+  const SmallConfig config;
+  const std::string out = config / "comparison";
+  const Ran ran = lockstep({"compare", config.path(), "--workers", "2", "--layouts",
+                            "sync=all_reduce; sync=ps", "--steps", "40", "--minutes", "0", "--link",
+                            "none,20mbit", "--price", "2", "--out", out, "--set", "parallel.reduction=FAST"});
+  if (ran.code == 69) GTEST_SKIP() << ran.err;
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const Json rows = Json::parse(read_text_file(out + "/results.json"))["rows"];
+  ASSERT_EQ(rows.size(), 4u);
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["proof"], "identical");
+    EXPECT_EQ(row["samples"][0]["hosts"], 2);
+    EXPECT_GT(row["link_bytes_theory"], 0);
+  }
+  // On the slow link a run lasts long enough for its counters to be looked at twice.
+  const auto slow = rows[2];
+  EXPECT_EQ(slow["link"], "20mbit");
+  EXPECT_NEAR(
+      slow["samples"][0]["link_bytes_per_step"].get<double>() / slow["link_bytes_theory"].get<double>(), 1,
+      0.25);
+  EXPECT_THAT(ran.out,
+              AllOf(HasSubstr("Over a free link, with 2 workers "), HasSubstr(" At 20mbit, with 2 ")));
 }
 
 /// Data that is not there is met by the trainings alone.

@@ -35,13 +35,16 @@ RunReport full_report() {
           .layout = "dp=2,pp=2",
           .ranks = {{.rank = 0,
                      .role = "worker",
+                     .host = "node1",
                      .waited_ms = 0.25,
                      .data_wait_ms = 0.125,
+                     .busy_share = 0.5,
                      .sent_bytes = 1024,
                      .received_bytes = 512,
                      .sent_bytes_theory = 1040,
                      .received_bytes_theory = 520,
-                     .peak_memory_bytes = 1572864},
+                     .peak_memory_bytes = 1572864,
+                     .interfaces = {{"eth0", {.sent = 1100, .received = 600}}}},
                     {.rank = 1,
                      .role = "server",
                      .waited_ms = 0.5,
@@ -62,7 +65,7 @@ TEST(RunReport, IsOneLineOfJson) {
       R"("communicators":0.25,"parameters":90,"first_step":64,"other":0.75},"peak_memory_bytes":1572864,)"
       R"("host_memory_bytes":2048,"process_memory_bytes":104857600,"process_memory_growth_bytes":3145728,"params_hash":"0123456789abcdef","state_hash":"000000000000000f",)"
       R"("math_hash":"00000000000000a0","config_hash":"ffffffffffffffff","world_size":4,"layout":"dp=2,pp=2",)"
-      R"("ranks":[{"rank":0,"role":"worker","exposed_comm_ms":0.25,"data_wait_ms":0.125,"wire_bytes":{"sent":1024,"received":512},"wire_bytes_theory":{"sent":1040,"received":520},"peak_memory_bytes":1572864},)"
+      R"("ranks":[{"rank":0,"role":"worker","host":"node1","exposed_comm_ms":0.25,"data_wait_ms":0.125,"compute_share":0.5,"wire_bytes":{"sent":1024,"received":512},"wire_bytes_theory":{"sent":1040,"received":520},"peak_memory_bytes":1572864,"interface_bytes":{"eth0":{"sent":1100,"received":600}}},)"
       R"({"rank":1,"role":"server","server_wait_ms":0.5,"server_busy":0.75,"wire_bytes":{"sent":2048,"received":4096},"wire_bytes_theory":{"sent":2050,"received":4100},"peak_memory_bytes":4096}]})");
 }
 

@@ -103,6 +103,53 @@ TEST(ProgramTimeline, IterationsWaitForReportsAndForWhatTheyDependOn) {
               ElementsAre(3, 4, 10));
 }
 
+/// A sender on one host with a receiver on the other: every piece is handed over, passes and is taken.
+TEST(ProgramTimeline, MessagesBetweenHostsPassInPieces) {
+  Program sender = make_program(0), receiver = make_program(1);
+  for (Program* program : {&sender, &receiver}) program->buffer(0).size_bytes = 4 * kMessagePieceBytes;
+  pass(sender, Role::send, 1);
+  pass(receiver, Role::receive, 1);
+  const double piece = static_cast<double>(kMessagePieceBytes);
+  InstructionTimes times{
+      .compute = by_segment, .hosts = {0, 1}, .link_per_byte = 1 / piece, .handling_per_byte = 0.25 / piece};
+  // The link has the first piece at 0.25, and is never idle after it; the last is taken when it is there.
+  EXPECT_EQ(replay(std::vector{sender, receiver}, times)[0].duration(), 0.25 + 4 + 0.25);
+  times.handling_per_byte = 2 / piece;
+  EXPECT_EQ(replay(std::vector{sender, receiver}, times)[0].duration(), 4 * 2 + 1 + 2)
+      << "the senders' thread decides";
+  times.hosts = {0, 0};
+  EXPECT_EQ(replay(std::vector{sender, receiver}, times)[0].duration(), 0) << "within a host";
+  times.local_handling_per_byte = 0.5 / piece;
+  EXPECT_EQ(replay(std::vector{sender, receiver}, times)[0].duration(), 4 * 0.5 + 0.5);
+}
+
+/// Two messages leave a host at the same time, by lanes of their own, and share its link.
+TEST(ProgramTimeline, MessagesOfAHostShareItsLink) {
+  Program sender = make_program(0), receiver = make_program(1);
+  for (Program* program : {&sender, &receiver}) program->buffer(0).size_bytes = 4 * kMessagePieceBytes;
+  for (const int lane : {1, 2}) pass(sender, Role::send, lane), pass(receiver, Role::receive, lane);
+  const InstructionTimes times{
+      .compute = by_segment, .hosts = {0, 1}, .link_per_byte = 1.0 / static_cast<double>(kMessagePieceBytes)};
+  const auto step = replay(std::vector{sender, receiver}, times)[0];
+  EXPECT_EQ(step.ranks[1][0].end, 7) << "pieces take turns";
+  EXPECT_EQ(step.ranks[1][1].end, 8);
+}
+
+/// What a rank computes ends later by what its thread does for messages meanwhile.
+TEST(ProgramTimeline, OneThreadComputesAndHandlesMessages) {
+  Program sender = make_program(0), receiver = make_program(1);
+  for (Program* program : {&sender, &receiver}) program->buffer(0).size_bytes = 2 * kMessagePieceBytes;
+  for (Program* program : {&sender, &receiver}) program->buffer(0).offset = 0;
+  pass(sender, Role::send, 1);
+  compute(sender, 10);
+  pass(receiver, Role::receive, 1);
+  const InstructionTimes times{.compute = by_segment,
+                               .hosts = {0, 1},
+                               .handling_per_byte = 1.0 / static_cast<double>(kMessagePieceBytes),
+                               .one_thread = true};
+  EXPECT_EQ(replay(std::vector{sender, receiver}, times)[0].ranks[0][1].end, 12);
+}
+
 TEST(ProgramTimeline, NamesWhatRanksWaitForThatCannotProceed) {
   Program one = make_program(0), other = make_program(1);
   const int first = pass(one, Role::receive, 2);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <variant>
 
+#include "base/index.h"
 #include "base/text.h"
 #include "layout/layout.h"
 #include "layout/pipeline_timeline.h"
@@ -20,6 +21,9 @@ namespace {
 
 /// By the time of the report all ranks have just finished the same step, or the same checkpoint.
 constexpr std::chrono::seconds kReportTimeout{300};
+
+/// Reading counters takes tens of microseconds.
+constexpr std::chrono::milliseconds kNetworkInterval{20};
 
 /// What a rank tells the others.
 std::vector<double> numbers_of(const observe::RankReport& rank) {
@@ -42,6 +46,27 @@ std::vector<std::vector<double>> gather(comm::Communicator& world, const std::ve
     all.emplace_back();
     for (const auto& value : split(trim(line), ' '))
       all.back().push_back(std::strtod(std::string(value).c_str(), nullptr));
+  }
+  return all;
+}
+
+/// COLLECTIVE: which host each rank is on, and what of its interfaces has moved.
+struct HostReport {
+  std::string host;
+  observe::NetworkBytes interfaces;
+};
+std::vector<HostReport> gather(comm::Communicator& world, const HostReport& own) {
+  std::string text = own.host;
+  for (const auto& [name, bytes] : own.interfaces)
+    text += fmt::format("\n{}\n{}\n{}", name, exact(bytes.sent), exact(bytes.received));
+  std::vector<HostReport> all;
+  for (const auto& told : comm::gather_texts(world, text, kReportTimeout)) {
+    const std::vector<std::string> lines = split(told, '\n');
+    HostReport& report =
+        all.emplace_back(HostReport{.host = lines.empty() ? "" : lines[0], .interfaces = {}});
+    for (size_t i = 1; i + 2 < lines.size(); i += 3)
+      report.interfaces[lines[i]] = {.sent = std::strtod(lines[i + 1].c_str(), nullptr),
+                                     .received = std::strtod(lines[i + 2].c_str(), nullptr)};
   }
   return all;
 }
@@ -92,6 +117,20 @@ void RunRecorder::add(const StepRecord& record) {
   busy_ms_ += record.busy_ms.value_or(0);
   step_ms_ += record.step_ms;
   data_wait_ms_ += record.data_wait_ms;
+  look_at_network();
+}
+
+void RunRecorder::look_at_network() {
+  const bool begins = times_.steps() == observe::StepTimes::kWarmUpSteps;
+  if (times_.steps() < observe::StepTimes::kWarmUpSteps ||
+      (!begins && Clock::now() - network_looked_ < kNetworkInterval))
+    return;
+  network_now_ = observe::network_bytes();
+  network_now_step_ = times_.steps();
+  network_looked_ = Clock::now();
+  if (!begins) return;
+  network_then_ = network_now_;
+  network_then_step_ = network_now_step_;
 }
 
 void RunRecorder::part() {
@@ -149,9 +188,17 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   if (const auto tokens = tokens_per_sample(graph))
     report.tokens_per_second = times_.per_second(samples * static_cast<double>(*tokens));
   report.step_ms = times_.summary();
+  const double network_steps = static_cast<double>(network_now_step_ - network_then_step_);
+  const std::vector<HostReport> hosts = gather(
+      world, {.host = host_,
+              .interfaces = network_steps > 0 ? observe::per_step(network_then_, network_now_, network_steps)
+                                              : observe::NetworkBytes{}});
   for (const auto& numbers : gather(world, own)) {
     observe::RankReport rank{.rank = static_cast<int>(report.ranks.size()), .role = {}};
     rank.role = compiled.role_of(rank.rank);
+    rank.host = nth(hosts, rank.rank).host;
+    if (std::ranges::none_of(report.ranks, [&](const auto& other) { return other.host == rank.host; }))
+      rank.interfaces = nth(hosts, rank.rank).interfaces;
     if (compiled.placement().stages() > 1 && compiled.placement().is_worker(rank.rank)) {
       rank.stage = compiled.placement().stage_of(rank.rank);
       rank.replica = compiled.placement().replica_of(rank.rank);

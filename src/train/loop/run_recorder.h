@@ -1,8 +1,11 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
+#include "base/clock.h"
 #include "comm/communicator.h"
+#include "observe/network_counters.h"
 #include "observe/run_report.h"
 #include "observe/startup_times.h"
 #include "observe/step_times.h"
@@ -13,8 +16,9 @@ namespace lockstep::train {
 /// Collects, on every rank, what a run's report says about its steps.
 class RunRecorder {
  public:
-  /// Both must outlive the recorder.
-  RunRecorder(Worker& worker, const observe::StartupTimes& startup) : worker_(&worker), startup_(startup) {}
+  /// All must outlive the recorder. `host`: this rank's.
+  RunRecorder(Worker& worker, const observe::StartupTimes& startup, const std::string& host)
+      : worker_(&worker), startup_(startup), host_(host) {}
 
   /// The worker is about to be destroyed, and this rank to go on with another one (follow).
   void part();
@@ -26,17 +30,23 @@ class RunRecorder {
 
  private:
   observe::RankReport own_report() const;
+  void look_at_network();
 
   comm::TransferredBytes transferred() const;
 
   Worker* worker_;
   const observe::StartupTimes& startup_;
+  const std::string& host_;
   observe::StepTimes times_;
   double exposed_communication_ms_ = 0, data_wait_ms_ = 0;  // sums
   double busy_ms_ = 0, step_ms_ = 0;                        // likewise
   comm::TransferredBytes transferred_before_;               // by workers that are no more
   int64_t peak_memory_before_ = 0;                          // likewise
   bool knows_busy_ = false;
+  // Of the host's interfaces, when the first steps were over, and at a later step.
+  observe::NetworkBytes network_then_, network_now_;
+  int64_t network_then_step_ = 0, network_now_step_ = 0;
+  Clock::time_point network_looked_;
 };
 
 /// Whether a sample has one label, so that the share of right answers is what people call accuracy.

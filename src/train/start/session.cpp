@@ -197,7 +197,7 @@ SessionResult Session::run() {
   enter(Phase::prepare);
   output_.emplace(RunOutputOptions{.directory = options_.output_directory, .quiet = options_.quiet},
                   *worker_);
-  recorder_.emplace(*worker_, world_.startup());
+  recorder_.emplace(*worker_, world_.startup(), world_.host());
   make_trainer();
   prepare();
   world_.startup().end(observe::StartupPart::other);

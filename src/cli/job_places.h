@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/job.h"
+#include "cli/workplace.h"
+
+namespace lockstep::cli {
+
+/// Two hosts made of network namespaces of this machine, joined by one link (scripts/two_hosts.sh). They are
+/// gone with this object. Ranks of a job alternate between them.
+class StandInHosts {
+ public:
+  /// Throws DeviceError where they cannot be made: the script, programs or rights are missing.
+  StandInHosts();
+  ~StandInHosts();
+  StandInHosts(const StandInHosts&) = delete;
+
+  /// "none", or a rate such as "1gbit", for each direction. REQUIRES: link_rate_fault(rate) is "".
+  void set_rate(const std::string& rate);
+  JobPlace place() const;
+
+ private:
+  void call(std::vector<std::string> arguments, const std::string& what) const;
+
+  Workplace folder_;  ///< takes what the script says
+  std::string script_, id_;
+};
+
+/// What is wrong with a rate; "" where nothing is.
+std::string link_rate_fault(const std::string& rate);
+
+/// The hosts of a hostfile, filled in its order. Throws ConfigError where it cannot be read or names none.
+JobPlace hostfile_place(const std::string& path);
+
+}  // namespace lockstep::cli
