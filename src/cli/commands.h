@@ -22,6 +22,7 @@ void add_eval_command(CLI::App& program, CommandAction& selected);
 void add_verify_command(CLI::App& program, CommandAction& selected);
 void add_compare_command(CLI::App& program, CommandAction& selected);
 void add_chaos_command(CLI::App& program, CommandAction& selected);
+void add_bench_command(CLI::App& program, CommandAction& selected);
 void add_profile_command(CLI::App& program, CommandAction& selected);
 void add_inspect_command(CLI::App& program, CommandAction& selected);
 void add_config_command(CLI::App& program, CommandAction& selected);

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "base/text.h"
 #include "cli/svg_chart.h"
 
 namespace lockstep::cli {
@@ -145,11 +147,15 @@ std::string step_times(const CompareResults& results) {
           fmt::format("{:.2f} ms, {:.0f} %", part, 100 * part / row.mean(&CompareSample::step_ms)));
     cells.push_back(fmt::format("{:.0f} %", 100 * row.mean(&CompareSample::server_busy)));
     cells.push_back(fmt::format("{:.2f}", row.mean(&CompareSample::staleness_mean)));
+    if (!results.straggler.empty())
+      cells.push_back(fmt::format("{:.2f} ms, {:.0f} %", row.mean(&CompareSample::straggler_step_ms),
+                                  100 * row.straggler_goodput()));
     rows.push_back(std::move(cells));
   }
   std::vector<std::string> head{"row"};
   head.insert(head.end(), names.begin(), names.end());
   head.insert(head.end(), {"server busy", "staleness"});
+  if (!results.straggler.empty()) head.push_back("with straggler " + results.straggler);
   return "<div class=\"scroll\">\n" + stacked_bars("milliseconds of a step", names, bars) + "</div>\n" +
          table_text(head, rows, head.size());
 }
@@ -182,6 +188,96 @@ std::string traffic(const CompareResults& results) {
                               rows, 7);
 }
 
+/// Lines of rows with the most workers over a link, whose points `x_of` places.
+std::string loss_chart(const CompareResults& results, const std::string& link, const std::string& x_title,
+                       const auto& x_of) {
+  int workers = 0;
+  for (const CompareRow& row : results.rows)
+    if (!row.losses.empty() && !row.samples.empty() && row.link == link)
+      workers = std::max(workers, row.workers);
+  std::vector<ChartLine> lines;
+  double most = 0;
+  for (const CompareRow& row : results.rows) {
+    if (row.link != link || row.workers != workers || row.losses.empty() || row.samples.empty()) continue;
+    ChartLine line{.name = row.kind, .points = {}, .marked = false};
+    for (const CompareLoss& loss : row.losses) {
+      if (!std::isfinite(loss.loss)) continue;
+      line.points.push_back({.x = x_of(row, loss), .y = loss.loss});
+      most = std::max(most, line.points.back().x);
+    }
+    lines.push_back(std::move(line));
+  }
+  if (lines.empty() || most <= 0) return "";
+  const std::string chart = line_chart(x_title, "training loss", axis_ticks(most, 5), lines);
+  return "<div class=\"scroll\">\n" + chart + "</div>\n";
+}
+
+std::string losses(const CompareResults& results) {
+  std::string text;
+  for (const std::string& link : results.links()) {
+    if (!link.empty()) text += fmt::format("<h3>Link: {}</h3>\n", html_text(link));
+    text += loss_chart(results, link, "samples", [](const CompareRow&, const CompareLoss& loss) {
+      return static_cast<double>(loss.samples);
+    });
+    text +=
+        loss_chart(results, link, "seconds of training", [](const CompareRow& row, const CompareLoss& loss) {
+          return static_cast<double>(loss.samples) / row.samples_per_second();
+        });
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const CompareRow& row : results.rows) {
+    if (row.losses.empty() || row.samples.empty()) continue;
+    const CompareLoss &middle = row.losses[row.losses.size() / 2], &last = row.losses.back();
+    const std::optional<double> reached = row.seconds_to(results.target_loss);
+    rows.push_back({row.name(), fmt::format("{:.4g}", row.losses.front().loss),
+                    fmt::format("{:.4g}", middle.loss), fmt::format("{:.4g}", last.loss),
+                    fmt::to_string(last.samples),
+                    human_seconds(static_cast<double>(last.samples) / row.samples_per_second()),
+                    results.target_loss == 0 ? "-"
+                    : reached                ? human_seconds(*reached)
+                                             : "not reached"});
+  }
+  if (rows.empty()) return "<p>No run has told its losses.</p>\n";
+  const std::string target =
+      results.target_loss > 0 ? fmt::format("loss {:g} after", results.target_loss) : "to a target loss";
+  return text +
+         table_text({"row", "loss at first", "half way", "at last", "samples", "time", target}, rows, 7);
+}
+
+std::string predictions(const CompareResults& results) {
+  std::vector<ChartBar> bars;
+  std::vector<std::vector<std::string>> rows;
+  for (const CompareRow& row : results.rows) {
+    if (row.predicted_ms == 0) continue;
+    const bool is_measured = !row.samples.empty(), has_cores = results.has_cores(row);
+    if (is_measured && has_cores) {
+      bars.push_back({row.name() + ", measured", {row.step_ms(), 0}});
+      bars.push_back({row.name() + ", predicted", {0, row.predicted_ms}});
+    }
+    rows.push_back({row.name(), is_measured ? fmt::format("{:.2f}", row.step_ms()) : "-",
+                    fmt::format("{:.2f}", row.predicted_ms),
+                    is_measured ? fmt::format("{:+.1f} %", 100 * row.prediction_error()) : "-",
+                    has_cores ? "" : "for a core for each process, of which there are fewer"});
+  }
+  for (const CompareRow& row : results.forecasts)
+    if (row.predicted_ms > 0)
+      rows.push_back({row.name(), "-", fmt::format("{:.2f}", row.predicted_ms), "-",
+                      fmt::format("extrapolated: each process on a host of its own; {:.1f} samples/s",
+                                  row.predicted_rate())});
+  if (rows.empty()) return "<p>Nothing was predicted.</p>\n";
+  std::string text;
+  if (!bars.empty())
+    text += "<div class=\"scroll\">\n" +
+            stacked_bars("milliseconds of a step", {"measured", "predicted"}, bars) + "</div>\n";
+  if (const std::optional<double> error = results.prediction_error())
+    text += fmt::format("<p>Predictions are off by {:.1f} % in the median.</p>\n", 100 * *error);
+  text += table_text({"row", "measured, ms", "predicted, ms", "difference", ""}, rows, 4);
+  if (results.ties.empty()) return text;
+  text += "<ul>\n";
+  for (const CompareTie& tie : results.ties) text += "<li>" + html_text(sentence_of(tie)) + "</li>\n";
+  return text + "</ul>\n";
+}
+
 std::string proofs(const CompareResults& results) {
   std::vector<std::vector<std::string>> rows;
   for (const CompareRow& row : results.rows)
@@ -209,17 +305,28 @@ std::string compare_page(const CompareResults& results) {
           "fewest workers, times their number. Servers are processes of their own, which are not counted as "
           "workers.</p>\n" +
           throughput_table(results);
-  page += "<h2>What a step's time goes to</h2>\n" + step_times(results) +
-          "<p class=\"quiet\">Means of all runs, of the worker that waited longest. The bubble is what a "
-          "pipeline's "
-          "schedule makes it wait, and servers' work the time in which a server was busy, both as far as the "
-          "worker waited at all. Staleness is in updates.</p>\n";
+  page +=
+      "<h2>What a step's time goes to</h2>\n" + step_times(results) +
+      "<p class=\"quiet\">Means of all runs, of the worker that waited longest. The bubble is what a "
+      "pipeline's "
+      "schedule makes it wait, and servers' work the time in which a server was busy, both as far as the "
+      "worker waited at all. Staleness is in updates. With a straggler: the step of runs in which a worker "
+      "computes so many times as long, and what is left of throughput.</p>\n";
   page +=
       "<h2>What moves</h2>\n" + traffic(results) +
       "<p class=\"quiet\">Of a step. Sent by all: what exchanges of all processes send, also within a host. "
       "What an interface counts has headers and acknowledgements in it, and what else the host sends. Of "
       "modes that wait for nobody the "
       "programs' bytes are those of workers that push equally often.</p>\n";
+  page += "<h2>Loss</h2>\n" + losses(results) +
+          "<p class=\"quiet\">Of the first run of each row, with the most workers in drawings; means of "
+          "equal numbers of "
+          "steps. Seconds are those of steps at the median pace, without start-up.</p>\n";
+  page +=
+      "<h2>Predicted beside measured</h2>\n" + predictions(results) +
+      "<p class=\"quiet\">By the programs of all processes, with what layers take in a training of as many "
+      "workers by all-reduce, and what messages take between two of them (lockstep bench). To tie is to "
+      "take no more than 1.02 times as long.</p>\n";
   page += fmt::format("<h2>Are the results the same?</h2>\n<p>{}</p>\n",
                       results.proof_steps == 0
                           ? "It was not tried."

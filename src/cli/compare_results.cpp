@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/text.h"
@@ -14,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 constexpr std::array<std::string_view, 5> kProofNames = {"not tried", "identical", "DIFFERENT",
                                                          "other mathematics", "failed"};
 
@@ -31,7 +33,8 @@ constexpr std::pair<const char*, double CompareSample::*> kSampleFields[] = {
     {"hosts", &CompareSample::hosts},
     {"server_busy", &CompareSample::server_busy},
     {"staleness_mean", &CompareSample::staleness_mean},
-    {"train_loss", &CompareSample::train_loss}};
+    {"train_loss", &CompareSample::train_loss},
+    {"straggler_step_ms", &CompareSample::straggler_step_ms}};
 
 Json to_json(const CompareSample& sample) {
   Json json{{"round", sample.round}};
@@ -53,6 +56,7 @@ Json to_json(const CompareRow& row) {
             {"processes", row.layout.world_size()},
             {"global_batch", row.global_batch},
             {"link_bytes_theory", row.link_bytes_theory},
+            {"predicted_ms", row.predicted_ms},
             {"proof", name_of(row.proof)}};
   if (!row.proof_detail.empty()) json["proof_detail"] = row.proof_detail;
   if (!row.samples.empty()) {
@@ -62,6 +66,9 @@ Json to_json(const CompareRow& row) {
   }
   json["samples"] = Json::array();
   for (const CompareSample& sample : row.samples) json["samples"].push_back(to_json(sample));
+  json["losses"] = Json::array();
+  for (const CompareLoss& loss : row.losses)
+    json["losses"].push_back({{"samples", loss.samples}, {"loss", loss.loss}});
   if (!row.failure.empty()) json["failure"] = row.failure;
   return json;
 }
@@ -74,12 +81,39 @@ CompareRow row_from(const Json& json) {
                  .global_batch = json.at("global_batch").get<int64_t>(),
                  .link_bytes_theory = json.at("link_bytes_theory").get<double>(),
                  .proof_detail = json.value("proof_detail", ""),
-                 .failure = json.value("failure", "")};
+                 .failure = json.value("failure", ""),
+                 .predicted_ms = json.at("predicted_ms").get<double>()};
   const auto proof = std::ranges::find(kProofNames, json.at("proof").get<std::string>());
   if (proof == kProofNames.end()) throw DataError("a proof of no known kind");
   row.proof = static_cast<CompareProof>(proof - kProofNames.begin());
   for (const Json& sample : json.at("samples")) row.samples.push_back(sample_from(sample));
+  for (const Json& loss : json.at("losses"))
+    row.losses.push_back({loss.at("samples").get<int64_t>(), loss.at("loss").get<double>()});
   return row;
+}
+
+Json to_json(const CompareTie& tie) {
+  Json json{{"workers", tie.workers}, {"kind", tie.kind}, {"beside", tie.beside}};
+  if (!tie.link.empty()) {
+    json["link"] = tie.link;
+    json["servers"] = tie.servers;
+  } else {
+    json["bits_per_second"] = std::isfinite(tie.bits_per_second) ? Json(tie.bits_per_second) : Json(nullptr);
+  }
+  return json;
+}
+
+CompareTie tie_from(const Json& json) {
+  CompareTie tie{.workers = json.at("workers").get<int>(),
+                 .kind = json.at("kind").get<std::string>(),
+                 .beside = json.at("beside").get<std::string>(),
+                 .link = json.value("link", "")};
+  if (!tie.link.empty())
+    tie.servers = json.at("servers").get<int>();
+  else
+    tie.bits_per_second = json.at("bits_per_second").is_null() ? std::numeric_limits<double>::infinity()
+                                                               : json.at("bits_per_second").get<double>();
+  return tie;
 }
 
 const CompareRow* measured(const std::vector<CompareRow>& rows, const auto& is_wanted) {
@@ -152,6 +186,17 @@ std::vector<double> CompareRow::step_times() const {
   return times;
 }
 
+double CompareRow::straggler_goodput() const {
+  return mean(&CompareSample::step_ms) / mean(&CompareSample::straggler_step_ms);
+}
+
+std::optional<double> CompareRow::seconds_to(double loss) const {
+  const auto reached =
+      std::ranges::find_if(losses, [loss](const CompareLoss& some) { return some.loss <= loss; });
+  if (reached == losses.end() || samples.empty()) return std::nullopt;
+  return static_cast<double>(reached->samples) / samples_per_second();
+}
+
 bool CompareRow::is_precise(double precision) const {
   if (samples.size() < 3) return false;
   const Interval interval = step_interval();
@@ -165,8 +210,8 @@ bool CompareResults::continues(const CompareResults& other) const {
            one.global_batch == two.global_batch;
   };
   return config_hash == other.config_hash && version == other.version && weak == other.weak &&
-         steps == other.steps && proof_steps == other.proof_steps &&
-         std::ranges::equal(rows, other.rows, same);
+         steps == other.steps && straggler == other.straggler && proof_steps == other.proof_steps &&
+         std::ranges::equal(rows, other.rows, same) && std::ranges::equal(forecasts, other.forecasts, same);
 }
 
 double CompareResults::efficiency(const CompareRow& row) const {
@@ -176,6 +221,31 @@ double CompareResults::efficiency(const CompareRow& row) const {
         other.workers < fewest->workers)
       fewest = &other;
   return row.samples_per_second() * fewest->workers / (fewest->samples_per_second() * row.workers);
+}
+
+std::optional<double> CompareResults::prediction_error() const {
+  std::vector<double> errors;
+  for (const CompareRow& row : rows)
+    if (!row.samples.empty() && row.predicted_ms > 0 && has_cores(row))
+      errors.push_back(std::abs(row.prediction_error()));
+  if (errors.empty()) return std::nullopt;
+  return median(errors);
+}
+
+std::string sentence_of(const CompareTie& tie) {
+  const std::string with = fmt::format("with {} workers {}", tie.workers, tie.kind);
+  if (!tie.link.empty()) {
+    const std::string over = tie.link == "none" ? "a free link" : tie.link;
+    return tie.servers == 0 ? fmt::format("{} over {}: not even {} servers tie with {}", with, over,
+                                          2 * tie.workers, tie.beside)
+                            : fmt::format("{} over {}: {} server{} with {}", with, over, tie.servers,
+                                          tie.servers == 1 ? " ties" : "s tie", tie.beside);
+  }
+  if (tie.bits_per_second == 0) return fmt::format("{} is never slower than {}", with, tie.beside);
+  if (!std::isfinite(tie.bits_per_second)) return fmt::format("{} never ties with {}", with, tie.beside);
+  return fmt::format("{} ties with {} from {:.2g} {}bit/s on", with, tie.beside,
+                     tie.bits_per_second / (tie.bits_per_second < 1e9 ? 1e6 : 1e9),
+                     tie.bits_per_second < 1e9 ? "M" : "G");
 }
 
 double CompareResults::cost(const CompareRow& row) const {
@@ -195,6 +265,11 @@ std::string CompareResults::headline() const {
   for (const std::string& link : links())
     if (const std::string sentence = sentence_about(rows, link); !sentence.empty())
       sentences.push_back(sentence);
+  std::vector<std::string> ties_of_links;
+  for (const CompareTie& tie : ties)
+    if (tie.link.empty()) ties_of_links.push_back(sentence_of(tie));
+  if (!ties_of_links.empty())
+    sentences.push_back(fmt::format("By prediction, {}.", join(ties_of_links, "; ")));
   return sentences.empty() ? "There are no two layouts of one number of workers to compare yet."
                            : join(sentences, " ");
 }
@@ -209,13 +284,21 @@ std::string CompareResults::table() const {
   const auto link_cell = [&](const std::string& link) {
     return has_links ? fmt::format("{:>{}}  ", link, link_width) : "";
   };
+  const auto straggler_cell = [&](const std::string& part) {
+    return straggler.empty() ? "" : fmt::format("  {:>14}", part);
+  };
+  const auto loss_cell = [&](const std::string& seconds) {
+    return target_loss > 0 ? fmt::format("  {:>14}", seconds) : "";
+  };
   const auto cost_cell = [&](const std::string& cost) {
     return price > 0 ? fmt::format("  {:>15}", cost) : "";
   };
   std::string text = link_cell("link");
-  text += fmt::format("{:>7}  {:<{}}  {:>9}  {:>9}  {:<19}  {:>10}  {:>10}  {:>8}  {:>6}{}  {}\n", "workers",
-                      "layout", width, "processes", "step ms", "95 %", "samples/s", "efficiency", "beside",
-                      "waits", cost_cell("million samples"), "bits");
+  text += fmt::format("{:>7}  {:<{}}  {:>9}  {:>9}  {:<19}  {:>9}  {:>10}  {:>10}  {:>8}  {:>6}{}{}{}  {}\n",
+                      "workers", "layout", width, "processes", "step ms", "95 %", "predicted", "samples/s",
+                      "efficiency", "beside", "waits", straggler_cell("with straggler"),
+                      loss_cell(fmt::format("loss {:g} after", target_loss)), cost_cell("million samples"),
+                      "bits");
   for (const CompareRow& row : rows) {
     text += link_cell(row.link);
     text += fmt::format("{:>7}  {:<{}}  {:>9}  ", row.workers, row.kind, width, row.layout.world_size());
@@ -227,29 +310,51 @@ std::string CompareResults::table() const {
       return other.link == row.link && other.workers == row.workers;
     });
     const Interval interval = row.step_interval();
-    text +=
-        fmt::format("{:>9.2f}  {:<19}  {:>10.1f}  {:>8.1f} %  {:>8.2f}  {:>4.0f} %{}  {}\n", row.step_ms(),
-                    fmt::format("{:.2f} to {:.2f}", interval.low, interval.high), row.samples_per_second(),
-                    100 * efficiency(row), row.samples_per_second() / first->samples_per_second(),
-                    100 * row.mean(&CompareSample::exposed_comm_ms) / row.mean(&CompareSample::step_ms),
-                    cost_cell(fmt::format("{:.4g}", cost(row))), name_of(row.proof));
+    text += fmt::format(
+        "{:>9.2f}  {:<19}  {:>9}  {:>10.1f}  {:>8.1f} %  {:>8.2f}  {:>4.0f} %{}{}{}  {}\n", row.step_ms(),
+        fmt::format("{:.2f} to {:.2f}", interval.low, interval.high),
+        row.predicted_ms > 0 ? fmt::format("{:.2f}{}", row.predicted_ms, has_cores(row) ? "" : "*") : "-",
+        row.samples_per_second(), 100 * efficiency(row),
+        row.samples_per_second() / first->samples_per_second(),
+        100 * row.mean(&CompareSample::exposed_comm_ms) / row.mean(&CompareSample::step_ms),
+        straggler_cell(fmt::format("{:.0f} %", 100 * row.straggler_goodput())),
+        loss_cell(row.seconds_to(target_loss) ? human_seconds(*row.seconds_to(target_loss)) : "-"),
+        cost_cell(fmt::format("{:.4g}", cost(row))), name_of(row.proof));
   }
   for (const CompareRow& row : rows) {
     if (!row.samples.empty() && !row.failure.empty())
       text += fmt::format("{}: FAILED after {} runs: {}\n", row.name(), row.samples.size(), row.failure);
     if (!row.proof_detail.empty()) text += fmt::format("{}: {}\n", row.name(), row.proof_detail);
   }
+  return text + predictions();
+}
+
+std::string CompareResults::predictions() const {
+  std::string text;
+  if (const std::optional<double> error = prediction_error())
+    text += fmt::format("predictions are off by {:.1f} % in the median{}\n", 100 * *error,
+                        std::ranges::all_of(rows, [&](const CompareRow& row) { return has_cores(row); })
+                            ? ""
+                            : "; *: for a core for each process, of which there are fewer");
+  for (const CompareRow& row : forecasts)
+    if (row.predicted_ms > 0)
+      text += fmt::format(
+          "{}, each process on a host of its own: {:.2f} ms a step, {:.1f} samples/s, not "
+          "measured\n",
+          row.name(), row.predicted_ms, row.predicted_rate());
+  for (const CompareTie& tie : ties) text += sentence_of(tie) + "\n";
   return text;
 }
 
 std::string CompareResults::csv() const {
-  std::string text = "link,workers,layout,processes,global_batch,proof,round";
+  std::string text = "link,workers,layout,processes,global_batch,proof,predicted_ms,round";
   for (const auto& [name, field] : kSampleFields) text += fmt::format(",{}", name);
   text += "\n";
   for (const CompareRow& row : rows)
     for (const CompareSample& sample : row.samples) {
-      text += fmt::format("{},{},\"{}\",{},{},{},{}", row.link, row.workers, layout::to_string(row.layout),
-                          row.layout.world_size(), row.global_batch, name_of(row.proof), sample.round);
+      text += fmt::format("{},{},\"{}\",{},{},{},{},{}", row.link, row.workers, layout::to_string(row.layout),
+                          row.layout.world_size(), row.global_batch, name_of(row.proof), row.predicted_ms,
+                          sample.round);
       for (const auto& [name, field] : kSampleFields) text += fmt::format(",{}", sample.*field);
       text += "\n";
     }
@@ -265,13 +370,20 @@ Json to_json(const CompareResults& results) {
             {"version", results.version},
             {"host", results.host},
             {"cores", results.cores},
+            {"straggler", results.straggler},
+            {"target_loss", results.target_loss},
             {"price", results.price},
             {"began", results.began},
             {"scaling", results.weak ? "weak" : "strong"},
             {"steps", results.steps},
             {"proof_steps", results.proof_steps},
-            {"rows", Json::array()}};
+            {"rows", Json::array()},
+            {"forecasts", Json::array()},
+            {"ties", Json::array()}};
+  if (const std::optional<double> error = results.prediction_error()) json["prediction_error"] = *error;
   for (const CompareRow& row : results.rows) json["rows"].push_back(to_json(row));
+  for (const CompareRow& row : results.forecasts) json["forecasts"].push_back(to_json(row));
+  for (const CompareTie& tie : results.ties) json["ties"].push_back(to_json(tie));
   return json;
 }
 
@@ -289,9 +401,12 @@ CompareResults compare_results_from_text(const std::string& text, const std::str
                            .steps = json.at("steps").get<int64_t>(),
                            .proof_steps = json.at("proof_steps").get<int64_t>(),
                            .cores = json.at("cores").get<int>(),
-                           .price = json.at("price").get<double>(),
-                           .rows = {}};
+                           .straggler = json.at("straggler").get<std::string>(),
+                           .target_loss = json.at("target_loss").get<double>(),
+                           .price = json.at("price").get<double>()};
     for (const Json& row : json.at("rows")) results.rows.push_back(row_from(row));
+    for (const Json& row : json.at("forecasts")) results.forecasts.push_back(row_from(row));
+    for (const Json& tie : json.at("ties")) results.ties.push_back(tie_from(tie));
     return results;
   } catch (const std::exception& error) {
     throw DataError(fmt::format("{}: is not what compare writes: {}", name, error.what()));

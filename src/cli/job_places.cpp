@@ -76,6 +76,11 @@ std::string link_rate_fault(const std::string& rate) {
                                                         : "expected none, or a rate such as 1gbit or 200mbit";
 }
 
+double link_bits_per_second(const std::string& rate) {
+  const double unit = rate.ends_with("kbit") ? 1e3 : rate.ends_with("mbit") ? 1e6 : 1e9;
+  return std::stod(rate) * unit;
+}
+
 JobPlace hostfile_place(const std::string& path) {
   std::string text;
   try {

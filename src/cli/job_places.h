@@ -30,6 +30,8 @@ class StandInHosts {
 
 /// What is wrong with a rate; "" where nothing is.
 std::string link_rate_fault(const std::string& rate);
+/// REQUIRES: `rate` has no fault, and is not "none".
+double link_bits_per_second(const std::string& rate);
 
 /// The hosts of a hostfile, filled in its order. Throws ConfigError where it cannot be read or names none.
 JobPlace hostfile_place(const std::string& path);

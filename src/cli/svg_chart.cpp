@@ -128,13 +128,14 @@ std::string line_chart(const std::string& x_title, const std::string& y_title,
       static_cast<double>(std::ranges::count_if(lines, [](const ChartLine& line) { return !line.dashed; }));
   for (size_t i = 0; i < lines.size(); ++i) {
     // Side by side, so that no interval hides another.
-    const double aside = lines[i].dashed ? 0 : kAside * (static_cast<double>(i) - (measured - 1) / 2);
+    const bool marked = lines[i].marked && !lines[i].dashed;
+    const double aside = !marked ? 0 : kAside * (static_cast<double>(i) - (measured - 1) / 2);
     std::string path;
     for (const ChartPoint& point : lines[i].points)
       path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", at_x(point.x) + aside, at_y(point.y));
     svg += fmt::format("<polyline points=\"{}\" class=\"{}\"/>\n", path,
                        lines[i].dashed ? "ideal" : fmt::format("l{}", i % kColors));
-    if (lines[i].dashed) continue;
+    if (!marked) continue;
     for (const ChartPoint& point : lines[i].points) {
       if (point.high > point.low)
         svg += line_between(at_x(point.x) + aside, at_y(point.low), at_x(point.x) + aside, at_y(point.high),

@@ -23,6 +23,7 @@ struct ChartLine {
   std::string name;
   std::vector<ChartPoint> points;  ///< ascending by x
   bool dashed = false;             ///< without marks: not measured
+  bool marked = true;              ///< points have marks, side by side where several lines share them
 };
 /// Lines with marks over numbers that are named on the horizontal axis, both axes from 0.
 std::string line_chart(const std::string& x_title, const std::string& y_title,

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "lockstep/error.h"
 #include "train/faults/failpoint.h"
+#include "train/faults/straggler.h"
 #include "train/loop/stop_request.h"
 #include "train/start/session.h"
 #include "train/start/world.h"
@@ -17,7 +18,7 @@ struct TrainArguments {
   ConfigArguments config;
   OutputArguments output;
   DeviceArguments device;
-  std::string output_directory, resume, trace_directory;
+  std::string output_directory, resume, trace_directory, straggler;
   std::vector<std::string> failpoints;
   bool allow_config_change = false;
   int64_t stop_after = 0;
@@ -26,6 +27,7 @@ struct TrainArguments {
 /// Options that stand for fields of the config become overrides, so that the effective config says them too.
 config::RunConfig load(const TrainArguments& arguments) {
   for (const auto& text : arguments.failpoints) train::parse_failpoint(text);
+  if (!arguments.straggler.empty()) train::parse_straggler(arguments.straggler);
   auto overrides = arguments.config.all_overrides();
   const bool automatic = arguments.resume == "auto";
   if (arguments.resume == "never")
@@ -60,6 +62,7 @@ int train(const TrainArguments& arguments) {
                                                      .quiet = arguments.output.quiet,
                                                      .device = arguments.device.request(),
                                                      .failpoints = arguments.failpoints,
+                                                     .straggler = arguments.straggler,
                                                      .stop_after = arguments.stop_after,
                                                      .stop_requested = train::stop_requested});
     if (world.rank() == 0)
@@ -111,6 +114,10 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
                   "repeated")
       ->allow_extra_args(false)
       ->type_name("KIND@RANK,STEP[,PHASE]");
+  command
+      .add_option("--straggler", arguments->straggler,
+                  "A worker on a CPU that computes FACTOR times as long, by sleeping, such as 1:2")
+      ->type_name("RANK:FACTOR");
   command
       .add_option("--trace", arguments->trace_directory,
                   "Folder for the bits of every step, which verify compares")

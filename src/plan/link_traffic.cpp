@@ -63,11 +63,7 @@ void add(const program::Program& program, const Instruction& instruction, Links&
   }
   const int own = group.members.index_of(program.rank);
   const int next = group.members[(static_cast<size_t>(own) + 1) % group.members.size()];
-  program::Program alone{.name = "", .rank = program.rank, .world_size = program.world_size};
-  alone.groups = {group};
-  alone.instructions = {instruction};
-  alone.instructions[0].group = 0;
-  links.pass(program.rank, next, program::traffic_of(alone).sent_bytes);
+  links.pass(program.rank, next, program::traffic_of(program, instruction).sent_bytes);
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ struct Message {
 class Replay {
  public:
   Replay(std::span<const Program> programs, const InstructionTimes& times, int iterations)
-      : programs_(programs), times_(times), iterations_(iterations) {
+      : programs_(programs), times_(times), costs_(times.communication), iterations_(iterations) {
     int hosts = 1;
     for (const int host : times.hosts) hosts = std::max(hosts, host + 1);
     leaves_host_free_.assign(static_cast<size_t>(hosts), 0);
@@ -308,7 +308,7 @@ class Replay {
     while (!queue.waiting.empty() && queue.waiting.front()->sender != nullptr &&
            queue.waiting.front()->receiver != nullptr)
       queue.waiting.pop_front(), ++queue.first;
-    const double latency = is_ring(instruction_of(operation)) ? times_.meeting : times_.latency;
+    const double latency = is_ring(instruction_of(operation)) ? costs_.meeting : costs_.latency;
     at(now_ + latency, [this, &message] { hand_over(message); });
   }
 
@@ -316,8 +316,8 @@ class Replay {
 
   /// The sender's thread passes on the next piece, and the link takes it.
   void hand_over(Message& message) {
-    const double handling = crosses(message) ? times_.handling_per_byte : times_.local_handling_per_byte;
-    const bool whole = handling == 0 && times_.link_per_byte == 0;
+    const double handling = crosses(message) ? costs_.handling_per_byte : costs_.local_handling_per_byte;
+    const bool whole = handling == 0 && costs_.link_per_byte == 0;
     const int64_t left = message.bytes - message.handed_over;
     const int64_t piece = whole ? left : std::min(left, kMessagePieceBytes);
     message.handed_over += piece;
@@ -328,7 +328,7 @@ class Replay {
       if (crosses(message)) {
         double& leaves = nth(leaves_host_free_, host_of(message.from));
         double& reaches = nth(reaches_host_free_, host_of(message.to));
-        there = std::max({now_, leaves, reaches}) + static_cast<double>(piece) * times_.link_per_byte;
+        there = std::max({now_, leaves, reaches}) + static_cast<double>(piece) * costs_.link_per_byte;
         leaves = reaches = there;
       }
       if (message.handed_over < message.bytes) hand_over(message);
@@ -354,11 +354,11 @@ class Replay {
         static_cast<int>(nth(programs_, operation.rank).group(instruction.group).members.size());
     const int own = nth(programs_, operation.rank).group(instruction.group).members.index_of(operation.rank);
     double summed = now_;
-    if (instruction.kind == InstructionKind::ring_reduce_scatter && times_.sum_per_byte > 0) {
+    if (instruction.kind == InstructionKind::ring_reduce_scatter && costs_.sum_per_byte > 0) {
       const int block =
           program::ring_round(program::RingPass::reduce_scatter, own, count, operation.round).receive;
       const auto bytes = static_cast<double>(program::block_bytes(instruction.blocks, block, count));
-      summed = handle(operation.rank, bytes * times_.sum_per_byte);
+      summed = handle(operation.rank, bytes * costs_.sum_per_byte);
     }
     if (++operation.round == count - 1)
       at(summed, [this, &operation] { complete(operation); });
@@ -382,19 +382,16 @@ class Replay {
 
   double duration_of_meeting(const Instruction& instruction, const program::Group& group) {
     if (group.members.size() < 2) return 0;
-    double time = times_.meeting * static_cast<double>(std::bit_width(group.members.size() - 1));
+    double time = costs_.meeting * static_cast<double>(std::bit_width(group.members.size() - 1));
     if (group.transport == program::Transport::shared_memory) {
       for (const program::Operand& operand : instruction.operands)
         if (operand.role == Role::data)
-          time += static_cast<double>(operand.range.size_bytes) * times_.shared_sum_per_byte;
+          time += static_cast<double>(operand.range.size_bytes) * costs_.shared_sum_per_byte;
       return time;
     }
-    // A program of this instruction alone, which sends what each member sends.
-    Program alone{.name = "", .rank = group.members[0], .world_size = rank_count()};
-    alone.groups = {group};
-    alone.instructions = {instruction};
-    alone.instructions[0].group = 0;
-    const auto bytes = static_cast<double>(program::traffic_of(alone).sent_bytes);
+    // Members differ in nothing that counts here.
+    const auto bytes =
+        static_cast<double>(program::traffic_of(nth(programs_, group.members[0]), instruction).sent_bytes);
     std::map<int, int> leave;  // by host: neighbours on another one
     for (size_t i = 0; i < group.members.size(); ++i) {
       const int host = host_of(group.members[i]);
@@ -402,8 +399,8 @@ class Replay {
     }
     int most = 0;
     for (const auto& [host, count] : leave) most = std::max(most, count);
-    const double handling = most > 0 ? times_.handling_per_byte : times_.local_handling_per_byte;
-    return time + bytes * std::max(most * times_.link_per_byte, 2 * handling);
+    const double handling = most > 0 ? costs_.handling_per_byte : costs_.local_handling_per_byte;
+    return time + bytes * std::max(most * costs_.link_per_byte, 2 * handling);
   }
 
   /// An operation has all that it waits for; lanes complete theirs in order.
@@ -453,6 +450,7 @@ class Replay {
 
   std::span<const Program> programs_;
   const InstructionTimes& times_;
+  const CommunicationTimes& costs_;
   int iterations_;
   double now_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;

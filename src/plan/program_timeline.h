@@ -8,12 +8,8 @@
 
 namespace lockstep::plan {
 
-/// How long instructions take, in any one unit of time. What is left at 0 takes none.
-struct InstructionTimes {
-  /// Of an instruction that does not communicate.
-  std::function<double(int rank, const program::Instruction&)> compute;
-
-  std::vector<int> hosts = {};  ///< of each rank; none: all are on one host
+/// How long communication takes, in any one unit of time. What is left at 0 takes none.
+struct CommunicationTimes {
   /// Of each message of an exchange, from when both of its ends are posted to its first byte.
   double latency = 0;
   /// The same of each round of a ring, and of other collectives for every time that their members have to be
@@ -27,6 +23,15 @@ struct InstructionTimes {
   double sum_per_byte = 0;  ///< of what a ring's rank adds up
   /// Of a byte that collectives sum in memory which a host's ranks share.
   double shared_sum_per_byte = 0;
+};
+
+/// How long instructions take.
+struct InstructionTimes {
+  /// Of an instruction that does not communicate.
+  std::function<double(int rank, const program::Instruction&)> compute;
+
+  CommunicationTimes communication = {};
+  std::vector<int> hosts = {};  ///< of each rank; none: all are on one host
 
   /// Whether a rank's communications start in program order over all its lanes, as one thread that starts
   /// them has it, or each as soon as its own lane comes to it, as on streams.

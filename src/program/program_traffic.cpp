@@ -54,31 +54,39 @@ void add_served(const Instruction& instruction, ProgramTraffic& traffic) {
 
 }  // namespace
 
-ProgramTraffic traffic_of(const Program& program) {
+ProgramTraffic traffic_of(const Program& program, const Instruction& instruction) {
   ProgramTraffic traffic;
-  for (const auto& instruction : program.instructions) {
-    add_served(instruction, traffic);
-    if (!communicates(instruction.kind) || instruction.group < 0) continue;
-    const Group& group = program.group(instruction.group);
-    const auto ranks = static_cast<int64_t>(group.members.size());
-    if (!instruction.blocks.empty()) {
-      const int own = group.members.index_of(program.rank), count = static_cast<int>(ranks);
-      const int64_t sent = ring_bytes(instruction, own, count);
-      traffic.sent_bytes += sent;
-      traffic.exchanged_sent_bytes += sent;
-      traffic.exchanged_received_bytes += ring_bytes(instruction, (own + count - 1) % count, count);
-      continue;
-    }
-    for (const auto& operand : instruction.operands) {
-      if (operand.role == Role::send) traffic.exchanged_sent_bytes += operand.range.size_bytes;
-      if (operand.role == Role::receive) traffic.exchanged_received_bytes += operand.range.size_bytes;
-      if (group.transport == Transport::shared_memory && operand.role == Role::data)
-        traffic.shared_memory_bytes += ranks > 1 ? operand.range.size_bytes : 0;
-      else
-        traffic.sent_bytes += sent_bytes(instruction.kind, operand, ranks);
-    }
+  add_served(instruction, traffic);
+  if (!communicates(instruction.kind) || instruction.group < 0) return traffic;
+  const Group& group = program.group(instruction.group);
+  const auto ranks = static_cast<int64_t>(group.members.size());
+  if (!instruction.blocks.empty()) {
+    const int own = group.members.index_of(program.rank), count = static_cast<int>(ranks);
+    traffic.sent_bytes = traffic.exchanged_sent_bytes = ring_bytes(instruction, own, count);
+    traffic.exchanged_received_bytes = ring_bytes(instruction, (own + count - 1) % count, count);
+    return traffic;
+  }
+  for (const auto& operand : instruction.operands) {
+    if (operand.role == Role::send) traffic.exchanged_sent_bytes += operand.range.size_bytes;
+    if (operand.role == Role::receive) traffic.exchanged_received_bytes += operand.range.size_bytes;
+    if (group.transport == Transport::shared_memory && operand.role == Role::data)
+      traffic.shared_memory_bytes += ranks > 1 ? operand.range.size_bytes : 0;
+    else
+      traffic.sent_bytes += sent_bytes(instruction.kind, operand, ranks);
   }
   return traffic;
+}
+
+ProgramTraffic traffic_of(const Program& program) {
+  ProgramTraffic all;
+  for (const auto& instruction : program.instructions) {
+    const ProgramTraffic traffic = traffic_of(program, instruction);
+    all.sent_bytes += traffic.sent_bytes;
+    all.exchanged_sent_bytes += traffic.exchanged_sent_bytes;
+    all.exchanged_received_bytes += traffic.exchanged_received_bytes;
+    all.shared_memory_bytes += traffic.shared_memory_bytes;
+  }
+  return all;
 }
 
 }  // namespace lockstep::program

@@ -23,5 +23,7 @@ struct ProgramTraffic {
 /// Of one iteration. A `serve` counts with one push and one pull of each of its workers, which is what a step
 /// of all workers takes.
 ProgramTraffic traffic_of(const Program& program);
+/// Of one of its instructions.
+ProgramTraffic traffic_of(const Program& program, const Instruction& instruction);
 
 }  // namespace lockstep::program

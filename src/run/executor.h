@@ -34,6 +34,9 @@ struct ExecutorOptions {
   /// Called on the thread that runs it whenever that looks after its communication; may be empty. What goes
   /// on beside the program: a server of the same rank, messages under way.
   std::function<void()> alongside;
+  /// On one thread: what instructions of compute and copy lanes take so many times as long, by sleeping
+  /// afterwards.
+  double slowdown = 1;
   /// Called on the thread that runs it before each instruction starts, with its StepInputs::iteration; may be
   /// empty.
   std::function<void(uint64_t iteration, int instruction)> before;

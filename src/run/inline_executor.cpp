@@ -103,6 +103,8 @@ class InlineExecutor : public Executor {
             if (options_.before) options_.before(inputs_of(lane->iteration()).iteration, next);
             const auto begin = Clock::now();
             nth(actions_, next).start(*stream_, inputs_of(lane->iteration()), between);
+            if (options_.slowdown > 1)
+              std::this_thread::sleep_for((Clock::now() - begin) * (options_.slowdown - 1));
             *times_.busy_ms += milliseconds_between(begin, Clock::now());
           });
           complete(*lane);

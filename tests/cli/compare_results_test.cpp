@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "cli/compare_page.h"
 #include "lockstep/error.h"
 
 namespace lockstep::cli {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -125,8 +128,82 @@ TEST(ComparePage, SplitsStepsUpAndShowsWhatLinksMove) {
     EXPECT_THAT(page, HasSubstr(said));
 }
 
-TEST(CompareResults, AreReadAsTheyWereWritten) {
+/// Two rows predicted, one of which has more processes than there are cores; one more worker.
+CompareResults predicted() {
   CompareResults found = over_links();
+  found.rows[0].predicted_ms = 6;
+  found.rows[1].predicted_ms = 1;
+  found.rows[2].predicted_ms = 44;
+  found.forecasts.push_back(row(8, "sync=ps", {}));
+  found.forecasts[0].link = "1gbit";
+  found.forecasts[0].predicted_ms = 30;
+  found.ties = {
+      {.workers = 2, .kind = "sync=ps", .beside = "sync=all_reduce", .bits_per_second = 2.1e9},
+      {.workers = 2, .kind = "sync=ps", .beside = "sync=all_reduce", .link = "1gbit", .servers = 3}};
+  return found;
+}
+
+TEST(CompareResults, PredictionsStandBesideWhatWasMeasured) {
+  CompareResults found = predicted();
+  // 6 beside 8, and 44 beside 40; the row of three processes on two cores does not count.
+  EXPECT_NEAR(*found.prediction_error(), (0.25 + 0.1) / 2, 1e-12);
+  EXPECT_THAT(found.table(), AllOf(HasSubstr(" 6.00 "), HasSubstr(" 1.00* "), HasSubstr(" 44.00 "),
+                                   HasSubstr("off by 17.5 % in the median; *: for a core for each process"),
+                                   HasSubstr("link 1gbit, 8 workers, sync=ps, each process on a host of its "
+                                             "own: 30.00 ms a step, 2000.0 samples/s, not measured")));
+  EXPECT_THAT(
+      found.headline(),
+      HasSubstr("By prediction, with 2 workers sync=ps ties with sync=all_reduce from 2.1 Gbit/s on."));
+  EXPECT_THAT(compare_page(found), AllOf(HasSubstr("<td>-25.0 %</td>"), HasSubstr("<td>+10.0 %</td>"),
+                                         HasSubstr("extrapolated: each process on a host of its own"),
+                                         HasSubstr("over 1gbit: 3 servers tie with sync=all_reduce</li>")));
+  EXPECT_EQ(results().prediction_error(), std::nullopt);
+}
+
+TEST(CompareResults, TellLossesAgainstSamplesAndTime) {
+  CompareResults found = results();
+  for (CompareRow& row : found.rows)
+    for (int i = 1; i <= 4; ++i) row.losses.push_back({.samples = 600 * i, .loss = 2.0 / i});
+  found.target_loss = 1;
+  // 1200 samples, at 60 of them in 12, 8 and 16 ms.
+  EXPECT_NEAR(*found.rows[0].seconds_to(1), 0.24, 1e-9);
+  EXPECT_EQ(found.rows[0].seconds_to(0.4), std::nullopt);
+  EXPECT_THAT(found.table(), AllOf(HasSubstr("loss 1 after"), HasSubstr("240 ms"), HasSubstr("320 ms")));
+  EXPECT_THAT(compare_page(found), AllOf(HasSubstr("training loss against samples"),
+                                         HasSubstr("training loss against seconds of training"),
+                                         HasSubstr("<td>240 ms</td>"), HasSubstr("<td>0.6667</td>")));
+  EXPECT_EQ(to_json(compare_results_from_text(to_json(found).dump(), "r")).dump(), to_json(found).dump());
+}
+
+TEST(CompareResults, TellWhatAStragglerLeaves) {
+  CompareResults found = results();
+  EXPECT_THAT(found.table(), testing::Not(HasSubstr("straggler")));
+  found.straggler = "0:2";
+  for (CompareRow& row : found.rows)
+    for (CompareSample& sample : row.samples) sample.straggler_step_ms = 1.25 * sample.step_ms;
+  EXPECT_THAT(found.table(), AllOf(HasSubstr("with straggler"), HasSubstr(" 80 % ")));
+  EXPECT_THAT(compare_page(found),
+              AllOf(HasSubstr("with straggler 0:2"), HasSubstr("<td>15.00 ms, 80 %</td>")));
+  EXPECT_FALSE(found.continues(results()));
+}
+
+TEST(CompareTie, IsAlwaysNeverOrFromSomewhereOn) {
+  CompareTie tie{.workers = 2, .kind = "a", .beside = "b"};
+  EXPECT_EQ(sentence_of(tie), "with 2 workers a is never slower than b");
+  tie.bits_per_second = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(sentence_of(tie), "with 2 workers a never ties with b");
+  tie.bits_per_second = 3.1e7;
+  EXPECT_EQ(sentence_of(tie), "with 2 workers a ties with b from 31 Mbit/s on");
+  tie.link = "none";
+  EXPECT_EQ(sentence_of(tie), "with 2 workers a over a free link: not even 4 servers tie with b");
+}
+
+TEST(CompareResults, AreReadAsTheyWereWritten) {
+  CompareResults found = predicted();
+  found.ties.push_back({.workers = 2,
+                        .kind = "sync=ps",
+                        .beside = "sync=all_reduce",
+                        .bits_per_second = std::numeric_limits<double>::infinity()});
   found.rows[1].failure = "out of luck";
   found.rows[2].proof = CompareProof::different;
   found.rows[2].proof_detail = "differs: step 3";
@@ -146,8 +223,9 @@ TEST(CompareResults, AreReadAsTheyWereWritten) {
 
 TEST(CompareResults, CsvHasALineForEachRun) {
   const std::string csv = results().csv();
-  EXPECT_THAT(csv, StartsWith("link,workers,layout,processes,global_batch,proof,round,step_ms,"));
-  EXPECT_THAT(csv, HasSubstr("\n,2,\"dp=2,sync=ps\",3,60,identical,3,16.1,"));
+  EXPECT_THAT(csv,
+              StartsWith("link,workers,layout,processes,global_batch,proof,predicted_ms,round,step_ms,"));
+  EXPECT_THAT(csv, HasSubstr("\n,2,\"dp=2,sync=ps\",3,60,identical,0,3,16.1,"));
   EXPECT_EQ(std::ranges::count(csv, '\n'), 1 + 9);
 }
 

@@ -7,16 +7,35 @@ using testing::AllOf;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
+TEST(Bench, TellsWhatMessagesAndSumsTake) {
+  const Ran alone = lockstep({"bench", "--seconds", "0.001"});
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  EXPECT_THAT(alone.out, HasSubstr("one process, which sends nothing"));
+  const Ran two = mpirun(2, {"bench", "--seconds", "0.001", "--largest", "65536", "--json"});
+  ASSERT_EQ(two.code, 0) << two.err;
+  const Json json = Json::parse(two.out);
+  EXPECT_EQ(json["hosts"], Json({0, 0}));
+  ASSERT_EQ(json["pairs"].size(), 1u);
+  EXPECT_GT(json["pairs"][0]["latency_seconds"], 0);
+  EXPECT_EQ(json["all_reduce"].back()["bytes"], 65536);
+  EXPECT_EQ(json["all_reduce_shared_memory"].size(), json["all_reduce"].size());
+  const Ran odd = lockstep({"bench", "--largest", "65537"});
+  EXPECT_EQ(odd.code, 2);
+  EXPECT_THAT(odd.err, HasSubstr("multiple of 4"));
+}
+
 TEST(Compare, ProvesMeasuresAndGoesOn) {
   const SmallConfig config;
   const std::string out = config / "comparison";
-  const std::vector<std::string> command = {"compare",   config.path(),
-                                            "--workers", "1,2",
-                                            "--layouts", "sync=all_reduce; sync=ps; sync=ps,mode=async",
-                                            "--steps",   "12",
-                                            "--minutes", "0",
-                                            "--out",     out,
-                                            "--set",     "parallel.reduction=FAST"};
+  const std::vector<std::string> command = {"compare",       config.path(),
+                                            "--workers",     "1,2",
+                                            "--layouts",     "sync=all_reduce; sync=ps; sync=ps,mode=async",
+                                            "--steps",       "12",
+                                            "--minutes",     "0",
+                                            "--straggler",   "0:3",
+                                            "--target-loss", "0.001",
+                                            "--out",         out,
+                                            "--set",         "parallel.reduction=FAST"};
   const Ran ran = lockstep(command);
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, AllOf(HasSubstr("With 2 workers "), HasSubstr(" is other mathematics."),
@@ -28,7 +47,13 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
               row["layout"].get<std::string>().ends_with("async") ? "other mathematics" : "identical");
     EXPECT_EQ(row["samples"].size(), 1u) << "the first round is always made";
     EXPECT_GT(row["step_ms"]["median"], 0);
+    EXPECT_GT(row["samples"][0]["straggler_step_ms"], 0);
+    EXPECT_EQ(row["losses"].size(), 12u) << row["layout"];
   }
+  for (const auto& row : first["rows"]) EXPECT_GT(row["predicted_ms"], 0) << row["layout"];
+  EXPECT_GE(first["prediction_error"], 0);
+  EXPECT_THAT(ran.out, HasSubstr("predictions are off by "));
+  EXPECT_EQ(first["ties"].size(), 0u) << "nobody named a link";
   EXPECT_EQ(first["rows"][4]["layout"], "dp=2,sync=ps");
   EXPECT_EQ(first["rows"][4]["processes"], 3);
   EXPECT_EQ(occurrences(read_text_file(out + "/results.csv"), "\n"), 7u);
@@ -77,6 +102,13 @@ TEST(Compare, RefusesWhatCannotRunBeforeAnythingDoes) {
               HasSubstr("1gbit stands there twice"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--link", "none", "--hostfile", "hosts"}),
               HasSubstr("leave out --hostfile"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--workers", "1,2", "--straggler", "1:2"}),
+              HasSubstr("1 worker have no such rank"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--predict", "8"}),
+              HasSubstr("name it by --link or --hostfile"));
+  EXPECT_THAT(
+      refusal({"--layouts", "sync=all_reduce; pp=2", "--workers", "2", "--link", "none", "--predict", "5"}),
+      HasSubstr("which 5 workers cannot make"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--hostfile", config / "no hosts"}),
               HasSubstr("no hosts"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps,mode=async", "--workers", "2"}),
@@ -88,19 +120,39 @@ TEST(Compare, RefusesWhatCannotRunBeforeAnythingDoes) {
 TEST(Compare, MeasuresOverLinksBetweenTwoHosts) {
   const SmallConfig config;
   const std::string out = config / "comparison";
-  const Ran ran = lockstep({"compare", config.path(), "--workers", "2", "--layouts",
-                            "sync=all_reduce; sync=ps", "--steps", "40", "--minutes", "0", "--link",
-                            "none,20mbit", "--price", "2", "--out", out, "--set", "parallel.reduction=FAST"});
+  const Ran ran = lockstep({"compare",   config.path(),
+                            "--workers", "2",
+                            "--layouts", "sync=all_reduce; sync=ps",
+                            "--steps",   "40",
+                            "--minutes", "0",
+                            "--link",    "none,20mbit",
+                            "--predict", "4",
+                            "--price",   "2",
+                            "--out",     out,
+                            "--set",     "parallel.reduction=FAST"});
   if (ran.code == 69) GTEST_SKIP() << ran.err;
   ASSERT_EQ(ran.code, 0) << ran.err;
-  const Json rows = Json::parse(read_text_file(out + "/results.json"))["rows"];
+  const Json results = Json::parse(read_text_file(out + "/results.json")), rows = results["rows"];
   ASSERT_EQ(rows.size(), 4u);
   for (const auto& row : rows) {
     EXPECT_EQ(row["proof"], "identical");
+    EXPECT_GT(row["predicted_ms"], 0);
     EXPECT_EQ(row["samples"][0]["hosts"], 2);
     EXPECT_GT(row["link_bytes_theory"], 0);
   }
   EXPECT_EQ(rows[2]["link"], "20mbit");
+  // What passes a link takes its time, and is more with one server than around the ring.
+  const auto wire_ms = [](const Json& row) {
+    return row["link_bytes_theory"].get<double>() * 8 / 20e6 * 1e3;
+  };
+  EXPECT_GT(rows[2]["predicted_ms"], 0.9 * wire_ms(rows[2]));
+  EXPECT_GT(rows[3]["predicted_ms"], 0.9 * wire_ms(rows[3]));
+  ASSERT_EQ(results["forecasts"].size(), 4u);
+  EXPECT_EQ(results["forecasts"][0]["workers"], 4);
+  EXPECT_GT(results["forecasts"][3]["predicted_ms"], rows[3]["predicted_ms"]);
+  ASSERT_EQ(results["ties"].size(), 3u) << "at which rate, and with how many servers over each link";
+  EXPECT_TRUE(results["ties"][0].contains("bits_per_second"));
+  EXPECT_EQ(results["ties"][2]["link"], "20mbit");
   EXPECT_THAT(ran.out,
               AllOf(HasSubstr("Over a free link, with 2 workers "), HasSubstr(" At 20mbit, with 2 ")));
 }
@@ -111,7 +163,7 @@ TEST(Compare, ARunThatFailsIsARowWithItsReason) {
   const std::string out = config / "comparison";
   const Ran ran =
       lockstep({"compare", config.path(), "--workers", "1,2", "--layouts", "sync=all_reduce", "--steps", "12",
-                "--minutes", "0", "--proof-steps", "0", "--out", out, "--set",
+                "--minutes", "0", "--proof-steps", "0", "--no-prediction", "--out", out, "--set",
                 "data={idx {train_images: \"i\" train_labels: \"l\" eval_images: \"i\" eval_labels: \"l\"}}",
                 "--data-dir", config / "nowhere"});
   EXPECT_EQ(ran.code, 70) << ran.err;

@@ -39,8 +39,8 @@ struct SpreadJob {
     std::vector<program::Program> programs;
     for (int rank = 0; rank < facts.world_size; ++rank) programs.push_back(run.compile(rank).step);
     const InstructionTimes times{.compute = [](int, const program::Instruction&) { return 0.0; },
+                                 .communication = {.link_per_byte = 1 / model_bytes()},
                                  .hosts = facts.hosts,
-                                 .link_per_byte = 1 / model_bytes(),
                                  .one_thread = true};
     const auto steps = replay(programs, times, 4);
     return (steps[3].end - steps[1].end) / 2;

@@ -103,7 +103,7 @@ InstructionTimes equal_pieces(const CompiledJob& job, const layout::UnitTimes& t
                 const auto& sharing = segments.at({nth(job.pieces, instruction.segment), instruction.kind});
                 return time / static_cast<double>(sharing.size());
               },
-          .latency = times.transfer};
+          .communication = {.latency = times.transfer}};
 }
 
 // A quarter of it is a multiple of all numbers of segments up to 26.

@@ -60,7 +60,8 @@ TEST(ProgramTimeline, MessagesTakeTheirTimeFromWhenBothEndsArePosted) {
   const int arrives = pass(receiver, Role::receive, 1);
   compute(receiver, 1);
   compute(receiver, 4, {{arrives}});
-  const auto timelines = replay(std::vector{sender, receiver}, {.compute = by_segment, .latency = 0.5});
+  const auto timelines =
+      replay(std::vector{sender, receiver}, {.compute = by_segment, .communication = {.latency = 0.5}});
   ASSERT_EQ(timelines.size(), 1u);
   EXPECT_THAT(starts_of(timelines[0], 0), ElementsAre(0, 3, 3));
   EXPECT_THAT(starts_of(timelines[0], 1), ElementsAre(0, 0, 3.5));
@@ -78,7 +79,7 @@ TEST(ProgramTimeline, CommunicationsOfARankStartInProgramOrderUnlessTheirLanesDo
   pass(receiver, Role::receive, 1);
   pass(receiver, Role::receive, 2);
   const std::vector<Program> programs{sender, receiver};
-  InstructionTimes times{.compute = by_segment, .latency = 1};
+  InstructionTimes times{.compute = by_segment, .communication = {.latency = 1}};
   EXPECT_THAT(starts_of(replay(programs, times)[0], 0), ElementsAre(0, 3, 3));
   times.communicates_in_order = false;
   EXPECT_THAT(starts_of(replay(programs, times)[0], 0), ElementsAre(0, 3, 0));
@@ -110,16 +111,17 @@ TEST(ProgramTimeline, MessagesBetweenHostsPassInPieces) {
   pass(sender, Role::send, 1);
   pass(receiver, Role::receive, 1);
   const double piece = static_cast<double>(kMessagePieceBytes);
-  InstructionTimes times{
-      .compute = by_segment, .hosts = {0, 1}, .link_per_byte = 1 / piece, .handling_per_byte = 0.25 / piece};
+  InstructionTimes times{.compute = by_segment,
+                         .communication = {.link_per_byte = 1 / piece, .handling_per_byte = 0.25 / piece},
+                         .hosts = {0, 1}};
   // The link has the first piece at 0.25, and is never idle after it; the last is taken when it is there.
   EXPECT_EQ(replay(std::vector{sender, receiver}, times)[0].duration(), 0.25 + 4 + 0.25);
-  times.handling_per_byte = 2 / piece;
+  times.communication.handling_per_byte = 2 / piece;
   EXPECT_EQ(replay(std::vector{sender, receiver}, times)[0].duration(), 4 * 2 + 1 + 2)
       << "the senders' thread decides";
   times.hosts = {0, 0};
   EXPECT_EQ(replay(std::vector{sender, receiver}, times)[0].duration(), 0) << "within a host";
-  times.local_handling_per_byte = 0.5 / piece;
+  times.communication.local_handling_per_byte = 0.5 / piece;
   EXPECT_EQ(replay(std::vector{sender, receiver}, times)[0].duration(), 4 * 0.5 + 0.5);
 }
 
@@ -129,7 +131,9 @@ TEST(ProgramTimeline, MessagesOfAHostShareItsLink) {
   for (Program* program : {&sender, &receiver}) program->buffer(0).size_bytes = 4 * kMessagePieceBytes;
   for (const int lane : {1, 2}) pass(sender, Role::send, lane), pass(receiver, Role::receive, lane);
   const InstructionTimes times{
-      .compute = by_segment, .hosts = {0, 1}, .link_per_byte = 1.0 / static_cast<double>(kMessagePieceBytes)};
+      .compute = by_segment,
+      .communication = {.link_per_byte = 1.0 / static_cast<double>(kMessagePieceBytes)},
+      .hosts = {0, 1}};
   const auto step = replay(std::vector{sender, receiver}, times)[0];
   EXPECT_EQ(step.ranks[1][0].end, 7) << "pieces take turns";
   EXPECT_EQ(step.ranks[1][1].end, 8);
@@ -143,10 +147,11 @@ TEST(ProgramTimeline, OneThreadComputesAndHandlesMessages) {
   pass(sender, Role::send, 1);
   compute(sender, 10);
   pass(receiver, Role::receive, 1);
-  const InstructionTimes times{.compute = by_segment,
-                               .hosts = {0, 1},
-                               .handling_per_byte = 1.0 / static_cast<double>(kMessagePieceBytes),
-                               .one_thread = true};
+  const InstructionTimes times{
+      .compute = by_segment,
+      .communication = {.handling_per_byte = 1.0 / static_cast<double>(kMessagePieceBytes)},
+      .hosts = {0, 1},
+      .one_thread = true};
   EXPECT_EQ(replay(std::vector{sender, receiver}, times)[0].ranks[0][1].end, 12);
 }
 

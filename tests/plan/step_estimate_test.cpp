@@ -46,17 +46,6 @@ TEST(StepEstimate, HoldsWhatIsComputedAgain) {
   EXPECT_GT(estimate("dp=1,pp=4,recompute=full"), estimate("dp=1,pp=4"));
 }
 
-/// Every layer takes a millisecond forward and two back, but the last, which takes ten times as long.
-model::Profile profile_of(const compile::CompileOptions& options) {
-  const model::Graph graph = model::make_graph(options.model);
-  model::Profile profile{
-      .source = "p", .model = to_hex(model::hash_of(graph)), .device = "cpu", .micro_batch = 1, .nodes = {}};
-  for (const auto& node : graph.nodes) profile.nodes.push_back({node.name, {1e-3, 1e-3, 1e-3}});
-  profile.nodes.back().seconds *= 10;
-  profile.update_seconds = 1e-6;
-  return profile;
-}
-
 TEST(StepEstimate, OfAProfileIsInSecondsAndHasUpdates) {
   compile::CompileOptions options = gpt_options("dp=1", 2);
   options.parallel.profile = profile_of(options);

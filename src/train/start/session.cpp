@@ -11,6 +11,7 @@
 #include "layout/layout.h"
 #include "train/faults/failpoints.h"
 #include "train/faults/position.h"
+#include "train/faults/straggler.h"
 #include "train/loop/run_output.h"
 #include "train/loop/run_recorder.h"
 #include "train/loop/trace.h"
@@ -52,6 +53,7 @@ class Session {
   Regrouped regroup(const std::vector<int>& left);
   TrainerEvents events();
   void make_trainer();
+  void check(const Straggler& straggler) const;
   void prepare();
 
   World& world_;
@@ -79,6 +81,9 @@ void Session::start(const std::function<config::RunConfig()>& load_config) {
       const int64_t step = steps ? worker.step_of(program, iteration) + 1 : trainer_->next_step();
       if (failpoints_) failpoints_->before_instruction(program, instruction, step, worker.memory());
     };
+  std::optional<Straggler> straggler;
+  if (!options_.straggler.empty()) straggler = parse_straggler(options_.straggler);
+  if (straggler && straggler->rank == world_.rank()) worker_options.slowdown = straggler->factor;
   DeviceRequest device = options_.device;
   if (!options_.quiet && world_.is_complete()) device.say = log_info;
   worker_ = start_worker(
@@ -86,9 +91,24 @@ void Session::start(const std::function<config::RunConfig()>& load_config) {
       {{"--out", options_.output_directory.empty() ? "not given" : "given"},
        {"--stop-after", std::to_string(options_.stop_after)},
        {"--trace", options_.trace_directory.empty() ? "not given" : "given"},
-       {"--failpoint", options_.failpoints.empty() ? "not given" : join(options_.failpoints, " ")}},
+       {"--failpoint", options_.failpoints.empty() ? "not given" : join(options_.failpoints, " ")},
+       {"--straggler", options_.straggler.empty() ? "not given" : options_.straggler}},
       worker_options);
+  if (straggler) check(*straggler);
   watched_.emplace(world_, *worker_);
+}
+
+/// On all ranks alike.
+void Session::check(const Straggler& straggler) const {
+  const compile::CompiledRun& run = worker_->compiled();
+  if (straggler.rank >= run.layout().workers())
+    throw CollectiveError(
+        fmt::format("--straggler {}: is no worker; those of layout '{}' are ranks 0 to {}",
+                    to_text(straggler), layout::to_string(run.layout()), run.layout().workers() - 1),
+        ExitCode::usage);
+  if (run.device() != device::DeviceKind::cpu)
+    throw CollectiveError("--straggler: slows workers on CPUs alone; leave it out, or use --device cpu",
+                          ExitCode::usage);
 }
 
 void Session::make_worker() {

@@ -19,6 +19,7 @@ struct SessionOptions {
   bool quiet = false;
   DeviceRequest device;                  ///< what to compute on; say() is the session's own
   std::vector<std::string> failpoints;   ///< faults that the run inflicts on itself; see train/failpoints.h
+  std::string straggler;                 ///< of --straggler; empty: none
   int64_t stop_after = 0;                ///< 0: no; otherwise save and stop once so many steps are complete
   std::function<bool()> stop_requested;  ///< by a signal; may be empty
   std::function<void(const StepRecord&)> on_step;  ///< on every rank; may be empty

@@ -244,6 +244,7 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
   run::ExecutorOptions options{.progress = options_.progress,
                                .program_number = program_number,
                                .device_tells = device_tells_,
+                               .slowdown = options_.slowdown,
                                .failed = options_.failed};
   if (options_.progress != nullptr) options.communication_timeout.reset();
   // A server waits for most of a step, and may share its cores with workers.

@@ -49,6 +49,7 @@ struct WorkerOptions {
       nullptr;  ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
   /// See ExecutorOptions::failed; may be empty.
   std::function<void(const std::exception_ptr& error)> failed;
+  double slowdown = 1;  ///< of what a worker on a CPU computes; see ExecutorOptions
   /// Called before each instruction, with its StepInputs::iteration; may be empty.
   std::function<void(const Worker&, const program::Program&, uint64_t iteration, int instruction)>
       before_instruction;

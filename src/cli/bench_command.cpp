@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cli/bench_report.h"
+#include "cli/commands.h"
+#include "comm/measure.h"
+#include "lockstep/error.h"
+#include "train/start/world.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct BenchArguments {
+  OutputArguments output;
+  int64_t largest_bytes = 4 << 20;
+  double seconds = 0.2;
+};
+
+/// From a sum of two numbers on, in steps of 16 times.
+std::vector<int64_t> sizes_up_to(int64_t largest) {
+  std::vector<int64_t> sizes;
+  for (int64_t size = 8; size < largest; size *= 16) sizes.push_back(size);
+  sizes.push_back(largest);
+  return sizes;
+}
+
+BenchReport measure(train::World& world, const BenchArguments& arguments) {
+  const auto device = device::make_cpu_device();
+  const auto stream = device->create_stream("bench");
+  const comm::MeasureOptions options{.long_message_bytes = arguments.largest_bytes,
+                                     .seconds = arguments.seconds};
+  BenchReport report{.hosts = world.hosts()};
+  if (report.hosts.empty()) report.hosts = {0};
+  if (world.size() > 1) {
+    comm::Communicator& all = world.communicator();
+    const std::vector<int64_t> sizes = sizes_up_to(arguments.largest_bytes);
+    report.pairs = comm::measure_pairs(all, *stream, options);
+    report.sums = comm::measure_sums(all, *stream, sizes, options);
+    if (world.one_host())
+      report.shared_sums =
+          comm::measure_sums(*comm::make_shared_memory_communicator(all), *stream, sizes, options);
+  }
+  report.addition_per_byte = comm::measure_addition();
+  return report;
+}
+
+int bench(const BenchArguments& arguments) {
+  return train::run_in_world([&](train::World& world) {
+    const BenchReport report = measure(world, arguments);
+    if (world.rank() == 0)
+      write_result(arguments.output.json ? to_json(report).dump() + "\n" : report.table());
+    return static_cast<int>(ExitCode::done);
+  });
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& program, CommandAction& selected) {
+  auto& command = add_subcommand(
+      program, "bench",
+      "What messages and sums take between the processes of a job, as trainings on CPUs make them",
+      "  mpirun -n 2 lockstep bench\n"
+      "  mpirun -n 2 --host a,b lockstep bench --json");
+  const auto arguments = std::make_shared<BenchArguments>();
+  command
+      .add_option("--largest", arguments->largest_bytes,
+                  "Bytes of the longest messages and sums, a multiple of 4")
+      ->check(CLI::Range(int64_t{64}, int64_t{1} << 30))
+      ->check([](const std::string& text) {
+        return std::stoll(text) % 4 == 0 ? std::string() : std::string("expected a multiple of 4");
+      })
+      ->capture_default_str();
+  command.add_option("--seconds", arguments->seconds, "Time for each figure, about")
+      ->check(CLI::Range(0.001, 600.0))
+      ->capture_default_str();
+  arguments->output.add_json_to(command);
+  command.callback([&selected, arguments] { selected = [arguments] { return bench(*arguments); }; });
+}
+
+}  // namespace lockstep::cli

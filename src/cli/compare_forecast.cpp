@@ -1,0 +1,176 @@
+#include "cli/compare_forecast.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <numeric>
+
+#include "base/text.h"
+#include "cli/job_places.h"
+#include "lockstep/error.h"
+#include "train/worker/compile_options.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kProfiledSteps = 20;
+constexpr double kTie = 1.02;                              // times as long is no slower
+constexpr double kSlowestLink = 1e6, kFastestLink = 1e12;  // bits per second
+constexpr int kHalvings = 12;
+
+std::vector<int> each_its_own(int processes) {
+  std::vector<int> hosts(static_cast<size_t>(processes));
+  std::iota(hosts.begin(), hosts.end(), 0);
+  return hosts;
+}
+
+bool are_one(const std::vector<int>& hosts) {
+  return std::ranges::all_of(hosts, [&](int host) { return host == hosts.front(); });
+}
+
+/// So long that a link of this rate is busy with it for a third of a second, at most.
+int64_t message_bytes(const std::string& link) {
+  constexpr int64_t kMost = 4 << 20, kLeast = 64 << 10;
+  if (link.empty() || link == "none") return kMost;
+  const auto bytes = static_cast<int64_t>(link_bits_per_second(link) / 8 / 3);
+  return std::clamp(bytes, kLeast, kMost) / 4 * 4;
+}
+
+}  // namespace
+
+std::vector<int> alternating_hosts(int processes) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < processes; ++rank) hosts.push_back(rank % 2);
+  return hosts;
+}
+
+Json Forecast::run(ProcessJob job, const std::string& what, const std::string& folder) const {
+  job.place = place_.place;
+  job.stdout_path = folder + "/result.json";
+  job.stderr_path = folder + "/stderr.txt";
+  job.watch = place_.watch;
+  const JobOutcome outcome = run_to_end(job);
+  if (outcome.code != 0) throw job_failure(what, outcome, folder);
+  try {
+    return Json::parse(outcome.output);
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(fmt::format("{}: what it wrote to {} is no JSON: {}", what, folder, error.what()));
+  }
+}
+
+const BenchReport& Forecast::bench(const std::string& link, int processes) {
+  const auto found = benches_.find({link, processes});
+  if (found != benches_.end()) return found->second;
+  place_.use_link(link);
+  const std::string folder = fmt::format("{}/bench/{}{}-processes", place_.directory,
+                                         link.empty() ? "" : "link-" + link + "-", processes);
+  ProcessJob job{.processes = processes,
+                 .arguments = {"bench", "--json", "--largest", fmt::to_string(message_bytes(link))}};
+  const Json json = run(std::move(job), "measuring messages", folder);
+  return benches_.emplace(std::pair(link, processes), bench_report_from(json)).first->second;
+}
+
+const model::Profile& Forecast::profile(const CompareRow& row, int workers, int64_t micro_batch) {
+  const auto found = profiles_.find({workers, micro_batch});
+  if (found != profiles_.end()) return found->second;
+  place_.use_link(place_.stands_in ? "none" : "");
+  TrainingCommand training = place_.command(row);
+  training.layout = {.dp = workers};
+  training.assignments.push_back(fmt::format("trainer.micro_batch={}", micro_batch));
+  const std::string folder =
+      fmt::format("{}/profiles/{}-workers-micro-batch-{}", place_.directory, workers, micro_batch);
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+  ProcessJob job{.processes = workers, .arguments = training.arguments()};
+  job.arguments.front() = "profile";
+  const std::string file = folder + "/profile.textproto";
+  job.arguments.insert(job.arguments.end(),
+                       {"--quiet", "--steps", fmt::to_string(kProfiledSteps), "--out", file});
+  run(std::move(job), "measuring what layers take", folder);
+  model::Profile profile = config::profile_from_text(read_text_file(file), file);
+  if (profile.device != "cpu")
+    throw DeviceError("steps of GPUs are not predicted; with --device cpu they are");
+  return profiles_.emplace(std::pair(workers, micro_batch), std::move(profile)).first->second;
+}
+
+std::vector<int> Forecast::hosts_of(const CompareRow& row) {
+  const int processes = row.layout.world_size();
+  if (processes == 1) return {0};
+  return place_.stands_in ? alternating_hosts(processes) : bench(row.link, processes).hosts;
+}
+
+std::unique_ptr<compile::CompiledRun> Forecast::compile(const CompareRow& row,
+                                                        const std::vector<int>& hosts) const {
+  const bool alone = hosts.size() == 1;
+  compile::CompileFacts facts{.world_size = static_cast<int>(hosts.size()),
+                              .shared_memory = !alone && are_one(hosts)};
+  if (!are_one(hosts)) facts.hosts = hosts;
+  return std::make_unique<compile::CompiledRun>(train::fitted_options(place_.config(row), facts), facts);
+}
+
+plan::StepCosts Forecast::costs(const CompareRow& row, const compile::CompiledRun& run, bool apart) {
+  const int processes = row.layout.world_size();
+  plan::StepCosts costs{.profile = profile(row, apart ? 1 : row.workers, run.division().micro_batch)};
+  if (processes == 1) {
+    costs.addition_per_byte = bench(row.link, 1).addition_per_byte;
+    return costs;
+  }
+  const int benched = apart ? 2 : processes;
+  plan::MachineFigures figures = bench(row.link, benched).figures();
+  if (place_.stands_in) figures.free_link = bench("none", benched).figures().between_hosts;
+  costs.communication = plan::communication_times(figures);
+  costs.addition_per_byte = figures.addition_per_byte;
+  return costs;
+}
+
+double Forecast::step_ms(const CompareRow& row) {
+  const std::vector<int> hosts = hosts_of(row);
+  const auto run = compile(row, hosts);
+  return 1e3 * plan::predict_step(*run, hosts, costs(row, *run, false));
+}
+
+double Forecast::step_ms_apart(const CompareRow& row) {
+  const std::vector<int> hosts = each_its_own(row.layout.world_size());
+  const auto run = compile(row, hosts);
+  return 1e3 * plan::predict_step(*run, hosts, costs(row, *run, true));
+}
+
+double Forecast::tying_rate(const CompareRow& row, const CompareRow& beside) {
+  const std::vector<int> hosts = hosts_of(row), beside_hosts = hosts_of(beside);
+  const auto run = compile(row, hosts), beside_run = compile(beside, beside_hosts);
+  plan::StepCosts own = costs(row, *run, false), other = costs(beside, *beside_run, false);
+  const auto is_slower_at = [&](double rate) {
+    own.communication.link_per_byte = other.communication.link_per_byte = 8 / rate;
+    return plan::predict_step(*run, hosts, own) > kTie * plan::predict_step(*beside_run, beside_hosts, other);
+  };
+  if (is_slower_at(kFastestLink)) return std::numeric_limits<double>::infinity();
+  if (!is_slower_at(kSlowestLink)) return 0;
+  double slower = std::log(kSlowestLink), ties = std::log(kFastestLink);
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = (slower + ties) / 2;
+    (is_slower_at(std::exp(middle)) ? slower : ties) = middle;
+  }
+  return std::exp(ties);
+}
+
+int Forecast::tying_servers(const CompareRow& row, const CompareRow& beside) {
+  const double limit = kTie * step_ms_apart(beside);
+  for (int servers = 1; servers <= 2 * row.workers; ++servers) {
+    CompareRow more = row;
+    more.layout.servers = servers;
+    try {
+      if (step_ms_apart(more) <= limit) return servers;
+    } catch (const ConfigError&) {
+      return 0;  // no more parts of the model than that
+    }
+  }
+  return 0;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/bench_report.h"
+#include "cli/compare_results.h"
+#include "cli/job.h"
+#include "config/run_config.h"
+#include "plan/step_prediction.h"
+
+namespace lockstep::cli {
+
+/// How a forecast starts jobs, and what it compiles: as the sweep does.
+struct ForecastPlace {
+  std::string directory;  ///< takes what its jobs write; what is there already is not measured again
+  JobPlace place;
+  bool stands_in = false;  ///< hosts are made on this machine; ranks alternate between two
+  std::function<void(const std::string& link)> use_link;
+  std::function<void(pid_t)> watch;
+  /// A training of a row, and its config.
+  std::function<TrainingCommand(const CompareRow& row)> command;
+  std::function<config::RunConfig(const CompareRow& row)> config;
+};
+
+/// Predicts steps by what layers take, measured in short trainings of all-reduce, and by what messages take,
+/// measured by `lockstep bench`: each once. Methods throw Error where those jobs fail, or where workers do
+/// not compute on CPUs.
+class Forecast {
+ public:
+  explicit Forecast(ForecastPlace place) : place_(std::move(place)) {}
+
+  /// Milliseconds of a step of a row as it is measured.
+  double step_ms(const CompareRow& row);
+  /// The same where each process has a host of its own.
+  double step_ms_apart(const CompareRow& row);
+  /// From which rate of the link on `row`, of servers, is no slower than `beside`: bits per second; 0 where
+  /// it always is, infinity where it never is. REQUIRES: both of equal workers, over a link.
+  double tying_rate(const CompareRow& row, const CompareRow& beside);
+  /// How many dedicated servers of `row` it takes to be no slower than `beside`; 0: not as many as twice the
+  /// workers do. REQUIRES: likewise; the row has dedicated servers.
+  int tying_servers(const CompareRow& row, const CompareRow& beside);
+
+ private:
+  const BenchReport& bench(const std::string& link, int processes);
+  const model::Profile& profile(const CompareRow& row, int workers, int64_t micro_batch);
+  std::vector<int> hosts_of(const CompareRow& row);
+  plan::StepCosts costs(const CompareRow& row, const compile::CompiledRun& run, bool apart);
+  std::unique_ptr<compile::CompiledRun> compile(const CompareRow& row, const std::vector<int>& hosts) const;
+  nlohmann::ordered_json run(ProcessJob job, const std::string& what, const std::string& folder) const;
+
+  ForecastPlace place_;
+  std::map<std::pair<std::string, int>, BenchReport> benches_;  // by link and processes
+  std::map<std::pair<int, int64_t>, model::Profile> profiles_;  // by workers and micro-batch
+};
+
+/// Of each rank, where ranks alternate between two hosts.
+std::vector<int> alternating_hosts(int processes);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace lockstep::comm {
+
+/// What messages between rank 0 and another rank take, in seconds: medians.
+struct PairTimes {
+  int peer = 1;
+  double latency = 0;             ///< half of the way of a message of 8 bytes there and back
+  double one_way_per_byte = 0;    ///< of a long message
+  double both_ways_per_byte = 0;  ///< of a byte each way, of two long messages that pass each other
+  bool operator==(const PairTimes&) const = default;
+};
+
+/// What the slowest rank takes to sum `bytes` of float32 over all ranks: the median, in seconds.
+struct SumTime {
+  int64_t bytes = 0;
+  double seconds = 0;
+  bool operator==(const SumTime&) const = default;
+};
+
+struct MeasureOptions {
+  int64_t long_message_bytes = 4 << 20;
+  double seconds = 0.2;  ///< for each figure, about; three repetitions at least
+};
+
+/// COLLECTIVE: of all pairs with rank 0, one after the other. The same on every rank. REQUIRES: host memory.
+std::vector<PairTimes> measure_pairs(Communicator& world, device::Stream& stream,
+                                     const MeasureOptions& options = {});
+/// COLLECTIVE: by the communicator's all_reduce. The same on every rank. REQUIRES: host memory.
+std::vector<SumTime> measure_sums(Communicator& world, device::Stream& stream,
+                                  const std::vector<int64_t>& sizes_bytes,
+                                  const MeasureOptions& options = {});
+
+/// Seconds that this thread takes to add one array of float32 to another, per byte of either, where both come
+/// from memory.
+double measure_addition();
+
+}  // namespace lockstep::comm
