@@ -47,6 +47,20 @@ a=$(namespace host-a)
 b=$(namespace host-b)
 
 is_up() { [ -e "/run/netns/$a" ] || [ -e "/run/netns/$b" ]; }
+# Of a token bucket: what the rate passes in a millisecond, so that a link that was idle makes up for little of
+# it; at least 32 KiB, so that slow ones reach their rate.
+burst_of() {
+  local number=${1%%[a-z]*} unit=0
+  case "$1" in
+    *kbit) unit=1000 ;;
+    *mbit) unit=1000000 ;;
+    *gbit) unit=1000000000 ;;
+    *) fail "a rate is a whole number with kbit, mbit or gbit, such as 200mbit; found '$1'" ;;
+  esac
+  local bytes=$((number * unit / 8000))
+  echo "$((bytes > 32768 ? bytes : 32768))"
+}
+
 need_up() { is_up || fail "pair '$id' is not up; run: $script --id $id up"; }
 
 up() {
@@ -161,7 +175,7 @@ case "$action" in
     need_up
     [ $# -eq 1 ] || fail "throttle needs a rate, such as 1gbit"
     for where in "$a" "$b"; do
-      tc -n "$where" qdisc replace dev net0 root tbf rate "$1" burst 256kb latency 50ms
+      tc -n "$where" qdisc replace dev net0 root tbf rate "$1" burst "$(burst_of "$1")" latency 50ms
     done
     ;;
   unthrottle)

@@ -76,7 +76,7 @@ const BenchReport& Forecast::bench(const std::string& link, int processes) {
   return benches_.emplace(std::pair(link, processes), bench_report_from(json)).first->second;
 }
 
-const model::Profile& Forecast::profile(const CompareRow& row, int workers, int64_t micro_batch) {
+const Forecast::Measured& Forecast::profile(const CompareRow& row, int workers, int64_t micro_batch) {
   const auto found = profiles_.find({workers, micro_batch});
   if (found != profiles_.end()) return found->second;
   place_.use_link(place_.stands_in ? "none" : "");
@@ -92,11 +92,22 @@ const model::Profile& Forecast::profile(const CompareRow& row, int workers, int6
   const std::string file = folder + "/profile.textproto";
   job.arguments.insert(job.arguments.end(),
                        {"--quiet", "--steps", fmt::to_string(kProfiledSteps), "--out", file});
-  run(std::move(job), "measuring what layers take", folder);
+  const Json told = run(std::move(job), "measuring what layers take", folder);
   model::Profile profile = config::profile_from_text(read_text_file(file), file);
   if (profile.device != "cpu")
     throw DeviceError("steps of GPUs are not predicted; with --device cpu they are");
-  return profiles_.emplace(std::pair(workers, micro_batch), std::move(profile)).first->second;
+  Measured measured{std::move(profile), told.at("rest_seconds").get<double>()};
+  return profiles_.emplace(std::pair(workers, micro_batch), std::move(measured)).first->second;
+}
+
+/// What a worker's step takes beside what instructions are reckoned to take: as one process alone has it,
+/// where nothing of it is communication.
+double Forecast::overhead(const CompareRow& row, int64_t micro_batch, double addition_per_byte) {
+  CompareRow alone = row;
+  alone.layout = {.dp = 1};
+  const auto run = compile(alone, {0}, {fmt::format("trainer.micro_batch={}", micro_batch)});
+  const double reckoned = plan::other_seconds(*run, {.addition_per_byte = addition_per_byte});
+  return std::max(profile(row, 1, micro_batch).rest_seconds - reckoned, 0.0);
 }
 
 std::vector<int> Forecast::hosts_of(const CompareRow& row) {
@@ -105,28 +116,25 @@ std::vector<int> Forecast::hosts_of(const CompareRow& row) {
   return place_.stands_in ? alternating_hosts(processes) : bench(row.link, processes).hosts;
 }
 
-std::unique_ptr<compile::CompiledRun> Forecast::compile(const CompareRow& row,
-                                                        const std::vector<int>& hosts) const {
+std::unique_ptr<compile::CompiledRun> Forecast::compile(const CompareRow& row, const std::vector<int>& hosts,
+                                                        const std::vector<std::string>& assignments) const {
   const bool alone = hosts.size() == 1;
   compile::CompileFacts facts{.world_size = static_cast<int>(hosts.size()),
                               .shared_memory = !alone && are_one(hosts)};
   if (!are_one(hosts)) facts.hosts = hosts;
-  return std::make_unique<compile::CompiledRun>(train::fitted_options(place_.config(row), facts), facts);
+  return std::make_unique<compile::CompiledRun>(train::fitted_options(place_.config(row, assignments), facts),
+                                                facts);
 }
 
 plan::StepCosts Forecast::costs(const CompareRow& row, const compile::CompiledRun& run, bool apart) {
-  const int processes = row.layout.world_size();
-  plan::StepCosts costs{.profile = profile(row, apart ? 1 : row.workers, run.division().micro_batch)};
-  if (processes == 1) {
-    costs.addition_per_byte = bench(row.link, 1).addition_per_byte;
-    return costs;
-  }
-  const int benched = apart ? 2 : processes;
+  const int processes = row.layout.world_size(), benched = apart ? 2 : processes;
+  const int64_t micro_batch = run.division().micro_batch;
   plan::MachineFigures figures = bench(row.link, benched).figures();
-  if (place_.stands_in) figures.free_link = bench("none", benched).figures().between_hosts;
-  costs.communication = plan::communication_times(figures);
-  costs.addition_per_byte = figures.addition_per_byte;
-  return costs;
+  if (place_.stands_in && processes > 1) figures.free_link = bench("none", benched).figures().between_hosts;
+  return {.profile = profile(row, apart ? 1 : row.workers, micro_batch).profile,
+          .communication = plan::communication_times(figures),
+          .addition_per_byte = figures.addition_per_byte,
+          .overhead = overhead(row, micro_batch, figures.addition_per_byte)};
 }
 
 double Forecast::step_ms(const CompareRow& row) {

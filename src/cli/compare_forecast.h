@@ -22,9 +22,9 @@ struct ForecastPlace {
   bool stands_in = false;  ///< hosts are made on this machine; ranks alternate between two
   std::function<void(const std::string& link)> use_link;
   std::function<void(pid_t)> watch;
-  /// A training of a row, and its config.
+  /// A training of a row, and its config with further assignments.
   std::function<TrainingCommand(const CompareRow& row)> command;
-  std::function<config::RunConfig(const CompareRow& row)> config;
+  std::function<config::RunConfig(const CompareRow& row, const std::vector<std::string>& assignments)> config;
 };
 
 /// Predicts steps by what layers take, measured in short trainings of all-reduce, and by what messages take,
@@ -47,15 +47,21 @@ class Forecast {
 
  private:
   const BenchReport& bench(const std::string& link, int processes);
-  const model::Profile& profile(const CompareRow& row, int workers, int64_t micro_batch);
+  struct Measured {
+    model::Profile profile;
+    double rest_seconds = 0;  ///< of a step
+  };
+  const Measured& profile(const CompareRow& row, int workers, int64_t micro_batch);
+  double overhead(const CompareRow& row, int64_t micro_batch, double addition_per_byte);
   std::vector<int> hosts_of(const CompareRow& row);
   plan::StepCosts costs(const CompareRow& row, const compile::CompiledRun& run, bool apart);
-  std::unique_ptr<compile::CompiledRun> compile(const CompareRow& row, const std::vector<int>& hosts) const;
+  std::unique_ptr<compile::CompiledRun> compile(const CompareRow& row, const std::vector<int>& hosts,
+                                                const std::vector<std::string>& assignments = {}) const;
   nlohmann::ordered_json run(ProcessJob job, const std::string& what, const std::string& folder) const;
 
   ForecastPlace place_;
   std::map<std::pair<std::string, int>, BenchReport> benches_;  // by link and processes
-  std::map<std::pair<int, int64_t>, model::Profile> profiles_;  // by workers and micro-batch
+  std::map<std::pair<int, int64_t>, Measured> profiles_;        // by workers and micro-batch
 };
 
 /// Of each rank, where ranks alternate between two hosts.

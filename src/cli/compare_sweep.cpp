@@ -101,9 +101,11 @@ TrainingCommand CompareSweep::command(const CompareRow& row, bool proof) const {
           .place = place_};
 }
 
-config::RunConfig CompareSweep::config_of(const CompareRow& row) const {
-  return config::load_run_config(arguments_.config.path, overrides(row, false),
-                                 layout::to_string(row.layout));
+config::RunConfig CompareSweep::config_of(const CompareRow& row,
+                                          const std::vector<std::string>& assignments) const {
+  std::vector<std::string> all = overrides(row, false);
+  all.insert(all.end(), assignments.begin(), assignments.end());
+  return config::load_run_config(arguments_.config.path, all, layout::to_string(row.layout));
 }
 
 /// Refuses what cannot run before anything does.
@@ -246,7 +248,10 @@ void CompareSweep::predict() {
                            if (train::stop_requested()) throw Interrupted();
                          },
                      .command = [this](const CompareRow& row) { return command(row, false); },
-                     .config = [this](const CompareRow& row) { return config_of(row); }});
+                     .config =
+                         [this](const CompareRow& row, const std::vector<std::string>& assignments) {
+                           return config_of(row, assignments);
+                         }});
   const auto each = [](std::vector<CompareRow>& rows, const auto& step_ms) {
     for (CompareRow& row : rows) {
       if (row.predicted_ms > 0) continue;

@@ -40,7 +40,7 @@ class CompareSweep {
   void resume();
   void prove();
   void prove(CompareRow& row, const CompareRow*& first_row, std::optional<TracedTraining>& first);
-  config::RunConfig config_of(const CompareRow& row) const;
+  config::RunConfig config_of(const CompareRow& row, const std::vector<std::string>& assignments = {}) const;
   void predict();
   void predict_ties(Forecast& forecast);
   void measure();

@@ -139,13 +139,14 @@ std::string table_of(const model::Profile& profile, const compile::CompiledRun& 
                             1e6 * profile.update_seconds * static_cast<double>(graph.parameter_count()));
 }
 
-Json json_of(const model::Profile& profile, const compile::CompiledRun& run) {
+Json json_of(const model::Profile& profile, const compile::CompiledRun& run, double rest_seconds) {
   Json json{{"device", profile.device},
             {"storage", name_of(profile.storage)},
             {"layout", layout::to_string(run.layout())},
             {"micro_batch", profile.micro_batch},
             {"micro_batch_seconds", sum_of(profile)},
             {"update_seconds", profile.update_seconds * static_cast<double>(run.graph().parameter_count())},
+            {"rest_seconds", rest_seconds},
             {"layers", Json::array()}};
   for (size_t n = 0; n < profile.nodes.size(); ++n) {
     const auto& node = profile.nodes[n];
@@ -158,9 +159,12 @@ Json json_of(const model::Profile& profile, const compile::CompiledRun& run) {
   return json;
 }
 
-void tell(const ProfileArguments& arguments, const model::Profile& profile, const compile::CompiledRun& run) {
-  if (arguments.output.json) return write_result(json_of(profile, run).dump() + "\n");
+void tell(const ProfileArguments& arguments, const model::Profile& profile, const compile::CompiledRun& run,
+          double rest_seconds) {
+  if (arguments.output.json) return write_result(json_of(profile, run, rest_seconds).dump() + "\n");
   std::string text = title_of(arguments, run) + "\n\n" + table_of(profile, run);
+  if (rest_seconds > 0)
+    text += fmt::format("of a step everything else that computes takes {}\n", human_seconds(rest_seconds));
   if (!arguments.file.empty())
     text += fmt::format("\nstages of pipelines are divided by it with --set parallel.profile={}\n",
                         arguments.file);
@@ -184,7 +188,7 @@ int profile(const ProfileArguments& arguments) {
     const train::WatchedWorker watched(world, *worker);
     train::Profiler profiler(*worker, kWarmUpSteps);
     train::TrainerEvents events;
-    events.on_step = [&](const train::StepRecord& step) { profiler.end_step(step.skipped); };
+    events.on_step = [&](const train::StepRecord& step) { profiler.end_step(step.skipped, step.busy_ms); };
     events.on_message = [&](const std::string& text) {
       if (world.rank() == 0) log_info(text);
     };
@@ -211,7 +215,7 @@ int profile(const ProfileArguments& arguments) {
           ExitCode::internal);
     const model::Profile measured = profiler.result(world.communicator());
     if (world.rank() != 0) return static_cast<int>(ExitCode::done);
-    tell(arguments, measured, worker->compiled());
+    tell(arguments, measured, worker->compiled(), profiler.rest());
     if (file)
       file->write("# What layers take. " + title_of(arguments, worker->compiled()) + ".\n" +
                   config::profile_to_text(measured));

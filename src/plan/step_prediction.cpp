@@ -16,6 +16,31 @@ using program::Role;
 
 constexpr int kReplayed = 6, kSettled = 2;  // steps, and those after which one takes as long as the other
 
+/// Whether profiles tell what it takes.
+bool is_measured(InstructionKind kind) {
+  switch (kind) {
+    case InstructionKind::forward:
+    case InstructionKind::backward:
+    case InstructionKind::backward_input:
+    case InstructionKind::backward_weight:
+    case InstructionKind::recompute:
+    case InstructionKind::update:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// As many as an addition of such an array would pass over: half of what is read and written.
+double moved_bytes(const Instruction& instruction) {
+  double all = 0;
+  for (const Operand& operand : instruction.operands)
+    if (operand.role != Role::temporary)
+      all +=
+          static_cast<double>(operand.range.size_bytes) * (operand.access == program::Access::read ? 1 : 2);
+  return all / 3;  // an addition reads two, and writes one
+}
+
 /// What instructions that do not communicate take.
 class ComputeTimes {
  public:
@@ -24,10 +49,10 @@ class ComputeTimes {
         costs_(costs),
         nodes_(model::measured_times(run.graph(), run.division().micro_batch, costs.profile)) {}
 
-  double of(const Instruction& instruction) const {
+  double of(int rank, const Instruction& instruction) const {
     switch (instruction.kind) {
       case InstructionKind::constants:
-        return costs_.overhead;
+        return run_.placement().is_worker(rank) ? costs_.overhead : 0;
       case InstructionKind::forward:
         return sum(instruction, [](const model::NodeTime& time) { return time.forward; });
       case InstructionKind::backward:
@@ -69,16 +94,6 @@ class ComputeTimes {
     return all;
   }
 
-  /// As many as an addition of such an array would pass over: half of what is read and written.
-  static double moved_bytes(const Instruction& instruction) {
-    double all = 0;
-    for (const Operand& operand : instruction.operands)
-      if (operand.role != Role::temporary)
-        all +=
-            static_cast<double>(operand.range.size_bytes) * (operand.access == program::Access::read ? 1 : 2);
-    return all / 3;  // an addition reads two, and writes one
-  }
-
   const compile::CompiledRun& run_;
   const StepCosts& costs_;
   std::vector<model::NodeTime> nodes_;
@@ -108,7 +123,7 @@ class SessionTimes {
     double& busy = nth(busy_, rank);
     for (const Instruction& instruction : step.instructions) {
       if (!program::communicates(instruction.kind)) {
-        busy += compute_.of(instruction);
+        busy += compute_.of(rank, instruction);
         continue;
       }
       for (const Operand& operand : instruction.operands) {
@@ -167,18 +182,26 @@ CommunicationTimes communication_times(const MachineFigures& figures) {
   return times;
 }
 
+double other_seconds(const compile::CompiledRun& run, const StepCosts& costs) {
+  double bytes = 0;
+  for (const Instruction& instruction : run.compile(0).step.instructions)
+    if (!program::communicates(instruction.kind) && !is_measured(instruction.kind))
+      bytes += moved_bytes(instruction);
+  return costs.addition_per_byte * bytes;
+}
+
 double predict_step(const compile::CompiledRun& run, const std::vector<int>& hosts, const StepCosts& costs) {
   if (run.layout().has_sessions()) return SessionTimes(run, hosts, costs).step();
   const ComputeTimes compute(run, costs);
   std::vector<program::Program> programs;
   for (int rank = 0; rank < run.layout().world_size(); ++rank) programs.push_back(run.compile(rank).step);
-  const auto steps =
-      replay(programs,
-             {.compute = [&](int, const Instruction& instruction) { return compute.of(instruction); },
-              .communication = costs.communication,
-              .hosts = hosts,
-              .one_thread = true},
-             kReplayed);
+  const auto steps = replay(
+      programs,
+      {.compute = [&](int rank, const Instruction& instruction) { return compute.of(rank, instruction); },
+       .communication = costs.communication,
+       .hosts = hosts,
+       .one_thread = true},
+      kReplayed);
   return (steps.back().end - nth(steps, kSettled - 1).end) / (kReplayed - kSettled);
 }
 

@@ -39,6 +39,10 @@ struct StepCosts {
   double overhead = 0;  ///< of a step of a worker beside its instructions
 };
 
+/// Seconds of a step that instructions of rank 0 are reckoned to take that neither communicate, nor compute
+/// layers, nor update: by the bytes that they pass over.
+double other_seconds(const compile::CompiledRun& run, const StepCosts& costs);
+
 /// Seconds of a step of all workers, in the long run: of the programs of all ranks, replayed
 /// (plan::replay) with what was measured. Steps of sessions (mode=stale, async), which do not
 /// say who meets whom when, take as long as whichever is busy longest: a worker, a server, or a link. For

@@ -85,9 +85,9 @@ TEST(StepPrediction, OfALinkThatDecidesIsItsTime) {
     PredictedJob job(layout);
     const double second_per_model = 100;
     job.costs.communication.link_per_byte = second_per_model / (4 * job.parameters());
-    // What the link takes, and of what is computed at most all: nothing is slower than one after the other.
+    // Nothing is slower than one after the other, but for the first and the last message.
     EXPECT_GT(job.predicted(), 0.95 * models * second_per_model) << layout;
-    EXPECT_LT(job.predicted(), 1.1 * models * second_per_model + job.passes(8) + 1e-6 * job.parameters())
+    EXPECT_LT(job.predicted(), 1.2 * models * second_per_model + job.passes(8) + 1e-6 * job.parameters())
         << layout;
   }
 }

@@ -1,11 +1,11 @@
 #include "train/loop/profiler.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "base/hash.h"
 #include "base/index.h"
-#include "base/statistics.h"
 #include "comm/gather_texts.h"
 
 namespace lockstep::train {
@@ -39,6 +39,7 @@ Profiler::Profiler(const Worker& worker, int64_t warm_up_steps)
 
 void Profiler::observe(const run::KernelObservation& observation) {
   if (steps_to_skip_ > 0) return;
+  kernels_ += observation.seconds;
   if (observation.call == nullptr) {
     update_ += observation.seconds;
     return;
@@ -60,13 +61,14 @@ void Profiler::observe(const run::KernelObservation& observation) {
   }
 }
 
-void Profiler::end_step(bool skipped) {
+void Profiler::end_step(bool skipped, std::optional<double> busy_ms) {
   if (steps_to_skip_ > 0) {
     --steps_to_skip_;
     return;
   }
   if (!skipped) updates_.push_back(update_);
-  update_ = 0;
+  if (busy_ms) rests_.push_back(std::max(1e-3 * *busy_ms - kernels_, 0.0));
+  update_ = kernels_ = 0;
 }
 
 model::Profile Profiler::result(comm::Communicator& world) const {
