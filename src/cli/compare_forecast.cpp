@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kProfiledSteps = 20;
+constexpr int kProfiledSteps = 20, kProfiles = 3;
 constexpr double kTie = 1.02;                              // times as long is no slower
 constexpr double kSlowestLink = 1e6, kFastestLink = 1e12;  // bits per second
 constexpr int kHalvings = 12;
@@ -76,15 +76,29 @@ const BenchReport& Forecast::bench(const std::string& link, int processes) {
   return benches_.emplace(std::pair(link, processes), bench_report_from(json)).first->second;
 }
 
+/// Of several runs, whichever is neither fast nor slow: what else a machine does lasts longer than one.
 const Forecast::Measured& Forecast::profile(const CompareRow& row, int workers, int64_t micro_batch) {
   const auto found = profiles_.find({workers, micro_batch});
   if (found != profiles_.end()) return found->second;
+  std::vector<Measured> runs;
+  for (int i = 0; i < kProfiles; ++i) runs.push_back(profile_once(row, workers, micro_batch, i));
+  const auto middle = runs.begin() + kProfiles / 2;
+  std::ranges::nth_element(runs, middle, {}, [](const Measured& run) {
+    double seconds = 0;
+    for (const auto& node : run.profile.nodes) seconds += node.seconds.all();
+    return seconds;
+  });
+  return profiles_.emplace(std::pair(workers, micro_batch), std::move(*middle)).first->second;
+}
+
+Forecast::Measured Forecast::profile_once(const CompareRow& row, int workers, int64_t micro_batch,
+                                          int number) const {
   place_.use_link(place_.stands_in ? "none" : "");
   TrainingCommand training = place_.command(row);
   training.layout = {.dp = workers};
   training.assignments.push_back(fmt::format("trainer.micro_batch={}", micro_batch));
-  const std::string folder =
-      fmt::format("{}/profiles/{}-workers-micro-batch-{}", place_.directory, workers, micro_batch);
+  const std::string folder = fmt::format("{}/profiles/{}-workers-micro-batch-{}-{}", place_.directory,
+                                         workers, micro_batch, number + 1);
   std::error_code ignored;
   fs::remove_all(folder, ignored);
   ProcessJob job{.processes = workers, .arguments = training.arguments()};
@@ -96,8 +110,7 @@ const Forecast::Measured& Forecast::profile(const CompareRow& row, int workers, 
   model::Profile profile = config::profile_from_text(read_text_file(file), file);
   if (profile.device != "cpu")
     throw DeviceError("steps of GPUs are not predicted; with --device cpu they are");
-  Measured measured{std::move(profile), told.at("rest_seconds").get<double>()};
-  return profiles_.emplace(std::pair(workers, micro_batch), std::move(measured)).first->second;
+  return {std::move(profile), told.at("rest_seconds").get<double>()};
 }
 
 /// What a worker's step takes beside what instructions are reckoned to take: as one process alone has it,
@@ -130,7 +143,10 @@ plan::StepCosts Forecast::costs(const CompareRow& row, const compile::CompiledRu
   const int processes = row.layout.world_size(), benched = apart ? 2 : processes;
   const int64_t micro_batch = run.division().micro_batch;
   plan::MachineFigures figures = bench(row.link, benched).figures();
-  if (place_.stands_in && processes > 1) figures.free_link = bench("none", benched).figures().between_hosts;
+  if (place_.stands_in && processes > 1) {
+    figures.free_link = bench("none", benched).figures().between_hosts;
+    figures.link_burst_bytes = link_burst_bytes(row.link);
+  }
   return {.profile = profile(row, apart ? 1 : row.workers, micro_batch).profile,
           .communication = plan::communication_times(figures),
           .addition_per_byte = figures.addition_per_byte,
@@ -153,6 +169,7 @@ double Forecast::tying_rate(const CompareRow& row, const CompareRow& beside) {
   const std::vector<int> hosts = hosts_of(row), beside_hosts = hosts_of(beside);
   const auto run = compile(row, hosts), beside_run = compile(beside, beside_hosts);
   plan::StepCosts own = costs(row, *run, false), other = costs(beside, *beside_run, false);
+  own.communication.link_burst_bytes = other.communication.link_burst_bytes = 0;
   const auto is_slower_at = [&](double rate) {
     own.communication.link_per_byte = other.communication.link_per_byte = 8 / rate;
     return plan::predict_step(*run, hosts, own) > kTie * plan::predict_step(*beside_run, beside_hosts, other);

@@ -51,6 +51,7 @@ class Forecast {
     model::Profile profile;
     double rest_seconds = 0;  ///< of a step
   };
+  Measured profile_once(const CompareRow& row, int workers, int64_t micro_batch, int number) const;
   const Measured& profile(const CompareRow& row, int workers, int64_t micro_batch);
   double overhead(const CompareRow& row, int64_t micro_batch, double addition_per_byte);
   std::vector<int> hosts_of(const CompareRow& row);

@@ -243,9 +243,10 @@ std::string sentence_of(const CompareTie& tie) {
   }
   if (tie.bits_per_second == 0) return fmt::format("{} is never slower than {}", with, tie.beside);
   if (!std::isfinite(tie.bits_per_second)) return fmt::format("{} never ties with {}", with, tie.beside);
-  return fmt::format("{} ties with {} from {:.2g} {}bit/s on", with, tie.beside,
-                     tie.bits_per_second / (tie.bits_per_second < 1e9 ? 1e6 : 1e9),
-                     tie.bits_per_second < 1e9 ? "M" : "G");
+  const bool giga = tie.bits_per_second >= 1e9;
+  const double rate = tie.bits_per_second / (giga ? 1e9 : 1e6);
+  return fmt::format("{} ties with {} from {:.{}f} {}bit/s on", with, tie.beside, rate, rate < 10 ? 1 : 0,
+                     giga ? "G" : "M");
 }
 
 double CompareResults::cost(const CompareRow& row) const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <regex>
 
@@ -79,6 +80,11 @@ std::string link_rate_fault(const std::string& rate) {
 double link_bits_per_second(const std::string& rate) {
   const double unit = rate.ends_with("kbit") ? 1e3 : rate.ends_with("mbit") ? 1e6 : 1e9;
   return std::stod(rate) * unit;
+}
+
+double link_burst_bytes(const std::string& rate) {
+  // As scripts/two_hosts.sh says it.
+  return rate == "none" ? 0 : std::max(link_bits_per_second(rate) / 8e3, 32768.0);
 }
 
 JobPlace hostfile_place(const std::string& path) {

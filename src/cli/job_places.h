@@ -32,6 +32,8 @@ class StandInHosts {
 std::string link_rate_fault(const std::string& rate);
 /// REQUIRES: `rate` has no fault, and is not "none".
 double link_bits_per_second(const std::string& rate);
+/// That pass at once over the link of StandInHosts after it was idle.
+double link_burst_bytes(const std::string& rate);
 
 /// The hosts of a hostfile, filled in its order. Throws ConfigError where it cannot be read or names none.
 JobPlace hostfile_place(const std::string& path);

@@ -328,8 +328,11 @@ class Replay {
       if (crosses(message)) {
         double& leaves = nth(leaves_host_free_, host_of(message.from));
         double& reaches = nth(reaches_host_free_, host_of(message.to));
-        there = std::max({now_, leaves, reaches}) + static_cast<double>(piece) * costs_.link_per_byte;
-        leaves = reaches = there;
+        // A bucket that has filled up lets go of what it holds at once.
+        const double filled = now_ - costs_.link_burst_bytes * costs_.link_per_byte;
+        leaves = reaches =
+            std::max({filled, leaves, reaches}) + static_cast<double>(piece) * costs_.link_per_byte;
+        there = std::max(now_, leaves);
       }
       if (message.handed_over < message.bytes) hand_over(message);
       at(there, [this, &message, piece, handling] {

@@ -17,6 +17,9 @@ struct CommunicationTimes {
   double meeting = 0;
   /// Of a byte from host to host. What leaves a host, or reaches one, shares that direction of its link.
   double link_per_byte = 0;
+  /// That pass at once in a direction of a link that was idle for as long as they would take: of links that
+  /// are limited by a token bucket.
+  double link_burst_bytes = 0;
   /// Of a byte from host to host, of the thread of either end, which computes nothing meanwhile; and of one
   /// that stays on a host.
   double handling_per_byte = 0, local_handling_per_byte = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/index.h"
 #include "plan/link_traffic.h"
@@ -104,47 +105,83 @@ class SessionTimes {
  public:
   SessionTimes(const compile::CompiledRun& run, const std::vector<int>& hosts, const StepCosts& costs)
       : run_(run), hosts_(hosts), costs_(costs), compute_(run, costs) {
-    busy_.resize(static_cast<size_t>(run.layout().world_size()), 0);
+    const auto ranks = static_cast<size_t>(run.layout().world_size());
+    busy_.resize(ranks, 0), link_.resize(ranks, 0);
+    for (int rank = 0; rank < run.layout().workers(); ++rank) add_worker(rank);
+    for (int rank = 0; rank < run.layout().world_size(); ++rank) add_updates(rank);
   }
 
-  double step() {
-    const layout::Layout& layout = run_.layout();
-    const double pushes = static_cast<double>(layout.pushes_per_step()) / layout.workers();
-    for (int rank = 0; rank < layout.workers(); ++rank) add_worker(rank);
-    for (int rank = 0; rank < layout.world_size(); ++rank) add_updates(rank);
-    double longest = 0;
-    for (const double busy : busy_) longest = std::max(longest, pushes * busy);
-    return std::max(longest, busiest_link_bytes(run_, hosts_) * costs_.communication.link_per_byte);
+  double step() const {
+    return run_.layout().mode == layout::ServerMode::asynchronous ? of_free_workers() : of_bound_workers();
   }
 
  private:
+  /// All make as many steps.
+  double of_bound_workers() const {
+    double longest = links_take();
+    for (int rank = 0; rank < run_.layout().world_size(); ++rank)
+      longest = std::max(longest, nth(busy_, rank) + nth(link_, rank));
+    return longest;
+  }
+
+  /// Who is faster makes more of the pushes. Seconds of as many as a step counts.
+  double of_free_workers() const {
+    const layout::Layout& layout = run_.layout();
+    double near = 0, far = 0;  // pushes in a second of workers that no link holds up, and of others
+    for (int rank = 0; rank < layout.workers(); ++rank)
+      (nth(link_, rank) > 0 ? far : near) += 1 / (nth(busy_, rank) + nth(link_, rank));
+    double pushes = near + far;
+    // All are as fast as the busiest link lets those far away be, and the busiest server.
+    const double links = links_take();
+    const double far_workers =
+        static_cast<double>(std::ranges::count_if(link_, [](double time) { return time > 0; }));
+    if (links > 0) pushes = near + std::min(far, far_workers / links);
+    for (int rank = 0; rank < layout.world_size(); ++rank)
+      if (!run_.placement().is_worker(rank) && nth(busy_, rank) > 0)
+        pushes = std::min(pushes, layout.workers() / nth(busy_, rank));
+    return layout.pushes_per_step() / pushes;
+  }
+
+  /// Of a push and a pull of each worker, in the busier direction of the busiest.
+  double links_take() const {
+    const double pushes = static_cast<double>(run_.layout().pushes_per_step()) / run_.layout().workers();
+    return busiest_link_bytes(run_, hosts_) / pushes * costs_.communication.link_per_byte;
+  }
+
   void add_worker(int rank) {
     const program::Program step = run_.compile(rank).step;
-    double& busy = nth(busy_, rank);
     for (const Instruction& instruction : step.instructions) {
       if (!program::communicates(instruction.kind)) {
-        busy += compute_.of(rank, instruction);
+        nth(busy_, rank) += compute_.of(rank, instruction);
         continue;
       }
+      double far_bytes = 0;
       for (const Operand& operand : instruction.operands) {
         const bool passes = (instruction.kind == InstructionKind::push && operand.role == Role::gradients) ||
                             (instruction.kind == InstructionKind::pull && operand.role == Role::parameters);
-        if (!passes) continue;
-        const program::Group& group = step.group(instruction.group);
-        handle(rank, group.members[static_cast<size_t>(operand.peer)], operand.range.size_bytes);
+        if (passes)
+          far_bytes += pass(rank, step.group(instruction.group).members[static_cast<size_t>(operand.peer)],
+                            static_cast<double>(operand.range.size_bytes));
       }
+      (instruction.kind == InstructionKind::push ? pushed_ : pulled_) += far_bytes;
     }
+    // A direction of a link is idle while the other one is busy.
+    const CommunicationTimes& costs = costs_.communication;
+    for (double* bytes : {&pushed_, &pulled_})
+      nth(link_, rank) +=
+          std::max(std::exchange(*bytes, 0) - costs.link_burst_bytes, 0.0) * costs.link_per_byte;
     // What the last push needs to come back as parameters.
-    busy += 2 * costs_.communication.latency;
+    nth(busy_, rank) += 2 * costs.latency;
   }
 
-  void handle(int worker, int server, int64_t bytes) {
+  /// Both ends handle it. Returns the bytes that pass a link.
+  double pass(int worker, int server, double bytes) {
     const bool crosses = nth(hosts_, worker) != nth(hosts_, server);
     const CommunicationTimes& costs = costs_.communication;
-    const double time =
-        static_cast<double>(bytes) * (crosses ? costs.handling_per_byte : costs.local_handling_per_byte);
-    nth(busy_, worker) += time;
-    nth(busy_, server) += time;
+    const double handling = bytes * (crosses ? costs.handling_per_byte : costs.local_handling_per_byte);
+    nth(busy_, worker) += handling;
+    nth(busy_, server) += handling;
+    return crosses ? bytes : 0;
   }
 
   /// Of what workers have pushed to it, each once.
@@ -160,7 +197,9 @@ class SessionTimes {
   const std::vector<int>& hosts_;
   const StepCosts& costs_;
   ComputeTimes compute_;
-  std::vector<double> busy_;  // by rank, of a push of each worker
+  std::vector<double> busy_;        // by rank, of a push of each worker
+  std::vector<double> link_;        // by worker, of its push and its pull, one after the other
+  double pushed_ = 0, pulled_ = 0;  // bytes of a worker so far
 };
 
 }  // namespace
@@ -174,6 +213,7 @@ CommunicationTimes communication_times(const MachineFigures& figures) {
                            .shared_sum_per_byte = figures.shared_sum_per_byte};
   times.handling_per_byte = link_decides ? handling(figures.free_link) : handling(between);
   times.link_per_byte = link_decides ? between.one_way_per_byte : 0;
+  times.link_burst_bytes = link_decides ? figures.link_burst_bytes : 0;
   times.latency = between.latency > 0 ? between.latency : figures.within_host.latency;
   times.meeting = times.latency;
   if (figures.shared_ranks > 1)

@@ -24,6 +24,7 @@ struct MachineFigures {
   double shared_sum_per_byte = 0;  ///< of a long one
   int shared_ranks = 0;            ///< with so many ranks
   double addition_per_byte = 0;    ///< of adding an array in memory to another
+  double link_burst_bytes = 0;     ///< see CommunicationTimes; known, not measured
   bool operator==(const MachineFigures&) const = default;
 };
 
@@ -43,9 +44,10 @@ struct StepCosts {
 /// layers, nor update: by the bytes that they pass over.
 double other_seconds(const compile::CompiledRun& run, const StepCosts& costs);
 
-/// Seconds of a step of all workers, in the long run: of the programs of all ranks, replayed
-/// (plan::replay) with what was measured. Steps of sessions (mode=stale, async), which do not
-/// say who meets whom when, take as long as whichever is busy longest: a worker, a server, or a link. For
+/// Seconds of a step of all workers, in the long run: of the programs of all ranks, replayed (plan::replay)
+/// with what was measured. Programs of sessions do not say who meets whom when. Each worker
+/// computes, pushes and pulls in turn: with mode=stale a step takes as long as the slowest of them, or a
+/// server, or a link; with mode=async all do it as often as they can, and as servers and links allow. For
 /// ranks on CPUs that have a core each. `hosts`: of each rank. Throws ConfigError where the profile is of
 /// another model.
 double predict_step(const compile::CompiledRun& run, const std::vector<int>& hosts, const StepCosts& costs);

@@ -139,6 +139,24 @@ TEST(ProgramTimeline, MessagesOfAHostShareItsLink) {
   EXPECT_EQ(step.ranks[1][1].end, 8);
 }
 
+/// A message of four pieces, after a link was idle: two pass at once. Then it is as slow as ever.
+TEST(ProgramTimeline, IdleLinksOfTokenBucketsHaveABurst) {
+  Program sender = make_program(0), receiver = make_program(1);
+  for (Program* program : {&sender, &receiver}) program->buffer(0).size_bytes = 4 * kMessagePieceBytes;
+  const int made = compute(sender, 10);
+  pass(sender, Role::send, 1, {{made}});
+  pass(receiver, Role::receive, 1);
+  pass(sender, Role::send, 1);
+  pass(receiver, Role::receive, 1);
+  const auto piece = static_cast<double>(kMessagePieceBytes);
+  const InstructionTimes times{.compute = by_segment,
+                               .communication = {.link_per_byte = 1 / piece, .link_burst_bytes = 2 * piece},
+                               .hosts = {0, 1}};
+  const auto step = replay(std::vector{sender, receiver}, times)[0];
+  EXPECT_EQ(step.ranks[1][0].end, 12);
+  EXPECT_EQ(step.ranks[1][1].end, 16);
+}
+
 /// What a rank computes ends later by what its thread does for messages meanwhile.
 TEST(ProgramTimeline, OneThreadComputesAndHandlesMessages) {
   Program sender = make_program(0), receiver = make_program(1);

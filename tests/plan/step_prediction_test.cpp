@@ -101,16 +101,33 @@ TEST(StepPrediction, HandlingOfMessagesIsNotHidden) {
 }
 
 /// 16 samples on two workers: 8 each in a step of both, in 4 micro-batches.
-TEST(StepPrediction, OfSessionsIsThatOfWhateverIsBusyLongest) {
+TEST(StepPrediction, OfWorkersThatAreBoundIsThatOfWhateverIsBusyLongest) {
+  PredictedJob job("dp=2,sync=ps,servers=1,mode=stale");
+  EXPECT_NEAR(job.predicted(), job.passes(8), 1e-9) << "the server updates meanwhile";
+  job.costs.profile.update_seconds = 1e-3;
+  EXPECT_NEAR(job.predicted(), 1e-3 * job.parameters(), 1e-6);
+  job.costs.profile.update_seconds = 0;
+  job.costs.communication.handling_per_byte = 1 / (4 * job.parameters());
+  EXPECT_NEAR(job.predicted(), 4, 0.01) << "the server has the model twice from and to each";
+  job.costs.communication.link_per_byte = 10 / (4 * job.parameters());
+  EXPECT_NEAR(job.predicted(), 2 + job.passes(8) + 20, 0.1) << "a worker has it twice, and passes it twice";
+  job.costs.communication.link_burst_bytes = job.parameters();
+  EXPECT_NEAR(job.predicted(), std::max(20.0, 2 + job.passes(8) + 15), 0.1) << "a quarter of it at once";
+}
+
+TEST(StepPrediction, OfWorkersThatAreFreeIsThatOfTheirTurns) {
   PredictedJob job("dp=2,sync=ps,servers=1,mode=async");
   EXPECT_NEAR(job.predicted(), job.passes(8), 1e-9) << "the server updates meanwhile";
   job.costs.profile.update_seconds = 1e-3;
   EXPECT_NEAR(job.predicted(), 2 * 1e-3 * job.parameters(), 1e-6) << "for each of two pushes";
   job.costs.profile.update_seconds = 0;
-  job.costs.communication.handling_per_byte = 1 / (4 * job.parameters());
-  EXPECT_NEAR(job.predicted(), 4, 0.01) << "the server has the model twice from and to each";
   job.costs.communication.link_per_byte = 10 / (4 * job.parameters());
-  EXPECT_NEAR(job.predicted(), 20, 0.1) << "which pass its link in each direction";
+  EXPECT_NEAR(job.predicted(), 20 + job.passes(8), 0.1) << "both share the server's link, by turns";
+  // The server beside the second worker, which is not held up by the link that holds up the first.
+  job.facts.hosts = {0, 1, 1};
+  const compile::CompiledRun beside(job.options, job.facts);
+  const double far = job.passes(8) + 20, near = job.passes(8);
+  EXPECT_NEAR(predict_step(beside, job.facts.hosts, job.costs), 2 / (1 / far + 1 / near), 0.01);
 }
 
 TEST(StepPrediction, TakesProfilesOfItsOwnModelAlone) {
