@@ -17,11 +17,12 @@ constexpr std::string_view kStyle = R"(
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 60rem;
        color: #1b1f24; background: #ffffff; }
 h1 { font-size: 1.3rem; line-height: 1.35; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin-top: 2.2rem; }
+h3 { font-size: 0.95rem; } .answer { font-weight: 600; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.86rem; margin: 0.8rem 0; }
 th, td { padding: 0.25rem 0.7rem 0.25rem 0; text-align: right; white-space: nowrap; vertical-align: top; }
 th:first-child, td:first-child, .words { text-align: left; }
-td.words { white-space: normal; }
+td.words { white-space: normal; min-width: 9rem; }
 thead th { border-bottom: 1px solid #8a929c; font-weight: 600; }
 code, pre { font: 0.86rem ui-monospace, monospace; } pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .quiet { opacity: 0.75; font-size: 0.9rem; }
@@ -291,8 +292,12 @@ std::string compare_page(const CompareResults& results) {
   std::string page = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<title>lockstep compare: {}</title>\n<style>{}{}</style></head>\n<body>\n<h1>{}</h1>\n",
-      html_text(results.config), kStyle, chart_style(), html_text(results.headline()));
+      "<title>lockstep compare: {}</title>\n<style>{}{}</style></head>\n<body>\n",
+      html_text(results.config), kStyle, chart_style());
+  const std::vector<std::string> answers = results.answers();
+  page += fmt::format("<h1>{}</h1>\n", html_text(answers.front()));
+  for (size_t i = 1; i < answers.size(); ++i)
+    page += fmt::format("<p class=\"answer\">{}</p>\n", html_text(answers[i]));
   page += fmt::format(
       "<p class=\"quiet\">{}, {} of {} steps each, {} scaling, on {} with {} core{}, begun {}, lockstep "
       "{}</p>\n",

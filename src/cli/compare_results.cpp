@@ -127,6 +127,7 @@ std::string proofs_of(const std::vector<const CompareRow*>& rows) {
     return [proof](const CompareRow* row) { return row->proof == proof; };
   };
   if (std::ranges::all_of(rows, is(CompareProof::identical))) return "bits identical";
+  if (std::ranges::all_of(rows, is(CompareProof::not_tried))) return "bits were not compared";
   std::vector<std::string> parts;
   for (const CompareRow* row : rows)
     if (row->proof == CompareProof::other_mathematics)
@@ -261,7 +262,7 @@ std::vector<std::string> CompareResults::links() const {
   return links;
 }
 
-std::string CompareResults::headline() const {
+std::vector<std::string> CompareResults::answers() const {
   std::vector<std::string> sentences;
   for (const std::string& link : links())
     if (const std::string sentence = sentence_about(rows, link); !sentence.empty())
@@ -271,9 +272,12 @@ std::string CompareResults::headline() const {
     if (tie.link.empty()) ties_of_links.push_back(sentence_of(tie));
   if (!ties_of_links.empty())
     sentences.push_back(fmt::format("By prediction, {}.", join(ties_of_links, "; ")));
-  return sentences.empty() ? "There are no two layouts of one number of workers to compare yet."
-                           : join(sentences, " ");
+  if (sentences.empty())
+    sentences.push_back("There are no two layouts of one number of workers to compare yet.");
+  return sentences;
 }
+
+std::string CompareResults::headline() const { return join(answers(), " "); }
 
 std::string CompareResults::table() const {
   size_t width = 6, link_width = 4;

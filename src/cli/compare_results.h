@@ -115,7 +115,9 @@ struct CompareResults {
   /// Of predictions beside what was measured, without sign: the median of rows whose processes have a core
   /// each; nothing where there is none.
   std::optional<double> prediction_error() const;
-  std::string headline() const;  ///< a sentence that answers, for each link
+  /// A sentence that answers, for each link, and one about ties; at least one.
+  std::vector<std::string> answers() const;
+  std::string headline() const;  ///< all of them
   std::string table() const;
   std::string predictions() const;  ///< lines below the table; none where nothing is predicted
   std::string csv() const;

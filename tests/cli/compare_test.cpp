@@ -58,7 +58,8 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
   EXPECT_EQ(first["rows"][4]["processes"], 3);
   EXPECT_EQ(occurrences(read_text_file(out + "/results.csv"), "\n"), 7u);
 
-  EXPECT_THAT(read_text_file(out + "/report.html"), HasSubstr(first["headline"].get<std::string>()));
+  EXPECT_THAT(read_text_file(out + "/report.html"),
+              HasSubstr("<h1>" + first["headline"].get<std::string>() + "</h1>"));
 
   EXPECT_EQ(lockstep(command).code, 2) << "the folder is in use";
   // Nothing is measured twice; what is missing is.
