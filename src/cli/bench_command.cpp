@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/index.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "comm/measure.h"
@@ -16,7 +17,20 @@ struct BenchArguments {
   OutputArguments output;
   int64_t largest_bytes = 4 << 20;
   double seconds = 0.2;
+  bool brief = false;
 };
+
+/// All but rank 0, or, of those on its host and of the others, the first.
+std::vector<int> peers_of(const std::vector<int>& hosts, bool brief) {
+  std::vector<int> peers;
+  bool met[2] = {false, false};
+  for (int rank = 1; rank < static_cast<int>(hosts.size()); ++rank) {
+    bool& known = met[nth(hosts, rank) == hosts.front()];
+    if (!brief || !known) peers.push_back(rank);
+    known = true;
+  }
+  return peers;
+}
 
 /// From a sum of two numbers on, in steps of 16 times.
 std::vector<int64_t> sizes_up_to(int64_t largest) {
@@ -35,9 +49,10 @@ BenchReport measure(train::World& world, const BenchArguments& arguments) {
   if (report.hosts.empty()) report.hosts = {0};
   if (world.size() > 1) {
     comm::Communicator& all = world.communicator();
-    const std::vector<int64_t> sizes = sizes_up_to(arguments.largest_bytes);
-    report.pairs = comm::measure_pairs(all, *stream, options);
-    report.sums = comm::measure_sums(all, *stream, sizes, options);
+    const std::vector<int64_t> sizes = arguments.brief ? std::vector<int64_t>{8, arguments.largest_bytes}
+                                                       : sizes_up_to(arguments.largest_bytes);
+    report.pairs = comm::measure_pairs(all, *stream, peers_of(report.hosts, arguments.brief), options);
+    if (!arguments.brief) report.sums = comm::measure_sums(all, *stream, sizes, options);
     if (world.one_host())
       report.shared_sums =
           comm::measure_sums(*comm::make_shared_memory_communicator(all), *stream, sizes, options);
@@ -75,6 +90,10 @@ void add_bench_command(CLI::App& program, CommandAction& selected) {
   command.add_option("--seconds", arguments->seconds, "Time for each figure, about")
       ->check(CLI::Range(0.001, 600.0))
       ->capture_default_str();
+  command.add_flag(
+      "--brief", arguments->brief,
+      "Only what predictions need: one pair within a host, one between hosts, and sums in shared "
+      "memory of two sizes");
   arguments->output.add_json_to(command);
   command.callback([&selected, arguments] { selected = [arguments] { return bench(*arguments); }; });
 }

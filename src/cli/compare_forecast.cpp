@@ -70,8 +70,9 @@ const BenchReport& Forecast::bench(const std::string& link, int processes) {
   place_.use_link(link);
   const std::string folder = fmt::format("{}/bench/{}{}-processes", place_.directory,
                                          link.empty() ? "" : "link-" + link + "-", processes);
-  ProcessJob job{.processes = processes,
-                 .arguments = {"bench", "--json", "--largest", fmt::to_string(message_bytes(link))}};
+  ProcessJob job{
+      .processes = processes,
+      .arguments = {"bench", "--json", "--brief", "--largest", fmt::to_string(message_bytes(link))}};
   const Json json = run(std::move(job), "measuring messages", folder);
   return benches_.emplace(std::pair(link, processes), bench_report_from(json)).first->second;
 }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -10,7 +11,9 @@
 #include "base/index.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/new_file.h"
 #include "cli/rank_table.h"
+#include "cli/step_picture.h"
 #include "layout/layout.h"
 #include "layout/pipeline_drawing.h"
 #include "layout/pipeline_timeline.h"
@@ -18,6 +21,7 @@
 #include "plan/memory_limit.h"
 #include "plan/stage_table.h"
 #include "plan/step_estimate.h"
+#include "plan/step_sketch.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/worker_memory.h"
 
@@ -33,6 +37,7 @@ struct InspectArguments {
   bool several_hosts = false;
   int rank = 0;
   std::string program;  ///< "": no program is printed
+  std::string picture;  ///< file of a drawing; "": none
   bool graph = false, memory = false, schedule = false;
   std::string device = "cpu";
 };
@@ -219,6 +224,22 @@ int inspect_schedule(const InspectArguments& arguments, const config::RunConfig&
   return static_cast<int>(ExitCode::done);
 }
 
+/// A step of all ranks, as a file.
+void write_picture(const std::string& path, const compile::CompiledRun& run, const std::vector<int>& hosts,
+                   const std::string& config) {
+  if (run.layout().has_sessions())
+    throw ConfigError(
+        fmt::format("--picture: with layout '{}' workers do not make steps together; draw one with mode=sync",
+                    layout::to_string(run.layout())));
+  std::vector<program::Program> programs;
+  for (int rank = 0; rank < run.layout().world_size(); ++rank) programs.push_back(run.compile(rank).step);
+  const std::string title =
+      fmt::format("a step of {}, layout {}, {}", std::filesystem::path(config).stem().string(),
+                  layout::to_string(run.layout()), run.profile() ? "by a profile" : "estimated");
+  const std::string picture = step_picture(title, programs, plan::sketch_step(run, programs, hosts));
+  NewFile("--picture", path).write(picture);
+}
+
 int inspect(const InspectArguments& arguments) {
   const config::RunConfig config = arguments.config.load();
   const layout::Layout layout =
@@ -240,6 +261,8 @@ int inspect(const InspectArguments& arguments) {
       .device = arguments.device == "cuda" ? device::DeviceKind::cuda : device::DeviceKind::cpu};
   const compile::CompiledRun run = train::compile_run(config, facts);
   run.check();
+  if (!arguments.picture.empty())
+    write_picture(arguments.picture, run, hosts_of(arguments, processes), arguments.config.path);
   const auto programs = run.compile(arguments.rank);
   const std::string excess =
       plan::excess(run, train::compile_options(config), facts, config.device.memory_limit);
@@ -258,7 +281,8 @@ void add_schedule_option(CLI::App& command, InspectArguments& arguments) {
   CLI::Option* schedule =
       command.add_flag("--schedule", arguments.schedule,
                        "Only the order in which the stages of a pipeline run forwards and backwards, drawn");
-  for (const char* other : {"--several-hosts", "--device", "--rank", "--program", "--graph", "--memory"})
+  for (const char* other :
+       {"--several-hosts", "--device", "--rank", "--program", "--graph", "--memory", "--picture"})
     schedule->excludes(other);
 }
 
@@ -294,6 +318,11 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
       ->check(CLI::IsMember({"step", "evaluate", "boundary", "serve", "gather"}));
   command.add_flag("--graph", arguments->graph, "Only the model: layers, segments and buckets");
   command.add_flag("--memory", arguments->memory, "Only the memory plan");
+  command
+      .add_option("--picture", arguments->picture,
+                  "Draws a step of all ranks, lane by lane, to a file that must be new; times are those of "
+                  "parallel.profile, or estimated")
+      ->type_name("FILE.svg");
   add_schedule_option(command, *arguments);
   arguments->output.add_json_to(command);
   command.callback([&selected, arguments] { selected = [arguments] { return inspect(*arguments); }; });

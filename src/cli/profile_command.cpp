@@ -1,18 +1,14 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "base/index.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/new_file.h"
 #include "lockstep/error.h"
 #include "plan/step_estimate.h"
 #include "train/faults/position.h"
@@ -57,47 +53,6 @@ config::RunConfig load(const ProfileArguments& arguments) {
   config.checkpoint = {.every_steps = 0, .at_end = false};
   return config;
 }
-
-/// A file that was not there before: a config that lay there would be lost. It is made at once, so that what
-/// is measured is not in vain, and goes again where nothing is written.
-class NewFile {
- public:
-  explicit NewFile(std::string path) : path_(std::move(path)) {
-    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file_ < 0)
-      throw ConfigError(fmt::format(
-          "--out {}: {}", path_,
-          errno == EEXIST ? "is there already; remove it, or name another file" : std::strerror(errno)));
-  }
-  ~NewFile() {
-    if (file_ < 0) return;
-    ::close(file_);
-    ::unlink(path_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
-
-  void write(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t written = ::write(file_, text.data(), text.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) fail();
-      text.remove_prefix(static_cast<size_t>(written));
-    }
-    if (::close(std::exchange(file_, -1)) == 0) return;
-    const int error = errno;
-    ::unlink(path_.c_str());
-    errno = error;
-    fail();
-  }
-
- private:
-  [[noreturn]] void fail() const {
-    throw IoError(fmt::format("--out {}: cannot write: {}", path_, std::strerror(errno)));
-  }
-
-  std::string path_;
-  int file_ = -1;
-};
 
 /// What was measured, in words.
 std::string title_of(const ProfileArguments& arguments, const compile::CompiledRun& run) {
@@ -181,7 +136,7 @@ int profile(const ProfileArguments& arguments) {
                             [&] {
                               config::RunConfig config = load(arguments);
                               if (world.rank() == 0 && !arguments.file.empty())
-                                file = std::make_unique<NewFile>(arguments.file);
+                                file = std::make_unique<NewFile>("--out", arguments.file);
                               return config;
                             },
                             device, {{"--steps", fmt::to_string(arguments.steps), ExitCode::usage}});

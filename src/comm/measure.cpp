@@ -59,12 +59,12 @@ class Turns {
 }  // namespace
 
 std::vector<PairTimes> measure_pairs(Communicator& world, device::Stream& stream,
-                                     const MeasureOptions& options) {
+                                     const std::vector<int>& peers, const MeasureOptions& options) {
   const int64_t bytes = options.long_message_bytes;
   std::vector<char> out(static_cast<size_t>(bytes), 1), in(static_cast<size_t>(bytes), 0);
   Turns turns(world, stream);
   std::vector<PairTimes> pairs;
-  for (int peer = 1; peer < world.size(); ++peer) {
+  for (const int peer : peers) {
     const bool first = world.rank() == 0, takes_part = first || world.rank() == peer;
     const int other = first ? peer : 0;
     const Transfer send{Transfer::Direction::send, other, out.data(), bytes};

@@ -29,9 +29,10 @@ struct MeasureOptions {
   double seconds = 0.2;  ///< for each figure, about; three repetitions at least
 };
 
-/// COLLECTIVE: of all pairs with rank 0, one after the other. The same on every rank. REQUIRES: host memory.
+/// COLLECTIVE: of rank 0 with each of `peers`, one after the other. The same on every rank. REQUIRES: host
+/// memory.
 std::vector<PairTimes> measure_pairs(Communicator& world, device::Stream& stream,
-                                     const MeasureOptions& options = {});
+                                     const std::vector<int>& peers, const MeasureOptions& options = {});
 /// COLLECTIVE: by the communicator's all_reduce. The same on every rank. REQUIRES: host memory.
 std::vector<SumTime> measure_sums(Communicator& world, device::Stream& stream,
                                   const std::vector<int64_t>& sizes_bytes,
