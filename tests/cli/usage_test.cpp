@@ -19,7 +19,9 @@ void expect_refusal(const std::vector<std::string>& arguments, const std::string
 
 TEST(Usage, MistakesAreRefusedWithWhatWasProbablyMeant) {
   expect_refusal(
-      {}, "lockstep needs a command: train, eval, verify, compare, chaos, profile, inspect, config, data");
+      {},
+      "lockstep needs a command: train, eval, verify, compare, chaos, profile, inspect, config, data, "
+      "doctor");
   expect_refusal({"trian"}, "no command 'trian' (did you mean 'train'?)");
   expect_refusal({"--jsn"}, "lockstep has no option --jsn");
   expect_refusal({"train"}, "CONFIG is required");
@@ -69,7 +71,8 @@ TEST(Usage, HelpBeginsWithAnExample) {
                                                           {"config", "print"},
                                                           {"config", "check"},
                                                           {"data"},
-                                                          {"data", "digits"}};
+                                                          {"data", "digits"},
+                                                          {"doctor"}};
   for (const auto& command : commands) {
     const Ran ran = lockstep(command + std::vector<std::string>{"--help"});
     EXPECT_EQ(ran.code, 0);

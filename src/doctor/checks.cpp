@@ -1,0 +1,96 @@
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+
+#include "doctor/check.h"
+#include "doctor/check_process.h"
+#include "doctor/data.h"
+#include "doctor/gpu.h"
+#include "doctor/host.h"
+#include "doctor/launcher.h"
+#include "doctor/memory.h"
+#include "doctor/network.h"
+#include "doctor/storage.h"
+
+namespace lockstep::doctor {
+namespace {
+
+// All run at once, so that the longest limit is the command's.
+constexpr std::array kHostChecks{
+    Check{"processor", "the instruction set that this program was built for", "lscpu", 5, look_at_processor},
+    Check{"cores", "those that this process may use, and its control group's quota", "nproc", 5,
+          look_at_cores},
+    Check{"clock", "its date, and the kernel's source of time", "timedatectl", 5, look_at_clock},
+    Check{"open_files", "how many files and sockets a process may have", "ulimit -n", 5, look_at_open_files},
+    Check{"memory", "what is free, of the host, the control group and the process's limit", "free -h", 5,
+          look_at_memory},
+    Check{"shared_memory", "/dev/shm, by which ranks of one host talk", "df -h /dev/shm", 5,
+          look_at_shared_memory},
+    Check{"loopback", "whether processes of this host can connect to each other", "ip link set lo up", 5,
+          look_at_loopback},
+    Check{"interfaces", "network interfaces, their speed, and which will be taken", "ip -brief address", 5,
+          look_at_interfaces},
+    Check{"ports", "ports that are free, and LOCKSTEP_CONTROL_PORT", "ss -ltn", 5, look_at_ports},
+    Check{"mpi", "Open MPI's mpirun, and whether it is that of the library", "mpirun --version", 8,
+          look_at_mpi},
+    Check{"mpirun", "starts two processes by mpirun",
+          "mpirun --allow-run-as-root --oversubscribe -n 2 hostname", 12, look_at_mpirun},
+    Check{"root", "what mpirun wants to be told where it runs as root", "id", 5, look_at_root},
+    Check{"gpus", "driver, persistence, ECC, XID errors, MIG, power limit, topology (by NVML)", "nvidia-smi",
+          12, look_at_gpus},
+    Check{"cuda", "the driver against the CUDA that this program was built with", "nvidia-smi", 12,
+          look_at_cuda},
+    Check{"nccl", "the NCCL that this program runs with", "nvidia-smi", 12, look_at_nccl},
+    Check{"storage", "--out: free space, speed, and what rename and fsync do", "df -h", 12, look_at_storage},
+    Check{"data", "the data's files, read as a training would", "ls -l", 12, look_at_data},
+};
+
+/// Waits until one of them has something to say or a limit has passed.
+void wait_for_any(const std::vector<std::unique_ptr<CheckProcess>>& running) {
+  std::vector<pollfd> waiting;
+  Deadline next = Deadline::max();
+  for (const auto& check : running) {
+    if (check->finished()) continue;
+    waiting.push_back({.fd = check->descriptor(), .events = POLLIN, .revents = 0});
+    next = std::min(next, check->deadline());
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
+  ::poll(waiting.data(), waiting.size(), static_cast<int>(std::max<int64_t>(left, 0)));
+  for (const auto& check : running) {
+    if (check->finished()) continue;
+    const auto mine =
+        std::ranges::find_if(waiting, [&](const pollfd& each) { return each.fd == check->descriptor(); });
+    if (mine->revents != 0)
+      check->receive();
+    else if (Clock::now() >= check->deadline())
+      check->give_up();
+  }
+}
+
+}  // namespace
+
+std::span<const Check> host_checks() { return kHostChecks; }
+
+std::vector<Verdict> run_checks(std::span<const Check> checks, const Request& request,
+                                const std::function<void(const Verdict&)>& tell) {
+  std::vector<std::unique_ptr<CheckProcess>> running;
+  for (const Check& check : checks) running.push_back(std::make_unique<CheckProcess>(check, request));
+  std::vector<Verdict> all;
+  for (size_t told = 0; told < running.size();) {
+    if (!running[told]->finished()) {
+      wait_for_any(running);
+      continue;
+    }
+    for (const auto& verdict : running[told]->verdicts()) {
+      tell(verdict);
+      all.push_back(verdict);
+    }
+    ++told;
+  }
+  return all;
+}
+
+}  // namespace lockstep::doctor

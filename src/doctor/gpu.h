@@ -1,0 +1,39 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "doctor/check.h"
+#include "doctor/nvml.h"
+
+namespace lockstep::doctor {
+
+/// By XID number, how often the kernel's log holds it: the driver's word for an error of a GPU. `log` is text
+/// of the kernel, a line each.
+std::map<int, int> xid_counts(std::string_view log);
+
+/// `xids`: nothing where the kernel's log may not be read.
+std::vector<Verdict> judge_gpus(const NvmlFacts& facts, const std::optional<std::map<int, int>>& xids);
+
+struct CudaFacts {
+  int gpus = 0;           ///< as NVML counts them
+  std::string libraries;  ///< that this program computes with on GPUs: "cuda=13.0 ..."; empty: built without
+  std::string driver_problem;  ///< why libcuda.so.1 does not answer; empty: it does
+  int driver_version = 0;      ///< of CUDA, that the driver supports: 13000 is 13.0
+};
+Verdict judge_cuda(const CudaFacts& facts);
+
+struct NcclFacts {
+  int gpus = 0;
+  std::string library;  ///< "nccl=2.28.9"; empty: built without
+};
+Verdict judge_nccl(const NcclFacts& facts);
+
+std::vector<Verdict> look_at_gpus(const Request& request);
+std::vector<Verdict> look_at_cuda(const Request& request);
+std::vector<Verdict> look_at_nccl(const Request& request);
+
+}  // namespace lockstep::doctor

@@ -1,0 +1,98 @@
+#include "doctor/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/error.h"
+
+namespace lockstep::doctor {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr Level kLevels[] = {Level::ok, Level::skip, Level::warn, Level::fail};
+
+size_t count(const std::vector<Verdict>& verdicts, Level level) {
+  return static_cast<size_t>(
+      std::ranges::count_if(verdicts, [level](const Verdict& each) { return each.level == level; }));
+}
+
+Level worst_of(const std::vector<Verdict>& verdicts) {
+  for (const Level level : {Level::fail, Level::warn})
+    if (count(verdicts, level) > 0) return level;
+  return Level::ok;
+}
+
+/// What other programs said may have several lines.
+std::string in_one_line(std::string text) {
+  for (char& letter : text)
+    if (static_cast<unsigned char>(letter) < ' ') letter = ' ';
+  return text;
+}
+
+Json json_list(const std::vector<Verdict>& verdicts) {
+  Json list = Json::array();
+  for (const auto& each : verdicts)
+    list.push_back(
+        {{"check", each.check}, {"verdict", name_of(each.level)}, {"found", each.found}, {"fix", each.fix}});
+  return list;
+}
+
+/// Texts of files and other programs need not be UTF-8.
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace
+
+std::string_view name_of(Level level) {
+  constexpr std::string_view kNames[] = {"ok", "skip", "warn", "fail"};
+  return kNames[static_cast<size_t>(level)];
+}
+
+std::string line_of(const Verdict& verdict) {
+  return fmt::format("{:<4}  {}: {}{}{}\n", name_of(verdict.level), verdict.check, in_one_line(verdict.found),
+                     verdict.fix.empty() ? "" : "; fix: ", in_one_line(verdict.fix));
+}
+
+std::string summary_of(const std::vector<Verdict>& verdicts) {
+  const size_t warnings = count(verdicts, Level::warn), failures = count(verdicts, Level::fail);
+  return fmt::format("{} ok, {} skipped, {} warning{}, {} failure{}\n", count(verdicts, Level::ok),
+                     count(verdicts, Level::skip), warnings, warnings == 1 ? "" : "s", failures,
+                     failures == 1 ? "" : "s");
+}
+
+std::string json_of(const std::vector<Verdict>& verdicts) {
+  return dump({{"verdict", name_of(worst_of(verdicts))}, {"checks", json_list(verdicts)}}) + "\n";
+}
+
+int exit_code_of(const std::vector<Verdict>& verdicts) {
+  switch (worst_of(verdicts)) {
+    case Level::fail:
+      return static_cast<int>(ExitCode::unavailable);
+    case Level::warn:
+      return 1;
+    default:
+      return static_cast<int>(ExitCode::done);
+  }
+}
+
+std::string encode(const std::vector<Verdict>& verdicts) { return dump(json_list(verdicts)); }
+
+std::vector<Verdict> decode(const std::string& text) {
+  std::vector<Verdict> verdicts;
+  try {
+    for (const auto& each : Json::parse(text)) {
+      const std::string name = each.at("verdict");
+      const auto level =
+          std::ranges::find_if(kLevels, [&name](Level candidate) { return name_of(candidate) == name; });
+      ensure(level != std::end(kLevels), "a verdict has a level that does not exist");
+      verdicts.push_back({*level, each.at("found"), each.at("fix"), each.at("check")});
+    }
+  } catch (const Json::exception& error) {
+    throw InternalError(fmt::format("verdicts cannot be read: {}", error.what()));
+  }
+  return verdicts;
+}
+
+}  // namespace lockstep::doctor

@@ -1,0 +1,87 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "doctor/gpu.h"
+
+namespace lockstep::doctor {
+namespace {
+
+using testing::HasSubstr;
+
+/// GPUs of the library beside this test (fake_nvml.cpp).
+class Nvml : public testing::Test {
+ protected:
+  ~Nvml() override {
+    for (const auto& [name, value] : set_) ::unsetenv(name.c_str());
+  }
+  void set(const std::string& name, const std::string& value) {
+    set_[name] = value;
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  /// What is said of them, without a log of the kernel.
+  std::vector<Verdict> judged() { return judge_gpus(nvml_facts(), std::map<int, int>{}); }
+  void expect(const std::string& name, const std::string& value, Level level, const std::string& found,
+              const std::string& fix) {
+    set("FAKE_GPUS", "1");
+    set(name, value);
+    const auto verdicts = judged();
+    ASSERT_EQ(verdicts.size(), 3u) << name;  // driver, GPU, log
+    EXPECT_EQ(verdicts[1].level, level) << name;
+    EXPECT_THAT(verdicts[1].found, HasSubstr(found));
+    EXPECT_EQ(verdicts[1].fix, fix);
+    ::unsetenv(name.c_str());
+  }
+
+ private:
+  std::map<std::string, std::string> set_;
+};
+
+TEST_F(Nvml, GpusInOrderAreListedWithTheirTopology) {
+  set("FAKE_GPUS", "3");
+  const auto verdicts = judged();
+  ASSERT_EQ(verdicts.size(), 6u);
+  for (const auto& each : verdicts) EXPECT_EQ(each.level, Level::ok) << each.found;
+  EXPECT_EQ(verdicts[0].found, "driver 580.65.06, 3 GPUs");
+  EXPECT_EQ(verdicts[2].found, "GPU 1: NVIDIA H100, 80.00 GiB, 700 W, 0 uncorrected ECC errors");
+  EXPECT_EQ(verdicts[5].found, "topology: all pairs by the link between processors");
+  set("FAKE_NVLINK", "1");
+  EXPECT_EQ(judged()[5].found, "topology: all pairs by NVLink");
+}
+
+TEST_F(Nvml, WhatIsWrongWithAGpuIsNamedWithACommand) {
+  expect("FAKE_ECC", "4", Level::warn, "4 uncorrected ECC errors", "nvidia-smi -i 0 --gpu-reset");
+  expect("FAKE_PENDING", "1", Level::warn, "needs a reset", "nvidia-smi -i 0 --gpu-reset");
+  expect("FAKE_BROKEN", "1", Level::fail, "no spare ones",
+         "nvidia-smi -i 0 -q -d ROW_REMAPPER, and have it replaced");
+  expect("FAKE_MIG", "1", Level::warn, "MIG slices", "nvidia-smi -i 0 -mig 0");
+  expect("FAKE_POWER", "350", Level::warn, "350 W", "nvidia-smi -i 0 -pl 700");
+  expect("FAKE_PERSISTENT", "0", Level::warn, "persistence is off", "nvidia-smi -i 0 -pm 1");
+}
+
+TEST_F(Nvml, ADriverWithoutGpusAndOneThatDoesNotAnswerAreFailures) {
+  auto verdicts = judged();
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_EQ(verdicts[0].level, Level::fail);
+  EXPECT_EQ(verdicts[0].found, "there is a driver, but no GPU");
+  set("FAKE_NVML_STATUS", "9");
+  verdicts = judged();
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_THAT(verdicts[0].found, HasSubstr("nvmlInit_v2 returns 9"));
+}
+
+TEST_F(Nvml, AGpuThatIsLostIsAFailureBesideTheOthers) {
+  set("FAKE_GPUS", "2");
+  set("FAKE_LOST", "0");
+  const auto verdicts = judged();
+  ASSERT_EQ(verdicts.size(), 4u);
+  EXPECT_EQ(verdicts[1].level, Level::fail);
+  EXPECT_THAT(verdicts[1].found, HasSubstr("GPU 0 does not answer"));
+  EXPECT_THAT(verdicts[2].found, HasSubstr("GPU 1: "));
+}
+
+}  // namespace
+}  // namespace lockstep::doctor
