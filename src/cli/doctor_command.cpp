@@ -1,10 +1,15 @@
 #include <cstdlib>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/commands.h"
 #include "comm/communicator.h"
 #include "doctor/check.h"
+#include "doctor/job.h"
 #include "lockstep/error.h"
+#include "train/start/world.h"
 
 namespace lockstep::cli {
 namespace {
@@ -12,18 +17,55 @@ namespace {
 struct DoctorArguments {
   doctor::Request request;
   OutputArguments output;
+  bool job = false;
 };
 
-int look(const DoctorArguments& arguments) {
+/// Each verdict at once, where they are not one JSON object.
+void tell(const DoctorArguments& arguments, const doctor::Verdict& verdict) {
+  if (!arguments.output.json) write_result(doctor::line_of(verdict));
+}
+
+void conclude(const DoctorArguments& arguments, const std::vector<doctor::Verdict>& verdicts) {
+  write_result(arguments.output.json ? doctor::json_of(verdicts) : doctor::summary_of(verdicts));
+}
+
+int look_at_host(const DoctorArguments& arguments) {
   if (comm::started_by_mpi_launcher())
     throw ConfigError(
         "doctor looks at one host and runs without mpirun; under mpirun: lockstep doctor --job");
-  const auto verdicts =
-      doctor::run_checks(doctor::host_checks(), arguments.request, [&](const doctor::Verdict& verdict) {
-        if (!arguments.output.json) write_result(doctor::line_of(verdict));
-      });
-  write_result(arguments.output.json ? doctor::json_of(verdicts) : doctor::summary_of(verdicts));
+  const auto verdicts = doctor::run_checks(doctor::host_checks(), arguments.request,
+                                           [&](const doctor::Verdict& verdict) { tell(arguments, verdict); });
+  conclude(arguments, verdicts);
   return doctor::exit_code_of(verdicts);
+}
+
+/// Whether the launcher calls this process the first one of its host.
+bool is_first_of_host() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"})
+    if (const char* value = std::getenv(name)) return std::string_view(value) == "0";
+  return !comm::started_by_mpi_launcher();
+}
+
+/// What each host can say of itself within a job; how mpirun starts one is known by then.
+std::vector<doctor::Verdict> host_verdicts(const doctor::Request& request) {
+  if (!is_first_of_host()) return {};
+  std::vector<doctor::Check> checks;
+  for (const auto& check : doctor::host_checks())
+    if (check.name != "mpi" && check.name != "mpirun" && check.name != "root") checks.push_back(check);
+  return doctor::run_checks(checks, request, [](const doctor::Verdict&) {});
+}
+
+int look_at_job(const DoctorArguments& arguments) {
+  // Before MPI starts: a process with its threads must not be divided.
+  const doctor::JobRequest request{.output_directory = arguments.request.output_directory,
+                                   .host_verdicts = host_verdicts(arguments.request)};
+  return train::run_in_world([&](train::World& world) {
+    const auto verdicts = doctor::look_at_job(
+        world, request, [&](const doctor::Verdict& verdict) { tell(arguments, verdict); });
+    if (world.rank() == 0) conclude(arguments, verdicts);
+    // mpirun returns the code of whoever has another one than 0, and ends those that have not left yet.
+    return world.rank() == 0 ? doctor::exit_code_of(verdicts) : static_cast<int>(ExitCode::done);
+  });
 }
 
 }  // namespace
@@ -35,6 +77,8 @@ void add_doctor_command(CLI::App& program, CommandAction& selected) {
       "  mpirun -n 4 lockstep doctor --job --out runs");
   const auto arguments = std::make_shared<DoctorArguments>();
   auto& request = arguments->request;
+  command.add_flag("--job", arguments->job,
+                   "Look at a job as a whole, started by mpirun: its ranks, and the links between them");
   command.add_option("CONFIG", request.config, "A config, whose data is opened as a training would");
   command
       .add_option("--set", request.overrides, "path=value: replaces a field of the config; may be repeated")
@@ -44,7 +88,9 @@ void add_doctor_command(CLI::App& program, CommandAction& selected) {
   command.add_option("--out", request.output_directory, "The folder that runs shall write to")
       ->type_name("DIR");
   arguments->output.add_json_to(command);
-  command.callback([&selected, arguments] { selected = [arguments] { return look(*arguments); }; });
+  command.callback([&selected, arguments] {
+    selected = [arguments] { return arguments->job ? look_at_job(*arguments) : look_at_host(*arguments); };
+  });
 }
 
 }  // namespace lockstep::cli

@@ -1,0 +1,227 @@
+#include "doctor/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "comm/gather_texts.h"
+#include "comm/mpi_library.h"
+#include "device/device.h"
+#include "doctor/job_facts.h"
+#include "doctor/link_trial.h"
+#include "lockstep/error.h"
+#include "train/start/agreement.h"
+#include "train/start/launch_facts.h"
+#include "train/start/shared_directory.h"
+#include "train/worker/fingerprint.h"
+
+namespace lockstep::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::chrono::minutes kTimeout{2};
+constexpr int kWorkPieces = 25;
+constexpr std::chrono::milliseconds kWorkPiece{8};
+constexpr int64_t kSumElements = int64_t{4} << 20;
+constexpr double kSumSeconds = 0.5;
+
+double seconds_since(Clock::time_point start) { return milliseconds_between(start, Clock::now()) / 1000; }
+
+/// A barrier whose end all ranks see at about the same time.
+void meet(comm::Communicator& communicator, device::Stream& stream) {
+  communicator.barrier(stream);
+  communicator.synchronize(stream, deadline_in(kTimeout));
+}
+
+/// How often a second a fixed piece of arithmetic is done, at best: all ranks work at the same time, as they
+/// do when they train.
+double work_rate() {
+  double best = 0;
+  volatile float sink = 0;
+  for (int piece = 0; piece < kWorkPieces; ++piece) {
+    const auto start = Clock::now();
+    int64_t rounds = 0;
+    float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    while (Clock::now() - start < kWorkPiece) {
+      for (int i = 0; i < 1000; ++i)
+        for (float& value : values) value = value * 0.999F + 0.5F;
+      ++rounds;
+    }
+    for (const float value : values) sink = sink + value;
+    best = std::max(best, static_cast<double>(rounds) / seconds_since(start));
+  }
+  return best;
+}
+
+std::string own_program() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).string();
+}
+
+/// COLLECTIVE: what all ranks say of themselves, on all of them.
+Ranks gather_ranks(train::World& world, const JobRequest& request, device::Stream& stream) {
+  RankFacts own{.host = world.host(),
+                .host_number = world.hosts()[static_cast<size_t>(world.rank())],
+                .program = own_program(),
+                .binary = train::binary_identity(),
+                .mpi = comm::mpi_library(),
+                .arithmetic = train::arithmetic_fingerprint(1),
+                .gpu_libraries = device::gpu_libraries() + " " + comm::gpu_communication_library(),
+                .gpus = static_cast<int>(device::probe_gpus().devices.size()),
+                .placement = train::launch_warnings(world.placement(), 1),
+                .host_verdicts = request.host_verdicts};
+  auto& communicator = world.communicator();
+  meet(communicator, stream);
+  own.clock = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  own.work_rate = work_rate();
+  Ranks ranks;
+  for (const auto& text : comm::gather_texts(communicator, encode(own), kTimeout))
+    ranks.push_back(decode_rank_facts(text));
+  return ranks;
+}
+
+/// COLLECTIVE. Of what rank 0 has to make for it, nothing stays.
+Verdict look_at_shared_folder(train::World& world, const std::string& directory) {
+  if (directory.empty()) return {Level::skip, "no folder was named; --out DIR has it looked at"};
+  fs::path made;  // the topmost folder that was not there
+  try {
+    std::exception_ptr failure;
+    try {
+      if (world.rank() == 0) {
+        std::error_code ignored;
+        for (fs::path path = fs::absolute(directory).lexically_normal();
+             path.has_relative_path() && !fs::exists(path, ignored); path = path.parent_path())
+          if (path.has_filename()) made = path;
+        std::error_code error;
+        fs::create_directories(directory, error);
+        if (error) throw IoError(fmt::format("cannot make the folder {}: {}", directory, error.message()));
+      }
+    } catch (const std::exception&) {
+      failure = std::current_exception();
+    }
+    train::agree_on_outcome(world.communicator(), failure, kTimeout);
+    train::check_shared_directory(world.communicator(), directory, world.host());
+  } catch (const train::CollectiveError& error) {
+    std::error_code ignored;
+    if (!made.empty()) fs::remove_all(made, ignored);
+    return {Level::fail, error.what(),
+            fmt::format("mount the same file system on every host: df -T {} shows what is there", directory)};
+  }
+  std::error_code ignored;
+  if (!made.empty()) fs::remove_all(made, ignored);
+  return {Level::ok, fmt::format("{} is one folder for all ranks", directory)};
+}
+
+/// COLLECTIVE: gradients' way, as a training would take it.
+AllReduceFacts try_all_reduce(train::World& world, comm::Communicator& links, device::Stream& stream) {
+  AllReduceFacts facts{
+      .size_bytes = kSumElements * 4, .backend = std::string(links.backend()), .shm_problem = {}};
+  std::unique_ptr<comm::Communicator> shared;
+  if (world.one_host()) {
+    try {
+      shared = comm::make_shared_memory_communicator(links);
+      facts.backend = "shared";
+    } catch (const CommError& error) {
+      facts.shm_problem = error.what();
+    }
+  }
+  comm::Communicator& communicator = shared ? *shared : links;
+  std::vector<float> values(static_cast<size_t>(kSumElements), 1.0F);
+  const auto sum = [&] {
+    const auto start = Clock::now();
+    communicator.all_reduce(values.data(), kSumElements, DType::float32, comm::ReduceOp::max, stream);
+    communicator.synchronize(stream, deadline_in(kTimeout));
+    return seconds_since(start);
+  };
+  sum();
+  // As many as rank 0 finds enough.
+  double first = sum();
+  communicator.broadcast(&first, sizeof(first), 0, stream);
+  communicator.synchronize(stream, deadline_in(kTimeout));
+  const int times = std::clamp(static_cast<int>(kSumSeconds / std::max(first, 1e-9)), 1, 20);
+  meet(communicator, stream);
+  const auto start = Clock::now();
+  for (int i = 0; i < times; ++i) sum();
+  facts.seconds = seconds_since(start) / times;
+  return facts;
+}
+
+/// COLLECTIVE: every rank's list of these, in one list.
+template <class T, class ToJson, class FromJson>
+std::vector<T> gather_lists(comm::Communicator& communicator, const std::vector<T>& own,
+                            const ToJson& to_json, const FromJson& from_json) {
+  Json list = Json::array();
+  for (const T& each : own) list.push_back(to_json(each));
+  std::vector<T> all;
+  for (const auto& text : comm::gather_texts(communicator, list.dump(), kTimeout))
+    for (const auto& each : Json::parse(text)) all.push_back(from_json(each));
+  return all;
+}
+
+std::vector<Latency> gather(comm::Communicator& communicator, const std::vector<Latency>& own) {
+  return gather_lists(
+      communicator, own,
+      [](const Latency& each) {
+        return Json{each.first, each.second, each.seconds};
+      },
+      [](const Json& json) {
+        return Latency{json[0], json[1], json[2]};
+      });
+}
+
+std::vector<LinkFacts> gather(comm::Communicator& communicator, const std::vector<LinkFacts>& own) {
+  return gather_lists(
+      communicator, own,
+      [](const LinkFacts& each) {
+        return Json{each.from, each.to, each.bytes_per_second, each.interface, each.speed_mbit};
+      },
+      [](const Json& json) {
+        return LinkFacts{json[0], json[1], json[2], json[3], json[4]};
+      });
+}
+
+}  // namespace
+
+std::vector<Verdict> look_at_job(train::World& world, const JobRequest& request,
+                                 const std::function<void(const Verdict&)>& tell) {
+  std::vector<Verdict> all;
+  const auto say = [&](const std::string& check, Verdict verdict) {
+    if (world.rank() != 0) return;
+    verdict.check = verdict.check.empty() ? check : verdict.check;
+    tell(verdict);
+    all.push_back(std::move(verdict));
+  };
+  const auto device = device::make_cpu_device();
+  const auto stream = device->create_stream("doctor");
+  auto& communicator = world.communicator();
+  train::agree_on_fields(
+      communicator, {{"--out", request.output_directory.empty() ? "no folder" : "a folder", ExitCode::usage}},
+      kTimeout);
+  const Ranks ranks = gather_ranks(world, request, *stream);
+  say("ranks", judge_ranks(ranks));
+  for (auto& verdict : judge_hosts(ranks)) say("hosts", std::move(verdict));
+  say("placement", judge_placement(ranks));
+  say("programs", judge_programs(ranks));
+  say("mpi_libraries", judge_mpi_libraries(ranks));
+  say("arithmetic", judge_arithmetic(ranks));
+  say("gpus", judge_gpus_of_ranks(ranks));
+  say("clocks", judge_clocks(ranks));
+  say("speed", judge_speed(ranks));
+  say("shared_folder", look_at_shared_folder(world, request.output_directory));
+  // Of its own, so that deadlines count: the world's leaves them to the watchdog.
+  const auto links = communicator.split(0, world.rank());
+  say("pairs", judge_latencies(ranks, gather(*links, try_pairs(*links, ranks))));
+  for (auto& verdict : judge_links(ranks, gather(*links, try_links(*links, ranks))))
+    say("links", std::move(verdict));
+  say("all_reduce", judge_all_reduce(ranks, try_all_reduce(world, *links, *stream)));
+  return all;
+}
+
+}  // namespace lockstep::doctor

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "doctor/verdict.h"
+
+namespace lockstep::doctor {
+
+// What is known of a job once all ranks have said what they found, and what it means: pure functions.
+
+/// What a rank says of itself.
+struct RankFacts {
+  std::string host;     ///< as messages call it
+  int host_number = 0;  ///< ranks of one host have the same
+  std::string program;  ///< its file
+  std::string binary;   ///< hash of that
+  std::string mpi, arithmetic, gpu_libraries;
+  int gpus = 0;                        ///< that it sees
+  double clock = 0;                    ///< seconds since 1970, all at the same moment
+  double work_rate = 0;                ///< of a fixed piece of arithmetic, per second
+  std::vector<std::string> placement;  ///< what makes its placement slow
+  std::vector<Verdict> host_verdicts;
+};
+std::string encode(const RankFacts& facts);
+RankFacts decode_rank_facts(const std::string& text);
+
+using Ranks = std::vector<RankFacts>;
+
+Verdict judge_ranks(const Ranks& ranks);
+/// Each host's own checks: what is wrong, with the host's name, or one line.
+std::vector<Verdict> judge_hosts(const Ranks& ranks);
+Verdict judge_placement(const Ranks& ranks);
+Verdict judge_programs(const Ranks& ranks);
+Verdict judge_mpi_libraries(const Ranks& ranks);
+Verdict judge_arithmetic(const Ranks& ranks);
+Verdict judge_gpus_of_ranks(const Ranks& ranks);
+Verdict judge_clocks(const Ranks& ranks);
+Verdict judge_speed(const Ranks& ranks);
+
+/// Half of a message's way there and back, between two ranks.
+struct Latency {
+  int first = 0, second = 0;
+  double seconds = 0;
+};
+Verdict judge_latencies(const Ranks& ranks, const std::vector<Latency>& latencies);
+
+/// From one host to another, or within one, as measured between one rank of each.
+struct LinkFacts {
+  int from = 0, to = 0;  ///< ranks
+  double bytes_per_second = 0;
+  std::string interface;  ///< that the bytes took; empty: none, they stayed in memory
+  int speed_mbit = 0;     ///< as that interface says; 0: it does not
+};
+/// One line for each, of many only for the slowest, which is named.
+std::vector<Verdict> judge_links(const Ranks& ranks, const std::vector<LinkFacts>& links);
+
+struct AllReduceFacts {
+  int64_t size_bytes = 0;
+  double seconds = 0;   ///< of one
+  std::string backend;  ///< "mpi", "shared"
+  std::string
+      shm_problem;  ///< why ranks of one host do not share memory; empty: they do, or have several hosts
+};
+Verdict judge_all_reduce(const Ranks& ranks, const AllReduceFacts& facts);
+
+}  // namespace lockstep::doctor
