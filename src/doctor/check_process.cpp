@@ -31,8 +31,10 @@ std::string result_of(const Check& check, const Request& request) {
 
 /// The child's life. What libraries and programs print here is not the command's.
 [[noreturn]] void run_child(const Check& check, const Request& request, int pipe, pid_t parent) {
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::setpgid(0, 0) != 0) ::_exit(1);
+  // If the command is ended, so is this process, with all that it has started.
+  ::signal(SIGTERM, [](int) { ::kill(0, SIGKILL); });
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(1);
   ::signal(SIGPIPE, SIG_DFL);
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
