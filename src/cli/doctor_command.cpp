@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -29,6 +31,13 @@ void conclude(const DoctorArguments& arguments, const std::vector<doctor::Verdic
   write_result(arguments.output.json ? doctor::json_of(verdicts) : doctor::summary_of(verdicts));
 }
 
+std::string list_of_checks() {
+  std::string text = "Checks of a host:\n";
+  for (const auto& check : doctor::host_checks())
+    text += fmt::format("  {:<14}  {}\n", check.name, check.looks_at);
+  return text + "docs/doctor.md tells more, and what --job looks at.";
+}
+
 int look_at_host(const DoctorArguments& arguments) {
   if (comm::started_by_mpi_launcher())
     throw ConfigError(
@@ -51,7 +60,7 @@ std::vector<doctor::Verdict> host_verdicts(const doctor::Request& request) {
   if (!is_first_of_host()) return {};
   std::vector<doctor::Check> checks;
   for (const auto& check : doctor::host_checks())
-    if (check.name != "mpi" && check.name != "mpirun" && check.name != "root") checks.push_back(check);
+    if (check.in_job) checks.push_back(check);
   return doctor::run_checks(checks, request, [](const doctor::Verdict&) {});
 }
 
@@ -88,7 +97,10 @@ void add_doctor_command(CLI::App& program, CommandAction& selected) {
   command.add_option("--out", request.output_directory, "The folder that runs shall write to")
       ->type_name("DIR");
   arguments->output.add_json_to(command);
+  command.footer(list_of_checks());
   command.callback([&selected, arguments] {
+    if (!arguments->request.overrides.empty() && arguments->request.config.empty())
+      throw ConfigError("doctor: --set replaces a field of CONFIG, which is missing");
     selected = [arguments] { return arguments->job ? look_at_job(*arguments) : look_at_host(*arguments); };
   });
 }

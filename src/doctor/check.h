@@ -24,6 +24,7 @@ struct Check {
   std::string_view by_hand;  ///< a command that looks at the same: what to do if the check itself ends badly
   int limit_seconds;
   std::vector<Verdict> (*look)(const Request&);
+  bool in_job = true;  ///< whether a job looks at it on each host, or knows better from having started
 };
 
 /// The table, which the command, its documentation and the tests go through.

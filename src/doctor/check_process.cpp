@@ -19,7 +19,7 @@ namespace lockstep::doctor {
 namespace {
 
 /// A process that was killed is gone at once, unless it hangs in the kernel, where nothing ends it.
-constexpr std::chrono::milliseconds kPatienceWithKilled{500};
+constexpr std::chrono::milliseconds kPatienceWithKilled{100};
 
 std::string result_of(const Check& check, const Request& request) {
   try {

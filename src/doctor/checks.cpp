@@ -18,11 +18,12 @@
 namespace lockstep::doctor {
 namespace {
 
+constexpr bool kNotInJobs = false;
 // All run at once, so that the longest limit is the command's.
 constexpr std::array kHostChecks{
     Check{"processor", "the instruction set that this program was built for", "lscpu", 5, look_at_processor},
     Check{"cores", "those that this process may use, and its control group's quota", "nproc", 5,
-          look_at_cores},
+          look_at_cores, kNotInJobs},
     Check{"clock", "its date, and the kernel's source of time", "timedatectl", 5, look_at_clock},
     Check{"open_files", "how many files and sockets a process may have", "ulimit -n", 5, look_at_open_files},
     Check{"memory", "what is free, of the host, the control group and the process's limit", "free -h", 5,
@@ -32,13 +33,13 @@ constexpr std::array kHostChecks{
     Check{"loopback", "whether processes of this host can connect to each other", "ip link set lo up", 5,
           look_at_loopback},
     Check{"interfaces", "network interfaces, their speed, and which will be taken", "ip -brief address", 5,
-          look_at_interfaces},
-    Check{"ports", "ports that are free, and LOCKSTEP_CONTROL_PORT", "ss -ltn", 5, look_at_ports},
+          look_at_interfaces, kNotInJobs},
+    Check{"ports", "ports that are free, and LOCKSTEP_CONTROL_PORT", "ss -ltn", 5, look_at_ports, kNotInJobs},
     Check{"mpi", "Open MPI's mpirun, and whether it is that of the library", "mpirun --version", 8,
-          look_at_mpi},
+          look_at_mpi, kNotInJobs},
     Check{"mpirun", "starts two processes by mpirun",
-          "mpirun --allow-run-as-root --oversubscribe -n 2 hostname", 12, look_at_mpirun},
-    Check{"root", "what mpirun wants to be told where it runs as root", "id", 5, look_at_root},
+          "mpirun --allow-run-as-root --oversubscribe -n 2 hostname", 12, look_at_mpirun, kNotInJobs},
+    Check{"root", "what mpirun wants to be told where it runs as root", "id", 5, look_at_root, kNotInJobs},
     Check{"gpus", "driver, persistence, ECC, XID errors, MIG, power limit, topology (by NVML)", "nvidia-smi",
           12, look_at_gpus},
     Check{"cuda", "the driver against the CUDA that this program was built with", "nvidia-smi", 12,

@@ -27,9 +27,11 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::chrono::minutes kTimeout{2};
+constexpr int kThreads = 2;  // that a rank has at least: one computes, one reads
 constexpr int kWorkPieces = 25;
 constexpr std::chrono::milliseconds kWorkPiece{8};
-constexpr int64_t kSumElements = int64_t{4} << 20;
+constexpr int64_t kElements = int64_t{4} << 20, kElementsOfSlow = kElements / 16;
+constexpr double kSlowSum = 0.1;  // seconds, of the fewer elements
 constexpr double kSumSeconds = 0.5;
 
 double seconds_since(Clock::time_point start) { return milliseconds_between(start, Clock::now()) / 1000; }
@@ -75,7 +77,7 @@ Ranks gather_ranks(train::World& world, const JobRequest& request, device::Strea
                 .arithmetic = train::arithmetic_fingerprint(1),
                 .gpu_libraries = device::gpu_libraries() + " " + comm::gpu_communication_library(),
                 .gpus = static_cast<int>(device::probe_gpus().devices.size()),
-                .placement = train::launch_warnings(world.placement(), 1),
+                .placement = train::launch_warnings(world.placement(), kThreads),
                 .host_verdicts = request.host_verdicts};
   auto& communicator = world.communicator();
   meet(communicator, stream);
@@ -121,8 +123,7 @@ Verdict look_at_shared_folder(train::World& world, const std::string& directory)
 
 /// COLLECTIVE: gradients' way, as a training would take it.
 AllReduceFacts try_all_reduce(train::World& world, comm::Communicator& links, device::Stream& stream) {
-  AllReduceFacts facts{
-      .size_bytes = kSumElements * 4, .backend = std::string(links.backend()), .shm_problem = {}};
+  AllReduceFacts facts{.backend = std::string(links.backend()), .shm_problem = {}};
   std::unique_ptr<comm::Communicator> shared;
   if (world.one_host()) {
     try {
@@ -133,22 +134,27 @@ AllReduceFacts try_all_reduce(train::World& world, comm::Communicator& links, de
     }
   }
   comm::Communicator& communicator = shared ? *shared : links;
-  std::vector<float> values(static_cast<size_t>(kSumElements), 1.0F);
-  const auto sum = [&] {
+  std::vector<float> values(static_cast<size_t>(kElements));
+  const auto sum = [&](int64_t count) {
     const auto start = Clock::now();
-    communicator.all_reduce(values.data(), kSumElements, DType::float32, comm::ReduceOp::max, stream);
+    communicator.all_reduce(values.data(), count, DType::float32, comm::ReduceOp::sum, stream);
     communicator.synchronize(stream, deadline_in(kTimeout));
     return seconds_since(start);
   };
-  sum();
-  // As many as rank 0 finds enough.
-  double first = sum();
-  communicator.broadcast(&first, sizeof(first), 0, stream);
-  communicator.synchronize(stream, deadline_in(kTimeout));
-  const int times = std::clamp(static_cast<int>(kSumSeconds / std::max(first, 1e-9)), 1, 20);
+  // As rank 0 finds it.
+  const auto agreed = [&](double seconds) {
+    communicator.broadcast(&seconds, sizeof(seconds), 0, stream);
+    communicator.synchronize(stream, deadline_in(kTimeout));
+    return std::max(seconds, 1e-9);
+  };
+  sum(kElementsOfSlow);
+  const bool slow = agreed(sum(kElementsOfSlow)) > kSlowSum;
+  const int64_t count = slow ? kElementsOfSlow : kElements;
+  const int times = std::clamp(static_cast<int>(kSumSeconds / agreed(sum(count))), 1, 20);
+  facts.size_bytes = count * 4;
   meet(communicator, stream);
   const auto start = Clock::now();
-  for (int i = 0; i < times; ++i) sum();
+  for (int i = 0; i < times; ++i) sum(count);
   facts.seconds = seconds_since(start) / times;
   return facts;
 }

@@ -219,6 +219,16 @@ class Hosts(Doctor):
         self.expect(doctor(config, "--data-dir", str(digits)), "data", "fail", labels.name)
         self.expect(doctor(str(self.folder / "no.textproto")), "data", "fail", "no.textproto")
 
+    def test_overrides_of_no_config_are_refused(self):
+        report = doctor("--set", "trainer.steps=1")
+        self.assertEqual(report.code, 2)
+        self.assertIn("--set replaces a field of CONFIG, which is missing", report.err)
+
+    def test_help_lists_the_checks(self):
+        text = doctor("--help").out
+        for each in json.loads(doctor("--json").out)["checks"]:
+            self.assertIn(f"\n  {each['check']} ", text)
+
     def test_under_mpirun_it_wants_job(self):
         report = Report(run(["mpirun", "-n", "1", PROGRAM, "doctor"]))
         self.assertEqual(report.code, 2)
@@ -244,7 +254,7 @@ class Jobs(Doctor):
         self.assertFalse(folder.parent.exists())
         self.assertRegex(report.of("pairs"), "3 connected: median latency .* between rank [0-2] on .* and rank [0-2]")
         self.assertRegex(report.of("links"), r"within .*bit/s \(rank [01] to [01]\); the slowest link")
-        self.assertRegex(report.of("all_reduce"), r"16.00 MiB in .* over (shared memory|MPI): .*bit/s by rank")
+        self.assertRegex(report.of("all_reduce"), r"MiB in .* over (shared memory|MPI): .*bit/s by rank")
 
     def test_json_is_one_object(self):
         report = self.job(*[(PROGRAM, "doctor", "--job", "--json")] * 2)
