@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 
 #include "comm/gather_texts.h"
@@ -89,35 +90,45 @@ Ranks gather_ranks(train::World& world, const JobRequest& request, device::Strea
   return ranks;
 }
 
-/// COLLECTIVE. Of what rank 0 has to make for it, nothing stays.
+/// A folder that is made where there is none, with those above it, and removed again unless somebody has put
+/// something there.
+class BorrowedFolder {
+ public:
+  explicit BorrowedFolder(const std::string& directory) {
+    std::error_code error;
+    for (fs::path path = fs::absolute(directory).lexically_normal();
+         path.has_relative_path() && !fs::exists(path, error); path = path.parent_path())
+      if (path.has_filename()) made_.push_back(path);
+    fs::create_directories(directory, error);
+    if (error) throw IoError(fmt::format("cannot make the folder {}: {}", directory, error.message()));
+  }
+  ~BorrowedFolder() {
+    std::error_code not_empty;
+    for (const auto& path : made_) fs::remove(path, not_empty);
+  }
+  BorrowedFolder(const BorrowedFolder&) = delete;
+
+ private:
+  std::vector<fs::path> made_;  // innermost first
+};
+
+/// COLLECTIVE.
 Verdict look_at_shared_folder(train::World& world, const std::string& directory) {
   if (directory.empty()) return {Level::skip, "no folder was named; --out DIR has it looked at"};
-  fs::path made;  // the topmost folder that was not there
+  std::optional<BorrowedFolder> folder;
+  std::exception_ptr failure;
   try {
-    std::exception_ptr failure;
-    try {
-      if (world.rank() == 0) {
-        std::error_code ignored;
-        for (fs::path path = fs::absolute(directory).lexically_normal();
-             path.has_relative_path() && !fs::exists(path, ignored); path = path.parent_path())
-          if (path.has_filename()) made = path;
-        std::error_code error;
-        fs::create_directories(directory, error);
-        if (error) throw IoError(fmt::format("cannot make the folder {}: {}", directory, error.message()));
-      }
-    } catch (const std::exception&) {
-      failure = std::current_exception();
-    }
+    if (world.rank() == 0) folder.emplace(directory);
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  try {
     train::agree_on_outcome(world.communicator(), failure, kTimeout);
     train::check_shared_directory(world.communicator(), directory, world.host());
   } catch (const train::CollectiveError& error) {
-    std::error_code ignored;
-    if (!made.empty()) fs::remove_all(made, ignored);
     return {Level::fail, error.what(),
             fmt::format("mount the same file system on every host: df -T {} shows what is there", directory)};
   }
-  std::error_code ignored;
-  if (!made.empty()) fs::remove_all(made, ignored);
   return {Level::ok, fmt::format("{} is one folder for all ranks", directory)};
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -57,9 +58,21 @@ std::string words_of(const std::string& output) {
   return join(lines, " ");
 }
 
-bool is_set(const char* name) {
+bool has_value(const char* name, std::string_view wanted) {
   const char* value = std::getenv(name);
-  return value != nullptr && std::string_view(value) == "1";
+  return value != nullptr && value == wanted;
+}
+
+bool is_set(const char* name) { return has_value(name, "1"); }
+
+/// What Open MPI does not do by itself: let a rank's threads run on all cores, and start more ranks than
+/// cores.
+std::vector<std::string> wanted_flags() {
+  std::vector<std::string> flags;
+  if (!has_value("OMPI_MCA_hwloc_base_binding_policy", "none")) flags.emplace_back("--bind-to none");
+  if (!is_set("OMPI_MCA_rmaps_base_oversubscribe"))
+    flags.push_back(fmt::format("--oversubscribe for more than {} ranks", ::sysconf(_SC_NPROCESSORS_ONLN)));
+  return flags;
 }
 
 }  // namespace
@@ -92,7 +105,10 @@ Verdict judge_mpi(const MpiFacts& facts) {
 Verdict judge_mpirun(const MpirunFacts& facts) {
   if (!facts.found) return {Level::skip, "there is no mpirun to try"};
   if (facts.code == 0)
-    return {Level::ok, fmt::format("starts two processes and ends them in {}", human_seconds(facts.seconds))};
+    return {Level::ok, fmt::format("starts two processes and ends them in {}{}", human_seconds(facts.seconds),
+                                   facts.flags.empty() ? ""
+                                                       : "; trainings want " + join(facts.flags, ", ") +
+                                                             " (launcher/lockstep-run gives them)")};
   return {Level::fail, fmt::format("ends with {}: {}", facts.code, words_of(facts.output)), kTrial};
 }
 
@@ -110,13 +126,14 @@ std::vector<Verdict> look_at_mpi(const Request&) {
 }
 
 std::vector<Verdict> look_at_mpirun(const Request&) {
-  MpirunFacts facts{.found = mpirun_is_on_path()};
+  MpirunFacts facts{.found = mpirun_is_on_path(), .output = {}, .flags = {}};
   if (facts.found) {
     const auto start = Clock::now();
     const CommandResult trial = run_shell(kTrial);
     facts.seconds = milliseconds_between(start, Clock::now()) / 1000;
     facts.code = trial.code;
     facts.output = trial.output;
+    facts.flags = wanted_flags();
   }
   return {judge_mpirun(facts)};
 }

@@ -19,6 +19,7 @@ struct MpirunFacts {
   int code = 0;
   double seconds = 0;
   std::string output;
+  std::vector<std::string> flags;  ///< that trainings want here, and the environment does not give
 };
 Verdict judge_mpirun(const MpirunFacts& facts);
 

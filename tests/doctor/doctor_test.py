@@ -50,9 +50,9 @@ def doctor(*arguments, before=(), **options):
     return Report(run([*before, PROGRAM, "doctor", *arguments], **options))
 
 
-def shell(script):
-    """In mount and network namespaces of their own, of which `script` makes something; $1 is the program."""
-    return Report(run(["unshare", "--mount", "--net", "sh", "-ec", script, "sh", PROGRAM]))
+def shell(script, namespaces=("--mount", "--net")):
+    """In namespaces of its own, of which `script` makes something; $1 is the program."""
+    return Report(run(["unshare", *namespaces, "sh", "-ec", script, "sh", PROGRAM]))
 
 
 def need_namespaces():
@@ -138,6 +138,10 @@ class Hosts(Doctor):
         self.expect(mended, "loopback", "ok")
         self.expect(mended, "interfaces", "ok", "only lo")
         self.expect(mended, "mpirun", "ok", "starts two processes")
+        own = environment()
+        for flag in ("OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_rmaps_base_oversubscribe"):
+            del own[flag]
+        self.expect(doctor(env=own), "mpirun", "ok", "trainings want --bind-to none, --oversubscribe for more than ")
 
     def test_an_interface_and_a_port_that_cannot_be_had(self):
         with socket.socket() as taken:
@@ -286,6 +290,22 @@ class Jobs(Doctor):
         (self.folder / "file").write_text("")
         report = self.job(*[(PROGRAM, "doctor", "--job", "--out", str(self.folder / "file" / "runs"))] * 2)
         self.expect(report, "shared_folder", "fail", "cannot make the folder")
+
+    def test_a_host_whose_ranks_cannot_share_memory(self):
+        need_namespaces()
+        report = shell('mount -t tmpfs -o size=256k tmpfs /dev/shm; exec mpirun -n 2 "$1" doctor --job', ("--mount",))
+        if "MPI_INIT has failed" in report.err + report.out:
+            self.skipTest("without shared memory Open MPI finds no way between processes of this host")
+        self.expect(report, "all_reduce", "warn", "over MPI", "the ranks cannot share memory", "/dev/shm")
+        self.assertIn("warn  shared_memory: on ", report.out)
+
+    def test_what_is_in_the_folder_stays(self):
+        folder = self.folder / "runs"
+        folder.mkdir()
+        (folder / "mine").write_text("x")
+        rank = (PROGRAM, "doctor", "--job", "--out", str(folder))
+        self.expect(self.job(rank, rank), "shared_folder", "ok")
+        self.assertEqual([path.name for path in folder.iterdir()], ["mine"])
 
     def test_what_is_wrong_on_a_host_is_said_with_its_name(self):
         report = Report(run(["mpirun", "-n", "2", PROGRAM, "doctor", "--job"],

@@ -114,6 +114,10 @@ TEST(DoctorLauncher, MpirunMustBeOfTheLibrarysVersion) {
 TEST(DoctorLauncher, ATrialThatFailsIsShownWithoutFrames) {
   EXPECT_EQ(judge_mpirun({}).level, Level::skip);
   EXPECT_EQ(judge_mpirun({.found = true, .code = 0, .seconds = 0.25, .output = ""}).level, Level::ok);
+  EXPECT_EQ(judge_mpirun({.found = true, .seconds = 0.25, .output = "", .flags = {"--bind-to none"}}).found,
+            "starts two processes and ends them in 250 ms; trainings want --bind-to none "
+            "(launcher/lockstep-run gives "
+            "them)");
   const Verdict bad =
       judge_mpirun({.found = true, .code = 1, .seconds = 0.2, .output = "-----\nno slots\n-----\n"});
   EXPECT_EQ(bad.level, Level::fail);
