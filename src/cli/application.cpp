@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/version.h"
 #include "comm/communicator.h"
 #include "lockstep/error.h"
 #include "train/start/world.h"
@@ -14,9 +15,10 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr AddCommand kCommands[] = {
-    add_train_command,   add_eval_command,  add_verify_command,  add_compare_command, add_chaos_command,
-    add_profile_command, add_bench_command, add_inspect_command, add_config_command,  add_data_command, add_doctor_command};
+constexpr AddCommand kCommands[] = {add_train_command,   add_eval_command,    add_verify_command,
+                                    add_compare_command, add_chaos_command,   add_profile_command,
+                                    add_bench_command,   add_inspect_command, add_config_command,
+                                    add_data_command,    add_doctor_command};
 
 constexpr const char* kExample =
     "  lockstep data digits --out digits\n"
@@ -66,7 +68,7 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error) {
 
 void add_all(CLI::App& program, CommandAction& selected) {
   program.require_subcommand(1);
-  program.set_version_flag("--version", std::string("lockstep " LOCKSTEP_VERSION));
+  program.set_version_flag("--version", [] { return version_text(); });
   for (const AddCommand add : kCommands) add(program, selected);
 }
 
@@ -89,7 +91,7 @@ CommandAction understand(const std::vector<std::string>& arguments) {
     };
   } catch (const CLI::CallForVersion& version) {
     return [text = std::string(version.what())] {
-      write_result(text + "\n");
+      write_result(text);
       return static_cast<int>(ExitCode::done);
     };
   } catch (const CLI::ParseError& error) {

@@ -86,7 +86,11 @@ TEST(Usage, HelpBeginsWithAnExample) {
 TEST(Usage, VersionIsThatOfTheProject) {
   const Ran ran = lockstep({"--version"});
   EXPECT_EQ(ran.code, 0);
-  EXPECT_EQ(ran.out, "lockstep " LOCKSTEP_VERSION "\n");
+  EXPECT_THAT(ran.out, StartsWith("lockstep " LOCKSTEP_VERSION ", commit "));
+  for (const char* said :
+       {"\ncompiled by ", "\ncomputes on CPUs", "Open MPI", "oneDNN ", "Protocol Buffers "})
+    EXPECT_THAT(ran.out, HasSubstr(said));
+  EXPECT_EQ(occurrences(ran.out, "\n"), 4);
 }
 
 TEST(Usage, AnUnknownOptionOfOneRankStopsAllAndIsPrintedOnce) {

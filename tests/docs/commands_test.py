@@ -30,6 +30,7 @@ NOT_RUN = {
     r"scripts/two_hosts\.sh": "tests/launcher/two_hosts_test.py does it",
     r"cmake ": ".ci/run builds",
     r"lockstep train \| eval": "names the commands",
+    r"examples/\w+/run\.sh": "tests/examples/examples_test.py runs them",
     r"mpirun -n 2 --host a,b": "needs two hosts",
     r"launcher/lockstep-run .*(--hostfile|--host )": "needs several hosts; tests/launcher does it with stand-ins",
     r".*gpt2_124m\.textproto (--out|--device cuda)": "needs GPUs",

@@ -1,0 +1,29 @@
+# shellcheck shell=bash
+# Sourced by every example's run.sh: finds the program, says how many workers this machine has room for, and draws the data.
+# Leaves the current folder at the repository's root; OUT takes what the example writes.
+
+example=$(dirname "$(realpath "$0")")
+# shellcheck source=../scripts/common.sh
+. "$example/../../scripts/common.sh"
+use_mpi_on_one_machine
+lockstep=${LOCKSTEP_PROGRAM:-build/release/bin/lockstep}
+[ -x "$lockstep" ] || fail "there is no $lockstep yet: scripts/quickstart.sh builds it, and installs what is missing"
+run=(launcher/lockstep-run --program "$lockstep")
+
+# A worker for each GPU where there are two or more that this program can use; otherwise two, on CPUs.
+gpus=$(nvidia-smi --list-gpus 2> /dev/null | grep -c ^GPU || true)
+if [ "$gpus" -ge 2 ] && "$lockstep" --version | grep -q 'CUDA'; then
+  workers=$gpus device=cuda
+else
+  workers=2 device=cpu
+fi
+
+OUT=${OUT:-runs/examples/$(basename "$example")}
+rm -rf "$OUT"
+mkdir -p "$OUT"
+OUT=$(realpath "$OUT")
+
+# Images of digits, drawn in a second.
+draw_digits() { "$lockstep" data digits --out "$OUT/digits" --train 6000 --eval 1000 > "$OUT/digits.txt"; }
+# A field of the JSON that a command wrote: field FILE NAME.
+field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$1" "$2"; }
