@@ -10,12 +10,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "launcher"))
 from support import LAUNCHER, PATIENCE_S, PROGRAM, ROOT, TWO_HOSTS, Case, Running, main, need_mpirun  # noqa: E402
 
 PAIR = f"doc{os.getpid()}"
+# Jobs of one user make and remove the same folder for Open MPI's files, and get in each other's way there.
+SESSIONS = tempfile.TemporaryDirectory()
 EXIT_CODES = {"ok": 0, "warn": 1, "fail": 69}
 MPIRUN = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
           "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_NUM_THREADS": "1"}
@@ -23,7 +26,7 @@ MPIRUN = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", 
 
 def environment(**more):
     own = {name: value for name, value in os.environ.items() if not name.startswith(("LOCKSTEP_CONTROL", "ONEDNN_"))}
-    return {**own, **MPIRUN, **more}
+    return {**own, **MPIRUN, "TMPDIR": SESSIONS.name, **more}
 
 
 class Report:
