@@ -59,6 +59,8 @@ def shell(script, namespaces=("--mount", "--net")):
 
 
 def need_namespaces():
+    if not shutil.which("unshare") or not shutil.which("ip"):
+        raise unittest.SkipTest("unshare or ip is missing")
     tried = run(["unshare", "--mount", "--net", "sh", "-ec", "mount -t tmpfs tmpfs /mnt"])
     if tried.returncode != 0:
         raise unittest.SkipTest(f"no namespaces or mounts may be made here: {tried.stderr.decode().strip()}")
