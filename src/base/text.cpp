@@ -1,6 +1,9 @@
 #include "base/text.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -96,7 +99,16 @@ std::string human_seconds(double seconds) {
 
 std::string read_text_file(const std::string& path) {
   // Not by an ifstream: that one opens a folder, and then reads nothing without an error.
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  // Nor by fopen: that one waits for whoever may write into a pipe.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat info {};
+  if (descriptor >= 0 && ::fstat(descriptor, &info) == 0 && !S_ISREG(info.st_mode) &&
+      !S_ISDIR(info.st_mode)) {
+    ::close(descriptor);
+    throw IoError(fmt::format("cannot read {}: it is not a regular file", path));
+  }
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(descriptor < 0 ? nullptr : ::fdopen(descriptor, "rb"),
+                                                   &std::fclose);
   std::string text;
   std::array<char, 65536> part;
   size_t got = 0;

@@ -72,6 +72,12 @@ std::string join_problems(const std::string& path, FileKind kind, const std::vec
                      join(shown, "; "));
 }
 
+/// The last part of a path, also of one that ends with a slash.
+std::string folder_name(const std::string& path) {
+  const fs::path normal = fs::path(path).lexically_normal();
+  return normal.has_filename() ? normal.filename().string() : normal.parent_path().filename().string();
+}
+
 }  // namespace
 
 std::string checkpoint_folder_name(int64_t step) { return fmt::format("step-{:08}", step); }
@@ -84,6 +90,10 @@ std::optional<int64_t> step_of_folder_name(const std::string& name) {
   const auto [parsed, status] = std::from_chars(name.data() + kPrefix.size(), end, step);
   if (status != std::errc{} || parsed != end || step < 0 || checkpoint_folder_name(step) != name) return {};
   return step;
+}
+
+bool claims_to_be_checkpoint(const std::string& path) {
+  return path_exists(path + "/" + std::string(kManifestName)) || step_of_folder_name(folder_name(path));
 }
 
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory) {
@@ -116,8 +126,7 @@ Manifest read_manifest(const std::string& path) {
     throw CheckpointError(
         fmt::format("{}: expected a checkpoint with a {}, found none", path, kManifestName));
   Manifest manifest = manifest_from_text(read_text_file(name), name);
-  std::string folder = fs::path(path).lexically_normal().filename().string();
-  if (folder.empty()) folder = fs::path(path).lexically_normal().parent_path().filename().string();
+  std::string folder = folder_name(path);
   if (folder.ends_with(kPreviousSuffix)) folder.resize(folder.size() - kPreviousSuffix.size());
   // A folder that was given another name is its owner's business; one that claims another step is a mix-up.
   if (const auto step = step_of_folder_name(folder); step && *step != manifest.step)

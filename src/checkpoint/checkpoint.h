@@ -23,6 +23,9 @@ std::optional<int64_t> step_of_folder_name(const std::string& name);
 /// and a watchdog wants to see that they get on. May be empty.
 using BeforeRead = std::function<void()>;
 
+/// Whether a folder has a manifest, or the name of one that should.
+bool claims_to_be_checkpoint(const std::string& path);
+
 struct FoundCheckpoint {
   int64_t step = 0;
   std::string path;

@@ -57,6 +57,7 @@ RunningChild::RunningChild(const ChildProcess& child) : name_(child.command[0]) 
   if (pid_ == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(127);  // it ended before the line above
+    ::signal(SIGPIPE, SIG_DFL);
     ::dup2(in, STDIN_FILENO);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(err, STDERR_FILENO);

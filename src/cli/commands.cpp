@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
 #include "base/log.h"
+#include "comm/communicator.h"
 #include "layout/layout.h"
 #include "lockstep/error.h"
 
@@ -93,6 +95,11 @@ void OutputArguments::add_json_to(CLI::App& command) {
 void write_result(std::string_view text) {
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  // Whoever wanted the first lines has them: to end as programs do then.
+  if (!written && errno == EPIPE && !comm::started_by_mpi_launcher()) {
+    std::signal(SIGPIPE, SIG_DFL);
+    std::raise(SIGPIPE);
+  }
   if (!written) throw IoError(fmt::format("cannot write the result to stdout: {}", std::strerror(errno)));
 }
 

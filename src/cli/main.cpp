@@ -1,6 +1,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "cli/application.h"
 
 namespace {
@@ -17,9 +19,13 @@ void occupy_standard_descriptors() {
   }
 }
 
+/// Whoever reads the messages may go: a training goes on, and is saved. A write of results then fails.
+void outlive_readers() { std::signal(SIGPIPE, SIG_IGN); }
+
 }  // namespace
 
 int main(int argc, char** argv) {
   occupy_standard_descriptors();
+  outlive_readers();
   return lockstep::cli::run_command_line({argv + 1, argv + argc});
 }

@@ -52,6 +52,11 @@ void check_extent(const model::Graph& graph, const model::Partition& partition,
   const int64_t passes = layout.pp == 1 && layout.recompute == layout::Recompute::none ? 2 : 4;
   const int64_t each = passes * *std::ranges::max_element(segments) + (layout.pp > 1 ? 5 : 1);
   const int64_t micro_batches = int64_t{division.leaves_of(0).size()} * division.micro_batches_per_leaf;
+  if (each > kMostInstructions)
+    throw ConfigError(
+        fmt::format("a model of {} segments takes more than {} instructions for each micro-batch; raise "
+                    "parallel.bucket_bytes, so that there are fewer segments, or use fewer layers",
+                    partition.segments.size(), kMostInstructions));
   if (micro_batches > kMostInstructions / each)
     throw ConfigError(fmt::format(
         "a step of {} micro-batches per worker over {} segments takes more than {} instructions; raise "

@@ -47,6 +47,20 @@ bool within_limits(const FieldDescriptor& field, double value) {
          !(options.HasExtension(schema::below) && value >= options.GetExtension(schema::below));
 }
 
+/// What becomes wrong of a number where it is computed with, in float32; "" where nothing does.
+std::string float32_fault(const FieldDescriptor& field, double value) {
+  if (field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE || value == 0) return "";
+  const auto narrow = static_cast<float>(value);
+  if (!std::isnormal(narrow)) return "expected a number that float32 holds, 1.2e-38 to 3.4e38 or 0";
+  const auto& options = field.options();
+  const bool reaches =
+      (options.HasExtension(schema::below) && narrow >= options.GetExtension(schema::below)) ||
+      (options.HasExtension(schema::above) && narrow <= options.GetExtension(schema::above));
+  return reaches
+             ? fmt::format("expected {} as float32, where it is rounded to {}", expected_value(field), narrow)
+             : "";
+}
+
 /// Well-formed UTF-8 (no overlong forms, surrogates or values beyond U+10FFFF) without control characters:
 /// what JSON reports, text protos and terminals all take.
 bool printable(const std::string& text) {
@@ -117,6 +131,8 @@ void check_field(const Document& document, const Message& message, const FieldDe
       document.refuse(place, fmt::format("expected a finite number, found {}", text));
     if (!within_limits(field, value))
       document.refuse(place, fmt::format("expected {}, found {}", expected_value(field), text));
+    if (const std::string fault = float32_fault(field, value); !fault.empty())
+      document.refuse(place, fmt::format("{}, found {}", fault, text));
   });
   if (field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) return;
   const auto* reflection = message.GetReflection();

@@ -19,6 +19,11 @@ namespace {
 /// Reads at most a byte more than a file may have, so that a wrong file is refused before it fills memory.
 std::string read_file(const std::string& path, const char* what) {
   constexpr size_t kMost = (1 << 20) + 1;
+  // Opening a pipe would wait for whoever may write into it.
+  std::error_code unknown;
+  const auto status = std::filesystem::status(path, unknown);
+  if (std::filesystem::is_other(status))
+    throw ConfigError(fmt::format("cannot read the {} {}: it is not a regular file", what, path));
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(kMost, '\0');

@@ -62,6 +62,10 @@ class Document {
 
 /// What a field takes, for people: "a whole number from 1 to 65536", "FAST or REPRODUCIBLE".
 std::string expected_value(const google::protobuf::FieldDescriptor& field);
+
+/// Whether a whole number begins with a zero, so that protobuf text takes it as octal; and what to say then.
+bool is_octal(std::string_view number);
+std::string leading_zero_text(std::string_view number);
 /// The values of an enumeration; none for other fields.
 std::vector<std::string> enumerators(const google::protobuf::FieldDescriptor& field);
 /// "path: no field 'x' (did you mean 'y'?)", with the fields there are in `message` where nothing is near.

@@ -30,6 +30,8 @@ class Dataset {
   virtual const std::vector<Field>& fields() const = 0;
   virtual int64_t size() const = 0;     ///< samples, at least 1
   virtual int64_t classes() const = 0;  ///< labels lie in [0, classes), or are -1 (ignored)
+  /// Where the largest label stands: "label 9 of sample 3 in FILE"; "" where it stands in no file.
+  virtual std::string place_of_largest_label() const { return ""; }
   /// Writes one sample: destinations[i] takes the bytes of field i; null skips that field.
   /// REQUIRES: 0 <= sample < size(), one destination per field.
   virtual void read(int64_t sample, std::span<std::byte* const> destinations) const = 0;

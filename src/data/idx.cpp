@@ -27,7 +27,7 @@ void append_big_endian(std::vector<uint8_t>& bytes, uint32_t value) {
 
 /// An images file and its labels, as loaded once and shared by the ranges cut from it.
 struct LabelledImages {
-  std::string path;
+  std::string path, labels_path;
   IdxArray images, labels;
   int64_t size() const { return images.dims[0]; }
   int64_t pixels() const { return images.dims[1] * images.dims[2]; }
@@ -36,6 +36,7 @@ struct LabelledImages {
 std::shared_ptr<const LabelledImages> load(const std::string& images_path, const std::string& labels_path) {
   auto files = std::make_shared<LabelledImages>();
   files->path = images_path;
+  files->labels_path = labels_path;
   files->images = read_idx(images_path, 3);
   files->labels = read_idx(labels_path, 1);
   if (files->labels.dims[0] != files->size())
@@ -66,6 +67,12 @@ class IdxDataset : public Dataset {
   const std::vector<Field>& fields() const override { return fields_; }
   int64_t size() const override { return end_ - begin_; }
   int64_t classes() const override { return classes_; }
+  std::string place_of_largest_label() const override {
+    const auto& labels = files_->labels.values;
+    const auto largest = std::max_element(labels.begin(), labels.end());
+    return fmt::format("label {} of sample {} in {}", *largest, largest - labels.begin(),
+                       files_->labels_path);
+  }
   uint64_t identity() const override { return identity_; }
   std::string description() const override {
     return fmt::format("{} images of {}x{} in {} classes: samples [{}, {}) of {}", size(),

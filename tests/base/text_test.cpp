@@ -138,6 +138,17 @@ TEST_F(ReadTextFile, NamesThePathAndTheReason) {
   }
 }
 
+TEST_F(ReadTextFile, DoesNotWaitForAPipe) {
+  const std::string path = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  try {
+    read_text_file(path);
+    FAIL() << "a pipe was read";
+  } catch (const IoError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("it is not a regular file"));
+  }
+}
+
 TEST_F(ReadTextFile, RefusesAFolder) {
   try {
     read_text_file(folder_);

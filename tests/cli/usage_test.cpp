@@ -275,5 +275,45 @@ TEST(Digits, AreMadeOnceAndNeverReplacedUnasked) {
   EXPECT_NE(read_file(folder / "d/train-images-idx3-ubyte"), before);
 }
 
+/// One label of two hundred among those of ten classes.
+TEST(Usage, ADamagedLabelIsNamedWithItsFile) {
+  const SmallConfig folder;
+  const std::string data = folder / "digits";
+  ASSERT_EQ(lockstep({"data", "digits", "--out", data, "--train", "80", "--eval", "20"}).code, 0);
+  std::string labels = read_text_file(data + "/train-labels-idx1-ubyte");
+  labels[8 + 17] = static_cast<char>(200);
+  write_file(data + "/train-labels-idx1-ubyte", labels);
+  const Ran ran = lockstep({"train", LOCKSTEP_CONFIGS "/digits_quickstart.textproto", "--data-dir", data});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err,
+              HasSubstr("label 200 of sample 17 in " + data + "/train-labels-idx1-ubyte is not from 0 to 9"));
+}
+
+TEST(Usage, APipeAsConfigIsRefusedAndNotWaitedFor) {
+  const SmallConfig folder;
+  const Ran ran = run_command(
+      {"bash", "-c", "mkfifo \"$0\" && exec \"$1\" config check \"$0\"", folder / "pipe", LOCKSTEP_PROGRAM});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("it is not a regular file"));
+}
+
+/// Whoever read the messages has gone: the training goes on, and is saved.
+TEST(Usage, ATrainingOutlivesTheReaderOfItsMessages) {
+  const SmallConfig folder;
+  const std::string out = folder / "run";
+  const Ran ran =
+      run_command({"bash", "-c", "\"$0\" train \"$1\" --out \"$2\" 2> >(exec 0<&-) > \"$2.result\"",
+                   LOCKSTEP_PROGRAM, folder.path(), out});
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_TRUE(std::filesystem::exists(out + "/checkpoints/step-00000012"));
+}
+
+TEST(Usage, AResultThatNobodyReadsToItsEndIsNoError) {
+  const SmallConfig folder;
+  const Ran ran = run_command({"bash", "-c", "set -o pipefail; \"$0\" config print \"$1\" | exec 0<&-",
+                               LOCKSTEP_PROGRAM, folder.path()});
+  EXPECT_THAT(ran.err, testing::Not(HasSubstr("lockstep: error")));
+}
+
 }  // namespace
 }  // namespace lockstep::test

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,7 +102,33 @@ TEST(Parsing, DeepNestingIsRefused) {
 }
 
 TEST(Parsing, LargeFilesAreRefused) {
-  EXPECT_THAT(refusal(std::string((1 << 20) + 1, '#')), HasSubstr("at most 1.00 MiB"));
+  EXPECT_THAT(refusal(std::string((1 << 20) + 1, '#')), HasSubstr("larger than 1.00 MiB, which is the most"));
+}
+
+TEST(Parsing, NumbersThatBeginWithAZeroAreNotTakenAsOctal) {
+  EXPECT_EQ(
+      refusal("trainer {\n  steps: 020 }"),
+      "c.textproto:2:10: trainer.steps: 020 begins with a zero, which would make it octal; leave it out");
+  EXPECT_THAT(refusal("model { mlp { hidden: [8, -010] } }"), HasSubstr("010 begins with a zero"));
+  EXPECT_THAT(refusal(kSmallConfig, {"trainer.steps=020"}),
+              HasSubstr("trainer.steps: 020 begins with a zero"));
+  EXPECT_EQ(refusal(kSmallConfig, {"trainer.steps=0x20", "optimizer.learning_rate=0.5", "trainer.seed=0"}),
+            "accepted");
+  EXPECT_EQ(refusal(with("# 020"), {"data.directory=020"}), "accepted") << "a comment, and text";
+}
+
+TEST(Parsing, AByteOrderMarkIsNamed) {
+  EXPECT_THAT(refusal("\xef\xbb\xbf" + std::string(kSmallConfig)),
+              HasSubstr("begins with a byte-order mark"));
+}
+
+TEST(Parsing, NumbersThatFloat32CannotHoldAreRefused) {
+  for (const char* number : {"1e39", "1e-310", "1e-39"})
+    EXPECT_THAT(refusal(kSmallConfig, {fmt::format("optimizer.learning_rate={}", number)}),
+                HasSubstr("float32"))
+        << number;
+  EXPECT_THAT(refusal(kSmallConfig, {"model={mlp {image: [4, 4, 1] classes: 3 dropout: 0.99999999999}}"}),
+              HasSubstr("dropout"));
 }
 
 TEST(Parsing, AbsurdlyLongWordsAreShortenedInMessages) {

@@ -59,6 +59,12 @@ class Idx : public ::testing::Test {
   TemporaryDirectory folder_;
 };
 
+TEST_F(Idx, TellsWhereItsLargestLabelStands) {
+  const auto options = options_for(kImages, kLabels);
+  EXPECT_EQ(open_datasets(options).train->place_of_largest_label(),
+            "label 9 of sample 2 in " + (folder_ / "labels"));
+}
+
 TEST_F(Idx, ReadsSamplesAndNormalisesPixels) {
   auto options = options_for(kImages, kLabels);
   options.mean = 0.2;

@@ -272,9 +272,12 @@ RestoredState RunCheckpoints::restore(comm::Communicator& world, const std::stri
   return load_on_all(
       world, first_ranks_choice(world, [&] {
         namespace fs = std::filesystem;
-        if (!fs::exists(path)) throw CheckpointError(fmt::format("there is no checkpoint {}", path));
-        if (checkpoint::step_of_folder_name(fs::path(path).lexically_normal().filename().string()))
-          return path;
+        std::error_code error;
+        if (!fs::exists(path, error))
+          throw CheckpointError(error ? fmt::format("cannot look at checkpoint {}: {}", path, error.message())
+                                      : fmt::format("there is no checkpoint {}", path));
+        // Whatever it is called, and through whichever links.
+        if (checkpoint::claims_to_be_checkpoint(path)) return path;
         const auto newest = newest_below(fs::exists(path + "/checkpoints") ? path + "/checkpoints" : path);
         if (!newest) throw CheckpointError(fmt::format("{} is no checkpoint and holds none", path));
         return *newest;

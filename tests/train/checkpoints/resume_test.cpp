@@ -1,8 +1,10 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "data/test_files.h"
 #include "train/thread_ranks.h"
@@ -127,6 +129,30 @@ TEST_F(Resume, KeepsAsManyCheckpointsAsAsked) {
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].step, 10);
   EXPECT_EQ(found[1].step, 8);
+}
+
+TEST_F(Resume, TakesACheckpointUnderAnyName) {
+  train(1, 4);
+  namespace fs = std::filesystem;
+  const auto found = checkpoint::find_checkpoints(directory_ + "/checkpoints");
+  ASSERT_FALSE(found.empty());
+  fs::copy(found[0].path, folder_ / "copied", fs::copy_options::recursive);
+  fs::create_directory_symlink(found[0].path, folder_ / "link");
+  for (const std::string& path :
+       {found[0].path + "/", folder_ / "copied", folder_ / "link", folder_ / "link/"}) {
+    fs::remove_all(folder_ / "other");
+    const std::string before = std::exchange(directory_, folder_ / "other");
+    const Result result = train(1, 0, {fmt::format("checkpoint.resume_path='{}'", path)});
+    EXPECT_EQ(result.error, "") << path;
+    EXPECT_EQ(result.outcome.steps, 10) << path;
+    directory_ = before;
+  }
+}
+
+TEST_F(Resume, FromALinkThatLeadsToItselfSaysSo) {
+  std::filesystem::create_symlink("loop", folder_ / "loop");
+  EXPECT_THAT(train(1, 0, {fmt::format("checkpoint.resume_path='{}'", folder_ / "loop")}).error,
+              HasSubstr("cannot look at checkpoint"));
 }
 
 TEST_F(Resume, FromAPathThatHoldsNothingNamesIt) {
