@@ -73,7 +73,12 @@ void add_all(CLI::App& program, CommandAction& selected) {
 }
 
 /// What the arguments ask for. Throws ConfigError where they make no sense.
-CommandAction understand(const std::vector<std::string>& arguments) {
+CommandAction understand(std::vector<std::string> arguments) {
+  // As people type it: "help", "help train".
+  if (!arguments.empty() && arguments.front() == "help") {
+    arguments.erase(arguments.begin());
+    arguments.push_back("--help");
+  }
   CLI::App program("Trains neural networks on many workers, to the same bits on any number of them.",
                    "lockstep");
   CLI::App& root = program;

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cmath>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -25,28 +27,55 @@ struct EvalArguments {
   bool allow_config_change = false;
 };
 
+/// The config that a run has kept beside its checkpoints.
+std::string config_of(const std::string& checkpoint) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  const fs::path folder = fs::weakly_canonical(checkpoint, unknown);
+  for (const fs::path& run : {folder, folder.parent_path().parent_path(), folder.parent_path()})
+    if (const fs::path kept = run / "config.effective.textproto"; fs::exists(kept, unknown))
+      return kept.string();
+  throw ConfigError(
+      fmt::format("eval: name the config of {}, which has no config.effective.textproto beside it: lockstep "
+                  "eval CONFIG --checkpoint {}",
+                  checkpoint, checkpoint));
+}
+
 config::RunConfig load(const EvalArguments& arguments) {
   auto overrides = arguments.config.all_overrides();
   overrides.push_back("checkpoint.resume_path=" + arguments.checkpoint);
   overrides.push_back("parallel.profile=\"\"");  // of training steps
   if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
-  return config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
+  if (!arguments.config.path.empty())
+    return config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
+  // As many processes as there are, however many have trained.
+  return config::load_run_config(config_of(arguments.checkpoint), overrides,
+                                 arguments.config.layout.value_or("pp=1"));
+}
+
+/// Of models that predict the next of many tokens: e to the loss.
+std::optional<double> perplexity_of(const train::EvaluationRecord& record, const train::Worker& worker) {
+  return train::tokens_per_sample(worker.compiled().graph()) ? std::optional(std::exp(record.loss))
+                                                             : std::nullopt;
 }
 
 std::string result_text(const train::EvaluationRecord& record, const train::Worker& worker,
                         uint64_t parameters_hash, bool json) {
   std::optional<double> accuracy;
   if (train::is_classifier(worker.compiled().graph())) accuracy = record.accuracy;
+  const std::optional<double> perplexity = perplexity_of(record, worker);
   const std::string hash = to_hex(parameters_hash);
   const std::string layout = layout::to_string(worker.compiled().layout());
   if (json)
     return fmt::format(
-        "{{\"step\":{},\"eval_loss\":{}{},\"eval_samples\":{},\"params_hash\":\"{}\",\"layout\":{}}}\n",
+        "{{\"step\":{},\"eval_loss\":{}{}{},\"eval_samples\":{},\"params_hash\":\"{}\",\"layout\":{}}}\n",
         record.step, observe::json_number(record.loss),
+        perplexity ? fmt::format(",\"perplexity\":{}", observe::json_number(*perplexity)) : "",
         accuracy ? fmt::format(",\"eval_accuracy\":{}", observe::json_number(*accuracy)) : "",
         worker.eval_data().size(), hash, observe::json_string(layout));
   std::string text =
       fmt::format("checkpoint       of step {}\nevaluation loss  {:.6g}\n", record.step, record.loss);
+  if (perplexity) text += fmt::format("perplexity       {:.6g}\n", *perplexity);
   if (accuracy) text += fmt::format("accuracy         {:.2f} %\n", 100 * *accuracy);
   return text + fmt::format("samples          {}\nparams hash      {}\nlayout           {}\n",
                             worker.eval_data().size(), hash, layout);
@@ -67,6 +96,7 @@ int evaluate(const EvalArguments& arguments) {
                            {.output_directory = "",
                             .stop_requested = train::stop_requested,
                             .progress = &world.control().progress(),
+                            .evaluates = true,
                             .drawing_threads = train::idle_threads(world.placement())});
     trainer.prepare();
     const auto record = trainer.evaluate_only();
@@ -83,9 +113,12 @@ int evaluate(const EvalArguments& arguments) {
 void add_eval_command(CLI::App& program, CommandAction& selected) {
   auto& command = add_subcommand(
       program, "eval", "Loss and accuracy of a checkpoint over the evaluation data",
+      "  lockstep eval --checkpoint runs/digits\n"
       "  lockstep eval configs/digits_quickstart.textproto --checkpoint runs/digits --data-dir digits");
   const auto arguments = std::make_shared<EvalArguments>();
   arguments->config.add_to(command, /*with_data=*/true);
+  command.get_option("CONFIG")->required(false)->description(
+      "The config; left out: the one that the run has kept, on as many processes as there are");
   arguments->config.add_layout_to(command);
   command
       .add_option("--checkpoint", arguments->checkpoint,

@@ -1,13 +1,13 @@
 #include "cli/version.h"
 
-#include <dnnl.h>
 #include <fmt/format.h>
-#include <google/protobuf/stubs/common.h>
 
 #include "cli/commit.h"
 #include "comm/communicator.h"
 #include "comm/mpi_library.h"
+#include "config/text_library.h"
 #include "device/device.h"
+#include "train/worker/fingerprint.h"
 
 namespace lockstep::cli {
 namespace {
@@ -29,14 +29,11 @@ std::string devices() {
 }  // namespace
 
 std::string version_text() {
-  const dnnl_version_t* dnnl = dnnl_version();
   const std::string mpi = comm::mpi_library();
   return fmt::format(
-      "lockstep {}, commit {}\ncompiled by {} ({}) for {}\ncomputes on {}\nlibraries: {}, oneDNN {}.{}.{}, "
-      "Protocol Buffers {}\n",
+      "lockstep {}, commit {}\ncompiled by {} ({}) for {}\ncomputes on {}; {}\nlibraries: {}, {}\n",
       LOCKSTEP_VERSION, kCommit, compiler(), LOCKSTEP_BUILD_TYPE, LOCKSTEP_CPU_ARCH, devices(),
-      mpi.substr(0, mpi.find(',')), dnnl->major, dnnl->minor, dnnl->patch,
-      google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION));
+      train::arithmetic_fingerprint(1), mpi.substr(0, mpi.find(',')), config::text_library());
 }
 
 }  // namespace lockstep::cli

@@ -564,8 +564,8 @@ TEST(Train, APipeInPlaceOfDataIsRefusedAtOnce) {
 
 TEST(Train, AModelThatDivergedInItsLastStepIsAnError) {
   const SmallConfig config;
-  const Ran ran =
-      lockstep({"train", config.path(), "--set", "trainer.steps=1", "--set", "optimizer.weight_decay=1e300"});
+  const Ran ran = lockstep({"train", config.path(), "--set", "trainer.steps=1", "--set",
+                            "optimizer.weight_decay=3e38", "--set", "optimizer.learning_rate=3e38"});
   EXPECT_EQ(ran.code, 70);
   EXPECT_THAT(ran.err, HasSubstr("diverged"));
 }
@@ -604,6 +604,33 @@ TEST(Eval, GivesTheTrainingsLastEvaluationOnAnyNumberOfRanks) {
       EXPECT_EQ(json[field], trained[field]) << field;
   }
   EXPECT_EQ(lockstep({"eval", config.path(), "--checkpoint", config / "b"}).code, 65);
+}
+
+TEST(Eval, TakesTheConfigThatTheRunHasKept) {
+  const SmallConfig config;
+  const Json trained = only_json(mpirun(2, {"train", config.path(), "--out", config / "a", "--json"}));
+  for (const std::string& checkpoint :
+       {config / "a", config / "a/", config / "a/checkpoints/step-00000012", config / "a/checkpoints"}) {
+    const Ran ran = lockstep({"eval", "--checkpoint", checkpoint, "--json"});
+    EXPECT_THAT(ran.err, HasSubstr("evaluating step 12 of ")) << checkpoint;
+    const Json json = Json::parse(ran.out);
+    EXPECT_EQ(json["eval_loss"], trained["eval_loss"]) << checkpoint;
+    EXPECT_EQ(json["layout"], "dp=1");
+    EXPECT_FALSE(json.contains("perplexity")) << "of a classifier";
+  }
+  const Ran nowhere = lockstep({"eval", "--checkpoint", config / "b"});
+  EXPECT_EQ(nowhere.code, 2);
+  EXPECT_THAT(nowhere.err, HasSubstr("name the config of"));
+}
+
+TEST(Eval, TellsThePerplexityOfLanguageModels) {
+  const SmallConfig config;
+  const std::vector<std::string> gpt = {
+      "--set", "model={gpt {vocabulary: 11 context: 6 layers: 1 heads: 1 width: 8}}", "--set",
+      "data={synthetic {samples: 48 eval_samples: 24 classes: 11}}"};
+  ASSERT_EQ(lockstep(std::vector<std::string>{"train", config.path(), "--out", config / "a"} + gpt).code, 0);
+  const Json json = only_json(lockstep({"eval", "--checkpoint", config / "a", "--json", "--quiet"}));
+  EXPECT_NEAR(json["perplexity"].get<double>(), std::exp(json["eval_loss"].get<double>()), 1e-9);
 }
 
 TEST(PublicApi, AProgramOfItsOwnTrainsOnAnyNumberOfRanks) {

@@ -86,7 +86,9 @@ void Trainer::resume() {
   if (const auto& scaling = restored->progress.loss_scaling; loss_scaler_ && scaling.scale > 0)
     loss_scaler_->restore(scaling);
   if (events_.on_message)
-    events_.on_message(fmt::format("resumed after step {} from {}", step_, restored->path));
+    events_.on_message(options_.evaluates
+                           ? fmt::format("evaluating step {} of {}", step_, restored->path)
+                           : fmt::format("resumed after step {} from {}", step_, restored->path));
 }
 
 TrainingOutcome Trainer::run() {

@@ -68,6 +68,7 @@ struct TrainerRunOptions {
   /// COLLECTIVE over `left`, the ranks that are left (all others are lost): a worker that does its part in
   /// what remains. The trainer's own is destroyed. Empty: nobody can be lost.
   std::function<Regrouped(const std::vector<int>& left)> regroup;
+  bool evaluates = false;        ///< and nothing else: messages say so
   run::KernelObserver observer;  ///< of all steps, which do not overlap then; may be empty. Not of sessions
   int drawing_threads = 1;       ///< that draw the first parameters; their bits do not depend on it
 };

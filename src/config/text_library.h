@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string>
+
+namespace lockstep::config {
+
+/// What reads configs: "Protocol Buffers 3.21.12".
+std::string text_library();
+
+}  // namespace lockstep::config
