@@ -109,6 +109,7 @@ std::string read_text_file(const std::string& path) {
   }
   const std::unique_ptr<FILE, int (*)(FILE*)> file(descriptor < 0 ? nullptr : ::fdopen(descriptor, "rb"),
                                                    &std::fclose);
+  if (file == nullptr && descriptor >= 0) ::close(descriptor);
   std::string text;
   std::array<char, 65536> part;
   size_t got = 0;

@@ -140,22 +140,6 @@ std::string explain(const SyntaxError& error, const std::string& text, const std
                                                     place.path.empty() ? "" : ": ", shortened(error.message));
 }
 
-/// A number that begins with a zero, which protobuf text reads as octal and nobody means so.
-std::optional<SyntaxError> find_octal(const std::string& text) {
-  io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
-  FirstError ignored;
-  io::Tokenizer tokenizer(&stream, &ignored);
-  tokenizer.set_comment_style(io::Tokenizer::SH_COMMENT_STYLE);
-  tokenizer.set_require_space_after_number(false);
-  tokenizer.set_allow_multiline_strings(true);
-  while (!ignored.error && tokenizer.Next()) {
-    const auto& token = tokenizer.current();
-    if (is_octal(token.text) && token.type == io::Tokenizer::TYPE_INTEGER)
-      return SyntaxError{token.line, token.column, leading_zero_text(token.text)};
-  }
-  return {};
-}
-
 void read_strictly(google::protobuf::Message& root, const std::string& text, const std::string& name,
                    TextFormat::ParseInfoTree* locations) {
   if (text.size() > kMaximumSize)
@@ -164,7 +148,8 @@ void read_strictly(google::protobuf::Message& root, const std::string& text, con
   if (text.starts_with("\xef\xbb\xbf"))
     throw ConfigError(fmt::format("{}: begins with a byte-order mark; save it as UTF-8 without one", name));
   if (const auto octal = find_octal(text))
-    throw ConfigError(explain(*octal, text, name, *root.GetDescriptor()));
+    throw ConfigError(explain({octal->line, octal->column, leading_zero_text(octal->text)}, text, name,
+                              *root.GetDescriptor()));
   FirstError errors;
   TextFormat::Parser parser;
   parser.SetRecursionLimit(kMaximumDepth);
@@ -190,10 +175,21 @@ bool covers(const std::string& outer, const std::string& path) {
 
 }  // namespace
 
-bool is_octal(std::string_view number) {
-  if (number.starts_with('-')) number.remove_prefix(1);
-  return number.size() > 1 && number.front() == '0' &&
-         std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; });
+std::optional<OctalNumber> find_octal(const std::string& text) {
+  io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
+  FirstError ignored;
+  io::Tokenizer tokenizer(&stream, &ignored);
+  tokenizer.set_comment_style(io::Tokenizer::SH_COMMENT_STYLE);
+  tokenizer.set_require_space_after_number(false);
+  tokenizer.set_allow_multiline_strings(true);
+  while (!ignored.error && tokenizer.Next()) {
+    const auto& token = tokenizer.current();
+    const bool has_zero =
+        token.text.size() > 1 && token.text[0] == '0' && token.text[1] >= '0' && token.text[1] <= '9';
+    if (token.type == io::Tokenizer::TYPE_INTEGER && has_zero)
+      return OctalNumber{token.line, token.column, token.text};
+  }
+  return {};
 }
 
 std::string leading_zero_text(std::string_view number) {

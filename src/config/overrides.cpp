@@ -107,8 +107,8 @@ void Document::apply(const std::string& assignment) {
                                      : reflection->MutableMessage(message, field);
       continue;
     }
-    if (field->cpp_type() != FieldDescriptor::CPPTYPE_STRING && is_octal(value))
-      throw ConfigError(fmt::format("{}: {}: {}", context, walked, leading_zero_text(value)));
+    if (const auto octal = find_octal(value); octal && field->cpp_type() != FieldDescriptor::CPPTYPE_STRING)
+      throw ConfigError(fmt::format("{}: {}: {}", context, walked, leading_zero_text(octal->text)));
     bool good;
     if (!field->is_repeated()) {
       reflection->ClearField(message, field);

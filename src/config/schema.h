@@ -63,8 +63,13 @@ class Document {
 /// What a field takes, for people: "a whole number from 1 to 65536", "FAST or REPRODUCIBLE".
 std::string expected_value(const google::protobuf::FieldDescriptor& field);
 
-/// Whether a whole number begins with a zero, so that protobuf text takes it as octal; and what to say then.
-bool is_octal(std::string_view number);
+/// A whole number that begins with a zero, so that protobuf text takes it as octal, which nobody means.
+struct OctalNumber {
+  int line, column;  ///< from 0
+  std::string text;
+};
+/// The first one of a text or value; nothing where there is none.
+std::optional<OctalNumber> find_octal(const std::string& text);
 std::string leading_zero_text(std::string_view number);
 /// The values of an enumeration; none for other fields.
 std::vector<std::string> enumerators(const google::protobuf::FieldDescriptor& field);

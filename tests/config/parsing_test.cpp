@@ -112,6 +112,8 @@ TEST(Parsing, NumbersThatBeginWithAZeroAreNotTakenAsOctal) {
   EXPECT_THAT(refusal("model { mlp { hidden: [8, -010] } }"), HasSubstr("010 begins with a zero"));
   EXPECT_THAT(refusal(kSmallConfig, {"trainer.steps=020"}),
               HasSubstr("trainer.steps: 020 begins with a zero"));
+  EXPECT_THAT(refusal(kSmallConfig, {"model.mlp.hidden=[8, 010]"}),
+              HasSubstr("model.mlp.hidden: 010 begins with a zero"));
   EXPECT_EQ(refusal(kSmallConfig, {"trainer.steps=0x20", "optimizer.learning_rate=0.5", "trainer.seed=0"}),
             "accepted");
   EXPECT_EQ(refusal(with("# 020"), {"data.directory=020"}), "accepted") << "a comment, and text";

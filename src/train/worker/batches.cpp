@@ -77,7 +77,8 @@ void check_data_fits_model(const data::Dataset& dataset, const model::Graph& gra
   const auto& loss = graph.node(graph.loss);
   if (!std::holds_alternative<SoftmaxCrossEntropy>(loss.op)) return;
   const int64_t outputs = graph.value(loss.inputs[0]).spec.shape[-1];
-  if (const std::string place = dataset.place_of_largest_label(); dataset.classes() > outputs)
+  if (dataset.classes() > outputs) {
+    const std::string place = dataset.place_of_largest_label();
     throw ConfigError(
         place.empty()
             ? fmt::format("the model tells {} classes apart, but the data ({}) have {}; raise the model's "
@@ -87,6 +88,7 @@ void check_data_fits_model(const data::Dataset& dataset, const model::Graph& gra
                   "the model tells {} classes apart, but {} is not from 0 to {}: the file is damaged, or the "
                   "model's number of classes too small",
                   outputs, place, outputs - 1));
+  }
   for (const auto& node : graph.nodes)
     if (const auto* embedding = std::get_if<Embedding>(&node.op); embedding != nullptr &&
                                                                   graph.value(node.inputs[0]).producer < 0 &&
