@@ -44,6 +44,12 @@ std::vector<std::string> names_of_commands(const CLI::App& command) {
   return names;
 }
 
+std::string no_such_command(const std::string& name, const std::string& wanted,
+                            const std::vector<std::string>& commands) {
+  return fmt::format("{} has no command '{}'{}; there are {}", name, wanted, did_you_mean(wanted, commands),
+                     join(commands, ", "));
+}
+
 /// Says what would have been understood.
 std::string explain(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App& command = deepest(program);
@@ -60,8 +66,7 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error) {
   }
   if (!commands.empty())
     return left.empty() ? fmt::format("{} needs a command: {}", name, join(commands, ", "))
-                        : fmt::format("{} has no command '{}'{}; there are {}", name, left.front(),
-                                      did_you_mean(left.front(), commands), join(commands, ", "));
+                        : no_such_command(name, left.front(), commands);
   if (!left.empty()) return fmt::format("{}: '{}' was not expected", name, left.front());
   return fmt::format("{}: {}", name, error.what());
 }
@@ -75,8 +80,10 @@ void add_all(CLI::App& program, CommandAction& selected) {
 /// What the arguments ask for. Throws ConfigError where they make no sense.
 CommandAction understand(std::vector<std::string> arguments) {
   // As people type it: "help", "help train".
+  std::string wanted;  // whose help
   if (!arguments.empty() && arguments.front() == "help") {
     arguments.erase(arguments.begin());
+    if (!arguments.empty()) wanted = arguments.front();
     arguments.push_back("--help");
   }
   CLI::App program("Trains neural networks on many workers, to the same bits on any number of them.",
@@ -90,6 +97,8 @@ CommandAction understand(std::vector<std::string> arguments) {
   } catch (const CLI::CallForHelp&) {
     const std::string help = program.help();
     const bool is_root = program.get_subcommands().empty();
+    if (is_root && !wanted.empty())
+      throw ConfigError(no_such_command("lockstep", wanted, names_of_commands(program)));
     return [text = is_root ? fmt::format("Example:\n{}\n\n{}", kExample, help) : help] {
       write_result(text);
       return static_cast<int>(ExitCode::done);
