@@ -18,8 +18,13 @@ else
   workers=2 device=cpu
 fi
 
-OUT=${OUT:-runs/examples/$(basename "$example")}
-rm -rf "$OUT"
+# What an example wrote by itself, it replaces; a folder that somebody names must be empty.
+if [ -n "${OUT:-}" ]; then
+  [ -z "$(ls -A "$OUT" 2> /dev/null)" ] || fail "OUT=$OUT is not empty; name another folder"
+else
+  OUT=runs/examples/$(basename "$example")
+  rm -rf "$OUT"
+fi
 mkdir -p "$OUT"
 OUT=$(realpath "$OUT")
 

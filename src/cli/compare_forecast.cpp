@@ -111,7 +111,7 @@ Forecast::Measured Forecast::profile_once(const CompareRow& row, int workers, in
   model::Profile profile = config::profile_from_text(read_text_file(file), file);
   if (profile.device != "cpu")
     throw DeviceError("steps of GPUs are not predicted; with --device cpu they are");
-  return {std::move(profile), told.at("rest_seconds").get<double>()};
+  return {std::move(profile), told.value("rest_seconds", 0.0)};
 }
 
 /// What a worker's step takes beside what instructions are reckoned to take: as one process alone has it,

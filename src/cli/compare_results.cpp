@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "base/text.h"
@@ -17,6 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 3;
+constexpr size_t kMostNamed = 4;  // layouts in a sentence
 constexpr std::array<std::string_view, 5> kProofNames = {"not tried", "identical", "DIFFERENT",
                                                          "other mathematics", "failed"};
 
@@ -128,12 +130,15 @@ std::string proofs_of(const std::vector<const CompareRow*>& rows) {
   };
   if (std::ranges::all_of(rows, is(CompareProof::identical))) return "bits identical";
   if (std::ranges::all_of(rows, is(CompareProof::not_tried))) return "bits were not compared";
-  std::vector<std::string> parts;
+  std::vector<std::string> parts, others;
   for (const CompareRow* row : rows)
     if (row->proof == CompareProof::other_mathematics)
-      parts.push_back(fmt::format("{} is other mathematics", row->kind));
+      others.push_back(row->kind);
     else if (row->proof != CompareProof::identical)
       parts.push_back(fmt::format("bits of {}: {}", row->kind, name_of(row->proof)));
+  if (!others.empty())
+    parts.push_back(
+        fmt::format("{} {} other mathematics", join(others, " and "), others.size() == 1 ? "is" : "are"));
   return join(parts, ", ");
 }
 
@@ -153,12 +158,15 @@ std::string sentence_about(const std::vector<CompareRow>& rows, const std::strin
   std::ranges::stable_sort(found, {}, [](const CompareRow* row) { return row->step_ms(); });
   std::vector<std::string> parts;
   for (size_t i = 1; i < found.size(); ++i) {
+    // Of many the next and the slowest: the table has all.
+    if (found.size() > kMostNamed && i > 1 && i + 1 < found.size()) continue;
     const bool can_tell = found[0]->step_interval().high < found[i]->step_interval().low;
     parts.push_back(can_tell ? fmt::format("{:.2f} times as fast as {}",
                                            found[i]->step_ms() / found[0]->step_ms(), found[i]->kind)
                              : fmt::format("as fast as {}, as far as {} runs tell", found[i]->kind,
                                            found[i]->samples.size()));
   }
+  if (found.size() > kMostNamed) parts.push_back(fmt::format("with {} between them", found.size() - 3));
   const std::string place = link.empty()     ? "With"
                             : link == "none" ? "Over a free link, with"
                                              : fmt::format("At {}, with", link);
@@ -250,6 +258,23 @@ std::string sentence_of(const CompareTie& tie) {
                      giga ? "G" : "M");
 }
 
+/// Rates at which layouts tie, those that never do in one phrase.
+std::string sentence_about(const std::vector<CompareTie>& ties) {
+  std::vector<std::string> phrases;
+  std::map<std::pair<int, std::string>, std::vector<std::string>> never;  // by workers and beside whom
+  for (const CompareTie& tie : ties) {
+    if (!tie.link.empty()) continue;
+    if (std::isfinite(tie.bits_per_second))
+      phrases.push_back(sentence_of(tie));
+    else
+      never[{tie.workers, tie.beside}].push_back(tie.kind);
+  }
+  for (const auto& [which, kinds] : never)
+    phrases.push_back(fmt::format("with {} workers {} never {} with {}", which.first, join(kinds, " and "),
+                                  kinds.size() == 1 ? "ties" : "tie", which.second));
+  return phrases.empty() ? "" : fmt::format("By prediction, {}.", join(phrases, "; "));
+}
+
 double CompareResults::cost(const CompareRow& row) const {
   const double seconds = 1e6 / row.samples_per_second();
   return price * row.mean(&CompareSample::hosts) * seconds / 3600;
@@ -267,11 +292,7 @@ std::vector<std::string> CompareResults::answers() const {
   for (const std::string& link : links())
     if (const std::string sentence = sentence_about(rows, link); !sentence.empty())
       sentences.push_back(sentence);
-  std::vector<std::string> ties_of_links;
-  for (const CompareTie& tie : ties)
-    if (tie.link.empty()) ties_of_links.push_back(sentence_of(tie));
-  if (!ties_of_links.empty())
-    sentences.push_back(fmt::format("By prediction, {}.", join(ties_of_links, "; ")));
+  if (const std::string sentence = sentence_about(ties); !sentence.empty()) sentences.push_back(sentence);
   if (sentences.empty())
     sentences.push_back("There are no two layouts of one number of workers to compare yet.");
   return sentences;

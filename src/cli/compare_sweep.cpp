@@ -257,15 +257,20 @@ void CompareSweep::predict() {
       if (row.predicted_ms > 0) continue;
       try {
         row.predicted_ms = step_ms(row);
-      } catch (const Error& error) {
+      } catch (const ConfigError& error) {
         log_warning(fmt::format("{}: is not predicted: {}", row.name(), error.what()));
       }
     }
   };
   log_info("measures what layers and messages take, for predictions");
-  each(results_.rows, [&](const CompareRow& row) { return forecast.step_ms(row); });
-  each(results_.forecasts, [&](const CompareRow& row) { return forecast.step_ms_apart(row); });
-  predict_ties(forecast);
+  try {
+    each(results_.rows, [&](const CompareRow& row) { return forecast.step_ms(row); });
+    each(results_.forecasts, [&](const CompareRow& row) { return forecast.step_ms_apart(row); });
+    predict_ties(forecast);
+  } catch (const Error& error) {
+    // Its jobs fail for all rows alike; measuring says more of why.
+    log_warning(fmt::format("no further steps are predicted: {}", error.what()));
+  }
   save();
 }
 
@@ -349,7 +354,8 @@ void CompareSweep::measure(CompareRow& row, int round, size_t number) {
     // The first run tells its losses, too.
     std::vector<std::string> options;
     if (round == 1) {
-      fs::remove_all(folder);
+      std::error_code ignored;
+      fs::remove_all(folder, ignored);
       options = {"--out", folder + "/run", "--set=metrics.log_every_steps=1"};
     }
     CompareSample sample = sample_of(run_training(row, folder, options), round);

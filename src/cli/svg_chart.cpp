@@ -9,7 +9,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr int kColors = 7;
+constexpr int kColors = 9;
 constexpr double kWidth = 640;
 // Of a letter of a chart's text, 12 units high.
 constexpr double kAside = 6;  // between points of several lines
@@ -194,10 +194,12 @@ svg line, svg polyline { fill: none; }
 .grid { stroke: currentColor; stroke-opacity: 0.18; stroke-width: 1; }
 .ideal { stroke: currentColor; stroke-opacity: 0.6; stroke-dasharray: 5 4; stroke-width: 1.5; }
 .l0 { stroke: #0072b2; } .l1 { stroke: #d55e00; } .l2 { stroke: #009e73; } .l3 { stroke: #cc79a7; }
-.l4 { stroke: #e69f00; } .l5 { stroke: #56b4e9; } .l6 { stroke: #8c6bb1; }
-.l0, .l1, .l2, .l3, .l4, .l5, .l6 { stroke-width: 2; }
+.l4 { stroke: #e69f00; } .l5 { stroke: #56b4e9; } .l6 { stroke: #8c6bb1; } .l7 { stroke: #999933; }
+.l8 { stroke: currentColor; }
+.l0, .l1, .l2, .l3, .l4, .l5, .l6, .l7, .l8 { stroke-width: 2; }
 .f0 { fill: #0072b2; } .f1 { fill: #d55e00; } .f2 { fill: #009e73; } .f3 { fill: #cc79a7; }
-.f4 { fill: #e69f00; } .f5 { fill: #56b4e9; } .f6 { fill: #8c6bb1; }
+.f4 { fill: #e69f00; } .f5 { fill: #56b4e9; } .f6 { fill: #8c6bb1; } .f7 { fill: #999933; }
+.f8 { fill: currentColor; }
 @media (prefers-color-scheme: dark) {
   .l0 { stroke: #56a8e0; } .f0 { fill: #56a8e0; } .l1 { stroke: #f08a4b; } .f1 { fill: #f08a4b; }
 }

@@ -58,6 +58,19 @@ TEST(CompareResults, SaysWhatIsFasterWithTheMostWorkers) {
   EXPECT_THAT(found.headline(), StartsWith("There are no two layouts"));
 }
 
+TEST(CompareResults, OfManyLayoutsTheNextAndTheSlowestAreNamed) {
+  CompareResults found = results();
+  found.rows[2] = row(2, "sync=ps,mode=async", {9, 9, 9}, CompareProof::other_mathematics);
+  found.rows.push_back(row(2, "shard=optimizer", {10, 10, 10}));
+  found.rows.push_back(row(2, "pp=2", {11, 11, 11}));
+  found.rows.push_back(row(2, "sync=ps,mode=stale", {16, 16, 16}, CompareProof::other_mathematics));
+  EXPECT_EQ(
+      found.headline(),
+      "With 2 workers sync=all_reduce is 1.12 times as fast as sync=ps,mode=async, 2.00 times as fast as "
+      "sync=ps,mode=stale, with 2 between them; sync=ps,mode=async and sync=ps,mode=stale are other "
+      "mathematics.");
+}
+
 TEST(CompareResults, TableHasEfficiencyAndWhatFailed) {
   CompareResults found = results();
   const std::string table = found.table();
@@ -158,6 +171,10 @@ TEST(CompareResults, PredictionsStandBesideWhatWasMeasured) {
                                          HasSubstr("extrapolated: each process on a host of its own"),
                                          HasSubstr("over 1gbit: 3 servers tie with sync=all_reduce</li>")));
   EXPECT_EQ(results().prediction_error(), std::nullopt);
+  found.ties = {
+      {.workers = 2, .kind = "a", .beside = "b", .bits_per_second = std::numeric_limits<double>::infinity()},
+      {.workers = 2, .kind = "c", .beside = "b", .bits_per_second = std::numeric_limits<double>::infinity()}};
+  EXPECT_THAT(found.headline(), HasSubstr("By prediction, with 2 workers a and c never tie with b."));
 }
 
 TEST(CompareResults, TellLossesAgainstSamplesAndTime) {

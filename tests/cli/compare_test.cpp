@@ -158,7 +158,7 @@ TEST(Compare, ARunThatFailsIsARowWithItsReason) {
   const std::string out = config / "comparison";
   const Ran ran =
       lockstep({"compare", config.path(), "--workers", "1,2", "--layouts", "sync=all_reduce", "--steps", "12",
-                "--minutes", "0", "--proof-steps", "0", "--no-prediction", "--out", out, "--set",
+                "--minutes", "0", "--proof-steps", "0", "--out", out, "--set",
                 "data={idx {train_images: \"i\" train_labels: \"l\" eval_images: \"i\" eval_labels: \"l\"}}",
                 "--data-dir", config / "nowhere"});
   EXPECT_EQ(ran.code, 70) << ran.err;

@@ -40,6 +40,9 @@ def main():
         expected = ".*".join(re.escape(part) for part in LINES[name].split("..."))
         assert re.fullmatch(expected, last), f"expected {LINES[name]!r}, found {last!r}\n{ran.stderr}"
         assert os.listdir(out) == ["out"], os.listdir(out)
+        again = subprocess.run([EXAMPLES / name / "run.sh"], cwd=out, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, timeout=60)
+        assert again.returncode == 2 and "is not empty" in again.stderr, "a folder in use is replaced"
         print(last)
 
 
