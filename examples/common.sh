@@ -3,6 +3,9 @@
 # Leaves the current folder at the repository's root; OUT takes what the example writes.
 
 example=$(dirname "$(realpath "$0")")
+# Before the current folder changes: what was named is named from where the user is.
+[ -z "${LOCKSTEP_PROGRAM:-}" ] || LOCKSTEP_PROGRAM=$(realpath "$LOCKSTEP_PROGRAM")
+[ -z "${OUT:-}" ] || OUT=$(realpath -m "$OUT")
 # shellcheck source=../scripts/common.sh
 . "$example/../../scripts/common.sh"
 use_mpi_on_one_machine
@@ -12,6 +15,10 @@ run=(launcher/lockstep-run --program "$lockstep")
 
 # A worker for each GPU where there are two or more that this program can use; otherwise two, on CPUs.
 gpus=$(nvidia-smi --list-gpus 2> /dev/null | grep -c ^GPU || true)
+if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
+  gpus=$(tr ',' '\n' <<< "$CUDA_VISIBLE_DEVICES" | grep -c . || true)
+fi
+[ "$gpus" -le 8 ] || gpus=8  # of which a batch has equal parts
 if [ "$gpus" -ge 2 ] && "$lockstep" --version | grep -q 'CUDA'; then
   workers=$gpus device=cuda
 else

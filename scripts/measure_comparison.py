@@ -52,8 +52,8 @@ def compare(options, name, config, folder, assignments, workers, layouts):
     code = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
     if code == 69:
         sys.exit(77)
-    if not os.path.exists(os.path.join(out, "results.json")):
-        sys.exit(f"{name}: lockstep compare ended with {code}")
+    if code not in (0, 70):  # 70: a row failed, which its line says
+        sys.exit(f"{name}: lockstep compare ended with {code}; the report stays as it was")
     with open(os.path.join(out, "results.json")) as file:
         results = json.load(file)
     with open(os.path.join(out, "report.html")) as file:
@@ -99,7 +99,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--minutes", type=float, default=6, help="of each model's comparison with several workers")
-    parser.add_argument("--only", action="append", choices=[model[0] for model in MODELS])
+    parser.add_argument("--only", action="append", choices=[model[0] for model in MODELS], help="measure these, and leave the report as it is")
     parser.add_argument("--report", default=os.path.join(HERE, "..", "docs", "comparison.md"))
     parser.add_argument("--out", default="comparison", help="folder of the measurements")
     parser.add_argument("--lockstep", default=os.path.join(HERE, "..", "build", "release", "bin", "lockstep"))
@@ -117,6 +117,8 @@ def main():
             file.write(drawing_of(page, "1gbit"))
         text.append(f"### {title}\n\n{many['headline']}\n\n![Samples per second against workers, link of 1 Gbit/s]"
                     f"({os.path.basename(drawings)}/{name}.svg)\n\nWith one worker:\n\n{table_of(one)}\n\nWith several:\n\n{table_of(many)}\n")
+    if options.only:
+        return print("\n".join(text))
     count, error = error_of(everything)
     first = everything[0]
     text.append(f"Of {count} rows whose processes have a core each the median error of prediction is {100 * error:.1f} %." if count else "")

@@ -3,7 +3,7 @@
 . "$(dirname "$(realpath "$0")")/../common.sh"
 
 program=${OWN_MODEL_PROGRAM:-build/release/bin/train_mlp}
-[ -x "$program" ] || cmake --build --preset release --target train_mlp > "$OUT/build.txt"
+[ -n "${OWN_MODEL_PROGRAM:-}" ] || cmake --build --preset release --target train_mlp > "$OUT/build.txt"
 reproducible=(--set parallel.reduction=REPRODUCIBLE)
 "$program" "${reproducible[@]}" 2> "$OUT/one.txt" | tee "$OUT/one"
 mpirun -n 2 "$program" "${reproducible[@]}" 2> "$OUT/two.txt" | tee "$OUT/two"

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # run.sh [HOSTFILE]: on its hosts; without one on two that are made on this machine, for which it needs root.
+hostfile=${1:+$(realpath "$1")}
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$(realpath "$0")")/../common.sh"
 
 draw_digits
 train=(train "$example/digits.textproto" --data-dir "$OUT/digits" --out "$OUT/run" --json --quiet)
-if [ $# -gt 0 ]; then
-  "${run[@]}" --hostfile "$1" -- "${train[@]}" > "$OUT/result.json"
+if [ -n "$hostfile" ]; then
+  "${run[@]}" --hostfile "$hostfile" -- "${train[@]}" > "$OUT/result.json"
 else
   # Joined by a link of 1 Gbit/s. Ends with 77 where they cannot be made, and says why.
   scripts/two_hosts.sh --id example with -- bash -c 'scripts/two_hosts.sh throttle 1gbit && exec scripts/two_hosts.sh run -n 2 -- "$@"' \

@@ -88,6 +88,7 @@ void add_bench_command(CLI::App& program, CommandAction& selected) {
       })
       ->capture_default_str();
   command.add_option("--seconds", arguments->seconds, "Time for each figure, about")
+      ->check(finite_number())
       ->check(CLI::Range(0.001, 600.0))
       ->capture_default_str();
   command.add_flag(

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <csignal>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
 #include "base/log.h"
-#include "comm/communicator.h"
 #include "layout/layout.h"
 #include "lockstep/error.h"
 
@@ -92,15 +91,22 @@ void OutputArguments::add_json_to(CLI::App& command) {
   command.add_flag("--json", json, "The result as one JSON object, the only thing on stdout");
 }
 
+CLI::Validator finite_number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        double number = 0;
+        const bool reads = CLI::detail::lexical_cast(text, number);
+        return reads && std::isfinite(number) ? std::string() : std::string("expected a finite number");
+      },
+      "");
+}
+
 void write_result(std::string_view text) {
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  // Whoever wanted the first lines has them: to end as programs do then.
-  if (!written && errno == EPIPE && !comm::started_by_mpi_launcher()) {
-    std::signal(SIGPIPE, SIG_DFL);
-    std::raise(SIGPIPE);
-  }
-  if (!written) throw IoError(fmt::format("cannot write the result to stdout: {}", std::strerror(errno)));
+  // Whoever wanted the first lines has them.
+  if (!written && errno != EPIPE)
+    throw IoError(fmt::format("cannot write the result to stdout: {}", std::strerror(errno)));
 }
 
 }  // namespace lockstep::cli

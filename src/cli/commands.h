@@ -65,6 +65,9 @@ struct DeviceArguments {
   train::DeviceRequest request() const;
 };
 
+/// Refuses what is no finite number, which other checks let pass.
+CLI::Validator finite_number();
+
 /// A command's result, on stdout. Throws IoError where it cannot be written.
 void write_result(std::string_view text);
 

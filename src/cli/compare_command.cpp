@@ -60,9 +60,11 @@ void add_compare_command(CLI::App& program, CommandAction& selected) {
   command
       .add_option("--precision", arguments->precision_percent,
                   "Rounds go on until each median is known so well, at 95 %, in percent")
+      ->check(finite_number())
       ->check(CLI::Range(0.01, 100.0))
       ->capture_default_str();
   command.add_option("--minutes", arguments->minutes, "No further round begins after so many minutes")
+      ->check(finite_number())
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command
@@ -83,6 +85,7 @@ void add_compare_command(CLI::App& program, CommandAction& selected) {
   command
       .add_option("--price", arguments->price,
                   "Of a host for an hour: rows tell what a million samples cost, hosts of servers counted")
+      ->check(finite_number())
       ->check(CLI::Range(0.0, 1e9));
   command
       .add_option("--straggler", arguments->straggler,
@@ -91,6 +94,7 @@ void add_compare_command(CLI::App& program, CommandAction& selected) {
   command
       .add_option("--target-loss", arguments->target_loss,
                   "Tell how long each row trains until its loss is as low as that")
+      ->check(finite_number())
       ->check(CLI::PositiveNumber);
   command
       .add_option("--predict", arguments->predicted_workers,

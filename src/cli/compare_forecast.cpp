@@ -34,9 +34,9 @@ bool are_one(const std::vector<int>& hosts) {
   return std::ranges::all_of(hosts, [&](int host) { return host == hosts.front(); });
 }
 
-/// So long that a link of this rate is busy with it for a third of a second, at most.
+/// So long that a link of this rate is busy with it for a third of a second; a few KiB at least.
 int64_t message_bytes(const std::string& link) {
-  constexpr int64_t kMost = 4 << 20, kLeast = 64 << 10;
+  constexpr int64_t kMost = 4 << 20, kLeast = 4096;
   if (link.empty() || link == "none") return kMost;
   const auto bytes = static_cast<int64_t>(link_bits_per_second(link) / 8 / 3);
   return std::clamp(bytes, kLeast, kMost) / 4 * 4;
@@ -51,7 +51,6 @@ std::vector<int> alternating_hosts(int processes) {
 }
 
 Json Forecast::run(ProcessJob job, const std::string& what, const std::string& folder) const {
-  job.place = place_.place;
   job.stdout_path = folder + "/result.json";
   job.stderr_path = folder + "/stderr.txt";
   job.watch = place_.watch;
@@ -64,17 +63,27 @@ Json Forecast::run(ProcessJob job, const std::string& what, const std::string& f
   }
 }
 
-const BenchReport& Forecast::bench(const std::string& link, int processes) {
-  const auto found = benches_.find({link, processes});
+/// `apart`: on as many hosts as there are, rather than as a row's processes fill them.
+const BenchReport& Forecast::bench(const std::string& link, int processes, bool apart) {
+  const auto key = std::tuple(link, processes, apart);
+  const auto found = benches_.find(key);
   if (found != benches_.end()) return found->second;
   place_.use_link(link);
-  const std::string folder = fmt::format("{}/bench/{}{}-processes", place_.directory,
-                                         link.empty() ? "" : "link-" + link + "-", processes);
+  const std::string folder =
+      fmt::format("{}/bench/{}{}-processes{}", place_.directory, link.empty() ? "" : "link-" + link + "-",
+                  processes, apart ? "-apart" : "");
   ProcessJob job{
       .processes = processes,
-      .arguments = {"bench", "--json", "--brief", "--largest", fmt::to_string(message_bytes(link))}};
-  const Json json = run(std::move(job), "measuring messages", folder);
-  return benches_.emplace(std::pair(link, processes), bench_report_from(json)).first->second;
+      .arguments = {"bench", "--json", "--brief", "--largest", fmt::to_string(message_bytes(link))},
+      .place = place_.place};
+  if (apart && !place_.stands_in)
+    job.place.mpirun_options.insert(job.place.mpirun_options.end(), {"--map-by", "node"});
+  BenchReport report = bench_report_from(run(std::move(job), "measuring messages", folder));
+  if (apart && report.figures().between_hosts.latency == 0)
+    throw DeviceError(
+        "there is one host alone, so that nothing is known of messages between hosts; name two in "
+        "--hostfile");
+  return benches_.emplace(key, std::move(report)).first->second;
 }
 
 /// Of several runs, whichever is neither fast nor slow: what else a machine does lasts longer than one.
@@ -102,7 +111,7 @@ Forecast::Measured Forecast::profile_once(const CompareRow& row, int workers, in
                                          workers, micro_batch, number + 1);
   std::error_code ignored;
   fs::remove_all(folder, ignored);
-  ProcessJob job{.processes = workers, .arguments = training.arguments()};
+  ProcessJob job{.processes = workers, .arguments = training.arguments(), .place = place_.place};
   job.arguments.front() = "profile";
   const std::string file = folder + "/profile.textproto";
   job.arguments.insert(job.arguments.end(),
@@ -143,12 +152,15 @@ std::unique_ptr<compile::CompiledRun> Forecast::compile(const CompareRow& row, c
 plan::StepCosts Forecast::costs(const CompareRow& row, const compile::CompiledRun& run, bool apart) {
   const int processes = row.layout.world_size(), benched = apart ? 2 : processes;
   const int64_t micro_batch = run.division().micro_batch;
-  plan::MachineFigures figures = bench(row.link, benched).figures();
+  plan::MachineFigures figures = bench(row.link, benched, apart).figures();
   if (place_.stands_in && processes > 1) {
-    figures.free_link = bench("none", benched).figures().between_hosts;
+    figures.free_link = bench("none", benched, apart).figures().between_hosts;
     figures.link_burst_bytes = link_burst_bytes(row.link);
   }
-  return {.profile = profile(row, apart ? 1 : row.workers, micro_batch).profile,
+  // As many processes beside each other, where the batch can be divided so.
+  const bool divides = run.division().global_batch / micro_batch % row.workers == 0;
+  const int profiled = apart ? 1 : divides ? row.workers : row.layout.dp;
+  return {.profile = profile(row, profiled, micro_batch).profile,
           .communication = plan::communication_times(figures),
           .addition_per_byte = figures.addition_per_byte,
           .overhead = overhead(row, micro_batch, figures.addition_per_byte)};
@@ -166,7 +178,7 @@ double Forecast::step_ms_apart(const CompareRow& row) {
   return 1e3 * plan::predict_step(*run, hosts, costs(row, *run, true));
 }
 
-double Forecast::tying_rate(const CompareRow& row, const CompareRow& beside) {
+CompareTie Forecast::tying_rate(const CompareRow& row, const CompareRow& beside) {
   const std::vector<int> hosts = hosts_of(row), beside_hosts = hosts_of(beside);
   const auto run = compile(row, hosts), beside_run = compile(beside, beside_hosts);
   plan::StepCosts own = costs(row, *run, false), other = costs(beside, *beside_run, false);
@@ -175,28 +187,38 @@ double Forecast::tying_rate(const CompareRow& row, const CompareRow& beside) {
     own.communication.link_per_byte = other.communication.link_per_byte = 8 / rate;
     return plan::predict_step(*run, hosts, own) > kTie * plan::predict_step(*beside_run, beside_hosts, other);
   };
-  if (is_slower_at(kFastestLink)) return std::numeric_limits<double>::infinity();
-  if (!is_slower_at(kSlowestLink)) return 0;
-  double slower = std::log(kSlowestLink), ties = std::log(kFastestLink);
-  for (int i = 0; i < kHalvings; ++i) {
-    const double middle = (slower + ties) / 2;
-    (is_slower_at(std::exp(middle)) ? slower : ties) = middle;
+  CompareTie tie{.workers = row.workers, .kind = row.kind, .beside = beside.kind};
+  const bool slower_if_slow = is_slower_at(kSlowestLink), slower_if_fast = is_slower_at(kFastestLink);
+  if (slower_if_slow == slower_if_fast) {
+    tie.bits_per_second = slower_if_fast ? std::numeric_limits<double>::infinity() : 0;
+    return tie;
   }
-  return std::exp(ties);
+  tie.up_to = slower_if_fast;
+  double low = std::log(kSlowestLink), high = std::log(kFastestLink);
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = (low + high) / 2;
+    (is_slower_at(std::exp(middle)) == slower_if_slow ? low : high) = middle;
+  }
+  tie.bits_per_second = std::exp(tie.up_to ? low : high);
+  return tie;
 }
 
-int Forecast::tying_servers(const CompareRow& row, const CompareRow& beside) {
+CompareTie Forecast::tying_servers(const CompareRow& row, const CompareRow& beside) {
+  CompareTie tie{
+      .workers = row.workers, .kind = row.kind, .beside = beside.kind, .link = row.link, .servers = 0};
   const double limit = kTie * step_ms_apart(beside);
   for (int servers = 1; servers <= 2 * row.workers; ++servers) {
     CompareRow more = row;
     more.layout.servers = servers;
     try {
-      if (step_ms_apart(more) <= limit) return servers;
+      if (step_ms_apart(more) <= limit) tie.servers = servers;
     } catch (const ConfigError&) {
-      return 0;  // no more parts of the model than that
+      return tie;  // the model has no more parts than that
     }
+    tie.servers_tried = servers;
+    if (*tie.servers > 0) return tie;
   }
-  return 0;
+  return tie;
 }
 
 }  // namespace lockstep::cli

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,7 @@ namespace lockstep::cli {
 
 /// How a forecast starts jobs, and what it compiles: as the sweep does.
 struct ForecastPlace {
-  std::string directory;  ///< takes what its jobs write; what is there already is not measured again
+  std::string directory;  ///< takes what its jobs write
   JobPlace place;
   bool stands_in = false;  ///< hosts are made on this machine; ranks alternate between two
   std::function<void(const std::string& link)> use_link;
@@ -38,15 +39,16 @@ class Forecast {
   double step_ms(const CompareRow& row);
   /// The same where each process has a host of its own.
   double step_ms_apart(const CompareRow& row);
-  /// From which rate of the link on `row`, of servers, is no slower than `beside`: bits per second; 0 where
-  /// it always is, infinity where it never is. REQUIRES: both of equal workers, over a link.
-  double tying_rate(const CompareRow& row, const CompareRow& beside);
-  /// How many dedicated servers of `row` it takes to be no slower than `beside`; 0: not as many as twice the
-  /// workers do. REQUIRES: likewise; the row has dedicated servers.
-  int tying_servers(const CompareRow& row, const CompareRow& beside);
+  /// From which rate of the link on, or up to which, `row`, of servers, is no slower than `beside`. Of the
+  /// two ends of all rates, where it is neither always nor never. REQUIRES: both of equal workers, over a
+  /// link.
+  CompareTie tying_rate(const CompareRow& row, const CompareRow& beside);
+  /// How many dedicated servers of `row`, of twice the workers at most, it takes to be no slower than
+  /// `beside`. REQUIRES: likewise; the row has dedicated servers.
+  CompareTie tying_servers(const CompareRow& row, const CompareRow& beside);
 
  private:
-  const BenchReport& bench(const std::string& link, int processes);
+  const BenchReport& bench(const std::string& link, int processes, bool apart = false);
   struct Measured {
     model::Profile profile;
     double rest_seconds = 0;  ///< of a step
@@ -61,8 +63,8 @@ class Forecast {
   nlohmann::ordered_json run(ProcessJob job, const std::string& what, const std::string& folder) const;
 
   ForecastPlace place_;
-  std::map<std::pair<std::string, int>, BenchReport> benches_;  // by link and processes
-  std::map<std::pair<int, int64_t>, Measured> profiles_;        // by workers and micro-batch
+  std::map<std::tuple<std::string, int, bool>, BenchReport> benches_;  // by link, processes, hosts apart
+  std::map<std::pair<int, int64_t>, Measured> profiles_;               // by workers and micro-batch
 };
 
 /// Of each rank, where ranks alternate between two hosts.

@@ -94,6 +94,8 @@ std::vector<CompareRow> CompareArguments::rows(int64_t global_batch) const {
     throw ConfigError(
         fmt::format("--straggler {}: {} worker{} have no such rank; rank 0 is there with any number",
                     straggler, std::ranges::min(all_workers), std::ranges::min(all_workers) == 1 ? "" : "s"));
+  if (!straggler.empty() && device.device == "cuda")
+    throw ConfigError("--straggler: slows workers on CPUs alone; leave it out, or use --device cpu");
   if (all.size() < 2)
     throw ConfigError(
         "--layouts: name at least two layouts, separated by ';', or several numbers of --workers");
@@ -116,6 +118,8 @@ std::string CompareArguments::command_line() const {
                              fmt::to_string(steps), "--proof-steps", fmt::to_string(proof_steps),
                              "--precision", fmt::format("{:g}", precision_percent), "--minutes",
                              fmt::format("{:g}", minutes), "--device", device.device, "--out", directory});
+  if (device.allow_shared_gpu) words.push_back("--allow-shared-gpu");
+  if (!predicts) words.push_back("--no-prediction");
   if (!predicted_workers.empty()) words.insert(words.end(), {"--predict", predicted_workers});
   if (!links.empty()) words.insert(words.end(), {"--link", links});
   if (!hostfile.empty()) words.insert(words.end(), {"--hostfile", hostfile});

@@ -17,8 +17,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 3;
-constexpr size_t kMostNamed = 4;  // layouts in a sentence
+constexpr int kFormat = 4;
+constexpr size_t kMostNamed = 4;   // layouts in a sentence
+constexpr size_t kFewestRuns = 3;  // by which anything is known
 constexpr std::array<std::string_view, 5> kProofNames = {"not tried", "identical", "DIFFERENT",
                                                          "other mathematics", "failed"};
 
@@ -38,15 +39,21 @@ constexpr std::pair<const char*, double CompareSample::*> kSampleFields[] = {
     {"train_loss", &CompareSample::train_loss},
     {"straggler_step_ms", &CompareSample::straggler_step_ms}};
 
+/// JSON has no numbers that are not finite.
+Json to_json(double number) { return std::isfinite(number) ? Json(number) : Json(nullptr); }
+double number_from(const Json& json, double otherwise = std::numeric_limits<double>::quiet_NaN()) {
+  return json.is_null() ? otherwise : json.get<double>();
+}
+
 Json to_json(const CompareSample& sample) {
   Json json{{"round", sample.round}};
-  for (const auto& [name, field] : kSampleFields) json[name] = sample.*field;
+  for (const auto& [name, field] : kSampleFields) json[name] = to_json(sample.*field);
   return json;
 }
 
 CompareSample sample_from(const Json& json) {
   CompareSample sample{.round = json.at("round").get<int>()};
-  for (const auto& [name, field] : kSampleFields) sample.*field = json.at(name).get<double>();
+  for (const auto& [name, field] : kSampleFields) sample.*field = number_from(json.at(name));
   return sample;
 }
 
@@ -70,7 +77,7 @@ Json to_json(const CompareRow& row) {
   for (const CompareSample& sample : row.samples) json["samples"].push_back(to_json(sample));
   json["losses"] = Json::array();
   for (const CompareLoss& loss : row.losses)
-    json["losses"].push_back({{"samples", loss.samples}, {"loss", loss.loss}});
+    json["losses"].push_back({{"samples", loss.samples}, {"loss", to_json(loss.loss)}});
   if (!row.failure.empty()) json["failure"] = row.failure;
   return json;
 }
@@ -90,17 +97,19 @@ CompareRow row_from(const Json& json) {
   row.proof = static_cast<CompareProof>(proof - kProofNames.begin());
   for (const Json& sample : json.at("samples")) row.samples.push_back(sample_from(sample));
   for (const Json& loss : json.at("losses"))
-    row.losses.push_back({loss.at("samples").get<int64_t>(), loss.at("loss").get<double>()});
+    row.losses.push_back({loss.at("samples").get<int64_t>(), number_from(loss.at("loss"))});
   return row;
 }
 
 Json to_json(const CompareTie& tie) {
   Json json{{"workers", tie.workers}, {"kind", tie.kind}, {"beside", tie.beside}};
-  if (!tie.link.empty()) {
+  if (tie.servers) {
     json["link"] = tie.link;
-    json["servers"] = tie.servers;
+    json["servers"] = *tie.servers;
+    json["servers_tried"] = tie.servers_tried;
   } else {
-    json["bits_per_second"] = std::isfinite(tie.bits_per_second) ? Json(tie.bits_per_second) : Json(nullptr);
+    json["bits_per_second"] = to_json(tie.bits_per_second);
+    json["up_to"] = tie.up_to;
   }
   return json;
 }
@@ -110,11 +119,13 @@ CompareTie tie_from(const Json& json) {
                  .kind = json.at("kind").get<std::string>(),
                  .beside = json.at("beside").get<std::string>(),
                  .link = json.value("link", "")};
-  if (!tie.link.empty())
+  if (json.contains("servers")) {
     tie.servers = json.at("servers").get<int>();
-  else
-    tie.bits_per_second = json.at("bits_per_second").is_null() ? std::numeric_limits<double>::infinity()
-                                                               : json.at("bits_per_second").get<double>();
+    tie.servers_tried = json.at("servers_tried").get<int>();
+  } else {
+    tie.bits_per_second = number_from(json.at("bits_per_second"), std::numeric_limits<double>::infinity());
+    tie.up_to = json.at("up_to").get<bool>();
+  }
   return tie;
 }
 
@@ -160,11 +171,15 @@ std::string sentence_about(const std::vector<CompareRow>& rows, const std::strin
   for (size_t i = 1; i < found.size(); ++i) {
     // Of many the next and the slowest: the table has all.
     if (found.size() > kMostNamed && i > 1 && i + 1 < found.size()) continue;
-    const bool can_tell = found[0]->step_interval().high < found[i]->step_interval().low;
-    parts.push_back(can_tell ? fmt::format("{:.2f} times as fast as {}",
-                                           found[i]->step_ms() / found[0]->step_ms(), found[i]->kind)
-                             : fmt::format("as fast as {}, as far as {} runs tell", found[i]->kind,
-                                           found[i]->samples.size()));
+    const bool knows = std::min(found[0]->samples.size(), found[i]->samples.size()) >= kFewestRuns;
+    const bool can_tell = knows && found[0]->step_interval().high < found[i]->step_interval().low;
+    parts.push_back(
+        can_tell ? fmt::format("{:.2f} times as fast as {}", found[i]->step_ms() / found[0]->step_ms(),
+                               found[i]->kind)
+        : knows
+            ? fmt::format("as fast as {}, as far as {} runs tell", found[i]->kind, found[i]->samples.size())
+            : fmt::format("perhaps {:.2f} times as fast as {}, of which there are too few runs",
+                          found[i]->step_ms() / found[0]->step_ms(), found[i]->kind));
   }
   if (found.size() > kMostNamed) parts.push_back(fmt::format("with {} between them", found.size() - 3));
   const std::string place = link.empty()     ? "With"
@@ -196,7 +211,8 @@ std::vector<double> CompareRow::step_times() const {
 }
 
 double CompareRow::straggler_goodput() const {
-  return mean(&CompareSample::step_ms) / mean(&CompareSample::straggler_step_ms);
+  const double with = mean(&CompareSample::straggler_step_ms);
+  return with > 0 ? mean(&CompareSample::step_ms) / with : 0;
 }
 
 std::optional<double> CompareRow::seconds_to(double loss) const {
@@ -207,7 +223,7 @@ std::optional<double> CompareRow::seconds_to(double loss) const {
 }
 
 bool CompareRow::is_precise(double precision) const {
-  if (samples.size() < 3) return false;
+  if (samples.size() < kFewestRuns) return false;
   const Interval interval = step_interval();
   const double middle = step_ms();
   return middle - interval.low <= precision * middle && interval.high - middle <= precision * middle;
@@ -219,7 +235,8 @@ bool CompareResults::continues(const CompareResults& other) const {
            one.global_batch == two.global_batch;
   };
   return config_hash == other.config_hash && version == other.version && weak == other.weak &&
-         steps == other.steps && straggler == other.straggler && proof_steps == other.proof_steps &&
+         steps == other.steps && straggler == other.straggler && device == other.device &&
+         hosts_text == other.hosts_text && host == other.host && proof_steps == other.proof_steps &&
          std::ranges::equal(rows, other.rows, same) && std::ranges::equal(forecasts, other.forecasts, same);
 }
 
@@ -243,19 +260,20 @@ std::optional<double> CompareResults::prediction_error() const {
 
 std::string sentence_of(const CompareTie& tie) {
   const std::string with = fmt::format("with {} workers {}", tie.workers, tie.kind);
-  if (!tie.link.empty()) {
-    const std::string over = tie.link == "none" ? "a free link" : tie.link;
-    return tie.servers == 0 ? fmt::format("{} over {}: not even {} servers tie with {}", with, over,
-                                          2 * tie.workers, tie.beside)
-                            : fmt::format("{} over {}: {} server{} with {}", with, over, tie.servers,
-                                          tie.servers == 1 ? " ties" : "s tie", tie.beside);
+  if (tie.servers) {
+    const std::string over = tie.link.empty() ? "these hosts" : tie.link == "none" ? "a free link" : tie.link;
+    return *tie.servers == 0
+               ? fmt::format("{} over {}: not even {} server{} with {}", with, over, tie.servers_tried,
+                             tie.servers_tried == 1 ? " ties" : "s tie", tie.beside)
+               : fmt::format("{} over {}: {} server{} with {}", with, over, *tie.servers,
+                             *tie.servers == 1 ? " ties" : "s tie", tie.beside);
   }
   if (tie.bits_per_second == 0) return fmt::format("{} is never slower than {}", with, tie.beside);
   if (!std::isfinite(tie.bits_per_second)) return fmt::format("{} never ties with {}", with, tie.beside);
   const bool giga = tie.bits_per_second >= 1e9;
   const double rate = tie.bits_per_second / (giga ? 1e9 : 1e6);
-  return fmt::format("{} ties with {} from {:.{}f} {}bit/s on", with, tie.beside, rate, rate < 10 ? 1 : 0,
-                     giga ? "G" : "M");
+  return fmt::format("{} ties with {} {} {:.{}f} {}bit/s{}", with, tie.beside, tie.up_to ? "up to" : "from",
+                     rate, rate < 10 ? 1 : 0, giga ? "G" : "M", tie.up_to ? "" : " on");
 }
 
 /// Rates at which layouts tie, those that never do in one phrase.
@@ -263,7 +281,7 @@ std::string sentence_about(const std::vector<CompareTie>& ties) {
   std::vector<std::string> phrases;
   std::map<std::pair<int, std::string>, std::vector<std::string>> never;  // by workers and beside whom
   for (const CompareTie& tie : ties) {
-    if (!tie.link.empty()) continue;
+    if (tie.servers) continue;
     if (std::isfinite(tie.bits_per_second))
       phrases.push_back(sentence_of(tie));
     else
@@ -396,6 +414,8 @@ Json to_json(const CompareResults& results) {
             {"version", results.version},
             {"host", results.host},
             {"cores", results.cores},
+            {"device", results.device},
+            {"hostfile", results.hosts_text},
             {"straggler", results.straggler},
             {"target_loss", results.target_loss},
             {"price", results.price},
@@ -429,6 +449,8 @@ CompareResults compare_results_from_text(const std::string& text, const std::str
                            .cores = json.at("cores").get<int>(),
                            .straggler = json.at("straggler").get<std::string>(),
                            .target_loss = json.at("target_loss").get<double>(),
+                           .device = json.at("device").get<std::string>(),
+                           .hosts_text = json.at("hostfile").get<std::string>(),
                            .price = json.at("price").get<double>()};
     for (const Json& row : json.at("rows")) results.rows.push_back(row_from(row));
     for (const Json& row : json.at("forecasts")) results.forecasts.push_back(row_from(row));

@@ -83,8 +83,10 @@ struct CompareTie {
   int workers = 1;
   std::string kind, beside;
   double bits_per_second = 0;  ///< 0: always; infinity: never
-  std::string link;            ///< over which servers are counted; "": it is the rate that is told
-  int servers = 0;             ///< 0: not with twice as many as workers
+  bool up_to = false;          ///< that rate, rather than from it on
+  std::string link;            ///< over which servers are counted; "": over that of the hosts
+  std::optional<int> servers;  ///< 0: none of those that were tried; none: it is the rate that is told
+  int servers_tried = 0;
   bool operator==(const CompareTie&) const = default;
 };
 
@@ -97,6 +99,8 @@ struct CompareResults {
   int cores = 0;
   std::string straggler;   ///< "RANK:FACTOR"; "": nobody asked
   double target_loss = 0;  ///< likewise 0
+  std::string device;      ///< as it was asked for
+  std::string hosts_text;  ///< of the hostfile; "": there is none
   double price = 0;        ///< of a host for an hour; 0: nobody asked
   std::vector<CompareRow> rows;
   std::vector<CompareRow> forecasts;  ///< with more workers than there are: predicted alone

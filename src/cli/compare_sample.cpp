@@ -1,6 +1,7 @@
 #include "cli/compare_sample.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -42,13 +43,18 @@ int count_hosts(const Json& ranks) {
   return static_cast<int>(std::unique(hosts.begin(), hosts.end()) - hosts.begin());
 }
 
+/// Reports say in words what is not finite.
+double loss_of(const Json& loss) {
+  return loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
 }  // namespace
 
 CompareSample sample_of(const Json& report, int round) {
   CompareSample sample{.round = round,
                        .step_ms = report.at("step_ms").at("mean").get<double>(),
                        .samples_per_second = report.at("samples_per_second").get<double>(),
-                       .train_loss = report.at("train_loss").get<double>()};
+                       .train_loss = loss_of(report.at("train_loss"))};
   const Json& ranks = report.at("ranks");
   sample.exposed_comm_ms = longest(ranks, "exposed_comm_ms", true);
   sample.data_wait_ms = longest(ranks, "data_wait_ms", true);

@@ -34,6 +34,9 @@ constexpr int kMostRounds = 100;
 
 /// Somebody has asked to stop.
 struct Interrupted {};
+void leave_if_asked() {
+  if (train::stop_requested()) throw Interrupted();
+}
 
 /// Complete or as it was.
 void replace_file(const fs::path& path, const std::string& text) {
@@ -52,6 +55,8 @@ void replace_file(const fs::path& path, const std::string& text) {
 
 CompareSweep::CompareSweep(const CompareArguments& arguments)
     : arguments_(arguments), directory_(arguments.directory) {
+  // Before there are hosts to remove.
+  train::install_stop_request(/*alone=*/true);
   check_can_start_jobs("compare", 1);
   const config::RunConfig config =
       config::load_run_config(arguments.config.path, arguments.config.all_overrides(), std::nullopt);
@@ -68,12 +73,16 @@ CompareSweep::CompareSweep(const CompareArguments& arguments)
               .cores = static_cast<int>(std::thread::hardware_concurrency()),
               .straggler = arguments.straggler,
               .target_loss = arguments.target_loss,
+              .device = arguments.device.device,
               .price = arguments.price};
   results_.rows = arguments.rows(config.trainer.global_batch);
   results_.forecasts = arguments.predicted_rows(config.trainer.global_batch);
   for (CompareRow& row : results_.rows) check(row);
   for (CompareRow& row : results_.forecasts) check(row);
-  if (!arguments.hostfile.empty()) place_ = hostfile_place(arguments.hostfile);
+  if (!arguments.hostfile.empty()) {
+    place_ = hostfile_place(arguments.hostfile);
+    results_.hosts_text = read_text_file(arguments.hostfile);
+  }
   if (!arguments.links.empty()) place_ = hosts_.emplace().place();
   if (arguments.resume && fs::exists(fs::path(directory_) / "results.json")) {
     resume();
@@ -141,6 +150,7 @@ void CompareSweep::resume() {
         path));
   before.price = results_.price;
   before.target_loss = results_.target_loss;
+  before.command = results_.command;
   results_ = std::move(before);
   // What failed may have been the machine's fault.
   for (CompareRow& row : results_.rows) {
@@ -162,8 +172,8 @@ void CompareSweep::save() const {
 }
 
 bool CompareSweep::run() {
-  train::install_stop_request(/*alone=*/true);
   try {
+    save();
     prove();
     if (arguments_.predicts) predict();
     measure();
@@ -226,6 +236,7 @@ void CompareSweep::prove(CompareRow& row, const CompareRow*& first_row,
     row.proof = training.difference ? CompareProof::different : CompareProof::identical;
     if (training.difference) row.proof_detail = trim(describe_difference(training));
   } catch (const Error& error) {
+    leave_if_asked();
     row.proof = CompareProof::failed;
     row.proof_detail = error.what();
   }
@@ -255,6 +266,7 @@ void CompareSweep::predict() {
   const auto each = [](std::vector<CompareRow>& rows, const auto& step_ms) {
     for (CompareRow& row : rows) {
       if (row.predicted_ms > 0) continue;
+      leave_if_asked();
       try {
         row.predicted_ms = step_ms(row);
       } catch (const ConfigError& error) {
@@ -268,6 +280,7 @@ void CompareSweep::predict() {
     each(results_.forecasts, [&](const CompareRow& row) { return forecast.step_ms_apart(row); });
     predict_ties(forecast);
   } catch (const Error& error) {
+    leave_if_asked();
     // Its jobs fail for all rows alike; measuring says more of why.
     log_warning(fmt::format("no further steps are predicted: {}", error.what()));
   }
@@ -276,7 +289,6 @@ void CompareSweep::predict() {
 
 /// Of every layout with servers, beside all-reduce with as many workers.
 void CompareSweep::predict_ties(Forecast& forecast) {
-  if (!results_.ties.empty()) return;
   const auto all_reduce_of = [&](const CompareRow& row) {
     return std::ranges::find_if(results_.rows, [&](const CompareRow& other) {
       return other.link == row.link && other.workers == row.workers && other.predicted_ms > 0 &&
@@ -287,21 +299,18 @@ void CompareSweep::predict_ties(Forecast& forecast) {
     const auto beside = all_reduce_of(row);
     const bool compares = row.layout.sync == layout::SyncMethod::parameter_server && row.workers > 1 &&
                           row.predicted_ms > 0 && beside != results_.rows.end();
-    const bool known = std::ranges::any_of(results_.ties, [&](const CompareTie& tie) {
-      return tie.workers == row.workers && tie.kind == row.kind;
-    });
     if (!compares || (row.link.empty() && arguments_.hostfile.empty())) continue;
-    if (!known)
-      results_.ties.push_back({.workers = row.workers,
-                               .kind = row.kind,
-                               .beside = beside->kind,
-                               .bits_per_second = forecast.tying_rate(row, *beside)});
-    if (row.layout.dedicated_servers() > 0 && !row.layout.has_sessions())
-      results_.ties.push_back({.workers = row.workers,
-                               .kind = row.kind,
-                               .beside = beside->kind,
-                               .link = row.link,
-                               .servers = forecast.tying_servers(row, *beside)});
+    const auto knows = [&](bool servers) {
+      return std::ranges::any_of(results_.ties, [&](const CompareTie& tie) {
+        return tie.workers == row.workers && tie.kind == row.kind && tie.servers.has_value() == servers &&
+               (!servers || tie.link == row.link);
+      });
+    };
+    leave_if_asked();
+    if (!knows(false)) results_.ties.push_back(forecast.tying_rate(row, *beside));
+    leave_if_asked();
+    if (row.layout.dedicated_servers() > 0 && !row.layout.has_sessions() && !knows(true))
+      results_.ties.push_back(forecast.tying_servers(row, *beside));
   }
 }
 
@@ -319,10 +328,11 @@ void CompareSweep::measure() {
       CompareRow& row = results_.rows[i];
       const bool has_it = !row.samples.empty() && row.samples.back().round >= round;
       if (!row.failure.empty() || has_it) continue;
-      // The first round is made however long it takes: without it there is nothing to tell.
-      if (round > 1 && is_over()) return;
+      // One run is made however long it takes: without it there is nothing to tell.
+      if (is_over() && !row.samples.empty()) continue;
       measure(row, round, i + 1);
     }
+    if (is_over()) return;
   }
 }
 
@@ -347,27 +357,32 @@ Json CompareSweep::run_training(const CompareRow& row, const std::string& folder
 }
 
 void CompareSweep::measure(CompareRow& row, int round, size_t number) {
-  use_link(row.link);
   const std::string folder =
       folder_of(row, fmt::format("{}round-{}", row.link.empty() ? "" : "link-" + row.link + "-", round));
   try {
+    use_link(row.link);
     // The first run tells its losses, too.
     std::vector<std::string> options;
-    if (round == 1) {
-      std::error_code ignored;
+    std::error_code ignored;
+    const bool tells_losses = row.losses.empty();
+    if (tells_losses) {
       fs::remove_all(folder, ignored);
       options = {"--out", folder + "/run", "--set=metrics.log_every_steps=1"};
     }
-    CompareSample sample = sample_of(run_training(row, folder, options), round);
-    if (round == 1) row.losses = losses_of(folder + "/run/metrics.jsonl", row.global_batch);
+    row.samples.push_back(sample_of(run_training(row, folder, options), round));
+    if (tells_losses) {
+      row.losses = losses_of(folder + "/run/metrics.jsonl", row.global_batch);
+      fs::remove_all(folder + "/run/checkpoints", ignored);  // which nobody asked for
+    }
     if (!arguments_.straggler.empty())
-      sample.straggler_step_ms =
+      row.samples.back().straggler_step_ms =
           sample_of(run_training(row, folder + "-straggler", {"--straggler", arguments_.straggler}), round)
               .step_ms;
-    row.samples.push_back(sample);
   } catch (const nlohmann::json::exception& error) {
     row.failure = fmt::format("its report in {} is not as expected: {}", folder, error.what());
   } catch (const Error& error) {
+    // The signal may have reached the training before this program.
+    leave_if_asked();
     row.failure = error.what();
   }
   log_info(fmt::format(

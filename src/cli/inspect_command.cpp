@@ -231,13 +231,14 @@ void write_picture(const std::string& path, const compile::CompiledRun& run, con
     throw ConfigError(
         fmt::format("--picture: with layout '{}' workers do not make steps together; draw one with mode=sync",
                     layout::to_string(run.layout())));
+  NewFile file("--picture", path);
+  check_can_be_drawn(run.layout().world_size());
   std::vector<program::Program> programs;
   for (int rank = 0; rank < run.layout().world_size(); ++rank) programs.push_back(run.compile(rank).step);
   const std::string title =
       fmt::format("a step of {}, layout {}, {}", std::filesystem::path(config).stem().string(),
                   layout::to_string(run.layout()), run.profile() ? "by a profile" : "estimated");
-  const std::string picture = step_picture(title, programs, plan::sketch_step(run, programs, hosts));
-  NewFile("--picture", path).write(picture);
+  file.write(step_picture(title, programs, plan::sketch_step(run, programs, hosts)));
 }
 
 int inspect(const InspectArguments& arguments) {

@@ -139,11 +139,14 @@ class Picture {
 
 }  // namespace
 
+void check_can_be_drawn(int ranks) {
+  if (ranks > kMostRanks)
+    throw ConfigError(fmt::format("--picture: draws {} ranks at most, and there are {}", kMostRanks, ranks));
+}
+
 std::string step_picture(const std::string& title, std::span<const Program> programs,
                          const plan::ProgramTimeline& timeline) {
-  if (programs.size() > kMostRanks)
-    throw ConfigError(
-        fmt::format("--picture: draws {} ranks at most, and there are {}", kMostRanks, programs.size()));
+  check_can_be_drawn(static_cast<int>(programs.size()));
   return Picture(programs, timeline).draw(title);
 }
 

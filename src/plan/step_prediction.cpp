@@ -32,7 +32,7 @@ bool is_measured(InstructionKind kind) {
   }
 }
 
-/// As many as an addition of such an array would pass over: half of what is read and written.
+/// As many as an addition of such an array would pass over: a third of what is read and written.
 double moved_bytes(const Instruction& instruction) {
   double all = 0;
   for (const Operand& operand : instruction.operands)
@@ -106,7 +106,7 @@ class SessionTimes {
   SessionTimes(const compile::CompiledRun& run, const std::vector<int>& hosts, const StepCosts& costs)
       : run_(run), hosts_(hosts), costs_(costs), compute_(run, costs) {
     const auto ranks = static_cast<size_t>(run.layout().world_size());
-    busy_.resize(ranks, 0), link_.resize(ranks, 0);
+    busy_.resize(ranks, 0), link_.resize(ranks, 0), crosses_.resize(ranks, false);
     for (int rank = 0; rank < run.layout().workers(); ++rank) add_worker(rank);
     for (int rank = 0; rank < run.layout().world_size(); ++rank) add_updates(rank);
   }
@@ -129,12 +129,11 @@ class SessionTimes {
     const layout::Layout& layout = run_.layout();
     double near = 0, far = 0;  // pushes in a second of workers that no link holds up, and of others
     for (int rank = 0; rank < layout.workers(); ++rank)
-      (nth(link_, rank) > 0 ? far : near) += 1 / (nth(busy_, rank) + nth(link_, rank));
+      (nth(crosses_, rank) ? far : near) += 1 / (nth(busy_, rank) + nth(link_, rank));
     double pushes = near + far;
     // All are as fast as the busiest link lets those far away be, and the busiest server.
     const double links = links_take();
-    const double far_workers =
-        static_cast<double>(std::ranges::count_if(link_, [](double time) { return time > 0; }));
+    const auto far_workers = static_cast<double>(std::ranges::count(crosses_, true));
     if (links > 0) pushes = near + std::min(far, far_workers / links);
     for (int rank = 0; rank < layout.world_size(); ++rank)
       if (!run_.placement().is_worker(rank) && nth(busy_, rank) > 0)
@@ -164,6 +163,7 @@ class SessionTimes {
                             static_cast<double>(operand.range.size_bytes));
       }
       (instruction.kind == InstructionKind::push ? pushed_ : pulled_) += far_bytes;
+      if (far_bytes > 0) crosses_[static_cast<size_t>(rank)] = true;
     }
     // A direction of a link is idle while the other one is busy.
     const CommunicationTimes& costs = costs_.communication;
@@ -199,6 +199,7 @@ class SessionTimes {
   ComputeTimes compute_;
   std::vector<double> busy_;        // by rank, of a push of each worker
   std::vector<double> link_;        // by worker, of its push and its pull, one after the other
+  std::vector<bool> crosses_;       // by worker: whether anything of it passes a link
   double pushed_ = 0, pulled_ = 0;  // bytes of a worker so far
 };
 
@@ -211,7 +212,9 @@ CommunicationTimes communication_times(const MachineFigures& figures) {
   CommunicationTimes times{.local_handling_per_byte = handling(figures.within_host),
                            .sum_per_byte = figures.addition_per_byte,
                            .shared_sum_per_byte = figures.shared_sum_per_byte};
-  times.handling_per_byte = link_decides ? handling(figures.free_link) : handling(between);
+  const MessageFigures& handled =
+      figures.free_link.both_ways_per_byte > 0 ? figures.free_link : figures.within_host;
+  times.handling_per_byte = handling(link_decides ? handled : between);
   times.link_per_byte = link_decides ? between.one_way_per_byte : 0;
   times.link_burst_bytes = link_decides ? figures.link_burst_bytes : 0;
   times.latency = between.latency > 0 ? between.latency : figures.within_host.latency;

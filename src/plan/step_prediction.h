@@ -30,7 +30,7 @@ struct MachineFigures {
 
 /// What follows for programs. Two messages that pass each other take as long as one where the link decides;
 /// where the threads at its ends decide, that handle both, twice as long. Of a limited link the handling is
-/// that of the free one.
+/// that of the free one or, where that is not known, what messages take within a host.
 CommunicationTimes communication_times(const MachineFigures& figures);
 
 struct StepCosts {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "cli/compare_page.h"
@@ -150,9 +151,13 @@ CompareResults predicted() {
   found.forecasts.push_back(row(8, "sync=ps", {}));
   found.forecasts[0].link = "1gbit";
   found.forecasts[0].predicted_ms = 30;
-  found.ties = {
-      {.workers = 2, .kind = "sync=ps", .beside = "sync=all_reduce", .bits_per_second = 2.1e9},
-      {.workers = 2, .kind = "sync=ps", .beside = "sync=all_reduce", .link = "1gbit", .servers = 3}};
+  found.ties = {{.workers = 2, .kind = "sync=ps", .beside = "sync=all_reduce", .bits_per_second = 2.1e9},
+                {.workers = 2,
+                 .kind = "sync=ps",
+                 .beside = "sync=all_reduce",
+                 .link = "1gbit",
+                 .servers = 3,
+                 .servers_tried = 3}};
   return found;
 }
 
@@ -192,6 +197,34 @@ TEST(CompareResults, TellLossesAgainstSamplesAndTime) {
   EXPECT_EQ(to_json(compare_results_from_text(to_json(found).dump(), "r")).dump(), to_json(found).dump());
 }
 
+TEST(CompareResults, WithLossesThatAreNotFiniteAreReadAgain) {
+  CompareResults found = results();
+  found.rows[0].losses = {{.samples = 60, .loss = std::numeric_limits<double>::quiet_NaN()}};
+  found.rows[0].samples[0].train_loss = std::numeric_limits<double>::infinity();
+  const CompareResults read = compare_results_from_text(to_json(found).dump(), "r");
+  EXPECT_TRUE(std::isnan(read.rows[0].losses[0].loss));
+  EXPECT_EQ(read.rows[0].seconds_to(1), std::nullopt);
+  EXPECT_FALSE(std::isfinite(read.rows[0].samples[0].train_loss));
+  EXPECT_THAT(compare_page(read), HasSubstr("nan"));
+}
+
+TEST(CompareResults, OfFewRunsNothingIsSaidForCertain) {
+  CompareResults found = results();
+  for (CompareRow& row : found.rows) row.samples.resize(1);
+  EXPECT_EQ(found.headline(),
+            "With 2 workers sync=all_reduce is perhaps 2.00 times as fast as sync=ps, of which there are too "
+            "few runs; bits identical.");
+}
+
+TEST(CompareResults, OfOtherMachinesAndDevicesAreAnotherComparison) {
+  const CompareResults found = results();
+  for (const auto field : {&CompareResults::host, &CompareResults::device, &CompareResults::hosts_text}) {
+    CompareResults other = found;
+    other.*field = "elsewhere";
+    EXPECT_FALSE(found.continues(other));
+  }
+}
+
 TEST(CompareResults, TellWhatAStragglerLeaves) {
   CompareResults found = results();
   EXPECT_THAT(found.table(), testing::Not(HasSubstr("straggler")));
@@ -211,8 +244,14 @@ TEST(CompareTie, IsAlwaysNeverOrFromSomewhereOn) {
   EXPECT_EQ(sentence_of(tie), "with 2 workers a never ties with b");
   tie.bits_per_second = 3.1e7;
   EXPECT_EQ(sentence_of(tie), "with 2 workers a ties with b from 31 Mbit/s on");
+  tie.up_to = true;
+  EXPECT_EQ(sentence_of(tie), "with 2 workers a ties with b up to 31 Mbit/s");
+  tie.servers = 0;
+  tie.servers_tried = 4;
+  EXPECT_EQ(sentence_of(tie), "with 2 workers a over these hosts: not even 4 servers tie with b");
   tie.link = "none";
-  EXPECT_EQ(sentence_of(tie), "with 2 workers a over a free link: not even 4 servers tie with b");
+  tie.servers = 1;
+  EXPECT_EQ(sentence_of(tie), "with 2 workers a over a free link: 1 server ties with b");
 }
 
 TEST(CompareResults, AreReadAsTheyWereWritten) {

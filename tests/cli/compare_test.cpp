@@ -51,7 +51,8 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
     EXPECT_EQ(row["losses"].size(), 12u) << row["layout"];
   }
   for (const auto& row : first["rows"]) EXPECT_GT(row["predicted_ms"], 0) << row["layout"];
-  EXPECT_GE(first["prediction_error"], 0);
+  EXPECT_TRUE(first["prediction_error"].is_number());
+  EXPECT_FALSE(fs::exists(out + "/runs/dp=2-round-1/run/checkpoints")) << "nobody asked for them";
   EXPECT_THAT(ran.out, HasSubstr("predictions are off by "));
   EXPECT_EQ(first["ties"].size(), 0u) << "nobody named a link";
   EXPECT_EQ(first["rows"][4]["layout"], "dp=2,sync=ps");
@@ -105,6 +106,11 @@ TEST(Compare, RefusesWhatCannotRunBeforeAnythingDoes) {
               HasSubstr("leave out --hostfile"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--workers", "1,2", "--straggler", "1:2"}),
               HasSubstr("1 worker have no such rank"));
+  for (const char* option : {"--minutes", "--price", "--precision", "--target-loss"})
+    EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", option, "nan"}),
+                HasSubstr("expected a finite number"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--straggler", "0:2", "--device", "cuda"}),
+              HasSubstr("use --device cpu"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--predict", "8"}),
               HasSubstr("name it by --link or --hostfile"));
   EXPECT_THAT(
@@ -147,6 +153,24 @@ TEST(Compare, MeasuresOverLinksBetweenTwoHosts) {
   for (const auto& row : results["forecasts"]) EXPECT_GT(row["predicted_ms"], 0);
   ASSERT_EQ(results["ties"].size(), 3u) << "at which rate, and with how many servers over each link";
   EXPECT_TRUE(results["ties"][0].contains("bits_per_second"));
+  EXPECT_TRUE(results["ties"][1].contains("servers"));
+  // What a stop has left out is computed when it goes on, and nothing twice.
+  Json cut = results;
+  cut["ties"].erase(1);
+  write_file(out + "/results.json", cut.dump());
+  const Ran resumed = lockstep({"compare",   config.path(),
+                                "--workers", "2",
+                                "--layouts", "sync=all_reduce; sync=ps",
+                                "--steps",   "40",
+                                "--minutes", "0",
+                                "--link",    "none,200mbit",
+                                "--predict", "4",
+                                "--price",   "2",
+                                "--out",     out,
+                                "--set",     "parallel.reduction=FAST",
+                                "--resume",  "--json"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(Json::parse(resumed.out)["ties"].size(), 3u);
   EXPECT_EQ(results["ties"][2]["link"], "200mbit");
   EXPECT_THAT(ran.out,
               AllOf(HasSubstr("Over a free link, with 2 workers "), HasSubstr(" At 200mbit, with 2 ")));

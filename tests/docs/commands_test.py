@@ -130,9 +130,13 @@ class Folder:
                             "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
                             "OMPI_MCA_mpi_yield_when_idle": "1"}
         # What files begin with, that go on from README's first training.
-        self.run("lockstep data digits --out digits --train 600 --eval 100")
-        self.run("mkdir -p runs/quickstart && ln -s ../../digits runs/quickstart/digits")
-        self.run("lockstep train configs/digits_quickstart.textproto --data-dir digits --out runs/digits")
+        self.prepare("lockstep data digits --out digits --train 600 --eval 100")
+        self.prepare("mkdir -p runs/quickstart && ln -s ../../digits runs/quickstart/digits")
+        self.prepare("lockstep train configs/digits_quickstart.textproto --data-dir digits --out runs/digits")
+
+    def prepare(self, command):
+        code, output = self.run(command)
+        assert code == 0, f"{command}: {output}"
 
     def run(self, command):
         ran = subprocess.run(["bash", "-c", command], cwd=self.path, env=self.environment, stdout=subprocess.PIPE,

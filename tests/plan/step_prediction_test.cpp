@@ -26,6 +26,13 @@ TEST(CommunicationTimes, AreTheLinksWhereItDecides) {
   EXPECT_EQ(times.sum_per_byte, 3);
 }
 
+TEST(CommunicationTimes, HandlingIsThatWithinAHostWhereNoFreeLinkIsKnown) {
+  const CommunicationTimes times = communication_times(
+      {.within_host = {.latency = 1, .one_way_per_byte = 2, .both_ways_per_byte = 4},
+       .between_hosts = {.latency = 5, .one_way_per_byte = 100, .both_ways_per_byte = 104}});
+  EXPECT_EQ(times.handling_per_byte, 2);
+}
+
 TEST(CommunicationTimes, AreTheThreadsWhereTheyDecide) {
   const CommunicationTimes times = communication_times(
       {.between_hosts = {.latency = 5, .one_way_per_byte = 10, .both_ways_per_byte = 18}});
@@ -123,6 +130,10 @@ TEST(StepPrediction, OfWorkersThatAreFreeIsThatOfTheirTurns) {
   job.costs.profile.update_seconds = 0;
   job.costs.communication.link_per_byte = 10 / (4 * job.parameters());
   EXPECT_NEAR(job.predicted(), 20 + job.passes(8), 0.1) << "both share the server's link, by turns";
+  // A burst that holds a push lets workers through at once, and the link no more in the long run.
+  job.costs.communication.link_burst_bytes = 8 * job.parameters();
+  EXPECT_NEAR(job.predicted(), std::max(20.0, job.passes(8)), 0.1);
+  job.costs.communication.link_burst_bytes = 0;
   // The server beside the second worker, which is not held up by the link that holds up the first.
   job.facts.hosts = {0, 1, 1};
   const compile::CompiledRun beside(job.options, job.facts);
