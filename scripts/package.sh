@@ -4,8 +4,10 @@
 # not older than this one's and, for GPUs, NVIDIA's driver and CUDA's libraries (docs/gpu.md). Prints the archive's path.
 #
 #   scripts/package.sh
+#   scripts/package.sh --deb
 #   scripts/package.sh --with-tests --build build/release --out DIR
 #
+# --deb          a Debian package in place of the archive: it takes libraries and Open MPI from Debian
 # --build DIR    an existing build folder; left out: build/package, for any processor with AVX2 (x86-64-v3)
 # --no-build     take the programs of the build folder as they are
 # --with-tests   with the tests, probes and the benchmark that need a GPU, which scripts/gpu_check.sh runs
@@ -18,6 +20,7 @@ build=
 out=
 compile=yes
 with_tests=
+deb=
 while [ $# -gt 0 ]; do
   case "$1" in
     --build | --out)
@@ -27,8 +30,9 @@ while [ $# -gt 0 ]; do
       ;;
     --no-build) compile= && shift ;;
     --with-tests) with_tests=yes && shift ;;
+    --deb) deb=yes && shift ;;
     -h | --help)
-      sed -n '2,12s/^# \{0,1\}//p' "$script"
+      sed -n '2,14s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $1; see --help" ;;
@@ -52,6 +56,19 @@ beside_tests=(kernel_benchmark gpu_probe cudnn_probe)
 # Lines "name, seconds, ranks, program".
 gpu_tests=
 if [ -n "$with_tests" ]; then gpu_tests=$(scripts/list_gpu_tests.py "$build"); fi
+
+if [ -n "$deb" ]; then
+  [ -z "$with_tests" ] || fail "--deb takes no tests along; leave out --with-tests"
+  if [ -n "$compile" ]; then cmake --build "$build" >&2; fi
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder"' EXIT
+  cpack -G DEB --config "$build/CPackConfig.cmake" -B "$folder" >&2
+  mkdir -p "$out"
+  package=$(basename "$folder"/*.deb)
+  mv "$folder/$package" "$out/$package"
+  echo "$out/$package"
+  exit 0
+fi
 
 if [ -n "$compile" ]; then
   targets=(lockstep)

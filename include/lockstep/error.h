@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#pragma GCC visibility push(default)
 namespace lockstep {
 
 /// What the process tells whoever started it. Documented in docs/cli.md; never renumbered.
@@ -19,6 +20,7 @@ enum class ExitCode : int {
   terminated = 143,   ///< SIGTERM or a stop request, with a checkpoint saved
   peer_lost = 200,
   hang = 201,
+  ended_at_once = 202,  ///< by a second request, before the first was met: nothing was saved
 };
 
 /// Base of everything lockstep throws. The message says what was expected, what was found, where, and what to
@@ -70,3 +72,4 @@ void ensure(bool condition, std::string_view message,
             std::source_location where = std::source_location::current());
 
 }  // namespace lockstep
+#pragma GCC visibility pop

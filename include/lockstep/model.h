@@ -7,6 +7,7 @@
 #include "lockstep/ops.h"
 #include "lockstep/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace lockstep {
 
 /// Uses another layer's parameter in place of an own one: `{"weight", "wte.weight"}`.
@@ -66,3 +67,4 @@ class ModelBuilder {
 };
 
 }  // namespace lockstep
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <variant>
 
+#pragma GCC visibility push(default)
 namespace lockstep {
 
 // The options of every op, as a user writes them in a config or passes them to ModelBuilder. Each has a name,
@@ -251,3 +252,4 @@ inline std::string_view name_of(const Op& op) {
 }
 
 }  // namespace lockstep
+#pragma GCC visibility pop

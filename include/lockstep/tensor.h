@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace lockstep {
 
 enum class DType : uint8_t { float32, bfloat16, float16, float64, int32, uint8 };
@@ -61,3 +62,4 @@ struct TensorSpec {
 };
 
 }  // namespace lockstep
+#pragma GCC visibility pop

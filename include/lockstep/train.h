@@ -2,12 +2,31 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "lockstep/config.h"
+#include "lockstep/data.h"
+#include "lockstep/error.h"
 #include "lockstep/model.h"
 
+/// A model of one's own, trained on one's own samples, by as many processes as mpirun starts:
+///
+///     int main() {
+///       return lockstep::run_job([](lockstep::Job& job) {
+///         const lockstep::Config config("trainer { global_batch: 64 epochs: 3 } optimizer { sgd {} }");
+///         lockstep::Training training(job, my_model(), config, {.train_samples = my_samples()});
+///         while (training.step())
+///           if (job.rank() == 0) show(training.last_step()->loss);
+///         save(training.parameter("fc1.weight"));
+///         training.finish();
+///       });
+///     }
+
+#pragma GCC visibility push(default)
 namespace lockstep {
 
 /// One step, as a watcher sees it.
@@ -19,10 +38,24 @@ struct TrainingStep {
 };
 
 struct TrainingOptions {
-  std::vector<std::string> overrides;  ///< "path=value", applied to the config in order, as --set
+  Samples train_samples, eval_samples;  ///< the program's own; none: those that the config's data name
   std::string output_directory;  ///< metrics, effective config and checkpoints; empty: nothing is written
   bool quiet = false;            ///< nothing on stderr but warnings and errors
-  std::function<void(const TrainingStep&)> on_step;  ///< called on every rank; may be empty
+  std::function<void(const TrainingStep&)> on_step = {};  ///< called on every rank; may be empty
+};
+
+/// Of all samples to evaluate on. The same on all ranks.
+struct Evaluation {
+  int64_t step = 0;                ///< steps complete
+  double loss = 0;                 ///< mean
+  std::optional<double> accuracy;  ///< of classifiers, from 0 to 1
+};
+
+/// What a model has learned, or gathered, under one name.
+struct Parameter {
+  std::string name;  ///< "layer.parameter"
+  Shape shape;
+  bool operator==(const Parameter&) const = default;
 };
 
 /// The same on all ranks.
@@ -41,26 +74,77 @@ struct TrainingSummary {
 /// The processes that train together: those that mpirun started, or this one alone.
 class Job {
  public:
-  virtual ~Job() = default;
-  virtual int rank() const = 0;
-  virtual int world_size() const = 0;
-  /// COLLECTIVE: trains `model`. `config` is the text of a config without its model (docs/config.md); file
-  /// names in it are relative to data.directory. Every rank passes the same model, config and overrides, or
-  /// all throw. May be called several times, one after the other.
-  virtual TrainingSummary train(const ModelSpec& model, const std::string& config,
-                                const TrainingOptions& options = {}) = 0;
+  int rank() const;
+  int world_size() const;
+
+ private:
+  struct State;
+  friend int run_job(const std::function<void(Job&)>& body);
+  friend class Training;
+  explicit Job(State& state) : state_(&state) {}
+  State* state_;
 };
 
-/// Runs `body` as one rank of a job; for main, once per process:
-///
-///     int main() {
-///       return lockstep::run_job([](lockstep::Job& job) { job.train(my_model(), my_config()); });
-///     }
-///
-/// Until it returns, signals ask trainings to stop: train() then returns early, and says so.
+/// One training, step by step. Every method but those that say so is COLLECTIVE: all ranks call the same ones
+/// in the same order with the same arguments. Errors are those of lockstep/error.h; after one of a step,
+/// an evaluation or a save the training is over. One at a time in a process. Not thread-safe.
+class Training {
+ public:
+  /// Prepares everything, and resumes where the config says so. `config` says nothing of the model, nor of
+  /// data where `options` has samples; file names in it are relative to data.directory. All ranks throw where
+  /// any cannot begin, or has been given something else than the others.
+  Training(Job& job, const ModelSpec& model, const Config& config, TrainingOptions options = {});
+  /// The model is the config's, too.
+  Training(Job& job, const Config& config, TrainingOptions options = {});
+  /// Waits for a checkpoint that is being written. Not COLLECTIVE once finish() has returned.
+  ~Training();
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+
+  /// The next optimizer step, and the evaluation and checkpoint that the config wants after it; with
+  /// mode=stale and mode=async the steps up to the next of those. False, and nothing is done, once there is
+  /// none left or a stop was requested.
+  bool step();
+  /// All steps that are left.
+  void run() {
+    while (step()) {
+    }
+  }
+  int64_t steps() const;        ///< complete, those before a resume included. Not COLLECTIVE
+  int64_t total_steps() const;  ///< of the whole training. Not COLLECTIVE
+  /// Of the last step, as on_step is told; nothing before the first one. Not COLLECTIVE
+  const std::optional<TrainingStep>& last_step() const;
+
+  /// All samples to evaluate on, with the parameters as they are; nothing where a stop is requested
+  /// meanwhile. Throws ConfigError where there are no such samples.
+  std::optional<Evaluation> evaluate();
+
+  /// All of the model's, in its order. Not COLLECTIVE.
+  std::vector<Parameter> parameters() const;
+  /// The values of one, on every rank, row by row. Throws Error for an unknown name, naming those there are.
+  std::vector<float> parameter(const std::string& name);
+  /// Puts rank 0's `values` in place of a parameter on all ranks; the optimizer's state stays as it is.
+  /// Throws Error for an unknown name or another number of values, and nothing has changed then.
+  void set_parameter(const std::string& name, std::span<const float> values);
+
+  /// Begins a checkpoint in output_directory, which is written while training goes on. Throws ConfigError
+  /// without an output_directory.
+  void save();
+  /// What is due at the end: evaluation, checkpoint, the run's report. Afterwards there are no more steps;
+  /// parameters and evaluations stay.
+  TrainingSummary finish();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+/// Runs `body` as one rank of a job; for main, once per process. Until it returns, signals ask trainings to
+/// stop: Training::step() returns false then, and the summary says so.
 /// Returns the exit code: 0; 143 or 130 where a training was stopped by request; or that of what `body` threw
 /// (lockstep/error.h), which is printed once; where one rank fails alone the whole job is ended, so that no
 /// other waits for it.
 int run_job(const std::function<void(Job&)>& body);
 
 }  // namespace lockstep
+#pragma GCC visibility pop

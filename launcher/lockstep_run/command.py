@@ -22,7 +22,8 @@ def find_mpirun(path):
     if not found:
         raise LaunchError("there is no mpirun on the PATH: install Open MPI (Debian: apt-get install openmpi-bin), or add its bin "
                           "folder to the PATH", UNAVAILABLE)
-    return os.path.abspath(found)
+    # An mpirun with a path takes the folder above it for its own installation: that of /bin/mpirun would be /.
+    return os.path.join(os.path.realpath(os.path.dirname(found)), os.path.basename(found))
 
 
 def find_program(asked, checkout, path):
@@ -121,7 +122,11 @@ def build(options, program, mpirun, workers, hosts, arguments, environment, core
         command += shlex.split(options.mpi_args)
     except ValueError as error:
         raise LaunchError(f"--mpi-args {options.mpi_args}: {error}") from None
-    return command + [program] + arguments
+    if options.log_dir or options.tail is not None:
+        command.append("--tag-output")
+    # The wrapper lies beside this file, at the same path on every host as lockstep itself.
+    near = ["python3", os.path.join(os.path.dirname(os.path.realpath(__file__)), "near_gpu.py")] if options.bind == "gpu" else []
+    return command + near + [program] + arguments
 
 
 def option_values(arguments, name):

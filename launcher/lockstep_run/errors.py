@@ -7,6 +7,7 @@ INTERRUPTED = 130
 TERMINATED = 143
 PEER_LOST = 200
 HANG = 201
+ENDED_AT_ONCE = 202
 
 
 class LaunchError(Exception):

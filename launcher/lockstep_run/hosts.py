@@ -45,6 +45,12 @@ def from_file(path):
     return _merged(hosts)
 
 
+def describe(hosts):
+    """For people: "a (2 slots), b (2 slots)"."""
+    return ", ".join(host.name if host.slots is None else f"{host.name} ({host.slots} slot{'' if host.slots == 1 else 's'})"
+                     for host in hosts)
+
+
 def _merged(hosts):
     """A host that is named several times has the slots of all its lines."""
     merged = {}

@@ -97,23 +97,28 @@ def _end_orphans():
 class Job:
     """One run of mpirun."""
 
-    def __init__(self, command, listener, stops, say):
+    def __init__(self, command, listener, stops, say, streams=None):
+        """`streams`: takes stdout and stderr apart (RankStreams); None: stdout is this process's own, and the listener hears
+        all of stderr."""
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._listener, self._stops, self._say = listener, stops, say
         self._kill_at = None
         self.killed = False          # by lockstep-run, before it was done
         # A session of its own: Ctrl-C on the terminal reaches lockstep-run alone.
-        self._mpirun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0,
-                                        start_new_session=True, preexec_fn=_end_with_parent(os.getpid()))
-        self._open = [self._mpirun.stderr.fileno()]   # until its end was read
+        self._mpirun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if streams else None,
+                                        stderr=subprocess.PIPE, bufsize=0, start_new_session=True,
+                                        preexec_fn=_end_with_parent(os.getpid()))
+        self._takes = {self._mpirun.stderr.fileno(): streams.feed_err if streams else listener.feed}
+        if streams:
+            self._takes[self._mpirun.stdout.fileno()] = streams.feed_out
+        self._open = list(self._takes)                # until their end was read
         self._stops_passed_on = 0
 
     def run(self):
         """Until mpirun has ended: its exit code; negative: the signal that ended it."""
         partial_since = None
         while self._mpirun.poll() is None:
-            if self._stops.wait(self._seconds_to_wait(), *self._open):
-                self._read()
+            self._read(self._stops.wait(self._seconds_to_wait(), *self._open))
             partial_since = (partial_since or time.monotonic()) if self._listener.waiting else None
             if partial_since and time.monotonic() - partial_since > _SHOW_PARTIAL_AFTER_S:
                 self._listener.flush()
@@ -122,17 +127,25 @@ class Job:
         left = _end_orphans()
         if left:
             self._say(f"processes {left} do not end")
-        while self._open and select.select(self._open, [], [], 0)[0]:
-            self._read()
+        while self._open:
+            ready = select.select(self._open, [], [], 0)[0]
+            if not ready:
+                break
+            self._read(ready)
+        for file in self._open:                       # somebody still holds it
+            self._takes[file](b"")
         self._listener.flush()
-        self._mpirun.stderr.close()
+        for stream in (self._mpirun.stdout, self._mpirun.stderr):
+            if stream:
+                stream.close()
         return self._mpirun.returncode
 
-    def _read(self):
-        data = os.read(self._open[0], 65536)
-        self._listener.feed(data)
-        if not data:
-            self._open = []
+    def _read(self, files):
+        for file in files:
+            data = os.read(file, 65536)
+            self._takes[file](data)
+            if not data:
+                self._open.remove(file)
 
     def _seconds_to_wait(self):
         if self._listener.waiting:

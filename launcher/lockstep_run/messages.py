@@ -137,6 +137,12 @@ class Listener:
             self._show(self._rest[self._shown:])
             self._shown = len(self._rest)
 
+    def overhear(self, lines):
+        """Whole lines that are not shown, of whatever rank."""
+        for line in re.split(rb"(?<=[\r\n])", lines):
+            self._note(line)
+            self._known(line)
+
     def _show(self, data):
         if data:
             self._write(data)

@@ -28,6 +28,7 @@ void add_inspect_command(CLI::App& program, CommandAction& selected);
 void add_config_command(CLI::App& program, CommandAction& selected);
 void add_data_command(CLI::App& program, CommandAction& selected);
 void add_doctor_command(CLI::App& program, CommandAction& selected);
+void add_completion_command(CLI::App& program, CommandAction& selected);
 
 /// A subcommand whose help begins with `example`.
 CLI::App& add_subcommand(CLI::App& parent, const std::string& name, const std::string& description,

@@ -88,6 +88,11 @@ int evaluate(const EvalArguments& arguments) {
     const auto worker = train::start_worker(
         world, [&] { return load(arguments); }, device);
     const train::WatchedWorker watched(world, *worker);
+    if (!worker->has_eval_data())
+      throw train::CollectiveError(
+          "eval: the data have nothing to evaluate on: state data.idx.eval_images and eval_labels, a smaller "
+          "data.text.train_fraction, or data.synthetic.eval_samples",
+          ExitCode::usage);
     train::TrainerEvents events;
     events.on_message = [&](const std::string& text) {
       if (world.rank() == 0) log_info(text);
@@ -99,7 +104,7 @@ int evaluate(const EvalArguments& arguments) {
                             .evaluates = true,
                             .drawing_threads = train::idle_threads(world.placement())});
     trainer.prepare();
-    const auto record = trainer.evaluate_only();
+    const auto record = trainer.evaluate_now();
     train::enter_phase(&world.control().progress(), train::Phase::outside);
     if (!record) return static_cast<int>(train::stop_exit_code());
     const uint64_t hash = train::parameters_hash_of(*worker, world.communicator());

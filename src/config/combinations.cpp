@@ -71,10 +71,28 @@ void check_range(const schema::SampleRange& range, const Document& document, con
                           range.begin(), range.end()));
 }
 
+bool evaluates(const schema::Data& data) {
+  switch (data.kind_case()) {
+    case schema::Data::kIdx:
+      return !data.idx().eval_images().empty();
+    case schema::Data::kText:
+      return data.text().train_fraction() < 1;
+    case schema::Data::kOwn:
+      return data.own().eval_samples() > 0;
+    default:
+      return data.synthetic().eval_samples() > 0;
+  }
+}
+
 void check_data(const schema::Data& data, const Document& document) {
   if (data.has_idx()) {
     check_range(data.idx().train_range(), document, "data.idx.train_range");
     check_range(data.idx().eval_range(), document, "data.idx.eval_range");
+    if (data.idx().eval_images().empty() != data.idx().eval_labels().empty())
+      document.refuse("data.idx", "names one of eval_images and eval_labels; state both, or neither");
+    const auto& range = data.idx().eval_range();
+    if (data.idx().eval_images().empty() && (range.begin() != 0 || range.end() != -1))
+      document.refuse("data.idx.eval_range", "is ignored without eval_images; leave it out");
   }
   if (data.prefetch_threads() == 0 && data.prefetch_depth() != schema::Data().prefetch_depth())
     document.refuse("data.prefetch_depth", "is ignored with prefetch_threads: 0; leave it out");
@@ -225,6 +243,9 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
 void check_combinations(const schema::RunConfig& config, const Document& document) {
   check_precision(config, document);
   check_data(config.data(), document);
+  if (config.trainer().eval_every_steps() > 0 && !evaluates(config.data()))
+    document.refuse("trainer.eval_every_steps",
+                    "is ignored, since the data have nothing to evaluate on; leave it out");
   check_division(config, document);
   check_sessions(config, document);
   check_optimizer(config, document);

@@ -52,6 +52,10 @@ data::DataOptions convert_data(const schema::Data& data) {
     options.text_file = data.text().file();
     options.context = data.text().context();
     options.train_fraction = data.text().train_fraction();
+  } else if (data.has_own()) {
+    options.kind = data::DataKind::own;
+    options.samples = data.own().samples();
+    options.eval_samples = data.own().eval_samples();
   } else {
     const auto& synthetic = data.synthetic();
     options.kind = data::DataKind::synthetic;

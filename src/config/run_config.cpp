@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "config/schema.h"
+#include "lockstep/config.h"
 #include "lockstep/error.h"
 #include "model/graph.h"
 
@@ -52,6 +53,19 @@ model::Profile read_profile(const std::string& path, const Document& document) {
   }
 }
 
+void state_own_model(const ModelSpec& model, schema::RunConfig& config, const Document& document) {
+  if (config.has_model()) document.refuse("model", "the program hands over a model of its own; leave it out");
+  *config.mutable_model() = plain_model(model);
+}
+
+void state_own_samples(const data::DatasetPair& samples, schema::Data& data, const Document& document) {
+  if (data.kind_case() != schema::Data::KIND_NOT_SET)
+    document.refuse("data",
+                    "the program hands over samples of its own; leave out idx, text, synthetic and own");
+  data.mutable_own()->set_samples(samples.train->size());
+  if (samples.eval != nullptr) data.mutable_own()->set_eval_samples(samples.eval->size());
+}
+
 uint64_t hash_of(const std::vector<std::pair<std::string, std::string>>& fields) {
   uint64_t hash = fields.size();
   for (const auto& [name, value] : fields)
@@ -81,10 +95,12 @@ int resolved_virtual_replicas(const TrainerOptions& options) {
 
 RunConfig parse_run_config(const std::string& text, const std::string& name,
                            const std::vector<std::string>& overrides,
-                           const std::optional<std::string>& layout_option) {
+                           const std::optional<std::string>& layout_option, const OwnParts& own) {
   schema::RunConfig config;
   Document document(config, text, name);
   for (const auto& assignment : overrides) document.apply(assignment);
+  if (own.model) state_own_model(*own.model, config, document);
+  if (own.samples.train != nullptr) state_own_samples(own.samples, *config.mutable_data(), document);
   check_rules(document);
   const layout::Layout layout = read_layout(*config.mutable_parallel(), document, layout_option);
   fill_defaults(config);
@@ -104,6 +120,8 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   check_combinations(config, document);
 
   RunConfig run = convert(config, std::move(model), layout);
+  run.data.own_train = own.samples.train;
+  run.data.own_eval = own.samples.eval;
   if (!config.parallel().profile().empty())
     run.parallel.profile = read_profile(config.parallel().profile(), document);
   run.effective_text = "# Every default is filled in; reads back as the same run.\n" + to_text(config);
@@ -119,3 +137,18 @@ RunConfig load_run_config(const std::string& path, const std::vector<std::string
 }
 
 }  // namespace lockstep::config
+
+namespace lockstep {
+
+Config Config::from_file(const std::string& path) {
+  Config config(config::read_file(path, "config"));
+  config.name_ = path;
+  return config;
+}
+
+Config& Config::set(std::string_view path, std::string_view value) {
+  assignments_.push_back(fmt::format("{}={}", path, value));
+  return *this;
+}
+
+}  // namespace lockstep

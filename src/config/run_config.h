@@ -7,6 +7,7 @@
 
 #include "checkpoint/options.h"
 #include "control/options.h"
+#include "data/dataset.h"
 #include "data/options.h"
 #include "lockstep/model.h"
 #include "model/node_times.h"
@@ -86,15 +87,21 @@ struct RunConfig {
 /// virtual_replicas as stated, or the largest power of two up to 8 that divides global_batch.
 int resolved_virtual_replicas(const TrainerOptions& options);
 
+/// What a C++ program has made itself.
+struct OwnParts {
+  std::optional<ModelSpec> model;
+  data::DatasetPair samples;  ///< train null: none
+};
+
 /// Reads a config file, applies `--set path=value` overrides in order, fills in defaults, checks everything
 /// that can be checked without data and world size, and converts. Throws ConfigError "file:line:column:
 /// field: ...". `layout`, as of the option --layout, replaces the layout of the config as a whole
-/// (layout/layout.h).
+/// (layout/layout.h). `own`: what a program hands over in place of what the config would say.
 RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides,
                           const std::optional<std::string>& layout = {});
 RunConfig parse_run_config(const std::string& text, const std::string& name,
                            const std::vector<std::string>& overrides,
-                           const std::optional<std::string>& layout = {});
+                           const std::optional<std::string>& layout = {}, const OwnParts& own = {});
 
 /// The model as text proto of plain layers (presets and repeated blocks expanded; a `Model` of
 /// lockstep.proto), and back. Checks what a config's reader checks, not shapes: make_graph does.

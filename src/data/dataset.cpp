@@ -5,6 +5,7 @@
 #include <array>
 
 #include "data/idx.h"
+#include "data/own_samples.h"
 #include "data/synthetic.h"
 #include "data/text.h"
 #include "lockstep/error.h"
@@ -17,9 +18,10 @@ struct KindRow {
   DatasetPair (*open)(const DataOptions&);
 };
 /// Every kind of data set there is.
-constexpr std::array<KindRow, 3> kKinds{{{DataKind::idx, open_idx_datasets},
+constexpr std::array<KindRow, 4> kKinds{{{DataKind::idx, open_idx_datasets},
                                          {DataKind::text, open_text_datasets},
-                                         {DataKind::synthetic, open_synthetic_datasets}}};
+                                         {DataKind::synthetic, open_synthetic_datasets},
+                                         {DataKind::own, open_own_datasets}}};
 
 }  // namespace
 

@@ -30,6 +30,8 @@ class Dataset {
   virtual const std::vector<Field>& fields() const = 0;
   virtual int64_t size() const = 0;     ///< samples, at least 1
   virtual int64_t classes() const = 0;  ///< labels lie in [0, classes), or are -1 (ignored)
+  /// Other whole numbers, such as tokens, lie in [0, vocabulary).
+  virtual int64_t vocabulary() const { return classes(); }
   /// Where the largest label stands: "label 9 of sample 3 in FILE"; "" where it stands in no file.
   virtual std::string place_of_largest_label() const { return ""; }
   /// Writes one sample: destinations[i] takes the bytes of field i; null skips that field.
@@ -41,7 +43,7 @@ class Dataset {
 };
 
 struct DatasetPair {
-  std::unique_ptr<Dataset> train, eval;
+  std::shared_ptr<const Dataset> train, eval;  ///< without samples to evaluate on, eval is null
 };
 
 /// Opens what the options name and checks all of it. Throws ConfigError for options that make no sense,

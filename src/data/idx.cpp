@@ -174,13 +174,16 @@ DatasetPair open_idx_datasets(const DataOptions& options) {
   require(std::isfinite(options.mean) && std::isfinite(options.deviation) && options.deviation > 0,
           fmt::format("data: expected a finite mean and a deviation above 0, found mean {} and deviation {}",
                       options.mean, options.deviation));
-  for (const auto* name :
-       {&options.train_images, &options.train_labels, &options.eval_images, &options.eval_labels})
-    require(!name->empty(),
-            "data: an IDX data set needs the names of train_images, train_labels, eval_images and "
-            "eval_labels");
+  require(!options.train_images.empty() && !options.train_labels.empty(),
+          "data: an IDX data set needs the names of train_images and train_labels");
+  require(options.eval_images.empty() == options.eval_labels.empty(),
+          "data: an IDX data set needs the names of both eval_images and eval_labels, or of neither");
   const auto train_files = load(path_in(options.directory, options.train_images),
                                 path_in(options.directory, options.train_labels));
+  DatasetPair data{std::make_shared<IdxDataset>(train_files, options.train_range, "train_range", options.mean,
+                                                options.deviation),
+                   nullptr};
+  if (options.eval_images.empty()) return data;
   const bool shared =
       options.train_images == options.eval_images && options.train_labels == options.eval_labels;
   const auto eval_files = shared ? train_files
@@ -191,10 +194,9 @@ DatasetPair open_idx_datasets(const DataOptions& options) {
     throw DataError(fmt::format("{}: expected images of {}x{} as in {}, found {}x{}", eval_files->path,
                                 train_files->images.dims[1], train_files->images.dims[2], train_files->path,
                                 eval_files->images.dims[1], eval_files->images.dims[2]));
-  return {std::make_unique<IdxDataset>(train_files, options.train_range, "train_range", options.mean,
-                                       options.deviation),
-          std::make_unique<IdxDataset>(eval_files, options.eval_range, "eval_range", options.mean,
-                                       options.deviation)};
+  data.eval = std::make_shared<IdxDataset>(eval_files, options.eval_range, "eval_range", options.mean,
+                                           options.deviation);
+  return data;
 }
 
 }  // namespace lockstep::data

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace lockstep::data {
 
-enum class DataKind { idx, text, synthetic };
+class Dataset;
+
+enum class DataKind { idx, text, synthetic, own };
 
 /// Which samples: [begin, end) of the files, in file order. -1: to the end.
 struct SampleRange {
@@ -19,7 +22,8 @@ struct DataOptions {
   std::string directory;  ///< --data-dir; file names below are relative to it
   bool shuffle = true;
 
-  // idx: images and labels in IDX files, gzip or not; pixels become (value / 255 - mean) / deviation.
+  // idx: images and labels in IDX files, gzip or not; pixels become (value / 255 - mean) / deviation. Without
+  // files to evaluate on there is no evaluation.
   std::string train_images, train_labels, eval_images, eval_labels;
   SampleRange train_range, eval_range;
   double mean = 0, deviation = 1;
@@ -27,13 +31,16 @@ struct DataOptions {
   // text: one file of characters; the vocabulary is its sorted set of bytes.
   std::string text_file;
   int64_t context = 0;          ///< tokens per sample
-  double train_fraction = 0.9;  ///< the first part trains, the rest evaluates
+  double train_fraction = 0.9;  ///< the first part trains, the rest evaluates; 1: there is no evaluation
 
   // synthetic: `samples` learnable samples made from the seed (see data/synthetic.h).
   int64_t samples = 0, eval_samples = 0;
   int64_t classes = 0;
   std::string shape;  ///< "28,28,1"
   uint64_t seed = 1;
+
+  // own: of the program that trains; a config knows but their number.
+  std::shared_ptr<const Dataset> own_train, own_eval;
 
   int prefetch_threads = 1;
   int prefetch_depth = 4;  ///< micro-batches held ready

@@ -217,11 +217,19 @@ Shape parse_shape(const std::string& text) {
   return Shape(std::move(dims));
 }
 
+/// What is evaluated on follows what is trained on, in the same source.
+template <class Make>
+DatasetPair pair_of(const DataOptions& options, const Make& make) {
+  DatasetPair data{make(int64_t{0}, options.samples), nullptr};
+  if (options.eval_samples > 0) data.eval = make(options.samples, options.eval_samples);
+  return data;
+}
+
 }  // namespace
 
 DatasetPair open_synthetic_datasets(const DataOptions& options) {
-  require(options.samples > 0 && options.eval_samples > 0,
-          fmt::format("data: expected at least 1 of samples and of eval_samples, found {} and {}",
+  require(options.samples > 0 && options.eval_samples >= 0,
+          fmt::format("data: expected at least 1 of samples and 0 of eval_samples, found {} and {}",
                       options.samples, options.eval_samples));
   require(options.classes >= 2 && options.classes <= INT32_MAX,
           fmt::format("data.classes: expected from 2 to {}, found {}", INT32_MAX, options.classes));
@@ -231,16 +239,17 @@ DatasetPair open_synthetic_datasets(const DataOptions& options) {
           fmt::format("data.context: expected a positive number, found {}", options.context));
   if (options.context > 0) {
     const auto successors = std::make_shared<const Successors>(options.seed, options.classes);
-    return {std::make_unique<SyntheticTokens>(options, 0, options.samples, successors),
-            std::make_unique<SyntheticTokens>(options, options.samples, options.eval_samples, successors)};
+    return pair_of(options, [&](int64_t first, int64_t count) {
+      return std::make_shared<SyntheticTokens>(options, first, count, successors);
+    });
   }
   const Shape shape = parse_shape(options.shape);
   require(shape.count() <= int64_t{1} << 32,
           fmt::format("data.shape: expected at most 2^32 elements, found {}", shape.to_string()));
   const auto prototypes = std::make_shared<const Prototypes>(options.seed, options.classes, shape.count());
-  return {
-      std::make_unique<SyntheticImages>(options, 0, options.samples, shape, prototypes),
-      std::make_unique<SyntheticImages>(options, options.samples, options.eval_samples, shape, prototypes)};
+  return pair_of(options, [&](int64_t first, int64_t count) {
+    return std::make_shared<SyntheticImages>(options, first, count, shape, prototypes);
+  });
 }
 
 }  // namespace lockstep::data

@@ -99,9 +99,9 @@ std::string Vocabulary::decode(std::span<const int32_t> tokens) const {
 }
 
 std::shared_ptr<const TokenizedText> read_text(const std::string& path, double train_fraction) {
-  require(train_fraction > 0 && train_fraction < 1,
-          fmt::format("data.train_fraction: expected a number between 0 and 1, both excluded, found {}",
-                      train_fraction));
+  require(
+      train_fraction > 0 && train_fraction <= 1,
+      fmt::format("data.train_fraction: expected a number above 0 and at most 1, found {}", train_fraction));
   std::vector<uint8_t> bytes = read_all_bytes(path);
   if (bytes.empty()) throw DataError(fmt::format("{}: expected a text, found an empty file", path));
   Vocabulary vocabulary(bytes);
@@ -123,13 +123,17 @@ DatasetPair open_text_datasets(const DataOptions& options) {
         fmt::format("{}: expected more than {} characters to train on (context {}), found {}; use a longer "
                     "text or a shorter context",
                     text->path, options.context, options.context, text->train_count));
-  if (total - text->train_count < 2)
+  const bool evaluates = options.train_fraction < 1;
+  if (evaluates && total - text->train_count < 2)
     throw DataError(
         fmt::format("{}: expected at least 2 characters to evaluate on, found {} after the first {}; use a "
-                    "smaller train_fraction",
+                    "smaller train_fraction, or 1 for no evaluation",
                     text->path, total - text->train_count, text->train_count));
-  return {std::make_unique<TextDataset>(text, 0, text->train_count, options.context, 1),
-          std::make_unique<TextDataset>(text, text->train_count, total, options.context, options.context)};
+  DatasetPair data{std::make_shared<TextDataset>(text, 0, text->train_count, options.context, 1), nullptr};
+  if (evaluates)
+    data.eval =
+        std::make_shared<TextDataset>(text, text->train_count, total, options.context, options.context);
+  return data;
 }
 
 }  // namespace lockstep::data

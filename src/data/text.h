@@ -37,7 +37,7 @@ struct TokenizedText {
   int64_t train_count;  ///< the first tokens train, the rest evaluates
 };
 /// Reads a file of characters, gzip or not; the vocabulary is that of the whole file, so that both parts
-/// agree. Throws ConfigError unless 0 < train_fraction < 1, DataError for an empty file.
+/// agree. Throws ConfigError unless 0 < train_fraction <= 1, DataError for an empty file.
 std::shared_ptr<const TokenizedText> read_text(const std::string& path, double train_fraction);
 
 /// Fields "tokens" int32 [context] and "label" int32 [context], the tokens that follow. Training samples are

@@ -22,6 +22,19 @@ std::vector<Json> metrics_of(const std::string& run) {
   return lines;
 }
 
+TEST(Train, WithoutSamplesToEvaluateOnThereIsNoEvaluation) {
+  const SmallConfig config;
+  const std::vector<std::string> none = {"--set", "data.synthetic.eval_samples=0", "--set",
+                                         "trainer.eval_every_steps=0"};
+  const Json json = only_json(
+      lockstep(std::vector<std::string>{"train", config.path(), "--json", "--out", config / "run"} + none));
+  EXPECT_FALSE(json.contains("eval_loss"));
+  EXPECT_EQ(json["steps"], 12);
+  const Ran eval = lockstep({"eval", "--checkpoint", config / "run"});
+  EXPECT_EQ(eval.code, 2);
+  EXPECT_THAT(eval.err, HasSubstr("eval: the data have nothing to evaluate on"));
+}
+
 TEST(Train, Float16TellsOfItsLossScaleAndOfWhatOverflowed) {
   const SmallConfig config;
   const std::string run = config / "half";
@@ -631,21 +644,6 @@ TEST(Eval, TellsThePerplexityOfLanguageModels) {
   ASSERT_EQ(lockstep(std::vector<std::string>{"train", config.path(), "--out", config / "a"} + gpt).code, 0);
   const Json json = only_json(lockstep({"eval", "--checkpoint", config / "a", "--json", "--quiet"}));
   EXPECT_NEAR(json["perplexity"].get<double>(), std::exp(json["eval_loss"].get<double>()), 1e-9);
-}
-
-TEST(PublicApi, AProgramOfItsOwnTrainsOnAnyNumberOfRanks) {
-  const std::vector<std::string> example = {LOCKSTEP_EXAMPLE, "--set", "parallel.reduction=REPRODUCIBLE"};
-  const Ran one = run_command(example);
-  const Ran two = run_command(std::vector<std::string>{"mpirun", "-n", "2"} + example);
-  ASSERT_EQ(one.code, 0) << one.err;
-  ASSERT_EQ(two.code, 0) << two.err;
-  const auto hash = [](const std::string& out) { return out.substr(out.rfind(' ')); };
-  EXPECT_EQ(hash(one.out).size(), 1 + 16 + 1u);
-  EXPECT_EQ(hash(two.out), hash(one.out));
-  EXPECT_THAT(two.out, HasSubstr("2 processes, 100 steps"));
-  const Ran refused = run_command(std::vector<std::string>{LOCKSTEP_EXAMPLE, "--set", "trainer.steps=0"});
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("trainer.steps"));
 }
 
 }  // namespace

@@ -214,6 +214,17 @@ TEST_F(Idx, NamesAFileThatIsNotThere) {
   EXPECT_THAT(message_of<ConfigError>([&] { open_datasets(options); }), HasSubstr("train_images"));
 }
 
+TEST_F(Idx, MayHaveNothingToEvaluateOn) {
+  auto options = options_for(kImages, kLabels);
+  options.eval_images = options.eval_labels = "";
+  const auto data = open_datasets(options);
+  EXPECT_GT(data.train->size(), 0);
+  EXPECT_EQ(data.eval, nullptr);
+  options.eval_labels = "x";
+  EXPECT_THAT(message_of<ConfigError>([&] { open_datasets(options); }),
+              HasSubstr("both eval_images and eval_labels"));
+}
+
 TEST_F(Idx, RefusesADeviationOfZero) {
   auto options = options_for(kImages, kLabels);
   options.deviation = 0;

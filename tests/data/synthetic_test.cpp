@@ -209,6 +209,13 @@ TEST(SyntheticTokens, AreTheSameReadByManyThreadsAtOnce) {
   for (const auto& own : found) EXPECT_EQ(own, expected);
 }
 
+TEST(Synthetic, MayHaveNothingToEvaluateOn) {
+  auto options = images();
+  options.eval_samples = 0;
+  EXPECT_EQ(open_datasets(options).eval, nullptr);
+  EXPECT_EQ(open_datasets(options).train->identity(), open_datasets(images()).train->identity());
+}
+
 TEST(Synthetic, RefusesOptionsThatMakeNoSense) {
   const auto refusal = [](auto&& change) {
     auto options = images();

@@ -95,13 +95,19 @@ TEST_F(Text, SkipsNullDestinations) {
   EXPECT_THAT(labels, ElementsAre(2, 3));
 }
 
+TEST_F(Text, MayTrainOnAllOfIt) {
+  const auto data = open_datasets(options_for("abcdefghij", 2, 1));
+  EXPECT_EQ(data.train->size(), 8);
+  EXPECT_EQ(data.eval, nullptr);
+}
+
 TEST_F(Text, RefusesWhatGivesNoSample) {
   EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_for("", 2, 0.5)); }), HasSubstr("empty"));
   EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_for("abcdef", 3, 0.5)); }),
               HasSubstr("more than 3 characters to train on (context 3), found 3"));
   EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_for("abcdefghij", 2, 0.95)); }),
               HasSubstr("found 1 after the first 9"));
-  for (const double fraction : {0.0, 1.0, -0.5, 2.0})
+  for (const double fraction : {0.0, -0.5, 2.0})
     EXPECT_THROW(open_datasets(options_for("abcdef", 2, fraction)), ConfigError);
   EXPECT_THROW(open_datasets(options_for("abcdef", 0, 0.5)), ConfigError);
 }

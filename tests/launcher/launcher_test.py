@@ -5,11 +5,16 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
+import unittest
 
-from support import ScriptedCase, main, transcript
-from lockstep_run import output as lockstep_run_output  # found by support
+from support import LAUNCHER, ROOT, ScriptedCase, main, transcript
+from lockstep_run import near_gpu  # found by support
+from lockstep_run import output as lockstep_run_output
 from lockstep_run.messages import Listener
+from lockstep_run.ranks import Untagged
 
 TRAIN = ("--", "train", "c.textproto")
 LOST = "lockstep: the job ends with exit code 200 (lost: rank 1 on host-b)\n"
@@ -232,7 +237,7 @@ class Output(ScriptedCase):
         running.signal(signal.SIGTERM)
         running.wait_for("train: 20%")
         running.signal(signal.SIGTERM)
-        self.assertEqual(running.finish(), 143)
+        self.assertEqual(running.finish(), 202)
 
     def test_any_cut_of_the_bytes_gives_the_same(self):
         data = ("a\r" + LOST + transcript("killed") + transcript("aborted") + "end").encode("latin-1")
@@ -275,7 +280,7 @@ class Stopping(ScriptedCase):
         running.signal(signal.SIGINT)
         running.wait_for("again")
         running.signal(signal.SIGINT)
-        self.assertEqual(running.finish(), 130)
+        self.assertEqual(running.finish(), 202)
         self.assertIn("the job was ended at once", running.err)
 
     def test_nothing_survives_an_mpirun_that_does_not_obey(self):
@@ -285,7 +290,7 @@ class Stopping(ScriptedCase):
         running.signal(signal.SIGTERM)
         running.wait_for("again")
         running.signal(signal.SIGTERM)
-        self.assertEqual(running.finish(), 143)
+        self.assertEqual(running.finish(), 202)
         self.assertTrue(self.gone((self.bin / "child").read_text()))
 
     def test_a_job_that_failed_is_ended_where_mpirun_hangs(self):
@@ -453,6 +458,105 @@ class Restarting(ScriptedCase):
                                       "surviving"), [(4, "host-a:2,host-b:2"), (3, "host-a:2,host-b:2")])
 
 
+class Ranks(ScriptedCase):
+    """Ranks told apart, by what mpirun --tag-output really writes: a tag before every line, and before every further piece of
+    a line that came in several."""
+
+    SAID = ("[1,1]<stderr>:hello 1\n[1,1]<stderr>:half a [1,0]<stderr>:hello 0\n[1,1]<stderr>:line\n[1,0]<stderr>:two\n"
+            "[1,0]<stderr>:lines [0] of 0\n[1,1]<stderr>:without an end")
+    LOGS = {0: "out of 0\nhello 0\ntwo\nlines [0] of 0\n", 1: "hello 1\nhalf a line\nwithout an end"}
+
+    def logs(self):
+        return {rank: (self.folder / "logs" / f"rank-{rank}.log").read_text() for rank in (0, 1)}
+
+    def test_each_has_a_log_and_all_are_shown_line_by_line(self):
+        ran = self.run_scripts([[["print", "[1,0]<stdout>:out of 0\n"], ["say", self.SAID], ["exit", 0]]], "-n", "2", "--log-dir", "logs",
+                               *TRAIN)
+        self.assertEqual((ran.code, ran.out), (0, "out of 0\n"))
+        self.assertEqual(ran.err, "hello 1\nhello 0\nhalf a line\ntwo\nlines [0] of 0\nwithout an end")
+        logs = self.logs()
+        self.assertEqual(sorted(logs[0].splitlines()), sorted(self.LOGS[0].splitlines()))
+        self.assertEqual(logs[1], self.LOGS[1])
+
+    def test_any_cut_of_the_bytes_gives_the_same(self):
+        said = self.SAID.encode()
+        for cut in range(1, len(said)):
+            streams, parts = Untagged(), []
+            for piece in (said[:cut], said[cut:]):
+                parts += streams.feed(piece)
+            parts += streams.end()
+            for rank in (0, 1):
+                text = b"".join(part for one, part in parts if one == rank).decode()
+                self.assertEqual(text, self.LOGS[rank].replace("out of 0\n", ""), (cut, parts))
+            self.assertNotIn(None, [rank for rank, _ in parts])
+
+    def test_one_is_shown_and_the_others_are_heard(self):
+        script = [["say", self.SAID + "\n[1,1]<stderr>:" + LOST + transcript("killed")], ["exit", 137]]
+        ran = self.run_scripts([script], "-n", "2", "--log-dir", "logs", "--tail", "0", *TRAIN)
+        self.assertEqual(ran.code, 200)
+        self.assertEqual(ran.err, "hello 0\ntwo\nlines [0] of 0\n"
+                                  "lockstep-run: rank 3 on host host-b (process 29427) was killed by signal 9 (SIGKILL)\n")
+        self.assertIn(LOST, self.logs()[1])
+
+    def test_restarts_go_on_in_the_same_file(self):
+        ends = [["say", "[1,1]<stderr>:once\n[1,0]<stderr>:" + LOST], ["exit", 200]]
+        ran = self.run_scripts([ends, [["say", "[1,1]<stderr>:again\n"], ["exit", 0]]], "-n", "2", "--log-dir", "logs", "--max-restarts", "1",
+                               "--restart-delay", "0", *TRAIN, "--out", "o")
+        self.assertEqual(ran.code, 0, ran.err)
+        self.assertEqual((self.folder / "logs" / "rank-1.log").read_text(), "once\nlockstep-run: restart 1\nagain\n")
+
+    def test_a_log_that_cannot_be_written_ends_nothing(self):
+        (self.folder / "logs" / "rank-1.log").mkdir(parents=True)
+        ran = self.run_scripts([[["say", self.SAID], ["exit", 0]]], "-n", "2", "--log-dir", "logs", *TRAIN)
+        self.assertEqual(ran.code, 0)
+        self.assertEqual(ran.err.count("warning: cannot write logs/rank-1.log: Is a directory"), 1)
+        self.assertIn("hello 0\n", ran.err)
+
+    def test_a_log_is_followed(self):
+        (self.folder / "logs").mkdir()
+        log = self.folder / "logs" / "rank-3.log"
+        log.write_text("first\n")
+        follower = subprocess.Popen([sys.executable, LAUNCHER, "--log-dir", "logs", "--tail", "3"], cwd=self.folder, stdout=subprocess.PIPE)
+        self.addCleanup(follower.stdout.close)
+        self.addCleanup(follower.wait)
+        self.addCleanup(follower.kill)
+        self.assertEqual(follower.stdout.readline(), b"first\n")
+        with open(log, "a", encoding="ascii") as file:
+            file.write("second\n")
+        self.assertEqual(follower.stdout.readline(), b"second\n")
+
+
+class NearGpu(unittest.TestCase):
+    GPUS = [("0", "GPU-aaaa", "0000:17:00.0"), ("1", "GPU-bbbb", "0000:98:00.0")]
+
+    def test_the_gpu_of_a_rank_is_the_one_that_lockstep_takes(self):
+        bus = near_gpu.bus_of_rank
+        self.assertEqual(bus(self.GPUS, None, 1), "0000:98:00.0")
+        self.assertEqual(bus(self.GPUS, "1", 1), "0000:98:00.0")      # the only one that it sees
+        self.assertEqual(bus(self.GPUS, "1,0", 1), "0000:17:00.0")
+        self.assertEqual(bus(self.GPUS, "GPU-bb", 0), "0000:98:00.0")
+        for visible, rank in (("", 0), (None, 2), ("7", 0)):
+            self.assertIsNone(bus(self.GPUS, visible, rank))
+        self.assertIsNone(bus([], None, 0))
+
+    def test_cores_are_those_that_the_system_names(self):
+        with tempfile.TemporaryDirectory() as devices:
+            os.mkdir(f"{devices}/0000:17:00.0")
+            with open(f"{devices}/0000:17:00.0/local_cpulist", "w", encoding="ascii") as file:
+                file.write("0-3,8,10-11\n")
+            self.assertEqual(near_gpu.cores_near("0000:17:00.0", devices), {0, 1, 2, 3, 8, 10, 11})
+            self.assertEqual(near_gpu.cores_near("0000:98:00.0", devices), set())
+
+    def test_a_host_without_gpus_changes_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(f"{folder}/nvidia-smi", "w", encoding="ascii") as file:
+                file.write("#!/bin/sh\nprintf '0, GPU-a, 00000000:17:00.0\\n'\n")
+            os.chmod(f"{folder}/nvidia-smi", 0o755)
+            path = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+            self.assertEqual(subprocess.run([sys.executable, near_gpu.__file__, "echo", "a", "b c"], stdout=subprocess.PIPE, env=path,
+                                            check=True).stdout, b"a b c\n")
+
+
 class Command(ScriptedCase):
     def command(self, *arguments, environment=None):
         ran = self.run_scripts([], "--dry-run", *arguments, environment=environment)
@@ -462,7 +566,17 @@ class Command(ScriptedCase):
     def test_dry_run_prints_and_starts_nothing(self):
         root = "--allow-run-as-root " if os.geteuid() == 0 else ""
         self.assertEqual(self.command("-n", "1", "--", "train", "c.textproto", "--out", "a b"),
+                         f"# hosts: this host alone\n# workers: 1\n# program: {self.bin}/lockstep\n"
                          f"{self.bin}/mpirun {root}-n 1 --bind-to none {self.bin}/lockstep train c.textproto --out 'a b'\n")
+        more = self.command("--host", "a:2,b", "--bind", "gpu", "--log-dir", "logs", "--tail", "1", "--max-restarts", "2", *TRAIN,
+                            "--out", "o")
+        for line in ("# hosts: a (2 slots), b (1 slot)\n", "# workers: as many as the hosts have slots\n",
+                     "# cores: those that are nearest to each rank's GPU\n", "# logs: logs/rank-N.log\n", "# shown: rank 1\n",
+                     "# restarts: up to 2, after 2 s and more, with the same workers, from where it first began: there is no "
+                     "checkpoint in o yet\n",
+                     f" --tag-output python3 {ROOT}/launcher/lockstep_run/near_gpu.py {self.bin}/lockstep train"):
+            self.assertIn(line, more)
+        self.assertFalse((self.folder / "logs").exists())
         self.assertEqual(self.calls(), 0)
 
     def test_oversubscribes_this_host_alone(self):
@@ -471,6 +585,38 @@ class Command(ScriptedCase):
         self.assertNotIn("--oversubscribe", self.command("-n", "1", *TRAIN))
         self.assertNotIn("--oversubscribe", self.command("-n", many, "--host", "a,b", *TRAIN))
         self.assertNotIn("--oversubscribe", self.command("-n", many, *TRAIN, environment={"SLURM_JOB_ID": "1"}))
+
+    def test_finds_an_allocation_of_slurm(self):
+        (self.bin / "scontrol").write_text('#!/bin/sh\n[ "$3" = "node[1-3]" ] && printf "node1\\nnode2\\nnode3\\n"\n')
+        (self.bin / "scontrol").chmod(0o755)
+        inside = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "node[1-3]", "SLURM_TASKS_PER_NODE": "4(x2),3", "SLURM_NTASKS": "11"}
+        found = self.command(*TRAIN, environment=inside)
+        self.assertIn("# hosts: Slurm's job 12: node1 (4 slots), node2 (4 slots), node3 (3 slots)\n# workers: 11\n", found)
+        self.assertIn(" -n 11 --bind-to none ", found)      # its mpirun asks Slurm for the hosts
+        self.assertIn("# workers: 2\n", self.command("-n", "2", *TRAIN, environment=inside))
+        self.assertIn("# hosts: a (2 slots)\n", self.command("--host", "a:2", *TRAIN, environment=inside))
+        ran = self.run_scripts([[["exit", 0]]], *TRAIN, environment=inside)
+        self.assertEqual((ran.code, ran.err), (0, "lockstep-run: runs in Slurm's job 12: node1 (4 slots), node2 (4 slots), node3 (3 slots)\n"))
+        (self.bin / "call-0.json").unlink()
+        self.refused("scontrol does not say which", *TRAIN, environment={**inside, "SLURM_JOB_NODELIST": "other"}, code=69)
+
+    def test_finds_a_job_of_kubernetes(self):
+        hostfile = self.folder / "hostfile"
+        hostfile.write_text("worker-0.job slots=2\nworker-1.job slots=2\n")
+        inside = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "OMPI_MCA_orte_default_hostfile": str(hostfile)}
+        found = self.command(*TRAIN, environment=inside)
+        self.assertIn("# hosts: a job of Kubernetes' MPI Operator: worker-0.job (2 slots), worker-1.job (2 slots)\n# workers: 4\n",
+                      found)
+        self.assertNotIn("Kubernetes", self.command(*TRAIN, environment={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}))
+
+    def test_doctor_looks_at_this_host_and_at_the_job(self):
+        lockstep = self.bin / "lockstep"
+        for host, job, code in ((0, 0, 0), (1, 0, 1), (0, 69, 69), (69, 1, 69)):
+            lockstep.write_text(f'#!/bin/sh\necho "host: $*"\nexit {host}\n')
+            ran = self.run_scripts([[["print", "job\n"], ["exit", job]]], "-n", "2", "doctor", "--data-dir", "d")
+            self.assertEqual((ran.code, ran.out), (code, "host: doctor --data-dir d\njob\n"))
+            self.assertEqual(self.call(0)[-5:], [str(lockstep), "doctor", "--job", "--data-dir", "d"])
+            (self.bin / "call-0.json").unlink()
 
     def test_environment_of_the_ranks(self):
         self.assertIn(" -x LOCKSTEP_CONTROL_PORT -x NCCL_DEBUG -x OMP_NUM_THREADS -x MINE -x OTHER=1 ", self.command(
@@ -516,6 +662,13 @@ class Command(ScriptedCase):
         self.refused("needs slots=N for every host", "--max-restarts", "1", "--restart-workers", "surviving", "--hostfile",
                      str(hosts), *out)
         self.refused("expected names or NAME:SLOTS", "--host", "a:0", *TRAIN)
+        self.refused("the ranks of 2 workers are 0 to 1", "-n", "2", "--tail", "2", *TRAIN)
+        self.refused("expected the number of a rank", "--tail", "-1", *TRAIN)
+        self.refused("Write it behind --", "--tail", "1")
+        self.refused("invalid choice", "--bind", "core", *TRAIN)
+        hosts.write_text("")
+        self.refused("cannot be made", "--log-dir", str(hosts), *TRAIN)
+        self.refused("there is no", "--log-dir", str(self.folder), "--tail", "1")
 
     def test_missing_programs(self):
         self.refused("there is no such program", "--program", "/nope", *TRAIN, code=69)

@@ -92,22 +92,35 @@ void Trainer::resume() {
 }
 
 TrainingOutcome Trainer::run() {
-  const int64_t total = worker_->total_steps();
-  step_began_ = Clock::now();
-  // Of the step at which the run was stopped.
-  if (pending_evaluation_ && step_ < total) evaluate();
-  while (step_ < total && !stop_) {
-    hear_of_checkpoints(config_.checkpoint.on_failure);
-    if (worker_->serving() != nullptr)
-      train_one_session();
-    else
-      train_one_step();
-    if (evaluation_due()) evaluate();
-    if (checkpoint_due()) save_checkpoint();
+  while (advance()) {
   }
+  return finish();
+}
+
+bool Trainer::advance() {
+  const int64_t total = worker_->total_steps();
+  if (!std::exchange(began_, true)) {
+    step_began_ = Clock::now();
+    // Of the step at which the run was stopped.
+    if (pending_evaluation_ && step_ < total) evaluate();
+  }
+  if (step_ >= total || stop_ || finished_) return false;
+  hear_of_checkpoints(config_.checkpoint.on_failure);
+  if (worker_->serving() != nullptr)
+    train_one_session();
+  else
+    train_one_step();
+  if (evaluation_due()) evaluate();
+  if (checkpoint_due()) save_checkpoint();
+  return true;
+}
+
+TrainingOutcome Trainer::finish() {
+  finished_ = true;
   worker_->finish_step();
-  if (worker_->has_eval_data() && config_.trainer.eval_at_end && step_ == total) evaluate();
-  outcome_.stopped = step_ < total || pending_evaluation_;
+  const bool cut_short = stop_ && step_ < worker_->total_steps();
+  if (worker_->has_eval_data() && config_.trainer.eval_at_end && !cut_short) evaluate();
+  outcome_.stopped = cut_short || pending_evaluation_;
   require_equal_replicas();
   if (!options_.output_directory.empty()) settle_checkpoints();
   outcome_.steps = step_;
@@ -394,9 +407,14 @@ void Trainer::settle_checkpoints() {
   agree_on_outcome(*world_, save_failure_, patience);
 }
 
-std::optional<EvaluationRecord> Trainer::evaluate_only() {
+std::optional<EvaluationRecord> Trainer::evaluate_now() {
   evaluate();
   return pending_evaluation_ ? std::nullopt : outcome_.evaluation;
+}
+
+void Trainer::save_now() {
+  save_checkpoint();
+  hear_of_checkpoints(config_.checkpoint.on_failure);
 }
 
 }  // namespace lockstep::train

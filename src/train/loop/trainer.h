@@ -98,9 +98,19 @@ class Trainer {
   void prepare();
   /// COLLECTIVE: trains to the end, or to an agreed stop. REQUIRES: prepare().
   TrainingOutcome run();
+  /// COLLECTIVE: the next step, or session, and what is due after it; false where none is left, or a stop was
+  /// agreed. REQUIRES: prepare().
+  bool advance();
+  /// COLLECTIVE: what is due at the end, which is here, whether or not all steps are made.
+  TrainingOutcome finish();
   /// COLLECTIVE: the evaluation set with the parameters as they are; nothing where a stop was requested
-  /// before its end. REQUIRES: prepare().
-  std::optional<EvaluationRecord> evaluate_only();
+  /// before its end. REQUIRES: prepare(), and that there is one.
+  std::optional<EvaluationRecord> evaluate_now();
+  /// COLLECTIVE: begins a checkpoint, unless that of this step is begun. REQUIRES: prepare().
+  void save_now();
+  /// Somebody else has changed parameters, on all ranks alike: what was saved or compared of this step does
+  /// not count.
+  void parameters_changed() { saved_step_ = equal_step_ = hashed_step_ = -1; }
   int64_t next_step() const { return step_; }
 
  private:
@@ -190,6 +200,7 @@ class Trainer {
   run::SessionTotals told_;  ///< of this session, in records
   StepRecord waited_;        ///< this rank's times since the last record, in sessions
   TrainingOutcome outcome_;
+  bool began_ = false, finished_ = false;
   bool stop_ = false;
   bool pending_evaluation_ = false;  ///< due, but interrupted
 };

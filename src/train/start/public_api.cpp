@@ -1,63 +1,144 @@
+#include <utility>
+
 #include "base/hash.h"
+#include "data/own_samples.h"
+#include "lockstep/error.h"
 #include "lockstep/train.h"
+#include "train/loop/run_recorder.h"
 #include "train/loop/stop_request.h"
 #include "train/start/session.h"
 #include "train/start/world.h"
 
 namespace lockstep {
-namespace {
 
-class WorldJob : public Job {
- public:
-  explicit WorldJob(train::World& world) : world_(world) {}
-
-  int rank() const override { return world_.rank(); }
-  int world_size() const override { return world_.size(); }
-  bool stopped() const { return stopped_; }
-
-  TrainingSummary train(const ModelSpec& model, const std::string& config,
-                        const TrainingOptions& options) override {
-    train::SessionOptions session;
-    session.load_config = [&] {
-      // Behind the rest, so that the lines which errors name are the caller's.
-      return config::parse_run_config(config + "\nmodel {\n" + config::model_to_text(model) + "}\n", "config",
-                                      options.overrides);
-    };
-    session.output_directory = options.output_directory;
-    session.quiet = options.quiet;
-    session.stop_requested = train::stop_requested;
-    if (options.on_step)
-      session.on_step = [&](const train::StepRecord& record) {
-        options.on_step({.step = record.step,
-                         .loss = record.loss,
-                         .learning_rate = record.learning_rate,
-                         .gradient_norm = record.gradient_norm});
-      };
-    const auto [report, stopped] = train::train_session(world_, session);
-    stopped_ = stopped_ || stopped;
-    return {.steps = report.steps,
-            .epochs = report.epochs,
-            .train_loss = report.train_loss.value_or(0),
-            .eval_loss = report.eval_loss,
-            .eval_accuracy = report.eval_accuracy,
-            .samples_per_second = report.samples_per_second.value_or(0),
-            .parameters_hash = to_hex(report.params_hash),
-            .stopped = stopped};
-  }
-
- private:
-  train::World& world_;
-  bool stopped_ = false;
+struct Job::State {
+  train::World& world;
+  bool is_training = false, stopped = false;
 };
 
-}  // namespace
+int Job::rank() const { return state_->world.rank(); }
+int Job::world_size() const { return state_->world.size(); }
 
 int run_job(const std::function<void(Job&)>& body) {
   return train::run_in_world([&](train::World& world) {
-    WorldJob job(world);
+    Job::State state{world};
+    Job job(state);
     body(job);
-    return static_cast<int>(job.stopped() ? train::stop_exit_code() : ExitCode::done);
+    return static_cast<int>(state.stopped ? train::stop_exit_code() : ExitCode::done);
   });
+}
+
+namespace {
+
+config::RunConfig load(const std::optional<ModelSpec>& model, const Config& config,
+                       const TrainingOptions& options) {
+  const data::DatasetPair samples{SamplesAccess::dataset_of(options.train_samples),
+                                  SamplesAccess::dataset_of(options.eval_samples)};
+  require(samples.train != nullptr || samples.eval == nullptr,
+          "TrainingOptions: there are eval_samples, but no train_samples; hand over both, or let the config "
+          "name the data");
+  return config::parse_run_config(config.text(), config.name(), config.assignments(), config.layout(),
+                                  {.model = model, .samples = samples});
+}
+
+}  // namespace
+
+struct Training::Parts {
+  Parts(Job::State& job_state, const std::optional<ModelSpec>& model, const Config& config,
+        TrainingOptions training)
+      : job(job_state), options(std::move(training)), session(job.world, session_options(model, config)) {
+    job.is_training = true;
+  }
+  ~Parts() { job.is_training = false; }
+  Parts(const Parts&) = delete;
+
+  train::SessionOptions session_options(const std::optional<ModelSpec>& model, const Config& config) {
+    require(!job.is_training, "a Training is made while another one lives; end that one's life first");
+    train::SessionOptions session;
+    session.load_config = [this, model, config] { return load(model, config, options); };
+    session.output_directory = options.output_directory;
+    session.quiet = options.quiet;
+    session.stop_requested = train::stop_requested;
+    session.on_step = [this](const train::StepRecord& record) {
+      last_step = {.step = record.step,
+                   .loss = record.loss,
+                   .learning_rate = record.learning_rate,
+                   .gradient_norm = record.gradient_norm};
+      if (options.on_step) options.on_step(*last_step);
+    };
+    return session;
+  }
+
+  Job::State& job;
+  const TrainingOptions options;
+  std::optional<TrainingStep> last_step;
+  bool finished = false;
+  train::Session session;
+};
+
+Training::Training(Job& job, const ModelSpec& model, const Config& config, TrainingOptions options)
+    : parts_(std::make_unique<Parts>(*job.state_, model, config, std::move(options))) {}
+
+Training::Training(Job& job, const Config& config, TrainingOptions options)
+    : parts_(std::make_unique<Parts>(*job.state_, std::nullopt, config, std::move(options))) {}
+
+Training::~Training() = default;
+
+bool Training::step() { return parts_->session.advance(); }
+
+int64_t Training::steps() const { return parts_->session.steps(); }
+
+int64_t Training::total_steps() const { return parts_->session.worker().total_steps(); }
+
+const std::optional<TrainingStep>& Training::last_step() const { return parts_->last_step; }
+
+std::optional<Evaluation> Training::evaluate() {
+  const train::Worker& worker = parts_->session.worker();
+  require(
+      worker.has_eval_data(),
+      "Training::evaluate: there is nothing to evaluate on; hand over eval_samples, or name evaluation data "
+      "in the config");
+  const bool classifier = train::is_classifier(worker.compiled().graph());
+  const auto record = parts_->session.evaluate();
+  if (!record) return std::nullopt;
+  Evaluation evaluation{.step = record->step, .loss = record->loss, .accuracy = std::nullopt};
+  if (classifier) evaluation.accuracy = record->accuracy;
+  return evaluation;
+}
+
+std::vector<Parameter> Training::parameters() const {
+  std::vector<Parameter> parameters;
+  for (const auto& parameter : parts_->session.worker().compiled().graph().parameters)
+    parameters.push_back({parameter.name, parameter.spec.shape});
+  return parameters;
+}
+
+std::vector<float> Training::parameter(const std::string& name) { return parts_->session.parameter(name); }
+
+void Training::set_parameter(const std::string& name, std::span<const float> values) {
+  parts_->session.set_parameter(name, values);
+}
+
+void Training::save() {
+  require(!parts_->options.output_directory.empty(),
+          "Training::save: there is no TrainingOptions::output_directory to save in");
+  require(!parts_->finished, "Training::save: the training is finished");
+  parts_->session.save();
+}
+
+TrainingSummary Training::finish() {
+  require(!parts_->finished, "Training::finish: the training is finished already");
+  const auto [report, stopped] = parts_->session.finish();
+  parts_->finished = true;
+  parts_->job.stopped = parts_->job.stopped || stopped;
+  return {.steps = report.steps,
+          .epochs = report.epochs,
+          .train_loss = report.train_loss.value_or(0),
+          .eval_loss = report.eval_loss,
+          .eval_accuracy = report.eval_accuracy,
+          .samples_per_second = report.samples_per_second.value_or(0),
+          .parameters_hash = to_hex(report.params_hash),
+          .stopped = stopped};
 }
 
 }  // namespace lockstep

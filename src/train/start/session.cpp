@@ -17,6 +17,7 @@
 #include "train/loop/trace.h"
 #include "train/start/agreement.h"
 #include "train/start/shared_directory.h"
+#include "train/worker/model_state.h"
 
 namespace lockstep::train {
 namespace {
@@ -38,13 +39,18 @@ void on_first_rank(World& world, const std::function<void()>& action) {
   });
 }
 
-/// One training of this rank, and everything that belongs to it.
-class Session {
- public:
-  Session(World& world, const SessionOptions& options)
-      : world_(world), options_(options), first_(world.rank() == 0) {}
+}  // namespace
 
-  SessionResult run();
+/// Everything that belongs to a training of this rank.
+class Session::Parts {
+ public:
+  Parts(World& world, SessionOptions options)
+      : world_(world), options_(std::move(options)), first_(world.rank() == 0) {}
+
+  void prepare();
+  SessionResult finish();
+  Trainer& trainer() { return *trainer_; }
+  Worker& worker() { return *worker_; }
   void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
 
  private:
@@ -54,11 +60,11 @@ class Session {
   TrainerEvents events();
   void make_trainer();
   void check(const Straggler& straggler) const;
-  void prepare();
+  void begin();
 
   World& world_;
-  const SessionOptions& options_;
-  bool first_;
+  const SessionOptions options_;
+  bool first_, finished_ = false;
   std::unique_ptr<DirectoryLock> lock_;
   std::unique_ptr<Failpoints> failpoints_;
   std::unique_ptr<checkpoint::FileSystem> failing_files_;
@@ -71,7 +77,7 @@ class Session {
   std::optional<Trainer> trainer_;
 };
 
-void Session::start(const std::function<config::RunConfig()>& load_config) {
+void Session::Parts::start(const std::function<config::RunConfig()>& load_config) {
   WorkerOptions worker_options;
   if (!options_.failpoints.empty())
     worker_options.before_instruction = [this](const Worker& worker, const program::Program& program,
@@ -99,7 +105,7 @@ void Session::start(const std::function<config::RunConfig()>& load_config) {
 }
 
 /// On all ranks alike.
-void Session::check(const Straggler& straggler) const {
+void Session::Parts::check(const Straggler& straggler) const {
   const compile::CompiledRun& run = worker_->compiled();
   if (straggler.rank >= run.layout().workers())
     throw CollectiveError(
@@ -111,7 +117,7 @@ void Session::check(const Straggler& straggler) const {
                           ExitCode::usage);
 }
 
-void Session::make_worker() {
+void Session::Parts::make_worker() {
   start([this] {
     config::RunConfig config = options_.load_config();
     failpoints_ = Failpoints::parse(options_.failpoints, world_.rank(), world_.size());
@@ -129,7 +135,7 @@ void Session::make_worker() {
   if (!out.empty() && world_.size() > 1) check_shared_directory(world_.communicator(), out, world_.host());
 }
 
-Regrouped Session::regroup(const std::vector<int>& left) {
+Regrouped Session::Parts::regroup(const std::vector<int>& left) {
   enter(Phase::prepare);
   const observe::StartupTimes startup = world_.startup();
   config::RunConfig config = worker_->config();
@@ -151,7 +157,7 @@ Regrouped Session::regroup(const std::vector<int>& left) {
   return {*worker_, world_.communicator(), &world_.mailbox()};
 }
 
-TrainerEvents Session::events() {
+TrainerEvents Session::Parts::events() {
   TrainerEvents events;
   events.on_step = [this](const StepRecord& record) {
     world_.startup().end(observe::StartupPart::first_step);
@@ -164,7 +170,7 @@ TrainerEvents Session::events() {
     // That of the step at which the run was stopped comes before the first step.
     world_.startup().end(observe::StartupPart::other);
     if (trace_) trace_->add(record);
-    if (first_) output_->evaluation(record);
+    if (first_ && !finished_) output_->evaluation(record);
   };
   events.before_checkpoint = [this](int64_t) { output_->before_checkpoint(); };
   events.on_checkpoint = [this](int64_t step, const std::string& path) {
@@ -176,7 +182,7 @@ TrainerEvents Session::events() {
   return events;
 }
 
-void Session::make_trainer() {
+void Session::Parts::make_trainer() {
   if (failpoints_) failing_files_ = failpoints_->wrap(checkpoint::posix_file_system());
   const bool watched = worker_->config().watchdog.enabled;
   trainer_.emplace(
@@ -191,7 +197,7 @@ void Session::make_trainer() {
                         .drawing_threads = idle_threads(world_.placement())});
 }
 
-void Session::prepare() {
+void Session::Parts::begin() {
   if (first_) output_->show_start();
   if (!options_.failpoints.empty())
     on_all_ranks(world_, [this] {
@@ -212,41 +218,130 @@ void Session::prepare() {
   if (failpoints_) failpoints_->at_start();
 }
 
-SessionResult Session::run() {
+void Session::Parts::prepare() {
   make_worker();
   enter(Phase::prepare);
   output_.emplace(RunOutputOptions{.directory = options_.output_directory, .quiet = options_.quiet},
                   *worker_);
   recorder_.emplace(*worker_, world_.startup(), world_.host());
   make_trainer();
-  prepare();
+  begin();
   world_.startup().end(observe::StartupPart::other);
-  const TrainingOutcome outcome = trainer_->run();
+}
+
+SessionResult Session::Parts::finish() {
+  const TrainingOutcome outcome = trainer_->finish();
   enter(Phase::report);
   if (first_) output_->finish();
+  finished_ = true;
   return {.report = recorder_->report(world_.communicator(), outcome), .stopped = outcome.stopped};
 }
 
-}  // namespace
-
-SessionResult train_session(World& world, const SessionOptions& options) {
-  Session session(world, options);
-  SessionResult result;
+template <class Action>
+auto Session::guarded(Phase phase, const Action& action) {
+  // From here on the time is the caller's.
+  struct Outside {
+    World& world;
+    ~Outside() { enter_phase(&world.control().progress(), Phase::outside); }
+  };
+  enter_phase(&world_.control().progress(), phase);
+  const Outside outside{world_};
   try {
-    result = session.run();
+    return action();
   } catch (const CollectiveError&) {
     // All ranks unwind alike, and wait for the save that is under way.
-    session.enter(Phase::settle);
+    end();
     throw;
   } catch (const std::exception& error) {
     // What is unwound here would wait for a disk while the others wait for this rank.
-    if (world.size() > 1) world.fail(error);
-    session.enter(Phase::settle);
+    if (world_.size() > 1) world_.fail(error);
+    end();
     throw;
   }
-  // From here on the time is the caller's.
-  session.enter(Phase::outside);
-  return result;
+}
+
+void Session::end() {
+  enter_phase(&world_.control().progress(), Phase::settle);
+  parts_.reset();
+}
+
+Session::Session(World& world, SessionOptions options)
+    : world_(world), parts_(std::make_unique<Parts>(world, std::move(options))) {
+  guarded(Phase::prepare, [&] { parts_->prepare(); });
+}
+
+Session::~Session() {
+  if (!parts_) return;
+  end();
+  enter_phase(&world_.control().progress(), Phase::outside);
+}
+
+Session::Parts& Session::parts() const {
+  require(parts_ != nullptr, "this training is over: it has ended with an error");
+  return *parts_;
+}
+
+bool Session::advance() {
+  return guarded(Phase::between_steps, [&parts = parts()] { return parts.trainer().advance(); });
+}
+
+std::optional<EvaluationRecord> Session::evaluate() {
+  return guarded(Phase::between_steps, [&parts = parts()] { return parts.trainer().evaluate_now(); });
+}
+
+void Session::save() {
+  guarded(Phase::between_steps, [&parts = parts()] { parts.trainer().save_now(); });
+}
+
+SessionResult Session::finish() {
+  return guarded(Phase::between_steps, [&parts = parts()] { return parts.finish(); });
+}
+
+int Session::find_parameter(const std::string& name, const std::function<void(int parameter)>& check) const {
+  const auto& parameters = worker().compiled().graph().parameters;
+  int found = -1;
+  on_all_ranks(world_, [&] {
+    std::vector<std::string> names;
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      names.push_back(parameters[p].name);
+      if (names.back() == name) found = static_cast<int>(p);
+    }
+    if (found < 0)
+      throw ConfigError(fmt::format("the model has no parameter '{}'{}; it has: {}", name,
+                                    did_you_mean(name, names), join(names, ", ")));
+    if (check) check(found);
+  });
+  return found;
+}
+
+std::vector<float> Session::parameter(const std::string& name) {
+  const int parameter = find_parameter(name);
+  return guarded(Phase::between_steps, [&, &parts = parts()] {
+    return gather_parameter(parts.worker(), world_.communicator(), parameter);
+  });
+}
+
+void Session::set_parameter(const std::string& name, std::span<const float> values) {
+  const int parameter = find_parameter(name, [&](int p) {
+    const int64_t count = worker().compiled().graph().parameter(p).spec.shape.count();
+    if (world_.rank() == 0 && static_cast<int64_t>(values.size()) != count)
+      throw ConfigError(fmt::format("parameter '{}' has {} values, found {}", name, count, values.size()));
+  });
+  guarded(Phase::between_steps, [&, &parts = parts()] {
+    replace_parameter(parts.worker(), world_.communicator(), parameter, values);
+    parts.trainer().parameters_changed();
+  });
+}
+
+const Worker& Session::worker() const { return parts().worker(); }
+
+int64_t Session::steps() const { return parts().trainer().next_step(); }
+
+SessionResult train_session(World& world, const SessionOptions& options) {
+  Session session(world, options);
+  while (session.advance()) {
+  }
+  return session.finish();
 }
 
 }  // namespace lockstep::train

@@ -2,11 +2,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "config/run_config.h"
 #include "observe/run_report.h"
+#include "train/faults/position.h"
 #include "train/loop/trainer.h"
 #include "train/start/world.h"
 
@@ -30,8 +34,43 @@ struct SessionResult {
   bool stopped = false;       ///< before the last step
 };
 
-/// COLLECTIVE: one training from config to report: prepares and agrees, restores, trains, evaluates, saves,
-/// and writes and shows on rank 0 what there is to see. What `lockstep train` and the public train() share.
+/// One training from config to report: prepares and agrees, restores, trains, evaluates, saves, and writes
+/// and shows on rank 0 what there is to see. What `lockstep train` and the public Training share. Every
+/// method is COLLECTIVE, and so is construction, unless it says otherwise. Where one throws, the training is
+/// over: after a CollectiveError all ranks go on; with several ranks any other error ends the job.
+class Session {
+ public:
+  Session(World& world, SessionOptions options);
+  /// Waits for what is still written.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// See Trainer.
+  bool advance();
+  std::optional<EvaluationRecord> evaluate();
+  void save();
+  SessionResult finish();
+  /// Throws CollectiveError, and the training goes on, for a name that is none.
+  std::vector<float> parameter(const std::string& name);
+  void set_parameter(const std::string& name, std::span<const float> values);
+  /// Not COLLECTIVE. Throws ConfigError where the training is over.
+  const Worker& worker() const;
+  int64_t steps() const;
+
+ private:
+  class Parts;
+  template <class Action>
+  auto guarded(Phase phase, const Action& action);
+  Parts& parts() const;
+  void end();
+  int find_parameter(const std::string& name, const std::function<void(int parameter)>& check = {}) const;
+
+  World& world_;
+  std::unique_ptr<Parts> parts_;  // null where the training is over
+};
+
+/// COLLECTIVE: all of it.
 SessionResult train_session(World& world, const SessionOptions& options);
 
 }  // namespace lockstep::train

@@ -84,18 +84,18 @@ void check_data_fits_model(const data::Dataset& dataset, const model::Graph& gra
             ? fmt::format("the model tells {} classes apart, but the data ({}) have {}; raise the model's "
                           "number of classes",
                           outputs, dataset.description(), dataset.classes())
-            : fmt::format(
-                  "the model tells {} classes apart, but {} is not from 0 to {}: the file is damaged, or the "
-                  "model's number of classes too small",
-                  outputs, place, outputs - 1));
+            : fmt::format("the model tells {} classes apart, but {} is not from 0 to {}: that label is "
+                          "damaged, or the "
+                          "model's number of classes too small",
+                          outputs, place, outputs - 1));
   }
   for (const auto& node : graph.nodes)
-    if (const auto* embedding = std::get_if<Embedding>(&node.op); embedding != nullptr &&
-                                                                  graph.value(node.inputs[0]).producer < 0 &&
-                                                                  embedding->vocabulary < dataset.classes())
-      throw ConfigError(
-          fmt::format("layer {}: vocabulary is {}, but the data ({}) have {} tokens; set it to {}", node.name,
-                      embedding->vocabulary, dataset.description(), dataset.classes(), dataset.classes()));
+    if (const auto* embedding = std::get_if<Embedding>(&node.op);
+        embedding != nullptr && graph.value(node.inputs[0]).producer < 0 &&
+        embedding->vocabulary < dataset.vocabulary())
+      throw ConfigError(fmt::format(
+          "layer {}: vocabulary is {}, but the data ({}) have {} tokens; set it to {}", node.name,
+          embedding->vocabulary, dataset.description(), dataset.vocabulary(), dataset.vocabulary()));
 }
 
 }  // namespace lockstep::train

@@ -1,10 +1,13 @@
 #include "train/worker/model_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <functional>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/index.h"
 #include "checkpoint/state_hash.h"
@@ -14,6 +17,9 @@
 
 namespace lockstep::train {
 namespace {
+
+/// With ranks that have just completed the same step.
+constexpr std::chrono::minutes kPatience{5};
 
 std::string state_name(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer,
                        int parameter, int slot) {
@@ -36,7 +42,6 @@ static_assert(checkpoint::kHashChunkElements % layout::kNormChunk == 0 &&
 std::vector<checkpoint::TensorChunks> gather(
     comm::Communicator& world, const std::vector<checkpoint::TensorChunks>& own,
     const std::function<bool(int rank)>& counts = [](int) { return true; }) {
-  constexpr std::chrono::minutes kPatience{5};
   std::vector<checkpoint::TensorChunks> all;
   const std::vector<std::string> texts = comm::gather_texts(world, checkpoint::to_text(own), kPatience);
   for (int rank = 0; rank < static_cast<int>(texts.size()); ++rank) {
@@ -210,6 +215,59 @@ checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compile
 checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tensor) {
   tensor.data = worker.window().read(tensor.data, tensor.size_bytes());
   return tensor;
+}
+
+std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& world, int parameter) {
+  std::vector<float> values(
+      static_cast<size_t>(worker.compiled().graph().parameter(parameter).spec.shape.count()));
+  HeldParameter here{parameter, 0, 0, nullptr};
+  for (const HeldParameter& held : worker.held_parameters())
+    if (held.parameter == parameter) here = held;
+  if (here.count > 0)
+    std::memcpy(values.data() + here.first, worker.window().read(here.data, 4 * here.count),
+                static_cast<size_t>(4 * here.count));
+  std::vector<checkpoint::Slice> held;
+  for (const auto& text :
+       comm::gather_texts(world, fmt::format("{} {}", here.first, here.count), kPatience)) {
+    const size_t space = text.find(' ');
+    held.push_back({std::stoll(text.substr(0, space)), std::stoll(text.substr(space + 1))});
+  }
+  const auto device = device::make_cpu_device();
+  const auto stream = device->create_stream("parameter");
+  for (int64_t known = 0; known < static_cast<int64_t>(values.size());) {
+    // The first of those that know most of what is missing.
+    int root = -1;
+    int64_t end = known;
+    for (size_t rank = 0; rank < held.size(); ++rank)
+      if (held[rank].first <= known && held[rank].first + held[rank].count > end) {
+        root = static_cast<int>(rank);
+        end = held[rank].first + held[rank].count;
+      }
+    ensure(root >= 0, "every element of a parameter lies on some rank");
+    world.broadcast(values.data() + known, 4 * (end - known), root, *stream);
+    world.synchronize(*stream, deadline_in(kPatience));
+    known = end;
+  }
+  return values;
+}
+
+void replace_parameter(Worker& worker, comm::Communicator& world, int parameter,
+                       std::span<const float> values) {
+  const int64_t count = worker.compiled().graph().parameter(parameter).spec.shape.count();
+  std::vector<float> all(static_cast<size_t>(count));
+  if (world.rank() == 0) {
+    ensure(values.size() == all.size(), "a parameter is replaced by as many values");
+    std::ranges::copy(values, all.begin());
+  }
+  const auto device = device::make_cpu_device();
+  const auto stream = device->create_stream("parameter");
+  world.broadcast(all.data(), 4 * count, 0, *stream);
+  world.synchronize(*stream, deadline_in(kPatience));
+  for (const HeldParameter& held : worker.held_parameters())
+    if (held.parameter == parameter)
+      worker.window().write(held.data, 4 * held.count, [&](void* to) {
+        std::memcpy(to, all.data() + held.first, static_cast<size_t>(4 * held.count));
+      });
 }
 
 std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker, comm::Communicator& world) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,13 @@ class OwnedState {
   };
   std::vector<Part> parts_;
 };
+
+/// COLLECTIVE: the values of a parameter, wherever they lie, on every rank.
+std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& world, int parameter);
+/// COLLECTIVE: puts the values that rank 0 passes in place of a parameter, wherever it lies. REQUIRES: rank 0
+/// passes as many as it has.
+void replace_parameter(Worker& worker, comm::Communicator& world, int parameter,
+                       std::span<const float> values);
 
 /// REQUIRES: holds_all().
 uint64_t parameters_hash_of(const Worker& worker);

@@ -44,7 +44,7 @@ TEST(StopRequestDeathTest, ASecondSignalEndsTheProcessAtOnce) {
         std::raise(SIGTERM);
         std::_Exit(0);
       },
-      testing::ExitedWithCode(130), "");
+      testing::ExitedWithCode(202), "");
 }
 
 TEST(StopRequestDeathTest, ASignalThatArrivesTwiceByTwoWaysIsOneRequest) {

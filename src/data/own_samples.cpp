@@ -1,0 +1,220 @@
+#include "data/own_samples.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "base/hash.h"
+#include "lockstep/error.h"
+
+namespace lockstep {
+namespace {
+
+bool is_label(const std::string& field) { return field == data::kLabelField; }
+
+/// Labels of -1 count for nothing; tokens and the like are indices.
+int32_t lowest_value(const std::string& field) { return is_label(field) ? -1 : 0; }
+
+std::vector<data::Field> fields_of(const std::vector<ModelInput>& inputs) {
+  require(!inputs.empty(), "Samples: expected at least one field, found none");
+  std::vector<data::Field> fields;
+  std::set<std::string> names;
+  for (const auto& [name, spec] : inputs) {
+    require(!name.empty() && names.insert(name).second,
+            fmt::format("Samples: expected fields of different names, found '{}' {}", name,
+                        name.empty() ? "" : "twice"));
+    require(spec.dtype == DType::float32 || spec.dtype == DType::int32,
+            fmt::format("Samples: field '{}' is {}; expected float32 or int32", name, name_of(spec.dtype)));
+    require(spec.shape.count() > 0,
+            fmt::format("Samples: field '{}' of shape {} holds nothing", name, spec.shape.to_string()));
+    fields.push_back({name, spec});
+  }
+  return fields;
+}
+
+uint64_t hash_of(const std::vector<data::Field>& fields, int64_t count) {
+  uint64_t hash = hash64(&count, sizeof count);
+  for (const auto& field : fields)
+    hash = hash_combine(hash, hash64(fmt::format("{} {} {}", field.name, name_of(field.spec.dtype),
+                                                 field.spec.shape.to_string())));
+  return hash;
+}
+
+class InMemory : public data::Dataset {
+ public:
+  explicit InMemory(std::vector<FieldValues> values) : values_(std::move(values)) {
+    std::vector<ModelInput> inputs;
+    for (const auto& field : values_)
+      inputs.push_back({field.name, {field.shape, is_float(field) ? DType::float32 : DType::int32}});
+    fields_ = fields_of(inputs);
+    size_ = samples_of(values_.front());
+    require(size_ > 0, fmt::format("Samples: field '{}' has no samples", values_.front().name));
+    for (const auto& field : values_) {
+      require(samples_of(field) == size_,
+              fmt::format("Samples: field '{}' has {} samples, but field '{}' has {}", field.name,
+                          samples_of(field), values_.front().name, size_));
+      if (!is_float(field)) look_at(field);
+    }
+    identity_ = hash_of(fields_, size_);
+    for (const auto& field : values_)
+      std::visit(
+          [&](const auto& all) { identity_ = hash_combine(identity_, hash64(all.data(), 4 * all.size())); },
+          field.values);
+  }
+
+  const std::vector<data::Field>& fields() const override { return fields_; }
+  int64_t size() const override { return size_; }
+  int64_t classes() const override { return int64_t{largest_label_} + 1; }
+  int64_t vocabulary() const override { return int64_t{largest_other_} + 1; }
+  std::string place_of_largest_label() const override { return place_of_largest_label_; }
+  uint64_t identity() const override { return identity_; }
+  std::string description() const override {
+    return fmt::format("{} samples in the program's memory", size_);
+  }
+
+  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
+    for (size_t i = 0; i < values_.size(); ++i) {
+      if (destinations[i] == nullptr) continue;
+      const auto each = static_cast<size_t>(values_[i].shape.count());
+      std::visit(
+          [&](const auto& all) {
+            std::memcpy(destinations[i], all.data() + static_cast<size_t>(sample) * each, 4 * each);
+          },
+          values_[i].values);
+    }
+  }
+
+ private:
+  static bool is_float(const FieldValues& field) {
+    return std::holds_alternative<std::vector<float>>(field.values);
+  }
+
+  static int64_t samples_of(const FieldValues& field) {
+    const auto count =
+        std::visit([](const auto& all) { return static_cast<int64_t>(all.size()); }, field.values);
+    const int64_t each = field.shape.count();
+    require(count % each == 0,
+            fmt::format("Samples: field '{}' has {} values, which is no multiple of the {} that a sample of "
+                        "shape {} holds",
+                        field.name, count, each, field.shape.to_string()));
+    return count / each;
+  }
+
+  void look_at(const FieldValues& field) {
+    const auto& all = std::get<std::vector<int32_t>>(field.values);
+    const int64_t each = field.shape.count();
+    for (size_t i = 0; i < all.size(); ++i) {
+      const auto place = [&] {
+        return fmt::format("{} {} of sample {}", field.name, all[i], static_cast<int64_t>(i) / each);
+      };
+      if (all[i] < lowest_value(field.name)) throw DataError(fmt::format("Samples: {} is negative", place()));
+      int32_t& largest = is_label(field.name) ? largest_label_ : largest_other_;
+      if (all[i] <= largest) continue;
+      largest = all[i];
+      if (is_label(field.name)) place_of_largest_label_ = place();
+    }
+  }
+
+  std::vector<FieldValues> values_;
+  std::vector<data::Field> fields_;
+  int64_t size_ = 0;
+  int32_t largest_label_ = -1, largest_other_ = -1;
+  std::string place_of_largest_label_;
+  uint64_t identity_ = 0;
+};
+
+class FromSource : public data::Dataset {
+ public:
+  explicit FromSource(SampleSource source) : source_(std::move(source)), fields_(fields_of(source_.fields)) {
+    require(source_.count > 0, fmt::format("Samples: expected at least 1 sample, found {}", source_.count));
+    require(source_.read != nullptr, "Samples: read is empty; expected a function that makes a sample");
+    require(!source_.identity.empty(),
+            "Samples: identity is empty; name the samples, so that checkpoints know them again");
+    for (const auto& field : fields_)
+      require(
+          field.spec.dtype != DType::int32 || values_of(field.name) > 0,
+          fmt::format("Samples: {} is {}; expected how many values field '{}' can have",
+                      is_label(field.name) ? "classes" : "vocabulary", values_of(field.name), field.name));
+    const int64_t limits[] = {source_.classes, source_.vocabulary};
+    identity_ = hash_combine(hash_of(fields_, source_.count), hash64(source_.identity));
+    identity_ = hash_combine(identity_, hash64(limits, sizeof limits));
+  }
+
+  const std::vector<data::Field>& fields() const override { return fields_; }
+  int64_t size() const override { return source_.count; }
+  int64_t classes() const override { return source_.classes; }
+  int64_t vocabulary() const override { return source_.vocabulary; }
+  uint64_t identity() const override { return identity_; }
+  std::string description() const override {
+    return fmt::format("{} samples that the program makes: {}", source_.count, source_.identity);
+  }
+
+  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
+    source_.read(sample, destinations);
+    for (size_t i = 0; i < fields_.size(); ++i)
+      if (destinations[i] != nullptr && fields_[i].spec.dtype == DType::int32)
+        check(i, sample, destinations[i]);
+  }
+
+ private:
+  int64_t values_of(const std::string& field) const {
+    return is_label(field) ? source_.classes : source_.vocabulary;
+  }
+
+  void check(size_t field, int64_t sample, const std::byte* read) const {
+    const auto* all = reinterpret_cast<const int32_t*>(read);
+    const int32_t lowest = lowest_value(fields_[field].name);
+    const int64_t count = fields_[field].spec.shape.count(), values = values_of(fields_[field].name);
+    const auto* wrong =
+        std::find_if(all, all + count, [&](int32_t value) { return value < lowest || value >= values; });
+    if (wrong != all + count)
+      throw DataError(fmt::format("Samples: {} {} of sample {} ({}) is not from {} to {}",
+                                  fields_[field].name, *wrong, sample, source_.identity, lowest, values - 1));
+  }
+
+  SampleSource source_;
+  std::vector<data::Field> fields_;
+  uint64_t identity_ = 0;
+};
+
+}  // namespace
+
+struct Samples::Content {
+  std::shared_ptr<const data::Dataset> dataset;
+};
+
+Samples Samples::in_memory(std::vector<FieldValues> fields) {
+  require(!fields.empty(), "Samples: expected at least one field, found none");
+  Samples samples;
+  samples.content_ = std::make_shared<const Content>(Content{std::make_shared<InMemory>(std::move(fields))});
+  return samples;
+}
+
+Samples Samples::from(SampleSource source) {
+  Samples samples;
+  samples.content_ =
+      std::make_shared<const Content>(Content{std::make_shared<FromSource>(std::move(source))});
+  return samples;
+}
+
+int64_t Samples::count() const { return content_ ? content_->dataset->size() : 0; }
+
+std::shared_ptr<const data::Dataset> SamplesAccess::dataset_of(const Samples& samples) {
+  return samples.content_ ? samples.content_->dataset : nullptr;
+}
+
+namespace data {
+
+DatasetPair open_own_datasets(const DataOptions& options) {
+  require(options.own_train != nullptr,
+          fmt::format("data.own: these {} samples are those of a program that trained with them, and only it "
+                      "can hand them over (include/lockstep/data.h); state other data",
+                      options.samples));
+  return {options.own_train, options.own_eval};
+}
+
+}  // namespace data
+}  // namespace lockstep

@@ -1,0 +1,121 @@
+// include/lockstep as other people's programs use it: tests/cli/api_program.cpp, alone and under mpirun, in
+// several layouts.
+
+#include "program.h"
+
+namespace lockstep::test {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+
+Ran api(int ranks, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), LOCKSTEP_API_PROGRAM);
+  if (ranks > 1) {
+    const std::vector<std::string> launcher = {"mpirun", "-n", std::to_string(ranks)};
+    arguments.insert(arguments.begin(), launcher.begin(), launcher.end());
+  }
+  return run_command(std::move(arguments));
+}
+
+std::string good(int ranks, std::vector<std::string> arguments) {
+  const Ran ran = api(ranks, std::move(arguments));
+  EXPECT_EQ(ran.code, 0) << ran.err << ran.out;
+  return ran.out;
+}
+
+TEST(PublicApi, TheSameBitsHoweverSamplesComeAndOnAnyNumberOfRanks) {
+  const std::string one = good(1, {"train"});
+  EXPECT_THAT(one, HasSubstr("20 steps, 2 epochs, loss "));
+  EXPECT_THAT(one, HasSubstr("stopped 0, hash "));
+  EXPECT_THAT(one, EndsWith("told of 20 steps\n"));
+  EXPECT_EQ(good(1, {"callback"}), one);
+  EXPECT_EQ(good(2, {"train"}), one);
+  EXPECT_EQ(good(3, {"callback"}), one);
+  EXPECT_EQ(good(2, {"train", "layout=pp=2"}), one);
+}
+
+TEST(PublicApi, ParametersGoInAndOutWhereverTheyLie) {
+  const std::string one = good(1, {"parameters"});
+  EXPECT_THAT(one, HasSubstr("again "));
+  EXPECT_EQ(good(2, {"parameters"}), one);
+  EXPECT_EQ(good(2, {"parameters", "layout=pp=2"}), one);
+  EXPECT_EQ(good(2, {"parameters", "layout=shard=optimizer"}), one);
+  EXPECT_EQ(good(3, {"parameters", "layout=dp=2,sync=ps,servers=1"}), one);
+  EXPECT_THAT(good(2, {"parameters", "layout=dp=2,sync=ps,servers=2,placement=colocated,mode=stale",
+                       "parallel.reduction=FAST"}),
+              HasSubstr("20 steps"));
+}
+
+TEST(PublicApi, OneTrainingBeginsWhereAnotherHasEnded) {
+  for (const int ranks : {1, 2}) {
+    const std::string out = good(ranks, {"transfer"});
+    EXPECT_THAT(out, HasSubstr("error 2: a Training is made while another one lives"));
+    EXPECT_THAT(out, EndsWith("the same loss\n"));
+  }
+}
+
+TEST(PublicApi, AnEndOfTheCallersOwnIsNoStop) {
+  const std::string out = good(2, {"early"});
+  EXPECT_THAT(out, HasSubstr("10 steps"));
+  EXPECT_THAT(out, HasSubstr("stopped 0"));
+}
+
+TEST(PublicApi, SavesAndGoesOn) {
+  const TemporaryDirectory folder;
+  const std::string whole = good(1, {"early"}), out = "out=" + (folder / "run");
+  EXPECT_EQ(good(2, {"save", out, "checkpoint.at_end=false"}), whole);
+  EXPECT_TRUE(std::filesystem::exists(folder / "run/checkpoints/step-00000010/manifest.json"));
+  const std::string resumed = good(2, {"train", out, "checkpoint.resume_automatic=true"});
+  EXPECT_EQ(resumed.substr(0, resumed.find("told")), good(1, {"train"}).substr(0, resumed.find("told")));
+  EXPECT_THAT(resumed, EndsWith("told of 10 steps\n"));
+  // Other samples are other mathematics.
+  const Ran other =
+      api(1, {"callback", "out=" + (folder / "other"), "checkpoint.resume_path=" + (folder / "run")});
+  EXPECT_EQ(other.code, 2) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("training data: "));
+  // The program alone has its samples.
+  const Ran command = lockstep({"eval", "--checkpoint", folder / "run"});
+  EXPECT_EQ(command.code, 2);
+  EXPECT_THAT(command.err, HasSubstr("data.own: these 240 samples are those of a program"));
+}
+
+TEST(PublicApi, MistakesAreNamedAndEndNothingElse) {
+  for (const int ranks : {1, 2}) {
+    const Ran ran = api(ranks, {"errors"});
+    EXPECT_EQ(ran.code, 0) << ran.err << ran.out;
+    for (const char* message :
+         {"error 2: the model has no parameter 'fc1.wieght' (did you mean 'fc1.weight'?)",
+          "parameter 'fc2.bias' has 3 values, found 4",
+          "error 2: Training::evaluate: there is nothing to evaluate on",
+          "error 2: Training::save: there is no TrainingOptions::output_directory",
+          "error 2: Training::finish: the training is finished already",
+          "data: the program hands over samples of its own; leave out idx, text, synthetic and own",
+          "error 2: TrainingOptions: there are eval_samples, but no train_samples",
+          "error 2: config: data: is required",
+          "error 2: config:1:", "model: the program hands over a model of its own; leave it out",
+          "label 3 of sample 4 is not from 0 to 2",
+          "trainer.eval_every_steps: is ignored, since the data have nothing to evaluate on",
+          "error 2: Samples: field 'point' has 7 values, which is no multiple of the 6",
+          "error 2: Samples: field 'label' has 1 samples, but field 'point' has 2",
+          "error 65: Samples: label -2 of sample 4 is negative", "error 2: Samples: identity is empty",
+          "error 2: cannot read the config no/such.textproto"})
+      EXPECT_THAT(ran.out, HasSubstr(message));
+  }
+}
+
+TEST(PublicApi, ADamagedSampleIsNamed) {
+  const Ran one = api(1, {"damaged"});
+  EXPECT_EQ(one.code, 0) << one.err;
+  EXPECT_THAT(
+      one.out,
+      HasSubstr(
+          "error 65: Samples: label 17 of sample 33 (points of api_program, version 1) is not from -1 to 2"));
+  EXPECT_THAT(one.out, HasSubstr("error 2: this training is over"));
+  const Ran two = api(2, {"damaged"});
+  EXPECT_EQ(two.code, 65) << two.err;
+  EXPECT_THAT(two.err, HasSubstr("label 17 of sample 33"));
+}
+
+}  // namespace
+}  // namespace lockstep::test
