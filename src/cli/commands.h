@@ -50,11 +50,12 @@ struct ConfigArguments {
   config::RunConfig load() const { return config::load_run_config(path, all_overrides(), layout); }
 };
 
-/// --json and --quiet.
+/// --json, --quiet and --verbose.
 struct OutputArguments {
-  bool json = false, quiet = false;
+  bool json = false, quiet = false, verbose = false;
   void add_to(CLI::App& command);
   void add_json_to(CLI::App& command);
+  void add_verbose_to(CLI::App& command);
 };
 
 /// --device and --allow-shared-gpu.

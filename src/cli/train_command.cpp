@@ -67,7 +67,7 @@ int train(const TrainArguments& arguments) {
                                                      .stop_requested = train::stop_requested});
     if (world.rank() == 0)
       write_result(arguments.output.json ? observe::to_json(result.report) + "\n"
-                                         : observe::describe(result.report));
+                                         : observe::describe(result.report, arguments.output.verbose));
     const bool as_told = arguments.stop_after > 0 && result.report.steps >= arguments.stop_after;
     if (!result.stopped || as_told) return static_cast<int>(ExitCode::done);
     if (world.rank() == 0)
@@ -123,6 +123,7 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
                   "Folder for the bits of every step, which verify compares")
       ->group("");
   arguments->output.add_to(command);
+  arguments->output.add_verbose_to(command);
   command.callback([&selected, arguments] { selected = [arguments] { return train(*arguments); }; });
 }
 

@@ -106,7 +106,8 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   fill_defaults(config);
   write_layout(layout, *config.mutable_parallel());
   fill_preset_defaults(*config.mutable_model());
-  if (!config.trainer().has_virtual_replicas())
+  const bool states_virtual_replicas = config.trainer().has_virtual_replicas();
+  if (!states_virtual_replicas)
     config.mutable_trainer()->set_virtual_replicas(
         resolved_virtual_replicas({.global_batch = config.trainer().global_batch()}));
 
@@ -120,6 +121,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   check_combinations(config, document);
 
   RunConfig run = convert(config, std::move(model), layout);
+  run.states_virtual_replicas = states_virtual_replicas;
   run.data.own_train = own.samples.train;
   run.data.own_eval = own.samples.eval;
   if (!config.parallel().profile().empty())

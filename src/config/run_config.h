@@ -64,6 +64,7 @@ struct RunConfig {
   ModelSpec model;
   data::DataOptions data;
   TrainerOptions trainer;
+  bool states_virtual_replicas = false;  ///< somebody has: it is no default
   optim::OptimizerOptions optimizer;
   optim::ScheduleOptions schedule;
   PrecisionOptions precision;

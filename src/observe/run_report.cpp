@@ -155,17 +155,17 @@ std::string to_json(const RunReport& report) {
   return json.text();
 }
 
-std::string describe(const RunReport& report) {
+std::string describe(const RunReport& report, bool verbose) {
   std::vector<std::pair<std::string_view, std::string>> rows;
+  if (report.eval_loss) rows.emplace_back("evaluation loss", fmt::format("{:.6g}", *report.eval_loss));
+  if (report.eval_accuracy)
+    rows.emplace_back("accuracy", fmt::format("{:.2f} %", 100 * *report.eval_accuracy));
+  if (report.train_loss)
+    rows.emplace_back("training loss", fmt::format("{:.6g} (last step)", *report.train_loss));
   rows.emplace_back("steps", fmt::format("{} ({:.2f} epochs)", report.steps, report.epochs));
   if (report.skipped_steps > 0)
     rows.emplace_back("skipped steps", fmt::format("{}, not finite", report.skipped_steps));
   if (report.loss_scale) rows.emplace_back("loss scale", fmt::format("{}", *report.loss_scale));
-  if (report.train_loss)
-    rows.emplace_back("training loss", fmt::format("{:.6g} (last step)", *report.train_loss));
-  if (report.eval_loss) rows.emplace_back("evaluation loss", fmt::format("{:.6g}", *report.eval_loss));
-  if (report.eval_accuracy)
-    rows.emplace_back("accuracy", fmt::format("{:.2f} %", 100 * *report.eval_accuracy));
   if (report.samples_per_second)
     rows.emplace_back("samples/s", fmt::format("{:.1f}", *report.samples_per_second));
   if (report.tokens_per_second)
@@ -193,20 +193,22 @@ std::string describe(const RunReport& report) {
         "staleness",
         fmt::format("{:.2f} updates on average, {} at most{}", staleness->mean, staleness->max,
                     staleness->bound ? fmt::format(" (bound {})", *staleness->bound) : std::string()));
-  if (report.first_step)
-    rows.emplace_back("first step done",
-                      fmt::format("{:.0f} ms after the start: {}", report.first_step->total(),
-                                  list_of_parts(*report.first_step)));
-  else
-    rows.emplace_back("start-up", fmt::format("{:.0f} ms", report.startup_ms));
-  rows.emplace_back("planned memory", bytes(report.peak_memory_bytes));
-  rows.emplace_back("host memory", bytes(report.host_memory_bytes));
-  rows.emplace_back("process memory", bytes(report.process_memory_bytes) + ", of which " +
-                                          human_bytes(report.process_memory_growth_bytes) +
-                                          " since the plan was allocated");
+  if (verbose) {
+    if (report.first_step)
+      rows.emplace_back("first step done",
+                        fmt::format("{:.0f} ms after the start: {}", report.first_step->total(),
+                                    list_of_parts(*report.first_step)));
+    else
+      rows.emplace_back("start-up", fmt::format("{:.0f} ms", report.startup_ms));
+    rows.emplace_back("planned memory", bytes(report.peak_memory_bytes));
+    rows.emplace_back("host memory", bytes(report.host_memory_bytes));
+    rows.emplace_back("process memory", bytes(report.process_memory_bytes) + ", of which " +
+                                            human_bytes(report.process_memory_growth_bytes) +
+                                            " since the plan was allocated");
+  }
   rows.emplace_back("processes", fmt::format("{} ({})", report.world_size, report.layout));
   rows.emplace_back("params hash", to_hex(report.params_hash));
-  rows.emplace_back("state hash", to_hex(report.state_hash));
+  if (verbose) rows.emplace_back("state hash", to_hex(report.state_hash));
 
   size_t width = 0;
   for (const auto& [name, value] : rows) width = std::max(width, name.size());

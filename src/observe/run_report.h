@@ -74,7 +74,8 @@ struct RunReport {
 
 /// One line without its newline; fields in the order above, hashes as 16 hex digits.
 std::string to_json(const RunReport& report);
-/// A table for people; every line ends with a newline.
-std::string describe(const RunReport& report);
+/// A table for people, what was learned first; every line ends with a newline. `verbose`: also what the start took, memory to
+/// the byte, and the hash of the state.
+std::string describe(const RunReport& report, bool verbose);
 
 }  // namespace lockstep::observe

@@ -85,14 +85,13 @@ std::string describe_sessions(const compile::CompiledRun& compiled, const config
   return text;
 }
 
-/// What each serves, and the memory of the one that serves most.
-std::string describe_servers(const compile::CompiledRun& compiled, const data::DataOptions& data) {
+/// Of the one that serves most.
+std::string memory_of_servers(const compile::CompiledRun& compiled, const data::DataOptions& data) {
   const layout::RankRange& servers = compiled.placement().owners();
   int largest = servers.first;
   for (int rank = servers.first; rank < servers.end(); ++rank)
     if (compiled.placement().owned_bytes(rank) > compiled.placement().owned_bytes(largest)) largest = rank;
-  return served_bytes(compiled) +
-         fmt::format("memory of a server, rank {}:\n{}", largest,
+  return fmt::format("memory of a server, rank {}:\n{}", largest,
                      describe(plan_worker_memory(compiled, compiled.compile(largest), data)));
 }
 
@@ -151,6 +150,7 @@ std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& dir
 void RunOutput::show_start() {
   const auto& compiled = worker_->compiled();
   const auto& config = worker_->config();
+  const bool verbose = log_level() == LogLevel::debug;
   const int workers = compiled.layout().workers();
   const bool has_stages = compiled.placement().stages() > 1;
   const layout::RankRange& owners = compiled.placement().owners();
@@ -162,10 +162,11 @@ void RunOutput::show_start() {
       layout_, config.parallel.reduction == layout::Reduction::fast ? "FAST" : "REPRODUCIBLE",
       compiled.graph().parameter_count());
   text += layout::describe(compiled.division(), has_stages ? "replica" : "worker") + "\n";
-  if (has_stages) text += plan::describe(plan::summarize_pipeline(compiled), compiled.layout());
+  if (has_stages && verbose)
+    text += plan::describe(plan::summarize_pipeline(compiled), compiled.layout());
   text += plan::describe_step(compiled);
   text += describe(config.precision, worker_->device().kind());
-  if (config.parallel.reduction == layout::Reduction::fast && config.trainer.virtual_replicas > 1)
+  if (config.parallel.reduction == layout::Reduction::fast && config.states_virtual_replicas)
     text += "trainer.virtual_replicas is unused under FAST\n";
   text += fmt::format("training data: {}\n", worker_->train_data().description());
   if (worker_->has_eval_data())
@@ -175,16 +176,24 @@ void RunOutput::show_start() {
                         static_cast<double>(config.trainer.global_batch) /
                         static_cast<double>(worker_->train_data().size());
   text += fmt::format("{} steps, {:.2f} epochs\n", worker_->total_steps(), epochs);
+  message(text + describe_memory(verbose));
+}
+
+std::string RunOutput::describe_memory(bool verbose) const {
+  const auto& compiled = worker_->compiled();
+  const auto& data = worker_->config().data;
   const bool some_serve = compiled.role_of(0) == "worker, server";
-  text += fmt::format("memory of {} ({}):\n{}",
-                      some_serve   ? "rank 0, which serves too"
-                      : has_stages ? "rank 0, of stage 0"
-                                   : "each worker",
-                      worker_->device().description(),
-                      describe(plan_worker_memory(worker_->compiled(), worker_->programs(), config.data)));
-  if (compiled.placement().has_servers()) text += describe_servers(compiled, config.data);
-  if (some_serve) text += served_bytes(compiled);
-  message(text);
+  const std::string who = some_serve                           ? "rank 0, which serves too"
+                          : compiled.placement().stages() > 1 ? "rank 0, of stage 0"
+                                                               : "each worker";
+  const WorkerMemory memory = plan_worker_memory(compiled, worker_->programs(), data);
+  const std::string served = compiled.placement().has_servers() || some_serve ? served_bytes(compiled) : "";
+  if (!verbose)
+    return fmt::format("memory of {} ({}): {}, and {} of the host beside it\n{}", who,
+                       worker_->device().description(), human_bytes(memory.device.total_bytes),
+                       human_bytes(memory.host.total_bytes()), served);
+  return fmt::format("memory of {} ({}):\n{}{}{}", who, worker_->device().description(), describe(memory),
+                     served, compiled.placement().has_servers() ? memory_of_servers(compiled, data) : "");
 }
 
 void RunOutput::open(int64_t first_step) {

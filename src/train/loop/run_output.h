@@ -46,7 +46,7 @@ class RunOutput {
   /// config, does not go on with: nothing that is there is ever replaced. Nothing for an empty name.
   static std::unique_ptr<DirectoryLock> claim_directory(const std::string& directory,
                                                         const config::RunConfig& config);
-  /// What this run is: workers, batch, data, memory.
+  /// What this run is, in a few lines: workers, batch, data, memory; in many at LogLevel::debug.
   void show_start();
   /// Makes the folder and its files, and draws the progress line from `first_step` on. Throws IoError.
   void open(int64_t first_step);
@@ -64,6 +64,8 @@ class RunOutput {
   void finish();
 
  private:
+  std::string describe_memory(bool verbose) const;
+
   RunOutputOptions options_;
   Worker* worker_;
   std::string layout_;  // for people and metrics

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <utility>
 
 #include "base/index.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 #include "train/start/agreement.h"
@@ -173,7 +175,13 @@ DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& req
   } catch (const DeviceError& error) {
     throw CollectiveError(error.what(), error.code());  // every rank has judged the same texts
   }
-  if (world.rank() == 0 && request.say && !choice.reason.empty()) request.say(choice.reason);
+  if (world.rank() == 0 && request.say && !choice.reason.empty()) {
+    // Without a driver there is nothing to be mended, and nothing is said to be wrong.
+    std::error_code unknown;
+    const bool is_usual = choice.kind == device::DeviceKind::cpu && log_level() != LogLevel::debug &&
+                          !std::filesystem::exists("/dev/nvidiactl", unknown);
+    request.say(is_usual ? "computing on CPUs: there is no GPU" : choice.reason);
+  }
   return choice;
 }
 
