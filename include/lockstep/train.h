@@ -48,7 +48,7 @@ struct TrainingOptions {
 struct Evaluation {
   int64_t step = 0;                ///< steps complete
   double loss = 0;                 ///< mean
-  std::optional<double> accuracy;  ///< of classifiers, from 0 to 1
+  std::optional<double> accuracy;  ///< where the loss is softmax_cross_entropy: share of right answers
 };
 
 /// What a model has learned, or gathered, under one name.
@@ -64,7 +64,7 @@ struct TrainingSummary {
   double epochs = 0;
   double train_loss = 0;  ///< of the last step
   std::optional<double> eval_loss;
-  std::optional<double> eval_accuracy;  ///< of classifiers, from 0 to 1
+  std::optional<double> eval_accuracy;  ///< as Evaluation::accuracy
   double samples_per_second = 0;
   std::string parameters_hash;  ///< 16 hex digits: equal for equal bits of all parameters
   bool stopped =

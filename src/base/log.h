@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -16,6 +17,10 @@ LogLevel log_level();
 /// Called before each line is written, by one thread at a time: whoever draws on stderr without ending the
 /// line clears it here. Must not log. Null takes it away; after that it is not running any more.
 void set_before_log(std::function<void()> hook);
+
+/// Text for a terminal: control characters, which names of files and configs may bring along, as "\x1b"; new
+/// lines and tabs stay.
+std::string printable(std::string_view text);
 
 void log(LogLevel level, std::string_view message);
 inline void log_debug(std::string_view message) { log(LogLevel::debug, message); }

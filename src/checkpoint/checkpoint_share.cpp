@@ -110,6 +110,7 @@ SaveOutcome save_outcome_from_text(std::string_view text) {
 SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, std::span<const ShareReport> reports,
                           int keep) noexcept {
   SaveOutcome outcome = first_failure(manifest.step, reports);
+  const int64_t best_step = manifest.keeps_best ? manifest.best_step : -1;
   if (!outcome.error.empty()) {
     writer.abandon();
     return outcome;
@@ -130,7 +131,7 @@ SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, std::span
     return outcome;
   }
   try {
-    writer.prune(keep);
+    writer.prune(keep, best_step);
   } catch (const std::exception& error) {
     outcome.error = fmt::format("older checkpoints were not deleted: {}", error.what());
     outcome.code = code_of(error);

@@ -180,7 +180,7 @@ void CheckpointWriter::abandon() noexcept {
   }
 }
 
-void CheckpointWriter::prune(int keep) {
+void CheckpointWriter::prune(int keep, int64_t best_step) {
   if (keep <= 0) return;
   int kept = 0;
   for (const auto& found : find_checkpoints(directory_)) {
@@ -192,7 +192,7 @@ void CheckpointWriter::prune(int keep) {
     }
     if (kept < keep)
       ++kept;
-    else
+    else if (found.step != best_step)
       delete_checkpoint(found.path, files_);
   }
 }

@@ -141,6 +141,12 @@ Manifest manifest_from(const Json& json) {
   }
   if (json.contains("layout")) manifest.layout = json.at("layout").get<std::string>();
   if (json.contains("overflowed_steps")) manifest.overflowed_steps = count_from(json.at("overflowed_steps"));
+  if (json.contains("best_step")) {
+    manifest.best_step = count_from(json.at("best_step"));
+    manifest.best_eval_loss = json.at("best_eval_loss").get<double>();
+    manifest.evaluations_since_best = count_from(json.at("evaluations_since_best"));
+    manifest.keeps_best = json.at("keeps_best").get<bool>();
+  }
   for (const auto& file : json.at("files")) manifest.files.push_back(record_from(file));
   return manifest;
 }
@@ -181,6 +187,12 @@ std::string to_text(const Manifest& manifest) {
   if (manifest.loss_scale != 0) {
     json["loss_scale"] = manifest.loss_scale;
     json["loss_scale_steps"] = manifest.loss_scale_steps;
+  }
+  if (manifest.best_step >= 0) {
+    json["best_step"] = manifest.best_step;
+    json["best_eval_loss"] = manifest.best_eval_loss;
+    json["evaluations_since_best"] = manifest.evaluations_since_best;
+    json["keeps_best"] = manifest.keeps_best;
   }
   // Replacing bad UTF-8 before hashing: the hash is that of what a reader will see.
   json = Json::parse(json.dump(-1, ' ', false, Json::error_handler_t::replace));

@@ -54,6 +54,10 @@ struct Manifest {
       -1;                        ///< that optimizer state has seen; -1: those of `step` that were not skipped
   double loss_scale = 0;         ///< factor on the loss; 0 where losses are not scaled
   int64_t loss_scale_steps = 0;  ///< of this interval, all without an overflow
+  int64_t best_step = -1;        ///< of the lowest evaluation loss so far; -1: there was no evaluation
+  double best_eval_loss = 0;
+  int64_t evaluations_since_best = 0;
+  bool keeps_best = false;  ///< the checkpoint of best_step is not to be deleted
   std::vector<FileRecord> files;
   bool operator==(const Manifest&) const = default;
 };

@@ -13,7 +13,8 @@ enum class ResumePolicy { never, automatic, path };
 struct CheckpointOptions {
   int64_t every_steps = 0;  ///< 0: only at the end
   bool at_end = true;
-  int keep = 3;  ///< complete checkpoints kept; 0: all
+  int keep = 3;            ///< complete checkpoints kept; 0: all
+  bool keep_best = false;  ///< save, and keep besides, that of the lowest evaluation loss
   ResumePolicy resume = ResumePolicy::never;
   std::string resume_path;  ///< where resume is path
   bool allow_config_change = false;

@@ -73,7 +73,9 @@ void OutputArguments::add_to(CLI::App& command) {
 }
 
 void OutputArguments::add_verbose_to(CLI::App& command) {
-  command.add_flag("--verbose", verbose, "Memory by purpose, times of the start, all hashes, why there is no GPU")
+  command
+      .add_flag("--verbose", verbose,
+                "Memory by purpose, times of the start, all hashes, why there is no GPU")
       ->excludes("--quiet")
       ->each([](const std::string&) { set_log_level(LogLevel::debug); });
 }

@@ -1,14 +1,22 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/child_process.h"
 #include "cli/commands.h"
+#include "cli/job.h"
 #include "data/digits.h"
+#include "data/known_files.h"
 #include "lockstep/error.h"
 #include "observe/json_text.h"
 
 namespace lockstep::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct DigitsArguments {
   std::string directory;
@@ -30,10 +38,112 @@ int make_digits(const DigitsArguments& arguments) {
   return static_cast<int>(ExitCode::done);
 }
 
+struct FetchArguments {
+  std::string set, from, directory;
+};
+
+bool is_url(const std::string& text) { return text.find("://") != std::string::npos; }
+
+/// By curl, which knows proxies and certificates.
+void download(const std::string& url, const fs::path& to) {
+  if (!on_path("curl"))
+    throw DeviceError(
+        fmt::format("data: curl is not on PATH, which downloads {}; install it, or download by other means "
+                    "and name the file: --from FILE",
+                    url));
+  const fs::path folder = to.parent_path();
+  ProcessJob curl{.program = "curl",
+                  .arguments = {"--fail", "--location", "--silent", "--show-error", "--connect-timeout", "20",
+                                "--max-time", "1800", "--output", to.string(), url},
+                  .stdout_path = to.string() + ".out",
+                  .stderr_path = to.string() + ".err"};
+  const JobOutcome outcome = run_to_end(curl);
+  std::error_code ignored;
+  fs::remove(curl.stdout_path, ignored);
+  fs::remove(curl.stderr_path, ignored);
+  if (outcome.code == 0) return;
+  throw IoError(
+      fmt::format("data: cannot download {}: {}\nWithout a network bring the file by other means, and name "
+                  "it: --from FILE",
+                  url, trim(outcome.error.empty() ? "curl was ended" : outcome.error)));
+}
+
+/// What `from` means for one file of a set: a place for all of them ends with "/", or is a folder.
+std::string source_of(const data::KnownFile& file, const std::string& from, bool alone) {
+  if (from.empty()) return std::string(file.url);
+  std::error_code unknown;
+  if (is_url(from))
+    return from.ends_with("/") || !alone ? from + (from.ends_with("/") ? "" : "/") + std::string(file.name)
+                                         : from;
+  if (!fs::is_directory(from, unknown)) {
+    if (alone) return from;
+    throw ConfigError(fmt::format("data: --from {}: expected a folder, or a URL, of several files", from));
+  }
+  fs::path path = fs::path(from) / file.name;
+  // As people unpack them.
+  if (!fs::exists(path, unknown) && path.extension() == ".gz") path.replace_extension();
+  return path.string();
+}
+
+void fetch_file(const data::KnownFile& file, const std::string& source, const fs::path& directory) {
+  const fs::path to = directory / file.name, part = directory / (std::string(file.name) + ".part");
+  std::error_code unknown;
+  if (fs::exists(to, unknown)) {
+    data::require_known(file, to.string());
+    return log_info(fmt::format("{} is there already", to.string()));
+  }
+  if (is_url(source)) {
+    log_info(fmt::format("downloading {}", source));
+    download(source, part);
+  } else {
+    std::error_code error;
+    fs::copy_file(source, part, fs::copy_options::overwrite_existing, error);
+    if (error)
+      throw IoError(fmt::format("data: cannot copy {} to {}: {}", source, part.string(), error.message()));
+  }
+  try {
+    data::require_known(file, part.string());
+  } catch (const std::exception&) {
+    fs::remove(part, unknown);
+    throw;
+  }
+  fs::rename(part, to);
+}
+
+int fetch(const FetchArguments& arguments) {
+  std::error_code error;
+  fs::create_directories(arguments.directory, error);
+  if (error)
+    throw IoError(fmt::format("data: cannot make the folder {}: {}", arguments.directory, error.message()));
+  const auto files = data::known_files(arguments.set);
+  for (const auto& file : files)
+    fetch_file(file, source_of(file, arguments.from, files.size() == 1), arguments.directory);
+  write_result(fmt::format("{}: {} complete, checksums right; train with --data-dir {}\n",
+                           arguments.directory, arguments.set, arguments.directory));
+  return static_cast<int>(ExitCode::done);
+}
+
+void add_fetch_command(CLI::App& command, CommandAction& selected, const std::string& set,
+                       const std::string& description) {
+  auto& fetching = add_subcommand(
+      command, set, description,
+      fmt::format("  lockstep data {} --out {}\n  lockstep data {} --out {} --from ~/Downloads", set, set,
+                  set, set));
+  const auto arguments = std::make_shared<FetchArguments>();
+  arguments->set = set;
+  fetching.add_option("--out", arguments->directory, "Folder for the files")->type_name("DIR")->required();
+  fetching
+      .add_option("--from", arguments->from,
+                  "Where they are: a file, a folder, or a URL; left out: where they are offered, by curl")
+      ->type_name("PATH|URL");
+  fetching.callback([&selected, arguments] { selected = [arguments] { return fetch(*arguments); }; });
+}
+
 }  // namespace
 
 void add_data_command(CLI::App& program, CommandAction& selected) {
-  auto& command = add_subcommand(program, "data", "Makes data sets", "  lockstep data digits --out digits");
+  auto& command = add_subcommand(program, "data", "Makes data sets, or gets public ones",
+                                 "  lockstep data digits --out digits");
   command.require_subcommand(1);
   auto& digits = add_subcommand(
       command, "digits",
@@ -48,6 +158,12 @@ void add_data_command(CLI::App& program, CommandAction& selected) {
       ->capture_default_str();
   digits.add_flag("--force", arguments->digits.overwrite, "Replace files that hold something else");
   arguments->output.add_json_to(digits);
+  add_fetch_command(command, selected, "mnist",
+                    "The ten thousand test images of MNIST, which configs/mnist_*.textproto divide; checked "
+                    "by their checksums");
+  add_fetch_command(
+      command, selected, "shakespeare",
+      "Tiny Shakespeare, the text of configs/shakespeare_gpt.textproto; checked by its checksum");
   digits.callback([&selected, arguments] { selected = [arguments] { return make_digits(*arguments); }; });
 }
 

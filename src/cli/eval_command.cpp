@@ -24,7 +24,6 @@ struct EvalArguments {
   OutputArguments output;
   DeviceArguments device;
   std::string checkpoint;
-  bool allow_config_change = false;
 };
 
 /// The config that a run has kept beside its checkpoints.
@@ -45,7 +44,6 @@ config::RunConfig load(const EvalArguments& arguments) {
   auto overrides = arguments.config.all_overrides();
   overrides.push_back("checkpoint.resume_path=" + arguments.checkpoint);
   overrides.push_back("parallel.profile=\"\"");  // of training steps
-  if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
   if (!arguments.config.path.empty())
     return config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
   // As many processes as there are, however many have trained.
@@ -62,7 +60,7 @@ std::optional<double> perplexity_of(const train::EvaluationRecord& record, const
 std::string result_text(const train::EvaluationRecord& record, const train::Worker& worker,
                         uint64_t parameters_hash, bool json) {
   std::optional<double> accuracy;
-  if (train::is_classifier(worker.compiled().graph())) accuracy = record.accuracy;
+  if (train::tells_accuracy(worker.compiled().graph())) accuracy = record.accuracy;
   const std::optional<double> perplexity = perplexity_of(record, worker);
   const std::string hash = to_hex(parameters_hash);
   const std::string layout = layout::to_string(worker.compiled().layout());
@@ -130,8 +128,6 @@ void add_eval_command(CLI::App& program, CommandAction& selected) {
                   "A checkpoint, or a run, of which the newest is taken")
       ->type_name("DIR")
       ->required();
-  command.add_flag("--allow-config-change", arguments->allow_config_change,
-                   "Evaluate although the config's mathematics is not the checkpoint's; names what differs");
   arguments->device.add_to(command);
   arguments->output.add_to(command);
   command.callback([&selected, arguments] { selected = [arguments] { return evaluate(*arguments); }; });

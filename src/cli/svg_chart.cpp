@@ -186,6 +186,25 @@ std::string stacked_bars(const std::string& x_title, const std::vector<std::stri
   return svg + "</svg>\n";
 }
 
+std::string svg_file(const std::vector<std::string>& charts) {
+  std::string inner;
+  double height = 0;
+  for (const std::string& chart : charts) {
+    if (chart.empty()) continue;
+    // As begin_of() writes it.
+    const size_t box = chart.find("viewBox=\"0 0 ") + 13;
+    const double own = std::stod(chart.substr(chart.find(' ', box) + 1));
+    inner += fmt::format("<svg y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" {}", height, kWidth, own,
+                         chart.substr(chart.find("viewBox")));
+    height += own;
+  }
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" width=\"{:.0f}\" "
+      "height=\"{:.0f}\">\n"
+      "<style>{}svg {{ max-width: none; min-width: 0; }}</style>\n{}</svg>\n",
+      kWidth, height, kWidth, height, chart_style(), inner);
+}
+
 std::string_view chart_style() {
   return R"(svg { display: block; width: 100%; min-width: 34rem; max-width: 52rem; height: auto; }
 svg text { font: 12px system-ui, sans-serif; fill: currentColor; }

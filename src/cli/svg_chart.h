@@ -37,6 +37,9 @@ struct ChartBar {
 std::string stacked_bars(const std::string& x_title, const std::vector<std::string>& part_names,
                          const std::vector<ChartBar>& bars);
 
+/// Charts below each other, as a file that is complete in itself.
+std::string svg_file(const std::vector<std::string>& charts);
+
 /// What charts need of a page's style: colours that people who are blind to some can tell apart (Okabe and
 /// Ito 2008), on light and on dark ground.
 std::string_view chart_style();

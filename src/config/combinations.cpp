@@ -229,6 +229,19 @@ void check_checkpoint(const schema::Checkpoint& checkpoint, const Document& docu
                     "is ignored where nothing is saved; set checkpoint.every_steps or at_end");
 }
 
+void check_evaluations(const schema::RunConfig& config, const Document& document) {
+  const int64_t every = config.trainer().eval_every_steps();
+  if (every > 0 && !evaluates(config.data()))
+    document.refuse("trainer.eval_every_steps",
+                    "is ignored, since the data have nothing to evaluate on; leave it out");
+  if (every == 0 && config.trainer().early_stopping() > 0)
+    document.refuse("trainer.early_stopping",
+                    "is ignored where training is not evaluated; state trainer.eval_every_steps");
+  if (every == 0 && config.checkpoint().keep_best())
+    document.refuse("checkpoint.keep_best",
+                    "is ignored where training is not evaluated; state trainer.eval_every_steps");
+}
+
 }  // namespace
 
 void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Document& document) {
@@ -243,9 +256,7 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
 void check_combinations(const schema::RunConfig& config, const Document& document) {
   check_precision(config, document);
   check_data(config.data(), document);
-  if (config.trainer().eval_every_steps() > 0 && !evaluates(config.data()))
-    document.refuse("trainer.eval_every_steps",
-                    "is ignored, since the data have nothing to evaluate on; leave it out");
+  check_evaluations(config, document);
   check_division(config, document);
   check_sessions(config, document);
   check_optimizer(config, document);

@@ -100,7 +100,8 @@ TrainerOptions convert_trainer(const schema::Trainer& trainer) {
           .nonfinite = static_cast<NonFinitePolicy>(trainer.nonfinite()),
           .nonfinite_limit = trainer.nonfinite_limit(),
           .check_every_steps = trainer.check_every_steps(),
-          .spike_threshold = trainer.spike_threshold()};
+          .spike_threshold = trainer.spike_threshold(),
+          .early_stopping = trainer.early_stopping()};
 }
 
 optim::ScheduleOptions convert_schedule(const schema::Schedule& schedule) {
@@ -134,6 +135,7 @@ checkpoint::CheckpointOptions convert_checkpoint(const schema::Checkpoint& check
   return {.every_steps = checkpoint.every_steps(),
           .at_end = checkpoint.at_end(),
           .keep = checkpoint.keep(),
+          .keep_best = checkpoint.keep_best(),
           .resume = checkpoint.has_resume_path()    ? checkpoint::ResumePolicy::path
                     : checkpoint.resume_automatic() ? checkpoint::ResumePolicy::automatic
                                                     : checkpoint::ResumePolicy::never,

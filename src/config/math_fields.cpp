@@ -18,6 +18,7 @@ constexpr std::string_view kWithoutEffect[] = {
     "data.directory",           "data.prefetch_threads",     "data.prefetch_depth",
     "trainer.eval_every_steps", "trainer.eval_at_end",       "trainer.nonfinite",
     "trainer.nonfinite_limit",  "trainer.check_every_steps", "trainer.spike_threshold",
+    "trainer.early_stopping",
 };
 // Left to the layout under FAST, which promises no bits; decisive under REPRODUCIBLE.
 constexpr std::string_view kReproducibleOnly[] = {"trainer.virtual_replicas", "parallel.intra_op_threads"};

@@ -38,6 +38,7 @@ struct TrainerOptions {
   int64_t nonfinite_limit = 10;     ///< skip: steps
   int64_t check_every_steps = 100;  ///< replicas are compared; 0: never
   double spike_threshold = 8;       ///< standard deviations; 0: no warnings
+  int64_t early_stopping = 0;  ///< evaluations without a lower loss, after which the training ends; 0: never
   bool operator==(const TrainerOptions&) const = default;
 };
 

@@ -107,6 +107,10 @@ std::string to_json(const RunReport& report) {
   json.number("loss_scale", report.loss_scale);
   json.number("train_loss", report.train_loss);
   json.number("eval_loss", report.eval_loss);
+  json.number("perplexity", report.perplexity);
+  if (report.best_step) json.count("best_step", *report.best_step);
+  json.number("best_eval_loss", report.best_eval_loss);
+  if (report.ended_early) json.add("ended_early", "true");
   json.number("eval_accuracy", report.eval_accuracy);
   json.number("samples_per_second", report.samples_per_second);
   json.number("tokens_per_second", report.tokens_per_second);
@@ -158,6 +162,10 @@ std::string to_json(const RunReport& report) {
 std::string describe(const RunReport& report, bool verbose) {
   std::vector<std::pair<std::string_view, std::string>> rows;
   if (report.eval_loss) rows.emplace_back("evaluation loss", fmt::format("{:.6g}", *report.eval_loss));
+  if (report.best_step && report.best_eval_loss != report.eval_loss)
+    rows.emplace_back("best evaluation",
+                      fmt::format("loss {:.6g} after step {}", *report.best_eval_loss, *report.best_step));
+  if (report.perplexity) rows.emplace_back("perplexity", fmt::format("{:.6g}", *report.perplexity));
   if (report.eval_accuracy)
     rows.emplace_back("accuracy", fmt::format("{:.2f} %", 100 * *report.eval_accuracy));
   if (report.train_loss)

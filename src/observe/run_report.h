@@ -47,6 +47,10 @@ struct RunReport {
   std::optional<double> loss_scale;  ///< at the end; float16
   std::optional<double> train_loss;  ///< of the last step
   std::optional<double> eval_loss;
+  std::optional<int64_t> best_step;  ///< of the lowest evaluation loss
+  std::optional<double> best_eval_loss;
+  bool ended_early = false;             ///< since evaluations became no better
+  std::optional<double> perplexity;     ///< of models that predict tokens: e to the evaluation loss
   std::optional<double> eval_accuracy;  ///< classifiers
   std::optional<double>
       samples_per_second;  ///< without start-up, evaluation, checkpoints and the first 5 steps
@@ -74,8 +78,8 @@ struct RunReport {
 
 /// One line without its newline; fields in the order above, hashes as 16 hex digits.
 std::string to_json(const RunReport& report);
-/// A table for people, what was learned first; every line ends with a newline. `verbose`: also what the start took, memory to
-/// the byte, and the hash of the state.
+/// A table for people, what was learned first; every line ends with a newline. `verbose`: also what the start
+/// took, memory to the byte, and the hash of the state.
 std::string describe(const RunReport& report, bool verbose);
 
 }  // namespace lockstep::observe

@@ -32,6 +32,10 @@ Manifest full_manifest() {
   manifest.loss_scale = 0x1p-30;
   manifest.loss_scale_steps = 1999;
   manifest.overflowed_steps = 2;
+  manifest.best_step = 5;
+  manifest.best_eval_loss = 0.1;
+  manifest.evaluations_since_best = 2;
+  manifest.keeps_best = true;
   manifest.files = {{"model-00001-of-00001.safetensors",
                      FileKind::model,
                      123,
@@ -68,6 +72,7 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
                                           json.erase("loss_scale");
                                           json.erase("loss_scale_steps");
                                           json.erase("overflowed_steps");
+                                          json.erase("best_step");
                                         }),
                                         "name");
   Manifest expected = full_manifest();
@@ -77,6 +82,10 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
   expected.loss_scale = 0;
   expected.loss_scale_steps = 0;
   expected.overflowed_steps = 0;
+  expected.best_step = -1;
+  expected.best_eval_loss = 0;
+  expected.evaluations_since_best = 0;
+  expected.keeps_best = false;
   EXPECT_EQ(older, expected);
 }
 

@@ -192,8 +192,8 @@ TEST(Train, TheLayoutIsNamedAlikeEverywhere) {
 
 TEST(Train, APipelineTellsItsStagesAndItsBubble) {
   const SmallConfig config;
-  const Ran ran =
-      mpirun(2, {"train", config.path(), "--layout", "pp=2", "--set", "trainer.micro_batch=3", "--json"});
+  const Ran ran = mpirun(2, {"train", config.path(), "--layout", "pp=2", "--set", "trainer.micro_batch=3",
+                             "--json", "--verbose"});
   const Json json = only_json(ran);
   const Json plain =
       only_json(mpirun(1, {"train", config.path(), "--set", "trainer.micro_batch=3", "--json"}));
@@ -636,14 +636,165 @@ TEST(Eval, TakesTheConfigThatTheRunHasKept) {
   EXPECT_THAT(nowhere.err, HasSubstr("name the config of"));
 }
 
+TEST(Train, SaysLittleUnlessAsked) {
+  const SmallConfig config;
+  const Ran brief = lockstep({"train", config.path(), "--set", "parallel.reduction=FAST"});
+  ASSERT_EQ(brief.code, 0) << brief.err;
+  EXPECT_LE(occurrences(brief.err.substr(0, brief.err.find("step 5:")), "\n"), 8u) << brief.err;
+  EXPECT_THAT(brief.out, testing::StartsWith("evaluation loss"));
+  EXPECT_THAT(brief.err, HasSubstr("trainer.virtual_replicas is unused under FAST"));  // the config states it
+  for (const char* detail : {"planned memory", "first step done", "state hash"})
+    EXPECT_EQ(occurrences(brief.out, detail), 0u);
+  const Ran verbose = lockstep({"train", config.path(), "--verbose"});
+  for (const char* detail : {"planned memory", "first step done", "state hash"})
+    EXPECT_THAT(verbose.out, HasSubstr(detail));
+  EXPECT_THAT(verbose.err, HasSubstr("beside it, of the host:"));
+  EXPECT_EQ(lockstep({"train", config.path(), "--verbose", "--quiet"}).code, 2);
+}
+
+TEST(Train, KeepsTheBestCheckpointBesideTheNewest) {
+  const SmallConfig config;
+  // Learns, and then forgets again.
+  const std::vector<std::string> train = {"train",
+                                          config.path(),
+                                          "--json",
+                                          "--set",
+                                          "checkpoint.keep_best=true",
+                                          "--set",
+                                          "checkpoint.keep=1",
+                                          "--set",
+                                          "trainer.eval_every_steps=2",
+                                          "--set",
+                                          "trainer.steps=12",
+                                          "--set",
+                                          "optimizer.learning_rate=3",
+                                          "--set",
+                                          "optimizer.schedule={warmup_steps: 12}"};
+  const Json json = only_json(lockstep(train + std::vector<std::string>{"--out", config / "a"}));
+  const auto best = json["best_step"].get<int64_t>();
+  EXPECT_LT(best, 12);
+  EXPECT_LT(json["best_eval_loss"], json["eval_loss"]);
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(config / "a/checkpoints"))
+    left.push_back(entry.path().filename());
+  EXPECT_THAT(left, testing::UnorderedElementsAre("step-0000000" + std::to_string(best), "step-00000012"));
+  const Json evaluated =
+      only_json(lockstep({"eval", "--checkpoint", config / "a/best", "--json", "--quiet"}));
+  EXPECT_EQ(evaluated["step"], best);
+  EXPECT_EQ(evaluated["eval_loss"], json["best_eval_loss"]);
+  // Two ranks, stopped and resumed: the same.
+  const std::vector<std::string> out = {"--out", config / "b"};
+  EXPECT_EQ(mpirun(2, train + out + std::vector<std::string>{"--stop-after", "7"}).code, 0);
+  const Json resumed = only_json(mpirun(2, train + out + std::vector<std::string>{"--resume", "auto"}));
+  for (const char* field : {"best_step", "best_eval_loss", "params_hash"})
+    EXPECT_EQ(resumed[field], json[field]) << field;
+  EXPECT_EQ(only_json(lockstep({"eval", "--checkpoint", config / "b/best", "--json", "--quiet"})), evaluated);
+  const Ran none = lockstep({"eval", "--checkpoint", config / "c/best", config.path()});
+  EXPECT_EQ(none.code, 65);
+  EXPECT_THAT(none.err, HasSubstr("c is no run: there are no checkpoints in it"));
+}
+
+TEST(Train, ALinkThatLeadsNowhereIsFoundBeforeTheFirstStep) {
+  const SmallConfig config;
+  fs::create_directories(config / "a/checkpoints");
+  fs::create_symlink("nowhere", config / "a/checkpoints/step-00000010");
+  const Ran ran = lockstep({"train", config.path(), "--out", config / "a", "--resume", "auto"});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("step-00000010 is a link that leads nowhere; remove it"));
+}
+
+TEST(Metrics, DrawsAndTabulatesARun) {
+  const SmallConfig config;
+  ASSERT_EQ(lockstep({"train", config.path(), "--out", config / "run"}).code, 0);
+  const Ran ran = lockstep({"metrics", config / "run", "--svg", config / "a.svg", "--csv", config / "a.csv"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  for (const char* text :
+       {"loss, and \u25cf on evaluation data", "learning rate\n", "evaluation accuracy  ", "\u25cf"})
+    EXPECT_THAT(ran.out, HasSubstr(text));
+  const std::string svg = read_text_file(config / "a.svg"), csv = read_text_file(config / "a.csv");
+  EXPECT_EQ(occurrences(svg, "<svg"), occurrences(svg, "</svg>"));
+  EXPECT_EQ(occurrences(svg, "<svg"), 4u);
+  EXPECT_EQ(occurrences(csv, "\n"), 1 + 12 + 3u);
+  EXPECT_THAT(csv, testing::StartsWith("step,accuracy,"));
+  const Ran again = lockstep({"metrics", config / "run/metrics.jsonl", "--svg", config / "a.svg"});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("is there already"));
+  const Ran none = lockstep({"metrics", config / "b"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("name the folder of a run"));
+}
+
+TEST(Messages, ShowControlCharactersAndDoNotObeyThem) {
+  const Ran ran = lockstep({"train",
+                            "a\x1b[31m\r\xc2\x9b"
+                            "b.textproto"});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("a\\x1b[31m\\x0d\\x9bb.textproto"));
+}
+
+TEST(Train, EndsWhereEvaluationsBecomeNoBetter) {
+  const SmallConfig config;
+  const std::vector<std::string> train = {"train",
+                                          config.path(),
+                                          "--json",
+                                          "--set",
+                                          "trainer.eval_every_steps=2",
+                                          "--set",
+                                          "trainer.early_stopping=2",
+                                          "--set",
+                                          "optimizer.learning_rate=1e-30",
+                                          "--set",
+                                          "trainer.steps=1000"};
+  const std::vector<std::string> out = {"--out", config / "a"};
+  const Ran ran = lockstep(train + out);
+  const Json json = only_json(ran);
+  EXPECT_EQ(json["steps"], 6);  // evaluated after 2, 4 and 6
+  EXPECT_EQ(json["best_step"], 2);
+  EXPECT_EQ(json["ended_early"], true);
+  EXPECT_THAT(
+      ran.err,
+      HasSubstr("the training ends after step 6: 2 evaluations in a row were no better than that of step 2"));
+  EXPECT_TRUE(fs::exists(config / "a/checkpoints/step-00000006/manifest.json"));
+  EXPECT_EQ(only_json(lockstep(train + out + std::vector<std::string>{"--resume", "auto"}))["steps"], 6);
+  for (const char* layout : {"dp=2", "pp=2", "dp=1,sync=ps,servers=1"})
+    EXPECT_EQ(only_json(mpirun(2, train + std::vector<std::string>{"--layout", layout}))["steps"], 6)
+        << layout;
+}
+
 TEST(Eval, TellsThePerplexityOfLanguageModels) {
   const SmallConfig config;
   const std::vector<std::string> gpt = {
       "--set", "model={gpt {vocabulary: 11 context: 6 layers: 1 heads: 1 width: 8}}", "--set",
       "data={synthetic {samples: 48 eval_samples: 24 classes: 11}}"};
-  ASSERT_EQ(lockstep(std::vector<std::string>{"train", config.path(), "--out", config / "a"} + gpt).code, 0);
+  const Json trained = only_json(
+      lockstep(std::vector<std::string>{"train", config.path(), "--json", "--out", config / "a"} + gpt));
   const Json json = only_json(lockstep({"eval", "--checkpoint", config / "a", "--json", "--quiet"}));
   EXPECT_NEAR(json["perplexity"].get<double>(), std::exp(json["eval_loss"].get<double>()), 1e-9);
+  EXPECT_GT(json["eval_accuracy"], 0);
+  for (const char* field : {"eval_loss", "perplexity", "eval_accuracy"})
+    EXPECT_EQ(trained[field], json[field]);
+}
+
+TEST(Eval, TakesOtherDataAndElementTypesAndRefusesAnotherModel) {
+  const SmallConfig config;
+  ASSERT_EQ(lockstep({"train", config.path(), "--out", config / "a"}).code, 0);
+  const auto eval = [&](const std::vector<std::string>& more) {
+    return lockstep(std::vector<std::string>{"eval", "--checkpoint", config / "a", "--json", "--quiet"} +
+                    more);
+  };
+  const Json plain = only_json(eval({}));
+  const Json other = only_json(eval({"--set", "data.synthetic.eval_samples=90"}));
+  EXPECT_EQ(other["eval_samples"], 90);
+  EXPECT_EQ(other["params_hash"], plain["params_hash"]);
+  const Json narrow = only_json(eval({"--set", "precision.compute=BFLOAT16"}));
+  EXPECT_NE(narrow["eval_loss"], plain["eval_loss"]);
+  EXPECT_NEAR(narrow["eval_loss"].get<double>(), plain["eval_loss"].get<double>(), 0.02);
+  EXPECT_EQ(only_json(eval(
+                {"--set", "optimizer={learning_rate: 1 adam {}}", "--set", "trainer.seed=5"}))["eval_loss"],
+            plain["eval_loss"]);
+  const Ran refused = eval({"--set", "model.mlp.hidden=[9]"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("the checkpoint is of another model:\n  model.layer.fc1: "));
 }
 
 }  // namespace

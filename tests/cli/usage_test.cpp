@@ -17,11 +17,50 @@ void expect_refusal(const std::vector<std::string>& arguments, const std::string
   EXPECT_EQ(occurrences(ran.err, "\n"), 1u) << ran.err;
 }
 
+TEST(Data, GetsPublicSetsFromAFolderAndKnowsWhatTheyAre) {
+  const TemporaryDirectory folder;
+  const auto damaged = folder / "damaged";
+  std::filesystem::create_directory(damaged);
+  write_file(damaged + "/tinyshakespeare.txt", "First Citizen:\n");
+  const Ran other = lockstep({"data", "shakespeare", "--out", folder / "a", "--from", damaged});
+  EXPECT_EQ(other.code, 65);
+  EXPECT_THAT(other.err, HasSubstr("expected the 1115394 bytes of tinyshakespeare.txt, found 15"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "a"));
+  const Ran missing = lockstep({"data", "mnist", "--out", folder / "a", "--from", damaged});
+  EXPECT_EQ(missing.code, 74);
+  EXPECT_THAT(missing.err, HasSubstr("t10k-images-idx3-ubyte"));
+  const Ran file =
+      lockstep({"data", "mnist", "--out", folder / "a", "--from", damaged + "/tinyshakespeare.txt"});
+  EXPECT_EQ(file.code, 2);
+  EXPECT_THAT(file.err, HasSubstr("expected a folder, or a URL, of several files"));
+  // Nobody answers at that port of this host.
+  const Ran offline =
+      lockstep({"data", "shakespeare", "--out", folder / "a", "--from", "http://127.0.0.1:9/input.txt"});
+  EXPECT_THAT(offline.code, testing::AnyOf(74, 69)) << offline.err;
+  EXPECT_THAT(offline.err, HasSubstr("--from FILE"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "a"));
+
+  const std::string real =
+      std::string(std::getenv("LOCKSTEP_TEST_DATA") ? std::getenv("LOCKSTEP_TEST_DATA") : "");
+  if (!std::filesystem::exists(real + "/tinyshakespeare.txt")) GTEST_SKIP() << "there is no " << real;
+  for (const std::string set : {"shakespeare", "mnist"}) {
+    const std::string from = set == "mnist" ? real + "/mnist" : real + "/tinyshakespeare.txt";
+    const Ran got = lockstep({"data", set, "--out", folder / set, "--from", from});
+    ASSERT_EQ(got.code, 0) << got.err;
+    EXPECT_THAT(got.out, HasSubstr(set + " complete, checksums right"));
+    EXPECT_THAT(lockstep({"data", set, "--out", folder / set}).err, HasSubstr("is there already"));
+  }
+  write_file(folder / "shakespeare/tinyshakespeare.txt", std::string(1115394, 'x'));
+  const Ran changed = lockstep({"data", "shakespeare", "--out", folder / "shakespeare"});
+  EXPECT_EQ(changed.code, 65);
+  EXPECT_THAT(changed.err, HasSubstr("with the checksum 6572a3fb9fde75d3, found "));
+}
+
 TEST(Usage, MistakesAreRefusedWithWhatWasProbablyMeant) {
   expect_refusal(
       {},
-      "lockstep needs a command: train, eval, verify, compare, chaos, profile, bench, inspect, config, data, "
-      "doctor");
+      "lockstep needs a command: train, eval, verify, compare, chaos, profile, bench, inspect, config, metrics, "
+      "data, doctor, completion");
   expect_refusal({"trian"}, "no command 'trian' (did you mean 'train'?)");
   expect_refusal({"--jsn"}, "lockstep has no option --jsn");
   expect_refusal({"train"}, "CONFIG is required");

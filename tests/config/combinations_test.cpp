@@ -126,6 +126,10 @@ const std::vector<Nonsense> kNonsense = {
     {{"data.synthetic.eval_samples=-1"}, "data.synthetic.eval_samples: expected"},
     {{"data.synthetic.eval_samples=0", "trainer.eval_every_steps=2"},
      "trainer.eval_every_steps: is ignored, since the data have nothing to evaluate on"},
+    {{"trainer.early_stopping=2", "trainer.eval_every_steps=0"},
+     "trainer.early_stopping: is ignored where training is not evaluated"},
+    {{"checkpoint.keep_best=true", "trainer.eval_every_steps=0"},
+     "checkpoint.keep_best: is ignored where training is not evaluated"},
     {{"data.idx={train_images: 'a' train_labels: 'b' eval_images: 'c'}"},
      "data.idx: names one of eval_images and eval_labels"},
     {{"data.idx={train_images: 'a' train_labels: 'b' eval_range { begin: 3 }}"},
@@ -173,7 +177,7 @@ TEST(Nonsense, ReversedSampleRanges) {
 TEST(Nonsense, TokensOfAnotherLengthThanTheModels) {
   EXPECT_THAT(refusal(kSmallGpt, {"data.text.context=8"}),
               HasSubstr("data.text.context: is 8, but the model takes 16 tokens"));
-  EXPECT_THAT(refusal(kSmallGpt, {"data.text.train_fraction=1"}),
+  EXPECT_THAT(refusal(kSmallGpt, {"data.text.train_fraction=1.5"}),
               HasSubstr("data.text.train_fraction: expected"));
   EXPECT_THAT(refusal(kSmallGpt, {"data.synthetic={samples: 4 eval_samples: 4 classes: 65 shape: 3}"}),
               HasSubstr("data.synthetic.shape: is for images"));

@@ -117,7 +117,7 @@ class Training(TrainingCase):
         running.signal(signal.SIGTERM)
         running.wait_for("Once more ends them at once")
         running.signal(signal.SIGTERM)
-        self.assertEqual(running.finish(), 143, running.err)
+        self.assertEqual(running.finish(), 202, running.err)
         for rank in ranks:
             self.assertTrue(self.gone(rank))
 

@@ -86,29 +86,31 @@ TEST(RunReport, WhatIsNotFiniteIsAText) {
 
 TEST(RunReport, DescribesItselfAsATable) {
   const std::string begin =
-            "evaluation loss  0.3\n"
-            "accuracy         98.75 %\n"
-            "training loss    0.1 (last step)\n"
-            "steps            500 (2.50 epochs)\n"
-            "skipped steps    3, not finite\n"
-            "loss scale       32768\n"
-            "samples/s        4290.5\n"
-            "tokens/s         1000000.0\n"
-            "step             2.000 ms (p50 1.750, p99 4.500)\n"
-            "waits per step   0.250 ms for communication, 0.125 ms for data\n"
-            "servers          busy 75 % of a step, get up to 4.00 KiB and send 2.00 KiB in it\n";
+      "evaluation loss  0.3\n"
+      "accuracy         98.75 %\n"
+      "training loss    0.1 (last step)\n"
+      "steps            500 (2.50 epochs)\n"
+      "skipped steps    3, not finite\n"
+      "loss scale       32768\n"
+      "samples/s        4290.5\n"
+      "tokens/s         1000000.0\n"
+      "step             2.000 ms (p50 1.750, p99 4.500)\n"
+      "waits per step   0.250 ms for communication, 0.125 ms for data\n"
+      "servers          busy 75 % of a step, get up to 4.00 KiB and send 2.00 KiB in it\n";
   const std::string end =
-            "processes        4 (dp=2,pp=2)\n"
-            "params hash      0123456789abcdef\n";
+      "processes        4 (dp=2,pp=2)\n"
+      "params hash      0123456789abcdef\n";
   EXPECT_EQ(describe(full_report(), false), begin + end);
-  EXPECT_EQ(describe(full_report(), true), begin +
-            "first step done  380 ms after the start: launch 100, config 2, device 50, programs 20, data 8, "
-            "kernels 30, memory 10, "
-            "agreement 5, parameters 90, first_step 64, other 1\n"
-            "planned memory   1.50 MiB (1572864 bytes)\n"
-            "host memory      2.00 KiB (2048 bytes)\n"
-            "process memory   100.00 MiB (104857600 bytes), of which 3.00 MiB since the plan was allocated\n" + end +
-            "state hash       000000000000000f\n");
+  EXPECT_EQ(
+      describe(full_report(), true),
+      begin +
+          "first step done  380 ms after the start: launch 100, config 2, device 50, programs 20, data 8, "
+          "kernels 30, memory 10, "
+          "agreement 5, parameters 90, first_step 64, other 1\n"
+          "planned memory   1.50 MiB (1572864 bytes)\n"
+          "host memory      2.00 KiB (2048 bytes)\n"
+          "process memory   100.00 MiB (104857600 bytes), of which 3.00 MiB since the plan was allocated\n" +
+          end + "state hash       000000000000000f\n");
 }
 
 TEST(RunReport, TheTableOfARunWithoutStepsIsShort) {

@@ -88,10 +88,11 @@ std::string new_run_id() {
 
 /// All of it: what ranks must have alike to go on together.
 std::string to_text(const TrainingProgress& progress) {
-  return fmt::format("{} skipped steps, {} of them overflows, loss scale {} for {} steps, {} updates{}",
-                     progress.skipped_steps, progress.overflowed_steps, progress.loss_scaling.scale,
-                     progress.loss_scaling.good_steps, progress.optimizer_updates,
-                     progress.pending_evaluation ? ", an evaluation put off" : "");
+  return fmt::format(
+      "{} skipped steps, {} of them overflows, loss scale {} for {} steps, {} updates, best {} {}{}",
+      progress.skipped_steps, progress.overflowed_steps, progress.loss_scaling.scale,
+      progress.loss_scaling.good_steps, progress.optimizer_updates, progress.evaluations.best_step,
+      progress.evaluations.since_best, progress.pending_evaluation ? ", an evaluation put off" : "");
 }
 
 }  // namespace
@@ -236,6 +237,10 @@ checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingP
   manifest.optimizer_updates = progress.optimizer_updates;
   manifest.loss_scale = progress.loss_scaling.scale;
   manifest.loss_scale_steps = progress.loss_scaling.good_steps;
+  manifest.best_step = progress.evaluations.best_step;
+  manifest.best_eval_loss = progress.evaluations.best_loss;
+  manifest.evaluations_since_best = progress.evaluations.since_best;
+  manifest.keeps_best = config.checkpoint.keep_best;
   return manifest;
 }
 
@@ -273,6 +278,8 @@ RestoredState RunCheckpoints::restore(comm::Communicator& world, const std::stri
       world, first_ranks_choice(world, [&] {
         namespace fs = std::filesystem;
         std::error_code error;
+        if (fs::path(path).filename() == "best" && !fs::exists(path, error))
+          return best_of(fs::path(path).parent_path());
         if (!fs::exists(path, error))
           throw CheckpointError(error ? fmt::format("cannot look at checkpoint {}: {}", path, error.message())
                                       : fmt::format("there is no checkpoint {}", path));
@@ -282,6 +289,21 @@ RestoredState RunCheckpoints::restore(comm::Communicator& world, const std::stri
         if (!newest) throw CheckpointError(fmt::format("{} is no checkpoint and holds none", path));
         return *newest;
       }));
+}
+
+std::string RunCheckpoints::best_of(const std::string& run) const {
+  const std::string directory = std::filesystem::exists(run + "/checkpoints") ? run + "/checkpoints" : run;
+  const auto newest = newest_below(directory);
+  if (!newest) throw CheckpointError(fmt::format("{} is no run: there are no checkpoints in it", run));
+  const checkpoint::Manifest manifest = checkpoint::read_manifest(*newest);
+  for (const auto& found : checkpoint::find_checkpoints(directory))
+    if (found.step == manifest.best_step) return found.path;
+  throw CheckpointError(
+      manifest.best_step < 0
+          ? fmt::format("{} knows no best checkpoint: nothing was evaluated", run)
+          : fmt::format("the checkpoint of step {}, the best of {}, was not kept; train with "
+                        "checkpoint.keep_best: true",
+                        manifest.best_step, run));
 }
 
 std::string RunCheckpoints::first_ranks_choice(comm::Communicator& world,
@@ -301,16 +323,27 @@ RestoredState RunCheckpoints::load_on_all(comm::Communicator& world, const std::
   agree_on_fields(world,
                   {{"step of checkpoint " + path, std::to_string(restored_.step), ExitCode::data},
                    {"run of checkpoint " + path, run_id_, ExitCode::data},
-                   {"state of checkpoint " + path, to_hex(saved_state_hash_), ExitCode::data},
+                   {"state of checkpoint " + path, to_hex(saved_hash_), ExitCode::data},
                    {"progress of checkpoint " + path, to_text(restored_.progress), ExitCode::data}},
                   patience());
   read_on();
-  const uint64_t state_hash = state_hash_of(*worker_, world);
+  const uint64_t hash =
+      options_.parameters_alone ? parameters_hash_of(*worker_, world) : state_hash_of(*worker_, world);
+  const bool knows = !options_.parameters_alone || worker_->is_worker();
   agree_on_outcome(world, failure_of([&] {
-                     if (state_hash != saved_state_hash_) throw_other_hash(path);
+                     if (knows && hash != saved_hash_) throw_other_hash(path);
                    }),
                    patience());
   return restored_;
+}
+
+void RunCheckpoints::check_model(const checkpoint::Manifest& manifest) const {
+  auto differences = checkpoint::compare_math(manifest.math_fields, worker_->config().math_fields);
+  std::erase_if(differences, [](const auto& difference) { return !difference.starts_with("model."); });
+  if (!differences.empty())
+    throw ConfigError(
+        fmt::format("the checkpoint is of another model:\n  {}\nName the config that it was made by.",
+                    join(differences, "\n  ")));
 }
 
 void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) const {
@@ -339,17 +372,22 @@ void RunCheckpoints::load(const std::string& path) {
   const auto before_read = [this] { read_on(); };
   const checkpoint::Checkpoint checkpoint(path, before_read);
   const checkpoint::Manifest& manifest = checkpoint.manifest();
-  check_configuration(manifest);
+  if (options_.parameters_alone)
+    check_model(manifest);
+  else
+    check_configuration(manifest);
   const auto parameters = parameter_tensors(*worker_), state = optimizer_tensors(*worker_);
   checkpoint.require_exactly(checkpoint::FileKind::model, parameter_records(worker_->compiled()));
-  checkpoint.require_exactly(checkpoint::FileKind::optimizer,
-                             optimizer_records(worker_->compiled(), worker_->config().optimizer));
   load_tensors(*worker_, checkpoint, checkpoint::FileKind::model, parameters, before_read);
-  load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, state, before_read);
+  if (!options_.parameters_alone) {
+    checkpoint.require_exactly(checkpoint::FileKind::optimizer,
+                               optimizer_records(worker_->compiled(), worker_->config().optimizer));
+    load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, state, before_read);
+  }
   read_on();
   // Of what lies on several ranks the hash of all state tells.
   if (worker_->holds_all() && parameters_hash_of(*worker_) != manifest.params_hash) throw_other_hash(path);
-  saved_state_hash_ = manifest.state_hash;
+  saved_hash_ = options_.parameters_alone ? manifest.params_hash : manifest.state_hash;
   run_id_ = manifest.run_id;
   restored_ = {.step = manifest.step,
                .path = path,
@@ -359,7 +397,10 @@ void RunCheckpoints::load(const std::string& path) {
                             .optimizer_updates = manifest.optimizer_updates >= 0
                                                      ? manifest.optimizer_updates
                                                      : manifest.step - manifest.skipped_steps,
-                            .loss_scaling = {manifest.loss_scale, manifest.loss_scale_steps}}};
+                            .loss_scaling = {manifest.loss_scale, manifest.loss_scale_steps},
+                            .evaluations = {.best_step = manifest.best_step,
+                                            .best_loss = manifest.best_eval_loss,
+                                            .since_best = manifest.evaluations_since_best}}};
 }
 
 }  // namespace lockstep::train

@@ -17,6 +17,7 @@
 #include "optim/loss_scaling.h"
 #include "train/checkpoints/checkpoint_saver.h"
 #include "train/checkpoints/reported_file_system.h"
+#include "train/loop/evaluation_history.h"
 #include "train/worker/worker.h"
 
 namespace lockstep::train {
@@ -28,6 +29,7 @@ struct TrainingProgress {
   int64_t overflowed_steps = 0;     ///< of these, those that lowered the scale of the loss
   int64_t optimizer_updates = 0;    ///< that optimizer state has seen, each worker's push one where it is
   optim::LossScalingState loss_scaling;  ///< scale 0 where losses are not scaled
+  EvaluationHistory evaluations;
   bool operator==(const TrainingProgress&) const = default;
 };
 
@@ -49,6 +51,7 @@ struct RunCheckpointsOptions {
   /// than it. What it throws makes the save fail. May be empty.
   std::function<void(int64_t step)> before_write;
   std::function<void(const std::string&)> on_message;  ///< for people; may be empty
+  bool parameters_alone = false;  ///< what is restored is evaluated, so that nothing but the model counts
 };
 
 /// A run's checkpoints: a worker's tensors to and from `<output_directory>/checkpoints`. Every rank writes
@@ -99,6 +102,9 @@ class RunCheckpoints {
   RestoredState load_on_all(comm::Communicator& world, const std::string& path);
   void load(const std::string& path);
   void check_configuration(const checkpoint::Manifest& manifest) const;
+  void check_model(const checkpoint::Manifest& manifest) const;
+  /// The checkpoint of the lowest evaluation loss of a run, or of a folder of checkpoints.
+  std::string best_of(const std::string& run) const;
   std::optional<std::string> newest_below(const std::string& directory) const;
   /// Another piece of the restoring begins, with a limit of its own.
   void read_on() const;
@@ -112,7 +118,7 @@ class RunCheckpoints {
   std::string directory_;     // of checkpoints
   std::string run_id_;
   RestoredState restored_;
-  uint64_t saved_state_hash_ = 0;                 // as the manifest of what was loaded has it
+  uint64_t saved_hash_ = 0;  // of what was loaded, as its manifest has it: parameters, or all state
   std::deque<checkpoint::SaveOutcome> outcomes_;  // that poll() has not told yet
   std::unique_ptr<CheckpointSaver> saver_;        // null: saves in the foreground
 };

@@ -137,6 +137,12 @@ std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& dir
   if (fs::exists(directory, unknown) && !fs::is_directory(directory, unknown))
     throw ConfigError(fmt::format("--out {}: is a file; name a folder", directory));
   auto lock = std::make_unique<DirectoryLock>(directory);
+  // Where a checkpoint is to be written, this would be found out only then.
+  for (fs::directory_iterator entry(fs::path(directory) / kCheckpointFolder, unknown), end;
+       !unknown && entry != end; entry.increment(unknown))
+    if (entry->is_symlink() && !fs::exists(entry->path()))
+      throw ConfigError(fmt::format("--out {}: {} is a link that leads nowhere; remove it", directory,
+                                    entry->path().string()));
   if (config.checkpoint.resume == checkpoint::ResumePolicy::automatic) return lock;
   for (const char* name : {kMetricsFile, kCheckpointFolder})
     if (holds_something(fs::path(directory) / name))
@@ -162,8 +168,7 @@ void RunOutput::show_start() {
       layout_, config.parallel.reduction == layout::Reduction::fast ? "FAST" : "REPRODUCIBLE",
       compiled.graph().parameter_count());
   text += layout::describe(compiled.division(), has_stages ? "replica" : "worker") + "\n";
-  if (has_stages && verbose)
-    text += plan::describe(plan::summarize_pipeline(compiled), compiled.layout());
+  if (has_stages && verbose) text += plan::describe(plan::summarize_pipeline(compiled), compiled.layout());
   text += plan::describe_step(compiled);
   text += describe(config.precision, worker_->device().kind());
   if (config.parallel.reduction == layout::Reduction::fast && config.states_virtual_replicas)
@@ -183,9 +188,9 @@ std::string RunOutput::describe_memory(bool verbose) const {
   const auto& compiled = worker_->compiled();
   const auto& data = worker_->config().data;
   const bool some_serve = compiled.role_of(0) == "worker, server";
-  const std::string who = some_serve                           ? "rank 0, which serves too"
+  const std::string who = some_serve                          ? "rank 0, which serves too"
                           : compiled.placement().stages() > 1 ? "rank 0, of stage 0"
-                                                               : "each worker";
+                                                              : "each worker";
   const WorkerMemory memory = plan_worker_memory(compiled, worker_->programs(), data);
   const std::string served = compiled.placement().has_servers() || some_serve ? served_bytes(compiled) : "";
   if (!verbose)
@@ -243,7 +248,7 @@ void RunOutput::step(const StepRecord& record) {
                                                  {"exposed_comm_ms", record.exposed_communication_ms},
                                                  {"data_wait_ms", record.data_wait_ms}};
     if (record.step_ms > 0) metrics.emplace_back("samples_per_second", samples / record.step_ms * 1000);
-    if (is_classifier(worker_->compiled().graph()) && record.count > 0)
+    if (tells_accuracy(worker_->compiled().graph()) && record.count > 0)
       metrics.emplace_back("accuracy", record.correct / record.count);
     if (record.skipped) metrics.emplace_back("skipped", 1);
     if (record.loss_scale) metrics.emplace_back("loss_scale", *record.loss_scale);
@@ -256,7 +261,7 @@ void RunOutput::step(const StepRecord& record) {
 }
 
 void RunOutput::evaluation(const EvaluationRecord& record) {
-  const bool classifier = is_classifier(worker_->compiled().graph());
+  const bool classifier = tells_accuracy(worker_->compiled().graph());
   // What was evaluated before the run was stopped was written then.
   if (metrics_ && !(record.step == resumed_at_ && evaluated_then_)) {
     std::vector<observe::NamedMetric> metrics = {{"eval_loss", record.loss},

@@ -98,9 +98,7 @@ std::optional<double> idle_fraction(const std::vector<observe::RankReport>& rank
 
 }  // namespace
 
-bool is_classifier(const model::Graph& graph) {
-  return predicts_classes(graph) && graph.loss_positions() == 1;
-}
+bool tells_accuracy(const model::Graph& graph) { return predicts_classes(graph); }
 
 std::optional<int64_t> tokens_per_sample(const model::Graph& graph) {
   if (!predicts_classes(graph) || graph.loss_positions() == 1) return std::nullopt;
@@ -182,7 +180,13 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   if (times_.steps() > 0) report.train_loss = outcome.train_loss;
   if (outcome.evaluation) {
     report.eval_loss = outcome.evaluation->loss;
-    if (is_classifier(graph)) report.eval_accuracy = outcome.evaluation->accuracy;
+    if (tells_accuracy(graph)) report.eval_accuracy = outcome.evaluation->accuracy;
+    if (outcome.evaluations.best_step >= 0) {
+      report.best_step = outcome.evaluations.best_step;
+      report.best_eval_loss = outcome.evaluations.best_loss;
+    }
+    report.ended_early = outcome.ended_early;
+    if (tokens_per_sample(graph)) report.perplexity = std::exp(outcome.evaluation->loss);
   }
   report.samples_per_second = times_.per_second(samples);
   if (const auto tokens = tokens_per_sample(graph))

@@ -49,8 +49,9 @@ class RunRecorder {
   Clock::time_point network_looked_;
 };
 
-/// Whether a sample has one label, so that the share of right answers is what people call accuracy.
-bool is_classifier(const model::Graph& graph);
+/// Whether the model chooses among classes, one for a sample or one for each token, so that there is a share
+/// of right answers.
+bool tells_accuracy(const model::Graph& graph);
 /// Tokens of a sample, where the model predicts each of them; nothing for other models.
 std::optional<int64_t> tokens_per_sample(const model::Graph& graph);
 

@@ -42,7 +42,8 @@ Trainer::Trainer(Worker& worker, comm::Communicator& world, TrainerEvents events
                             .progress = options_.progress,
                             .files = options_.files,
                             .before_write = events_.before_checkpoint,
-                            .on_message = events_.on_message}),
+                            .on_message = events_.on_message,
+                            .parameters_alone = options_.evaluates}),
       replicas_(std::in_place, worker),
       spikes_(config_.trainer.spike_threshold) {
   if (config_.precision.scales_loss()) loss_scaler_.emplace(config_.precision.loss_scaling);
@@ -80,6 +81,7 @@ void Trainer::resume() {
   if (!restored) return;
   step_ = restored->step;
   pending_evaluation_ = restored->progress.pending_evaluation;
+  evaluations_ = restored->progress.evaluations;
   skipped_steps_ = restored->progress.skipped_steps;
   overflowed_steps_ = restored->progress.overflowed_steps;
   optimizer_updates_ = restored->progress.optimizer_updates;
@@ -102,16 +104,17 @@ bool Trainer::advance() {
   if (!std::exchange(began_, true)) {
     step_began_ = Clock::now();
     // Of the step at which the run was stopped.
-    if (pending_evaluation_ && step_ < total) evaluate();
+    if (pending_evaluation_ && step_ < total) evaluate_as_planned();
+    if (best_is_new_) save_checkpoint();
   }
-  if (step_ >= total || stop_ || finished_) return false;
+  if (step_ >= total || stop_ || finished_ || ends_early()) return false;
   hear_of_checkpoints(config_.checkpoint.on_failure);
   if (worker_->serving() != nullptr)
     train_one_session();
   else
     train_one_step();
-  if (evaluation_due()) evaluate();
-  if (checkpoint_due()) save_checkpoint();
+  if (evaluation_due()) evaluate_as_planned();
+  if (checkpoint_due() || best_is_new_) save_checkpoint();
   return true;
 }
 
@@ -119,7 +122,12 @@ TrainingOutcome Trainer::finish() {
   finished_ = true;
   worker_->finish_step();
   const bool cut_short = stop_ && step_ < worker_->total_steps();
-  if (worker_->has_eval_data() && config_.trainer.eval_at_end && !cut_short) evaluate();
+  // What ended the training early was an evaluation.
+  const bool evaluated = ends_early() && outcome_.evaluation && outcome_.evaluation->step == step_;
+  if (worker_->has_eval_data() && config_.trainer.eval_at_end && !cut_short && !evaluated)
+    evaluate_as_planned();
+  outcome_.evaluations = evaluations_;
+  outcome_.ended_early = ends_early() && step_ < worker_->total_steps();
   outcome_.stopped = cut_short || pending_evaluation_;
   require_equal_replicas();
   if (!options_.output_directory.empty()) settle_checkpoints();
@@ -361,6 +369,24 @@ void Trainer::evaluate() {
         ExitCode::internal);
 }
 
+void Trainer::evaluate_as_planned() {
+  evaluate();
+  if (pending_evaluation_) return;
+  const bool is_best = evaluations_.add(step_, outcome_.evaluation->loss);
+  best_is_new_ = is_best && config_.checkpoint.keep_best && !options_.output_directory.empty();
+  // A checkpoint of this step that was saved before knows nothing of it.
+  if (best_is_new_) saved_step_ = -1;
+  if (ends_early() && events_.on_message)
+    events_.on_message(fmt::format(
+        "the training ends after step {}: {} evaluations in a row were no better than that of step {} "
+        "(trainer.early_stopping)",
+        step_, evaluations_.since_best, evaluations_.best_step));
+}
+
+bool Trainer::ends_early() const {
+  return config_.trainer.early_stopping > 0 && evaluations_.since_best >= config_.trainer.early_stopping;
+}
+
 void Trainer::save_checkpoint() {
   if (options_.output_directory.empty() || saved_step_ == step_) return;
   require_equal_replicas();
@@ -369,8 +395,10 @@ void Trainer::save_checkpoint() {
                      .skipped_steps = skipped_steps_,
                      .overflowed_steps = overflowed_steps_,
                      .optimizer_updates = optimizer_updates_,
-                     .loss_scaling = loss_scaler_ ? loss_scaler_->state() : optim::LossScalingState{}});
+                     .loss_scaling = loss_scaler_ ? loss_scaler_->state() : optim::LossScalingState{},
+                     .evaluations = evaluations_});
   saved_step_ = step_;
+  best_is_new_ = false;
   step_began_ = Clock::now();
 }
 
@@ -395,7 +423,7 @@ void Trainer::settle_checkpoints() {
   checkpoints_.settle();
   hear_of_checkpoints(config_.checkpoint.on_failure);
   const auto patience = config_.watchdog.storage_deadline;
-  if (config_.checkpoint.at_end || outcome_.stopped) {
+  if (config_.checkpoint.at_end || outcome_.stopped || best_is_new_) {
     // What one rank takes for saved, another may have given up waiting for.
     const auto saved = comm::gather_texts(*world_, std::to_string(saved_step_), patience);
     if (std::any_of(saved.begin(), saved.end(), [&](const auto& step) { return step != saved[0]; }))

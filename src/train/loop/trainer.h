@@ -83,6 +83,8 @@ struct TrainingOutcome {
   std::optional<EvaluationRecord> evaluation;  ///< the last one
   bool stopped = false;                        ///< by request, before the end
   int64_t lost_workers = 0;                    ///< without which it went on
+  EvaluationHistory evaluations;               ///< the config's own
+  bool ended_early = false;                    ///< trainer.early_stopping
   int64_t sessions = 0;      ///< of layouts with sessions; from one meeting of all ranks to the next
   run::Staleness staleness;  ///< of all pushes in them, at the first server
 };
@@ -163,9 +165,12 @@ class Trainer {
   void require_few_skips(int64_t skipped);
   /// Records of the steps that are complete by now, with means over those that no record was of.
   void tell_session(int64_t first, const run::SessionTotals& totals);
+  bool ends_early() const;
   bool evaluation_due() const;
   bool checkpoint_due() const;
   void evaluate();
+  /// The evaluation that the config wants, and what follows from it.
+  void evaluate_as_planned();
   void save_checkpoint();
   /// Tells of the saves that have ended since it was last asked. Failures are remembered, or warned of.
   void hear_of_checkpoints(checkpoint::SaveFailurePolicy on_failure);
@@ -200,6 +205,8 @@ class Trainer {
   run::SessionTotals told_;  ///< of this session, in records
   StepRecord waited_;        ///< this rank's times since the last record, in sessions
   TrainingOutcome outcome_;
+  EvaluationHistory evaluations_;
+  bool best_is_new_ = false;  ///< and not saved
   bool began_ = false, finished_ = false;
   bool stop_ = false;
   bool pending_evaluation_ = false;  ///< due, but interrupted

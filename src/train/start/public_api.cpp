@@ -98,7 +98,7 @@ std::optional<Evaluation> Training::evaluate() {
       worker.has_eval_data(),
       "Training::evaluate: there is nothing to evaluate on; hand over eval_samples, or name evaluation data "
       "in the config");
-  const bool classifier = train::is_classifier(worker.compiled().graph());
+  const bool classifier = train::tells_accuracy(worker.compiled().graph());
   const auto record = parts_->session.evaluate();
   if (!record) return std::nullopt;
   Evaluation evaluation{.step = record->step, .loss = record->loss, .accuracy = std::nullopt};

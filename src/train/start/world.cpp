@@ -250,7 +250,7 @@ ExitCode report_error(const std::exception& error) {
   const std::string text =
       fmt::format("lockstep: error: {}\n", no_memory ? "the host has no memory left; use a smaller model or "
                                                        "micro_batch, or more hosts"
-                                                     : error.what());
+                                                     : printable(error.what()));
   // One write, so that the lines of several ranks stay whole.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
   const auto* own = dynamic_cast<const Error*>(&error);

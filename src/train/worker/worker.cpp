@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/hash.h"
 #include "base/index.h"
@@ -362,6 +363,9 @@ program::Verdict Worker::verdict_of(const program::Program& program) const {
         if (operand.role == program::Role::verdict) {
           program::Verdict verdict;
           device_->copy_now(&verdict, memory_->at(program, operand.range), sizeof verdict);
+          // The sign of what is no number means nothing, and people would see it.
+          for (double* value : {&verdict.loss_sum, &verdict.gradient_norm})
+            if (std::isnan(*value)) *value = std::numeric_limits<double>::quiet_NaN();
           return verdict;
         }
   throw InternalError(fmt::format("the {} program agrees on nothing", program.name));

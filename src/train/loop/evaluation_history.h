@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::train {
+
+/// The best of a run's evaluations so far, and how long ago it was. The same on all ranks, since what is
+/// evaluated is agreed on; part of a checkpoint, so that a resumed run decides alike.
+struct EvaluationHistory {
+  int64_t best_step = -1;  ///< -1: there was none
+  double best_loss = 0;
+  int64_t since_best = 0;  ///< evaluations
+  bool operator==(const EvaluationHistory&) const = default;
+
+  /// True where the evaluation of `step` has a lower loss than all before it. One of a step that was
+  /// evaluated already, as after a resume, changes nothing.
+  bool add(int64_t step, double loss);
+};
+
+}  // namespace lockstep::train
