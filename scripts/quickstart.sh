@@ -20,13 +20,18 @@ scripts/install_dependencies.sh
 use_mpi_on_one_machine
 
 say "building build/release/bin/lockstep"
+# For the GPUs that are there; without any, for one kind.
+if [ -z "${CUDAARCHS:-}" ]; then
+  CUDAARCHS=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | paste -sd ';' || true)
+  export CUDAARCHS=${CUDAARCHS:-90}
+fi
 # Tests need further packages. Where scripts/test.sh has configured this folder, they stay on.
 if [ -f build/release/CMakeCache.txt ]; then
   cmake --preset release
 else
   cmake --preset release -DLOCKSTEP_TESTS=OFF
 fi
-cmake --build --preset release --target lockstep
+cmake --build --preset release --target lockstep lockstep_library
 lockstep=build/release/bin/lockstep
 
 say "drawing digits"
@@ -40,4 +45,4 @@ say "training LeNet-5 on them, on two workers, into $run"
 mpirun -n 2 "$lockstep" train configs/digits_quickstart.textproto --data-dir runs/quickstart/digits --out "$run" --device cpu
 
 say "done. To evaluate the model that was saved:"
-echo "$lockstep eval configs/digits_quickstart.textproto --data-dir runs/quickstart/digits --checkpoint $run"
+echo "$lockstep eval --checkpoint $run"

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "base/hash.h"
 #include "base/text.h"
@@ -51,6 +52,27 @@ model::Profile read_profile(const std::string& path, const Document& document) {
   } catch (const ConfigError& error) {
     document.refuse("parallel.profile", error.what());
   }
+}
+
+/// Shapes whose elements nobody can count, or that no memory of 63 bits holds, by name.
+void require_countable(const model::Graph& graph) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 64;  // bytes of state, gradients and copies
+  const auto count_of = [](const std::string& what, const Shape& shape) {
+    try {
+      return shape.count();
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("{}: {}", what, error.what()));
+    }
+  };
+  int64_t parameters = 0;
+  for (const auto& parameter : graph.parameters) {
+    const int64_t count = count_of("parameter " + parameter.name, parameter.spec.shape);
+    if (count > kMost - parameters)
+      throw ConfigError(fmt::format("parameter {}: with it, the parameters are more than any memory holds",
+                                    parameter.name));
+    parameters += count;
+  }
+  for (const auto& value : graph.values) count_of("the output of layer " + value.name, value.spec.shape);
 }
 
 void state_own_model(const ModelSpec& model, schema::RunConfig& config, const Document& document) {
@@ -113,7 +135,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
 
   ModelSpec model = expand_model(config.model(), document, "model");
   try {
-    model::make_graph(model);
+    require_countable(model::make_graph(model));
   } catch (const ConfigError& error) {
     document.refuse("model", error.what());
   }

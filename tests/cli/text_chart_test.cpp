@@ -19,7 +19,7 @@ std::vector<ChartPoint> points(const std::vector<double>& values) {
 TEST(TextChart, DrawsALineOfDots) {
   EXPECT_EQ(text_chart({.title = "loss", .line = points({4, 3, 2, 1}), .marks = {}, .columns = 2, .rows = 1}),
             "loss\n"
-            "        4 ┤⠑⢄\n"
+            "        4 ┤⠙⢦\n"
             "     step  1 4\n");
 }
 

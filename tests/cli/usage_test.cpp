@@ -57,10 +57,10 @@ TEST(Data, GetsPublicSetsFromAFolderAndKnowsWhatTheyAre) {
 }
 
 TEST(Usage, MistakesAreRefusedWithWhatWasProbablyMeant) {
-  expect_refusal(
-      {},
-      "lockstep needs a command: train, eval, verify, compare, chaos, profile, bench, inspect, config, metrics, "
-      "data, doctor, completion");
+  expect_refusal({},
+                 "lockstep needs a command: train, eval, verify, compare, chaos, profile, bench, inspect, "
+                 "config, metrics, "
+                 "data, doctor, completion");
   expect_refusal({"trian"}, "no command 'trian' (did you mean 'train'?)");
   expect_refusal({"--jsn"}, "lockstep has no option --jsn");
   expect_refusal({"train"}, "CONFIG is required");
