@@ -1,24 +1,27 @@
 #!/usr/bin/env bash
-# Two hosts on one machine: two network namespaces, each with a host name and one network interface of its own (net0),
-# joined by a cable that can be throttled and cut. For trying and testing what happens between hosts.
+# Two hosts on one machine, or up to eight: network namespaces, each with a host name and one network interface of its
+# own (net0). Two are joined by a cable, more by a switch; the links can be throttled and cut. For trying and testing
+# what happens between hosts.
 #
-#   scripts/two_hosts.sh run -n 2 -- build/release/bin/lockstep train CONFIG   # mpirun on host-a, over both
+#   scripts/two_hosts.sh run -n 2 -- build/release/bin/lockstep train CONFIG   # mpirun on host-a, over all of them
 #   scripts/two_hosts.sh on host-a -- COMMAND...     # any command on one of them, such as lockstep-run
 #   scripts/two_hosts.sh with -- COMMAND...          # up, COMMAND on this machine, down
 #   scripts/two_hosts.sh up | down                   # `run` and `on` need up, or `with` around them
 #   scripts/two_hosts.sh throttle 1gbit | unthrottle | cut | restore
 #
-# --id NAME (or LOCKSTEP_TWO_HOSTS, which `with` sets): which pair is meant, so that several can be there at once. At
-# most 20 letters and digits; left out: main.
+# --id NAME (or LOCKSTEP_TWO_HOSTS, which `with` sets): which hosts are meant, so that several sets can be there at once.
+# At most 20 letters and digits; left out: main.
+# --hosts N: how many `up` and `with` make, host-a, host-b and so on; left out: 2.
 #
-# Before `--`, `run` takes options of mpirun. Needs root and the right to create network namespaces; where they are
-# missing, `up` and `with` say so and exit with 77. Interfaces and namespaces of others are never touched.
+# A rate holds for what each host sends and for what it receives. `cut` takes host-b from the others. Before `--`, `run`
+# takes options of mpirun. Needs root and the right to create network namespaces; where they are missing, `up` and `with`
+# say so and exit with 77. Interfaces and namespaces of others are never touched.
 
 set -euo pipefail
 script=$(realpath "$0")
 id=${LOCKSTEP_TWO_HOSTS:-main}
 
-usage() { sed -n '2,16s/^# \{0,1\}//p' "$script"; }
+usage() { sed -n '2,19s/^# \{0,1\}//p' "$script"; }
 fail() {
   printf 'two_hosts.sh: %s\n' "$*" >&2
   exit 2
@@ -28,25 +31,40 @@ skip() {
   exit 77
 }
 
-if [ "${1:-}" = --id ]; then
-  [ $# -ge 2 ] || fail "--id needs a name"
-  id=$2
-  shift 2
-fi
+count=2
+while :; do
+  case "${1:-}" in
+    --id | --hosts)
+      [ $# -ge 2 ] || fail "$1 needs a value"
+      if [ "$1" = --id ]; then id=$2; else count=$2; fi
+      shift 2
+      ;;
+    *) break ;;
+  esac
+done
 [[ $id =~ ^[A-Za-z0-9]{1,20}$ ]] || fail "--id takes at most 20 letters and digits, but got '$id'"
+[[ $count =~ ^[2-8]$ ]] || fail "--hosts takes 2 to 8, but got '$count'"
 action=${1:-help}
 [ $# -eq 0 ] || shift
 
+prefix=lockstep-$id
+switch=$prefix-switch
+letters=(a b c d e f g h)
+# The namespace of a host. Those that are there tell how many were made.
 namespace() {
-  case "$1" in
-    host-a | host-b) echo "lockstep-$id-${1#host-}" ;;
-    *) fail "there is no host '$1': the two are host-a and host-b" ;;
-  esac
+  local where=$prefix-${1#host-}
+  if ! [[ $1 =~ ^host-[a-h]$ ]] || ! { [ -e "/run/netns/$where" ] || ! is_up; }; then
+    fail "there is no host '$1': there are $(hosts | paste -sd ' ')"
+  fi
+  echo "$where"
 }
-a=$(namespace host-a)
-b=$(namespace host-b)
-
-is_up() { [ -e "/run/netns/$a" ] || [ -e "/run/netns/$b" ]; }
+hosts() {
+  local letter
+  for letter in "${letters[@]}"; do
+    if [ -e "/run/netns/$prefix-$letter" ]; then echo "host-$letter"; fi
+  done
+}
+is_up() { [ -n "$(hosts)" ]; }
 # Of a token bucket: what the rate passes in a millisecond, so that a link that was idle makes up for little of
 # it; at least 32 KiB, so that slow ones reach their rate.
 burst_of() {
@@ -61,39 +79,50 @@ burst_of() {
   echo "$((bytes > 32768 ? bytes : 32768))"
 }
 
-need_up() { is_up || fail "pair '$id' is not up; run: $script --id $id up"; }
+need_up() { is_up || fail "hosts '$id' are not up; run: $script --id $id up"; }
 
 up() {
   command -v ip >/dev/null || skip "there is no ip (Debian: apt-get install iproute2)"
   [ "$(id -u)" -eq 0 ] || skip "only root may create network namespaces"
-  ! is_up || fail "pair '$id' is up already; choose another --id, or run: $script --id $id down"
-  ip netns add "$a" 2>/dev/null || skip "this system does not let root create network namespaces (in a container: --privileged)"
-  if ! ip netns exec "$a" true 2>/dev/null; then
-    ip netns delete "$a"
+  ! is_up || fail "hosts '$id' are up already; choose another --id, or run: $script --id $id down"
+  local first=$prefix-a letter number=0 names='127.0.0.1 localhost'
+  ip netns add "$first" 2>/dev/null || skip "this system does not let root create network namespaces (in a container: --privileged)"
+  if ! ip netns exec "$first" true 2>/dev/null; then
+    ip netns delete "$first"
     skip "programs cannot be run in network namespaces here (as in a chroot, whose root is no mount of its own)"
   fi
   trap down ERR
-  ip netns add "$b"
-  # Created inside, so that this machine's own interfaces never see them; the same addresses serve every pair.
-  ip link add net0 netns "$a" type veth peer name net0 netns "$b"
-  local host address=1
-  for host in host-a host-b; do
-    local where
-    where=$(namespace $host)
-    ip -n "$where" address add "10.77.0.$address/24" dev net0
+  for letter in "${letters[@]:1:count-1}"; do ip netns add "$prefix-$letter"; done
+  # Made inside, so that this machine's own interfaces never see them; the same addresses serve every set of hosts.
+  if [ "$count" -eq 2 ]; then
+    ip link add net0 netns "$first" type veth peer name net0 netns "$prefix-b"
+  else
+    ip netns add "$switch"
+    ip -n "$switch" link add switch type bridge
+    ip -n "$switch" link set switch up
+  fi
+  for letter in "${letters[@]:0:count}"; do names+=$'\n'"10.77.0.$((++number)) host-$letter"; done
+  number=0
+  for letter in "${letters[@]:0:count}"; do
+    local where=$prefix-$letter
+    if [ "$count" -gt 2 ]; then
+      ip link add net0 netns "$where" type veth peer name "port-$letter" netns "$switch"
+      ip -n "$switch" link set "port-$letter" master switch up
+    fi
+    ip -n "$where" address add "10.77.0.$((++number))/24" dev net0
     ip -n "$where" link set net0 up
     ip -n "$where" link set lo up
     # What `ip netns exec` shows as /etc/hosts.
     mkdir -p "/etc/netns/$where"
-    printf '127.0.0.1 localhost\n10.77.0.1 host-a\n10.77.0.2 host-b\n' >"/etc/netns/$where/hosts"
-    address=2
+    printf '%s\n' "$names" >"/etc/netns/$where/hosts"
   done
   trap - ERR
 }
 
 down() {
-  local where
-  for where in "$a" "$b"; do
+  local where letter
+  for letter in "${letters[@]}" switch; do
+    where=$prefix-$letter
     [ -e "/run/netns/$where" ] || continue
     # Whatever still runs there was started there.
     ip netns pids "$where" | xargs -r kill -9 2>/dev/null || true
@@ -102,6 +131,17 @@ down() {
   done
   rmdir /etc/netns 2>/dev/null || true
 }
+
+# Where packets leave for a host and from it: calls "$@" NAMESPACE INTERFACE for each.
+for_links() {
+  local host
+  for host in $(hosts); do
+    "$@" "$(namespace "$host")" net0
+    if [ -e "/run/netns/$switch" ]; then "$@" "$switch" "port-${host#host-}"; fi
+  done
+}
+throttle_link() { tc -n "$2" qdisc replace dev "$3" root tbf rate "$1" burst "$(burst_of "$1")" latency 50ms; }
+unthrottle_link() { tc -n "$1" qdisc delete dev "$2" root 2>/dev/null || true; }
 
 # Replaces this process.
 on() {
@@ -124,7 +164,7 @@ run() {
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_base_binding_policy=none
   # Both hosts share this machine's cores, and neither knows of the other's ranks.
   export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
-  on host-a mpirun --host host-a,host-b --map-by node "${options[@]}" "$@"
+  on host-a mpirun --host "$(hosts | paste -sd ,)" --map-by node "${options[@]}" "$@"
 }
 
 case "$action" in
@@ -165,24 +205,21 @@ case "$action" in
     ;;
   cut)
     need_up
-    ip -n "$b" link set net0 down
+    ip -n "$(namespace host-b)" link set net0 down
     ;;
   restore)
     need_up
-    ip -n "$b" link set net0 up
+    ip -n "$(namespace host-b)" link set net0 up
     ;;
   throttle)
     need_up
     [ $# -eq 1 ] || fail "throttle needs a rate, such as 1gbit"
-    for where in "$a" "$b"; do
-      tc -n "$where" qdisc replace dev net0 root tbf rate "$1" burst "$(burst_of "$1")" latency 50ms
-    done
+    burst_of "$1" >/dev/null
+    for_links throttle_link "$1"
     ;;
   unthrottle)
     need_up
-    for where in "$a" "$b"; do
-      tc -n "$where" qdisc delete dev net0 root 2>/dev/null || true
-    done
+    for_links unthrottle_link
     ;;
   help | -h | --help) usage ;;
   *) fail "unknown action '$action'; see --help" ;;
