@@ -99,10 +99,10 @@ class Communicator {
   virtual TransferredBytes transferred() const { return {}; }
 
   /// Whether operations are enqueued on their stream and complete in its order: then events order them, and
-  /// nobody has to wait for them on the host.
+  /// nobody has to wait for them on the host, which may have a part in them, though (check_health()).
   virtual bool follows_stream() const { return false; }
-  /// Throws CommError where the library has noticed, in the background, that something is wrong. For whoever
-  /// waits on the host for streams. Any thread.
+  /// Throws CommError where the library has noticed, in the background, that something is wrong, and does
+  /// what the host has to do for operations that follow streams. For whoever waits on the host for streams.
   virtual void check_health() {}
 
   /// Makes progress without blocking; true when this operation is complete, and so all that were started
@@ -158,8 +158,18 @@ struct GpuCommunicatorOptions {
 /// is current on this thread.
 std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, device::Device& device,
                                                     const GpuCommunicatorOptions& options = {});
-/// What those communicators are made of, with its version: "nccl=2.28.9"; empty without a backend. All ranks
-/// need the same.
+/// Likewise, of memory of a device that the host does not share, carried by `host` (any host backend), whose
+/// other ranks may use it as it is: not collective. Bytes pass through pinned memory: `staging_bytes` of the
+/// largest operation; for a larger one more, for which a GPU may wait for all of its work. Operations follow
+/// their streams, and get on only while this host calls check_health(), poll() or synchronize().
+std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communicator> host,
+                                                       device::Device& device, int64_t staging_bytes = 0);
+/// Staging of an exchange of transfers of these sizes; that of other operations is as large as their data.
+int64_t staging_of_exchange(std::span<const int64_t> sizes);
+/// Pinned memory that such a communicator takes beside its staging.
+inline constexpr int64_t kStagedWordBytes = 8;
+/// What communicators of GPUs are made of, with its version: "nccl=2.28.9"; empty without a backend. All
+/// ranks need the same.
 std::string gpu_communication_library();
 
 /// Owns MPI's initialisation. Made once, in main's frame; destroyed last. `make_mpi_environment` works

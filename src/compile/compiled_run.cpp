@@ -207,6 +207,11 @@ void require_work_for_servers(const model::Graph& graph, const model::Partition&
       layout::to_string(nearest)));
 }
 
+void require_gpus_for_servers(const parallel::ParallelOptions& parallel, device::DeviceKind workers) {
+  if (parallel.servers_on_gpus && workers != device::DeviceKind::cuda)
+    throw ConfigError("parallel.server_device is GPU, but workers compute on CPUs; leave it out");
+}
+
 /// The division follows from the batch, its limits and the workers; the placement from the partition, the
 /// division and these options.
 uint64_t hash_of(const parallel::ProgramPlan& plan) {
@@ -216,9 +221,10 @@ uint64_t hash_of(const parallel::ProgramPlan& plan) {
   hash = hash_all(hash, {division.global_batch, division.leaves, division.leaf_samples, division.micro_batch,
                          division.micro_batches_per_leaf, division.workers});
   for (const int host : plan.hosts) hash = hash_all(hash, {host});
-  return hash_all(hash, {static_cast<int>(parallel.reduction), static_cast<int>(parallel.algorithm),
-                         plan.state_slots, plan.shared_memory, static_cast<int>(plan.device),
-                         plan.skip_nonfinite, plan.update_as_it_lands, plan.digests_parameters});
+  return hash_all(
+      hash, {static_cast<int>(parallel.reduction), static_cast<int>(parallel.algorithm), plan.state_slots,
+             plan.shared_memory, static_cast<int>(plan.device), plan.servers_are_apart(), plan.skip_nonfinite,
+             plan.update_as_it_lands, plan.digests_parameters});
 }
 
 }  // namespace
@@ -228,6 +234,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   parallel::ParallelOptions parallel = options.parallel;
   parallel.layout = layout::resolve(parallel.layout, facts.world_size);
   layout::require_available(parallel.layout);
+  require_gpus_for_servers(parallel, facts.device);
   const layout::BatchDivision division =
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
@@ -347,6 +354,8 @@ void CompiledRun::check_sessions() const {
                              .device = plan_->device,
                              .skip_nonfinite = plan_->skip_nonfinite,
                              .update_as_it_lands = plan_->update_as_it_lands};
+  // What it serves lies where it does beside a worker's.
+  if (!placement_->has_servers()) plan.parallel.servers_on_gpus = true;
   check_kind(plan, [](const parallel::ProgramPlan& of, int rank) {
     if (of.placement.is_worker(rank)) return parallel::compile_step(of, rank);
     program::Program serve = parallel::compile_serve(of, rank);

@@ -78,11 +78,13 @@ class CompiledRun {
   const model::Graph& graph() const { return graph_; }
   const model::Partition& partition() const { return partition_; }
   const layout::BatchDivision& division() const { return plan_->division; }
-  device::DeviceKind device() const { return plan_->device; }
+  device::DeviceKind device() const { return plan_->device; }  ///< of workers
+  device::DeviceKind device_of(int rank) const { return plan_->device_of(rank); }
   /// By node, of a micro-batch: by the profile, in seconds, or estimated where there is none.
   std::vector<model::NodeTime> node_times() const;
   const std::optional<model::Profile>& profile() const { return plan_->parallel.profile; }
-  /// Makes what kernels need of a device. Once, before they run; nothing else needs it.
+  /// Makes what kernels need of a device, on ranks whose device is device(). Once, before they run; nothing
+  /// else needs it.
   void prepare(device::Device& device);
   const program::ModelCode& training_code() const { return *training_; }
   const program::ModelCode& evaluation_code() const { return *evaluation_; }

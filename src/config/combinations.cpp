@@ -130,6 +130,13 @@ void check_division(const schema::RunConfig& config, const Document& document) {
   if (parallel.server_threads() != schema::Parallel().server_threads() && !has_dedicated_servers)
     document.refuse("parallel.server_threads",
                     "is for servers that are no workers (sync: PS, placement: DEDICATED); leave it out");
+  if (parallel.server_device() == schema::Parallel::GPU && !has_dedicated_servers)
+    document.refuse("parallel.server_device",
+                    "is for servers that are no workers (sync: PS, placement: DEDICATED); leave it out");
+  if (parallel.server_device() == schema::Parallel::GPU && parallel.mode() != schema::Parallel::SYNC)
+    document.refuse("parallel.server_device",
+                    fmt::format("is GPU, and with mode: {} servers compute on processors; leave it out",
+                                schema::Parallel::Mode_Name(parallel.mode())));
   if (parallel.sync() == schema::Parallel::PS && algorithm != schema::Parallel::AUTOMATIC)
     document.refuse("parallel.algorithm", fmt::format("{} is how workers sum among themselves, and with "
                                                       "sync: PS gradients meet at servers; leave it out",

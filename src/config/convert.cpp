@@ -127,6 +127,7 @@ parallel::ParallelOptions convert_parallel(const schema::Parallel& parallel, con
           .bucket_bytes = parallel.bucket_bytes(),
           .intra_op_threads = parallel.intra_op_threads(),
           .server_threads = parallel.server_threads(),
+          .servers_on_gpus = parallel.server_device() == schema::Parallel::GPU,
           .divides_async_learning_rate = parallel.async_learning_rate() == schema::Parallel::DIVIDED,
           .cuts = {parallel.pipeline().cuts().begin(), parallel.pipeline().cuts().end()}};
 }

@@ -33,6 +33,10 @@ void Stream::write_word(std::atomic<uint64_t>& word, uint64_t value) {
   launch([&word, value] { word.store(value, std::memory_order_release); });
 }
 
+void Stream::wait_word(const std::atomic<uint64_t>&, uint64_t) {
+  throw InternalError("streams that run on the host's memory wait for no word of it");
+}
+
 void Device::copy_now(void* to, const void* from, int64_t size_bytes) {
   if (size_bytes > 0) std::memcpy(to, from, static_cast<size_t>(size_bytes));
 }

@@ -46,6 +46,11 @@ class Stream {
   /// stream's progress. REQUIRES: `word` lies in memory that Device::share_host_memory() has shared, or, once
   /// it has, in memory of Device::allocate_host().
   virtual void write_word(std::atomic<uint64_t>& word, uint64_t value);
+  /// What comes after it begins when the host has written `value`, or a later number, to the word: one whose
+  /// difference from it, as a signed number, is not negative. For what the host does in a stream's order, on
+  /// devices that do not share its memory; InternalError elsewhere. REQUIRES: `word` lies in memory of
+  /// Device::allocate_host(). Nobody waits for the stream without seeing to it that the word is written.
+  virtual void wait_word(const std::atomic<uint64_t>& word, uint64_t value);
   virtual void synchronize() = 0;  ///< blocks until the stream is empty; rethrows the first error of its work
   /// Whether the stream is empty, as synchronize() leaves it. GPUs answer at once; where work runs in this
   /// process, the caller may be made to wait for it.

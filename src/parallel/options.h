@@ -22,6 +22,8 @@ struct ParallelOptions {
   int64_t bucket_bytes = 1 << 20;
   int intra_op_threads = 1;  ///< part of the arithmetic
   int server_threads = 1;    ///< of a process that only serves; no part of it
+  bool servers_on_gpus =
+      false;  ///< those that only serve, where workers are on GPUs; otherwise on processors
   /// Without a bound, each worker's push is an update: of the learning rate, divided by the workers.
   bool divides_async_learning_rate = true;
   /// The nodes with which pieces of a pipeline begin, but for the first; none: where the slowest is fastest.

@@ -28,6 +28,7 @@ struct ServerRoom {
   int workers = 0;  ///< 0: nobody pushes
   int slots = 0;
   int copies = 0;
+  bool apart = false;  ///< the rank's device has memory of its own: all of this is the host's
 };
 
 /// Which gradients of a bucket a backward, or one of its halves, computes.

@@ -13,7 +13,7 @@ namespace lockstep::parallel {
 /// its own, all of this is the host's.
 void ProgramWriter::add_server_room(const ServerRoom& room) {
   pushing_workers_ = room.workers;
-  const bool apart = code_.options().device == device::DeviceKind::cuda;
+  const bool apart = room.apart;
   served_.resize(partition_.segments.size());
   for (int s = 0; s < static_cast<int>(served_.size()) && room.workers > 0; ++s) {
     const int64_t bytes = placement_.updated_by(s, rank_).size();

@@ -13,7 +13,12 @@ ServerRoom server_room(const ProgramPlan& plan, int rank) {
   const program::SessionTerms terms = session_terms(plan);
   return {.workers = terms.workers,
           .slots = program::landing_slots(terms),
-          .copies = terms.bound ? program::kept_copies(terms, rank - servers.first) : terms.workers};
+          .copies = terms.bound ? program::kept_copies(terms, rank - servers.first) : terms.workers,
+          .apart = plan.device_of(rank) == device::DeviceKind::cuda};
+}
+
+program::Transport worker_transport(const ProgramPlan& plan) {
+  return plan.device == device::DeviceKind::cuda ? program::Transport::device : program::Transport::host;
 }
 
 }  // namespace
@@ -42,12 +47,18 @@ Channel add_replica_channel(const ProgramPlan& plan, program::Program& program, 
   for (int replica = 0; replica < placement.replicas(); ++replica)
     program.groups.push_back({fmt::format("{}.replica{}", name, replica),
                               program::Members::run(replica, placement.stages(), placement.replicas()),
-                              plain_transport(plan)});
+                              worker_transport(plan)});
   return {program.add_lane(name, program::LaneKind::comm), first + placement.replica_of(rank)};
 }
 
+Channel add_worker_channel(const ProgramPlan& plan, program::Program& program, const std::string& name) {
+  program.groups.push_back(
+      {name, program::Members::run(0, plan.placement.workers()), worker_transport(plan)});
+  return {program.add_lane(name, program::LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
+}
+
 program::Transport plain_transport(const ProgramPlan& plan) {
-  return plan.device == device::DeviceKind::cuda ? program::Transport::device : program::Transport::host;
+  return plan.servers_are_apart() ? program::Transport::host : worker_transport(plan);
 }
 
 ProgramWriter begin_program(const ProgramPlan& plan, const char* name, int rank,

@@ -19,7 +19,9 @@ Channel add_stage_channel(const ProgramPlan& plan, program::Program& program, co
 /// Of the ranks of one replica, by stage: a group for each replica, on one lane.
 Channel add_replica_channel(const ProgramPlan& plan, program::Program& program, const std::string& name,
                             int rank);
-/// What everything but gradients travels through.
+/// Of all workers.
+Channel add_worker_channel(const ProgramPlan& plan, program::Program& program, const std::string& name);
+/// What everything travels through that servers take part in, or may.
 program::Transport plain_transport(const ProgramPlan& plan);
 
 /// What all programs of a rank begin with.

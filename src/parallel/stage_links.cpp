@@ -56,7 +56,7 @@ StageLinks::StageLinks(const ProgramPlan& plan, ProgramWriter& writer, const pro
   for (size_t way = 0; way < channels_.size(); ++way)
     for (int colour = 0; colour <= last_colour_of_ring(stages, plan.partition.piece_count()); ++colour)
       channels_[way].push_back(
-          add_channel(writer.program, fmt::format("{}.{}", kNames[way], colour), plain_transport(plan)));
+          add_worker_channel(plan, writer.program, fmt::format("{}.{}", kNames[way], colour)));
 }
 
 Channel StageLinks::channel(bool backward, int lower_piece) const {

@@ -23,11 +23,19 @@ struct ProgramPlan {
   int state_slots = 0;
   std::vector<int> hosts = {};                          ///< by rank, where the layout asks for them
   bool shared_memory = false;                           ///< all workers share a host's memory
-  device::DeviceKind device = device::DeviceKind::cpu;  ///< on GPUs FAST sums are the communication library's
+  device::DeviceKind device = device::DeviceKind::cpu;  ///< of workers; on GPUs FAST sums are the library's
   bool skip_nonfinite = true;       ///< updates write nothing where loss or gradients are not finite
   bool digests_parameters = false;  ///< so that replicas can be compared where every step overwrites them
   bool update_as_it_lands =
       false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
+
+  /// Whether ranks that only serve compute on their hosts' processors, beside workers on GPUs.
+  bool servers_are_apart() const {
+    return device == device::DeviceKind::cuda && placement.has_servers() && !parallel.servers_on_gpus;
+  }
+  device::DeviceKind device_of(int rank) const {
+    return servers_are_apart() && !placement.is_worker(rank) ? device::DeviceKind::cpu : device;
+  }
 };
 
 /// Throws ConfigError if gradients cannot meet as the plan asks for; so would compile_step.

@@ -9,7 +9,7 @@ namespace lockstep::parallel {
 TiedStages::TiedStages(const ProgramPlan& plan, ProgramWriter& writer, int rank)
     : plan_(plan), writer_(writer), rank_(rank) {
   if (plan.placement.ties_stages() && !plan.placement.has_servers())
-    channel_ = add_channel(writer.program, "tied", plain_transport(plan));
+    channel_ = add_worker_channel(plan, writer.program, "tied");
 }
 
 std::vector<TiedStages::Use> TiedStages::uses() const {

@@ -43,6 +43,7 @@ program::MemoryPlan device_plan(const compile::CompiledRun::RankPrograms& progra
 FullestRank fullest_rank(const compile::CompiledRun& run) {
   FullestRank fullest{.rank = -1, .plan = {}};
   for (const int rank : telling_ranks(run.placement())) {
+    if (run.device_of(rank) != run.device()) continue;  // servers beside GPUs have their hosts' memory
     const program::MemoryPlan plan = device_plan(run.compile(rank), run.device());
     if (fullest.rank < 0 || plan.total_bytes > fullest.plan.total_bytes) fullest = {rank, plan};
   }

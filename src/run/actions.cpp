@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "lockstep/error.h"
@@ -86,12 +87,27 @@ std::vector<Action> make_actions(const program::Program& program, const Executio
                                  const KernelObserver* observer) {
   require_runnable(program);
   const std::shared_ptr<StepKernels> kernels =
-      make_step_kernels(context.device.kind(), context.update_threads);
+      make_step_kernels(context.device.kind(), context.update_threads, context.sum_order);
   const Stagings stagings = {std::make_shared<Staging>(), std::make_shared<Staging>()};
   std::vector<Action> actions;
   for (size_t i = 0; i < program.instructions.size(); ++i)
     actions.push_back(bind({program, context, observer, kernels, static_cast<int>(i)}, stagings));
   return actions;
+}
+
+int64_t staged_bytes(const program::Program& program, int group) {
+  int64_t most = 0;
+  for (const auto& instruction : program.instructions) {
+    if (instruction.group != group) continue;
+    std::vector<int64_t> transfers;
+    for (const auto& operand : instruction.operands) {
+      if (operand.role == program::Role::send || operand.role == program::Role::receive)
+        transfers.push_back(operand.range.size_bytes);
+      if (operand.role == program::Role::data) most = std::max(most, operand.range.size_bytes);
+    }
+    most = std::max(most, comm::staging_of_exchange(transfers));
+  }
+  return most;
 }
 
 int64_t staging_bytes(const program::Program& program, const model::Graph& graph, int64_t micro_batch,

@@ -53,6 +53,7 @@ struct ExecutionContext {
   optim::OptimizerOptions optimizer;
   double clip_norm = 0;                ///< 0: none
   int update_threads = 1;              ///< that sums and updates may use (StepKernels)
+  SumOrder sum_order = SumOrder::own;  ///< of processors
   double static_count = 1;             ///< terms of the loss in a global batch
   double statistic_scale = 1;          ///< 1 / micro-batches of a global batch
   std::vector<int64_t> first_samples;  ///< by micro-batch of this rank
@@ -99,6 +100,10 @@ bool is_runnable(program::InstructionKind kind);
 /// runs: throws InternalError naming the instruction.
 std::vector<Action> make_actions(const program::Program& program, const ExecutionContext& context,
                                  const KernelObserver* observer);
+
+/// The most that an operation of a group takes of the host's memory, where messages between hosts carry
+/// memory of a device (comm::make_staged_communicator). 0: the program has none.
+int64_t staged_bytes(const program::Program& program, int group);
 
 /// What these actions take of the host's memory (Device::allocate_host), on a device of that kind.
 int64_t staging_bytes(const program::Program& program, const model::Graph& graph, int64_t micro_batch,

@@ -109,10 +109,14 @@ class StepKernels {
   virtual void update(const UpdateCall& call, device::Stream& stream) = 0;
 };
 
+/// In which order a processor adds squares: its own, or that of GPUs, beside which it updates.
+enum class SumOrder { own, as_gpus };
+
 /// `threads`: of the processor that sums and updates may use; their bits do not depend on it. Throws
 /// DeviceError where the program is linked to no backend for the kind.
-std::unique_ptr<StepKernels> make_step_kernels(device::DeviceKind device, int threads = 1);
-std::unique_ptr<StepKernels> make_cpu_step_kernels(int threads = 1);
+std::unique_ptr<StepKernels> make_step_kernels(device::DeviceKind device, int threads = 1,
+                                               SumOrder order = SumOrder::own);
+std::unique_ptr<StepKernels> make_cpu_step_kernels(int threads = 1, SumOrder order = SumOrder::own);
 std::unique_ptr<StepKernels> make_gpu_step_kernels();
 
 }  // namespace lockstep::run

@@ -266,8 +266,9 @@ class StreamExecutor : public Executor {
     report(activity_of(instruction.deadline));
     try {
       if (options_.before) {
-        for (auto& each : streams_)
-          each->synchronize();  // it may look at what was made so far, and change it
+        // It may look at what was made so far, and change it.
+        for (auto& each : streams_) wait_for(*each, communication_deadline(), [&] { return each->idle(); });
+        report_issuing(index);
         options_.before(inputs.iteration, index);
       }
       auto& ahead = nth(ahead_, instruction.lane);

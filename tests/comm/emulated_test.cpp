@@ -1,4 +1,4 @@
-// The communicator of the emulated GPU, with threads as ranks, each with a GPU of its own.
+// Communicators of the emulated GPU, with threads as ranks, each with a GPU of its own.
 
 #include <gmock/gmock.h>
 
@@ -18,11 +18,23 @@ std::unique_ptr<device::Device> make_device(int rank) {
       device::EmulatedOptions{.seed = static_cast<uint64_t>(rank) + 1});
 }
 
+/// The communicator of the emulated GPU's own, or one whose messages are the host's.
+struct Maker {
+  const char* name;
+  std::unique_ptr<Communicator> (*make)(Communicator& group, device::Device& device);
+};
+constexpr Maker kOwn{
+    "", [](Communicator& group, device::Device& device) { return make_gpu_communicator(group, device); }};
+constexpr Maker kStaged{"Staged", [](Communicator& group, device::Device& device) {
+                          return make_staged_communicator(group.split(0, group.rank()), device, 100);
+                        }};
+
 /// Runs `body` on one thread for each rank, with a communicator for its GPU.
-void run_on_devices(int size, const std::function<void(Communicator& world, device::Device& device)>& body) {
+void run_on_devices(int size, const std::function<void(Communicator& world, device::Device& device)>& body,
+                    const Maker& maker = kOwn) {
   run_group(size, [&](Communicator& group) {
     const auto device = make_device(group.rank());
-    const auto world = make_gpu_communicator(group, *device);
+    const auto world = maker.make(group, *device);
     try {
       body(*world, *device);
     } catch (const std::exception&) {
@@ -32,12 +44,12 @@ void run_on_devices(int size, const std::function<void(Communicator& world, devi
   });
 }
 
-class Emulated : public testing::TestWithParam<std::tuple<int, ConformanceCheck>> {};
+class Emulated : public testing::TestWithParam<std::tuple<int, ConformanceCheck, Maker>> {};
 
 TEST_P(Emulated, Conforms) {
   run_group(std::get<0>(GetParam()), [](Communicator& group) {
     const auto twin = std::make_shared<TwinDevice>(make_device(group.rank()));
-    DeviceTwin world(make_gpu_communicator(group, *twin->device), twin);
+    DeviceTwin world(std::get<2>(GetParam()).make(group, *twin->device), twin);
     try {
       std::get<1>(GetParam()).run(world);
     } catch (const std::exception&) {
@@ -47,21 +59,26 @@ TEST_P(Emulated, Conforms) {
   });
 }
 
-class EmulatedStreams : public testing::TestWithParam<std::tuple<int, StreamCheck>> {};
+class EmulatedStreams : public testing::TestWithParam<std::tuple<int, StreamCheck, Maker>> {};
 
-TEST_P(EmulatedStreams, Conform) { run_on_devices(std::get<0>(GetParam()), std::get<1>(GetParam()).run); }
+TEST_P(EmulatedStreams, Conform) {
+  run_on_devices(std::get<0>(GetParam()), std::get<1>(GetParam()).run, std::get<2>(GetParam()));
+}
 
 constexpr auto name_of_check = [](const auto& info) {
-  return std::string(std::get<1>(info.param).name) + std::to_string(std::get<0>(info.param));
+  return std::get<2>(info.param).name + std::string(std::get<1>(info.param).name) +
+         std::to_string(std::get<0>(info.param));
 };
 INSTANTIATE_TEST_SUITE_P(Checks, Emulated,
                          testing::Combine(testing::Values(1, 2, 3, 4),
                                           testing::ValuesIn(conformance_checks().begin(),
-                                                            conformance_checks().end())),
+                                                            conformance_checks().end()),
+                                          testing::Values(kOwn, kStaged)),
                          name_of_check);
 INSTANTIATE_TEST_SUITE_P(Checks, EmulatedStreams,
                          testing::Combine(testing::Values(1, 2, 3, 4),
-                                          testing::ValuesIn(stream_checks().begin(), stream_checks().end())),
+                                          testing::ValuesIn(stream_checks().begin(), stream_checks().end()),
+                                          testing::Values(kOwn, kStaged)),
                          name_of_check);
 
 TEST(EmulatedCommunicator, NothingHappensBeforeTheDeviceWorks) {

@@ -76,7 +76,32 @@ TEST_P(GpuStreams, Conform) {
   GetParam().run(*world, *device);
 }
 
+// By messages of the host's.
+
+class Staged : public testing::TestWithParam<ConformanceCheck> {};
+
+TEST_P(Staged, Conforms) {
+  SKIP_WITHOUT_GPU();
+  const auto twin = std::make_shared<TwinDevice>(device::make_cuda_device(Gpus::ordinal));
+  DeviceTwin world(make_staged_communicator(test_environment().world(), *twin->device), twin);
+  GetParam().run(world);
+}
+
+class StagedStreams : public testing::TestWithParam<StreamCheck> {};
+
+TEST_P(StagedStreams, Conform) {
+  SKIP_WITHOUT_GPU();
+  const auto device = device::make_cuda_device(Gpus::ordinal);
+  const auto world = make_staged_communicator(test_environment().world(), *device);
+  GetParam().run(*world, *device);
+}
+
 constexpr auto name_of_check = [](const auto& info) { return std::string(info.param.name); };
+INSTANTIATE_TEST_SUITE_P(Checks, Staged,
+                         testing::ValuesIn(conformance_checks().begin(), conformance_checks().end()),
+                         name_of_check);
+INSTANTIATE_TEST_SUITE_P(Checks, StagedStreams,
+                         testing::ValuesIn(stream_checks().begin(), stream_checks().end()), name_of_check);
 INSTANTIATE_TEST_SUITE_P(Checks, Gpu,
                          testing::ValuesIn(conformance_checks().begin(), conformance_checks().end()),
                          name_of_check);

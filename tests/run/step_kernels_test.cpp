@@ -94,6 +94,30 @@ TEST(CpuStepKernels, OnSeveralThreadsGiveTheSameBits) {
   EXPECT_GT(squares[0][3], 0);
 }
 
+/// Processors that update beside GPUs.
+TEST_P(StepKernelsTest, SquaresAreSummedAsGpusDo) {
+  if (GetParam() != device::DeviceKind::cuda) GTEST_SKIP() << "compares with a GPU";
+  constexpr int64_t kChunks = 1100, kRest = 4099;
+  for (const int64_t count : {int64_t{1}, int64_t{3}, int64_t{4}, int64_t{5003}, layout::kNormChunk,
+                              (kChunks - 1) * int64_t{1024} + kRest}) {
+    const auto values = numbers(static_cast<size_t>(count), 5);
+    const int64_t chunks = (count + layout::kNormChunk - 1) / layout::kNormChunk;
+    Memory memory(GetParam());
+    NormCall call{.pieces = {{memory.put(values), count, 0}}, .weight_chunks = chunks, .chunks = chunks};
+    call.sums = memory.put(std::vector<double>(static_cast<size_t>(chunks)));
+    memory.kernels().sum_squares(call, memory.stream());
+    const auto expected = memory.get(call.sums, static_cast<size_t>(chunks));
+
+    const auto device = device::make_cpu_device();
+    const auto stream = device->create_stream("compute");
+    std::vector<double> sums(static_cast<size_t>(chunks));
+    NormCall own{.pieces = {{values.data(), count, 0}}, .weight_chunks = chunks, .chunks = chunks};
+    own.sums = sums.data();
+    make_cpu_step_kernels(1, SumOrder::as_gpus)->sum_squares(own, *stream);
+    EXPECT_EQ(sums, expected) << count;
+  }
+}
+
 TEST_P(StepKernelsTest, CastsRoundToNearest) {
   Memory memory(GetParam());
   const auto values = numbers(517, 3);

@@ -1,7 +1,7 @@
 #include <cstring>
 #include <optional>
 
-#include "base/half.h"
+#include "comm/halves.h"
 #include "comm/stream_communicator.h"
 #include "device/emulated/emulated_device.h"
 
@@ -19,32 +19,6 @@ struct Channel {
   std::unique_ptr<device::Stream> stream =
       device->create_stream("host");  // host communicators do not touch it
 };
-
-bool is_half(DType dtype) { return dtype == DType::bfloat16 || dtype == DType::float16; }
-
-template <class Half>
-void widen(std::vector<std::byte>& bytes) {
-  std::vector<std::byte> wide(bytes.size() * 2);
-  for (size_t i = 0; i < bytes.size() / 2; ++i) {
-    Half half;
-    std::memcpy(&half, &bytes[i * 2], 2);
-    const auto value = static_cast<float>(half);
-    std::memcpy(&wide[i * 4], &value, 4);
-  }
-  bytes = std::move(wide);
-}
-
-template <class Half>
-void narrow(std::vector<std::byte>& bytes) {
-  std::vector<std::byte> halves(bytes.size() / 2);
-  for (size_t i = 0; i < halves.size() / 2; ++i) {
-    float value = 0;
-    std::memcpy(&value, &bytes[i * 4], 4);
-    const Half half(value);
-    std::memcpy(&halves[i * 2], &half, 2);
-  }
-  bytes = std::move(halves);
-}
 
 /// One operation as a stream's work. Data travels from host memory to host memory: the device's can be
 /// touched only while this rank's device works, and other ranks come when they come.
@@ -73,7 +47,7 @@ class Work {
     if (bytes > 0) std::memcpy(staged_.data(), operation_.data, bytes);
     DType dtype = operation_.dtype;
     if (is_half(dtype)) {
-      dtype == DType::bfloat16 ? widen<bfloat16>(staged_) : widen<float16>(staged_);
+      staged_ = widened(staged_.data(), static_cast<int64_t>(bytes), dtype);
       dtype = DType::float32;
     }
     const int64_t count = operation_.count;
@@ -115,8 +89,11 @@ class Work {
       if (transfer.direction == Transfer::Direction::receive && transfer.size_bytes > 0)
         std::memcpy(transfer.data, messages_[i].data(), messages_[i].size());
     }
-    if (operation_.dtype == DType::bfloat16) narrow<bfloat16>(staged_);
-    if (operation_.dtype == DType::float16) narrow<float16>(staged_);
+    if (is_half(operation_.dtype)) {
+      std::vector<std::byte> halves(staged_.size() / 2);
+      narrow(staged_, halves.data(), operation_.dtype);
+      staged_ = std::move(halves);
+    }
     // Of a reduction's blocks only the own one is specified.
     const bool own_block = operation_.kind == OperationKind::reduce_scatter;
     const auto first = static_cast<size_t>(own_block ? operation_.block_bytes() * rank_ : 0);

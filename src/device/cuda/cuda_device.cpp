@@ -101,21 +101,35 @@ class CudaStream : public Stream {
     static_assert(sizeof word == sizeof value && std::atomic<uint64_t>::is_always_lock_free);
     static const auto write =
         driver_function<CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned)>("cuStreamWriteValue64");
-    void* address = nullptr;
-    check(cudaHostGetDevicePointer(&address, &word, 0));
     // The other flag, without a barrier before the word, exists no more in this version of the function.
-    const CUresult status =
-        write(stream_, reinterpret_cast<CUdeviceptr>(address), value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    const CUresult status = write(stream_, device_address(&word), value, CU_STREAM_WRITE_VALUE_DEFAULT);
     if (status != CUDA_SUCCESS)
       throw DeviceError(
           fmt::format("the GPU cannot write the progress of stream {}: the driver reports error {}", name_,
                       static_cast<int>(status)));
+  }
+  void wait_word(const std::atomic<uint64_t>& word, uint64_t value) override {
+    static const auto wait =
+        driver_function<CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned)>("cuStreamWaitValue64");
+    const CUresult status = wait(stream_, device_address(const_cast<std::atomic<uint64_t>*>(&word)), value,
+                                 CU_STREAM_WAIT_VALUE_GEQ);
+    if (status != CUDA_SUCCESS)
+      throw DeviceError(
+          fmt::format("the GPU cannot wait for the host in stream {}: the driver reports error {}; use "
+                      "parallel.server_device: GPU, or servers that are workers (placement=colocated)",
+                      name_, static_cast<int>(status)));
   }
   void synchronize() override { check(cudaStreamSynchronize(stream_)); }
   bool idle() override { return is_done(cudaStreamQuery(stream_)); }
   void* native() const override { return stream_; }
 
  private:
+  static CUdeviceptr device_address(void* host) {
+    void* address = nullptr;
+    check(cudaHostGetDevicePointer(&address, host, 0));
+    return reinterpret_cast<CUdeviceptr>(address);
+  }
+
   std::string name_;
   cudaStream_t stream_ = nullptr;
 };

@@ -91,6 +91,11 @@ void EmulatedStream::write_word(std::atomic<uint64_t>& word, uint64_t value) {
   Stream::write_word(word, value);
 }
 
+void EmulatedStream::wait_word(const std::atomic<uint64_t>& word, uint64_t value) {
+  launch_polled(
+      [&word, value] { return static_cast<int64_t>(word.load(std::memory_order_acquire) - value) >= 0; });
+}
+
 void EmulatedStream::push(std::function<bool()> work) {
   queue_.push_back(std::move(work));
   device_.most_queued_ = std::max(device_.most_queued_, queue_.size());

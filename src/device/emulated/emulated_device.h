@@ -26,6 +26,7 @@ class EmulatedStream : public Stream {
   void record(Event& event) override;
   void wait(const Event& event) override;
   void write_word(std::atomic<uint64_t>& word, uint64_t value) override;
+  void wait_word(const std::atomic<uint64_t>& word, uint64_t value) override;
   void synchronize() override;
   /// A moment's work of all streams; throws what this one's work threw.
   bool idle() override;

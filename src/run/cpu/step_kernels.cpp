@@ -1,6 +1,7 @@
 #include "run/step_kernels.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/ranges.h"
 #include "run/cpu/vector_sums.h"
@@ -31,7 +32,7 @@ constexpr int64_t kRange = 64 << 10;
 
 class CpuStepKernels : public StepKernels {
  public:
-  explicit CpuStepKernels(int threads) : threads_(threads) {}
+  CpuStepKernels(int threads, SumOrder order) : threads_(threads), as_gpus_(order == SumOrder::as_gpus) {}
 
   void add(void* destination, const void* source, DType dtype, int64_t count,
            device::Stream& stream) override {
@@ -56,20 +57,22 @@ class CpuStepKernels : public StepKernels {
   }
 
   void sum_squares(const NormCall& call, device::Stream& stream) override {
-    stream.launch([&call, threads = threads_] {
+    stream.launch([&call, threads = threads_, sum = as_gpus_ ? sum_of_squares_as_gpus : sum_of_squares] {
       for (const auto& piece : call.pieces)
         for_ranges(piece.count, layout::kNormChunk, threads, [&](int64_t begin, int64_t end) {
           call.sums[piece.first_chunk + begin / layout::kNormChunk] =
-              piece.data == nullptr ? 0 : run::sum_of_squares(piece.data + begin, end - begin);
+              piece.data == nullptr ? 0 : sum(piece.data + begin, end - begin);
         });
     });
   }
 
   void conclude_norm(const NormCall& call, device::Stream& stream) override {
-    stream.launch([&call] {
-      double weights = 0, statistics = 0;
-      for (int64_t chunk = 0; chunk < call.chunks; ++chunk)
-        (chunk < call.weight_chunks ? weights : statistics) += call.sums[chunk];
+    stream.launch([&call, as_gpus = as_gpus_] {
+      const auto sum = [&](int64_t begin, int64_t end) {
+        if (as_gpus) return sum_as_gpus(call.sums + begin, end - begin);
+        return std::accumulate(call.sums + begin, call.sums + end, 0.0);
+      };
+      const double weights = sum(0, call.weight_chunks), statistics = sum(call.weight_chunks, call.chunks);
       lockstep::program::conclude_norm(weights, statistics, call.static_count, call.clip_norm,
                                        call.constants->kernels, *call.verdict);
     });
@@ -110,16 +113,17 @@ class CpuStepKernels : public StepKernels {
 
  private:
   int threads_;
+  bool as_gpus_;
 };
 
 }  // namespace
 
-std::unique_ptr<StepKernels> make_cpu_step_kernels(int threads) {
-  return std::make_unique<CpuStepKernels>(threads);
+std::unique_ptr<StepKernels> make_cpu_step_kernels(int threads, SumOrder order) {
+  return std::make_unique<CpuStepKernels>(threads, order);
 }
 
-std::unique_ptr<StepKernels> make_step_kernels(device::DeviceKind device, int threads) {
-  return device == device::DeviceKind::cuda ? make_gpu_step_kernels() : make_cpu_step_kernels(threads);
+std::unique_ptr<StepKernels> make_step_kernels(device::DeviceKind device, int threads, SumOrder order) {
+  return device == device::DeviceKind::cuda ? make_gpu_step_kernels() : make_cpu_step_kernels(threads, order);
 }
 
 }  // namespace lockstep::run

@@ -46,6 +46,7 @@ std::map<std::string, std::vector<int>> holders(
   std::map<std::string, std::vector<int>> by_value;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const auto found = ranks[rank].find(name);
+    if (found != ranks[rank].end() && found->second.value == kAgreesWithAny) continue;
     by_value[found == ranks[rank].end() ? "(absent)" : found->second.value].push_back(static_cast<int>(rank));
   }
   return by_value;
@@ -121,6 +122,7 @@ void agree_on_fields(comm::Communicator& communicator, const std::vector<Agreeme
                                           rank_list(majority->second),
                                           majority->second.size() == 1 ? "has" : "have", majority->first));
   }
+  if (differences.empty()) return;
   constexpr size_t kMost = 8;
   const size_t more = differences.size() > kMost ? differences.size() - kMost : 0;
   differences.resize(std::min(differences.size(), kMost));

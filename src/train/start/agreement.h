@@ -19,6 +19,9 @@ struct AgreementField {
   ExitCode code = ExitCode::usage;  ///< what a difference means: usage, or data
 };
 
+/// The value of a rank that has none of its own, and takes the others'.
+inline const std::string kAgreesWithAny = "(any)";
+
 /// An error that every rank throws alike, so that it is enough for rank 0 to print it.
 struct CollectiveError : Error {
   using Error::Error;

@@ -140,16 +140,17 @@ void check_devices(const std::vector<RankDevice>& ranks, bool reproducible, bool
 
 DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& request,
                              const std::function<device::GpuProbe()>& probe, const std::vector<int>& hosts,
-                             const std::string& host, bool reproducible) {
+                             const std::string& host, int choosers, bool reproducible) {
+  const bool chooses = world.rank() < choosers;
   const auto own_host = hosts.begin() + world.rank();
   const auto local_rank = static_cast<int>(std::count(hosts.begin(), own_host, *own_host));
-  const auto local_size = static_cast<int>(std::count(hosts.begin(), hosts.end(), *own_host));
+  const auto local_size = static_cast<int>(std::count(hosts.begin(), hosts.begin() + choosers, *own_host));
   device::GpuProbe found;
   DeviceChoice choice;
   std::exception_ptr failure;
   try {
-    if (request.wish != DeviceWish::cpu) found = probe();  // it wakes the driver
-    choice = choose_device(request, found, local_rank, local_size);
+    if (chooses && request.wish != DeviceWish::cpu) found = probe();  // it wakes the driver
+    if (chooses) choice = choose_device(request, found, local_rank, local_size);
   } catch (const std::exception&) {
     failure = std::current_exception();
   }
@@ -170,6 +171,8 @@ DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& req
     ranks.push_back(unpack(texts[rank], hosts[rank], allows));
     all_allow = all_allow && allows;
   }
+  ranks.resize(static_cast<size_t>(choosers));
+  if (!chooses) choice.kind = ranks.front().kind;
   try {
     check_devices(ranks, reproducible, all_allow);
   } catch (const DeviceError& error) {

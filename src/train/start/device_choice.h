@@ -51,9 +51,11 @@ struct RankDevice {
 void check_devices(const std::vector<RankDevice>& ranks, bool reproducible, bool allow_shared_gpu);
 
 /// COLLECTIVE: all ranks choose, and learn whether their choices agree. `hosts`: numbers of the ranks' hosts;
-/// `host`: the own one's name. `probe` is asked where GPUs may be used. Throws CollectiveError on all ranks.
+/// `host`: the own one's name. The first `choosers` ranks have devices of their own; what the others are told
+/// is the kind of rank 0's, beside which they serve on their hosts' processors. `probe` is asked where GPUs
+/// may be used. Throws CollectiveError on all ranks.
 DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& request,
                              const std::function<device::GpuProbe()>& probe, const std::vector<int>& hosts,
-                             const std::string& host, bool reproducible);
+                             const std::string& host, int choosers, bool reproducible);
 
 }  // namespace lockstep::train

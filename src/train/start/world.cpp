@@ -312,8 +312,11 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
     agree_on_outcome(communicator, failure, kAgreementTimeout);
   };
   config::RunConfig loaded;
+  int computing_ranks = world.size();
   on_all_ranks([&] {
     loaded = load_config();
+    if (!loaded.parallel.servers_on_gpus)
+      computing_ranks = layout::resolve(loaded.parallel.layout, world.size()).workers();
     world.watch(loaded.watchdog);
     if (loaded.parallel.algorithm == parallel::AllReduceAlgorithm::shared_memory && !shared_memory &&
         world.size() > 1)
@@ -322,7 +325,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
   });
   world.startup().end(observe::StartupPart::config);
   const DeviceChoice choice =
-      agree_on_device(communicator, device, device::probe_gpus, world.hosts(), world.host(),
+      agree_on_device(communicator, device, device::probe_gpus, world.hosts(), world.host(), computing_ranks,
                       loaded.parallel.reduction != layout::Reduction::fast);
   world.startup().end(observe::StartupPart::device);
   std::unique_ptr<Worker> worker;

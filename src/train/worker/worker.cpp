@@ -51,12 +51,12 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   const Positions positions = is_worker() ? read_positions() : Positions{};
   spent_on(observe::StartupPart::data);
 
-  device_ = options.device == device::DeviceKind::cuda ? device::make_cuda_device(options.gpu_ordinal)
-            : options.asynchronous                     ? device::make_async_cpu_device(*options.asynchronous)
-                                                       : device::make_cpu_device();
+  device_ = computes_on_gpu()      ? device::make_cuda_device(options.gpu_ordinal)
+            : options.asynchronous ? device::make_async_cpu_device(*options.asynchronous)
+                                   : device::make_cpu_device();
   share_progress();
   spent_on(observe::StartupPart::device);
-  compiled_->prepare(*device_);
+  if (compiled_->device_of(options.rank) == compiled_->device()) compiled_->prepare(*device_);
   spent_on(observe::StartupPart::kernels);
   private_bytes_before_plan_ = observe::process_private_bytes();
   memory_ = std::make_unique<run::ProgramMemory>(*device_, programs_.plans());
@@ -72,6 +72,10 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
 }
 
 Worker::~Worker() = default;
+
+bool Worker::computes_on_gpu() const {
+  return compiled_->device_of(options_.rank) == device::DeviceKind::cuda;
+}
 
 Worker::Positions Worker::read_positions() {
   const auto& division = compiled_->division();
@@ -126,6 +130,8 @@ run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::
           .optimizer = config_.optimizer,
           .clip_norm = config_.trainer.clip_norm,
           .update_threads = is_worker() ? 1 : config_.parallel.server_threads,
+          .sum_order =
+              compiled_->device() == device::DeviceKind::cuda ? run::SumOrder::as_gpus : run::SumOrder::own,
           .static_count = static_cast<double>(division.global_batch) *
                           static_cast<double>(compiled_->graph().loss_positions()),
           .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.micro_batches_per_leaf),
@@ -138,7 +144,8 @@ run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::
 void Worker::connect_groups(comm::Communicator& world, const program::Program& program,
                             run::ExecutionContext& context) {
   // A channel for each group, made in one order on all ranks: every rank's program lists the same groups.
-  for (const auto& group : program.groups) {
+  for (int number = 0; number < static_cast<int>(program.groups.size()); ++number) {
+    const program::Group& group = program.group(number);
     const bool member = group.members.contains(options_.rank);
     if (group.members.size() == 1) {  // which takes nobody else, and may be another rank for each
       communicators_.push_back(member ? comm::make_solo_communicator() : nullptr);
@@ -146,25 +153,21 @@ void Worker::connect_groups(comm::Communicator& world, const program::Program& p
       continue;
     }
     // Those of GPUs take memory and time, and programs run one after the other: groups of one name share one.
-    if (const auto made = gpu_channels_.find(group.name);
-        group.transport == program::Transport::device && made != gpu_channels_.end()) {
+    const bool of_device = group.transport == program::Transport::device;
+    if (const auto made = gpu_channels_.find(group.name); of_device && made != gpu_channels_.end()) {
       context.communicators.push_back(made->second);
       continue;
     }
     communicators_.push_back(world.split(member ? 0 : -1, options_.rank));
     comm::Communicator* channel = communicators_.back().get();
-    if (group.transport == program::Transport::device) {
-      if (member) {
-        const auto algorithm = config_.parallel.algorithm;
-        const comm::GpuCommunicatorOptions options{
-            .algorithm = algorithm == parallel::AllReduceAlgorithm::ring   ? comm::GpuAlgorithm::ring
-                         : algorithm == parallel::AllReduceAlgorithm::tree ? comm::GpuAlgorithm::tree
-                                                                           : comm::GpuAlgorithm::automatic};
-        channels_.push_back(channel->size() > 1 ? comm::make_gpu_communicator(*channel, *device_, options)
-                                                : comm::make_solo_communicator());
-        channel = channels_.back().get();
-      }
+    if (of_device) {
+      if (member) channel = connect_gpus(*channel);
       gpu_channels_[group.name] = channel;
+    } else if (const int64_t staging = staged_bytes(program, number, device_->kind());
+               member && staging > 0) {
+      channels_.push_back(
+          comm::make_staged_communicator(std::move(communicators_.back()), *device_, staging));
+      channel = channels_.back().get();
     } else if (member && group.transport == program::Transport::shared_memory &&
                !channel->sums_along_tree()) {
       // Threads of one process need no other memory than theirs.
@@ -173,6 +176,17 @@ void Worker::connect_groups(comm::Communicator& world, const program::Program& p
     }
     context.communicators.push_back(channel);
   }
+}
+
+comm::Communicator* Worker::connect_gpus(comm::Communicator& channel) {
+  const auto algorithm = config_.parallel.algorithm;
+  const comm::GpuCommunicatorOptions options{
+      .algorithm = algorithm == parallel::AllReduceAlgorithm::ring   ? comm::GpuAlgorithm::ring
+                   : algorithm == parallel::AllReduceAlgorithm::tree ? comm::GpuAlgorithm::tree
+                                                                     : comm::GpuAlgorithm::automatic};
+  channels_.push_back(channel.size() > 1 ? comm::make_gpu_communicator(channel, *device_, options)
+                                         : comm::make_solo_communicator());
+  return channels_.back().get();
 }
 
 void Worker::connect(comm::Communicator& world) {
@@ -256,7 +270,7 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
     };
   if (serving_ && program_number == kStepProgram)
     options.alongside = [serving = serving_.get()] { serving->alongside(); };
-  return options_.asynchronous || options_.device == device::DeviceKind::cuda
+  return options_.asynchronous || computes_on_gpu()
              ? run::make_stream_executor(program, context, options, *device_, observer)
              : run::make_inline_executor(program, context, options, observer);
 }
@@ -264,8 +278,11 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
 std::vector<AgreementField> Worker::agreement_fields() const {
   std::vector<AgreementField> fields;
   fields.push_back({"lockstep binary", binary_identity(), ExitCode::usage});
-  fields.push_back(
-      {"arithmetic", arithmetic_fingerprint(*device_, config_.parallel.intra_op_threads), ExitCode::usage});
+  fields.push_back({"arithmetic",
+                    compiled_->device_of(options_.rank) == compiled_->device()
+                        ? arithmetic_fingerprint(*device_, config_.parallel.intra_op_threads)
+                        : kAgreesWithAny,
+                    ExitCode::usage});
   if (options_.device == device::DeviceKind::cuda && options_.world_size > 1)
     fields.push_back({"communication library", comm::gpu_communication_library(), ExitCode::usage});
   for (const auto& [name, value] : config_.math_fields)

@@ -38,8 +38,8 @@ struct WorkerOptions {
   int world_size = 1;
   bool shared_memory = false;   ///< all workers share a host's memory: the programs may count on it
   std::vector<int> hosts = {};  ///< of each rank; none: all are on one
-  device::DeviceKind device = device::DeviceKind::cpu;  ///< cpu or cuda
-  int gpu_ordinal = 0;
+  device::DeviceKind device = device::DeviceKind::cpu;  ///< of workers: cpu or cuda
+  int gpu_ordinal = 0;                                  ///< of this rank, if it computes on one
   /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise, on
   /// CPUs, all of them on the calling thread.
   std::optional<device::AsyncCpuOptions> asynchronous;
@@ -163,6 +163,8 @@ class Worker {
   void connect_groups(comm::Communicator& world, const program::Program& program,
                       run::ExecutionContext& context);
   void connect_servers(comm::Communicator& world);
+  bool computes_on_gpu() const;
+  comm::Communicator* connect_gpus(comm::Communicator& channel);
   void share_progress();
   void spent_on(observe::StartupPart part);
 

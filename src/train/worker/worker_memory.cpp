@@ -26,12 +26,20 @@ int64_t served_in_host_space(const program::Program& serve) {
 
 }  // namespace
 
+int64_t staged_bytes(const program::Program& program, int group, device::DeviceKind device) {
+  const auto& [name, members, transport] = program.group(group);
+  const bool stages =
+      device == device::DeviceKind::cuda && transport == program::Transport::host && members.size() > 1;
+  return stages ? run::staged_bytes(program, group) : 0;
+}
+
 WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
                                 const compile::CompiledRun::RankPrograms& programs,
                                 const data::DataOptions& data) {
-  WorkerMemory memory{.device = plan::device_plan(programs, run.device()), .host = {}};
+  const device::DeviceKind device = run.device_of(programs.step.rank);
+  WorkerMemory memory{.device = plan::device_plan(programs, device), .host = {}};
   HostMemory& host = memory.host;
-  const bool is_gpu = run.device() == device::DeviceKind::cuda;
+  const bool is_gpu = device == device::DeviceKind::cuda;
   if (is_gpu) {
     const program::MemoryPlan whole = program::combine_plans(programs.plans());
     const int64_t in_host_space = nth(whole.space_bytes, program::Space::host);
@@ -41,12 +49,16 @@ WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
   }
   const auto micro_batch = run.division().micro_batch;
   const auto staged_by = [&](const program::Program& program) {
-    return run::staging_bytes(program, run.graph(), micro_batch, run.device());
+    return run::staging_bytes(program, run.graph(), micro_batch, device);
   };
   for (const program::Program* program : {&programs.step, &programs.evaluate, &programs.boundary})
     host.staging_bytes += staged_by(*program);
   // A step's replay looks for values that are not finite. Those of sessions happen once.
   if (!run.layout().has_sessions()) host.staging_bytes += staged_by(programs.step);
+  for (const program::Program* program : programs.all())
+    for (int group = 0; group < static_cast<int>(program->groups.size()); ++group)
+      if (const int64_t bytes = staged_bytes(*program, group, device); bytes > 0)
+        host.staging_bytes += bytes + comm::kStagedWordBytes;
   host.served_bytes += staged_by(programs.serve);
   if (program::loads(programs.step))
     host.read_ahead_bytes =

@@ -33,6 +33,10 @@ WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
                                 const compile::CompiledRun::RankPrograms& programs,
                                 const data::DataOptions& data);
 
+/// What a rank on this kind of device takes to exchange memory of it with a group's other ranks by messages
+/// between hosts; 0 where it does not.
+int64_t staged_bytes(const program::Program& program, int group, device::DeviceKind device);
+
 /// The table printed at start.
 std::string describe(const WorkerMemory& memory);
 

@@ -143,8 +143,22 @@ TEST_P(GpuTraining, ServersHaveTheSameBitsOnAnyNumberOfGpus) {
       config::RunConfig config = config_of(GetParam(), {type});
       config.parallel.layout = layout::parse_layout(layout);
       EXPECT_EQ(train_on_gpu(config, config.parallel.layout.world_size()), one) << layout << ", " << type;
+      if (config.parallel.layout.placement == layout::ServerPlacement::colocated) continue;
+      config.parallel.servers_on_gpus = true;
+      EXPECT_EQ(train_on_gpu(config, config.parallel.layout.world_size()), one)
+          << layout << ", " << type << ", on GPUs of their own";
     }
   }
+}
+
+/// Without a verdict, parameters come back while others' gradients are still pushed.
+TEST_P(GpuTraining, ServersOnProcessorsUpdateAsGradientsLand) {
+  NEEDS_GPUS(3);
+  const std::vector<std::string> as_it_lands{"trainer.nonfinite=IGNORE", "trainer.clip_norm=0"};
+  const Trace one = train_on_gpu(config_of(GetParam(), as_it_lands), 1);
+  config::RunConfig config = config_of(GetParam(), as_it_lands);
+  config.parallel.layout = layout::parse_layout("dp=2,sync=ps,servers=2");
+  EXPECT_EQ(train_on_gpu(config, 4).parameters, one.parameters);
 }
 
 TEST_P(GpuTraining, PipelinesHaveTheSameBitsOnAnyNumberOfGpus) {

@@ -144,7 +144,7 @@ std::vector<std::string> refusals(const std::vector<int>& hosts, const DeviceReq
     try {
       agree_on_device(
           world, request, [&] { return probe(rank); }, hosts,
-          "host" + std::to_string(hosts[static_cast<size_t>(rank)]), true);
+          "host" + std::to_string(hosts[static_cast<size_t>(rank)]), static_cast<int>(hosts.size()), true);
     } catch (const CollectiveError& error) {
       EXPECT_EQ(error.code(), ExitCode::unavailable);
       errors[static_cast<size_t>(rank)] = error.what();
@@ -165,7 +165,7 @@ TEST(DeviceAgreement, EachRankTakesTheGpuOfItsPlaceOnItsHost) {
         [&] {
           return gpus({"a", "b", "c"});
         },
-        hosts, "host", true);
+        hosts, "host", 5, true);
     EXPECT_EQ(choice.kind, device::DeviceKind::cuda);
     ordinals[static_cast<size_t>(rank)] = choice.ordinal;
   });
@@ -192,15 +192,28 @@ TEST(DeviceAgreement, SharingNeedsTheConsentOfAllRanks) {
   run_ranks(2, [](int rank, comm::Communicator& world) {
     EXPECT_THROW(
         agree_on_device(
-            world, wish(DeviceWish::cuda, rank == 0), [] { return gpus({"a"}); }, {0, 0}, "host", false),
+            world, wish(DeviceWish::cuda, rank == 0), [] { return gpus({"a"}); }, {0, 0}, "host", 2, false),
         CollectiveError);
+  });
+}
+
+TEST(DeviceAgreement, WhoServesOnProcessorsNeedsNoGpuAndLearnsOfTheOthers) {
+  run_ranks(3, [](int rank, comm::Communicator& world) {
+    const auto probe = [rank] {
+      if (rank == 2) throw InternalError("nobody may ask");
+      return gpus({"a", "b"});
+    };
+    const auto choice =
+        agree_on_device(world, wish(DeviceWish::automatic), probe, {0, 0, 0}, "host", 2, true);
+    EXPECT_EQ(choice.kind, device::DeviceKind::cuda);
+    EXPECT_EQ(choice.ordinal, rank % 2);
   });
 }
 
 TEST(DeviceAgreement, CpusNeedNoDriver) {
   run_ranks(2, [](int, comm::Communicator& world) {
     const auto never = []() -> device::GpuProbe { throw InternalError("nobody may ask"); };
-    EXPECT_EQ(agree_on_device(world, wish(DeviceWish::cpu), never, {0, 0}, "host", true).kind,
+    EXPECT_EQ(agree_on_device(world, wish(DeviceWish::cpu), never, {0, 0}, "host", 2, true).kind,
               device::DeviceKind::cpu);
   });
 }

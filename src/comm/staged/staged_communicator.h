@@ -1,0 +1,65 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/stream_communicator.h"
+
+namespace lockstep::comm {
+
+/// Memory of a device, by messages between hosts. An operation's bytes are copied to pinned memory of the
+/// host, travel from there as `host` carries them, and are copied back; the stream waits for a word that the
+/// host writes in between. So the host has a part in each operation: they get on while it calls poll(),
+/// synchronize() or check_health(), and stand still while it waits for a stream otherwise.
+class StagedCommunicator : public StreamCommunicator {
+ public:
+  /// `host`: of the same ranks, on host memory; this communicator's alone. `staging_bytes`: pinned memory of
+  /// the largest operation. A larger one gets more, for which a GPU may wait for all of its work.
+  StagedCommunicator(std::unique_ptr<Communicator> host, device::Device& device, int64_t staging_bytes,
+                     std::string name);
+  ~StagedCommunicator() override;
+
+  std::string_view backend() const override { return "staged"; }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void check_health() override;
+
+ private:
+  /// An operation on pinned memory, which the host starts when the device has copied its part there.
+  struct Waiting {
+    int64_t number;
+    Operation operation;
+    std::unique_ptr<device::Event> arrived;
+    std::vector<std::byte> wide;  ///< of reductions of narrow types: the elements in float32
+    Ticket ticket{};
+    bool started = false;
+  };
+
+  void issue(const Operation& operation, device::Stream& stream) override;
+  void advance() override;
+  void die(std::string_view reason, ExitCode code) noexcept override;
+  int64_t bytes_of(const Operation& operation) const;
+  Operation stage(const Operation& operation, device::Stream& stream);
+  void unstage(const Operation& operation, const Operation& staged, device::Stream& stream) const;
+  void complete_all();
+  void drain() noexcept;
+  void progress();
+  void start(Waiting& waiting);
+  void finish(Waiting& waiting);
+
+  std::unique_ptr<Communicator> host_;
+  std::unique_ptr<device::Device> cpu_;
+  std::unique_ptr<device::Stream> host_stream_;  ///< host communicators do not touch it
+  std::deque<Waiting> waiting_;
+  std::vector<std::unique_ptr<device::Event>> spare_;
+  device::Buffer staging_;
+  std::vector<device::Buffer> outgrown_;  ///< which streams may still use
+  device::Buffer word_memory_;
+  std::atomic<uint64_t>* word_;  ///< in word_memory_: the number of the last operation that is complete
+  int64_t issued_ = 0;
+  device::Stream* last_stream_ = nullptr;  ///< of the operation that was issued last
+};
+
+}  // namespace lockstep::comm
