@@ -55,7 +55,7 @@ TEST(Chaos, StoppedAndStuckWorkersAndServersAreNoticed) {
                                  "watchdog.heartbeat_seconds=0.1", "--set", "watchdog.silent_seconds=2",
                                  "--set", "watchdog.compute_seconds=3", "--set", "watchdog.input_seconds=3",
                                  "--set", "watchdog.communication_seconds=3", "--set",
-                                 "watchdog.storage_seconds=5", "--layout"} +
+                                 "watchdog.storage_seconds=30", "--layout"} +
             layout));
     ASSERT_EQ(ran.code, 0) << layout[0] << ran.err << ran.out;
     for (const auto& run : runs_of(ran)) EXPECT_EQ(run["exit_code"], 201) << layout[0] << run;
