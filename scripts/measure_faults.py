@@ -3,6 +3,7 @@
 
     scripts/measure_faults.py kills --runs 300          SIGKILL to a random rank at a random time
     scripts/measure_faults.py stops --runs 100          SIGSTOP likewise
+    scripts/measure_faults.py cuts --runs 100           the link between two hosts (scripts/two_hosts.sh) is cut
     scripts/measure_faults.py losses --runs 100         SIGKILL to a worker without which the others go on (mode=async)
     scripts/measure_faults.py preemptions --runs 100    a stop request, as from a scheduler that wants its machine back
     scripts/measure_faults.py clean --steps 10000       nothing at all: no alarm may be raised
@@ -10,8 +11,12 @@
 
 Two ranks train LeNet on rendered digits, reproducibly, in steps of a few milliseconds, started by launcher/lockstep-run
 (--no-launcher: by mpirun), and save in the background (--foreground-saves: while training waits). Every disturbed run is
-resumed to its end and compared with an undisturbed one. With `losses` they are three workers and a server, and nothing is
-resumed. Exit code 1 where a criterion was missed.
+resumed to its end and compared with an undisturbed one; with workers that do not wait (mode=stale), only its number of steps
+is. With `losses` they are three workers and a server, and nothing is resumed. Exit code 1 where a criterion was missed.
+
+kills, stops and cuts of other layouts, whose servers are processes of their own:
+
+    scripts/measure_faults.py kills --layout dp=2,sync=ps,servers=2 --role server --resume-layout dp=2,sync=ps
 """
 
 import argparse
@@ -32,7 +37,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
        "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_mpi_yield_when_idle": "1"}
 MARKER = "LOCKSTEP_MEASURED_JOB"
-RANKS = 2
+LAYOUT = "dp=2"
 INTERVAL = 50              # steps between checkpoints
 SILENT_S = 2.0
 CONFIG = """
@@ -66,17 +71,21 @@ def processes():
     return found
 
 
-def ranks_below(root):
-    """rank -> pid of the processes that `root` or its descendants started as ranks."""
-    all_processes = processes()
+def ranks_of_job(marker, program="lockstep"):
+    """rank -> pid of a job's processes, wherever on this machine they were started."""
     ranks = {}
-    for pid, (parent, environment) in all_processes.items():
-        while parent in all_processes and parent != root:
-            parent = all_processes[parent][0]
-        if parent == root:
-            for entry in environment:
-                if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
-                    ranks[int(entry.partition(b"=")[2])] = pid
+    entry = f"{MARKER}={marker}".encode()
+    for pid, (_, environment) in processes().items():
+        if entry not in environment:
+            continue
+        try:
+            if not os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(program):
+                continue
+        except OSError:
+            continue
+        for name in environment:
+            if name.startswith(b"OMPI_COMM_WORLD_RANK="):
+                ranks[int(name.partition(b"=")[2])] = pid
     return ranks
 
 
@@ -105,14 +114,53 @@ def newest_checkpoint(run):
     return max([int(name[5:]) for name in names if re.fullmatch(r"step-[0-9]{8,}", name)], default=0)
 
 
+class Layout:
+    """Of a job, with what `lockstep inspect` says of it."""
+
+    def __init__(self, lockstep, config, text):
+        self.text = text
+        self.arguments = ["--layout", text]
+        # Workers that do not wait have no bits that others could have.
+        self.has_bits = not re.search(r"mode=(async|stale(?!.*bound=0\b))", text)
+        if not self.has_bits:
+            self.arguments += ["--set", "parallel.reduction=FAST"]
+        told = json.loads(subprocess.run([lockstep, "inspect", config, "--json", *self.arguments], check=True,
+                                         stdout=subprocess.PIPE).stdout)
+        self.ranks = told["world_size"]
+        self.roles = [rank["role"] for rank in told["ranks"]]
+
+    def ranks_of(self, role):
+        return [rank for rank in range(self.ranks) if role is None or role in self.roles[rank]]
+
+
+class TwoHosts:
+    """A pair of its own, on whose first host jobs are started."""
+
+    def __init__(self):
+        self.id = f"faults{os.getpid()}"
+        self.do("up")
+
+    def do(self, action):
+        subprocess.run([os.path.join(ROOT, "scripts", "two_hosts.sh"), "--id", self.id, action], check=True)
+
+    def before(self):
+        return [os.path.join(ROOT, "scripts", "two_hosts.sh"), "--id", self.id, "on", "host-a", "--"]
+
+    @staticmethod
+    def placed(ranks):
+        """Options of lockstep-run: the first half of the ranks, or one more, on the first host."""
+        return ["--host", f"host-a:{ranks - ranks // 2},host-b:{ranks // 2}", "--interface", "net0"]
+
+
 class Job:
     """One start of a training."""
 
-    def __init__(self, options, config, run, extra=()):
+    def __init__(self, options, config, run, ranks, extra=()):
         self.marker = uuid.uuid4().hex
         train = ["train", config, "--json", *(["--out", run] if run else []), *extra]
-        command = ([options.launcher, "-n", str(options.ranks), "--program", options.lockstep, "--"] if options.launcher else
-                   ["mpirun", "-n", str(options.ranks), options.lockstep]) + train
+        hosts = getattr(options, "hosts", None)
+        command = ([*(hosts.before() if hosts else []), options.launcher, "-n", str(ranks), *(hosts.placed(ranks) if hosts else []),
+                    "--program", options.lockstep, "--"] if options.launcher else ["mpirun", "-n", str(ranks), options.lockstep]) + train
         self.run = run
         self.stdout, self.stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.process = subprocess.Popen(command, env={**MPI, **os.environ, MARKER: self.marker}, stdin=subprocess.DEVNULL,
@@ -173,9 +221,13 @@ class Bench:
             file.write(CONFIG.format(data=data, steps=steps, interval=INTERVAL, silent=SILENT_S,
                                      background="false" if options.foreground_saves else "true"))
 
-    def job(self, name, *extra):
-        return Job(self.options, self.config, os.path.join(self.folder, name) if name else None,
-                   (*self.options.train, *extra))
+        self.layout = Layout(options.lockstep, self.config, options.layout)
+        self.resume_layout = Layout(options.lockstep, self.config, options.resume_layout) if options.resume_layout else self.layout
+
+    def job(self, name, *extra, layout=None):
+        layout = layout or self.layout
+        return Job(self.options, self.config, os.path.join(self.folder, name) if name else None, layout.ranks,
+                   (*layout.arguments, *self.options.train, *extra))
 
     def reference(self):
         """Report of an undisturbed run, and how many seconds its steps took."""
@@ -197,8 +249,8 @@ def disturb(bench, name, chance, duration, steps, send):
     while last_step(job.run) == 0 and job.process.poll() is None:
         time.sleep(0.005)
     time.sleep(chance.uniform(0, 0.8 * duration))
-    ranks = ranks_below(job.process.pid)
-    if job.process.poll() is not None or len(ranks) != bench.options.ranks or last_step(job.run) >= steps:
+    ranks = ranks_of_job(job.marker)
+    if job.process.poll() is not None or len(ranks) != bench.layout.ranks or last_step(job.run) >= steps:
         job.wait()
         return None
     since = time.monotonic()
@@ -223,13 +275,14 @@ def resume(bench, name, job, reference, row):
     row["complete"] = newest_checkpoint(job.run)
     row["foreground_saves"] = bench.options.foreground_saves
     row["while_saving"] = row["complete"] < reached // INTERVAL * INTERVAL
-    resumed = bench.job(name, "--resume", "auto").wait()
+    resumed = bench.job(name, "--resume", "auto", layout=bench.resume_layout).wait()
     found = re.search(r"resumed after step (\d+)", resumed.err)
     row["reached"] = reached
     row["resumed"] = int(found[1]) if found else 0
     row["lost"] = reached - row["resumed"]
     row["orphans"] = job.orphans + resumed.orphans
-    row["identical"] = resumed.code == 0 and resumed.report()["params_hash"] == reference["params_hash"]
+    compared = "params_hash" if bench.layout.has_bits and bench.resume_layout.has_bits else "steps"
+    row["identical"] = resumed.code == 0 and resumed.report()[compared] == reference[compared]
     if resumed.code != 0:
         row["resume_error"] = f"exit code {resumed.code}: {resumed.err[-500:]}"
 
@@ -244,12 +297,14 @@ def measured_runs(options, steps, send, judge):
         name = f"run-{len(rows) + 1:03}"
         row = {}
         job = disturb(bench, name, chance, duration, steps, lambda job, ranks: row.update(
-            complete_before=newest_checkpoint(job.run), **send(job, ranks, chance)))
+            complete_before=newest_checkpoint(job.run), **send(bench, job, ranks, chance)))
         if job is None:
             bench.remove(name)                              # it was over too soon: once more
             continue
         row.update(run=len(rows) + 1, seconds=job.seconds, code=job.code)
         row["stderr"] = job.err
+        if getattr(options, "hosts", None):
+            options.hosts.do("restore")
         resume(bench, name, job, reference, row)
         row["missed"] = judge(row)
         rows.append(row)
@@ -303,8 +358,8 @@ def summarize(what, rows, limit):
 
 
 def kills(options):
-    def send(job, ranks, chance):
-        rank = chance.randrange(RANKS)
+    def send(bench, job, ranks, chance):
+        rank = chance.choice(bench.layout.ranks_of(options.role))
         os.kill(ranks[rank], signal.SIGKILL)
         return {"rank": rank}
 
@@ -324,8 +379,8 @@ def kills(options):
 def stops(options):
     limit = SILENT_S + 5
 
-    def send(job, ranks, chance):
-        rank = chance.randrange(RANKS)
+    def send(bench, job, ranks, chance):
+        rank = chance.choice(bench.layout.ranks_of(options.role))
         os.kill(ranks[rank], signal.SIGSTOP)
         return {"rank": rank}
 
@@ -342,6 +397,32 @@ def stops(options):
     return summarize("stops", measured_runs(options, 600, send, judge), limit)
 
 
+def cuts(options):
+    limit = SILENT_S + 5
+
+    def send(bench, job, ranks, chance):
+        options.hosts.do("cut")
+        return {"rank": f"(?:{'|'.join(str(rank) for rank in range(bench.layout.ranks - bench.layout.ranks // 2, bench.layout.ranks))})"}
+
+    def judge(row):
+        not_told = unnamed(row, {"rank": rf"\brank {row['rank']}\b.*is silent", "step": r"silent in step \d+"})
+        row["named"] = not not_told
+        missed = common_criteria(row) + not_told
+        if row["code"] != 201:
+            missed.append(f"exit code {row['code']}")
+        if row["seconds"] > limit:
+            missed.append(f"took {row['seconds']:.1f} s")
+        return missed + steps_lost(row)
+
+    if not options.launcher:
+        sys.exit("cuts are of jobs that lockstep-run starts; leave out --no-launcher")
+    options.hosts = TwoHosts()
+    try:
+        return summarize("cuts", measured_runs(options, 600, send, judge), limit)
+    finally:
+        options.hosts.do("down")
+
+
 def step_times(run):
     """step -> milliseconds, as metrics.jsonl has them."""
     with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
@@ -351,9 +432,9 @@ def step_times(run):
 
 def losses(options):
     """Three workers and a server that wait for nobody."""
-    options.ranks, steps = 4, 600
-    options.train = ("--layout", "dp=3,sync=ps,mode=async", "--set", "parallel.reduction=FAST", "--set", "trainer.global_batch=126",
-                     "--set", "metrics.log_every_steps=1")
+    steps = 600
+    options.layout = "dp=3,sync=ps,mode=async"
+    options.train = ("--set", "trainer.global_batch=126", "--set", "metrics.log_every_steps=1")
     limit = 2 / 3 - 0.05                                      # of the speed before, with one worker of three less
     bench, chance, rows = Bench(options, steps), random.Random(options.seed), []
     _, duration = bench.reference()
@@ -410,7 +491,7 @@ def losses(options):
 
 
 def preemptions(options):
-    def send(job, ranks, chance):
+    def send(bench, job, ranks, chance):
         # lockstep-run turns what schedulers send into mpirun's stop request.
         job.process.send_signal(signal.SIGTERM if options.launcher else signal.SIGUSR1)
         return {}
@@ -467,10 +548,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     default_launcher = os.path.join(ROOT, "launcher", "lockstep-run")
-    for name, function, runs in (("kills", kills, 300), ("stops", stops, 100), ("losses", losses, 100), ("preemptions", preemptions, 100),
-                                 ("clean", clean, None), ("overhead", overhead, None)):
+    for name, function, runs in (("kills", kills, 300), ("stops", stops, 100), ("cuts", cuts, 100), ("losses", losses, 100),
+                                 ("preemptions", preemptions, 100), ("clean", clean, None), ("overhead", overhead, None)):
         command = commands.add_parser(name)
-        command.set_defaults(function=function, ranks=RANKS, train=())
+        command.set_defaults(function=function, train=(), layout=LAYOUT, resume_layout=None, role=None)
         command.add_argument("--lockstep", default=os.path.join(ROOT, "build/release/bin/lockstep"))
         command.add_argument("--no-launcher", dest="launcher", action="store_const", const=None,
                              default=default_launcher if os.path.exists(default_launcher) else None,
@@ -479,6 +560,11 @@ def main():
                              help="checkpoint.background: false: training waits while a checkpoint is written")
         command.add_argument("--json", action="store_true", help="one JSON object on stdout")
         command.add_argument("--quiet", action="store_true", help="no line for each run")
+        if name in ("kills", "stops", "cuts"):
+            command.add_argument("--layout", default=LAYOUT, help=f"of the job ({LAYOUT})")
+            command.add_argument("--resume-layout", help="in which it goes on; left out: the same")
+        if name in ("kills", "stops"):
+            command.add_argument("--role", choices=("worker", "server"), help="of the rank that is hurt; left out: any")
         if runs:
             command.add_argument("--runs", type=int, default=runs)
             command.add_argument("--seed", type=int, default=1, help="of ranks and times")

@@ -81,6 +81,27 @@ std::string program_summary(const program::Program& program) {
                      program.instructions.size(), communicating, program.lanes.size());
 }
 
+/// Of one that has the other role than `rank`, where servers are no workers: a worker, or the server that
+/// holds most; otherwise nothing.
+std::optional<int> rank_of_other_role(const compile::CompiledRun& run, int rank) {
+  const layout::Placement& placement = run.placement();
+  if (!placement.has_servers()) return {};
+  if (!placement.is_worker(rank)) return 0;
+  int largest = placement.workers();
+  for (int server = largest; server < placement.ranks(); ++server)
+    if (placement.owned_bytes(server) > placement.owned_bytes(largest)) largest = server;
+  return largest;
+}
+
+std::string memory_text(const config::RunConfig& config, const compile::CompiledRun& run,
+                        const compile::CompiledRun::RankPrograms& programs, int rank) {
+  const std::string_view role = run.placement().has_servers() ? run.role_of(rank) : "";
+  return fmt::format("memory of rank {} of {}{}, on {}\n{}\n", rank, run.layout().world_size(),
+                     role.empty() ? "" : fmt::format(" ({})", role),
+                     run.device() == device::DeviceKind::cuda ? "GPUs" : "CPUs",
+                     train::describe(train::plan_worker_memory(run, programs, config.data)));
+}
+
 std::string text_of(const InspectArguments& arguments, const config::RunConfig& config,
                     const compile::CompiledRun& run, const compile::CompiledRun::RankPrograms& programs) {
   if (!arguments.program.empty()) return program::to_text(program_named(programs, arguments.program));
@@ -93,10 +114,11 @@ std::string text_of(const InspectArguments& arguments, const config::RunConfig& 
                     layout::describe(run.division(), run.layout().pp > 1 ? "replica" : "worker"),
                     step_table(run)) +
         fmt::format("bytes that each rank holds, updates, saves and sends\n{}\n", describe(rank_shares(run)));
-  if (all || arguments.memory)
-    text += fmt::format("memory of rank {} of {}, on {}\n{}\n", arguments.rank, run.layout().world_size(),
-                        run.device() == device::DeviceKind::cuda ? "GPUs" : "CPUs",
-                        train::describe(train::plan_worker_memory(run, programs, config.data)));
+  if (all || arguments.memory) {
+    text += memory_text(config, run, programs, arguments.rank);
+    if (const auto other = rank_of_other_role(run, arguments.rank))
+      text += memory_text(config, run, run.compile(*other), *other);
+  }
   if (all) {
     for (const program::Program* program : programs.all()) text += program_summary(*program) + "\n";
     text += fmt::format("program hash {}\n", to_hex(run.program_hash()));
@@ -161,6 +183,13 @@ Json json_of(const InspectArguments& arguments, const config::RunConfig& config,
   const train::WorkerMemory memory = train::plan_worker_memory(run, programs, config.data);
   json["memory_bytes"] = json_of(memory.device);
   json["host_memory_bytes"] = json_of(memory.host);
+  if (const auto other = rank_of_other_role(run, arguments.rank)) {
+    const train::WorkerMemory its = train::plan_worker_memory(run, run.compile(*other), config.data);
+    json["other_role"] = {{"rank", *other},
+                          {"role", run.role_of(*other)},
+                          {"memory_bytes", json_of(its.device)},
+                          {"host_memory_bytes", json_of(its.host)}};
+  }
   for (const program::Program* program : programs.all())
     json["instructions"][program->name] = program->instructions.size();
   if (!arguments.program.empty())

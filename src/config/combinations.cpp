@@ -143,30 +143,61 @@ void check_division(const schema::RunConfig& config, const Document& document) {
                                                       schema::Parallel::Algorithm_Name(algorithm)));
 }
 
+/// Running statistics, of whose average nothing is known where no batch is seen as a whole unless it is said.
+void check_statistics(const schema::Parallel& parallel, const model::Graph& graph,
+                      const layout::Layout& layout, const Document& document) {
+  const std::string path = "parallel.async_statistics";
+  const bool stated = parallel.has_async_statistics();
+  const auto statistic = std::ranges::find(graph.parameters, ops::ParameterRole::statistic,
+                                           [](const auto& parameter) { return parameter.spec.role; });
+  if (parallel.mode() != schema::Parallel::ASYNC) {
+    if (stated) document.refuse(path, "is for mode: ASYNC; leave it out");
+  } else if (statistic == graph.parameters.end()) {
+    if (stated) document.refuse(path, "is for running statistics, and the model has none; leave it out");
+  } else if (!stated) {
+    layout::Layout nearest = layout;
+    nearest.mode = layout::ServerMode::synchronous;
+    nearest.pushes = 0;
+    document.refuse(
+        path, fmt::format("is required: with mode: ASYNC no batch is seen as a whole, and how '{}' is "
+                          "averaged has to be said; state EXPONENTIAL_BY_PUSH (docs/parameter-server.md), or "
+                          "use '{}', where statistics are those of each batch",
+                          statistic->name, layout::to_string(nearest)));
+  }
+}
+
 /// What cannot be where workers do not wait for each other.
-void check_sessions(const schema::RunConfig& config, const Document& document) {
+void check_sessions(const schema::RunConfig& config, const layout::Layout& layout, const Document& document) {
   const auto& parallel = config.parallel();
   const bool async = parallel.mode() == schema::Parallel::ASYNC;
   if (parallel.async_learning_rate() != schema::Parallel().async_learning_rate() && !async)
     document.refuse("parallel.async_learning_rate", "is for mode: ASYNC; leave it out");
-  if (!async && (parallel.mode() != schema::Parallel::STALE || parallel.bound() == 0)) return;
+  if (!layout.has_sessions()) return;
   const std::string mode = async ? "mode: ASYNC" : "mode: STALE";
+  layout::Layout waits = layout;  // for all workers
+  if (async) waits.mode = layout::ServerMode::synchronous;
+  waits.bound = async ? layout::Layout().bound : 0;
+  waits.pushes = 0;
+  const std::string nearest = fmt::format("the nearest layout that works is '{}'", layout::to_string(waits));
   if (parallel.reduction() == schema::Parallel::REPRODUCIBLE)
     document.refuse(
         "parallel.reduction",
         fmt::format("is REPRODUCIBLE, and with {} numbers depend on who comes first; use FAST, or "
-                    "mode: SYNC{}",
-                    mode, async ? "" : " or bound: 0"));
+                    "mode: SYNC{}; {}",
+                    mode, async ? "" : " or bound: 0", nearest));
   if (config.precision().compute() == schema::Precision::FLOAT16)
     document.refuse("precision.compute",
                     fmt::format("is FLOAT16, whose scale of the loss all workers agree on after each step, "
-                                "and with {} they do not meet; use BFLOAT16",
-                                mode));
-  if (parallel.aggregate() != schema::Aggregate::NONE)
+                                "and with {} they do not meet; use BFLOAT16; {}",
+                                mode, nearest));
+  if (parallel.aggregate() != schema::Aggregate::NONE) {
+    layout::Layout alone = layout;
+    alone.aggregate = layout::Aggregation::none;
     document.refuse("parallel.aggregate",
                     fmt::format("lets the workers of a host wait for each other, and with {} they do not; "
-                                "leave it out",
-                                mode));
+                                "the nearest layout that works is '{}'",
+                                mode, layout::to_string(alone)));
+  }
 }
 
 void check_optimizer(const schema::RunConfig& config, const Document& document) {
@@ -260,12 +291,14 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
   if (data.has_synthetic()) fit_synthetic(*data.mutable_synthetic(), model, document);
 }
 
-void check_combinations(const schema::RunConfig& config, const Document& document) {
+void check_combinations(const schema::RunConfig& config, const model::Graph& graph,
+                        const layout::Layout& layout, const Document& document) {
   check_precision(config, document);
   check_data(config.data(), document);
   check_evaluations(config, document);
   check_division(config, document);
-  check_sessions(config, document);
+  check_sessions(config, layout, document);
+  check_statistics(config.parallel(), graph, layout, document);
   check_optimizer(config, document);
   check_checkpoint(config.checkpoint(), document);
 }

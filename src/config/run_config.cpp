@@ -134,13 +134,15 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
         resolved_virtual_replicas({.global_batch = config.trainer().global_batch()}));
 
   ModelSpec model = expand_model(config.model(), document, "model");
+  model::Graph graph;
   try {
-    require_countable(model::make_graph(model));
+    graph = model::make_graph(model);
+    require_countable(graph);
   } catch (const ConfigError& error) {
     document.refuse("model", error.what());
   }
   fit_data_to_model(*config.mutable_data(), model, document);
-  check_combinations(config, document);
+  check_combinations(config, graph, layout, document);
 
   RunConfig run = convert(config, std::move(model), layout);
   run.states_virtual_replicas = states_virtual_replicas;

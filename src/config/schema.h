@@ -104,7 +104,8 @@ void write_layout(const layout::Layout& layout, schema::Parallel& parallel);
 /// Fills in what a data set takes from the model that reads it, and refuses data that the model cannot read.
 void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Document& document);
 /// Refuses values that contradict each other or would be ignored. REQUIRES: defaults are filled in.
-void check_combinations(const schema::RunConfig& config, const Document& document);
+void check_combinations(const schema::RunConfig& config, const model::Graph& graph,
+                        const layout::Layout& layout, const Document& document);
 
 /// The plain options of each module, but not the texts and hashes. REQUIRES: everything has been checked.
 RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout::Layout& layout);

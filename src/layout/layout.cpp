@@ -158,7 +158,9 @@ Layout nearest_with_meaning(StatedKeys stated) {
       std::erase_if(stated, [&](const auto& one) { return one.first == ignored; });
     else
       stated.emplace_back(find_key(ignored->needs), ignored->needed_value);
-  return layout_of(stated);
+  Layout nearest = layout_of(stated);
+  if (nearest.assign == ServerAssignment::whole) nearest.servers = std::max(nearest.servers, 2);
+  return nearest;
 }
 
 /// Fields without a meaning take their defaults again.
@@ -191,6 +193,15 @@ void check_colocated(const Layout& layout, const RefuseLayout& refuse) {
   refuse(*find_key("servers"), fmt::format("{} on as many workers are more than the {}; the most is {}",
                                            counted(layout.servers, "server"),
                                            counted(layout.workers(), "worker"), quoted(nearest)));
+}
+
+void check_assignment(const Layout& layout, const RefuseLayout& refuse) {
+  if (layout.assign != ServerAssignment::whole || layout.servers > 1) return;
+  Layout nearest = layout;
+  nearest.assign = ServerAssignment::sharded;
+  refuse(*find_key("assign"),
+         fmt::format("the only server has all parameters, whole or in parts; the nearest that works is {}",
+                     quoted(nearest)));
 }
 
 void check_pushes(const Layout& layout, const RefuseLayout& refuse) {
@@ -346,6 +357,7 @@ Layout make_layout(const StatedKeys& stated, const RefuseLayout& refuse) {
   const Layout layout = layout_of(stated);
   check_process_count(layout, refuse);
   check_colocated(layout, refuse);
+  check_assignment(layout, refuse);
   check_pushes(layout, refuse);
   return layout;
 }

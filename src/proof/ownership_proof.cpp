@@ -1,6 +1,9 @@
 #include "proof/ownership_proof.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 namespace lockstep::proof {
 
@@ -51,6 +54,11 @@ void OwnershipProof::check_state(const Place& at, const HeldPart& part, const pr
 }
 
 void OwnershipProof::finish(int iterations) {
+  check_amounts(iterations);
+  if (world().trains()) check_owners();
+}
+
+void OwnershipProof::check_amounts(int iterations) {
   for (int iteration = 0; iteration < iterations; ++iteration)
     for (int rank = 0; rank < world().size(); ++rank) {
       const auto updated = updated_bytes_.find({rank, iteration});
@@ -62,6 +70,70 @@ void OwnershipProof::finish(int iterations) {
         findings().add(rank, -1, "owned",
                        fmt::format("it updates {} bytes in a step, and owns {}", updated->second, owned));
     }
+}
+
+void OwnershipProof::check_owners() {
+  struct Edge {
+    int64_t at;
+    int rank;
+    bool begins;
+  };
+  std::vector<std::vector<Edge>> edges(world().parameters().size());
+  for (int rank = 0; rank < world().size(); ++rank) {
+    stages_.push_back(stage_of(rank));
+    const auto& places = world().program(rank).parameters;
+    for (size_t place = 0; place < places.size(); ++place) {
+      if (places[place].owned_begin >= places[place].owned_end) continue;
+      auto& of_parameter = nth(edges, world().parameter_of_place(rank, place));
+      of_parameter.push_back({places[place].owned_begin, rank, true});
+      of_parameter.push_back({places[place].owned_end, rank, false});
+    }
+  }
+  for (int parameter = 0; parameter < static_cast<int>(edges.size()); ++parameter) {
+    auto& of_parameter = nth(edges, parameter);
+    std::ranges::sort(of_parameter, {}, &Edge::at);
+    std::set<int> owners;
+    for (size_t i = 0; i < of_parameter.size(); ++i) {
+      if (i > 0 && owners.size() > 1 && of_parameter[i - 1].at < of_parameter[i].at)
+        check_shared(parameter, {of_parameter[i - 1].at, of_parameter[i].at}, owners);
+      if (of_parameter[i].begins)
+        owners.insert(of_parameter[i].rank);
+      else
+        owners.erase(of_parameter[i].rank);
+    }
+  }
+}
+
+void OwnershipProof::check_shared(int parameter, const layout::ByteSpan& bytes, const std::set<int>& owners) {
+  const int first = *owners.begin();
+  const auto wrong = [&](int rank, const char* what) {
+    findings().add(
+        rank, -1, "owners",
+        fmt::format("bytes {} to {} of '{}' are updated by ranks {}: one rank should update them, or all "
+                    "replicas of their stage; {}",
+                    bytes.begin, bytes.end, nth(world().parameters(), parameter).name,
+                    fmt::join(owners, ", "), what));
+  };
+  for (const int owner : owners)
+    if (nth(stages_, owner) != nth(stages_, first)) return wrong(owner, "this rank is none");
+  for (int rank = 0; rank < world().size(); ++rank) {
+    if (owners.contains(rank) || nth(stages_, rank) != nth(stages_, first)) continue;
+    const auto& places = world().program(rank).parameters;
+    for (size_t place = 0; place < places.size(); ++place)
+      if (world().parameter_of_place(rank, place) == parameter &&
+          !intersection(held_bytes(world().program(rank), static_cast<int>(place)), bytes).empty())
+        return wrong(rank, "this rank holds them, too, and does not");
+  }
+}
+
+/// A rank that computes nothing, which only serves, is no replica of another.
+int OwnershipProof::stage_of(int rank) const {
+  for (int leaf = 0; leaf < world().leaves(); ++leaf)
+    if (world().computes(rank, leaf)) {
+      const int replicas = world().program(rank).replicas;
+      return replicas > 0 ? rank / replicas : 0;
+    }
+  return -1 - rank;
 }
 
 }  // namespace lockstep::proof

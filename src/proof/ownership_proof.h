@@ -1,14 +1,18 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <utility>
+#include <vector>
 
+#include "layout/byte_span.h"
 #include "proof/proof.h"
 
 namespace lockstep::proof {
 
 /// What a rank updates is what its program says that it owns, all of it and nothing else, with the optimizer
-/// state that its program says belongs to just these bytes.
+/// state that its program says belongs to just these bytes. Each byte has one owner, or all replicas of a
+/// stage own it, who then all make the same update.
 class OwnershipProof : public Proof {
  public:
   using Proof::Proof;
@@ -20,8 +24,14 @@ class OwnershipProof : public Proof {
   void check_owned(const Place& at, const HeldPart& part);
   void check_state(const Place& at, const HeldPart& part, const program::Operand& parameters,
                    const program::Operand* state);
+  void check_amounts(int iterations);
+  void check_owners();
+  /// Of bytes that several ranks own.
+  void check_shared(int parameter, const layout::ByteSpan& bytes, const std::set<int>& owners);
+  int stage_of(int rank) const;
 
   std::map<std::pair<int, int>, int64_t> updated_bytes_;  ///< by rank and iteration
+  std::vector<int> stages_;                               ///< by rank: equal for replicas of a stage
 };
 
 }  // namespace lockstep::proof

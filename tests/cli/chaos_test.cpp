@@ -43,15 +43,23 @@ TEST(Chaos, EveryKindIsNoticedAndEndsWithTheSameBits) {
   EXPECT_THAT(ran.err, HasSubstr("watchdog.silent_seconds=3, "));
 }
 
-TEST(Chaos, StoppedAndStuckWorkersAreNoticed) {
+TEST(Chaos, StoppedAndStuckWorkersAndServersAreNoticed) {
   const SmallConfig config;
-  const Ran ran = lockstep(
-      chaos_on(config, {"--runs", "2", "--kinds", "stop,hang", "--json", "--set",
-                        "watchdog.heartbeat_seconds=0.1", "--set", "watchdog.silent_seconds=2", "--set",
-                        "watchdog.compute_seconds=3", "--set", "watchdog.input_seconds=3", "--set",
-                        "watchdog.communication_seconds=3", "--set", "watchdog.storage_seconds=5"}));
-  ASSERT_EQ(ran.code, 0) << ran.err << ran.out;
-  for (const auto& run : runs_of(ran)) EXPECT_EQ(run["exit_code"], 201) << run;
+  for (const auto& layout : std::vector<std::vector<std::string>>{
+           {"dp=2"},
+           {"dp=2,sync=ps,servers=2"},
+           {"dp=2,sync=ps,servers=2,mode=stale", "--set", "parallel.reduction=FAST"}}) {
+    const Ran ran = lockstep(chaos_on(
+        config,
+        std::vector<std::string>{"--runs", "2", "--kinds", "stop,hang", "--json", "--set",
+                                 "watchdog.heartbeat_seconds=0.1", "--set", "watchdog.silent_seconds=2",
+                                 "--set", "watchdog.compute_seconds=3", "--set", "watchdog.input_seconds=3",
+                                 "--set", "watchdog.communication_seconds=3", "--set",
+                                 "watchdog.storage_seconds=30", "--layout"} +
+            layout));
+    ASSERT_EQ(ran.code, 0) << layout[0] << ran.err << ran.out;
+    for (const auto& run : runs_of(ran)) EXPECT_EQ(run["exit_code"], 201) << layout[0] << run;
+  }
 }
 
 TEST(Chaos, ServersAreDisturbedLikeWorkers) {

@@ -213,6 +213,31 @@ TEST(Train, APipelineTellsItsStagesAndItsBubble) {
 }
 
 /// configs/too_large.textproto, as docs/pipeline.md has it.
+TEST(Train, ServersAreToldOfBesideWorkers) {
+  const SmallConfig config;
+  const Ran ran =
+      mpirun(4, {"train", config.path(), "--layout", "dp=2,sync=ps,servers=2", "--json", "--verbose"});
+  const Json ranks = only_json(ran)["ranks"];
+  ASSERT_EQ(ranks.size(), 4u);
+  for (const Json& rank : ranks) {
+    const bool serves = rank["rank"] >= 2;
+    EXPECT_EQ(rank["role"], serves ? "server" : "worker");
+    for (const char* field : {"server_busy", "server_wait_ms"})
+      EXPECT_EQ(rank.contains(field), serves) << field;
+    for (const char* field : {"compute_share", "exposed_comm_ms", "data_wait_ms"})
+      EXPECT_EQ(rank.contains(field), !serves) << field;
+    EXPECT_GT(rank["wire_bytes"]["sent"], 0);
+    EXPECT_EQ(rank["wire_bytes"], rank["wire_bytes_theory"]);
+    if (!serves) continue;
+    EXPECT_GT(rank["server_busy"], 0);
+    EXPECT_LE(rank["server_busy"], 1);
+  }
+  EXPECT_THAT(ran.err,
+              testing::ContainsRegex(
+                  "served bytes: [0-9.]+ (bytes|KiB|B) on rank 2, [0-9.]+ (bytes|KiB|B) on rank 3\n"));
+  EXPECT_THAT(ran.err, HasSubstr("memory of a server, rank "));
+}
+
 TEST(Train, WhatIsTooLargeForOneDeviceTrainsAsIsSuggested) {
   const std::string config = std::string(LOCKSTEP_CONFIGS) + "/too_large.textproto";
   const Ran refused = lockstep({"train", config});

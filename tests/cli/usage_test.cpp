@@ -222,6 +222,34 @@ TEST(Inspect, ShowsWhoHoldsUpdatesSavesAndSendsWhat) {
               AllOf(HasSubstr("\n  least "), HasSubstr("\n  most "), Not(HasSubstr("\n  3     worker"))));
 }
 
+TEST(Inspect, ShowsTheMemoryOfAWorkerAndOfAServer) {
+  const SmallConfig config;
+  const auto inspected = [&](const std::string& layout, const std::vector<std::string>& more) {
+    const Ran ran = lockstep(std::vector<std::string>{"inspect", config.path(), "--layout", layout} + more);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    return ran.out;
+  };
+  for (const auto& [rank, first, second] : {std::tuple("0", "memory of rank 0 of 4 (worker), on CPUs\n",
+                                                       "memory of rank 2 of 4 (server), on CPUs\n"),
+                                            std::tuple("3", "memory of rank 3 of 4 (server), on CPUs\n",
+                                                       "memory of rank 0 of 4 (worker), on CPUs\n")}) {
+    const std::string text = inspected("dp=2,sync=ps,servers=2", {"--rank", rank, "--memory"});
+    EXPECT_THAT(text, testing::StartsWith(first));
+    EXPECT_THAT(text, HasSubstr(second));
+  }
+  const Json json = Json::parse(inspected("dp=2,sync=ps", {"--json"}));
+  const Json& server = json["other_role"];
+  EXPECT_EQ(server["rank"], 2);
+  EXPECT_EQ(server["role"], "server");
+  EXPECT_EQ(server["memory_bytes"]["activations"], 0);
+  EXPECT_GT(server["memory_bytes"]["optimizer_state"], 0);
+  EXPECT_EQ(json["memory_bytes"]["optimizer_state"], 0);
+  EXPECT_GT(server["host_memory_bytes"]["total"], 0);
+  const std::string both = "dp=2,sync=ps,placement=colocated";
+  EXPECT_FALSE(Json::parse(inspected(both, {"--json"})).contains("other_role"));
+  EXPECT_THAT(inspected(both, {"--memory"}), testing::StartsWith("memory of rank 0 of 2, on CPUs\n"));
+}
+
 TEST(Inspect, TakesAsManyProcessesAsTheLayoutSays) {
   const SmallConfig config;
   const auto layout_of = [&](const std::vector<std::string>& more) {

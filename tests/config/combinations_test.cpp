@@ -61,13 +61,25 @@ const std::vector<Nonsense> kNonsense = {
      "parallel.async_learning_rate: is for mode: ASYNC"},
     {{"parallel={sync: PS mode: ASYNC reduction: REPRODUCIBLE}"},
      "parallel.reduction: is REPRODUCIBLE, and with mode: ASYNC numbers depend on who comes first; use FAST, "
-     "or "
-     "mode: SYNC"},
-    {{"parallel={sync: PS mode: STALE reduction: REPRODUCIBLE}"}, "or mode: SYNC or bound: 0"},
+     "or mode: SYNC; the nearest layout that works is 'sync=ps'"},
+    {{"parallel={dp: 2 sync: PS servers: 2 mode: STALE bound: 3 reduction: REPRODUCIBLE}"},
+     "or mode: SYNC or bound: 0; the nearest layout that works is "
+     "'dp=2,sync=ps,servers=2,mode=stale,bound=0'"},
     {{"parallel={sync: PS mode: ASYNC}", "precision.compute=FLOAT16"},
-     "precision.compute: is FLOAT16, whose scale of the loss all workers agree on"},
+     "precision.compute: is FLOAT16, whose scale of the loss all workers agree on after each step, and with "
+     "mode: ASYNC they do not meet; use BFLOAT16; the nearest layout that works is 'sync=ps'"},
+    {{"parallel={sync: PS mode: STALE}", "precision.compute=FLOAT16"},
+     "the nearest layout that works is 'sync=ps,mode=stale,bound=0'"},
     {{"parallel={sync: PS mode: STALE aggregate: HOST}"},
-     "parallel.aggregate: lets the workers of a host wait"},
+     "parallel.aggregate: lets the workers of a host wait for each other, and with mode: STALE they do not; "
+     "the nearest layout that works is 'sync=ps,mode=stale'"},
+    {{"parallel={sync: PS assign: WHOLE}"},
+     "parallel.assign: the only server has all parameters, whole or in parts; the nearest that works is "
+     "'sync=ps'"},
+    {{"parallel={dp: 2 sync: PS async_statistics: EXPONENTIAL_BY_PUSH}"},
+     "parallel.async_statistics: is for mode: ASYNC; leave it out"},
+    {{"parallel={dp: 2 sync: PS mode: ASYNC async_statistics: EXPONENTIAL_BY_PUSH}"},
+     "parallel.async_statistics: is for running statistics, and the model has none; leave it out"},
     {{"parallel={sync: PS placement: COLOCATED server_threads: 2}"},
      "parallel.server_threads: is for servers that are no workers"},
     {{"precision.compute=BFLOAT16", "precision.loss_scaling.initial_scale=1024"},
@@ -223,6 +235,27 @@ TEST(Division, VirtualReplicasAreTheLargestPowerOfTwoUpTo8) {
   EXPECT_EQ(parse(kSmallGpt).trainer.virtual_replicas, 4);
 }
 
+TEST(Combinations, RunningStatisticsWithoutAWholeBatchNeedToBeStated) {
+  const Overrides lenet = {"model.lenet={image: [16, 16, 1] classes: 3 batch_norm: true}"};
+  const auto refusal_of = [&](const std::string& parallel) {
+    Overrides all = lenet;
+    all.push_back("parallel={" + parallel + "}");
+    return refusal(kSmallConfig, all);
+  };
+  EXPECT_THAT(
+      refusal_of("dp: 2 sync: PS servers: 2 mode: ASYNC pushes: 4"),
+      HasSubstr("parallel.async_statistics: is required: with mode: ASYNC no batch is seen as a whole, "
+                "and how 'bn1.running_mean' is averaged has to be said; state EXPONENTIAL_BY_PUSH "
+                "(docs/parameter-server.md), or use 'dp=2,sync=ps,servers=2', where statistics are "
+                "those of each batch"));
+  EXPECT_EQ(refusal_of("dp: 2 sync: PS mode: ASYNC async_statistics: EXPONENTIAL_BY_PUSH"), "accepted");
+  for (const char* waits : {"dp: 2", "dp: 2 sync: PS", "dp: 2 sync: PS mode: STALE"}) {
+    EXPECT_EQ(refusal_of(waits), "accepted");
+    EXPECT_THAT(refusal_of(waits + std::string(" async_statistics: EXPONENTIAL_BY_PUSH")),
+                HasSubstr("parallel.async_statistics: is for mode: ASYNC; leave it out"));
+  }
+}
+
 TEST(Combinations, EdgesAreAccepted) {
   for (const Overrides& good :
        std::vector<Overrides>{{"optimizer.schedule.warmup_steps=6"},
@@ -236,6 +269,9 @@ TEST(Combinations, EdgesAreAccepted) {
                               {"parallel.algorithm=SHARED_MEMORY"},
                               {"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=SHARED_MEMORY"},
                               {"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=TREE"},
+                              {"parallel={sync: PS mode: STALE bound: 0 reduction: REPRODUCIBLE}"},
+                              {"parallel={sync: PS mode: STALE bound: 0}", "precision.compute=FLOAT16"},
+                              {"parallel={sync: PS mode: STALE bound: 0 aggregate: HOST}"},
                               {"data.prefetch_threads=0"},
                               {"checkpoint={resume_automatic: true allow_config_change: true}"}})
     EXPECT_EQ(refusal(kSmallConfig, good), "accepted") << ::testing::PrintToString(good);

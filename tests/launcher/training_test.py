@@ -57,6 +57,32 @@ class Training(TrainingCase):
         self.assertEqual(running.finish(), 200, running.err)
         self.assertIn(f"lockstep: the job ends with exit code 200 (lost: rank 2 on {os.uname().nodename})\n", running.err)
 
+    def test_a_stopped_or_stuck_server_is_named(self):
+        watched = ("--set", "watchdog.heartbeat_seconds=0.25", "--set", "watchdog.silent_seconds=2", "--set", "watchdog.compute_seconds=2",
+                   "--set", "watchdog.communication_seconds=2")
+        for layout, instruction, extra in (("dp=2,sync=ps,servers=2", "update", ()), ("dp=2,sync=ps,servers=2,mode=stale", "serve", UNORDERED)):
+            for fault, what in (("stop", "silent"), ("hang", "stuck")):
+                with self.subTest(f"{fault} with {layout}"):
+                    out = self.folder / f"{fault}-{instruction}"
+                    running = self.start(["-n", "4"], [self.config(), *ENDLESS, *extra, *watched, "--layout", layout, "--out", str(out),
+                                                       "--failpoint", f"{fault}@3,50,{instruction}"])
+                    self.assertEqual(running.finish(), 201, running.err)
+                    self.assertIn(f"exit code 201 ({what}: rank 3 on {os.uname().nodename})\n", running.err)
+
+    def test_another_number_of_servers_goes_on_with_the_same_bits(self):
+        train = [self.config(), *LONGER]
+        one = self.alone(train)["params_hash"]
+        for role, rank in (("worker", 1), ("server", 2)):
+            with self.subTest(role):
+                out = self.folder / role
+                running = self.start(["-n", "3"], [*train, "--layout", "dp=2,sync=ps", "--out", str(out)])
+                self.wait_until(running, lambda out=out: list(out.glob("checkpoints/step-*[0-9]")))
+                os.kill(self.rank_process(running, rank), signal.SIGKILL)
+                self.assertEqual(running.finish(), 200, running.err)
+                self.assertIn(f"exit code 200 (lost: rank {rank} on {os.uname().nodename})\n", running.err)
+                rest = self.result(["-n", "4"], [*train, "--layout", "dp=2,sync=ps,servers=2", "--out", str(out), "--resume", "auto"])
+                self.assertEqual(rest["params_hash"], one)
+
     def test_lost_workers_are_not_waited_for(self):
         out = self.folder / "run"
         train = [self.config(), *ENDLESS, *UNORDERED, "--set", "trainer.global_batch=48", "--out", str(out)]

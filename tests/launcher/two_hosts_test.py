@@ -3,8 +3,10 @@
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -43,7 +45,7 @@ class TwoHosts(TrainingCase):
 
     def training(self, *more, options=BOTH):
         """One that does not end, and has begun."""
-        self.out = self.folder / "run"
+        self.out = pathlib.Path(tempfile.mkdtemp(dir=self.folder)) / "run"
         running = self.start(options, [self.config(), *more, "--out", str(self.out)])
         self.wait_until(running, lambda: self.metrics_size(self.out) > 0)
         return running
@@ -57,6 +59,12 @@ class TwoHosts(TrainingCase):
         one = self.alone([self.config()])["params_hash"]
         for layout in ("dp=1,sync=ps", "dp=2,sync=ps,placement=colocated", "dp=2,sync=ps,servers=2,placement=colocated,aggregate=host"):
             self.assertEqual(self.result(BOTH, [self.config(), "--layout", layout])["params_hash"], one, layout)
+
+    def test_several_workers_of_a_host_and_servers_make_the_bits_of_one_process(self):
+        one = self.alone([self.config()])["params_hash"]
+        options = ("-n", "6", "--host", "host-a:3,host-b:3", "--interface", "net0")
+        for layout in ("dp=4,sync=ps,servers=2,aggregate=host", "dp=4,sync=ps,servers=2,assign=whole"):
+            self.assertEqual(self.result(options, [self.config(), "--layout", layout])["params_hash"], one, layout)
 
     def test_workers_that_do_not_wait_make_all_steps(self):
         for layout in ("dp=1,sync=ps,mode=async", "dp=2,sync=ps,placement=colocated,mode=stale"):
@@ -86,7 +94,10 @@ class TwoHosts(TrainingCase):
         self.cut_ends(("--layout", "dp=1,sync=ps"))
 
     def test_a_link_to_a_server_that_does_not_wait_ends_the_job(self):
-        self.cut_ends((*UNORDERED, "--layout", "dp=1,sync=ps,mode=async"))
+        for mode in ("stale", "async"):
+            with self.subTest(mode):
+                two_hosts("restore")
+                self.cut_ends((*UNORDERED, "--layout", f"dp=1,sync=ps,mode={mode}"))
 
     def test_a_lost_worker_on_another_host_is_not_waited_for(self):
         out = self.folder / "run"
@@ -104,7 +115,8 @@ class TwoHosts(TrainingCase):
         two_hosts("cut")
         begin = time.monotonic()
         self.assertEqual(running.finish(), 201, running.err)
-        self.assertLess(time.monotonic() - begin, SILENT_S + 5)
+        # Other programs may use the machine: scripts/measure_faults.py cuts measures how soon.
+        self.assertLess(time.monotonic() - begin, SILENT_S + 20)
         self.assertIn("lockstep: the job ends with exit code 201 (silent: rank 1 on host-b)\n", running.err)
         for rank in ranks:
             self.assertTrue(self.gone(rank))

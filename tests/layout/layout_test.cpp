@@ -109,6 +109,7 @@ TEST(Layout, EveryValueOfEveryKeySurvivesItsText) {
         one = &key_named(one->needs);
         one->set(layout, needed);
       }
+      if (key.name == "assign") layout.servers = 2;  // one has everything
       key.set(layout, value);
       ASSERT_TRUE(has_meaning(key, layout)) << key.name;
       EXPECT_EQ(key.get(layout), value);
@@ -199,7 +200,7 @@ TEST(Layout, WhatWouldBeIgnoredIsRefusedWithTheNearestThatHasAMeaning) {
       {"shard=optimizer,sync=ps", "shard has a meaning only with sync=all_reduce", "sync=ps"},
       {"dp=2,servers=3", "servers has a meaning only with sync=ps", "dp=2,sync=ps,servers=3"},
       {"dp=2,placement=colocated", "placement has a meaning only", "dp=2,sync=ps,placement=colocated"},
-      {"dp=2,assign=whole", "assign has a meaning only", "dp=2,sync=ps,assign=whole"},
+      {"dp=2,assign=whole", "assign has a meaning only", "dp=2,sync=ps,servers=2,assign=whole"},
       {"dp=2,aggregate=host", "aggregate has a meaning only", "dp=2,sync=ps,aggregate=host"},
       {"dp=2,mode=async", "mode has a meaning only with sync=ps", "dp=2,sync=ps,mode=async"},
       {"dp=2,sync=all_reduce,mode=async", "mode has a meaning only with sync=ps", "dp=2"},
@@ -214,6 +215,14 @@ TEST(Layout, WhatWouldBeIgnoredIsRefusedWithTheNearestThatHasAMeaning) {
     EXPECT_THAT(refusal(text), HasSubstr(fmt::format("(did you mean '{}'?)", nearest))) << text;
     EXPECT_EQ(refusal(nearest), "accepted") << nearest;
   }
+}
+
+TEST(Layout, WhatTheOnlyServerHasIsNotAssigned) {
+  EXPECT_THAT(refusal("dp=2,sync=ps,assign=whole,mode=async"),
+              HasSubstr("the only server has all parameters, whole or in parts; the nearest that works is "
+                        "'dp=2,sync=ps,mode=async'"));
+  EXPECT_EQ(refusal("dp=2,sync=ps,assign=sharded"), "accepted");
+  EXPECT_EQ(refusal("dp=2,sync=ps,servers=2,assign=whole"), "accepted");
 }
 
 TEST(Layout, ColocatedServersAreNoMoreThanWorkers) {

@@ -7,6 +7,7 @@
 
 #include "lockstep/error.h"
 #include "program/golden_programs.h"
+#include "proof/mutations.h"
 
 namespace lockstep::proof {
 namespace {
@@ -129,6 +130,46 @@ TEST(Checker, NamesTheReplicaThatIsNotUpdated) {
       findings(programs),
       AllOf(HasSubstr("rank 1, step instruction 2 (forward"),
             HasSubstr("'embed.weight' after 1 updates belongs, and there is a parameter after 0 updates")));
+}
+
+TEST(Checker, NamesTheSecondServerOfTheSameBytes) {
+  const auto mutants = with_a_second_server(program::load_golden("ps_sync"));
+  ASSERT_EQ(mutants.size(), 1);
+  EXPECT_EQ(findings(mutants[0].programs),
+            "mathematics: rank 3: bytes 0 to 128 of 'fc.weight' are updated by ranks 2, 3: one rank should "
+            "update them, or all replicas of their stage; this rank is none\n");
+}
+
+TEST(Checker, NamesTheReplicaThatGetsWhatTheOthersUpdate) {
+  // Ranks 0 and 1 update, and rank 2 gets what they have: equal bits, from two owners.
+  auto programs = program::load_golden("dp3_ordered");
+  for (program::Program& program : programs) {
+    for (const int segment : {1, 0}) {
+      const int buffer = program.parameter(segment).buffer;
+      program::Instruction spread{
+          .kind = program::InstructionKind::broadcast, .lane = 3, .segment = segment, .group = 1, .root = 0};
+      spread.operands.push_back({.role = program::Role::data,
+                                 .access = program.rank == 0 ? program::Access::read : program::Access::write,
+                                 .range = program.whole(buffer)});
+      spread.deadline = program::DeadlineClass::communication;
+      program.instructions.push_back(spread);
+    }
+    if (program.rank == 2) {
+      std::erase_if(program.instructions,
+                    [](const program::Instruction& i) { return i.kind == program::InstructionKind::update; });
+      for (program::ParameterPlace& place : program.parameters) {
+        place.owned_begin = place.owned_end = 0;
+        place.states.clear();
+      }
+    }
+    for (program::Instruction& i : program.instructions) i.after.clear();
+    program::derive_dependencies(program);
+  }
+  EXPECT_THAT(
+      findings(programs),
+      HasSubstr("mathematics: rank 2: bytes 0 to 128 of 'embed.weight' are updated by ranks 0, 1: one "
+                "rank should update them, or all replicas of their stage; this rank holds them, too, "
+                "and does not\n"));
 }
 
 TEST(Checker, NamesTheParameterThatNobodyUpdates) {

@@ -357,6 +357,10 @@ TEST(Mutation, OwningOtherBytesThanThoseUpdatedIsCaught) {
                     [](const Mutant& mutant) { return !uses_state(mutant); });
 }
 
+TEST(Mutation, ASecondServerOfTheSameBytesIsMathematics) {
+  expect_all_caught(with_a_second_server, {Property::mathematics}, 1);
+}
+
 TEST(Mutation, StateInAnotherPlaceIsCaught) {
   expect_all_caught(with_another_state_place, {Property::structure, Property::mathematics}, 100,
                     [](const Mutant& mutant) { return !uses_state(mutant); });

@@ -173,6 +173,54 @@ std::vector<Mutant> with_another_owned_range(const Programs& programs) {
   return mutants;
 }
 
+std::vector<Mutant> with_a_second_server(const Programs& programs) {
+  const auto owns = [](const program::Program& program) {
+    return std::ranges::any_of(program.parameters, [](const program::ParameterPlace& place) {
+      return place.owned_end > place.owned_begin;
+    });
+  };
+  const auto is_one_of = [](const program::Program& program, const auto&... kinds) {
+    return std::ranges::any_of(program.instructions,
+                               [&](const program::Instruction& i) { return ((i.kind == kinds) || ...); });
+  };
+  using Kind = program::InstructionKind;
+  std::vector<Mutant> mutants;
+  for (const program::Program& server : programs) {
+    if (!owns(server) || is_one_of(server, Kind::forward, Kind::serve) || !is_one_of(server, Kind::update))
+      continue;
+    const int added = static_cast<int>(programs.size());
+    Mutant mutant{fmt::format("rank {} doubled", server.rank), programs};
+    mutant.programs.push_back(server);
+    mutant.programs.back().rank = added;
+    for (program::Program& program : mutant.programs) {
+      program.world_size = added + 1;
+      for (program::Group& group : program.groups) {
+        std::vector<int> members = group.members.list();
+        members.push_back(added);
+        group.members = program::Members(std::move(members));
+      }
+      for (program::Instruction& i : program.instructions) {
+        std::vector<program::Operand> to_double;
+        for (program::Operand& o : i.operands) {
+          if (i.kind == Kind::exchange && o.role == program::Role::send && o.peer == server.rank) {
+            to_double.push_back(o);
+            to_double.back().peer = added;
+          }
+          if (i.kind == Kind::broadcast && program.rank == added) o.access = program::Access::write;
+          if (i.kind != Kind::agree || o.role != program::Role::data) continue;
+          const int64_t record = o.range.size_bytes / added;  // one of each member
+          program.buffer(o.range.buffer).size_bytes += record;
+          o.range.size_bytes += record;
+        }
+        i.operands.insert(i.operands.end(), to_double.begin(), to_double.end());
+      }
+      derive_anew(program);
+    }
+    mutants.push_back(std::move(mutant));
+  }
+  return mutants;
+}
+
 std::vector<Mutant> with_another_state_place(const Programs& programs) {
   std::vector<Mutant> mutants;
   const auto add = [&](size_t r, const std::string& what,

@@ -27,6 +27,9 @@ std::vector<Mutant> with_swapped_communications(const Programs& programs);
 std::vector<Mutant> with_a_shifted_range(const Programs& programs);
 /// Each owned range of a parameter begins or ends 4 bytes elsewhere, or both, or is nobody's.
 std::vector<Mutant> with_another_owned_range(const Programs& programs);
+/// Each server of a synchronous program has a double, the last rank: workers send their gradients to both,
+/// both make the same updates, and workers read those of the first.
+std::vector<Mutant> with_a_second_server(const Programs& programs);
 /// Each place of a slot of optimizer state 4 bytes elsewhere; a parameter's slots, and two parameters'
 /// states, exchanged.
 std::vector<Mutant> with_another_state_place(const Programs& programs);

@@ -70,6 +70,7 @@ void ServerSession::begin(const ServerInputs& inputs) {
   else
     protocol_.emplace<AsyncServer>(terms_, server_);
   copy_from_device();
+  arrived_.assign(ranges_.size(), 0);
   updates_.assign(ranges_.size(), 0);
   applied_.assign(ranges_.size(), 0);
   totals_ = {};
@@ -118,6 +119,7 @@ bool ServerSession::hear(int worker) {
             server.pushed(worker, channel.message.range, channel.message.clock, stop);
         },
         protocol_);
+    ++nth(arrived_, channel.message.range);
     listen(channel);
     return true;
   }
@@ -268,6 +270,11 @@ bool ServerSession::carry_out(const ReportLost& decision) {
 bool ServerSession::carry_out(const EndSession&) {
   for (Channel& channel : channels_)
     if (!channel.is_lost && !is_answered(channel)) return false;
+  // Whoever was told that a push has arrived finds it in the checkpoint that follows, lost workers or not.
+  const int pushes_per_update = terms_.bound ? terms_.workers : 1;
+  for (size_t range = 0; range < ranges_.size(); ++range)
+    ensure(arrived_[range] == updates_[range] * pushes_per_update,
+           "all pushes that have arrived are applied");
   copy_to_device();
   over_ = true;
   return true;

@@ -105,9 +105,10 @@ class ServerSession {
   std::unique_ptr<device::Device> processor_;
   std::unique_ptr<device::Stream> stream_;
   std::vector<ServedRange> ranges_;
-  std::vector<Channel> channels_;           // by worker
-  std::vector<PushFacts> facts_;            // by slot and worker, of the last push there
-  std::vector<int64_t> updates_, applied_;  // by range
+  std::vector<Channel> channels_;  // by worker
+  std::vector<PushFacts> facts_;   // by slot and worker, of the last push there
+  // By range: pushes that have arrived, updates, and those of them that were finite.
+  std::vector<int64_t> arrived_, updates_, applied_;
   std::variant<std::monostate, StaleServer, AsyncServer> protocol_;
   std::optional<Decision> held_;  // decided, and not yet carried out
   ServerInputs inputs_;

@@ -80,6 +80,10 @@ std::string describe_sessions(const compile::CompiledRun& compiled, const config
     text += config.parallel.divides_async_learning_rate
                 ? fmt::format("the learning rate is divided by {}\n", pushes)
                 : "the learning rate is that of the config, for each push\n";
+    if (std::ranges::any_of(compiled.graph().parameters, [](const auto& parameter) {
+          return parameter.spec.role == ops::ParameterRole::statistic;
+        }))
+      text += "running statistics move with each push, exponentially\n";
   }
   if (config.trainer.clip_norm > 0) text += "gradients are clipped push by push\n";
   return text;

@@ -73,6 +73,13 @@ TEST(BrokenProtocol, ALossThatNobodyNotices) {
   EXPECT_THAT(wrong(scene, {.deaths_go_unnoticed = true}), HasSubstr("every server's session ends"));
 }
 
+TEST(BrokenProtocol, PushesOfDeadWorkersThatAreDropped) {
+  Scene scene{{1, {2}, {}, 3}};  // neither steps nor staleness tell of it
+  scene.deaths = 1;
+  EXPECT_THAT(wrong(scene, {.dead_pushes_are_dropped = true}),
+              HasSubstr("all that has arrived is applied, of dead workers too"));
+}
+
 TEST(BrokenProtocol, NobodyIsLeftToMakeALostStep) {
   Scene scene = async();
   scene.deaths = 1;

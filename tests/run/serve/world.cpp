@@ -60,9 +60,10 @@ World::World(const Scene& scene)
     const program::SessionTerms its =
         with_bound(at_servers, server == 0 ? 0 : -scene.flaws.forgetful_servers);
     if (scene.terms.bound)
-      servers_.push_back({StaleServer(its, server), std::move(memory)});
+      servers_.push_back({.protocol = StaleServer(its, server), .memory = std::move(memory), .arrived = {}});
     else
-      servers_.push_back({AsyncServer(its, server), std::move(memory)});
+      servers_.push_back({.protocol = AsyncServer(its, server), .memory = std::move(memory), .arrived = {}});
+    servers_.back().arrived.resize(static_cast<size_t>(nth(scene.terms.ranges, server)));
   }
   const std::vector<RangeOfServer> order = push_order(at_workers, scene.counted_last);
   for (int worker = 0; worker < scene.terms.workers; ++worker)
@@ -212,6 +213,8 @@ int64_t World::carry_out(int server, const ApplyClock& apply) {
 }
 
 int64_t World::carry_out(int server, const ApplyPush& apply) {
+  if (scene_->flaws.dead_pushes_are_dropped && apply.range > 0 && nth(workers_, apply.worker).dead)
+    return apply.staleness;
   return nth(servers_, server).memory.carry_out(apply);
 }
 
@@ -268,7 +271,7 @@ bool World::server_hears(int worker, int server) {
     case Message::Kind::push:
       std::visit([&](auto& its) { its.pushed(worker, message.range, message.number, message.stop); },
                  protocol);
-      if (server == 0 && message.range == 0) ++nth(workers_, worker).arrived;
+      ++nth(nth(nth(servers_, server).arrived, message.range), worker);
       if (message.stop) end_ = std::min(end_, scene_->terms.bound ? most_granted() : whole_rounds(granted()));
       break;
     default:
@@ -309,7 +312,7 @@ bool World::notice_death(int worker, int server) {
   link(worker, server).noticed = true;
   link(worker, server).to_server.clear();
   Worker& its = nth(workers_, worker);
-  if (server == 0) its.granted = its.arrived;
+  if (server == 0) its.granted = nth(nth(servers_, 0).arrived.front(), worker);
   std::visit([&](auto& protocol) { protocol.lost(worker); }, nth(servers_, server).protocol);
   return true;
 }
@@ -354,21 +357,26 @@ void World::check_async_end() const {
   const bool some_left = std::ranges::any_of(workers_, [](const Worker& worker) { return !worker.dead; });
   ensure(done == coordinator.steps_done(), "the coordinator counts steps");
   ensure(some_left ? done == end_ : done <= end_, "so many steps are done in all");
-  for (const Server& server : servers_)
+  for (const Server& server : servers_) {
+    ensure(server.memory.current() == server.arrived, "all that has arrived is applied, of dead workers too");
     for (const Contents& contents : server.memory.current())
       for (int worker = 0; worker < workers(); ++worker) {
         const Worker& its = nth(workers_, worker);
-        const int64_t steps = its.protocol.steps() + (its.dead ? 1 : 0);
-        ensure(its.dead ? nth(contents, worker) <= steps : nth(contents, worker) == steps,
+        // Whoever dies while it asks for a step, or pushes, may have sent what arrives nowhere: of the step
+        // before, whose pushes nobody has acknowledged, or of this one.
+        const int64_t steps = its.protocol.steps();
+        ensure(nth(contents, worker) >= (its.dead ? steps - 1 : steps) &&
+                   nth(contents, worker) <= (its.dead ? steps + 1 : steps),
                "all that was pushed is applied");
       }
+  }
 }
 
 uint64_t World::hash() const {
   StateHash hash;
   for (const Server& server : servers_) {
     std::visit([&](const auto& protocol) { hash.add(protocol); }, server.protocol);
-    hash.add(std::tie(server.memory, server.over, server.reports));
+    hash.add(std::tie(server.memory, server.over, server.reports, server.arrived));
   }
   hash.add(workers_);
   hash.add(links_);

@@ -35,13 +35,14 @@ std::string describe(const Happening& happening);
 /// What is wrong with a session, and has to be found.
 struct Flaws {
   MemoryFlaws memory = {};
-  int bound_exceeded = 0;            ///< servers and workers take the bound to be so much larger
-  int hasty_servers = 0;             ///< the same of servers alone
-  int forgetful_servers = 0;         ///< all but the coordinator take it to be so much smaller
-  int steps_exceeded = 0;            ///< servers take them to be so many more
-  bool messages_overtake = false;    ///< the last one on a channel comes first
-  bool deaths_go_unnoticed = false;  ///< by the coordinator
-  bool refusals_are_hasty = false;   ///< ASYNC: once all steps are granted, though none may be done
+  int bound_exceeded = 0;                ///< servers and workers take the bound to be so much larger
+  int hasty_servers = 0;                 ///< the same of servers alone
+  int forgetful_servers = 0;             ///< all but the coordinator take it to be so much smaller
+  int steps_exceeded = 0;                ///< servers take them to be so many more
+  bool messages_overtake = false;        ///< the last one on a channel comes first
+  bool deaths_go_unnoticed = false;      ///< by the coordinator
+  bool dead_pushes_are_dropped = false;  ///< ASYNC: of dead workers only what arrived of range 0 is applied
+  bool refusals_are_hasty = false;       ///< ASYNC: once all steps are granted, though none may be done
 };
 
 struct Scene {
@@ -90,7 +91,8 @@ class World {
     std::variant<StaleServer, AsyncServer> protocol;
     ServerMemory memory;
     bool over = false;
-    bool reports = false;  // a worker that was lost
+    bool reports = false;           // a worker that was lost
+    std::vector<Contents> arrived;  // by range: pushes that were heard, which are to be applied
   };
 
   struct Worker {
@@ -98,8 +100,7 @@ class World {
     std::vector<Contents> read;  // by server and range: what has come
     bool dead = false;
     int64_t granted = 0;  // ASYNC: steps, less the one that was lost with the worker
-    int64_t arrived = 0;  // pushes to the coordinator's range 0
-    auto state() const { return std::tie(protocol, read, dead, granted, arrived); }
+    auto state() const { return std::tie(protocol, read, dead, granted); }
   };
 
   /// Between a worker and a server.

@@ -60,9 +60,9 @@ struct ModelCase {
 };
 
 /// Gradients of the first steps overflow.
-inline config::RunConfig config_that_overflows() {
-  return config_of(kMlp, {"precision.compute=FLOAT16",
-                          "precision.loss_scaling={initial_scale: 1099511627776 maximum: 1099511627776}"});
+inline config::RunConfig config_that_overflows(const char* model = kMlp) {
+  return config_of(model, {"precision.compute=FLOAT16",
+                           "precision.loss_scaling={initial_scale: 1099511627776 maximum: 1099511627776}"});
 }
 
 }  // namespace lockstep::train

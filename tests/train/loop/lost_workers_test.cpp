@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
 #include <numeric>
 #include <thread>
 
 #include "control/section_roll.h"
 #include "train/loop/divided_models.h"
+#include "train/loop/resumed_layouts.h"
 #include "train/thread_ranks.h"
 #include "train/worker/model_state.h"
 
@@ -22,7 +25,26 @@ struct Ended {
   TrainingOutcome outcome;
   std::vector<StepRecord> records;
   uint64_t parameters_hash = 0, state_hash = 0;
+  std::vector<double> pushed;          ///< the sum of each push's gradients, up to where it was lost
+  double first_sum = 0, last_sum = 0;  ///< of parameters
 };
+
+double sum_of(const float* values, int64_t count) { return std::accumulate(values, values + count, 0.0); }
+
+double sum_of_parameters(const Worker& worker) {
+  double sum = 0;
+  for (const HeldParameter& held : worker.held_parameters()) sum += sum_of(held.data, held.count);
+  return sum;
+}
+
+double sum_of_gradients(const Worker& worker, const program::Program& program, int instruction) {
+  double sum = 0;
+  for (const program::Operand& operand : program.instruction(instruction).operands)
+    if (operand.role == program::Role::gradients)
+      sum += sum_of(reinterpret_cast<const float*>(worker.memory().at(program, operand.range)),
+                    operand.range.size_bytes / 4);
+  return sum;
+}
 
 /// A muster of threads, of which the test loses some.
 class Roll {
@@ -98,7 +120,7 @@ struct Loss {
 
 /// Trains on threads, one of which is lost with each of `losses`; what the others end with.
 std::vector<Ended> train_with_losses(const config::RunConfig& config, const std::string& layout,
-                                     const std::vector<Loss>& losses) {
+                                     const std::vector<Loss>& losses, const std::string& folder = {}) {
   const int ranks = processes_of(layout);
   Roll roll(ranks);
   std::vector<int> first_numbers(static_cast<size_t>(ranks));
@@ -115,7 +137,7 @@ std::vector<Ended> train_with_losses(const config::RunConfig& config, const std:
     const auto make = [&](const layout::Layout& now) {
       WorkerOptions options{.rank = world->rank(), .world_size = world->size(), .asynchronous = {}};
       options.company = {&place, members};
-      options.before_instruction = [&](const Worker&, const program::Program& program, uint64_t iteration,
+      options.before_instruction = [&](const Worker& its, const program::Program& program, uint64_t iteration,
                                        int instruction) {
         // So that nobody is done before those that are to be lost have had their turns.
         if (program.name == "step" && roll.lost_count() < losses.size() &&
@@ -127,6 +149,8 @@ std::vector<Ended> train_with_losses(const config::RunConfig& config, const std:
             roll.lose(rank);
             throw Lost();
           }
+        if (program.name == "step" && program.instruction(instruction).kind == program::InstructionKind::push)
+          own.pushed.push_back(sum_of_gradients(its, program, instruction));
       };
       config::RunConfig its = config;
       its.parallel.layout = now;
@@ -135,7 +159,7 @@ std::vector<Ended> train_with_losses(const config::RunConfig& config, const std:
     };
     try {
       make(layout::parse_layout(layout));
-      TrainerRunOptions run{.output_directory = {}, .stop_requested = {}};
+      TrainerRunOptions run{.output_directory = folder, .stop_requested = {}};
       run.regroup = [&](const std::vector<int>& those) {
         const auto now = layout::without_workers(worker->compiled().layout(),
                                                  world->size() - static_cast<int>(those.size()));
@@ -153,7 +177,9 @@ std::vector<Ended> train_with_losses(const config::RunConfig& config, const std:
       events.on_step = [&](const StepRecord& record) { own.records.push_back(record); };
       Trainer trainer(*worker, *world, events, run);
       trainer.prepare();
+      own.first_sum = sum_of_parameters(*worker);
       own.outcome = trainer.run();
+      own.last_sum = sum_of_parameters(*worker);
       if (worker->is_worker()) own.parameters_hash = parameters_hash_of(*worker);
       own.state_hash = state_hash_of(*worker, *world);
       worker.reset();
@@ -193,6 +219,36 @@ TEST(LostWorkers, AreNotWaitedFor) {
       }
       EXPECT_LT(first.records.back().loss, first.records.front().loss) << layout;
     }
+  }
+}
+
+TEST(LostWorkers, LeaveAllPushesThatWereAcknowledgedInTheCheckpointThatFollows) {
+  // Whoever begins a step has heard that the pushes of the one before have arrived. With SGD, parameters move
+  // by the sum of all gradients.
+  const auto config =
+      config_of(kMlp, {"parallel.reduction=FAST", "trainer.steps=8", "trainer.eval_every_steps=0",
+                       "optimizer.sgd={}", "optimizer.learning_rate=0.3", "optimizer.weight_decay=0",
+                       "trainer.clip_norm=0", "checkpoint.background=false"});
+  for (const char* layout : {"dp=3,sync=ps,mode=async", "dp=3,sync=ps,servers=2,mode=async",
+                             "dp=3,sync=ps,servers=2,placement=colocated,mode=async"}) {
+    const auto folder = std::filesystem::path(testing::TempDir()) / (std::string("lost-") + layout);
+    std::filesystem::remove_all(folder);
+    const int lost = 2;
+    const auto ended =
+        train_with_losses(config, layout, {{lost, 3, program::InstructionKind::forward}}, folder.string());
+    EXPECT_EQ(ended[0].outcome.lost_workers, 1) << layout;
+    // Gradients are a share's part of the batch's mean: three times that is the share's own mean, by a third
+    // of the rate.
+    const double rate = 0.3;
+    double expected = ended[0].first_sum;
+    for (const Ended& one : ended)
+      for (const double sum : one.pushed) expected -= rate * sum;
+    EXPECT_NEAR(ended[0].last_sum, expected, 1e-3) << layout;
+    ASSERT_FALSE(ended[lost].pushed.empty());
+    EXPECT_TRUE(
+        std::ranges::any_of(ended[lost].pushed, [&](double sum) { return std::abs(rate * sum) > 0.02; }))
+        << layout << ": it would not be missed";
+    EXPECT_EQ(train_until(config, "dp=1", 0, folder.string()).second, ended[0].state_hash) << layout;
   }
 }
 
