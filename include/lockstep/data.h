@@ -26,7 +26,7 @@ struct SampleSource {
   std::vector<ModelInput> fields;
   int64_t count = 0;       ///< samples
   int64_t classes = 0;     ///< the field "label" lies in [0, classes), or is -1, which counts for nothing
-  int64_t vocabulary = 0;  ///< other fields of int32 lie in [0, vocabulary)
+  int64_t vocabulary = 0;  ///< all other fields of int32 lie in [0, vocabulary)
   /// Writes sample `sample` (from 0): destinations[i] takes field i, whole; null where nobody reads it.
   /// Called from several threads at once. The same sample is always the same; each rank reads its own share.
   std::function<void(int64_t sample, std::span<std::byte* const> destinations)> read;
@@ -41,11 +41,11 @@ class Samples {
   /// None.
   Samples() = default;
   /// Takes the values. Throws ConfigError where a field's values are no multiple of its shape, where fields
-  /// have different numbers of samples or where there are none, DataError for values of int32 below 0 (of the
-  /// field "label": below -1).
+  /// have different numbers of samples, or where there are none or more than 16 fields, DataError for values
+  /// of int32 below 0 (of the field "label": below -1).
   static Samples in_memory(std::vector<FieldValues> fields);
-  /// Throws ConfigError where something is missing. Values of int32 fields are checked when they are read:
-  /// DataError, naming field and sample.
+  /// Throws ConfigError where something is missing, or for more than 16 fields. Values of int32 fields are
+  /// checked when they are read: DataError, naming field and sample.
   static Samples from(SampleSource source);
 
   int64_t count() const;  ///< 0 where there are none

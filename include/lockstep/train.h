@@ -96,14 +96,16 @@ class Training {
   Training(Job& job, const ModelSpec& model, const Config& config, TrainingOptions options = {});
   /// The model is the config's, too.
   Training(Job& job, const Config& config, TrainingOptions options = {});
-  /// Waits for a checkpoint that is being written. Not COLLECTIVE once finish() has returned.
+  /// Completes the last step and waits for a checkpoint that is being written, unless an error unwinds; what
+  /// fails then is a warning, while finish() throws it. Not COLLECTIVE once finish() has returned.
   ~Training();
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 
-  /// The next optimizer step, and the evaluation and checkpoint that the config wants after it; with
-  /// mode=stale and mode=async the steps up to the next of those. False, and nothing is done, once there is
-  /// none left or a stop was requested.
+  /// The next optimizer step, then the evaluation and the checkpoint that the config wants after it; with
+  /// mode=stale and mode=async all steps up to the next of those. False, and no step is made, once all are
+  /// made, a stop was requested or finish() was called. The first call also makes up for an evaluation
+  /// that a stop had put off.
   bool step();
   /// All steps that are left.
   void run() {
@@ -127,8 +129,9 @@ class Training {
   /// Throws Error for an unknown name or another number of values, and nothing has changed then.
   void set_parameter(const std::string& name, std::span<const float> values);
 
-  /// Begins a checkpoint in output_directory, which is written while training goes on. Throws ConfigError
-  /// without an output_directory.
+  /// Begins a checkpoint in output_directory, which is written while training goes on: that it could not be
+  /// written is for a later step, save or finish() to report, as checkpoint.on_failure says. Throws
+  /// ConfigError without an output_directory.
   void save();
   /// What is due at the end: evaluation, checkpoint, the run's report. Afterwards there are no more steps;
   /// parameters and evaluations stay.

@@ -182,19 +182,22 @@ void CheckpointWriter::abandon() noexcept {
 
 void CheckpointWriter::prune(int keep, int64_t best_step) {
   if (keep <= 0) return;
-  int kept = 0;
+  std::vector<std::string> complete;  // newest first
+  std::string best;
   for (const auto& found : find_checkpoints(directory_)) {
     if (found.step > step_ || found.path.ends_with(kPreviousSuffix)) continue;
     try {
-      read_manifest(found.path);
+      const Manifest manifest = read_manifest(found.path);
+      complete.push_back(found.path);
+      // Each best one is better than those before it. The last may be missing, its save having failed.
+      if (best_step >= 0 && best.empty() && found.step <= best_step &&
+          (found.step == best_step || manifest.best_step == found.step))
+        best = found.path;
     } catch (const Error&) {
-      continue;
     }
-    if (kept < keep)
-      ++kept;
-    else if (found.step != best_step)
-      delete_checkpoint(found.path, files_);
   }
+  for (size_t i = static_cast<size_t>(keep); i < complete.size(); ++i)
+    if (complete[i] != best) delete_checkpoint(complete[i], files_);
 }
 
 }  // namespace lockstep::checkpoint

@@ -43,8 +43,9 @@ class CheckpointWriter {
   /// complete and visible, and the one that it replaces is still there too.
   std::string commit(Manifest manifest);
   /// Deletes all but the newest `keep` complete checkpoints (0: keeps all) up to the one just committed,
-  /// which is never deleted, nor is that of `best_step`. Those of later steps belong to a run that was
-  /// resumed further back: they are left alone, as are damaged ones, which a person should see.
+  /// which is never deleted, nor is that of `best_step`, or, where that is not there, of the best step before
+  /// it. Those of later steps belong to a run that was resumed further back: they are left alone, as are
+  /// damaged ones, which a person should see.
   void prune(int keep, int64_t best_step = -1);
   /// After a failure: removes the temporary folder as far as that is possible.
   void abandon() noexcept;

@@ -37,6 +37,19 @@ uint64_t from_hex(const Json& json, size_t digits) {
   return value;
 }
 
+// Characters need not be UTF-8, which JSON's text is.
+std::string hex_of_bytes(std::string_view bytes) {
+  std::string hex;
+  for (const char byte : bytes) hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return hex;
+}
+std::string bytes_from_hex(const std::string& hex) {
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2)
+    bytes.push_back(static_cast<char>(from_hex(Json(hex.substr(i, 2)), 2)));
+  return bytes;
+}
+
 int64_t count_from(const Json& json) {
   if (!json.is_number_unsigned() || json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
     throw CheckpointError("expected an integer from 0 on, found " + json.dump(-1, ' ', true).substr(0, 100));
@@ -141,12 +154,20 @@ Manifest manifest_from(const Json& json) {
   }
   if (json.contains("layout")) manifest.layout = json.at("layout").get<std::string>();
   if (json.contains("overflowed_steps")) manifest.overflowed_steps = count_from(json.at("overflowed_steps"));
-  if (json.contains("best_step")) {
+  // They also wrote infinite losses, as null.
+  if (json.contains("best_step") && !json.at("best_eval_loss").is_null()) {
     manifest.best_step = count_from(json.at("best_step"));
     manifest.best_eval_loss = json.at("best_eval_loss").get<double>();
-    manifest.evaluations_since_best = count_from(json.at("evaluations_since_best"));
     manifest.keeps_best = json.at("keeps_best").get<bool>();
   }
+  if (json.contains("evaluations_since_best"))
+    manifest.evaluations_since_best = count_from(json.at("evaluations_since_best"));
+  manifest.last_evaluated_step =
+      json.contains("last_evaluated_step") ? count_from(json.at("last_evaluated_step")) : manifest.best_step;
+  if (json.contains("evaluation_data_identity"))
+    manifest.evaluation_data_identity = from_hex(json.at("evaluation_data_identity"), 16);
+  if (json.contains("characters"))
+    manifest.characters = bytes_from_hex(json.at("characters").get_ref<const std::string&>());
   for (const auto& file : json.at("files")) manifest.files.push_back(record_from(file));
   return manifest;
 }
@@ -191,9 +212,15 @@ std::string to_text(const Manifest& manifest) {
   if (manifest.best_step >= 0) {
     json["best_step"] = manifest.best_step;
     json["best_eval_loss"] = manifest.best_eval_loss;
-    json["evaluations_since_best"] = manifest.evaluations_since_best;
     json["keeps_best"] = manifest.keeps_best;
   }
+  if (manifest.last_evaluated_step >= 0) {
+    json["last_evaluated_step"] = manifest.last_evaluated_step;
+    json["evaluations_since_best"] = manifest.evaluations_since_best;
+  }
+  if (manifest.evaluation_data_identity != 0)
+    json["evaluation_data_identity"] = to_hex(manifest.evaluation_data_identity);
+  if (!manifest.characters.empty()) json["characters"] = hex_of_bytes(manifest.characters);
   // Replacing bad UTF-8 before hashing: the hash is that of what a reader will see.
   json = Json::parse(json.dump(-1, ' ', false, Json::error_handler_t::replace));
   json["manifest_hash"] = hash_of(json);

@@ -56,8 +56,11 @@ struct Manifest {
   int64_t loss_scale_steps = 0;  ///< of this interval, all without an overflow
   int64_t best_step = -1;        ///< of the lowest evaluation loss so far; -1: there was no evaluation
   double best_eval_loss = 0;
-  int64_t evaluations_since_best = 0;
-  bool keeps_best = false;  ///< the checkpoint of best_step is not to be deleted
+  int64_t evaluations_since_best = 0;     ///< without a best one, all of them
+  int64_t last_evaluated_step = -1;       ///< -1: none
+  uint64_t evaluation_data_identity = 0;  ///< 0: nothing to evaluate on, or not known
+  std::string characters;                 ///< that tokens stand for, byte by byte; "": no text, or not known
+  bool keeps_best = false;                ///< the checkpoint of best_step is not to be deleted
   std::vector<FileRecord> files;
   bool operator==(const Manifest&) const = default;
 };

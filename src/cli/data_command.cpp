@@ -51,7 +51,6 @@ void download(const std::string& url, const fs::path& to) {
         fmt::format("data: curl is not on PATH, which downloads {}; install it, or download by other means "
                     "and name the file: --from FILE",
                     url));
-  const fs::path folder = to.parent_path();
   ProcessJob curl{.program = "curl",
                   .arguments = {"--fail", "--location", "--silent", "--show-error", "--connect-timeout", "20",
                                 "--max-time", "1800", "--output", to.string(), url},
@@ -62,6 +61,7 @@ void download(const std::string& url, const fs::path& to) {
   fs::remove(curl.stdout_path, ignored);
   fs::remove(curl.stderr_path, ignored);
   if (outcome.code == 0) return;
+  fs::remove(to, ignored);
   throw IoError(
       fmt::format("data: cannot download {}: {}\nWithout a network bring the file by other means, and name "
                   "it: --from FILE",
@@ -98,8 +98,10 @@ void fetch_file(const data::KnownFile& file, const std::string& source, const fs
   } else {
     std::error_code error;
     fs::copy_file(source, part, fs::copy_options::overwrite_existing, error);
-    if (error)
+    if (error) {
+      fs::remove(part, unknown);
       throw IoError(fmt::format("data: cannot copy {} to {}: {}", source, part.string(), error.message()));
+    }
   }
   try {
     data::require_known(file, part.string());

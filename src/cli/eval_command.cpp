@@ -30,7 +30,7 @@ struct EvalArguments {
 std::string config_of(const std::string& checkpoint) {
   namespace fs = std::filesystem;
   std::error_code unknown;
-  const fs::path folder = fs::weakly_canonical(checkpoint, unknown);
+  const fs::path folder = fs::weakly_canonical(fs::absolute(checkpoint), unknown);
   for (const fs::path& run : {folder, folder.parent_path().parent_path(), folder.parent_path()})
     if (const fs::path kept = run / "config.effective.textproto"; fs::exists(kept, unknown))
       return kept.string();

@@ -262,7 +262,7 @@ void check_checkpoint(const schema::Checkpoint& checkpoint, const Document& docu
                     "is ignored where nothing is resumed; state resume_path or "
                     "resume_automatic too");
   if (checkpoint.keep() != schema::Checkpoint().keep() && checkpoint.every_steps() == 0 &&
-      !checkpoint.at_end())
+      !checkpoint.at_end() && !checkpoint.keep_best())
     document.refuse("checkpoint.keep",
                     "is ignored where nothing is saved; set checkpoint.every_steps or at_end");
 }

@@ -11,12 +11,6 @@
 #include "tensor/convert.h"
 
 namespace lockstep::data {
-namespace {
-
-constexpr size_t kMostFields = 16;  // so that reading a sample needs no allocation
-
-}  // namespace
-
 BatchReader::BatchReader(const Dataset& dataset, SampleOrder order, const std::vector<std::string>& fields,
                          DType float_type)
     : dataset_(&dataset), order_(order) {

@@ -20,8 +20,11 @@ struct Field {
   bool operator==(const Field&) const = default;
 };
 
-/// The field whose negative values a loss ignores, and which evaluation pads with -1.
+/// The field whose negative values a loss ignores, and which is padded with -1.
 inline constexpr std::string_view kLabelField = "label";
+
+/// Of a data set, so that reading a sample needs no allocation.
+inline constexpr size_t kMostFields = 16;
 
 /// Samples in a fixed order. Immutable: every method may be called from several threads at once.
 class Dataset {
@@ -30,8 +33,10 @@ class Dataset {
   virtual const std::vector<Field>& fields() const = 0;
   virtual int64_t size() const = 0;     ///< samples, at least 1
   virtual int64_t classes() const = 0;  ///< labels lie in [0, classes), or are -1 (ignored)
-  /// Other whole numbers, such as tokens, lie in [0, vocabulary).
-  virtual int64_t vocabulary() const { return classes(); }
+  /// Whole numbers of a field, such as tokens, lie in [0, vocabulary).
+  virtual int64_t vocabulary(std::string_view /*field*/) const { return classes(); }
+  /// Of texts, which character a token stands for: token k for the k-th byte; "" for other data.
+  virtual std::string characters() const { return ""; }
   /// Where the largest label stands: "label 9 of sample 3 in FILE"; "" where it stands in no file.
   virtual std::string place_of_largest_label() const { return ""; }
   /// Writes one sample: destinations[i] takes the bytes of field i; null skips that field.

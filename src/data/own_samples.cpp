@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -13,13 +15,15 @@
 namespace lockstep {
 namespace {
 
-bool is_label(const std::string& field) { return field == data::kLabelField; }
+bool is_label(std::string_view field) { return field == data::kLabelField; }
 
 /// Labels of -1 count for nothing; tokens and the like are indices.
 int32_t lowest_value(const std::string& field) { return is_label(field) ? -1 : 0; }
 
 std::vector<data::Field> fields_of(const std::vector<ModelInput>& inputs) {
   require(!inputs.empty(), "Samples: expected at least one field, found none");
+  require(inputs.size() <= data::kMostFields,
+          fmt::format("Samples: expected at most {} fields, found {}", data::kMostFields, inputs.size()));
   std::vector<data::Field> fields;
   std::set<std::string> names;
   for (const auto& [name, spec] : inputs) {
@@ -67,8 +71,11 @@ class InMemory : public data::Dataset {
 
   const std::vector<data::Field>& fields() const override { return fields_; }
   int64_t size() const override { return size_; }
-  int64_t classes() const override { return int64_t{largest_label_} + 1; }
-  int64_t vocabulary() const override { return int64_t{largest_other_} + 1; }
+  int64_t classes() const override { return vocabulary(data::kLabelField); }
+  int64_t vocabulary(std::string_view field) const override {
+    const auto found = largest_.find(field);
+    return found == largest_.end() ? 0 : int64_t{found->second} + 1;
+  }
   std::string place_of_largest_label() const override { return place_of_largest_label_; }
   uint64_t identity() const override { return identity_; }
   std::string description() const override {
@@ -111,7 +118,7 @@ class InMemory : public data::Dataset {
         return fmt::format("{} {} of sample {}", field.name, all[i], static_cast<int64_t>(i) / each);
       };
       if (all[i] < lowest_value(field.name)) throw DataError(fmt::format("Samples: {} is negative", place()));
-      int32_t& largest = is_label(field.name) ? largest_label_ : largest_other_;
+      int32_t& largest = largest_.try_emplace(field.name, -1).first->second;
       if (all[i] <= largest) continue;
       largest = all[i];
       if (is_label(field.name)) place_of_largest_label_ = place();
@@ -121,7 +128,7 @@ class InMemory : public data::Dataset {
   std::vector<FieldValues> values_;
   std::vector<data::Field> fields_;
   int64_t size_ = 0;
-  int32_t largest_label_ = -1, largest_other_ = -1;
+  std::map<std::string, int32_t, std::less<>> largest_;  // by field of int32
   std::string place_of_largest_label_;
   uint64_t identity_ = 0;
 };
@@ -146,7 +153,7 @@ class FromSource : public data::Dataset {
   const std::vector<data::Field>& fields() const override { return fields_; }
   int64_t size() const override { return source_.count; }
   int64_t classes() const override { return source_.classes; }
-  int64_t vocabulary() const override { return source_.vocabulary; }
+  int64_t vocabulary(std::string_view field) const override { return values_of(field); }
   uint64_t identity() const override { return identity_; }
   std::string description() const override {
     return fmt::format("{} samples that the program makes: {}", source_.count, source_.identity);
@@ -160,7 +167,7 @@ class FromSource : public data::Dataset {
   }
 
  private:
-  int64_t values_of(const std::string& field) const {
+  int64_t values_of(std::string_view field) const {
     return is_label(field) ? source_.classes : source_.vocabulary;
   }
 

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/index.h"
+#include "base/text.h"
 #include "data/byte_source.h"
 #include "lockstep/error.h"
 
@@ -33,6 +34,7 @@ class TextDataset : public Dataset {
   const std::vector<Field>& fields() const override { return fields_; }
   int64_t size() const override { return size_; }
   int64_t classes() const override { return text_->vocabulary.size(); }
+  std::string characters() const override { return text_->vocabulary.characters(); }
   uint64_t identity() const override { return identity_; }
   std::string description() const override {
     return fmt::format("{} windows of {} characters, one every {}, vocabulary {}: characters [{}, {}) of {}",
@@ -96,6 +98,26 @@ std::string Vocabulary::decode(std::span<const int32_t> tokens) const {
     text.push_back(nth(characters_, token));
   }
   return text;
+}
+
+std::string describe_difference(const std::string& before, const std::string& now) {
+  const auto list = [](const std::string& of, const std::string& without, std::string_view what) {
+    std::vector<std::string> names;
+    for (const char c : of)
+      if (without.find(c) == std::string::npos)
+        names.push_back(c > ' ' && c <= '~' ? fmt::format("'{}'", c)
+                                            : fmt::format("0x{:02x}", static_cast<unsigned char>(c)));
+    constexpr size_t kMost = 8;
+    const size_t count = names.size();
+    if (count > kMost) names.resize(kMost);
+    if (count == 0) return std::string();
+    return fmt::format("{} {}{}", what, join(names, ", "),
+                       count > kMost ? fmt::format(" and {} more", count - kMost) : "");
+  };
+  std::vector<std::string> parts;
+  for (const auto& part : {list(before, now, "missing are"), list(now, before, "new are")})
+    if (!part.empty()) parts.push_back(part);
+  return join(parts, "; ");
 }
 
 std::shared_ptr<const TokenizedText> read_text(const std::string& path, double train_fraction) {

@@ -29,6 +29,10 @@ class Vocabulary {
   std::array<int16_t, 256> token_{};
 };
 
+/// How one vocabulary's characters differ from another's, the first few of them: "missing are 'z'; new are
+/// 0x09, '#'".
+std::string describe_difference(const std::string& before, const std::string& now);
+
 /// A text as tokens, and where training ends and validation begins.
 struct TokenizedText {
   std::string path;

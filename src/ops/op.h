@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/host_device.h"
 #include "device/device.h"
 #include "lockstep/ops.h"
 #include "lockstep/tensor.h"
@@ -87,7 +88,17 @@ struct StepConstants {
   uint64_t step = 0;  ///< optimizer step, from 0
   uint64_t seed = 0;
   double loss_scale = 1;  ///< gradients of the loss are multiplied by it
+  /// Of the iteration, from its first: the forward pass of losses leaves out those after them, with which an
+  /// evaluation fills its last batch.
+  int64_t samples = INT64_MAX;
 };
+
+/// How many of a micro-batch of `batch` samples count.
+LOCKSTEP_HOST_DEVICE inline int64_t counted_samples(const StepConstants& constants, int64_t first_sample,
+                                                    int64_t batch) {
+  const int64_t left = constants.samples - first_sample;
+  return left < 0 ? 0 : left < batch ? left : batch;
+}
 
 /// What a kernel works on in one call. Tensors are views with the batch in front; spans follow the op's
 /// signature.

@@ -18,7 +18,7 @@ namespace lockstep::run {
 struct StepScalars {
   ops::StepConstants kernels;
   optim::UpdateConstants update;
-  uint64_t reserved[2] = {};
+  uint64_t reserved = 0;
 };
 static_assert(sizeof(StepScalars) == program::kStepScalarsBytes && std::is_trivially_copyable_v<StepScalars>);
 

@@ -52,16 +52,19 @@ struct SmallState {
 };
 
 /// All of a checkpoint by one writer, in one shard of each kind.
+/// `best_step`: as of an evaluated run that keeps its best checkpoint.
 inline std::string save(const std::string& directory, int64_t step, const SmallState& state, int keep = 0,
-                        checkpoint::FileSystem& files = checkpoint::posix_file_system()) {
+                        checkpoint::FileSystem& files = checkpoint::posix_file_system(),
+                        int64_t best_step = -1) {
   checkpoint::CheckpointWriter writer(directory, step, files);
   try {
     writer.begin();
     checkpoint::Manifest manifest = state.manifest(step);
+    manifest.best_step = best_step;
     manifest.files = {writer.write_shard(checkpoint::FileKind::model, 1, 1, state.parameters()),
                       writer.write_shard(checkpoint::FileKind::optimizer, 1, 1, state.state())};
     const std::string path = writer.commit(std::move(manifest));
-    writer.prune(keep);
+    writer.prune(keep, best_step);
     return path;
   } catch (...) {
     writer.abandon();

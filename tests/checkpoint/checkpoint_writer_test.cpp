@@ -41,6 +41,23 @@ TEST(CheckpointWriter, KeepsTheNewest) {
   EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000003", "step-00000004", "step-00000005"));
 }
 
+TEST(CheckpointWriter, KeepsTheBestThatIsThere) {
+  const TemporaryDirectory folder;
+  const auto save_of = [&](int64_t step, int64_t best) {
+    save(folder.path(), step, SmallState(1), 1, checkpoint::posix_file_system(), best);
+  };
+  save_of(1, 1);
+  save_of(2, 2);
+  save_of(3, 2);
+  EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000002", "step-00000003"));
+  // That of step 4, which was better, could not be written.
+  save_of(5, 4);
+  EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000002", "step-00000005"));
+  save_of(6, 6);
+  save_of(7, 6);
+  EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000006", "step-00000007"));
+}
+
 TEST(CheckpointWriter, NeverDeletesWhatItJustWroteNorWhatIsDamaged) {
   const TemporaryDirectory folder;
   for (const int64_t step : {10, 20, 90, 100}) save(folder.path(), step, SmallState(1));

@@ -36,6 +36,9 @@ Manifest full_manifest() {
   manifest.best_eval_loss = 0.1;
   manifest.evaluations_since_best = 2;
   manifest.keeps_best = true;
+  manifest.last_evaluated_step = 6;
+  manifest.evaluation_data_identity = 0x8000000000000009u;
+  manifest.characters = std::string("\0\n a\xff", 5);
   manifest.files = {{"model-00001-of-00001.safetensors",
                      FileKind::model,
                      123,
@@ -65,16 +68,19 @@ TEST(Manifest, ReadsBackWhatItWrote) {
 }
 
 TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
-  const auto older = manifest_from_text(rehashed([](auto& json) {
-                                          json.erase("pending_evaluation");
-                                          json.erase("skipped_steps");
-                                          json.erase("optimizer_updates");
-                                          json.erase("loss_scale");
-                                          json.erase("loss_scale_steps");
-                                          json.erase("overflowed_steps");
-                                          json.erase("best_step");
-                                        }),
-                                        "name");
+  const auto older = manifest_from_text(
+      rehashed([](auto& json) {
+        json.erase("pending_evaluation");
+        json.erase("skipped_steps");
+        json.erase("optimizer_updates");
+        json.erase("loss_scale");
+        json.erase("loss_scale_steps");
+        json.erase("overflowed_steps");
+        for (const char* field : {"best_step", "evaluations_since_best", "last_evaluated_step",
+                                  "evaluation_data_identity", "characters"})
+          json.erase(field);
+      }),
+      "name");
   Manifest expected = full_manifest();
   expected.pending_evaluation = false;
   expected.skipped_steps = 0;
@@ -86,7 +92,25 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
   expected.best_eval_loss = 0;
   expected.evaluations_since_best = 0;
   expected.keeps_best = false;
+  expected.last_evaluated_step = -1;
+  expected.evaluation_data_identity = 0;
+  expected.characters = "";
   EXPECT_EQ(older, expected);
+}
+
+TEST(Manifest, CountsEvaluationsAlsoWhereNoneWasTheBest) {
+  Manifest manifest = full_manifest();
+  manifest.best_step = -1;
+  manifest.best_eval_loss = 0;
+  manifest.keeps_best = false;
+  EXPECT_EQ(manifest_from_text(to_text(manifest), "name"), manifest);
+}
+
+TEST(Manifest, TakesABestLossThatIsNoNumberForNone) {
+  const Manifest read =
+      manifest_from_text(rehashed([](auto& json) { json["best_eval_loss"] = nullptr; }), "name");
+  EXPECT_EQ(read.best_step, -1);
+  EXPECT_EQ(read.step, 7);
 }
 
 TEST(Manifest, ReadsWhatWasWrittenBeforeItNamedTheLayout) {

@@ -47,6 +47,42 @@ TEST(PublicApi, ParametersGoInAndOutWhereverTheyLie) {
               HasSubstr("20 steps"));
 }
 
+TEST(PublicApi, ParametersThatOneRankAloneHoldsGoInAndOut) {
+  const std::string one = good(1, {"tied"});
+  EXPECT_THAT(one, HasSubstr("20 steps"));
+  EXPECT_EQ(good(2, {"tied", "layout=pp=2"}), one);
+  EXPECT_EQ(good(3, {"tied", "layout=dp=1,sync=ps,servers=2"}), one);
+  EXPECT_EQ(good(2, {"tied", "layout=dp=2,sync=ps,servers=2,placement=colocated"}), one);
+}
+
+TEST(PublicApi, WhatFillsTheLastBatchOfAnEvaluationCountsForNothing) {
+  for (const std::string scenario : {"mean_squares", "other_names"}) {
+    const std::string one = good(1, {scenario});
+    EXPECT_EQ(good(2, {scenario}), one);
+    EXPECT_EQ(good(2, {scenario, "layout=pp=2"}), one);
+    good(2, {scenario, "trainer.virtual_replicas=2"});
+  }
+  EXPECT_THAT(good(1, {"other_names"}), HasSubstr("error 2: layer words: vocabulary is 6, but the data"));
+}
+
+TEST(PublicApi, AStopIsToldByTheExitCodeAlsoWithoutAnEnd) {
+  for (const int ranks : {1, 2}) {
+    const Ran ran = api(ranks, {"stopped"});
+    EXPECT_EQ(ran.code, 143) << ran.err;
+    EXPECT_THAT(ran.out, HasSubstr("of 20 steps"));
+    EXPECT_THAT(ran.out, testing::Not(HasSubstr("after 20 ")));
+  }
+}
+
+TEST(PublicApi, ASaveThatFailsIsToldAlsoWithoutAnEnd) {
+  const TemporaryDirectory folder;
+  for (const int ranks : {1, 2}) {
+    const Ran ran = api(ranks, {"unsaved", "out=" + (folder / std::to_string(ranks))});
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr("warning: the checkpoint of step 1 is not written"));
+  }
+}
+
 TEST(PublicApi, OneTrainingBeginsWhereAnotherHasEnded) {
   for (const int ranks : {1, 2}) {
     const std::string out = good(ranks, {"transfer"});

@@ -707,6 +707,11 @@ TEST(Train, KeepsTheBestCheckpointBesideTheNewest) {
       only_json(lockstep({"eval", "--checkpoint", config / "a/best", "--json", "--quiet"}));
   EXPECT_EQ(evaluated["step"], best);
   EXPECT_EQ(evaluated["eval_loss"], json["best_eval_loss"]);
+  EXPECT_EQ(only_json(lockstep({"eval", "--checkpoint", config / "a/best/", "--json", "--quiet"})),
+            evaluated);
+  const std::string within =
+      "cd " + (config / "a") + " && " LOCKSTEP_PROGRAM " eval --checkpoint best --json --quiet";
+  EXPECT_EQ(only_json(run_command({"sh", "-c", within})), evaluated);
   // Two ranks, stopped and resumed: the same.
   const std::vector<std::string> out = {"--out", config / "b"};
   EXPECT_EQ(mpirun(2, train + out + std::vector<std::string>{"--stop-after", "7"}).code, 0);
@@ -726,6 +731,8 @@ TEST(Train, ALinkThatLeadsNowhereIsFoundBeforeTheFirstStep) {
   const Ran ran = lockstep({"train", config.path(), "--out", config / "a", "--resume", "auto"});
   EXPECT_EQ(ran.code, 2);
   EXPECT_THAT(ran.err, HasSubstr("step-00000010 is a link that leads nowhere; remove it"));
+  fs::rename(config / "a/checkpoints/step-00000010", config / "a/checkpoints/mine");
+  EXPECT_EQ(lockstep({"train", config.path(), "--out", config / "a", "--resume", "auto"}).code, 0);
 }
 
 TEST(Metrics, DrawsAndTabulatesARun) {
@@ -798,6 +805,31 @@ TEST(Eval, TellsThePerplexityOfLanguageModels) {
   EXPECT_GT(json["eval_accuracy"], 0);
   for (const char* field : {"eval_loss", "perplexity", "eval_accuracy"})
     EXPECT_EQ(trained[field], json[field]);
+}
+
+TEST(Eval, RefusesATextOfOtherCharacters) {
+  const SmallConfig config;
+  std::string text, other;
+  for (int i = 0; i < 400; ++i) {
+    text.push_back(static_cast<char>('a' + i * i % 11));
+    other.push_back(text.back() == 'e' ? '#' : text.back());
+  }
+  write_file(config / "text", text);
+  write_file(config / "other", other);
+  const std::vector<std::string> gpt = {
+      "--set", "model={gpt {vocabulary: 11 context: 6 layers: 1 heads: 1 width: 8}}"};
+  const auto text_of = [&](const std::string& name) {
+    return std::vector<std::string>{"--set", "data={text {file: \"" + (config / name) + "\"}}"};
+  };
+  ASSERT_EQ(lockstep(std::vector<std::string>{"train", config.path(), "--out", config / "a"} + gpt +
+                     text_of("text"))
+                .code,
+            0);
+  const std::vector<std::string> eval = {"eval", "--checkpoint", config / "a"};
+  EXPECT_EQ(lockstep(eval).code, 0);
+  const Ran refused = lockstep(eval + text_of("other"));
+  EXPECT_EQ(refused.code, 65);
+  EXPECT_THAT(refused.err, HasSubstr("missing are 'e'; new are '#'"));
 }
 
 TEST(Eval, TakesOtherDataAndElementTypesAndRefusesAnotherModel) {

@@ -257,23 +257,24 @@ TEST(Combinations, RunningStatisticsWithoutAWholeBatchNeedToBeStated) {
 }
 
 TEST(Combinations, EdgesAreAccepted) {
-  for (const Overrides& good :
-       std::vector<Overrides>{{"optimizer.schedule.warmup_steps=6"},
-                              {"optimizer.schedule.cosine.minimum=0.1"},
-                              {"optimizer.schedule.warmup_steps=100", "trainer.epochs=1"},
-                              {"optimizer.sgd={momentum: 0.9 nesterov: true}"},
-                              {"checkpoint.keep=0"},
-                              {"checkpoint.keep=3", "checkpoint.at_end=false"},
-                              {"parallel.algorithm=LIBRARY"},
-                              {"parallel.algorithm=RING"},
-                              {"parallel.algorithm=SHARED_MEMORY"},
-                              {"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=SHARED_MEMORY"},
-                              {"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=TREE"},
-                              {"parallel={sync: PS mode: STALE bound: 0 reduction: REPRODUCIBLE}"},
-                              {"parallel={sync: PS mode: STALE bound: 0}", "precision.compute=FLOAT16"},
-                              {"parallel={sync: PS mode: STALE bound: 0 aggregate: HOST}"},
-                              {"data.prefetch_threads=0"},
-                              {"checkpoint={resume_automatic: true allow_config_change: true}"}})
+  for (const Overrides& good : std::vector<Overrides>{
+           {"optimizer.schedule.warmup_steps=6"},
+           {"optimizer.schedule.cosine.minimum=0.1"},
+           {"optimizer.schedule.warmup_steps=100", "trainer.epochs=1"},
+           {"optimizer.sgd={momentum: 0.9 nesterov: true}"},
+           {"checkpoint.keep=0"},
+           {"checkpoint.keep=3", "checkpoint.at_end=false"},
+           {"checkpoint={keep_best: true keep: 1 at_end: false}", "trainer.eval_every_steps=2"},
+           {"parallel.algorithm=LIBRARY"},
+           {"parallel.algorithm=RING"},
+           {"parallel.algorithm=SHARED_MEMORY"},
+           {"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=SHARED_MEMORY"},
+           {"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=TREE"},
+           {"parallel={sync: PS mode: STALE bound: 0 reduction: REPRODUCIBLE}"},
+           {"parallel={sync: PS mode: STALE bound: 0}", "precision.compute=FLOAT16"},
+           {"parallel={sync: PS mode: STALE bound: 0 aggregate: HOST}"},
+           {"data.prefetch_threads=0"},
+           {"checkpoint={resume_automatic: true allow_config_change: true}"}})
     EXPECT_EQ(refusal(kSmallConfig, good), "accepted") << ::testing::PrintToString(good);
 }
 

@@ -46,6 +46,13 @@ class Text : public ::testing::Test {
   TemporaryDirectory folder_;
 };
 
+TEST(Vocabulary, ItsDifferenceFromAnotherIsNamed) {
+  EXPECT_EQ(describe_difference("abz", "\t#ab"), "missing are 'z'; new are 0x09, '#'");
+  EXPECT_EQ(describe_difference("ab", "abcdefghijkl"),
+            "new are 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j' and 2 more");
+  EXPECT_EQ(describe_difference("ab", ""), "missing are 'a', 'b'");
+}
+
 TEST_F(Text, VocabularyIsTheSortedSetOfBytes) {
   const std::string text = "banana\xff";
   const Vocabulary vocabulary(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));

@@ -54,6 +54,19 @@ TEST(MeanSquaredError, SumsSquaresAndCountsElements) {
   EXPECT_EQ(harness->metrics[ops::kCount], 8);
 }
 
+TEST(MeanSquaredError, SamplesThatFillTheLastBatchCountForNothing) {
+  auto harness = two_samples(1);
+  harness->first_sample = 6;
+  harness->constants.samples = 7;
+  harness->forward();
+  EXPECT_EQ(harness->metrics[ops::kLossSum], 4);
+  EXPECT_EQ(harness->metrics[ops::kCount], 2);
+  harness->constants.samples = 5;
+  harness->forward();
+  EXPECT_EQ(harness->metrics[ops::kLossSum], 0);
+  EXPECT_EQ(harness->metrics[ops::kCount], 0);
+}
+
 TEST(MeanSquaredError, GradientIsTwiceTheErrorTimesWeightAndScale) {
   auto harness = two_samples(0.25);
   harness->constants.loss_scale = 8;

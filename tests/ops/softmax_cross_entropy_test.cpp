@@ -48,6 +48,18 @@ TEST(SoftmaxCrossEntropy, IgnoredPositionsCountForNothing) {
               "gradient of logits");
 }
 
+TEST(SoftmaxCrossEntropy, SamplesThatFillTheLastBatchCountForNothing) {
+  OpHarness harness = one_label_each(3, 2);
+  harness.first_sample = 3;
+  harness.constants.samples = 5;
+  fill(harness.inputs[0], {0, kLog3, 0, kLog3, 0, kLog3});
+  fill(harness.inputs[1], {1, 0, 0});
+  harness.forward();
+  EXPECT_NEAR(harness.metrics[ops::kLossSum], std::log(4.0 / 3) + std::log(4.0), 1e-6);
+  EXPECT_EQ(harness.metrics[ops::kCount], 2);
+  EXPECT_EQ(harness.metrics[ops::kCorrect], 1);
+}
+
 TEST(SoftmaxCrossEntropy, TiesGoToTheLowestClass) {
   OpHarness harness = one_label_each(3, 4);
   fill(harness.inputs[0], {1, 5, 5, 0, 1, 5, 5, 0, 2, 2, 2, 2});

@@ -6,13 +6,19 @@ namespace {
 
 class MeanSquaredErrorKernel : public Kernel {
  public:
-  MeanSquaredErrorKernel(int64_t count, const KernelOptions& options)
-      : count_(count), loss_weight_(options.loss_weight), threads_(options.intra_op_threads) {}
+  MeanSquaredErrorKernel(int64_t each, const KernelOptions& options)
+      : batch_(options.batch),
+        each_(each),
+        count_(each * options.batch),
+        loss_weight_(options.loss_weight),
+        threads_(options.intra_op_threads) {}
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([prediction = arguments.inputs[0].as<const float>(),
                    target = arguments.inputs[1].as<const float>(), metrics = arguments.metrics,
-                   accumulate = arguments.accumulate, count = count_] {
+                   accumulate = arguments.accumulate, constants = arguments.constants,
+                   first_sample = arguments.first_sample, batch = batch_, each = each_] {
+      const int64_t count = each * counted_samples(*constants, first_sample, batch);
       if (!accumulate)
         for (int i = 0; i < kMetricCount; ++i) metrics[i] = 0;
       // One chain of additions that goes on from micro-batch to micro-batch: how a leaf is cut changes no
@@ -45,7 +51,7 @@ class MeanSquaredErrorKernel : public Kernel {
   }
 
  private:
-  int64_t count_;
+  int64_t batch_, each_, count_;  // samples, elements of one, of all
   double loss_weight_;
   int threads_;
 };
@@ -55,7 +61,7 @@ class MeanSquaredErrorKernel : public Kernel {
 template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const MeanSquaredError&, Inputs inputs,
                                         const KernelOptions& options) {
-  return std::make_unique<MeanSquaredErrorKernel>(inputs[0].shape.count() * options.batch, options);
+  return std::make_unique<MeanSquaredErrorKernel>(inputs[0].shape.count(), options);
 }
 
 }  // namespace lockstep::ops

@@ -62,8 +62,11 @@ class SoftmaxCrossEntropyKernel : public Kernel {
                    labels = arguments.inputs[1].as<const int32_t>(),
                    log_sum_exp = arguments.auxiliary[0].as<float>(), metrics = arguments.metrics,
                    results = static_cast<RowResult*>(arguments.workspace), accumulate = arguments.accumulate,
-                   first_sample = arguments.first_sample, sizes = sizes_, ignore_index = ignore_index_,
-                   threads = threads_] {
+                   first_sample = arguments.first_sample, constants = arguments.constants, all = sizes_,
+                   ignore_index = ignore_index_, threads = threads_] {
+      Sizes sizes = all;
+      sizes.batch = counted_samples(*constants, first_sample, all.batch);
+      std::fill(log_sum_exp + sizes.rows(), log_sum_exp + all.rows(), 0.0f);
       check_labels(labels, sizes, ignore_index, first_sample);
       parallel_for(threads, sizes.rows(), [=](int64_t row) {
         if (!counts(labels[row], ignore_index)) {

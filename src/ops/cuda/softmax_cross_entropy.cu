@@ -14,7 +14,7 @@ constexpr int kValues = 16;             // of a row that a thread loads before i
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 struct Sizes {
-  int64_t rows;
+  int64_t rows, positions;  // positions of one sample
   int classes;
   int64_t ignore_index;
   __device__ bool counts(int32_t label) const { return label >= 0 && label != ignore_index; }
@@ -140,11 +140,13 @@ struct RowScan {
 /// it takes.
 template <class T, int N, bool kWarp>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(const T* logits, const int32_t* labels, Sizes sizes, float* log_sum_exp, RowTerm* terms) {
+    forward_kernel(const T* logits, const int32_t* labels, Sizes sizes, const StepConstants* constants,
+                   int64_t first_sample, float* log_sum_exp, RowTerm* terms) {
   const RowGroup<kWarp> group;
   if (group.row >= sizes.rows) return;
   const int32_t label = labels[group.row];
-  if (!sizes.counts(label)) {
+  const int64_t counted = counted_samples(*constants, first_sample, sizes.rows / sizes.positions);
+  if (!sizes.counts(label) || group.row >= counted * sizes.positions) {
     if (group.thread == 0) {
       log_sum_exp[group.row] = 0;
       terms[group.row] = {};
@@ -256,8 +258,8 @@ __global__ void __launch_bounds__(kThreads)
 class SoftmaxCrossEntropyKernel : public Kernel {
  public:
   SoftmaxCrossEntropyKernel(const SoftmaxCrossEntropy& op, Inputs inputs, const KernelOptions& options)
-      : sizes_{options.batch * inputs[1].shape.count(), static_cast<int>(inputs[0].shape[-1]),
-               op.ignore_index},
+      : sizes_{options.batch * inputs[1].shape.count(), inputs[1].shape.count(),
+               static_cast<int>(inputs[0].shape[-1]), op.ignore_index},
         loss_weight_(options.loss_weight),
         dtype_(options.compute) {}
 
@@ -267,18 +269,18 @@ class SoftmaxCrossEntropyKernel : public Kernel {
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
     auto* terms = static_cast<RowTerm*>(arguments.workspace);
-    with_element_type_and_pack(dtype_, sizes_.classes,
-                               [&]<class T, int N>(T, std::integral_constant<int, N>) {
-                                 const auto start = [&](const device::Grid& grid, auto* kernel) {
-                                   device::launch(stream, grid, kernel, arguments.inputs[0].as<const T>(),
-                                                  arguments.inputs[1].as<const int32_t>(), sizes_,
-                                                  arguments.auxiliary[0].as<float>(), terms);
-                                 };
-                                 if (sizes_.classes <= kWarpClasses)
-                                   start(row_grid<true>(sizes_.rows), forward_kernel<T, N, true>);
-                                 else
-                                   start(row_grid<false>(sizes_.rows), forward_kernel<T, N, false>);
-                               });
+    with_element_type_and_pack(
+        dtype_, sizes_.classes, [&]<class T, int N>(T, std::integral_constant<int, N>) {
+          const auto start = [&](const device::Grid& grid, auto* kernel) {
+            device::launch(stream, grid, kernel, arguments.inputs[0].as<const T>(),
+                           arguments.inputs[1].as<const int32_t>(), sizes_, arguments.constants,
+                           arguments.first_sample, arguments.auxiliary[0].as<float>(), terms);
+          };
+          if (sizes_.classes <= kWarpClasses)
+            start(row_grid<true>(sizes_.rows), forward_kernel<T, N, true>);
+          else
+            start(row_grid<false>(sizes_.rows), forward_kernel<T, N, false>);
+        });
     device::launch(stream, {.blocks = 1, .threads = kSumThreads}, metrics_kernel, terms, sizes_.rows,
                    arguments.accumulate, arguments.metrics);
   }

@@ -11,7 +11,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "data/text.h"
 #include "lockstep/error.h"
+#include "train/checkpoints/best_checkpoint.h"
 #include "train/faults/position.h"
 #include "train/worker/fingerprint.h"
 #include "train/worker/model_state.h"
@@ -240,6 +242,9 @@ checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingP
   manifest.best_step = progress.evaluations.best_step;
   manifest.best_eval_loss = progress.evaluations.best_loss;
   manifest.evaluations_since_best = progress.evaluations.since_best;
+  manifest.last_evaluated_step = progress.evaluations.last_step;
+  if (worker_->has_eval_data()) manifest.evaluation_data_identity = worker_->eval_data().identity();
+  manifest.characters = worker_->train_data().characters();
   manifest.keeps_best = config.checkpoint.keep_best;
   return manifest;
 }
@@ -278,8 +283,7 @@ RestoredState RunCheckpoints::restore(comm::Communicator& world, const std::stri
       world, first_ranks_choice(world, [&] {
         namespace fs = std::filesystem;
         std::error_code error;
-        if (fs::path(path).filename() == "best" && !fs::exists(path, error))
-          return best_of(fs::path(path).parent_path());
+        if (const auto run = run_of_best(path); run && !fs::exists(path, error)) return best_of(*run);
         if (!fs::exists(path, error))
           throw CheckpointError(error ? fmt::format("cannot look at checkpoint {}: {}", path, error.message())
                                       : fmt::format("there is no checkpoint {}", path));
@@ -295,15 +299,7 @@ std::string RunCheckpoints::best_of(const std::string& run) const {
   const std::string directory = std::filesystem::exists(run + "/checkpoints") ? run + "/checkpoints" : run;
   const auto newest = newest_below(directory);
   if (!newest) throw CheckpointError(fmt::format("{} is no run: there are no checkpoints in it", run));
-  const checkpoint::Manifest manifest = checkpoint::read_manifest(*newest);
-  for (const auto& found : checkpoint::find_checkpoints(directory))
-    if (found.step == manifest.best_step) return found.path;
-  throw CheckpointError(
-      manifest.best_step < 0
-          ? fmt::format("{} knows no best checkpoint: nothing was evaluated", run)
-          : fmt::format("the checkpoint of step {}, the best of {}, was not kept; train with "
-                        "checkpoint.keep_best: true",
-                        manifest.best_step, run));
+  return best_checkpoint(directory, *newest, run);
 }
 
 std::string RunCheckpoints::first_ranks_choice(comm::Communicator& world,
@@ -344,6 +340,13 @@ void RunCheckpoints::check_model(const checkpoint::Manifest& manifest) const {
     throw ConfigError(
         fmt::format("the checkpoint is of another model:\n  {}\nName the config that it was made by.",
                     join(differences, "\n  ")));
+  // Old manifests do not say, and other data than texts have none.
+  const std::string characters = worker_->eval_data().characters();
+  if (!manifest.characters.empty() && characters != manifest.characters)
+    throw DataError(
+        fmt::format("the model's tokens are other characters than those of the data: {}\nEvaluate on a "
+                    "text of the same characters.",
+                    data::describe_difference(manifest.characters, characters)));
 }
 
 void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) const {
@@ -398,9 +401,27 @@ void RunCheckpoints::load(const std::string& path) {
                                                      ? manifest.optimizer_updates
                                                      : manifest.step - manifest.skipped_steps,
                             .loss_scaling = {manifest.loss_scale, manifest.loss_scale_steps},
-                            .evaluations = {.best_step = manifest.best_step,
-                                            .best_loss = manifest.best_eval_loss,
-                                            .since_best = manifest.evaluations_since_best}}};
+                            .evaluations = history_of(manifest, path)}};
+}
+
+EvaluationHistory RunCheckpoints::history_of(const checkpoint::Manifest& manifest,
+                                             const std::string& path) const {
+  if (options_.parameters_alone || manifest.last_evaluated_step < 0) return {};
+  const uint64_t data = worker_->has_eval_data() ? worker_->eval_data().identity() : 0;
+  if (manifest.evaluation_data_identity != 0 && manifest.evaluation_data_identity != data) {
+    tell("what is evaluated on has changed: which step was the best is found out anew");
+    return {};
+  }
+  // Another run's best checkpoint is not in this one's folder, where it would be looked for.
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  if (worker_->config().checkpoint.keep_best && !directory_.empty() &&
+      !fs::equivalent(fs::path(path).parent_path(), directory_, unknown))
+    return {};
+  return {.best_step = manifest.best_step,
+          .best_loss = manifest.best_eval_loss,
+          .since_best = manifest.evaluations_since_best,
+          .last_step = manifest.last_evaluated_step};
 }
 
 }  // namespace lockstep::train

@@ -1,12 +1,16 @@
 #include "train/loop/evaluation_history.h"
 
+#include <cmath>
+
 namespace lockstep::train {
 
 bool EvaluationHistory::add(int64_t step, double loss) {
-  if (step == best_step) return false;
-  // Also false for what is no number.
-  if (loss < best_loss || (best_step < 0 && loss == loss)) {
-    *this = {.best_step = step, .best_loss = loss, .since_best = 0};
+  if (step == last_step) return false;
+  last_step = step;
+  if (std::isfinite(loss) && (best_step < 0 || loss < best_loss)) {
+    best_step = step;
+    best_loss = loss;
+    since_best = 0;
     return true;
   }
   ++since_best;

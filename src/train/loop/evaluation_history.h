@@ -9,11 +9,12 @@ namespace lockstep::train {
 struct EvaluationHistory {
   int64_t best_step = -1;  ///< -1: there was none
   double best_loss = 0;
-  int64_t since_best = 0;  ///< evaluations
+  int64_t since_best = 0;  ///< evaluations; without a best one, all of them
+  int64_t last_step = -1;  ///< that was evaluated; -1: none, or other parameters since
   bool operator==(const EvaluationHistory&) const = default;
 
-  /// True where the evaluation of `step` has a lower loss than all before it. One of a step that was
-  /// evaluated already, as after a resume, changes nothing.
+  /// True where the evaluation of `step` has a finite loss, lower than all before it. Another one of the last
+  /// step, as after a resume, changes nothing.
   bool add(int64_t step, double loss);
 };
 

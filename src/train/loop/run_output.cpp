@@ -144,7 +144,8 @@ std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& dir
   // Where a checkpoint is to be written, this would be found out only then.
   for (fs::directory_iterator entry(fs::path(directory) / kCheckpointFolder, unknown), end;
        !unknown && entry != end; entry.increment(unknown))
-    if (entry->is_symlink() && !fs::exists(entry->path()))
+    if (std::error_code gone; entry->path().filename().string().starts_with("step-") &&
+                              entry->is_symlink(gone) && !fs::exists(entry->path(), gone) && !gone)
       throw ConfigError(fmt::format("--out {}: {} is a link that leads nowhere; remove it", directory,
                                     entry->path().string()));
   if (config.checkpoint.resume == checkpoint::ResumePolicy::automatic) return lock;

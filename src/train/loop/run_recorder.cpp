@@ -181,13 +181,13 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   if (outcome.evaluation) {
     report.eval_loss = outcome.evaluation->loss;
     if (tells_accuracy(graph)) report.eval_accuracy = outcome.evaluation->accuracy;
-    if (outcome.evaluations.best_step >= 0) {
-      report.best_step = outcome.evaluations.best_step;
-      report.best_eval_loss = outcome.evaluations.best_loss;
-    }
-    report.ended_early = outcome.ended_early;
     if (tokens_per_sample(graph)) report.perplexity = std::exp(outcome.evaluation->loss);
   }
+  if (outcome.evaluations.best_step >= 0) {
+    report.best_step = outcome.evaluations.best_step;
+    report.best_eval_loss = outcome.evaluations.best_loss;
+  }
+  report.ended_early = outcome.ended_early;
   report.samples_per_second = times_.per_second(samples);
   if (const auto tokens = tokens_per_sample(graph))
     report.tokens_per_second = times_.per_second(samples * static_cast<double>(*tokens));

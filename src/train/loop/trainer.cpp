@@ -80,7 +80,7 @@ void Trainer::resume() {
     restored = checkpoints_.restore(*world_, config_.checkpoint.resume_path);
   if (!restored) return;
   step_ = restored->step;
-  pending_evaluation_ = restored->progress.pending_evaluation;
+  pending_evaluation_ = restored->progress.pending_evaluation && worker_->has_eval_data();
   evaluations_ = restored->progress.evaluations;
   skipped_steps_ = restored->progress.skipped_steps;
   overflowed_steps_ = restored->progress.overflowed_steps;
@@ -343,17 +343,16 @@ void Trainer::skip_step(const program::Verdict& verdict) {
     log_warning(fmt::format("{}; the step is skipped ({} so far)", what, counted));
 }
 
-void Trainer::evaluate() {
+bool Trainer::evaluate() {
   const auto begin = Clock::now();
   // Whoever asked to stop waits for the checkpoint, not for the evaluation: that is made up for when the run
   // goes on.
   program::Verdict verdict;
   verdict.stop_requested = stop_ ? 1 : 0;
   if (!stop_) verdict = worker_->evaluate(options_.stop_requested);
-  pending_evaluation_ = verdict.stop_requested > 0;
-  stop_ = pending_evaluation_;
+  stop_ = verdict.stop_requested > 0;
   enter_phase(options_.progress, Phase::between_steps);
-  if (pending_evaluation_) return;
+  if (stop_) return false;
   EvaluationRecord record{.step = step_,
                           .loss = verdict.mean_loss(),
                           .accuracy = verdict.count > 0 ? verdict.correct / verdict.count : 0,
@@ -367,13 +366,14 @@ void Trainer::evaluate() {
                     "optimizer.learning_rate, add warm-up or set trainer.clip_norm",
                     step_, record.loss),
         ExitCode::internal);
+  return true;
 }
 
 void Trainer::evaluate_as_planned() {
-  evaluate();
+  pending_evaluation_ = !evaluate();
   if (pending_evaluation_) return;
   const bool is_best = evaluations_.add(step_, outcome_.evaluation->loss);
-  best_is_new_ = is_best && config_.checkpoint.keep_best && !options_.output_directory.empty();
+  best_is_new_ = is_best && keeps_best();
   // A checkpoint of this step that was saved before knows nothing of it.
   if (best_is_new_) saved_step_ = -1;
   if (ends_early() && events_.on_message)
@@ -381,6 +381,10 @@ void Trainer::evaluate_as_planned() {
         "the training ends after step {}: {} evaluations in a row were no better than that of step {} "
         "(trainer.early_stopping)",
         step_, evaluations_.since_best, evaluations_.best_step));
+}
+
+bool Trainer::keeps_best() const {
+  return config_.checkpoint.keep_best && !options_.output_directory.empty();
 }
 
 bool Trainer::ends_early() const {
@@ -423,7 +427,9 @@ void Trainer::settle_checkpoints() {
   checkpoints_.settle();
   hear_of_checkpoints(config_.checkpoint.on_failure);
   const auto patience = config_.watchdog.storage_deadline;
-  if (config_.checkpoint.at_end || outcome_.stopped || best_is_new_) {
+  // The best one may have been begun and not written. How that went is asked below, on all ranks alike.
+  const bool best_is_here = keeps_best() && evaluations_.best_step == step_;
+  if (config_.checkpoint.at_end || outcome_.stopped || best_is_new_ || best_is_here) {
     // What one rank takes for saved, another may have given up waiting for.
     const auto saved = comm::gather_texts(*world_, std::to_string(saved_step_), patience);
     if (std::any_of(saved.begin(), saved.end(), [&](const auto& step) { return step != saved[0]; }))
@@ -436,8 +442,24 @@ void Trainer::settle_checkpoints() {
 }
 
 std::optional<EvaluationRecord> Trainer::evaluate_now() {
-  evaluate();
-  return pending_evaluation_ ? std::nullopt : outcome_.evaluation;
+  return evaluate() ? outcome_.evaluation : std::nullopt;
+}
+
+void Trainer::parameters_changed() {
+  saved_step_ = equal_step_ = hashed_step_ = -1;
+  // What was evaluated were others.
+  outcome_.evaluation.reset();
+  evaluations_.last_step = -1;
+}
+
+void Trainer::abandon() noexcept {
+  try {
+    checkpoints_.settle();
+    hear_of_checkpoints(checkpoint::SaveFailurePolicy::go_on);
+    if (save_failure_ && !finished_ && world_->rank() == 0) std::rethrow_exception(save_failure_);
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+  }
 }
 
 void Trainer::save_now() {

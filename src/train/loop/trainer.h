@@ -110,9 +110,13 @@ class Trainer {
   std::optional<EvaluationRecord> evaluate_now();
   /// COLLECTIVE: begins a checkpoint, unless that of this step is begun. REQUIRES: prepare().
   void save_now();
-  /// Somebody else has changed parameters, on all ranks alike: what was saved or compared of this step does
-  /// not count.
-  void parameters_changed() { saved_step_ = equal_step_ = hashed_step_ = -1; }
+  /// Somebody else has changed parameters, on all ranks alike: what was saved, compared or evaluated of this
+  /// step does not count.
+  void parameters_changed();
+  /// Nobody calls finish(): waits for the save under way, and warns of failed ones. Not COLLECTIVE.
+  void abandon() noexcept;
+  /// Whether a stop was agreed on before the end.
+  bool stopped() const { return stop_ && step_ < worker_->total_steps(); }
   int64_t next_step() const { return step_; }
 
  private:
@@ -168,7 +172,9 @@ class Trainer {
   bool ends_early() const;
   bool evaluation_due() const;
   bool checkpoint_due() const;
-  void evaluate();
+  bool keeps_best() const;
+  /// False, and nothing is told, where a stop was requested before its end.
+  bool evaluate();
   /// The evaluation that the config wants, and what follows from it.
   void evaluate_as_planned();
   void save_checkpoint();
@@ -209,7 +215,7 @@ class Trainer {
   bool best_is_new_ = false;  ///< and not saved
   bool began_ = false, finished_ = false;
   bool stop_ = false;
-  bool pending_evaluation_ = false;  ///< due, but interrupted
+  bool pending_evaluation_ = false;  ///< one of the config's is due, but was interrupted
 };
 
 }  // namespace lockstep::train

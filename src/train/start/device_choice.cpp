@@ -183,7 +183,7 @@ DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& req
     std::error_code unknown;
     const bool is_usual = choice.kind == device::DeviceKind::cpu && log_level() != LogLevel::debug &&
                           !std::filesystem::exists("/dev/nvidiactl", unknown);
-    request.say(is_usual ? "computing on CPUs: there is no GPU" : choice.reason);
+    request.say(is_usual ? "computing on CPUs: no NVIDIA driver is visible here" : choice.reason);
   }
   return choice;
 }

@@ -84,7 +84,12 @@ Training::Training(Job& job, const Config& config, TrainingOptions options)
 
 Training::~Training() = default;
 
-bool Training::step() { return parts_->session.advance(); }
+bool Training::step() {
+  if (parts_->session.advance()) return true;
+  // Also where nobody calls finish().
+  parts_->job.stopped = parts_->job.stopped || (!parts_->finished && parts_->session.stopped());
+  return false;
+}
 
 int64_t Training::steps() const { return parts_->session.steps(); }
 

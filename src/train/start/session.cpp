@@ -272,8 +272,22 @@ Session::Session(World& world, SessionOptions options)
 
 Session::~Session() {
   if (!parts_) return;
+  // Where an error unwinds, others may be gone, and who waits for them does so without end.
+  if (std::uncaught_exceptions() == exceptions_) leave();
   end();
   enter_phase(&world_.control().progress(), Phase::outside);
+}
+
+/// Executors are not destroyed in the middle of a step.
+void Session::leave() noexcept {
+  try {
+    enter_phase(&world_.control().progress(), Phase::between_steps);
+    parts_->worker().finish_step();
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+  }
+  enter_phase(&world_.control().progress(), Phase::settle);
+  parts_->trainer().abandon();
 }
 
 Session::Parts& Session::parts() const {
@@ -336,6 +350,8 @@ void Session::set_parameter(const std::string& name, std::span<const float> valu
 const Worker& Session::worker() const { return parts().worker(); }
 
 int64_t Session::steps() const { return parts().trainer().next_step(); }
+
+bool Session::stopped() const { return parts().trainer().stopped(); }
 
 SessionResult train_session(World& world, const SessionOptions& options) {
   Session session(world, options);

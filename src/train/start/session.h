@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -41,7 +42,7 @@ struct SessionResult {
 class Session {
  public:
   Session(World& world, SessionOptions options);
-  /// Waits for what is still written.
+  /// Waits for what is still written. COLLECTIVE before finish(), unless an error unwinds.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -57,6 +58,7 @@ class Session {
   /// Not COLLECTIVE. Throws ConfigError where the training is over.
   const Worker& worker() const;
   int64_t steps() const;
+  bool stopped() const;
 
  private:
   class Parts;
@@ -64,9 +66,11 @@ class Session {
   auto guarded(Phase phase, const Action& action);
   Parts& parts() const;
   void end();
+  void leave() noexcept;
   int find_parameter(const std::string& name, const std::function<void(int parameter)>& check = {}) const;
 
   World& world_;
+  const int exceptions_ = std::uncaught_exceptions();
   std::unique_ptr<Parts> parts_;  // null where the training is over
 };
 

@@ -110,13 +110,16 @@ class SignalScope {
  public:
   SignalScope() {
     for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], nullptr, &before_[i]);
+    // Whoever reads the messages may go: a training goes on, and is saved.
+    ::signal(SIGPIPE, SIG_IGN);
   }
   ~SignalScope() {
     for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
   }
 
  private:
-  static constexpr std::array kSignals{SIGUSR1, SIGTERM, SIGINT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+  static constexpr std::array kSignals{SIGUSR1, SIGTERM, SIGINT,  SIGSEGV, SIGBUS,
+                                       SIGILL,  SIGFPE,  SIGABRT, SIGPIPE};
   std::array<struct sigaction, kSignals.size()> before_;
 };
 

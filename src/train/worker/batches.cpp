@@ -55,6 +55,43 @@ int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, int thr
   return (threads > 0 ? depth * batch_bytes : 0) + (depth + 1) * converted_bytes;
 }
 
+namespace {
+
+void check_labels(const data::Dataset& dataset, const model::Graph& graph) {
+  const auto& loss = graph.node(graph.loss);
+  if (!std::holds_alternative<SoftmaxCrossEntropy>(loss.op)) return;
+  const int64_t outputs = graph.value(loss.inputs[0]).spec.shape[-1];
+  const auto& labels = graph.value(loss.inputs[1]);
+  const bool is_label = labels.producer >= 0 || labels.name == data::kLabelField;
+  const int64_t classes = is_label ? dataset.classes() : dataset.vocabulary(labels.name);
+  if (classes > outputs) {
+    const std::string place = is_label ? dataset.place_of_largest_label() : "";
+    throw ConfigError(
+        place.empty()
+            ? fmt::format("the model tells {} classes apart, but the data ({}) have {}; raise the model's "
+                          "number of classes",
+                          outputs, dataset.description(), classes)
+            : fmt::format("the model tells {} classes apart, but {} is not from 0 to {}: that label is "
+                          "damaged, or the "
+                          "model's number of classes too small",
+                          outputs, place, outputs - 1));
+  }
+}
+
+void check_tokens(const data::Dataset& dataset, const model::Graph& graph) {
+  for (const auto& node : graph.nodes) {
+    const auto* embedding = std::get_if<Embedding>(&node.op);
+    if (embedding == nullptr || graph.value(node.inputs[0]).producer >= 0) continue;
+    const int64_t vocabulary = dataset.vocabulary(graph.value(node.inputs[0]).name);
+    if (embedding->vocabulary < vocabulary)
+      throw ConfigError(
+          fmt::format("layer {}: vocabulary is {}, but the data ({}) have {} tokens; set it to {}", node.name,
+                      embedding->vocabulary, dataset.description(), vocabulary, vocabulary));
+  }
+}
+
+}  // namespace
+
 void check_data_fits_model(const data::Dataset& dataset, const model::Graph& graph) {
   std::vector<std::string> names;
   for (const auto& field : dataset.fields()) names.push_back(field.name);
@@ -74,28 +111,8 @@ void check_data_fits_model(const data::Dataset& dataset, const model::Graph& gra
           value.name, name_of(wanted.dtype), wanted.shape.to_string(), dataset.description(),
           name_of(field->spec.dtype), field->spec.shape.to_string()));
   }
-  const auto& loss = graph.node(graph.loss);
-  if (!std::holds_alternative<SoftmaxCrossEntropy>(loss.op)) return;
-  const int64_t outputs = graph.value(loss.inputs[0]).spec.shape[-1];
-  if (dataset.classes() > outputs) {
-    const std::string place = dataset.place_of_largest_label();
-    throw ConfigError(
-        place.empty()
-            ? fmt::format("the model tells {} classes apart, but the data ({}) have {}; raise the model's "
-                          "number of classes",
-                          outputs, dataset.description(), dataset.classes())
-            : fmt::format("the model tells {} classes apart, but {} is not from 0 to {}: that label is "
-                          "damaged, or the "
-                          "model's number of classes too small",
-                          outputs, place, outputs - 1));
-  }
-  for (const auto& node : graph.nodes)
-    if (const auto* embedding = std::get_if<Embedding>(&node.op);
-        embedding != nullptr && graph.value(node.inputs[0]).producer < 0 &&
-        embedding->vocabulary < dataset.vocabulary())
-      throw ConfigError(fmt::format(
-          "layer {}: vocabulary is {}, but the data ({}) have {} tokens; set it to {}", node.name,
-          embedding->vocabulary, dataset.description(), dataset.vocabulary(), dataset.vocabulary()));
+  check_labels(dataset, graph);
+  check_tokens(dataset, graph);
 }
 
 }  // namespace lockstep::train

@@ -218,6 +218,8 @@ checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tens
 }
 
 std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& world, int parameter) {
+  // Also where nothing of it lies: what completes a step is communication of all ranks.
+  worker.finish_step();
   std::vector<float> values(
       static_cast<size_t>(worker.compiled().graph().parameter(parameter).spec.shape.count()));
   HeldParameter here{parameter, 0, 0, nullptr};
@@ -253,6 +255,7 @@ std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& wo
 
 void replace_parameter(Worker& worker, comm::Communicator& world, int parameter,
                        std::span<const float> values) {
+  worker.finish_step();
   const int64_t count = worker.compiled().graph().parameter(parameter).spec.shape.count();
   std::vector<float> all(static_cast<size_t>(count));
   if (world.rank() == 0) {

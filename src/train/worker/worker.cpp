@@ -46,6 +46,7 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   spent_on(observe::StartupPart::programs);
   data_ = data::open_datasets(config.data);
   check_data_fits_model(*data_.train, compiled_->graph());
+  if (data_.eval) check_data_fits_model(*data_.eval, compiled_->graph());
   total_steps_ = train::total_steps(config.trainer, data_.train->size());
 
   const Positions positions = is_worker() ? read_positions() : Positions{};
@@ -342,6 +343,7 @@ program::Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {
   run::StepInputs inputs;
   for (int64_t i = 0; i < iterations; ++i) {
     inputs.iteration = static_cast<uint64_t>(i);
+    inputs.constants.kernels.samples = data_.eval->size() - i * samples_each;
     inputs.stop_requested = stop_requested && stop_requested() ? 1 : 0;
     evaluate_executor_->run(inputs);
     const program::Verdict part = verdict_of(programs_.evaluate);

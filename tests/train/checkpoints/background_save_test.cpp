@@ -200,6 +200,18 @@ TEST_F(BackgroundSaves, ThatFailMayBeGoneOnFrom) {
   EXPECT_THAT(found(), ElementsAre(4, 6, 8));
 }
 
+TEST_F(BackgroundSaves, OfTheBestThatFailLeaveTheBestBeforeIt) {
+  FailingFileSystem failing("step-00000006.tmp");
+  files_[1] = &failing;
+  const auto results = train({"checkpoint={every_steps: 1 keep: 1 keep_best: true on_failure: CONTINUE}",
+                              "trainer.eval_every_steps=3", "trainer.steps=7", "trainer.eval_at_end=false"});
+  EXPECT_EQ(results[0].error, "");
+  ASSERT_THAT(found(), Contains(7));
+  const auto newest = checkpoint::read_manifest(directory_ + "/step-00000007");
+  ASSERT_EQ(newest.best_step, 6) << "the loss falls";
+  EXPECT_THAT(found(), ElementsAre(3, 7));
+}
+
 TEST_F(BackgroundSaves, ThatCannotBeginMayBeGoneOnFromWhateverTheReason) {
   before_checkpoint_ = [&](int64_t step) {
     if (step == 2) throw Error("something else is wrong");

@@ -72,6 +72,7 @@ class TrainerOnThreads : public testing::Test {
       trainer = &own;
       try {
         own.prepare();
+        if (act_) act_(own);
         run.outcome = own.run();
       } catch (const CollectiveError& error) {
         run.error = error.what();
@@ -86,6 +87,7 @@ class TrainerOnThreads : public testing::Test {
     return runs[0];
   }
 
+  std::function<void(Trainer&)> act_;  // between prepare() and run()
   const test::TemporaryDirectory folder_;
   std::string directory_ = folder_ / "run";
 };
@@ -121,6 +123,77 @@ TEST_F(TrainerOnThreads, AStopWithinAnEvaluationLosesNoStepAndTheEvaluationIsMad
   const Ended second = train({});
   EXPECT_EQ(second.outcome.first_step, 5);
   EXPECT_THAT(second.evaluated, ElementsAre(5, 10, 12));
+}
+
+TEST_F(TrainerOnThreads, AnEvaluationOfTheCallersOwnTakesNoPlannedOnesPlace) {
+  int asked = 0;
+  train({}, [&](TrainerRunOptions& options, int rank) {
+    if (rank == 1) options.stop_requested = [&asked] { return ++asked == 5 + 1; };
+  });
+  act_ = [](Trainer& trainer) {
+    EXPECT_EQ(trainer.next_step(), 5);
+    EXPECT_EQ(trainer.evaluate_now()->step, 5);
+  };
+  const Ended second = train({});
+  EXPECT_THAT(second.evaluated, ElementsAre(5, 5, 10, 12));
+  EXPECT_FALSE(second.outcome.stopped);
+}
+
+TEST_F(TrainerOnThreads, WhatWasEvaluatedBeforeParametersChangedDoesNotCount) {
+  act_ = [](Trainer& trainer) {
+    while (trainer.advance()) {
+    }
+    EXPECT_TRUE(trainer.evaluate_now());
+    trainer.parameters_changed();
+  };
+  EXPECT_FALSE(train({"trainer.eval_at_end=false"}).outcome.evaluation);
+}
+
+TEST_F(TrainerOnThreads, AnEvaluationThatNothingIsLeftForIsDropped) {
+  int asked = 0;
+  train({}, [&](TrainerRunOptions& options, int rank) {
+    if (rank == 1) options.stop_requested = [&asked] { return ++asked == 5 + 1; };
+  });
+  const Ended second = train(
+      {"data.synthetic.eval_samples=0", "trainer.eval_every_steps=0", "checkpoint.allow_config_change=true"});
+  EXPECT_EQ(second.error, "");
+  EXPECT_EQ(second.outcome.steps, 12);
+  EXPECT_THAT(second.evaluated, IsEmpty());
+}
+
+TEST_F(TrainerOnThreads, EarlyStoppingCountsOnWhereTheRunIsResumed) {
+  const std::vector<std::string> overrides = {"trainer.early_stopping=3", "trainer.eval_every_steps=2",
+                                              "optimizer.learning_rate=1e-30"};
+  const Ended first = train(overrides, [](TrainerRunOptions& options, int) { options.stop_after = 5; });
+  EXPECT_FALSE(first.outcome.ended_early);
+  const Ended second = train(overrides);
+  EXPECT_EQ(second.outcome.first_step, 5);
+  EXPECT_EQ(second.outcome.steps, 8);  // evaluated after 2, 4, 6 and 8
+  EXPECT_TRUE(second.outcome.ended_early);
+  EXPECT_EQ(second.outcome.evaluations.best_step, 2);
+}
+
+TEST_F(TrainerOnThreads, OtherEvaluationDataBeginTheHistoryAnew) {
+  const std::vector<std::string> overrides = {"trainer.early_stopping=3", "trainer.eval_every_steps=2",
+                                              "optimizer.learning_rate=1e-30"};
+  train(overrides, [](TrainerRunOptions& options, int) { options.stop_after = 5; });
+  const Ended second =
+      train({"trainer.early_stopping=3", "trainer.eval_every_steps=2", "optimizer.learning_rate=1e-30",
+             "data.synthetic.eval_samples=16", "checkpoint.allow_config_change=true"});
+  EXPECT_EQ(second.outcome.evaluations.best_step, 6);
+}
+
+TEST_F(TrainerOnThreads, AnotherRunsBestCheckpointIsNotLookedForInThisOnesFolder) {
+  const std::vector<std::string> overrides = {"trainer.eval_every_steps=2", "optimizer.learning_rate=1e-30",
+                                              "checkpoint.keep_best=true"};
+  const Ended first = train(overrides, [](TrainerRunOptions& options, int) { options.stop_after = 5; });
+  EXPECT_EQ(first.outcome.evaluations.best_step, 2);
+  std::vector<std::string> from_there = overrides;
+  from_there.push_back("checkpoint.resume_path=" + directory_);
+  directory_ = folder_ / "other";
+  const Ended second = train(from_there);
+  EXPECT_EQ(second.outcome.first_step, 5);
+  EXPECT_EQ(second.outcome.evaluations.best_step, 6);
 }
 
 TEST_F(TrainerOnThreads, AStopInTheLastEvaluationIsAStop) {

@@ -1,0 +1,56 @@
+#include "train/checkpoints/best_checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "lockstep/error.h"
+
+namespace lockstep::train {
+namespace {
+
+bool is_best_of_its_time(const std::string& path) {
+  try {
+    const checkpoint::Manifest manifest = checkpoint::read_manifest(path);
+    return manifest.best_step == manifest.step;
+  } catch (const CheckpointError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> run_of_best(const std::string& path) {
+  namespace fs = std::filesystem;
+  fs::path name = fs::path(path).lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();  // a slash at the end
+  if (name.filename() != "best") return std::nullopt;
+  return name.has_parent_path() ? name.parent_path().string() : ".";
+}
+
+std::string best_checkpoint(const std::string& directory, const std::string& newest, const std::string& run) {
+  const checkpoint::Manifest manifest = checkpoint::read_manifest(newest);
+  const auto all = checkpoint::find_checkpoints(directory);
+  for (const auto& found : all)
+    if (found.step == manifest.best_step) return found.path;
+  // Its save has failed: the best before it was kept.
+  if (manifest.keeps_best)
+    for (const auto& found : all)
+      if (found.step < manifest.best_step && is_best_of_its_time(found.path)) {
+        log_warning(
+            fmt::format("the checkpoint of step {}, the best of {}, was not saved; that of step {} was "
+                        "the best before it",
+                        manifest.best_step, run, found.step));
+        return found.path;
+      }
+  throw CheckpointError(
+      manifest.best_step < 0
+          ? fmt::format("{} knows no best checkpoint: nothing was evaluated", run)
+          : fmt::format("the checkpoint of step {}, the best of {}, was not kept; train with "
+                        "checkpoint.keep_best: true",
+                        manifest.best_step, run));
+}
+
+}  // namespace lockstep::train
