@@ -65,6 +65,7 @@ need_up() { is_up || fail "pair '$id' is not up; run: $script --id $id up"; }
 
 up() {
   command -v ip >/dev/null || skip "there is no ip (Debian: apt-get install iproute2)"
+  command -v tc >/dev/null || skip "there is no tc, which limits the link (Debian: apt-get install iproute2)"
   [ "$(id -u)" -eq 0 ] || skip "only root may create network namespaces"
   ! is_up || fail "pair '$id' is up already; choose another --id, or run: $script --id $id down"
   ip netns add "$a" 2>/dev/null || skip "this system does not let root create network namespaces (in a container: --privileged)"
