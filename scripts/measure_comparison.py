@@ -2,11 +2,12 @@
 """All-reduce beside parameter servers, pipelines and sharded optimizers, over links of several rates: what docs/comparison.md
 shows. Two hosts are made on this machine (two_hosts.sh), which needs root.
 
-    scripts/measure_comparison.py --data-dir DATA [--minutes 6] [--only MODEL]... [--report docs/comparison.md]
+    scripts/measure_comparison.py --data-dir DATA [--minutes 6] [--only MODEL]... [--report docs/comparison.md] [--allow-few]
 
 DATA has tinyshakespeare.txt and mnist/. Runs `lockstep compare` for each model, with one worker, and with two and four, and
 writes tables between the marks of the report, and drawings beside it. What an earlier start has measured into --out is taken
-over (--resume), so that it can be stopped and gone on with. Nothing else should run meanwhile. Exits with 77 where two_hosts.sh
+over (--resume), so that it can be stopped and gone on with. Nothing else should run meanwhile. Rows of fewer than three runs say little:
+the report is not written then, unless --allow-few. Exits with 77 where two_hosts.sh
 cannot work.
 """
 
@@ -14,11 +15,13 @@ import argparse
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LINKS = "none,1gbit,100mbit"
+LINKS = "none,10gbit,1gbit,100mbit"
+FEWEST_RUNS = 3
 ONE = "sync=all_reduce; sync=ps,servers=1; sync=ps,servers=1,mode=async"
 MANY = "; ".join([
     "sync=all_reduce",
@@ -46,7 +49,7 @@ def compare(options, name, config, folder, assignments, workers, layouts):
     out = os.path.join(options.out, f"{name}-{workers.replace(',', '-')}")
     command = [options.lockstep, "compare", os.path.join(HERE, "..", "configs", config + ".textproto"), "--data-dir",
                os.path.join(options.data_dir, folder), "--workers", workers, "--layouts", layouts, "--link", LINKS, "--steps", "30",
-               "--minutes", str(options.minutes), "--out", out, "--resume"]
+               "--price", "1", "--minutes", str(options.minutes), "--out", out, "--resume"]
     for assignment in assignments:
         command += ["--set", assignment]
     code = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
@@ -61,19 +64,83 @@ def compare(options, name, config, folder, assignments, workers, layouts):
 
 
 def has_cores(results, row):
-    return row["processes"] <= results["cores"]
+    dedicated = row["processes"] - row["workers"]
+    return row["workers"] * results["threads"] + dedicated * results["server_threads"] <= results["cores"]
+
+
+def mean(row, field):
+    return sum(sample[field] or 0 for sample in row["samples"]) / len(row["samples"])
+
+
+def megabytes(size):
+    return f"{size / 1e6:.3g}" if size > 0 else "-"
+
+
+def rate_text(bits):
+    for unit, name in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if bits >= unit or name == "M":
+            return f"{bits / unit:.2g} {name}bit/s"
+
+
+def ties_of(results):
+    """One line: which layouts tie with all-reduce at which rates."""
+    lines = []
+    for tie in results["ties"]:
+        if "rates" in tie:
+            ranges = ", ".join(f"{rate_text(one['from'])} to {rate_text(one['to'])}" for one in tie["rates"])
+            lines.append(f"`{tie['kind']}` with {tie['workers']} workers ties with `{tie['beside']}` {'at ' + ranges if ranges else 'at no rate'}")
+    return "By prediction, each process with a host and a core of its own: " + "; ".join(lines) + "." if lines else ""
+
+
+def links_of(results):
+    measured = [f"{link['link'] or 'as it is'}: {rate_text(link['one_way_bits_per_second'])}, {1e6 * link['latency_seconds']:.0f} us"
+                for link in results["links"]]
+    return "Links as measured, one way: " + "; ".join(measured) + "." if measured else ""
+
+
+PARTS = [("compute_ms", "computing", "#0072b2"), ("wait_ms", "communication", "#d55e00"), ("server_ms", "servers' work", "#009e73"),
+         ("bubble_ms", "pipeline bubble", "#cc79a7"), ("data_wait_ms", "waiting for data", "#e69f00"), ("rest_ms", "the rest", "#56b4e9")]
+
+
+def step_times_drawing(results, link):
+    """Stacked bars of what a step's time goes to over one link, as a file of its own."""
+    rows = [row for row in results["rows"] if row["link"] == link and row["samples"]]
+    most = max((mean(row, "step_ms") for row in rows), default=1)
+    lines, y = [], 40
+    for x, (_, name, color) in zip((0, 100, 215, 320, 440, 570), PARTS):
+        lines.append(f'<rect x="{x}" y="6" width="14" height="10" fill="{color}"/><text x="{x + 18}" y="15">{name}</text>')
+    for row in rows:
+        step = mean(row, "step_ms")
+        parts = {field: mean(row, field) for field, _, _ in PARTS if field not in ("wait_ms", "rest_ms")}
+        parts["wait_ms"] = max(mean(row, "exposed_comm_ms") - parts["bubble_ms"] - parts["server_ms"], 0)
+        lines.append(f'<text x="0" y="{y}">{row["workers"]} workers, {row["kind"]}</text>')
+        x, left = 0.0, step
+        for field, _, color in PARTS:
+            part = left if field == "rest_ms" else min(parts[field], left)
+            left -= part
+            lines.append(f'<rect x="{x:.1f}" y="{y + 5}" width="{560 * part / most:.1f}" height="14" fill="{color}"/>')
+            x += 560 * part / most
+        lines.append(f'<text x="{x + 6:.1f}" y="{y + 16}">{step:.3g} ms</text>')
+        y += 40
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 680 {y}" width="680" height="{y}">\n'
+            '<style>text { font: 12px system-ui, sans-serif; fill: #666; }</style>\n' + "\n".join(lines) + "\n</svg>\n")
 
 
 def table_of(results):
-    lines = ["| link | workers | layout | processes | step, ms | 95 % | predicted | samples/s | bits |", "|---|---|---|---|---|---|---|---|---|"]
+    head = ["link", "workers", "layout", "processes", "hosts", "step, ms", "95 %", "predicted", "samples/s", "MB by programs", "MB counted",
+            "cost", "bits"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in results["rows"]:
         if not row["samples"]:
-            lines.append(f"| {row['link']} | {row['workers']} | `{row['kind']}` | {row['processes']} | {row.get('failure', 'not measured')} | | | | |")
+            failure = " ".join(row.get("failure", "not measured").split())
+            lines.append(f"| {row['link']} | {row['workers']} | `{row['kind']}` | {row['processes']} | | {failure} | | | | | | | |")
             continue
-        step = row["step_ms"]
+        step, hosts = row["step_ms"], mean(row, "hosts")
         shared = "" if has_cores(results, row) else "*"
-        lines.append(f"| {row['link']} | {row['workers']} | `{row['kind']}` | {row['processes']}{shared} | {step['median']:.2f} "
-                     f"| {step['low']:.2f} to {step['high']:.2f} | {row['predicted_ms']:.2f} | {row['samples_per_second']:.0f} | {row['proof']} |")
+        cost = results["price"] * hosts * 1e6 / row["samples_per_second"] / 3600
+        lines.append(f"| {row['link']} | {row['workers']} | `{row['kind']}` | {row['processes']}{shared} | {hosts:g} | {step['median']:.2f} "
+                     f"| {step['low']:.2f} to {step['high']:.2f} | {row['predicted_ms']:.2f} | {row['samples_per_second']:.0f} "
+                     f"| {megabytes(row['link_bytes_theory'])} | {megabytes(mean(row, 'link_bytes_per_step'))} | {cost:.3g} | {row['proof']} |")
     return "\n".join(lines)
 
 
@@ -85,14 +152,11 @@ def drawing_of(page, link):
     return svg.replace(">\n", ">\n<style>" + style + "</style>\n", 1) + "\n"
 
 
-def error_of(all_results):
+def error_of(all_results, link=None):
+    """Rows whose processes have a core each, and the median error of their predictions."""
     errors = [abs(row["predicted_ms"] / row["step_ms"]["median"] - 1) for results in all_results for row in results["rows"]
-              if row["samples"] and row["predicted_ms"] > 0 and has_cores(results, row)]
-    errors.sort()
-    if not errors:
-        return 0, None
-    middle = len(errors) // 2
-    return len(errors), errors[middle] if len(errors) % 2 else (errors[middle - 1] + errors[middle]) / 2
+              if row["samples"] and row["predicted_ms"] > 0 and has_cores(results, row) and link in (None, row["link"])]
+    return len(errors), statistics.median(errors) if errors else None
 
 
 def main():
@@ -102,6 +166,7 @@ def main():
     parser.add_argument("--only", action="append", choices=[model[0] for model in MODELS], help="measure these, and leave the report as it is")
     parser.add_argument("--report", default=os.path.join(HERE, "..", "docs", "comparison.md"))
     parser.add_argument("--out", default="comparison", help="folder of the measurements")
+    parser.add_argument("--allow-few", action="store_true", help=f"write the report also where rows have fewer than {FEWEST_RUNS} runs")
     parser.add_argument("--lockstep", default=os.path.join(HERE, "..", "build", "release", "bin", "lockstep"))
     options = parser.parse_args()
     drawings = os.path.splitext(options.report)[0]
@@ -115,11 +180,22 @@ def main():
         everything += [one, many]
         with open(os.path.join(drawings, f"{name}.svg"), "w") as file:
             file.write(drawing_of(page, "1gbit"))
+        with open(os.path.join(drawings, f"{name}-steps.svg"), "w") as file:
+            file.write(step_times_drawing(many, "1gbit"))
         text.append(f"### {title}\n\n{many['headline']}\n\n![Samples per second against workers, link of 1 Gbit/s]"
-                    f"({os.path.basename(drawings)}/{name}.svg)\n\nWith one worker:\n\n{table_of(one)}\n\nWith several:\n\n{table_of(many)}\n")
+                    f"({os.path.basename(drawings)}/{name}.svg)\n\n![What a step's time goes to, link of 1 Gbit/s]({os.path.basename(drawings)}/{name}-steps.svg)\n\n"
+                    f"{links_of(many)}\n\n{ties_of(many)}\n\nWith one worker:\n\n{table_of(one)}\n\nWith several:\n\n{table_of(many)}\n")
     if options.only:
         return print("\n".join(text))
+    few = [row for results in everything for row in results["rows"] if "failure" not in row and len(row["samples"]) < FEWEST_RUNS]
+    if few and not options.allow_few:
+        sys.exit(f"{len(few)} rows have fewer than {FEWEST_RUNS} runs, such as '{few[0]['kind']}' with {few[0]['workers']} workers; start again "
+                 "with more --minutes, or with --allow-few; the report stays as it was")
     count, error = error_of(everything)
+    for link in LINKS.split(","):
+        rows, median = error_of(everything, link)
+        if rows:
+            text.append(f"Link {link}: the median error of prediction is {100 * median:.1f} %, of {rows} rows whose processes have a core each.\n")
     first = everything[0]
     text.append(f"Of {count} rows whose processes have a core each the median error of prediction is {100 * error:.1f} %." if count else "")
     text.append(f"Measured {first['began'][:10]} with lockstep {first['version']} on {first['cores']} cores.\n")

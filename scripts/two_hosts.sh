@@ -83,6 +83,7 @@ need_up() { is_up || fail "hosts '$id' are not up; run: $script --id $id up"; }
 
 up() {
   command -v ip >/dev/null || skip "there is no ip (Debian: apt-get install iproute2)"
+  command -v tc >/dev/null || skip "there is no tc, which limits the link (Debian: apt-get install iproute2)"
   [ "$(id -u)" -eq 0 ] || skip "only root may create network namespaces"
   ! is_up || fail "hosts '$id' are up already; choose another --id, or run: $script --id $id down"
   local first=$prefix-a letter number=0 names='127.0.0.1 localhost'

@@ -52,7 +52,7 @@ BenchReport measure(train::World& world, const BenchArguments& arguments) {
     const std::vector<int64_t> sizes = arguments.brief ? std::vector<int64_t>{8, arguments.largest_bytes}
                                                        : sizes_up_to(arguments.largest_bytes);
     report.pairs = comm::measure_pairs(all, *stream, peers_of(report.hosts, arguments.brief), options);
-    if (!arguments.brief) report.sums = comm::measure_sums(all, *stream, sizes, options);
+    report.sums = comm::measure_sums(all, *stream, sizes, options);
     if (world.one_host())
       report.shared_sums =
           comm::measure_sums(*comm::make_shared_memory_communicator(all), *stream, sizes, options);
@@ -91,10 +91,9 @@ void add_bench_command(CLI::App& program, CommandAction& selected) {
       ->check(finite_number())
       ->check(CLI::Range(0.001, 600.0))
       ->capture_default_str();
-  command.add_flag(
-      "--brief", arguments->brief,
-      "Only what predictions need: one pair within a host, one between hosts, and sums in shared "
-      "memory of two sizes");
+  command.add_flag("--brief", arguments->brief,
+                   "Only what predictions need: one pair within a host, one between hosts, and sums of "
+                   "two sizes");
   arguments->output.add_json_to(command);
   command.callback([&selected, arguments] { selected = [arguments] { return bench(*arguments); }; });
 }

@@ -60,6 +60,9 @@ void add_compare_command(CLI::App& program, CommandAction& selected) {
   command
       .add_option("--precision", arguments->precision_percent,
                   "Rounds go on until each median is known so well, at 95 %, in percent")
+      ->transform([](const std::string& text) {
+        return text.ends_with('%') ? text.substr(0, text.size() - 1) : text;
+      })
       ->check(finite_number())
       ->check(CLI::Range(0.01, 100.0))
       ->capture_default_str();
@@ -91,6 +94,12 @@ void add_compare_command(CLI::App& program, CommandAction& selected) {
       .add_option("--straggler", arguments->straggler,
                   "Measure every row once more with a worker that computes FACTOR times as long, such as 0:2")
       ->type_name("RANK:FACTOR");
+  command
+      .add_option("--kill", arguments->kill_rank,
+                  "Train every row once more, twice: undisturbed, and with this worker killed in the middle, "
+                  "restarted from the last checkpoint")
+      ->type_name("RANK")
+      ->check(CLI::Range(0, layout::kMostProcesses - 1));
   command
       .add_option("--target-loss", arguments->target_loss,
                   "Tell how long each row trains until its loss is as low as that")

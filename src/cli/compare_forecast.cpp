@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <numeric>
 
 #include "base/text.h"
@@ -20,9 +19,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int kProfiledSteps = 20, kProfiles = 3;
-constexpr double kTie = 1.02;                              // times as long is no slower
-constexpr double kSlowestLink = 1e6, kFastestLink = 1e12;  // bits per second
-constexpr int kHalvings = 12;
+constexpr double kTie = 1.02;  // times as long is no slower
 
 std::vector<int> each_its_own(int processes) {
   std::vector<int> hosts(static_cast<size_t>(processes));
@@ -106,6 +103,9 @@ Forecast::Measured Forecast::profile_once(const CompareRow& row, int workers, in
   place_.use_link(place_.stands_in ? "none" : "");
   TrainingCommand training = place_.command(row);
   training.layout = {.dp = workers};
+  // How long it trains, profile says itself.
+  std::erase_if(training.assignments,
+                [](const std::string& assignment) { return assignment.starts_with("trainer.steps="); });
   training.assignments.push_back(fmt::format("trainer.micro_batch={}", micro_batch));
   const std::string folder = fmt::format("{}/profiles/{}-workers-micro-batch-{}-{}", place_.directory,
                                          workers, micro_batch, number + 1);
@@ -179,46 +179,63 @@ double Forecast::step_ms_apart(const CompareRow& row) {
 }
 
 CompareTie Forecast::tying_rate(const CompareRow& row, const CompareRow& beside) {
-  const std::vector<int> hosts = hosts_of(row), beside_hosts = hosts_of(beside);
+  const std::vector<int> hosts = each_its_own(row.layout.world_size());
+  const std::vector<int> beside_hosts = each_its_own(beside.layout.world_size());
   const auto run = compile(row, hosts), beside_run = compile(beside, beside_hosts);
-  plan::StepCosts own = costs(row, *run, false), other = costs(beside, *beside_run, false);
+  plan::StepCosts own = costs(row, *run, true), other = costs(beside, *beside_run, true);
   own.communication.link_burst_bytes = other.communication.link_burst_bytes = 0;
-  const auto is_slower_at = [&](double rate) {
+  const auto ratio = [&](double rate) {
+    place_.watch(0);
     own.communication.link_per_byte = other.communication.link_per_byte = 8 / rate;
-    return plan::predict_step(*run, hosts, own) > kTie * plan::predict_step(*beside_run, beside_hosts, other);
+    return plan::predict_step(*run, hosts, own) / plan::predict_step(*beside_run, beside_hosts, other);
   };
-  CompareTie tie{.workers = row.workers, .kind = row.kind, .beside = beside.kind};
-  const bool slower_if_slow = is_slower_at(kSlowestLink), slower_if_fast = is_slower_at(kFastestLink);
-  if (slower_if_slow == slower_if_fast) {
-    tie.bits_per_second = slower_if_fast ? std::numeric_limits<double>::infinity() : 0;
-    return tie;
-  }
-  tie.up_to = slower_if_fast;
-  double low = std::log(kSlowestLink), high = std::log(kFastestLink);
-  for (int i = 0; i < kHalvings; ++i) {
-    const double middle = (low + high) / 2;
-    (is_slower_at(std::exp(middle)) == slower_if_slow ? low : high) = middle;
-  }
-  tie.bits_per_second = std::exp(tie.up_to ? low : high);
-  return tie;
+  return {.workers = row.workers,
+          .kind = row.kind,
+          .beside = beside.kind,
+          .rates = plan::tying_rates(ratio, kTie)};
 }
 
 CompareTie Forecast::tying_servers(const CompareRow& row, const CompareRow& beside) {
-  CompareTie tie{
-      .workers = row.workers, .kind = row.kind, .beside = beside.kind, .link = row.link, .servers = 0};
-  const double limit = kTie * step_ms_apart(beside);
-  for (int servers = 1; servers <= 2 * row.workers; ++servers) {
+  const double beside_ms = step_ms_apart(beside);
+  const auto ratio = [&](int servers) -> std::optional<double> {
+    place_.watch(0);
     CompareRow more = row;
     more.layout.servers = servers;
     try {
-      if (step_ms_apart(more) <= limit) tie.servers = servers;
+      return step_ms_apart(more) / beside_ms;
     } catch (const ConfigError&) {
-      return tie;  // the model has no more parts than that
+      return std::nullopt;  // the model has no more parts than that
     }
-    tie.servers_tried = servers;
-    if (*tie.servers > 0) return tie;
+  };
+  return {.workers = row.workers,
+          .kind = row.kind,
+          .beside = beside.kind,
+          .link = row.link,
+          .servers = plan::tying_servers(ratio, kTie, 2 * row.workers)};
+}
+
+std::vector<CompareLink> Forecast::links() const {
+  std::map<std::string, CompareLink> links;
+  std::map<std::string, bool> between;
+  for (const auto& [key, report] : benches_) {
+    const std::string& name = std::get<0>(key);
+    const plan::MachineFigures figures = report.figures();
+    const bool has_hosts = figures.between_hosts.latency > 0;
+    if (report.pairs.empty() || (links.contains(name) && (between[name] || !has_hosts))) continue;
+    const plan::MessageFigures& messages = has_hosts ? figures.between_hosts : figures.within_host;
+    const auto rate = [](double seconds_per_byte) { return seconds_per_byte > 0 ? 8 / seconds_per_byte : 0; };
+    CompareLink link{.link = name,
+                     .latency_seconds = messages.latency,
+                     .one_way_bits_per_second = rate(messages.one_way_per_byte),
+                     .both_ways_bits_per_second = rate(messages.both_ways_per_byte),
+                     .all_reduce = {}};
+    for (const comm::SumTime& sum : report.sums) link.all_reduce.emplace_back(sum.bytes, sum.seconds);
+    links[name] = std::move(link);
+    between[name] = has_hosts;
   }
-  return tie;
+  std::vector<CompareLink> all;
+  for (auto& [name, link] : links) all.push_back(std::move(link));
+  return all;
 }
 
 }  // namespace lockstep::cli

@@ -22,7 +22,7 @@ struct ForecastPlace {
   JobPlace place;
   bool stands_in = false;  ///< hosts are made on this machine; ranks alternate between two
   std::function<void(const std::string& link)> use_link;
-  std::function<void(pid_t)> watch;
+  std::function<void(pid_t)> watch;  ///< throws where nothing more is wanted
   /// A training of a row, and its config with further assignments.
   std::function<TrainingCommand(const CompareRow& row)> command;
   std::function<config::RunConfig(const CompareRow& row, const std::vector<std::string>& assignments)> config;
@@ -39,13 +39,14 @@ class Forecast {
   double step_ms(const CompareRow& row);
   /// The same where each process has a host of its own.
   double step_ms_apart(const CompareRow& row);
-  /// From which rate of the link on, or up to which, `row`, of servers, is no slower than `beside`. Of the
-  /// two ends of all rates, where it is neither always nor never. REQUIRES: both of equal workers, over a
-  /// link.
+  /// At which rates of a link `row`, of servers, is no slower than `beside`, and with how many dedicated
+  /// servers, of twice the workers at most: each process on a host of its own. REQUIRES: both are of equal
+  /// workers and pipelines, and of the same mathematics; for tying_servers() the row has dedicated servers.
   CompareTie tying_rate(const CompareRow& row, const CompareRow& beside);
-  /// How many dedicated servers of `row`, of twice the workers at most, it takes to be no slower than
-  /// `beside`. REQUIRES: likewise; the row has dedicated servers.
   CompareTie tying_servers(const CompareRow& row, const CompareRow& beside);
+
+  /// What was measured so far, for each link once: between hosts, where that is known.
+  std::vector<CompareLink> links() const;
 
  private:
   const BenchReport& bench(const std::string& link, int processes, bool apart = false);

@@ -48,7 +48,8 @@ std::vector<std::string> parse_links(const std::string& text) {
   return links;
 }
 
-layout::Layout with_workers(const layout::Layout& kind, int workers, const std::string& name) {
+layout::Layout with_workers(const std::string& name, int workers) {
+  const layout::Layout kind = layout::parse_layout(name);
   if (kind.dp != 0)
     throw ConfigError(
         fmt::format("--layouts: '{}' says dp, which follows from --workers; leave it out there", name));
@@ -62,17 +63,23 @@ layout::Layout with_workers(const layout::Layout& kind, int workers, const std::
 }
 
 std::vector<CompareRow> all_rows(const CompareArguments& arguments, const std::vector<int>& all_workers,
-                                 int64_t global_batch) {
-  const std::vector<std::string> kinds = split(arguments.layouts, ';');
+                                 int64_t global_batch, std::vector<std::string>& refused) {
+  std::vector<std::string> kinds = split(arguments.layouts, ';');
+  std::erase_if(kinds, [](const std::string& kind) { return trim(kind).empty(); });
   std::vector<CompareRow> rows;
   for (const std::string& link : parse_links(arguments.links))
     for (const int workers : all_workers)
       for (const std::string& kind : kinds) {
         CompareRow row{.link = link,
                        .workers = workers,
-                       .layout = with_workers(layout::parse_layout(kind), workers, kind),
                        .kind = std::string(trim(kind)),
                        .global_batch = global_batch * (arguments.is_weak() ? workers : 1)};
+        try {
+          row.layout = with_workers(row.kind, workers);
+        } catch (const ConfigError& error) {
+          if (std::ranges::find(refused, error.what()) == refused.end()) refused.emplace_back(error.what());
+          continue;
+        }
         const auto same = std::ranges::find_if(rows, [&](const CompareRow& other) {
           return other.link == link && other.workers == workers && other.layout == row.layout;
         });
@@ -85,30 +92,44 @@ std::vector<CompareRow> all_rows(const CompareArguments& arguments, const std::v
 
 }  // namespace
 
-std::vector<CompareRow> CompareArguments::rows(int64_t global_batch) const {
+std::vector<CompareRow> CompareArguments::rows(int64_t global_batch,
+                                               std::vector<std::string>& refused) const {
   if (!links.empty() && !hostfile.empty())
     throw ConfigError("--link makes hosts of its own; leave out --hostfile, or --link");
   const std::vector<int> all_workers = parse_workers("--workers", workers);
-  std::vector<CompareRow> all = all_rows(*this, all_workers, global_batch);
+  std::vector<CompareRow> all = all_rows(*this, all_workers, global_batch, refused);
   if (!straggler.empty() && train::parse_straggler(straggler).rank >= std::ranges::min(all_workers))
     throw ConfigError(
         fmt::format("--straggler {}: {} worker{} have no such rank; rank 0 is there with any number",
                     straggler, std::ranges::min(all_workers), std::ranges::min(all_workers) == 1 ? "" : "s"));
   if (!straggler.empty() && device.device == "cuda")
     throw ConfigError("--straggler: slows workers on CPUs alone; leave it out, or use --device cpu");
-  if (all.size() < 2)
+  if (kill_rank >= std::ranges::min(all_workers))
+    throw ConfigError(fmt::format("--kill {}: {} worker{} have no such rank; rank 0 is there with any number",
+                                  kill_rank, std::ranges::min(all_workers),
+                                  std::ranges::min(all_workers) == 1 ? "" : "s"));
+  const auto is_async = [](const CompareRow& row) {
+    return row.layout.mode == layout::ServerMode::asynchronous;
+  };
+  if (kill_rank == 0 && std::ranges::any_of(all, is_async))
+    throw ConfigError(
+        "--kill 0: with mode=async others go on without a worker, but not without the first; kill another "
+        "one, "
+        "such as 1");
+  if (all.size() < 2 && refused.empty())
     throw ConfigError(
         "--layouts: name at least two layouts, separated by ';', or several numbers of --workers");
   return all;
 }
 
-std::vector<CompareRow> CompareArguments::predicted_rows(int64_t global_batch) const {
+std::vector<CompareRow> CompareArguments::predicted_rows(int64_t global_batch,
+                                                         std::vector<std::string>& refused) const {
   if (predicted_workers.empty()) return {};
-  if (links.empty() && hostfile.empty())
+  if (links.empty() && hostfile.empty() && slurm_hosts().empty())
     throw ConfigError(
         "--predict: more workers are on more hosts, whose link has to be known; name it by --link or "
-        "--hostfile");
-  return all_rows(*this, parse_workers("--predict", predicted_workers), global_batch);
+        "--hostfile, or start within an allocation of Slurm");
+  return all_rows(*this, parse_workers("--predict", predicted_workers), global_batch, refused);
 }
 
 std::string CompareArguments::command_line() const {
@@ -124,6 +145,7 @@ std::string CompareArguments::command_line() const {
   if (!links.empty()) words.insert(words.end(), {"--link", links});
   if (!hostfile.empty()) words.insert(words.end(), {"--hostfile", hostfile});
   if (!straggler.empty()) words.insert(words.end(), {"--straggler", straggler});
+  if (kill_rank >= 0) words.insert(words.end(), {"--kill", fmt::to_string(kill_rank)});
   if (target_loss > 0) words.insert(words.end(), {"--target-loss", fmt::format("{:g}", target_loss)});
   if (price > 0) words.insert(words.end(), {"--price", fmt::format("{:g}", price)});
   return shell_line(words);

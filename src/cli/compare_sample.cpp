@@ -12,12 +12,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double longest(const Json& ranks, const char* field, bool of_workers) {
+double busiest_server(const Json& ranks) {
   double most = 0;
-  for (const Json& rank : ranks)
-    if (rank.contains(field) && (!of_workers || rank.at("role") != "server"))
-      most = std::max(most, rank.at(field).get<double>());
+  for (const Json& rank : ranks) most = std::max(most, rank.value("server_busy", 0.0));
   return most;
+}
+
+/// Of those that computed: the worker that waited longest for others.
+const Json* longest_waiting(const Json& ranks) {
+  const Json* found = nullptr;
+  for (const Json& rank : ranks) {
+    if (!rank.contains("exposed_comm_ms") || rank.at("role") == "server") continue;
+    if (!found || rank.at("exposed_comm_ms").get<double>() > found->at("exposed_comm_ms").get<double>())
+      found = &rank;
+  }
+  return found;
 }
 
 /// What of a worker's wait follows from its pipeline's schedule, and in what of the rest a server worked.
@@ -26,14 +35,20 @@ void split_wait(CompareSample& sample, double bubble_fraction) {
   sample.server_ms = std::min(sample.exposed_comm_ms - sample.bubble_ms, sample.server_busy * sample.step_ms);
 }
 
-/// That the busiest interface of any host moved in a step, in its busier direction.
-double busiest_interface(const Json& ranks) {
-  double most = 0;
-  for (const Json& rank : ranks)
-    if (rank.contains("interface_bytes"))
-      for (const Json& bytes : rank.at("interface_bytes"))
-        most = std::max({most, bytes.at("sent").get<double>(), bytes.at("received").get<double>()});
-  return most;
+/// What the busiest interface of each host moved in a step.
+std::vector<HostTraffic> traffic_of(const Json& ranks) {
+  std::vector<HostTraffic> traffic;
+  for (const Json& rank : ranks) {
+    if (!rank.contains("interface_bytes")) continue;
+    HostTraffic busiest{.host = rank.at("host").get<std::string>()};
+    for (const Json& bytes : rank.at("interface_bytes")) {
+      const double sent = bytes.at("sent").get<double>(), received = bytes.at("received").get<double>();
+      if (std::max(sent, received) > std::max(busiest.sent, busiest.received))
+        busiest.sent = sent, busiest.received = received;
+    }
+    traffic.push_back(std::move(busiest));
+  }
+  return traffic;
 }
 
 int count_hosts(const Json& ranks) {
@@ -56,21 +71,33 @@ CompareSample sample_of(const Json& report, int round) {
                        .samples_per_second = report.at("samples_per_second").get<double>(),
                        .train_loss = loss_of(report.at("train_loss"))};
   const Json& ranks = report.at("ranks");
-  sample.exposed_comm_ms = longest(ranks, "exposed_comm_ms", true);
-  sample.data_wait_ms = longest(ranks, "data_wait_ms", true);
-  sample.server_busy = longest(ranks, "server_busy", false);
+  sample.server_busy = busiest_server(ranks);
   for (const Json& rank : ranks) sample.sent_bytes_per_step += rank.at("wire_bytes").at("sent").get<double>();
-  sample.link_bytes_per_step = busiest_interface(ranks);
+  sample.traffic = traffic_of(ranks);
+  for (const HostTraffic& host : sample.traffic)
+    sample.link_bytes_per_step = std::max({sample.link_bytes_per_step, host.sent, host.received});
   sample.hosts = count_hosts(ranks);
-  for (const Json& rank : ranks) {
-    const bool waited_longest = rank.contains("exposed_comm_ms") &&
-                                rank.at("exposed_comm_ms").get<double>() == sample.exposed_comm_ms;
-    if (waited_longest && rank.contains("compute_share"))
-      sample.compute_ms = rank.at("compute_share").get<double>() * sample.step_ms;
+  // All of one worker, so that they fit into its step.
+  if (const Json* worker = longest_waiting(ranks)) {
+    sample.exposed_comm_ms = worker->at("exposed_comm_ms").get<double>();
+    sample.data_wait_ms = worker->at("data_wait_ms").get<double>();
+    sample.compute_ms = worker->value("compute_share", 0.0) * sample.step_ms;
   }
   split_wait(sample, report.value("bubble_fraction_theory", 0.0));
-  if (report.contains("staleness")) sample.staleness_mean = report.at("staleness").at("mean").get<double>();
+  if (report.contains("staleness")) {
+    const Json& staleness = report.at("staleness");
+    sample.staleness_mean = staleness.at("mean").get<double>();
+    sample.staleness_max = staleness.at("max").get<int64_t>();
+    if (staleness.contains("bound")) sample.staleness_bound = staleness.at("bound").get<int>();
+    sample.staleness_histogram = staleness.at("histogram").get<std::vector<int64_t>>();
+  }
   return sample;
+}
+
+std::vector<std::string> hosts_of_ranks(const Json& report) {
+  std::vector<std::string> hosts;
+  for (const Json& rank : report.at("ranks")) hosts.push_back(rank.at("host").get<std::string>());
+  return hosts;
 }
 
 std::vector<CompareLoss> losses_of(const std::string& path, int64_t global_batch) {

@@ -131,7 +131,8 @@ int64_t wall_clock_us() {
 
 std::vector<std::string> ProcessJob::command() const {
   std::vector<std::string> words = place.starter;
-  if (processes > 1) {
+  // A single process, too, belongs on the first host that is named, unless what stands before takes it there.
+  if (processes > 1 || (!place.mpirun_options.empty() && place.starter.empty())) {
     words.insert(words.end(), {"mpirun", "-n", std::to_string(processes)});
     words.insert(words.end(), place.mpirun_options.begin(), place.mpirun_options.end());
   }

@@ -17,8 +17,9 @@ namespace lockstep::cli {
 
 /// Where the processes of a job run, if not on this host alone.
 struct JobPlace {
-  std::vector<std::string> starter;         ///< words before mpirun, or before a single process
-  std::vector<std::string> mpirun_options;  ///< that name hosts
+  std::vector<std::string> starter;  ///< words before mpirun, or before a single process
+  std::vector<std::string>
+      mpirun_options;  ///< that name hosts; mpirun alone knows them, unless the starter does
 };
 
 /// A program that is started on this host, as one process or as several ranks under mpirun, and watched to

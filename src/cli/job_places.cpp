@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <regex>
 
+#include "base/host_name.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/child_process.h"
@@ -29,6 +31,21 @@ std::string find_script() {
         "there; run the lockstep of a checkout, or name real hosts by --hostfile",
         script.lexically_normal().string()));
   return found.string();
+}
+
+std::vector<std::string> hosts_in(const std::string& hostfile) {
+  std::vector<std::string> hosts;
+  for (const std::string& line : split(hostfile, '\n')) {
+    const std::string said{trim(std::string_view(line).substr(0, line.find('#')))};
+    if (!said.empty()) hosts.push_back(said.substr(0, said.find_first_of(" \t")));
+  }
+  return hosts;
+}
+
+bool is_this_host(const std::string& name) {
+  const std::string own = host_name();
+  return name == "localhost" || name == "127.0.0.1" || name == own ||
+         name.substr(0, name.find('.')) == own.substr(0, own.find('.'));
 }
 
 }  // namespace
@@ -87,6 +104,18 @@ double link_burst_bytes(const std::string& rate) {
   return rate == "none" ? 0 : std::max(link_bits_per_second(rate) / 8e3, 32768.0);
 }
 
+std::string slurm_hosts() {
+  const char *job = std::getenv("SLURM_JOB_ID"), *nodes = std::getenv("SLURM_JOB_NUM_NODES");
+  const char* names = std::getenv("SLURM_JOB_NODELIST");
+  return job && names && nodes && std::string_view(nodes) != "1" ? names : "";
+}
+
+bool passes_on(std::string_view variable) {
+  // Those of jobs tell which processes belong to one on this host.
+  return variable == "LD_LIBRARY_PATH" || variable.starts_with("OMP_") ||
+         (variable.starts_with("LOCKSTEP_") && !variable.starts_with("LOCKSTEP_JOB_"));
+}
+
 JobPlace hostfile_place(const std::string& path) {
   std::string text;
   try {
@@ -94,12 +123,22 @@ JobPlace hostfile_place(const std::string& path) {
   } catch (const IoError& error) {
     throw ConfigError(fmt::format("--hostfile: {}", error.what()));
   }
-  bool names_hosts = false;
-  for (const std::string& line : split(text, '\n'))
-    names_hosts |= !trim(std::string_view(line).substr(0, line.find('#'))).empty();
-  if (!names_hosts)
+  const std::vector<std::string> hosts = hosts_in(text);
+  if (hosts.empty())
     throw ConfigError(fmt::format("--hostfile {}: names no host; a line is 'HOST slots=N'", path));
-  return {.starter = {}, .mpirun_options = {"--hostfile", path}};
+  const auto far = std::ranges::find_if_not(hosts, is_this_host);
+  if (far != hosts.end() && !on_path("ssh") && !std::getenv("OMPI_MCA_plm_rsh_agent"))
+    throw DeviceError(fmt::format(
+        "--hostfile {}: mpirun reaches {} by ssh, which is not on PATH; install it (Debian: apt-get install "
+        "openssh-client), or name what stands in for it in OMPI_MCA_plm_rsh_agent",
+        path, *far));
+  JobPlace place{.starter = {}, .mpirun_options = {"--hostfile", path}};
+  for (char** entry = ::environ; *entry; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    if (passes_on(name)) place.mpirun_options.insert(place.mpirun_options.end(), {"-x", std::string(name)});
+  }
+  return place;
 }
 
 }  // namespace lockstep::cli

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/job.h"
@@ -35,7 +36,14 @@ double link_bits_per_second(const std::string& rate);
 /// That pass at once over the link of StandInHosts after it was idle.
 double link_burst_bytes(const std::string& rate);
 
-/// The hosts of a hostfile, filled in its order. Throws ConfigError where it cannot be read or names none.
+/// The nodes of the allocation of Slurm that this program runs in, as Slurm says them; "" where there is
+/// none, or it is of one node alone.
+std::string slurm_hosts();
+/// Whether programs on other hosts are told of an environment variable: those that decide what this program
+/// does or which libraries it finds. mpirun passes its own on.
+bool passes_on(std::string_view variable);
+/// The hosts of a hostfile, filled in its order. Throws ConfigError where it cannot be read or names none,
+/// and DeviceError where it names another host, and nothing reaches it.
 JobPlace hostfile_place(const std::string& path);
 
 }  // namespace lockstep::cli

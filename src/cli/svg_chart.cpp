@@ -32,20 +32,45 @@ std::string begin_of(double height, std::string_view what) {
       kWidth, height, html_text(what));
 }
 
+/// In its middle (x, y): shapes and colours come round at different times, so that many lines can be told
+/// apart, also without colours.
+std::string mark_at(double x, double y, int style) {
+  const std::string fill = fmt::format("class=\"f{}\"", style % kColors);
+  switch (style % 4) {
+    case 0:
+      return fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" {}/>\n", x, y, fill);
+    case 1:
+      return fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"7\" height=\"7\" {}/>\n", x - 3.5, y - 3.5,
+                         fill);
+    case 2:
+      return fmt::format("<path d=\"M{:.1f},{:.1f}l4.5,8h-9z\" {}/>\n", x, y - 5, fill);
+    default:
+      return fmt::format("<path d=\"M{:.1f},{:.1f}l5,5l-5,5l-5,-5z\" {}/>\n", x, y - 5, fill);
+  }
+}
+
+/// As the legend shows what a name means: a line, or the colour of a bar.
+struct LegendName {
+  std::string name;
+  int style = 0;
+  bool is_line = false, dashed = false, marked = false;
+};
+
 /// Names with their colours, as many in a row as there is room for.
-std::string legend(const std::vector<std::string>& names, double x, double y, const std::vector<bool>& dashed,
-                   double* end) {
+std::string legend(const std::vector<LegendName>& names, double x, double y, double* end) {
   std::string svg;
   double at = x;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const double width = 34 + kLetter * static_cast<double>(names[i].size());
+  for (const LegendName& name : names) {
+    const double width = 34 + kLetter * static_cast<double>(name.name.size());
     if (at > x && at + width > kWidth) at = x, y += kLine;
-    const bool is_dashed = i < dashed.size() && dashed[i];
-    svg += is_dashed
-               ? line_between(at, y - 4, at + 18, y - 4, "ideal")
-               : fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"18\" height=\"10\" class=\"f{}\"/>\n",
-                             at, y - 9, i % kColors);
-    svg += text_at(at + 23, y, "start", names[i]);
+    if (name.is_line)
+      svg += line_between(at, y - 4, at + 18, y - 4,
+                          name.dashed ? "ideal" : fmt::format("l{}", name.style % kColors));
+    else
+      svg += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"18\" height=\"10\" class=\"f{}\"/>\n", at,
+                         y - 9, name.style % kColors);
+    if (name.marked) svg += mark_at(at + 9, y - 4, name.style);
+    svg += text_at(at + 23, y, "start", name.name);
     at += width;
   }
   *end = y;
@@ -104,11 +129,18 @@ std::string line_chart(const std::string& x_title, const std::string& y_title,
   if (most_x <= 0 || most_y <= 0) return "";
   const std::vector<double> ticks = axis_ticks(most_y, 6);
 
-  std::vector<std::string> names;
-  std::vector<bool> dashed;
-  for (const ChartLine& line : lines) names.push_back(line.name), dashed.push_back(line.dashed);
+  std::vector<LegendName> names;
+  std::vector<int> styles;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    styles.push_back(lines[i].style < 0 ? static_cast<int>(i) : lines[i].style);
+    names.push_back({.name = lines[i].name,
+                     .style = styles.back(),
+                     .is_line = true,
+                     .dashed = lines[i].dashed,
+                     .marked = lines[i].marked && !lines[i].dashed});
+  }
   double legend_end = 0;
-  const std::string names_svg = legend(names, 62, 14, dashed, &legend_end);
+  const std::string names_svg = legend(names, 62, 14, &legend_end);
   const double top = legend_end + 32, bottom = top + 250, left = 62, right = kWidth - 14;
   const auto at_x = [&](double x) { return left + (right - left) * x / (most_x * 1.04); };
   const auto at_y = [&](double y) { return bottom - (bottom - top) * y / ticks.back(); };
@@ -134,14 +166,13 @@ std::string line_chart(const std::string& x_title, const std::string& y_title,
     for (const ChartPoint& point : lines[i].points)
       path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", at_x(point.x) + aside, at_y(point.y));
     svg += fmt::format("<polyline points=\"{}\" class=\"{}\"/>\n", path,
-                       lines[i].dashed ? "ideal" : fmt::format("l{}", i % kColors));
+                       lines[i].dashed ? "ideal" : fmt::format("l{}", styles[i] % kColors));
     if (!marked) continue;
     for (const ChartPoint& point : lines[i].points) {
       if (point.high > point.low)
         svg += line_between(at_x(point.x) + aside, at_y(point.low), at_x(point.x) + aside, at_y(point.high),
-                            fmt::format("l{}", i % kColors));
-      svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" class=\"f{}\"/>\n",
-                         at_x(point.x) + aside, at_y(point.y), i % kColors);
+                            fmt::format("l{}", styles[i] % kColors));
+      svg += mark_at(at_x(point.x) + aside, at_y(point.y), styles[i]);
     }
   }
   return svg + "</svg>\n";
@@ -158,7 +189,10 @@ std::string stacked_bars(const std::string& x_title, const std::vector<std::stri
   if (most <= 0) return "";
   const std::vector<double> ticks = axis_ticks(most, 5);
   double top = 0;
-  std::string svg = legend(part_names, 0, 14, {}, &top);
+  std::vector<LegendName> names;
+  for (size_t i = 0; i < part_names.size(); ++i)
+    names.push_back({.name = part_names[i], .style = static_cast<int>(i)});
+  std::string svg = legend(names, 0, 14, &top);
   top += 14;
   // Names stand above their bars, so that they may be long on narrow screens, too.
   const double each = 40, left = 4, right = kWidth - 70,

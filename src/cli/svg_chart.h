@@ -24,6 +24,7 @@ struct ChartLine {
   std::vector<ChartPoint> points;  ///< ascending by x
   bool dashed = false;             ///< without marks: not measured
   bool marked = true;              ///< points have marks, side by side where several lines share them
+  int style = -1;  ///< of its colour and its mark: lines of several charts that mean one thing; -1: its place
 };
 /// Lines with marks over numbers that are named on the horizontal axis, both axes from 0.
 std::string line_chart(const std::string& x_title, const std::string& y_title,

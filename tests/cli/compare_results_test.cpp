@@ -151,13 +151,19 @@ CompareResults predicted() {
   found.forecasts.push_back(row(8, "sync=ps", {}));
   found.forecasts[0].link = "1gbit";
   found.forecasts[0].predicted_ms = 30;
-  found.ties = {{.workers = 2, .kind = "sync=ps", .beside = "sync=all_reduce", .bits_per_second = 2.1e9},
-                {.workers = 2,
-                 .kind = "sync=ps",
-                 .beside = "sync=all_reduce",
-                 .link = "1gbit",
-                 .servers = 3,
-                 .servers_tried = 3}};
+  found.ties = {
+      {.workers = 2, .kind = "sync=ps", .beside = "sync=all_reduce", .rates = {{2.1e9, plan::kFastestRate}}},
+      {.workers = 2,
+       .kind = "sync=ps",
+       .beside = "sync=all_reduce",
+       .rates = {},
+       .link = "1gbit",
+       .servers = plan::TyingServers{.counts = {{3, 4}}, .tried = 4}}};
+  found.measured_links = {{.link = "none",
+                           .latency_seconds = 2e-5,
+                           .one_way_bits_per_second = 2.3e10,
+                           .both_ways_bits_per_second = 3e10,
+                           .all_reduce = {{8, 4e-5}}}};
   return found;
 }
 
@@ -169,17 +175,23 @@ TEST(CompareResults, PredictionsStandBesideWhatWasMeasured) {
                                    HasSubstr("off by 17.5 % in the median; *: for a core for each process"),
                                    HasSubstr("link 1gbit, 8 workers, sync=ps, each process on a host of its "
                                              "own: 30.00 ms a step, 2000.0 samples/s, not measured")));
-  EXPECT_THAT(
-      found.headline(),
-      HasSubstr("By prediction, with 2 workers sync=ps ties with sync=all_reduce from 2.1 Gbit/s on."));
-  EXPECT_THAT(compare_page(found), AllOf(HasSubstr("<td>-25.0 %</td>"), HasSubstr("<td>+10.0 %</td>"),
-                                         HasSubstr("extrapolated: each process on a host of its own"),
-                                         HasSubstr("over 1gbit: 3 servers tie with sync=all_reduce</li>")));
+  EXPECT_EQ(
+      found.answers().front(),
+      "Over a free link (23 Gbit/s), with 2 workers sync=all_reduce is 2.00 times as fast as sync=ps; by "
+      "prediction, sync=ps ties with sync=all_reduce from 2.1 Gbit/s on; bits identical.");
+  EXPECT_THAT(found.headline(), HasSubstr("At 1gbit, with 2 workers sync=ps is 2.00 times as fast as "
+                                          "sync=all_reduce; bits identical. Predicted ties are of processes "
+                                          "with a host and a core of its own each."));
+  EXPECT_THAT(compare_page(found),
+              AllOf(HasSubstr("<td>-25.0 %</td>"), HasSubstr("<td>+10.0 %</td>"),
+                    HasSubstr("extrapolated: each process on a host of its own"),
+                    HasSubstr("over 1gbit: beside sync=all_reduce 3 and more servers tie, of up to "
+                              "4</li>")));
   EXPECT_EQ(results().prediction_error(), std::nullopt);
-  found.ties = {
-      {.workers = 2, .kind = "a", .beside = "b", .bits_per_second = std::numeric_limits<double>::infinity()},
-      {.workers = 2, .kind = "c", .beside = "b", .bits_per_second = std::numeric_limits<double>::infinity()}};
-  EXPECT_THAT(found.headline(), HasSubstr("By prediction, with 2 workers a and c never tie with b."));
+  found.ties = {{.workers = 8, .kind = "a", .beside = "b", .rates = {}},
+                {.workers = 8, .kind = "c", .beside = "b", .rates = {}}};
+  EXPECT_THAT(found.headline(), HasSubstr(" By prediction, with 8 workers a and c tie with b at no rate from "
+                                          "1 Mbit/s to 1 Tbit/s."));
 }
 
 TEST(CompareResults, TellLossesAgainstSamplesAndTime) {
@@ -237,29 +249,36 @@ TEST(CompareResults, TellWhatAStragglerLeaves) {
   EXPECT_FALSE(found.continues(results()));
 }
 
-TEST(CompareTie, IsAlwaysNeverOrFromSomewhereOn) {
-  CompareTie tie{.workers = 2, .kind = "a", .beside = "b"};
-  EXPECT_EQ(sentence_of(tie), "with 2 workers a is never slower than b");
-  tie.bits_per_second = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(sentence_of(tie), "with 2 workers a never ties with b");
-  tie.bits_per_second = 3.1e7;
-  EXPECT_EQ(sentence_of(tie), "with 2 workers a ties with b from 31 Mbit/s on");
-  tie.up_to = true;
-  EXPECT_EQ(sentence_of(tie), "with 2 workers a ties with b up to 31 Mbit/s");
-  tie.servers = 0;
-  tie.servers_tried = 4;
-  EXPECT_EQ(sentence_of(tie), "with 2 workers a over these hosts: not even 4 servers tie with b");
+TEST(CompareTie, IsAlwaysNeverOrAtSomeRates) {
+  CompareTie tie{.workers = 2, .kind = "a", .beside = "b", .rates = {}};
+  const auto at = [&](std::vector<plan::RateRange> rates) {
+    tie.rates = std::move(rates);
+    return sentence_of(tie).substr(std::string("with 2 workers a ties with b ").size());
+  };
+  EXPECT_EQ(at({{plan::kSlowestRate, plan::kFastestRate}}), "at any rate from 1 Mbit/s to 1 Tbit/s");
+  EXPECT_EQ(at({}), "at no rate from 1 Mbit/s to 1 Tbit/s");
+  EXPECT_EQ(at({{3.1e7, plan::kFastestRate}}), "from 31 Mbit/s on");
+  EXPECT_EQ(at({{plan::kSlowestRate, 3.1e7}}), "up to 31 Mbit/s");
+  EXPECT_EQ(at({{2.1e9, 2.34e10}}), "between 2.1 Gbit/s and 23 Gbit/s");
+  EXPECT_EQ(at({{plan::kSlowestRate, 3.1e7}, {2.1e9, plan::kFastestRate}}),
+            "up to 31 Mbit/s and from 2.1 Gbit/s on");
+  tie.servers = plan::TyingServers{.counts = {}, .tried = 4};
+  EXPECT_EQ(sentence_of(tie), "with 2 workers a over these hosts: beside b not even 4 servers tie");
   tie.link = "none";
-  tie.servers = 1;
-  EXPECT_EQ(sentence_of(tie), "with 2 workers a over a free link: 1 server ties with b");
+  tie.servers->counts = {{1, 1}};
+  EXPECT_EQ(sentence_of(tie), "with 2 workers a over a free link: beside b 1 server ties, of up to 4");
 }
 
 TEST(CompareResults, AreReadAsTheyWereWritten) {
   CompareResults found = predicted();
-  found.ties.push_back({.workers = 2,
-                        .kind = "sync=ps",
-                        .beside = "sync=all_reduce",
-                        .bits_per_second = std::numeric_limits<double>::infinity()});
+  found.ties.push_back({.workers = 2, .kind = "sync=ps", .beside = "sync=all_reduce", .rates = {}});
+  found.rows[0].kill = {.seconds = 4, .undisturbed_seconds = 3, .starts = 2};
+  found.rows[0].math_hash = "01";
+  found.rows[0].links_theory = {{"host-a", 1, 2}};
+  found.rows[0].samples[0].traffic = {{"host-a", 3, 4}};
+  found.rows[0].samples[0].staleness_bound = 1;
+  found.rows[0].samples[0].staleness_histogram = {5, 6};
+  found.kill_rank = 1;
   found.rows[1].failure = "out of luck";
   found.rows[2].proof = CompareProof::different;
   found.rows[2].proof_detail = "differs: step 3";
@@ -283,6 +302,11 @@ TEST(CompareResults, CsvHasALineForEachRun) {
               StartsWith("link,workers,layout,processes,global_batch,proof,predicted_ms,round,step_ms,"));
   EXPECT_THAT(csv, HasSubstr("\n,2,\"dp=2,sync=ps\",3,60,identical,0,3,16.1,"));
   EXPECT_EQ(std::ranges::count(csv, '\n'), 1 + 9);
+  CompareResults found = results();
+  found.rows[2].samples.clear();
+  found.rows[2].failure = "out of \"luck\"\nand of memory";
+  EXPECT_THAT(found.csv(), HasSubstr("\n,2,\"dp=2,sync=ps\",3,60,identical,0,,,"));
+  EXPECT_THAT(found.csv(), testing::EndsWith(",\"out of \"\"luck\"\" and of memory\"\n"));
 }
 
 TEST(ComparePage, NeedsNothingElseAndSaysEverything) {
@@ -301,6 +325,61 @@ TEST(ComparePage, NeedsNothingElseAndSaysEverything) {
        {"<h1>There are no two layouts", "a &amp; b", "differs: &lt;step&gt;", "out of memory",
         "<td>8.00</td>", "75.0 %", "prefers-color-scheme: dark", "@media print"})
     EXPECT_THAT(page, HasSubstr(said));
+}
+
+/// Nine layouts, with two numbers of workers, over three links; with losses, staleness and all that was
+/// asked.
+TEST(ComparePage, OfManyRowsIsSmall) {
+  CompareResults found = results();
+  found.rows.clear();
+  found.price = 1;
+  found.kill_rank = 1;
+  for (const char* link : {"none", "1gbit", "100mbit"})
+    for (const int workers : {2, 4})
+      for (int kind = 0; kind < 9; ++kind) {
+        found.rows.push_back(row(workers, "sync=ps,servers=" + std::to_string(kind + 1) + ",assign=whole",
+                                 {12.345, 12.5, 12.75}));
+        CompareRow& last = found.rows.back();
+        last.link = link;
+        last.predicted_ms = 12;
+        last.links_theory = {{"host-a", 1e6, 2e6}, {"host-b", 2e6, 1e6}};
+        last.kill = {.seconds = 4, .undisturbed_seconds = 3, .starts = 2};
+        for (int i = 1; i <= 50; ++i) last.losses.push_back({.samples = 60 * i, .loss = 2.345678 / i});
+        for (CompareSample& sample : last.samples) {
+          sample.traffic = last.links_theory;
+          sample.staleness_histogram = {7, 2, 1};
+        }
+      }
+  ASSERT_EQ(found.rows.size(), 54u);
+  const std::string page = compare_page(found);
+  EXPECT_LT(page.size(), 300'000u);
+  for (const char* said : {"How stale gradients were", "<td>70.0 %</td>", "75 %, 2 starts", "<td>host-b</td>",
+                           "All points of these drawings", "efficiency, percent against workers"})
+    EXPECT_THAT(page, HasSubstr(said));
+}
+
+TEST(CompareResults, TellWhatAKillLeaves) {
+  CompareResults found = results();
+  EXPECT_THAT(found.table(), testing::Not(HasSubstr("with kill")));
+  found.kill_rank = 1;
+  found.rows[1].kill = {.seconds = 4, .undisturbed_seconds = 3, .starts = 2};
+  found.rows[2].kill = {.failure = "out of luck"};
+  EXPECT_THAT(found.table(), AllOf(HasSubstr("with kill"), HasSubstr("  75 %  "),
+                                   HasSubstr("2 workers, sync=ps: with a kill: FAILED: out of luck\n")));
+  EXPECT_THAT(compare_page(found),
+              HasSubstr("<td class=\"words\">4.00 s beside 3.00 s, 75 %, 2 starts</td>"));
+  EXPECT_FALSE(found.continues(results()));
+}
+
+TEST(CompareResults, CoresAreThoseOfThreadsAndHosts) {
+  CompareResults found = results();
+  EXPECT_TRUE(found.has_cores(found.rows[1]));
+  EXPECT_FALSE(found.has_cores(found.rows[2])) << "two workers and a server on two cores";
+  found.threads = 2;
+  EXPECT_FALSE(found.has_cores(found.rows[1]));
+  found.hosts_text = "a\nb\n";
+  for (CompareSample& sample : found.rows[1].samples) sample.hosts = 2;
+  EXPECT_TRUE(found.has_cores(found.rows[1])) << "on two hosts";
 }
 
 TEST(CompareRow, IsPreciseFromThreeRunsOn) {

@@ -28,5 +28,20 @@ TEST(LossesOf, AreMeansOfEqualNumbersOfSteps) {
   EXPECT_THROW(losses_of(folder / "none", 10), IoError);
 }
 
+/// Of two workers, one waits longest for others, the other for data.
+TEST(SampleOf, TakesAllWaitsFromOneWorker) {
+  const auto report =
+      nlohmann::ordered_json::parse(R"({"step_ms": {"mean": 10}, "samples_per_second": 1, "train_loss": 1,
+    "ranks": [{"role": "worker", "host": "a", "exposed_comm_ms": 6, "data_wait_ms": 1, "compute_share": 0.3, "wire_bytes": {"sent": 5}},
+              {"role": "worker", "host": "b", "exposed_comm_ms": 2, "data_wait_ms": 7, "compute_share": 0.1, "wire_bytes": {"sent": 5}},
+              {"role": "server", "host": "b", "server_wait_ms": 9, "server_busy": 0.5, "wire_bytes": {"sent": 5}}]})");
+  const CompareSample sample = sample_of(report, 1);
+  EXPECT_EQ(sample.exposed_comm_ms, 6);
+  EXPECT_EQ(sample.data_wait_ms, 1);
+  EXPECT_EQ(sample.compute_ms, 3);
+  EXPECT_EQ(sample.server_busy, 0.5);
+  EXPECT_EQ(sample.hosts, 2);
+}
+
 }  // namespace
 }  // namespace lockstep::cli

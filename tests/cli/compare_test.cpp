@@ -1,3 +1,5 @@
+#include <signal.h>
+
 #include "program.h"
 
 namespace lockstep::test {
@@ -66,6 +68,7 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
   // Nothing is measured twice; what is missing is.
   Json cut = first;
   cut["rows"][5]["samples"] = Json::array();
+  cut["rows"][0]["proof"] = "failed";
   cut["rows"][1]["proof"] = "failed";
   cut["rows"][1]["proof_detail"] = "out of luck";
   write_file(out + "/results.json", cut.dump());
@@ -82,8 +85,9 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
 TEST(Compare, RefusesWhatCannotRunBeforeAnythingDoes) {
   const SmallConfig config;
   const auto refusal = [&](const std::vector<std::string>& more) {
-    const Ran ran =
-        lockstep(std::vector<std::string>{"compare", config.path(), "--out", config / "none"} + more);
+    const Ran ran = lockstep(std::vector<std::string>{"compare", config.path(), "--out", config / "none",
+                                                      "--set", "trainer.steps=50"} +
+                             more);
     EXPECT_EQ(ran.code, 2) << ran.out;
     EXPECT_FALSE(fs::exists(config / "none"));
     return ran.err;
@@ -111,7 +115,11 @@ TEST(Compare, RefusesWhatCannotRunBeforeAnythingDoes) {
                 HasSubstr("expected a finite number"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--straggler", "0:2", "--device", "cuda"}),
               HasSubstr("use --device cpu"));
-  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--predict", "8"}),
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--workers", "2", "--kill", "2"}),
+              HasSubstr("2 workers have no such rank"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps,mode=async", "--workers", "2", "--kill", "0"}),
+              HasSubstr("kill another one, such as 1"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--predict", "8", "--precision", "5%"}),
               HasSubstr("name it by --link or --hostfile"));
   EXPECT_THAT(
       refusal({"--layouts", "sync=all_reduce; pp=2", "--workers", "2", "--link", "none", "--predict", "5"}),
@@ -121,6 +129,16 @@ TEST(Compare, RefusesWhatCannotRunBeforeAnythingDoes) {
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps,mode=async", "--workers", "2"}),
               HasSubstr("2 workers: layout 'dp=2,sync=ps,mode=async': "))
       << "the config is REPRODUCIBLE";
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; dp=2; pp=4; sync=ps,mode=async", "--workers", "2"}),
+              AllOf(HasSubstr("3 layouts cannot run:\n"), HasSubstr("'dp=2' says dp"),
+                    HasSubstr("'pp=4' has 4 stages"), HasSubstr("'dp=2,sync=ps,mode=async'")));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps;", "--steps", "51"}),
+              HasSubstr("--steps 51: the config trains for 50"));
+  const std::vector<std::string> ring = {"--layouts", "sync=all_reduce; shard=optimizer",
+                                         "--workers", "2",
+                                         "--set",     "parallel={reduction: FAST algorithm: RING}"};
+  EXPECT_THAT(refusal(ring), AllOf(HasSubstr("cannot be proven equal under REPRODUCIBLE"),
+                                   HasSubstr("--proof-steps 0 does without")));
 }
 
 /// Rates of a link on which this machine's two hosts talk; nothing of them stays.
@@ -136,7 +154,8 @@ TEST(Compare, MeasuresOverLinksBetweenTwoHosts) {
                             "--predict", "4",
                             "--price",   "2",
                             "--out",     out,
-                            "--set",     "parallel.reduction=FAST"});
+                            "--set",     "parallel.reduction=FAST",
+                            "--set",     "trainer.steps=40"});
   if (ran.code == 69) GTEST_SKIP() << ran.err;
   ASSERT_EQ(ran.code, 0) << ran.err;
   const Json results = Json::parse(read_text_file(out + "/results.json")), rows = results["rows"];
@@ -152,7 +171,7 @@ TEST(Compare, MeasuresOverLinksBetweenTwoHosts) {
   EXPECT_EQ(results["forecasts"][0]["workers"], 4);
   for (const auto& row : results["forecasts"]) EXPECT_GT(row["predicted_ms"], 0);
   ASSERT_EQ(results["ties"].size(), 3u) << "at which rate, and with how many servers over each link";
-  EXPECT_TRUE(results["ties"][0].contains("bits_per_second"));
+  EXPECT_TRUE(results["ties"][0].contains("rates"));
   EXPECT_TRUE(results["ties"][1].contains("servers"));
   // What a stop has left out is computed when it goes on, and nothing twice.
   Json cut = results;
@@ -168,12 +187,56 @@ TEST(Compare, MeasuresOverLinksBetweenTwoHosts) {
                                 "--price",   "2",
                                 "--out",     out,
                                 "--set",     "parallel.reduction=FAST",
+                                "--set",     "trainer.steps=40",
                                 "--resume",  "--json"});
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(Json::parse(resumed.out)["ties"].size(), 3u);
   EXPECT_EQ(results["ties"][2]["link"], "200mbit");
-  EXPECT_THAT(ran.out,
-              AllOf(HasSubstr("Over a free link, with 2 workers "), HasSubstr(" At 200mbit, with 2 ")));
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("Over a free link ("), HasSubstr("bit/s), with 2 workers "),
+                             HasSubstr(" At 200mbit, with 2 ")));
+}
+
+/// A stop by SIGINT within the first round leaves a page, and what is missing is measured afterwards.
+TEST(Compare, GoesOnAfterAnInterrupt) {
+  const SmallConfig config;
+  const std::string out = config / "comparison";
+  const std::vector<std::string> command = {"compare",
+                                            config.path(),
+                                            "--workers",
+                                            "2",
+                                            "--layouts",
+                                            "sync=all_reduce; shard=optimizer",
+                                            "--steps",
+                                            "12",
+                                            "--minutes",
+                                            "0",
+                                            "--out",
+                                            out,
+                                            "--kill",
+                                            "1",
+                                            "--no-prediction",
+                                            "--proof-steps",
+                                            "0"};
+  const TemporaryDirectory folder;
+  cli::ProcessJob job{.program = LOCKSTEP_PROGRAM, .arguments = command};
+  job.environment["OMP_NUM_THREADS"] = "1";
+  job.stdout_path = folder / "out";
+  job.stderr_path = folder / "err";
+  bool asked = false;
+  job.watch = [&](pid_t pid) {
+    if (!asked && fs::exists(out + "/runs/dp=2-round-1")) asked = ::kill(pid, SIGINT) == 0;
+  };
+  const cli::JobOutcome stopped = cli::run_to_end(job);
+  EXPECT_EQ(stopped.code, 130) << stopped.error;
+  EXPECT_TRUE(fs::exists(out + "/report.html"));
+  const Ran resumed = lockstep(command + std::vector<std::string>{"--resume", "--json"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  for (const auto& row : Json::parse(resumed.out)["rows"]) {
+    EXPECT_EQ(row["samples"].size(), 1u);
+    EXPECT_EQ(row["kill"]["starts"], 2) << row;
+    EXPECT_GT(row["kill"]["seconds"], 0);
+    EXPECT_GT(row["kill"]["undisturbed_seconds"], 0);
+  }
 }
 
 /// Data that is not there is met by the trainings alone.

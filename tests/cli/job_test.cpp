@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "base/text.h"
+#include "cli/job_places.h"
 #include "data/test_files.h"
 
 namespace lockstep::cli {
@@ -180,6 +181,39 @@ TEST(TrainingCommand, SaysWhatATrainingIsToldAlways) {
                           "--allow-shared-gpu", "--set=trainer.steps=3", "--set=data.directory=a b"));
 }
 
+TEST(HostfilePlace, TakesTheEnvironmentThatDecidesToOtherHosts) {
+  const test::TemporaryDirectory folder;
+  test::write_file(folder / "hosts", "# here alone\nlocalhost slots=2\n");
+  ::setenv("OMP_LOCKSTEP_TEST", "1", 1);
+  ::setenv("LOCKSTEP_JOB_TEST", "1", 1);
+  const std::vector<std::string> options = hostfile_place(folder / "hosts").mpirun_options;
+  EXPECT_THAT(options, testing::Contains("OMP_LOCKSTEP_TEST"));
+  EXPECT_THAT(options, testing::Not(testing::Contains("LOCKSTEP_JOB_TEST")));
+  EXPECT_THAT(options, testing::Not(testing::Contains("HOME")));
+  ::unsetenv("OMP_LOCKSTEP_TEST");
+  ::unsetenv("LOCKSTEP_JOB_TEST");
+  test::write_file(folder / "hosts", "# none\n");
+  EXPECT_THROW(hostfile_place(folder / "hosts"), ConfigError);
+}
+
+TEST(HostfilePlace, SaysWhatReachesOtherHosts) {
+  const test::TemporaryDirectory folder;
+  test::write_file(folder / "hosts", "elsewhere.example slots=2\n");
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", "/no/such/folder", 1);
+  ::unsetenv("OMPI_MCA_plm_rsh_agent");
+  try {
+    hostfile_place(folder / "hosts");
+    ADD_FAILURE() << "there is no ssh";
+  } catch (const DeviceError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("install openssh-client"));
+  }
+  ::setenv("OMPI_MCA_plm_rsh_agent", "my_rsh", 1);
+  EXPECT_NO_THROW(hostfile_place(folder / "hosts"));
+  ::unsetenv("OMPI_MCA_plm_rsh_agent");
+  ::setenv("PATH", path.c_str(), 1);
+}
+
 TEST(ShellLine, QuotesWhatMustBe) {
   EXPECT_EQ(shell_line({"mpirun", "-n", "2", "--set=a=b", "x y", "it's", ""}),
             "mpirun -n 2 --set=a=b 'x y' 'it'\\''s' ''");
@@ -189,7 +223,13 @@ TEST(ShellLine, QuotesWhatMustBe) {
   EXPECT_THAT(job.command(), ElementsAre("prog", "a"));
   job.processes = 3;
   EXPECT_THAT(job.command(), ElementsAre("mpirun", "-n", "3", "prog", "a"));
-  job.program = "";
+  job.place.mpirun_options = {"--host", "a"};
+  job.processes = 1;
+  EXPECT_THAT(job.command(), ElementsAre("mpirun", "-n", "1", "--host", "a", "prog", "a"))
+      << "not on this host, but on the one that is named";
+  job.place.starter = {"on", "a"};
+  EXPECT_THAT(job.command(), ElementsAre("on", "a", "prog", "a"));
+  job = {.processes = 3, .arguments = {}};
   EXPECT_THAT(job.command()[3], EndsWith("cli_job_test"));
 }
 

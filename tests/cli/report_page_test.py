@@ -110,7 +110,7 @@ class ReportPage(unittest.TestCase):
                     self.assertEqual(seen["inner"], width)
                     self.assertEqual(seen["wide"], [])
                     self.assertLessEqual(seen["scroll"], width)
-                    self.assertEqual(seen["charts"], 5)  # throughput, steps, loss twice, predictions
+                    self.assertEqual(seen["charts"], 7)  # throughput, efficiency, steps, staleness, loss twice, predictions
                     self.assertEqual(seen["resources"], [])
                     self.assertEqual(seen["background"], "rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")
 

@@ -47,14 +47,21 @@ TEST(SvgChart, LinesHaveMarksAndIntervals) {
   const std::string svg = line_chart(
       "workers", "samples/s", {1, 2},
       {{"measured", {{1, 10, 9, 11}, {2, 18, 18, 18}}}, {"ideal", {{1, 10}, {2, 20}}, /*dashed=*/true}});
-  EXPECT_EQ(occurrences(svg, "<circle"), 2u) << "what is not measured has none";
+  EXPECT_EQ(occurrences(svg, "<circle"), 3u) << "what is not measured has none; one is the legend's";
   EXPECT_EQ(occurrences(svg, "<polyline"), 2u);
   EXPECT_EQ(occurrences(svg, "<line x1=\"") - occurrences(svg, "class=\"grid\"") -
                 occurrences(svg, "class=\"axis\""),
-            2u)
-      << "one interval, and the mark of the dashed line";
+            3u)
+      << "one interval, and both lines in the legend";
   for (const char* text : {">measured<", ">ideal<", ">workers<", ">samples/s<", ">20<"})
     EXPECT_THAT(svg, HasSubstr(text));
+}
+
+TEST(SvgChart, LinesOfOneStyleLookAlikeWhereverTheyStand) {
+  const std::string svg = line_chart("x", "y", {1}, {{.name = "fourth", .points = {{1, 1}}, .style = 3}});
+  EXPECT_THAT(svg, HasSubstr("class=\"l3\""));
+  EXPECT_THAT(svg, HasSubstr("class=\"f3\""));
+  EXPECT_EQ(occurrences(svg, "<circle"), 0u) << "a mark of another shape";
 }
 
 TEST(SvgChart, PartsOfBarsLieBehindEachOther) {

@@ -119,6 +119,22 @@ class Slurm(TrainingCase):
         self.assertEqual(self.end(), ("FAILED", "143", "0"), self.text())
         self.assertTrue(list(self.out.glob("checkpoints/step-*/manifest.json")))
 
+    def test_compare_takes_the_hosts_of_the_allocation(self):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_MCA_btl_tcp_if_include": "net0", "OMPI_MCA_oob_tcp_if_include": "net0",
+                       "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        ran = subprocess.run(["salloc", "--quiet", "--nodes=2", "--ntasks-per-node=1", PROGRAM, "compare", self.config(), "--workers", "2",
+                              "--layouts", "sync=all_reduce; shard=optimizer", "--steps", "12", "--minutes", "0", "--predict", "4",
+                              "--out", self.out, "--json", "--quiet"], env=environment, cwd=self.folder, check=False,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        results = json.loads(ran.stdout)
+        self.assertTrue(results["hostfile"].startswith("Slurm: "), results["hostfile"])
+        for row in results["rows"]:
+            self.assertEqual(row["proof"], "identical")
+            self.assertEqual(row["samples"][0]["hosts"], 2)
+        for row in results["forecasts"]:
+            self.assertGreater(row["predicted_ms"], 0)
+
     def test_without_out_nothing_starts(self):
         ran = subprocess.run([SBATCH, "CONFIG"], env={**os.environ, "SLURM_JOB_ID": "1"}, stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual(ran.returncode, 2)
