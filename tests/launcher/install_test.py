@@ -94,10 +94,10 @@ class InstallTest(unittest.TestCase):
         self.assertEqual(json.loads(out)["layout"], "dp=2")
 
     def check_permissions(self, folder):
-        programs = {"lockstep", "lockstep-run", "stop-ranks", "train.sbatch"}
+        programs = {"bin/lockstep", "launcher/lockstep-run", "container/stop-ranks", "slurm/train.sbatch"}
         for path in folder.rglob("*"):
             if not path.is_symlink() and ".so" not in path.name:      # whether libraries may be run is the system's habit
-                runs = path.is_dir() or path.name in programs
+                runs = path.is_dir() or "/".join(path.parts[-2:]) in programs
                 self.assertEqual(oct(path.stat().st_mode & 0o777), "0o755" if runs else "0o644", path)
             self.assertTrue(path.stat().st_mode & 0o004, path)
 

@@ -112,6 +112,21 @@ class Slurm(TrainingCase):
                 self.assertIn("resumed after step", self.text())
                 self.assertEqual(self.report()["params_hash"], self.alone([self.config(), *LONGER])["params_hash"])
 
+    def test_a_preempted_job_saves_and_goes_on(self):
+        for start in ("mpirun", "srun"):
+            with self.subTest(start):
+                self.out, self.log = self.folder / start, self.folder / f"{start}.log"
+                self.submit(start, LONGER)
+                self.wait_for(lambda: self.metrics_size(self.out) > 0)
+                # Wants both nodes for itself, and is soon done.
+                urgent = subprocess.run(["sbatch", "--parsable", "--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null",
+                                         "--wrap=true"], check=True, stdout=subprocess.PIPE, text=True, cwd=self.folder).stdout.strip()
+                self.addCleanup(subprocess.run, ["scancel", "--quiet", urgent], check=False)
+                self.assertEqual(self.end(), ("COMPLETED", "0", "1"), self.text())
+                self.assertIn("stopped by request after step", self.text())
+                self.assertIn("resumed after step", self.text())
+                self.assertEqual(self.report()["params_hash"], self.alone([self.config(), *LONGER])["params_hash"])
+
     def test_scancel_saves_and_does_not_queue_it_again(self):
         self.submit("mpirun", ["--set", "trainer.steps=1000000000", "--set", "trainer.eval_every_steps=0"])
         self.wait_for(lambda: self.metrics_size(self.out) > 0)
