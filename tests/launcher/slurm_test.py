@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launcher/slurm/train.sbatch in a Slurm of two nodes (scripts/slurm_cluster.sh): runs, preemptions, lost workers."""
+"""launcher/slurm/train.sbatch in a Slurm of two nodes (scripts/slurm_cluster.sh): runs, requests to stop, preemptions, lost workers."""
 
 import json
 import os
