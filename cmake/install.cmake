@@ -2,6 +2,10 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+# Whatever the umask of those who checked out, what is installed is for everybody to read.
+set(folders DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+set(files FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+
 # All modules in one library, which other programs link: what include/lockstep declares is defined in these, and the rest is
 # what they call.
 add_library(lockstep_library SHARED)
@@ -22,7 +26,7 @@ add_library(lockstep::lockstep ALIAS lockstep_library)
 set_target_properties(lockstep_library lockstep PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS lockstep RUNTIME)
 install(TARGETS lockstep_library EXPORT lockstepTargets LIBRARY)
-install(DIRECTORY include/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${files} ${folders})
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION ${package})
 configure_package_config_file(cmake/lockstepConfig.cmake.in ${CMAKE_BINARY_DIR}/lockstepConfig.cmake
@@ -33,18 +37,22 @@ install(FILES ${CMAKE_BINARY_DIR}/lockstepConfig.cmake ${CMAKE_BINARY_DIR}/locks
 
 # lockstep-run finds its modules, and these the program, from where the link leads.
 set(share ${CMAKE_INSTALL_DATADIR}/lockstep)
-install(DIRECTORY launcher configs DESTINATION ${share} USE_SOURCE_PERMISSIONS PATTERN __pycache__ EXCLUDE)
+install(DIRECTORY launcher configs DESTINATION ${share} ${files} ${folders} PATTERN __pycache__ EXCLUDE)
+foreach(program lockstep-run container/stop-ranks slurm/train.sbatch)
+  get_filename_component(folder launcher/${program} DIRECTORY)
+  install(PROGRAMS launcher/${program} DESTINATION ${share}/${folder})
+endforeach()
 file(RELATIVE_PATH launcher ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DATADIR}/lockstep/launcher/lockstep-run)
 file(CREATE_LINK ${launcher} ${CMAKE_BINARY_DIR}/lockstep-run SYMBOLIC)
 install(FILES ${CMAKE_BINARY_DIR}/lockstep-run TYPE BIN)
 install(FILES README.md CHANGELOG.md LICENSE TYPE DOC)
-install(DIRECTORY docs TYPE DOC)
+install(DIRECTORY docs TYPE DOC ${files} ${folders})
 
 # What the program itself says of its commands and options.
 set(completions ${CMAKE_BINARY_DIR}/completions)
 file(MAKE_DIRECTORY ${completions})
 foreach(shell bash zsh)
-  install(CODE "execute_process(COMMAND $<TARGET_FILE:lockstep> completion ${shell} OUTPUT_FILE ${completions}/${shell}
+  install(CODE "execute_process(COMMAND \"$<TARGET_FILE:lockstep>\" completion ${shell} OUTPUT_FILE \"${completions}/${shell}\"
     COMMAND_ERROR_IS_FATAL ANY)")
 endforeach()
 install(FILES ${completions}/bash RENAME lockstep DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)

@@ -23,5 +23,23 @@ use_mpi_on_one_machine() {
   export OMPI_MCA_mpi_yield_when_idle=1
 }
 
+# What -DLOCKSTEP_CUDA_ARCHITECTURES is to be for the GPUs of this machine, as far as nvcc compiles for them; without any,
+# one, so that a build takes no longer than it must. A driver that fails says so where figures are expected, or hangs.
+cuda_architectures() {
+  local nvcc known capability found=()
+  nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+  known=$("$nvcc" --list-gpu-arch 2>/dev/null || true)
+  while read -r capability; do
+    if [[ $capability =~ ^[0-9]+\.[0-9]+$ ]] && [ "${capability/./}" -ge 80 ] &&
+      grep -qx "compute_${capability/./}" <<<"$known"; then
+      found+=("${capability/./}")
+    fi
+  done < <({ timeout 20 nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null || true; } | sort -u)
+  (
+    IFS=';'
+    echo "${found[*]:-90}"
+  )
+}
+
 # Where ccache is used, another clone of the same files finds what this one compiled.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true

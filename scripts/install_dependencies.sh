@@ -15,7 +15,7 @@ packages=(g++ cmake ninja-build openmpi-bin libopenmpi-dev libprotobuf-dev proto
 for argument in "$@"; do
   case "$argument" in
     --with-tests) packages+=(libgtest-dev libgmock-dev iproute2 clang-format-14 python3-yaml
-    python3-jsonschema) ;;
+    python3-jsonschema dpkg-dev file) ;;
     -h | --help)
       sed -n '2,7s/^# \{0,1\}//p' "$script"
       exit 0

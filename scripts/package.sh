@@ -59,9 +59,15 @@ if [ -n "$with_tests" ]; then gpu_tests=$(scripts/list_gpu_tests.py "$build"); f
 
 if [ -n "$deb" ]; then
   [ -z "$with_tests" ] || fail "--deb takes no tests along; leave out --with-tests"
+  # By which cpack finds the packages that the libraries come from; it goes on without, and the package would name none.
+  for tool in file dpkg-shlibdeps; do
+    command -v "$tool" >/dev/null || fail "there is no $tool, which --deb needs: apt-get install file dpkg-dev"
+  done
   if [ -n "$compile" ]; then cmake --build "$build" >&2; fi
   folder=$(mktemp -d)
   trap 'rm -rf "$folder"' EXIT
+  # The folders that CMake makes on the way to a file have the permissions that this leaves them.
+  umask 022
   cpack -G DEB --config "$build/CPackConfig.cmake" -B "$folder" >&2
   mkdir -p "$out"
   package=$(basename "$folder"/*.deb)
@@ -209,7 +215,7 @@ glibc=$(readelf -VW "${all[@]}" "$package"/lib/*.so.* | grep -o 'GLIBC_[0-9.]*' 
 {
   echo "lockstep $version for Linux on $(uname -m), $(if [ -n "$cuda" ]; then echo "GPUs and CPUs"; else echo "CPUs alone"; fi)"
   echo
-  echo "source             $(git describe --always --dirty 2>/dev/null || echo "no git repository")"
+  echo "source             $(git describe --always --dirty 2>/dev/null || echo "${LOCKSTEP_COMMIT:-no git repository}")"
   echo "build type         $(from_cache CMAKE_BUILD_TYPE)"
   echo "compiler           $("$(from_cache CMAKE_CXX_COMPILER)" --version | head -n 1)"
   echo "processor          $(from_cache LOCKSTEP_CPU_ARCH)"

@@ -20,16 +20,13 @@ scripts/install_dependencies.sh
 use_mpi_on_one_machine
 
 say "building build/release/bin/lockstep"
-# For the GPUs that are there; without any, for one kind.
-if [ -z "${CUDAARCHS:-}" ]; then
-  CUDAARCHS=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | paste -sd ';' || true)
-  export CUDAARCHS=${CUDAARCHS:-90}
-fi
-# Tests need further packages. Where scripts/test.sh has configured this folder, they stay on.
+# A folder that is configured stays as it is. Tests need further packages.
 if [ -f build/release/CMakeCache.txt ]; then
   cmake --preset release
 else
-  cmake --preset release -DLOCKSTEP_TESTS=OFF
+  options=(-DLOCKSTEP_TESTS=OFF)
+  [ -n "${CUDAARCHS:-}" ] || options+=("-DLOCKSTEP_CUDA_ARCHITECTURES=$(cuda_architectures)")
+  cmake --preset release "${options[@]}"
 fi
 cmake --build --preset release --target lockstep lockstep_library
 lockstep=build/release/bin/lockstep

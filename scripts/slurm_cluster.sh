@@ -6,6 +6,8 @@
 #   scripts/slurm_cluster.sh -- bash                     # then sinfo, sbatch, squeue, scancel, ...
 #   scripts/slurm_cluster.sh -- sbatch --wait launcher/slurm/train.sbatch CONFIG --out runs/a
 #
+# Jobs of the partition `urgent` preempt those of `all`, the usual one, which get 60 seconds to save.
+#
 # Needs root, Debian's slurmctld, slurmd, slurm-client and munge, and what two_hosts.sh needs; where any is missing it
 # says so and exits with 77. The daemons of this machine, if there are any, are not touched.
 
@@ -25,7 +27,7 @@ fail() {
 
 if [ "${1:-}" != --in-pair ]; then
   if [ $# -lt 2 ] || [ "$1" != -- ]; then
-    sed -n '2,11s/^# \{0,1\}//p' "$script"
+    sed -n '2,13s/^# \{0,1\}//p' "$script"
     exit 2
   fi
   for program in munged slurmctld slurmd sbatch; do
@@ -79,7 +81,11 @@ JobRequeue=1
 KillWait=5
 MpiDefault=pmix
 NodeName=host-a,host-b CPUs=4 Sockets=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=1000
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF
 END
 # Debian's Slurm asks for a version of cgroups even where nothing uses them.
 echo CgroupPlugin=cgroup/v1 >"$folder/cgroup.conf"

@@ -9,6 +9,8 @@
 # --jobs N        as many at once; left out: as there are cores
 # --cuda ON|OFF   with or without what is for GPUs; ON fails where CUDA or NCCL is missing. Left out: as the preset has
 #                 it, which is with it where all of it is found
+#
+# A folder that is new is built for the GPUs of this machine, or, without any, for one kind (CUDAARCHS names others).
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -25,7 +27,7 @@ while [ $# -gt 0 ]; do
       shift 2
       ;;
     -h | --help)
-      sed -n '2,11s/^# \{0,1\}//p' "$script"
+      sed -n '2,13s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $1; see --help" ;;
@@ -37,7 +39,12 @@ use_mpi_on_one_machine
 build=build/$preset
 
 say "configuring $build"
-cmake --preset "$preset" -DLOCKSTEP_TESTS=ON ${cuda:+"-DLOCKSTEP_CUDA=$cuda"}
+options=(-DLOCKSTEP_TESTS=ON)
+[ -z "$cuda" ] || options+=("-DLOCKSTEP_CUDA=$cuda")
+if [ ! -f "$build/CMakeCache.txt" ] && [ -z "${CUDAARCHS:-}" ]; then
+  options+=("-DLOCKSTEP_CUDA_ARCHITECTURES=$(cuda_architectures)")
+fi
+cmake --preset "$preset" "${options[@]}"
 
 select=()
 targets=()

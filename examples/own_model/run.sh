@@ -9,6 +9,8 @@ cmake --install "$build" --prefix "$OUT/lockstep" > "$OUT/install.txt" || fail "
   cmake -S examples/own_model -B "$OUT/build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$OUT/lockstep"
   cmake --build "$OUT/build"
 } > "$OUT/build.txt" 2>&1 || fail "$(tail -n 20 "$OUT/build.txt")"
+# One process would take a GPU, and two would have to share it: equal bits are between equals.
+[ "$device" = cuda ] || export CUDA_VISIBLE_DEVICES=
 "$OUT/build/spirals" "$OUT/weights.txt" | tee "$OUT/one"
 mpirun -n 2 "$OUT/build/spirals" "$OUT/weights2.txt" > "$OUT/two"
 tail -n 1 "$OUT/two"

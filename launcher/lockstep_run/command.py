@@ -14,6 +14,7 @@ _KEEPALIVE = {"oob_tcp_keepalive_time": "60", "oob_tcp_keepalive_intvl": "10", "
 _EXPORTED = ("LOCKSTEP_", "NCCL_", "OMP_")
 # Options of train whose value is the next word.
 _WITH_VALUE = ("--set", "--layout", "--out", "--data-dir", "--resume", "--device", "--trace", "--stop-after", "--failpoint")
+_CHANGE_TAGS = ("tag-output", "timestamp-output", "xml", "xml-file", "output-filename")
 _RESOURCE_MANAGERS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS")
 
 
@@ -58,7 +59,7 @@ def core_count():
 def spares_workers(program, arguments):
     """Whether the others go on where a worker is lost: training with mode=async. What is wrong with the config is for the
     training to say."""
-    if arguments[0] != "train":
+    if arguments[:1] != ["train"]:
         return False
     layout = option_value(arguments, "--layout")
     if layout is not None:
@@ -78,8 +79,13 @@ def spares_workers(program, arguments):
     return re.search(r"\bmode: ASYNC\b", printed.stdout) is not None
 
 
-def build(options, program, mpirun, workers, hosts, arguments, environment, cores, is_root):
-    """`hosts`: None for those that the options name, otherwise those that are left of them."""
+def tells_ranks_apart(options):
+    return bool(options.log_dir) or options.tail is not None
+
+
+def build(options, program, mpirun, workers, hosts, place, arguments, environment, cores, is_root):
+    """`hosts`: None for those that the options or the `place` name, otherwise those that are left of them. `place`: None where
+    nothing but the options says where ranks run."""
     command = [mpirun]
     if is_root:
         command.append("--allow-run-as-root")
@@ -91,14 +97,15 @@ def build(options, program, mpirun, workers, hosts, arguments, environment, core
         command += ["--hostfile", options.hostfile]
     elif options.host:
         command += ["--host", options.host]
-    elif (workers or 0) > cores and not any(name in environment for name in _RESOURCE_MANAGERS):
+    # The cores of this host say nothing about others.
+    elif (workers or 0) > cores and place is None and not any(name in environment for name in _RESOURCE_MANAGERS):
         command += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
     # The default binds a rank and all its threads to one core; the watchdog and prefetching need others.
     command += ["--bind-to", "none"]
     if spares_workers(program, arguments):
         command.append("--enable-recovery")
     exported = {name: None for name in sorted(environment) if name.startswith(_EXPORTED)}
-    if options.hostfile or options.host:
+    if options.hostfile or options.host or place is not None:
         for name, value in _KEEPALIVE.items():
             if f"OMPI_MCA_{name}" not in environment:
                 command += ["--mca", name, value]
@@ -122,7 +129,10 @@ def build(options, program, mpirun, workers, hosts, arguments, environment, core
         command += shlex.split(options.mpi_args)
     except ValueError as error:
         raise LaunchError(f"--mpi-args {options.mpi_args}: {error}") from None
-    if options.log_dir or options.tail is not None:
+    if tells_ranks_apart(options):
+        if any(word.lstrip("-") in _CHANGE_TAGS for word in shlex.split(options.mpi_args)):
+            raise LaunchError(f"--mpi-args {options.mpi_args}: --log-dir and --tail tell ranks apart by mpirun's own marks, which "
+                              "this changes; leave one of them out")
         command.append("--tag-output")
     # The wrapper lies beside this file, at the same path on every host as lockstep itself.
     near = ["python3", os.path.join(os.path.dirname(os.path.realpath(__file__)), "near_gpu.py")] if options.bind == "gpu" else []

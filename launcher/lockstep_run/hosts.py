@@ -45,6 +45,11 @@ def from_file(path):
     return _merged(hosts)
 
 
+def is_address(name):
+    """Rather than a name."""
+    return bool(re.fullmatch(r"[\d.]+|[\da-fA-F:]*:[\da-fA-F:.]*", name))
+
+
 def describe(hosts):
     """For people: "a (2 slots), b (2 slots)"."""
     return ", ".join(host.name if host.slots is None else f"{host.name} ({host.slots} slot{'' if host.slots == 1 else 's'})"

@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import time
+from typing import NamedTuple
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 # What is left so long after a failure, or after SIGTERM to mpirun, is killed. mpirun gives its ranks a second between
@@ -14,6 +15,17 @@ KILL_AFTER_S = 3.0
 _SHOW_PARTIAL_AFTER_S = 0.5
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Request(NamedTuple):
+    """How a job is asked to stop."""
+    signal: int
+    text: str                    # what is said of it
+
+
+TRAINING = Request(signal.SIGUSR1, "stopping; the ranks finish their step and save. Once more ends them at once")
+# Nothing is to be saved, and nothing listens to another signal.
+LOOKING = Request(signal.SIGTERM, "stopping")
 
 
 class StopRequests:
@@ -95,22 +107,23 @@ def _end_orphans():
 
 
 class Job:
-    """One run of mpirun."""
+    """One run of mpirun, or of another program that ends by itself."""
 
-    def __init__(self, command, listener, stops, say, streams=None):
-        """`streams`: takes stdout and stderr apart (RankStreams); None: stdout is this process's own, and the listener hears
-        all of stderr."""
+    def __init__(self, command, listener, stops, say, streams=None, take_out=None, request=TRAINING):
+        """`streams`: takes stdout and stderr apart (RankStreams). None: the listener hears all of stderr, and stdout goes to
+        `take_out`, or is this process's own."""
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._listener, self._stops, self._say = listener, stops, say
+        self._request = request
         self._kill_at = None
         self.killed = False          # by lockstep-run, before it was done
         # A session of its own: Ctrl-C on the terminal reaches lockstep-run alone.
-        self._mpirun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if streams else None,
+        self._mpirun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if streams or take_out else None,
                                         stderr=subprocess.PIPE, bufsize=0, start_new_session=True,
                                         preexec_fn=_end_with_parent(os.getpid()))
         self._takes = {self._mpirun.stderr.fileno(): streams.feed_err if streams else listener.feed}
-        if streams:
-            self._takes[self._mpirun.stdout.fileno()] = streams.feed_out
+        if self._mpirun.stdout:
+            self._takes[self._mpirun.stdout.fileno()] = streams.feed_out if streams else take_out
         self._open = list(self._takes)                # until their end was read
         self._stops_passed_on = 0
 
@@ -156,8 +169,8 @@ class Job:
         for number in self._stops.received[self._stops_passed_on:]:
             self._stops_passed_on += 1
             if self._stops_passed_on == 1:
-                self._mpirun.send_signal(signal.SIGUSR1)
-                self._say("stopping; the ranks finish their step and save. Once more ends them at once")
+                self._mpirun.send_signal(self._request.signal)
+                self._say(self._request.text)
             elif not self.killed:
                 self.killed = True
                 self._kill_at = time.monotonic() + KILL_AFTER_S

@@ -137,11 +137,15 @@ class Listener:
             self._show(self._rest[self._shown:])
             self._shown = len(self._rest)
 
-    def overhear(self, lines):
-        """Whole lines that are not shown, of whatever rank."""
-        for line in re.split(rb"(?<=[\r\n])", lines):
-            self._note(line)
-            self._known(line)
+    def overhear(self, line):
+        """A whole line that is not shown, of whatever rank; whether it is one that is never shown."""
+        self._note(line)
+        return bool(self._known(line))
+
+    def retell(self, whose, line):
+        """The same, shown behind `whose` it is, on a line of its own."""
+        if not self.overhear(line):
+            self._show((b"\n" if self._line_open else b"") + whose + line.rstrip(b"\r\n") + b"\n")
 
     def _show(self, data):
         if data:

@@ -2,7 +2,7 @@
 
     mpirun ... python3 near_gpu.py lockstep train ...
 
-Which GPU that is, lockstep decides likewise: the only one that the process sees, or the one of its place on its host.
+Which GPU that is, lockstep decides likewise: of those that the process sees, one for each of its host's ranks in turn.
 """
 
 import os
@@ -10,13 +10,18 @@ import re
 import subprocess
 import sys
 
+_UNAVAILABLE = 69
+# A driver may need some time to wake up, and one that hangs must not keep the job from starting.
+_LONGEST_QUERY_S = 20
+
 
 def bus_ids():
     """Of this host's GPUs, in the order of their buses, as sysfs writes them."""
     try:
         listed = subprocess.run(["nvidia-smi", "--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader"],
-                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
+                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True,
+                                timeout=_LONGEST_QUERY_S).stdout
+    except (OSError, subprocess.SubprocessError):
         return []
     rows = [[word.strip() for word in line.split(",")] for line in listed.splitlines() if line.count(",") == 2]
     return [(index, uuid, bus[-12:].lower()) for index, uuid, bus in rows]
@@ -25,12 +30,15 @@ def bus_ids():
 def bus_of_rank(gpus, visible, local_rank):
     """None where there is none, or it cannot be told."""
     if visible is not None:
-        wanted = [word.strip() for word in visible.split(",") if word.strip()]
-        gpus = [next((gpu for gpu in gpus if word == gpu[0] or gpu[1].startswith(word)), None) for word in wanted]
-    if not gpus:
-        return None
-    place = 0 if len(gpus) == 1 else local_rank
-    return gpus[place][2] if place < len(gpus) and gpus[place] else None
+        # CUDA sees what stands before the first entry that it does not know.
+        seen = []
+        for word in (word.strip() for word in visible.split(",")):
+            gpu = next((gpu for gpu in gpus if word and (word == gpu[0] or gpu[1].startswith(word))), None)
+            if gpu is None:
+                break
+            seen.append(gpu)
+        gpus = seen
+    return gpus[local_rank % len(gpus)][2] if gpus else None
 
 
 def cores_near(bus, devices="/sys/bus/pci/devices"):
@@ -43,15 +51,20 @@ def cores_near(bus, devices="/sys/bus/pci/devices"):
     return {core for first, last in ranges for core in range(int(first), int(last or first) + 1)}
 
 
-def main(command):
-    # So that numbers mean the same to CUDA as to nvidia-smi.
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+def main(command, devices="/sys/bus/pci/devices"):
+    # So that numbers mean the same to CUDA as to nvidia-smi; in another order, which GPU is whose cannot be told.
+    order = os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     local_rank = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0")))
-    bus = bus_of_rank(bus_ids(), os.environ.get("CUDA_VISIBLE_DEVICES"), local_rank)
-    near = cores_near(bus) & os.sched_getaffinity(0) if bus else set()
+    gpus = bus_ids() if order == "PCI_BUS_ID" else []
+    bus = bus_of_rank(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), local_rank)
+    near = cores_near(bus, devices) & os.sched_getaffinity(0) if bus else set()
     if near:
         os.sched_setaffinity(0, near)
-    os.execvp(command[0], command)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        print(f"lockstep-run: error: cannot start {command[0]}: {error.strerror}", file=sys.stderr)
+        sys.exit(_UNAVAILABLE)
 
 
 if __name__ == "__main__":

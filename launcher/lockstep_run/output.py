@@ -1,4 +1,4 @@
-"""The stderr of lockstep-run: messages of its own, and what the ranks say."""
+"""What lockstep-run writes: messages of its own, and what the ranks say."""
 
 import os
 import select
@@ -14,8 +14,9 @@ class Output:
     signal from the ranks. What cannot be written because the reader is gone is dropped: that is no reason to end a
     training, nor is a text that nobody takes, of which at most about `limit` bytes are kept."""
 
-    def __init__(self, file=2, limit=16 << 20):
-        self._file, self._limit = file, limit
+    def __init__(self, file=2, limit=16 << 20, say=None):
+        """`say`: is told what is missing, where `file` holds what programs read; otherwise it stands in the file."""
+        self._file, self._limit, self._say = file, limit, say
         self._waiting = bytearray()
         self._dropped = 0            # bytes, since `_waiting` became full; all of them until it is empty again
         self._writing = False
@@ -54,6 +55,9 @@ class Output:
                 data = bytes(self._waiting)
                 if data:
                     self._waiting.clear()
+                elif self._say:
+                    self._say(f"{self._dropped} bytes of stdout are missing: nobody read them in time")
+                    self._dropped = 0
                 else:
                     data = f"\nlockstep-run: {self._dropped} bytes are missing here: nobody read them in time\n".encode()
                     self._dropped = 0

@@ -33,7 +33,10 @@ def _slurm(environment):
     try:
         names = subprocess.run(["scontrol", "show", "hostnames", nodes], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                check=True).stdout.split()
-    except (OSError, subprocess.CalledProcessError) as error:
+    except OSError:              # mpirun asks Slurm by a way of its own
+        wanted = environment.get("SLURM_NTASKS", "")
+        return Place(f"Slurm's job {job} on {nodes}", [], int(wanted) if wanted.isdigit() else None)
+    except subprocess.CalledProcessError as error:
         raise LaunchError(f"Slurm's job {job} has nodes {nodes}, but scontrol does not say which: {error}", UNAVAILABLE) from None
     tasks = _per_node(environment.get("SLURM_TASKS_PER_NODE", ""), len(names))
     known = [hosts.Host(name, count) for name, count in zip(names, tasks)]

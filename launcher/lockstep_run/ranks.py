@@ -1,10 +1,11 @@
 """Who said what: mpirun marks what its ranks write (--tag-output), and here it is told apart again."""
 
-import os
 import re
 
 _TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err|diag)>:")
 _LONGEST_TAG = 40
+# What somebody must see, whoever says it; the lines behind it that are indented belong to it.
+_IMPORTANT = re.compile(rb"(?:lockstep: )?(?:\[rank \d+\] )?(?:error|warning): |lockstep: (?:the job ends with|was told to end)")
 
 
 class Untagged:
@@ -44,41 +45,16 @@ class Untagged:
         return pieces + ([(None, others)] if others else [])
 
 
-class RankLogs:
-    """A file for each rank, with all that it wrote, over all restarts. Where one cannot be written, that is said once, and
-    nothing ends because of it."""
-
-    def __init__(self, folder, say):
-        self._folder, self._say, self._files, self._failed = folder, say, {}, False
-
-    def path(self, rank):
-        return os.path.join(self._folder, f"rank-{rank}.log")
-
-    def write(self, rank, data):
-        if self._failed:
-            return
-        try:
-            if rank not in self._files:
-                self._files[rank] = open(self.path(rank), "ab", buffering=0)
-            self._files[rank].write(data)
-        except OSError as error:
-            self._failed = True
-            self._say(f"warning: cannot write {self.path(rank)}: {error.strerror}; logs end here, and the job goes on")
-
-    def mark(self, text):
-        """On a line of its own in all files there are."""
-        for rank in self._files:
-            self.write(rank, f"lockstep-run: {text}\n".encode())
-
-
 class RankStreams:
     """stdout and stderr of a job whose ranks are told apart. What ranks write goes to their logs (may be None) and, line by
-    line, to `listener`, which shows it; of stderr that of `shown` alone, where that is a rank. `write_out` takes stdout."""
+    line, to `listener`, which shows it. Where `shown` is a rank, of the others' stderr only errors, warnings and how the job ends
+    are shown, behind the rank's number. `write_out` takes stdout."""
 
     def __init__(self, listener, write_out, logs, shown):
         self._listener, self._write_out, self._logs, self._shown = listener, write_out, logs, shown
         self._out, self._err = Untagged(), Untagged()
         self._lines = {}             # of each rank, what has no end yet
+        self._telling = set()        # ranks that are not shown, whose last line was
 
     def feed_out(self, data):
         for rank, part in self._out.feed(data) if data else self._out.end():
@@ -107,5 +83,13 @@ class RankStreams:
             return
         if self._shown is None or rank == self._shown:
             self._listener.feed(lines)
-        else:
-            self._listener.overhear(lines)
+            return
+        for line in re.split(rb"(?<=[\r\n])", lines):
+            if not line:
+                continue
+            if _IMPORTANT.match(line) or (rank in self._telling and line.startswith(b" ")):
+                self._telling.add(rank)
+                self._listener.retell(f"rank {rank}: ".encode(), line)
+            else:
+                self._telling.discard(rank)
+                self._listener.overhear(line)

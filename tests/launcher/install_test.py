@@ -5,6 +5,7 @@ That other programs are built against it is examples/own_model's affair."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,31 @@ from support import PROGRAM, ROOT, main
 
 BUILD = pathlib.Path(PROGRAM).parent.parent
 CONFIG = ROOT / "configs" / "digits_quickstart.textproto"
+# In mount and process namespaces: a layer over a Debian that is left as it is, what a system has in /proc and /dev, and CUDA's
+# libraries, which come from NVIDIA in whatever way. Ends with 77 where there is no right to it, or no network.
+IN_DEBIAN = """
+mount -t tmpfs tmpfs "$2" && mkdir "$2/upper" "$2/work" "$2/root" || exit 77
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root" || exit 77
+root=$2/root package=$3
+shift 3
+mount -t proc proc "$root/proc" && mount -t sysfs sysfs "$root/sys" && mount -t tmpfs tmpfs "$root/dev" || exit 77
+set -e
+mkdir "$root/dev/shm" "$root/cuda"
+for device in "null 3" "zero 5" "random 8" "urandom 9"; do mknod -m 666 "$root/dev/${device% *}" c 1 "${device#* }"; done
+for library; do touch "$root/cuda/${library##*/}" && mount --bind "$library" "$root/cuda/${library##*/}"; done
+cp "$package" "$root/package.deb"
+cp /etc/resolv.conf "$root/etc/" || true
+env -i DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" sh -ec '
+  apt-get update -qq -o APT::Update::Error-Mode=any || exit 77
+  apt-get install -qq --no-install-recommends ./package.deb
+  useradd --create-home somebody' >&2
+exec env -i HOME=/home/somebody LD_LIBRARY_PATH=/cuda PATH=/usr/bin:/bin /usr/sbin/chroot --userspec=somebody "$root" sh -ec '
+  cd
+  lockstep --version
+  lockstep data digits --out digits --train 240 --eval 48
+  lockstep-run -n 2 -- train /usr/share/lockstep/configs/digits_quickstart.textproto --data-dir digits --set trainer.epochs=1 --json'
+"""
+PACKAGERS = ("cpack", "dpkg-deb", "dpkg-shlibdeps", "file")
 ASK = """
 source "$1"
 COMP_WORDS=("${@:2}") COMP_CWORD=$(($# - 2))
@@ -67,6 +93,17 @@ class InstallTest(unittest.TestCase):
                    "--json", env=self.environment())
         self.assertEqual(json.loads(out)["layout"], "dp=2")
 
+    def check_permissions(self, folder):
+        programs = {"bin/lockstep", "launcher/lockstep-run", "container/stop-ranks", "slurm/train.sbatch"}
+        for path in folder.rglob("*"):
+            if not path.is_symlink() and ".so" not in path.name:      # whether libraries may be run is the system's habit
+                runs = path.is_dir() or "/".join(path.parts[-2:]) in programs
+                self.assertEqual(oct(path.stat().st_mode & 0o777), "0o755" if runs else "0o644", path)
+            self.assertTrue(path.stat().st_mode & 0o004, path)
+
+    def test_everybody_may_read_it(self):
+        self.check_permissions(self.prefix)
+
     def test_headers_stand_alone(self):
         headers = sorted((self.prefix / "include" / "lockstep").iterdir())
         self.assertEqual([header.name for header in headers], sorted(path.name for path in (ROOT / "include" / "lockstep").iterdir()))
@@ -90,18 +127,39 @@ class InstallTest(unittest.TestCase):
         self.assertNotEqual(ran.returncode, 0)
         self.assertIn('compatible with requested version "0.2"', " ".join(ran.stderr.split()))
 
-    @unittest.skipUnless(shutil.which("cpack") and shutil.which("dpkg-deb"), "there is no cpack or dpkg-deb")
+    @unittest.skipUnless(all(map(shutil.which, PACKAGERS)), f"there is not each of {', '.join(PACKAGERS)}")
     def test_the_debian_package_holds_the_same(self):
-        made = good(ROOT / "scripts" / "package.sh", "--deb", "--build", BUILD, "--no-build", "--out", self.folder)
-        package = made.splitlines()[-1]
+        package = self.package()
         fields = good("dpkg-deb", "--field", package)
         self.assertRegex(fields, r"Package: lockstep")
         self.assertRegex(fields, r"Depends: .*openmpi-bin.*libdnnl")
         root = self.folder / "root"
         good("dpkg-deb", "-x", package, root)
         self.check_program(root / "usr")
+        self.check_permissions(root)
         for path in ("bash-completion/completions/lockstep", "zsh/vendor-completions/_lockstep", "doc/lockstep/README.md"):
             self.assertTrue((root / "usr" / "share" / path).is_file(), path)
+
+    def package(self):
+        """Made by somebody whose files are for nobody else."""
+        made = good(ROOT / "scripts" / "package.sh", "--deb", "--build", BUILD, "--no-build", "--out", self.folder,
+                    preexec_fn=lambda: os.umask(0o077))
+        return made.splitlines()[-1]
+
+    @unittest.skipUnless(all(map(shutil.which, (*PACKAGERS, "unshare"))), f"there is not each of {', '.join(PACKAGERS)} and unshare")
+    def test_the_debian_package_installs_and_trains_in_a_debian_that_has_nothing_else(self):
+        debian = os.environ.get("LOCKSTEP_DEBIAN_ROOT")
+        if not debian:
+            self.skipTest("LOCKSTEP_DEBIAN_ROOT names no folder that `mmdebstrap --variant=apt bookworm FOLDER` has made")
+        needed = re.findall(r"=> (\S*/lib(?:cuda|cudart|cublas|cublasLt|nccl)\.so\S*)", good("ldd", self.prefix / "bin" / "lockstep"))
+        work = self.folder / "debian"
+        work.mkdir()
+        ran = run("unshare", "--mount", "--pid", "--fork", "sh", "-c", IN_DEBIAN, "sh", debian, work, self.package(),
+                  *map(os.path.realpath, needed))
+        if ran.returncode == 77:
+            self.skipTest(f"no right to mount, or no network: {ran.stderr}")
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertEqual(json.loads(ran.stdout.splitlines()[-1])["layout"], "dp=2")
 
     def complete(self, *words):
         script = self.prefix / "share" / "bash-completion" / "completions" / "lockstep"

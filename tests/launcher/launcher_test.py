@@ -3,16 +3,19 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 from support import LAUNCHER, ROOT, ScriptedCase, main, transcript
 from lockstep_run import near_gpu  # found by support
 from lockstep_run import output as lockstep_run_output
+from lockstep_run.logs import RankLogs
 from lockstep_run.messages import Listener
 from lockstep_run.ranks import Untagged
 
@@ -225,6 +228,24 @@ class Output(ScriptedCase):
         kept = 1 if b"1" * 100 not in text else 2
         self.assertEqual(text[filled:], b"0" * 100 + b"1" * 100 * (kept - 1) +
                          b"\nlockstep-run: %d00 bytes are missing here: nobody read them in time\n" % (10 - kept))
+
+    def test_what_is_missing_of_results_is_said_elsewhere(self):
+        reader, writer = os.pipe()
+        said, told = [], threading.Event()
+        output = lockstep_run_output.Output(writer, limit=100, say=lambda text: (said.append(text), told.set()))
+        # The first is more than the pipe holds; the thread may have taken it before the second came.
+        output.write(b"a" * (1 << 20))
+        for _ in range(3):
+            output.write(b"b" * 100)
+        text = []
+        with open(reader, "rb") as file:
+            drain = threading.Thread(target=lambda: text.append(file.read()))
+            drain.start()
+            self.assertTrue(told.wait(60))
+            os.close(writer)
+            drain.join()
+        self.assertRegex(said[0], r"^[23]00 bytes of stdout are missing: nobody read them in time$")
+        self.assertEqual(text[0], b"a" * (1 << 20) + b"b" * (300 - int(said[0][:3])))
 
     def test_a_message_behind_a_line_without_end(self):
         self.assertEqual(self.shown("train: 50%", transcript("exited")),
@@ -453,6 +474,16 @@ class Restarting(ScriptedCase):
         self.assertEqual(self.workers([gone, self.DONE], "-n", "3", "--host", "host-b:2,host-a:2", "--restart-workers",
                                       "surviving"), [(3, "host-b:2,host-a:2"), (1, "host-a:2")])
 
+    def test_hosts_that_are_addresses_are_told_apart(self):
+        gone = [["say", transcript("host_lost").replace("host-b", "10.0.0.2")], ["exit", 205]]
+        self.assertEqual(self.workers([gone, self.DONE], "-n", "6", "--host", "10.0.0.1:1,10.0.0.2:2,10.0.0.3:3", "--restart-workers",
+                                      "surviving"), [(6, "10.0.0.1:1,10.0.0.2:2,10.0.0.3:3"), (4, "10.0.0.1:1,10.0.0.3:3")])
+
+    def test_a_whole_name_counts_more_than_its_beginning(self):
+        gone = [["say", transcript("host_lost").replace("host-b", "a.two")], ["exit", 205]]
+        self.assertEqual(self.workers([gone, self.DONE], "-n", "3", "--host", "a.one:1,a.two:2", "--restart-workers",
+                                      "surviving"), [(3, "a.one:1,a.two:2"), (1, "a.one:1")])
+
     def test_a_killed_rank_costs_its_host_nothing(self):
         self.assertEqual(self.workers([self.KILLED, self.DONE], "-n", "4", "--host", "host-a:2,host-b:2", "--restart-workers",
                                       "surviving"), [(4, "host-a:2,host-b:2"), (3, "host-a:2,host-b:2")])
@@ -466,8 +497,13 @@ class Ranks(ScriptedCase):
             "[1,0]<stderr>:lines [0] of 0\n[1,1]<stderr>:without an end")
     LOGS = {0: "out of 0\nhello 0\ntwo\nlines [0] of 0\n", 1: "hello 1\nhalf a line\nwithout an end"}
 
+    def log(self, rank):
+        """What the ranks wrote, without the time at which a start begins."""
+        text = (self.folder / "logs" / f"rank-{rank}.log").read_text()
+        return re.sub(r"(?m)^lockstep-run: begins \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}\n", "BEGINS\n", text)
+
     def logs(self):
-        return {rank: (self.folder / "logs" / f"rank-{rank}.log").read_text() for rank in (0, 1)}
+        return {rank: self.log(rank).replace("BEGINS\n", "", 1) for rank in (0, 1)}
 
     def test_each_has_a_log_and_all_are_shown_line_by_line(self):
         ran = self.run_scripts([[["print", "[1,0]<stdout>:out of 0\n"], ["say", self.SAID], ["exit", 0]]], "-n", "2", "--log-dir", "logs",
@@ -490,27 +526,83 @@ class Ranks(ScriptedCase):
                 self.assertEqual(text, self.LOGS[rank].replace("out of 0\n", ""), (cut, parts))
             self.assertNotIn(None, [rank for rank, _ in parts])
 
-    def test_one_is_shown_and_the_others_are_heard(self):
-        script = [["say", self.SAID + "\n[1,1]<stderr>:" + LOST + transcript("killed")], ["exit", 137]]
+    def test_one_is_shown_and_of_the_others_what_matters(self):
+        said = ("[1,1]<stderr>:lockstep: error: rank 1 fell\n[1,1]<stderr>:  in step 3\n[1,1]<stderr>:  of 9\n"
+                "[1,1]<stderr>:more\n[1,1]<stderr>:  that is not shown\n[1,0]<stderr>:half a line\n"
+                "[1,1]<stderr>:[rank 1] warning: slow\n[1,1]<stderr>:warning: old\n[1,1]<stderr>:")
+        script = [["say", self.SAID + "\n" + said + LOST + transcript("killed")], ["exit", 137]]
         ran = self.run_scripts([script], "-n", "2", "--log-dir", "logs", "--tail", "0", *TRAIN)
         self.assertEqual(ran.code, 200)
         self.assertEqual(ran.err, "hello 0\ntwo\nlines [0] of 0\n"
+                                  "rank 1: lockstep: error: rank 1 fell\nrank 1:   in step 3\nrank 1:   of 9\nhalf a line\n"
+                                  "rank 1: [rank 1] warning: slow\nrank 1: warning: old\nrank 1: " + LOST +
                                   "lockstep-run: rank 3 on host host-b (process 29427) was killed by signal 9 (SIGKILL)\n")
         self.assertIn(LOST, self.logs()[1])
 
-    def test_restarts_go_on_in_the_same_file(self):
-        ends = [["say", "[1,1]<stderr>:once\n[1,0]<stderr>:" + LOST], ["exit", 200]]
-        ran = self.run_scripts([ends, [["say", "[1,1]<stderr>:again\n"], ["exit", 0]]], "-n", "2", "--log-dir", "logs", "--max-restarts", "1",
-                               "--restart-delay", "0", *TRAIN, "--out", "o")
-        self.assertEqual(ran.code, 0, ran.err)
-        self.assertEqual((self.folder / "logs" / "rank-1.log").read_text(), "once\nlockstep-run: restart 1\nagain\n")
+    def test_what_another_rank_says_begins_a_line(self):
+        script = [["say", "[1,0]<stderr>:train: 10%"], ["say", "\n[1,1]<stderr>:error: a\n"], ["exit", 1]]
+        ran = self.run_scripts([script], "-n", "2", "--tail", "0", *TRAIN)
+        self.assertEqual((ran.code, ran.err), (1, "train: 10%\nrank 1: error: a\n"))
 
-    def test_a_log_that_cannot_be_written_ends_nothing(self):
+    def test_restarts_go_on_in_the_same_file_on_lines_of_their_own(self):
+        ends = [["say", "[1,1]<stderr>:once\n[1,1]<stderr>:half\n[1,0]<stderr>:" + LOST + "[1,1]<stderr>:x"], ["exit", 200]]
+        for _ in range(2):
+            ran = self.run_scripts([ends, [["say", "[1,1]<stderr>:again"], ["exit", 0]]], "-n", "2", "--log-dir", "logs",
+                                   "--max-restarts", "1", "--restart-delay", "0", *TRAIN, "--out", "o")
+            self.assertEqual(ran.code, 0, ran.err)
+            for number in (0, 1):
+                (self.bin / f"call-{number}.json").unlink()
+        one = "BEGINS\nonce\nhalf\nx\nlockstep-run: restart 1\nagain"
+        self.assertEqual(self.log(1), one + "\n" + one)
+
+    def test_a_log_that_cannot_be_written_ends_nothing_and_no_other(self):
         (self.folder / "logs" / "rank-1.log").mkdir(parents=True)
         ran = self.run_scripts([[["say", self.SAID], ["exit", 0]]], "-n", "2", "--log-dir", "logs", *TRAIN)
         self.assertEqual(ran.code, 0)
         self.assertEqual(ran.err.count("warning: cannot write logs/rank-1.log: Is a directory"), 1)
         self.assertIn("hello 0\n", ran.err)
+        self.assertEqual(self.log(0), "BEGINS\nhello 0\ntwo\nlines [0] of 0\n")
+
+    def test_a_log_that_nobody_takes_keeps_no_signal_from_the_ranks(self):
+        (self.folder / "logs").mkdir()
+        # Stands for a file system that does not answer: opened for reading by this test, and never read.
+        pipe = self.folder / "logs" / "rank-0.log"
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        running = self.start([[["say", "[1,0]<stderr>:" + "x" * 300000 + "\n[1,0]<stderr>:ready\n"], ["wait", "SIGUSR1"],
+                               ["exit", 143]]], "-n", "1", "--log-dir", "logs", *TRAIN)
+        running.wait_for("ready\n")
+        running.signal(signal.SIGTERM)
+        self.assertEqual(running.finish(), 143, running.err)
+
+    def test_what_a_log_misses_stands_in_it(self):
+        folder, said = self.folder / "few", []
+        folder.mkdir()
+        os.mkfifo(folder / "rank-0.log")
+        logs = RankLogs(str(folder), said.append, limit=100)
+        # Its thread waits for somebody who reads, once it has taken the first, or the second, too.
+        for letter in (b"a", b"b", b"c"):
+            logs.write(0, letter * 100 + b"\n")
+        text, missing = b"", 0
+        with open(folder / "rank-0.log", "rb", buffering=0) as file:
+            while missing == 0 or missing + 101 * len(re.findall(rb"(.)\1{99}\n", text)) < 303:
+                text += file.read(65536)
+                missing = sum(map(int, re.findall(rb"(?m)^lockstep-run: (\d+) bytes are missing here: they could not be written in time\n",
+                                                  text)))
+        self.assertEqual(missing + 101 * len(re.findall(rb"(.)\1{99}\n", text)), 303)
+        self.assertEqual(said, [])
+
+    def test_marks_that_the_user_asks_for_stay(self):
+        said = "[1,0]<stderr>:hello\n"
+        ran = self.run_scripts([[["say", said], ["print", "[1,0]<stdout>:out\n"], ["exit", 0]]], "-n", "1",
+                               "--mpi-args=--tag-output", *TRAIN)
+        self.assertEqual((ran.code, ran.err, ran.out), (0, said, "[1,0]<stdout>:out\n"))
+        for asked in ("--tag-output", "-timestamp-output"):
+            (self.bin / "call-0.json").unlink(missing_ok=True)
+            ran = self.run_scripts([[["exit", 0]]], "--tail", "0", f"--mpi-args={asked}", *TRAIN)
+            self.assertEqual((ran.code, self.calls()), (2, 0))
+            self.assertIn("tell ranks apart by mpirun's own marks", ran.err)
 
     def test_a_log_is_followed(self):
         (self.folder / "logs").mkdir()
@@ -535,8 +627,12 @@ class NearGpu(unittest.TestCase):
         self.assertEqual(bus(self.GPUS, "1", 1), "0000:98:00.0")      # the only one that it sees
         self.assertEqual(bus(self.GPUS, "1,0", 1), "0000:17:00.0")
         self.assertEqual(bus(self.GPUS, "GPU-bb", 0), "0000:98:00.0")
-        for visible, rank in (("", 0), (None, 2), ("7", 0)):
-            self.assertIsNone(bus(self.GPUS, visible, rank))
+        # More ranks than GPUs (--allow-shared-gpu): one after the other, again.
+        self.assertEqual([bus(self.GPUS, None, rank) for rank in (2, 3)], ["0000:17:00.0", "0000:98:00.0"])
+        # What CUDA sees ends before the first entry that it does not know.
+        self.assertEqual([bus(self.GPUS, "1,7,0", rank) for rank in (0, 1)], ["0000:98:00.0"] * 2)
+        for visible in ("", "7", "-1,0", ",0", "GPU-c"):
+            self.assertIsNone(bus(self.GPUS, visible, 0))
         self.assertIsNone(bus([], None, 0))
 
     def test_cores_are_those_that_the_system_names(self):
@@ -547,14 +643,42 @@ class NearGpu(unittest.TestCase):
             self.assertEqual(near_gpu.cores_near("0000:17:00.0", devices), {0, 1, 2, 3, 8, 10, 11})
             self.assertEqual(near_gpu.cores_near("0000:98:00.0", devices), set())
 
-    def test_a_host_without_gpus_changes_nothing(self):
+    def run_near(self, command, text="0, GPU-a, 00000000:17:00.0", **environment):
+        """Runs `command` by near_gpu with an nvidia-smi that says `text`, where the GPU at 17:00 is near core `self.core`."""
         with tempfile.TemporaryDirectory() as folder:
             with open(f"{folder}/nvidia-smi", "w", encoding="ascii") as file:
-                file.write("#!/bin/sh\nprintf '0, GPU-a, 00000000:17:00.0\\n'\n")
+                file.write(f"#!/bin/sh\necho '{text}'\n")
             os.chmod(f"{folder}/nvidia-smi", 0o755)
-            path = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-            self.assertEqual(subprocess.run([sys.executable, near_gpu.__file__, "echo", "a", "b c"], stdout=subprocess.PIPE, env=path,
-                                            check=True).stdout, b"a b c\n")
+            self.core = max(os.sched_getaffinity(0))
+            os.mkdir(f"{folder}/0000:17:00.0")
+            with open(f"{folder}/0000:17:00.0/local_cpulist", "w", encoding="ascii") as file:
+                file.write(f"{self.core}\n")
+            inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "OMPI_", "SLURM_"))}
+            script = f"import sys; sys.path.insert(0, {os.path.dirname(near_gpu.__file__)!r}); import near_gpu; " \
+                     f"near_gpu.main({command!r}, {folder!r})"
+            return subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+                                  env={**inherited, "PATH": f"{folder}:{os.environ['PATH']}", **environment})
+
+    ALLOWED = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)), os.environ['CUDA_DEVICE_ORDER'])"]
+
+    def test_a_rank_runs_on_the_cores_that_are_near(self):
+        for rank in ("0", "5"):
+            ran = self.run_near(self.ALLOWED, OMPI_COMM_WORLD_LOCAL_RANK=rank)
+            self.assertEqual((ran.stdout, ran.returncode), (f"[{self.core}] PCI_BUS_ID\n", 0), ran.stderr)
+
+    def test_where_the_gpu_cannot_be_told_nothing_changes(self):
+        every = sorted(os.sched_getaffinity(0))
+        for text, environment in (("No devices were found", {}), ("0, GPU-a, 00000000:99:00.0", {}),
+                                  ("0, GPU-a, 00000000:17:00.0", {"CUDA_VISIBLE_DEVICES": "3"}),
+                                  ("0, GPU-a, 00000000:17:00.0", {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"})):
+            ran = self.run_near(self.ALLOWED, text, **environment)
+            order = environment.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+            self.assertEqual((ran.stdout, ran.returncode), (f"{every} {order}\n", 0), ran.stderr)
+
+    def test_a_program_that_is_not_there_is_named(self):
+        ran = self.run_near(["/nope/lockstep"])
+        self.assertEqual((ran.returncode, ran.stderr),
+                         (69, "lockstep-run: error: cannot start /nope/lockstep: No such file or directory\n"))
 
 
 class Command(ScriptedCase):
@@ -600,6 +724,13 @@ class Command(ScriptedCase):
         (self.bin / "call-0.json").unlink()
         self.refused("scontrol does not say which", *TRAIN, environment={**inside, "SLURM_JOB_NODELIST": "other"}, code=69)
 
+    def test_does_without_scontrol(self):
+        # As in a container within an allocation.
+        inside = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "node[1-3]", "SLURM_NTASKS": "11", "PATH": str(self.bin)}
+        found = self.command(*TRAIN, environment=inside)
+        self.assertIn("# hosts: Slurm's job 12 on node[1-3]\n# workers: 11\n", found)
+        self.assertNotIn("--oversubscribe", found)
+
     def test_finds_a_job_of_kubernetes(self):
         hostfile = self.folder / "hostfile"
         hostfile.write_text("worker-0.job slots=2\nworker-1.job slots=2\n")
@@ -608,6 +739,12 @@ class Command(ScriptedCase):
         self.assertIn("# hosts: a job of Kubernetes' MPI Operator: worker-0.job (2 slots), worker-1.job (2 slots)\n# workers: 4\n",
                       found)
         self.assertNotIn("Kubernetes", self.command(*TRAIN, environment={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}))
+        # The workers run elsewhere: what this host has says nothing of them, and connections are watched.
+        hostfile.write_text("worker-0.job slots=100000\n")
+        found = self.command(*TRAIN, environment={**inside, "LD_LIBRARY_PATH": "/x"})
+        self.assertNotIn("--oversubscribe", found)
+        for part in (" -n 100000 ", " --mca oob_tcp_keepalive_time 60 ", " -x LD_LIBRARY_PATH "):
+            self.assertIn(part, found)
 
     def test_doctor_looks_at_this_host_and_at_the_job(self):
         lockstep = self.bin / "lockstep"
@@ -617,6 +754,61 @@ class Command(ScriptedCase):
             self.assertEqual((ran.code, ran.out), (code, "host: doctor --data-dir d\njob\n"))
             self.assertEqual(self.call(0)[-5:], [str(lockstep), "doctor", "--job", "--data-dir", "d"])
             (self.bin / "call-0.json").unlink()
+
+    def doctor(self, host, job, *arguments):
+        """Of a lockstep that does `host` in a shell, and a job that plays `job`."""
+        (self.bin / "lockstep").write_text(f"#!/bin/sh\n{host}\n")
+        return self.start([job], "-n", "2", "doctor", *arguments)
+
+    def test_doctor_says_its_last_words(self):
+        for _ in range(20):
+            running = self.doctor("exit 0", [["say", transcript("killed")], ["exit", 137]])
+            self.assertEqual(running.finish(), 200)
+            self.assertEqual(running.err, "lockstep-run: rank 3 on host host-b (process 29427) was killed by signal 9 (SIGKILL)\n")
+            (self.bin / "call-0.json").unlink()
+
+    def test_doctor_ends_with_the_host_where_the_job_would_end_alike(self):
+        for host, arguments, code in (("echo no such option >&2; exit 2", ("--nonsense",), 2), ("echo help; exit 0", ("--help",), 0),
+                                      ("kill -SEGV $$", (), 139), ("exit 70", (), 70)):
+            running = self.doctor(host, [["exit", 0]], *arguments)
+            self.assertEqual((running.finish(), self.calls()), (code, 0), running.err)
+        self.assertEqual(self.doctor("kill -9 $$", [["exit", 0]]).finish(), 137)
+
+    def test_doctor_prints_one_object(self):
+        def said(verdict, check):
+            return json.dumps({"verdict": verdict, "checks": [{"check": check, "verdict": verdict}]})
+
+        for first, second, worst in (("ok", "warn", "warn"), ("fail", "ok", "fail"), ("skip", "ok", "skip")):
+            for options in ((), ("--log-dir", "logs")):
+                (self.bin / "lockstep").write_text(f"#!/bin/sh\necho '{said(first, 'memory')}'\n")
+                tag = "[1,0]<stdout>:" if options else ""
+                ran = self.run_scripts([[["print", tag + said(second, "ranks") + "\n"], ["exit", 0]]], "-n", "2", *options, "doctor",
+                                       "--json")
+                self.assertEqual(ran.code, 0, ran.err)
+                found = json.loads(ran.out)
+                self.assertEqual((found["verdict"], [each["check"] for each in found["checks"]]), (worst, ["memory", "ranks"]))
+                (self.bin / "call-0.json").unlink()
+        running = self.doctor("echo '{}'", [["exit", 70]], "--json")
+        self.assertEqual((running.finish(), running.out), (70, "{}\n"))
+
+    def test_doctor_stops_at_once(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            with self.subTest(number):
+                running = self.doctor(f"sleep 1000 & echo $! > {self.bin}/child; echo ready >&2; wait", [["exit", 0]])
+                running.wait_for("ready")
+                running.signal(number)
+                self.assertEqual((running.finish(), running.err), (code, "ready\nlockstep-run: stopping\n"))
+                self.assertEqual(self.calls(), 0)
+                self.assertTrue(self.gone((self.bin / "child").read_text().strip()))
+                running = self.doctor("exit 0", [["say", "ready\n"], ["wait", "SIGTERM"], ["exit", 1]])
+                running.wait_for("ready")
+                running.signal(number)
+                self.assertEqual((running.finish(), running.err), (code, "ready\nlockstep-run: stopping\n"))
+                (self.bin / "call-0.json").unlink()
+
+    def test_a_program_of_ones_own_may_want_no_arguments(self):
+        ran = self.run_scripts([[["exit", 0]]], "-n", "2", "--")
+        self.assertEqual((ran.code, self.call(0)[-1]), (0, str(self.bin / "lockstep")))
 
     def test_environment_of_the_ranks(self):
         self.assertIn(" -x LOCKSTEP_CONTROL_PORT -x NCCL_DEBUG -x OMP_NUM_THREADS -x MINE -x OTHER=1 ", self.command(
@@ -669,6 +861,8 @@ class Command(ScriptedCase):
         hosts.write_text("")
         self.refused("cannot be made", "--log-dir", str(hosts), *TRAIN)
         self.refused("there is no", "--log-dir", str(self.folder), "--tail", "1")
+        self.refused("--dry-run means nothing where --tail follows", "--log-dir", str(self.folder), "--tail", "1", "--dry-run")
+        self.refused("-n, --max-restarts means nothing", "--log-dir", "l", "--tail", "1", "-n", "2", "--max-restarts", "1")
 
     def test_missing_programs(self):
         self.refused("there is no such program", "--program", "/nope", *TRAIN, code=69)

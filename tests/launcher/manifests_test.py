@@ -43,6 +43,7 @@ AMOUNTS = record(cpu=QUANTITY, memory=QUANTITY, **{"nvidia.com/gpu": COUNT})
 CONTAINER = record(
     ("name", "image", "command", "resources"), name=STRING, image=STRING, command=list_of(STRING), args=list_of(STRING),
     resources=record(("requests", "limits"), requests=AMOUNTS, limits=AMOUNTS),
+    readinessProbe=record(("tcpSocket",), tcpSocket=record(("port",), port=COUNT), periodSeconds=COUNT),
     lifecycle=record(preStop=record(("exec",), exec=record(("command",), command=list_of(STRING)))),
     volumeMounts=list_of(record(("name", "mountPath"), name=STRING, mountPath=STRING, readOnly={"type": "boolean"})))
 POD = record(
@@ -165,6 +166,8 @@ class Manifests(unittest.TestCase):
         self.assertIn(f"HostKey {home}/id_rsa\n", sshd)
         port = re.search(r"^Port (\d+)$", sshd, re.M)[1]
         self.assertIn(f"Port {port}\n", (ROOT / "launcher" / "container" / "ssh_config").read_text())
+        worker = manifest("mpijob.yaml")["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+        self.assertEqual(str(worker["readinessProbe"]["tcpSocket"]["port"]), port)
 
     def test_codes_that_would_come_again_end_the_job(self):
         rule = manifest("one_host.yaml")["spec"]["podFailurePolicy"]["rules"][0]

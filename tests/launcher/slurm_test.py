@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launcher/slurm/train.sbatch in a Slurm of two nodes (scripts/slurm_cluster.sh): runs, preemptions, lost workers."""
+"""launcher/slurm/train.sbatch in a Slurm of two nodes (scripts/slurm_cluster.sh): runs, requests to stop, preemptions, lost workers."""
 
 import json
 import os
@@ -109,6 +109,21 @@ class Slurm(TrainingCase):
                 os.kill(self.wait_for(lambda: self.ranks().get(1)), signal.SIGKILL)
                 self.assertEqual(self.end(), ("COMPLETED", "0", "1"), self.text())
                 self.assertIn("lockstep: the job ends with exit code 200 (lost: rank 1 on host-b)\n", self.text())
+                self.assertIn("resumed after step", self.text())
+                self.assertEqual(self.report()["params_hash"], self.alone([self.config(), *LONGER])["params_hash"])
+
+    def test_a_preempted_job_saves_and_goes_on(self):
+        for start in ("mpirun", "srun"):
+            with self.subTest(start):
+                self.out, self.log = self.folder / start, self.folder / f"{start}.log"
+                self.submit(start, LONGER)
+                self.wait_for(lambda: self.metrics_size(self.out) > 0)
+                # Wants both nodes for itself, and is soon done.
+                urgent = subprocess.run(["sbatch", "--parsable", "--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null",
+                                         "--wrap=true"], check=True, stdout=subprocess.PIPE, text=True, cwd=self.folder).stdout.strip()
+                self.addCleanup(subprocess.run, ["scancel", "--quiet", urgent], check=False)
+                self.assertEqual(self.end(), ("COMPLETED", "0", "1"), self.text())
+                self.assertIn("stopped by request after step", self.text())
                 self.assertIn("resumed after step", self.text())
                 self.assertEqual(self.report()["params_hash"], self.alone([self.config(), *LONGER])["params_hash"])
 

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -60,7 +61,9 @@ class Running:
 
     def __init__(self, command, environment=None, cwd=None, stderr=subprocess.PIPE):
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
-                                        env=environment, cwd=cwd)
+                                        env=environment, cwd=cwd,
+                                        # Ignored where a shell started the tests in the background, and that is inherited.
+                                        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         self.stdout, self.stderr = b"", b""
         self._changed = threading.Condition()
         self._readers = [threading.Thread(target=self._read, args=(name,)) for name in ("stdout", "stderr")
@@ -160,8 +163,10 @@ class ScriptedCase(Case):
         own = {name: value for name, value in os.environ.items()
                if not name.startswith(("LOCKSTEP_", "NCCL_", "OMP_", "OMPI_", "SLURM_", "LD_LIBRARY_PATH"))}
         own["PATH"] = f"{self.bin}:{os.environ['PATH']}"
-        return Running([sys.executable, LAUNCHER, "--program", str(self.bin / "lockstep"), *arguments],
-                       {**own, **(environment or {})}, cwd=self.folder, stderr=stderr)
+        running = Running([sys.executable, LAUNCHER, "--program", str(self.bin / "lockstep"), *arguments],
+                          {**own, **(environment or {})}, cwd=self.folder, stderr=stderr)
+        self.addCleanup(running.end)
+        return running
 
     def run_scripts(self, scripts, *arguments, environment=None):
         running = self.start(scripts, *arguments, environment=environment)

@@ -4,9 +4,13 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
+import subprocess
+import sys
+import time
 
-from support import TrainingCase, main
+from support import LAUNCHER, PROGRAM, ROOT, Running, TrainingCase, main
 
 ENDLESS = ("--set", "trainer.steps=1000000000", "--set", "trainer.eval_every_steps=0")
 UNORDERED = ("--set", "parallel.reduction=FAST")
@@ -34,6 +38,63 @@ class Training(TrainingCase):
                 self.assertIn("go on with --resume auto\n", running.err)
                 self.assertNotIn("-----", running.err)
                 self.assertNotIn("mpirun", running.err)
+
+    def stop_twice(self, first, launcher=None):
+        """A job of which `first` asks ranks to stop, and then, later than signals of one request may be apart, the launcher."""
+        out = self.folder / "run"
+        running = self.start(["-n", "2"], [self.config(), *ENDLESS, "--out", str(out), "--set", "watchdog.silent_seconds=60"])
+        self.wait_until(running, lambda: self.metrics_size(out) > 0)
+        rank = self.rank_process(running, 1)
+        # The job cannot stop before all have been asked twice.
+        os.kill(rank, signal.SIGSTOP)
+        first(running)
+        time.sleep(2.5)
+        if launcher:
+            os.kill(launcher(running), signal.SIGTERM)
+        else:
+            running.signal(signal.SIGTERM)
+        running.wait_for("Once more ends them at once")
+        time.sleep(0.5)
+        os.kill(rank, signal.SIGCONT)
+        self.assertEqual(running.finish(), 143, running.err)
+        self.assertTrue(list(out.glob("checkpoints/step-*/manifest.json")))
+        self.assertIn("go on with --resume auto\n", running.err)
+
+    def test_ranks_that_are_asked_several_times_save(self):
+        # As where Kubernetes takes all pods of a job: a worker's own asks its ranks, and the launcher asks all of them.
+        self.stop_twice(lambda running: os.kill(self.rank_process(running, 0), signal.SIGUSR1))
+
+    def test_stop_ranks_and_then_the_launcher_lose_nothing(self):
+        script = ROOT / "launcher" / "container" / "stop-ranks"
+        if not shutil.which("pkill") or not shutil.which("unshare") or subprocess.run(
+                ["unshare", "--pid", "--fork", "--mount-proc", "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("there is no pkill, or no right to a namespace of processes, without which it would stop others' ranks")
+        # The launcher is the first process, as in a container, and stop-ranks comes in later. It ends with the container.
+        self.before = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+        def stop_ranks(running):
+            asking = subprocess.Popen(["nsenter", f"--target={self.child(running.process.pid)}", "--pid", "--mount", script, "60"])
+            self.addCleanup(asking.wait, 60)
+
+        self.stop_twice(stop_ranks, lambda running: self.child(running.process.pid))
+
+    def child(self, pid):
+        """The only child of a process."""
+        (found,) = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return int(found)
+
+    def test_a_program_of_ones_own_may_want_no_arguments(self):
+        program = pathlib.Path(PROGRAM).parent / "api_program"
+        if not program.exists():
+            self.skipTest("the tests of the C++ interface are not built")
+        # What it says of a start without arguments is 2, too; what lockstep-run would say of its own is not heard.
+        running = Running([sys.executable, LAUNCHER, "-n", "2", "--program", str(program), "--"], {**os.environ})
+        self.addCleanup(running.end)
+        self.assertEqual(running.finish(), 2)
+        self.assertRegex(running.err, r"^lockstep-run: rank [01] ended first, with exit code 2\n$")
+        running = Running([sys.executable, LAUNCHER, "-n", "2", "--program", str(program), "--", "train"], {**os.environ})
+        self.addCleanup(running.end)
+        self.assertEqual(running.finish(), 0, running.err)
 
     def test_workers_that_do_not_wait_stop_and_go_on(self):
         for mode in ("mode=stale", "mode=async"):

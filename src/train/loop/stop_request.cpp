@@ -3,34 +3,22 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <ctime>
 
 namespace lockstep::train {
 namespace {
-
-constexpr std::sig_atomic_t kSameRequestSeconds = 2;
 
 // Signal handlers reach nothing else.
 volatile std::sig_atomic_t received_signal = 0;
 volatile std::sig_atomic_t told_to_end = 0;
 
-volatile std::sig_atomic_t received_second = 0;
-
-std::sig_atomic_t second_now() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::sig_atomic_t>(now.tv_sec);
-}
-
 void request_stop(int signal) {
   if (received_signal == 0) {
-    received_second = second_now();
     received_signal = signal;
     return;
   }
-  // A signal to a whole process group reaches a rank twice: itself, and passed on by mpirun.
-  if (signal == SIGUSR1 && second_now() - received_second < kSameRequestSeconds) return;
-  _exit(static_cast<int>(ExitCode::ended_at_once));
+  // SIGUSR1 comes by several ways: to a whole process group and passed on by mpirun, or from each of those
+  // who take a pod away, seconds apart. None of them means that the checkpoint shall be lost.
+  if (signal != SIGUSR1) _exit(static_cast<int>(ExitCode::ended_at_once));
 }
 
 void note_end(int) { told_to_end = 1; }
@@ -40,7 +28,9 @@ void note_end(int) { told_to_end = 1; }
 void install_stop_request(bool alone) {
   struct sigaction action {};
   action.sa_handler = request_stop;
+  // One after the other: each looks at what the one before it noted.
   sigemptyset(&action.sa_mask);
+  for (const int signal : {SIGUSR1, SIGINT, SIGTERM}) sigaddset(&action.sa_mask, signal);
   // Reads and waits go on undisturbed.
   action.sa_flags = SA_RESTART;
   sigaction(SIGUSR1, &action, nullptr);

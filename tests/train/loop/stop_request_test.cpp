@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 namespace lockstep::train {
 namespace {
@@ -36,26 +38,33 @@ TEST(StopRequestDeathTest, RanksOfAJobTakeTheLaunchersSignalForNoRequest) {
   EXPECT_EXIT(exit_code_after(SIGINT, false), testing::KilledBySignal(SIGINT), "");
 }
 
-TEST(StopRequestDeathTest, ASecondSignalEndsTheProcessAtOnce) {
-  EXPECT_EXIT(
-      {
-        install_stop_request(true);
-        std::raise(SIGINT);
-        std::raise(SIGTERM);
-        std::_Exit(0);
-      },
-      testing::ExitedWithCode(202), "");
+TEST(StopRequestDeathTest, ASecondSignalEndsAProcessThatIsAloneAtOnce) {
+  for (const int first : {SIGUSR1, SIGINT, SIGTERM})
+    for (const int second : {SIGINT, SIGTERM})
+      EXPECT_EXIT(
+          {
+            install_stop_request(true);
+            std::raise(first);
+            std::raise(second);
+            std::_Exit(0);
+          },
+          testing::ExitedWithCode(202), "");
 }
 
-TEST(StopRequestDeathTest, ASignalThatArrivesTwiceByTwoWaysIsOneRequest) {
-  EXPECT_EXIT(
-      {
-        install_stop_request(false);
-        std::raise(SIGUSR1);
-        std::raise(SIGUSR1);
-        std::_Exit(stop_requested() ? 0 : 1);
-      },
-      testing::ExitedWithCode(0), "");
+TEST(StopRequestDeathTest, ARepeatedRequestChangesNothingWheneverItComes) {
+  for (const bool alone : {true, false})
+    for (const int first : {SIGUSR1, alone ? SIGTERM : SIGUSR1})
+      EXPECT_EXIT(
+          {
+            install_stop_request(alone);
+            std::raise(first);
+            std::raise(SIGUSR1);
+            // Longer than signals of one request may be apart.
+            std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+            std::raise(SIGUSR1);
+            std::_Exit(stop_requested() ? static_cast<int>(stop_exit_code()) : 98);
+          },
+          testing::ExitedWithCode(143), "");
 }
 
 }  // namespace
