@@ -98,7 +98,7 @@ std::string memory_text(const config::RunConfig& config, const compile::Compiled
   const std::string_view role = run.placement().has_servers() ? run.role_of(rank) : "";
   return fmt::format("memory of rank {} of {}{}, on {}\n{}\n", rank, run.layout().world_size(),
                      role.empty() ? "" : fmt::format(" ({})", role),
-                     run.device() == device::DeviceKind::cuda ? "GPUs" : "CPUs",
+                     run.device_of(rank) == device::DeviceKind::cuda ? "GPUs" : "CPUs",
                      train::describe(train::plan_worker_memory(run, programs, config.data)));
 }
 
@@ -165,7 +165,7 @@ Json json_of(const InspectArguments& arguments, const config::RunConfig& config,
   Json json;
   json["world_size"] = run.layout().world_size();
   json["rank"] = arguments.rank;
-  json["device"] = device::name_of(run.device());
+  json["device"] = device::name_of(run.device_of(arguments.rank));
   json["layout"] = layout::to_string(run.layout());
   json["parameters"] = run.graph().parameter_count();
   for (const auto& node : run.graph().nodes)
@@ -187,6 +187,7 @@ Json json_of(const InspectArguments& arguments, const config::RunConfig& config,
     const train::WorkerMemory its = train::plan_worker_memory(run, run.compile(*other), config.data);
     json["other_role"] = {{"rank", *other},
                           {"role", run.role_of(*other)},
+                          {"device", device::name_of(run.device_of(*other))},
                           {"memory_bytes", json_of(its.device)},
                           {"host_memory_bytes", json_of(its.host)}};
   }

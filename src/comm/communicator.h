@@ -101,6 +101,8 @@ class Communicator {
   /// Whether operations are enqueued on their stream and complete in its order: then events order them, and
   /// nobody has to wait for them on the host, which may have a part in them, though (check_health()).
   virtual bool follows_stream() const { return false; }
+  /// Whether operations that follow a stream get on only while the host calls check_health().
+  virtual bool needs_host() const { return false; }
   /// Throws CommError where the library has noticed, in the background, that something is wrong, and does
   /// what the host has to do for operations that follow streams. For whoever waits on the host for streams.
   virtual void check_health() {}

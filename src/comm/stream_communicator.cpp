@@ -13,6 +13,15 @@ bool StreamCommunicator::idle() noexcept {
   return pending_.empty();
 }
 
+bool StreamCommunicator::has_failed() const noexcept {
+  try {
+    if (!pending_.empty()) pending_.front().behind->ready();
+    return false;
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
 void StreamCommunicator::retire() {
   while (!pending_.empty() && pending_.front().behind->ready()) {
     spare_.push_back(std::move(pending_.front().behind));

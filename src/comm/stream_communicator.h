@@ -29,6 +29,8 @@ class StreamCommunicator : public CheckedCommunicator {
   virtual void advance() {}
   /// Whether everything given to streams has passed; false, too, where the device cannot tell any more.
   bool idle() noexcept;
+  /// Whether it cannot.
+  bool has_failed() const noexcept;
 
   bool reduces_halves() const final { return true; }
   device::Device& device() const { return device_; }

@@ -174,6 +174,10 @@ struct GpuProbe {
   std::vector<GpuFacts> devices;
   std::string problem;  ///< where there are none: why, and what to do
 };
+/// Before anything else of this process touches a GPU: code is loaded with its libraries rather than when a
+/// kernel is first launched, for which a driver may wait for all streams, also for one that waits for the
+/// host (Stream::wait_word). A start takes longer then.
+void load_gpu_code_at_once();
 /// Never throws: a missing driver, library or GPU is a problem to report.
 GpuProbe probe_gpus();
 /// What computes on GPUs beside this program's own kernels, with versions: "cuda=13.0 cublaslt=..."; empty

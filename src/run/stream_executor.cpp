@@ -19,6 +19,9 @@
 namespace lockstep::run {
 namespace {
 
+/// What RunAhead takes for a piece, about.
+constexpr size_t kCommandsOfAPiece = 8;
+
 /// Stands for "no deadline of its own".
 constexpr std::chrono::hours kForever{24 * 365};
 
@@ -72,6 +75,8 @@ class StreamExecutor : public Executor {
     for (const auto& stream : streams_) ahead_.emplace_back(device, *stream, options.most_ahead);
     if (options.progress != nullptr && !options.device_tells)
       positions_ = std::make_unique<LanePositions>(program, *options.progress, options.program_number);
+    for (const auto& action : actions_)
+      host_exchanges_ |= action.communicator != nullptr && action.communicator->needs_host();
     for (const auto& action : actions_)
       ensure(action.communicator == nullptr || action.communicator->size() == 1 ||
                  action.communicator->follows_stream(),
@@ -249,6 +254,7 @@ class StreamExecutor : public Executor {
       });
       if (actions_[i].deliver) deliveries_.add(parity_, static_cast<int>(i), stream, *events[i]);
       look_after_the_host();
+      if (host_exchanges_) check_communicators();
     }
     stands_.end(parity_, streams_);
   }
@@ -282,6 +288,10 @@ class StreamExecutor : public Executor {
       if (action.arrived) wait_for_peers(index, action.arrived);
       if (action.communicator != nullptr) {
         action.communicate(stream, inputs);
+        // Copies and waits, some for each transfer: as many commands as several kernels.
+        if (action.communicator->needs_host())
+          for (size_t part = 0; part <= instruction.operands.size(); part += kCommandsOfAPiece / 2)
+            ahead.given(wait);
         while (action.proceed && action.proceed(stream)) {
           report(activity_of(instruction.deadline));
           ahead.given(wait);
@@ -490,6 +500,7 @@ class StreamExecutor : public Executor {
   const program::Program& program_;
   ExecutorOptions options_;
   bool enqueues_;
+  bool host_exchanges_ = false;  // some operations get on only while the host looks after them
   std::unique_ptr<device::Device> immediate_device_;
   std::unique_ptr<device::Stream> immediate_;
   std::vector<Action> actions_;

@@ -40,15 +40,15 @@ StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> host, devic
 }
 
 StagedCommunicator::~StagedCommunicator() {
-  if (idle()) return;
+  if (idle() || has_failed()) return;
   die("went away with operations outstanding", ExitCode::peer_lost);
   drain();
 }
 
 /// Streams that still copy from the staging or to it get past that; not for ever, where they wait for others.
 void StagedCommunicator::drain() noexcept {
-  for (const Deadline deadline = deadline_in(kDrainTimeout); !idle() && Clock::now() < deadline;
-       sched_yield())
+  for (const Deadline deadline = deadline_in(kDrainTimeout);
+       !idle() && !has_failed() && Clock::now() < deadline; sched_yield())
     try {
       last_stream_->idle();
     } catch (const std::exception&) {

@@ -24,6 +24,7 @@ class StagedCommunicator : public StreamCommunicator {
 
   std::string_view backend() const override { return "staged"; }
   std::unique_ptr<Communicator> split(int color, int key) override;
+  bool needs_host() const override { return true; }
   void check_health() override;
 
  private:

@@ -3,6 +3,8 @@
 #include <cuda.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "base/text.h"
 #include "device/cuda/check.h"
 #include "lockstep/error.h"
@@ -252,6 +254,8 @@ GpuProbe probe_gpus() {
   }
   return probe;
 }
+
+void load_gpu_code_at_once() { ::setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
 
 std::string gpu_libraries() {
   int cuda = 0;

@@ -209,6 +209,8 @@ GpuProbe probe_gpus() {
 
 std::string gpu_libraries() { return "emulated"; }
 
+void load_gpu_code_at_once() {}
+
 namespace {
 EmulatedOptions options_of_next_devices;
 }

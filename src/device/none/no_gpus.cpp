@@ -18,6 +18,8 @@ GpuProbe probe_gpus() {
           "--device cpu"};
 }
 
+void load_gpu_code_at_once() {}
+
 std::string gpu_libraries() { return ""; }
 
 std::unique_ptr<Device> make_cuda_device(int) { throw DeviceError(probe_gpus().problem); }

@@ -85,7 +85,11 @@ Training::Training(Job& job, const Config& config, TrainingOptions options)
 Training::~Training() = default;
 
 bool Training::step() {
-  if (parts_->session.advance()) return true;
+  if (parts_->session.advance()) {
+    // The program may do something else now.
+    if (parts_->session.worker().needs_attention()) parts_->session.worker().finish_step();
+    return true;
+  }
   // Also where nobody calls finish().
   parts_->job.stopped = parts_->job.stopped || (!parts_->finished && parts_->session.stopped());
   return false;

@@ -23,6 +23,8 @@ std::string arithmetic_fingerprint(const device::Device& device, int intra_op_th
                      gnu_get_libc_version());
 }
 
+std::string libc_version() { return gnu_get_libc_version(); }
+
 std::string binary_identity() { return to_hex(hash64(read_text_file("/proc/self/exe"))); }
 
 }  // namespace lockstep::train

@@ -15,6 +15,9 @@ std::string arithmetic_fingerprint(int intra_op_threads);
 /// makes the first parameters with.
 std::string arithmetic_fingerprint(const device::Device& device, int intra_op_threads);
 
+/// By whose library a rank reckons what updates have in common, also one that only serves.
+std::string libc_version();
+
 /// Version and content hash of the running program.
 std::string binary_identity();
 

@@ -72,7 +72,12 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   boundary_context_->snapshot = [this] { return prepare_save_(); };
 }
 
-Worker::~Worker() = default;
+Worker::~Worker() {
+  // Messages use memory of executors; and a step's streams may wait for the host, which others' memory would
+  // wait for.
+  serving_.reset();
+  step_executor_.reset();
+}
 
 bool Worker::computes_on_gpu() const {
   return compiled_->device_of(options_.rank) == device::DeviceKind::cuda;
@@ -212,7 +217,8 @@ void Worker::connect_servers(comm::Communicator& world) {
   gather_executor_ = make_executor(kGatherProgram, *gather_context_);
   ServingOptions options{.timeout = {}, .progress = options_.progress, .company = {}, .before_update = {}};
   // Programs of GPUs count on communicators that do not outlive a lost rank: there a loss ends the job.
-  if (compiled_->layout().mode == layout::ServerMode::asynchronous && device_->shares_host_memory())
+  if (compiled_->layout().mode == layout::ServerMode::asynchronous &&
+      compiled_->device() != device::DeviceKind::cuda)
     options.company = options_.company;
   if (options_.progress == nullptr) options.timeout = run::ExecutorOptions().communication_timeout;
   if (options_.before_instruction)
@@ -284,6 +290,7 @@ std::vector<AgreementField> Worker::agreement_fields() const {
                         ? arithmetic_fingerprint(*device_, config_.parallel.intra_op_threads)
                         : kAgreesWithAny,
                     ExitCode::usage});
+  fields.push_back({"libc", libc_version(), ExitCode::usage});
   if (options_.device == device::DeviceKind::cuda && options_.world_size > 1)
     fields.push_back({"communication library", comm::gpu_communication_library(), ExitCode::usage});
   for (const auto& [name, value] : config_.math_fields)
@@ -296,6 +303,10 @@ std::vector<AgreementField> Worker::agreement_fields() const {
   if (data_.eval) fields.push_back({"evaluation data", to_hex(data_.eval->identity()), ExitCode::data});
   fields.push_back({"programs", to_hex(compiled_->program_hash()), ExitCode::usage});
   return fields;
+}
+
+bool Worker::needs_attention() const {
+  return std::ranges::any_of(channels_, [](const auto& channel) { return channel->needs_host(); });
 }
 
 void Worker::finish_step() const {

@@ -75,6 +75,8 @@ class Worker {
   /// COLLECTIVE. Completes the last step. Whatever below runs another program or touches parameters does so
   /// by itself.
   void finish_step() const;
+  /// Whether what is left of a step gets on only while this rank waits for it, or makes the next one.
+  bool needs_attention() const;
   run::IterationTimes step_times() const { return step_executor_->last_times(); }
   /// Of layouts with sessions: between begin and end, workers make steps as they are granted, and servers
   /// serve. Null for other layouts.
