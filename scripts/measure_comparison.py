@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LINKS = "none,10gbit,1gbit,100mbit"
+LINKS = "none,1gbit,100mbit"
 FEWEST_RUNS = 3
 ONE = "sync=all_reduce; sync=ps,servers=1; sync=ps,servers=1,mode=async"
 MANY = "; ".join([
@@ -79,7 +79,7 @@ def megabytes(size):
 def rate_text(bits):
     for unit, name in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if bits >= unit or name == "M":
-            return f"{bits / unit:.2g} {name}bit/s"
+            return f"{float(f'{bits / unit:.2g}'):g} {name}bit/s"
 
 
 def ties_of(results):

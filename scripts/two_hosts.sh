@@ -93,6 +93,7 @@ up() {
     skip "programs cannot be run in network namespaces here (as in a chroot, whose root is no mount of its own)"
   fi
   trap down ERR
+  trap 'down; exit 130' INT TERM
   for letter in "${letters[@]:1:count-1}"; do ip netns add "$prefix-$letter"; done
   # Made inside, so that this machine's own interfaces never see them; the same addresses serve every set of hosts.
   if [ "$count" -eq 2 ]; then
@@ -117,7 +118,7 @@ up() {
     mkdir -p "/etc/netns/$where"
     printf '%s\n' "$names" >"/etc/netns/$where/hosts"
   done
-  trap - ERR
+  trap - ERR INT TERM
 }
 
 down() {

@@ -197,6 +197,8 @@ CompareTie Forecast::tying_rate(const CompareRow& row, const CompareRow& beside)
 
 CompareTie Forecast::tying_servers(const CompareRow& row, const CompareRow& beside) {
   const double beside_ms = step_ms_apart(beside);
+  // One server has nothing to be assigned.
+  const int fewest = row.layout.assign == layout::ServerAssignment::whole ? 2 : 1;
   const auto ratio = [&](int servers) -> std::optional<double> {
     place_.watch(0);
     CompareRow more = row;
@@ -211,7 +213,7 @@ CompareTie Forecast::tying_servers(const CompareRow& row, const CompareRow& besi
           .kind = row.kind,
           .beside = beside.kind,
           .link = row.link,
-          .servers = plan::tying_servers(ratio, kTie, 2 * row.workers)};
+          .servers = plan::tying_servers(ratio, kTie, fewest, 2 * row.workers)};
 }
 
 std::vector<CompareLink> Forecast::links() const {

@@ -21,6 +21,12 @@ double seconds_of(const JobOutcome& outcome) {
   return 1e-6 * static_cast<double>(outcome.ended_us - outcome.began_us);
 }
 
+/// Whether a worker was lost: with it the job, or it alone.
+bool has_lost(const JobOutcome& outcome) {
+  const Json report = Json::parse(outcome.output, nullptr, /*allow_exceptions=*/false);
+  return outcome.code != 0 || (report.is_object() && report.value("lost_workers", int64_t{0}) > 0);
+}
+
 /// Where others go on without a worker, mpirun may end with the code of the one that was killed.
 bool is_complete(const JobOutcome& outcome, int64_t steps) {
   const Json report = Json::parse(outcome.output, nullptr, /*allow_exceptions=*/false);
@@ -67,6 +73,10 @@ CompareKill CompareSweep::run_kill(const CompareRow& row, const std::string& fol
         start_saving(row, killed, kill.starts + 1, kill.starts == 0 ? fault : std::vector<std::string>{});
     ++kill.starts;
     kill.seconds += seconds_of(part);
+    if (kill.starts == 1 && !has_lost(part))
+      throw Error(fmt::format("worker {} was not killed: the training ended before it was at step {}",
+                              arguments_.kill_rank, arguments_.steps / 2 + 1),
+                  ExitCode::internal);
     if (is_complete(part, arguments_.steps)) break;
     leave_if_asked();
     if (kill.starts == kMostStarts)
@@ -88,9 +98,10 @@ void CompareSweep::kill_if_due(CompareRow& row) {
   }
   row.kill = std::move(kill);
   log_info(fmt::format("{}: with worker {} killed: {}", row.name(), arguments_.kill_rank,
-                       row.kill->failure.empty() ? fmt::format("{:.0f} % of throughput, in {} starts",
-                                                               100 * row.kill->goodput(), row.kill->starts)
-                                                 : "FAILED"));
+                       row.kill->failure.empty()
+                           ? fmt::format("{:.0f} % of throughput, in {} start{}", 100 * row.kill->goodput(),
+                                         row.kill->starts, row.kill->starts == 1 ? "" : "s")
+                           : "FAILED"));
   save();
 }
 

@@ -19,6 +19,12 @@ void CompareSweep::predict() {
                          [this](const CompareRow& row, const std::vector<std::string>& assignments) {
                            return config_of(row, assignments);
                          }});
+  const auto keep_links = [&] {
+    for (CompareLink& link : forecast.links()) {
+      const auto known = std::ranges::find(results_.measured_links, link.link, &CompareLink::link);
+      if (known == results_.measured_links.end()) results_.measured_links.push_back(std::move(link));
+    }
+  };
   size_t number = 0;
   const auto each = [&](std::vector<CompareRow>& rows, const auto& step_ms) {
     for (CompareRow& row : rows) {
@@ -27,6 +33,7 @@ void CompareSweep::predict() {
       leave_if_asked();
       try {
         row.predicted_ms = step_ms(row);
+        keep_links();
         log_info(fmt::format("prediction {} of {}: {}: {:.2f} ms a step", number,
                              results_.rows.size() + results_.forecasts.size(), row.name(), row.predicted_ms));
       } catch (const ConfigError& error) {
@@ -44,10 +51,7 @@ void CompareSweep::predict() {
     // Its jobs fail for all rows alike; measuring says more of why.
     log_warning(fmt::format("no further steps are predicted: {}", error.what()));
   }
-  for (CompareLink& link : forecast.links()) {
-    const auto known = std::ranges::find(results_.measured_links, link.link, &CompareLink::link);
-    if (known == results_.measured_links.end()) results_.measured_links.push_back(std::move(link));
-  }
+  keep_links();
   save();
 }
 
@@ -75,8 +79,10 @@ void CompareSweep::predict_ties(Forecast& forecast) {
     leave_if_asked();
     if (!knows(false)) results_.ties.push_back(forecast.tying_rate(row, *beside));
     leave_if_asked();
-    if (row.layout.dedicated_servers() > 0 && !knows(true))
-      results_.ties.push_back(forecast.tying_servers(row, *beside));
+    if (row.layout.dedicated_servers() > 0 && !knows(true)) {
+      CompareTie tie = forecast.tying_servers(row, *beside);
+      if (tie.servers->tried > 0) results_.ties.push_back(std::move(tie));
+    }
   }
 }
 

@@ -45,12 +45,34 @@ void CompareSweep::prove() {
   int proven = 0;
   for (const int64_t batch : batches) {
     FirstTraining first;
-    for (CompareRow& row : results_.rows) {
-      // What others are compared with is not kept: it runs again.
-      if (row.global_batch != batch || !is_proven(row) || (first.training && is_tried(row))) continue;
-      proven += is_tried(row) ? 0 : 1;
-      prove(row, first, fmt::format("proof {} of {}", proven, number));
+    std::vector<CompareRow*> rows;
+    for (CompareRow& row : results_.rows)
+      if (row.global_batch == batch && is_proven(row)) rows.push_back(&row);
+    // What others are compared with is not kept: it runs again. Where some are known to be alike, one of
+    // them.
+    std::ranges::stable_partition(
+        rows, [](const CompareRow* row) { return row->proof == CompareProof::identical; });
+    CompareRow* reference = nullptr;
+    bool compared = false;
+    for (CompareRow* row : rows) {
+      if (first.training && is_tried(*row)) {
+        compared = true;
+        continue;
+      }
+      const bool has_first = first.training.has_value();
+      proven += is_tried(*row) ? 0 : 1;
+      prove(*row, first, fmt::format("proof {} of {}", proven, number));
+      if (!has_first && first.training) reference = row;
+      compared =
+          compared || (has_first && row->layout != reference->layout && row->proof != CompareProof::failed);
     }
+    if (reference == nullptr || compared) continue;
+    for (CompareRow* row : rows) {
+      if (row->layout != reference->layout) continue;
+      row->proof = CompareProof::not_tried;
+      row->proof_detail = "there is nothing to compare with: the others failed";
+    }
+    save();
   }
 }
 

@@ -39,9 +39,9 @@ std::vector<RateRange> tying_rates(const std::function<double(double rate)>& rat
 }
 
 TyingServers tying_servers(const std::function<std::optional<double>(int servers)>& ratio, double limit,
-                           int most) {
+                           int fewest, int most) {
   TyingServers found;
-  for (int servers = 1; servers <= most; ++servers) {
+  for (int servers = fewest; servers <= most; ++servers) {
     const std::optional<double> here = ratio(servers);
     if (!here) break;
     found.tried = servers;

@@ -26,13 +26,13 @@ struct CountRange {
 };
 struct TyingServers {
   std::vector<CountRange> counts;
-  int tried = 0;  ///< from one server on
+  int tried = 0;  ///< up to so many; 0: none
   bool operator==(const TyingServers&) const = default;
 };
 
-/// Likewise numbers of servers, of which there are `most` at most. `ratio`: nothing where a model has no
+/// Likewise numbers of servers, from `fewest` to `most`. `ratio`: nothing where a model has no
 /// parts for so many, nor for more.
 TyingServers tying_servers(const std::function<std::optional<double>(int servers)>& ratio, double limit,
-                           int most);
+                           int fewest, int most);
 
 }  // namespace lockstep::plan

@@ -54,10 +54,10 @@ TEST(TyingServers, AreCountedUntilThereAreNoMore) {
     if (servers > 6) return std::nullopt;
     return servers == 2 || servers > 3 ? 1.0 : 2.0;
   };
-  const TyingServers some = tying_servers(ratio, 1.02, 8);
+  const TyingServers some = tying_servers(ratio, 1.02, 1, 8);
   EXPECT_THAT(some.counts, ElementsAre(CountRange{2, 2}, CountRange{4, 6}));
   EXPECT_EQ(some.tried, 6);
-  const TyingServers few = tying_servers(ratio, 1.02, 1);
+  const TyingServers few = tying_servers(ratio, 1.02, 1, 1);
   EXPECT_THAT(few.counts, IsEmpty());
   EXPECT_EQ(few.tried, 1);
 }
@@ -82,7 +82,7 @@ TEST(TyingServers, AreThoseOfTheFormulasWhereBytesDecide) {
         [&](int servers) -> std::optional<double> {
           return link_bytes_of(dp + ",sync=ps,servers=" + std::to_string(servers)) / ring;
         },
-        1.1, 2 * workers);
+        1.1, 1, 2 * workers);
     const int least = static_cast<int>(std::ceil(workers * workers / (2.0 * (workers - 1))));
     ASSERT_FALSE(found.counts.empty()) << workers;
     EXPECT_EQ(found.counts.front().from, least) << workers;

@@ -450,6 +450,8 @@ void Trainer::parameters_changed() {
   // What was evaluated were others.
   outcome_.evaluation.reset();
   evaluations_.last_step = -1;
+  // A checkpoint of this step will have these, whose loss nobody knows.
+  if (evaluations_.best_step == step_) evaluations_ = {};
 }
 
 void Trainer::abandon() noexcept {
