@@ -337,7 +337,7 @@ TEST(ComparePage, OfManyRowsIsSmall) {
   for (const char* link : {"none", "1gbit", "100mbit"})
     for (const int workers : {2, 4})
       for (int kind = 0; kind < 9; ++kind) {
-        found.rows.push_back(row(workers, "sync=ps,servers=" + std::to_string(kind + 1) + ",assign=whole",
+        found.rows.push_back(row(workers, "sync=ps,servers=" + std::to_string(kind + 2) + ",assign=whole",
                                  {12.345, 12.5, 12.75}));
         CompareRow& last = found.rows.back();
         last.link = link;
