@@ -376,6 +376,18 @@ def kills(options):
     return summarize("kills", measured_runs(options, 600, send, judge), 5)
 
 
+def judge_silence(row, limit):
+    """Of a rank that nobody hears any more."""
+    not_told = unnamed(row, {"rank": rf"\brank {row['rank']}\b.*is silent", "step": r"silent in step \d+"})
+    row["named"] = not not_told
+    missed = common_criteria(row) + not_told
+    if row["code"] != 201:
+        missed.append(f"exit code {row['code']}")
+    if row["seconds"] > limit:
+        missed.append(f"took {row['seconds']:.1f} s")
+    return missed + steps_lost(row)
+
+
 def stops(options):
     limit = SILENT_S + 5
 
@@ -385,14 +397,7 @@ def stops(options):
         return {"rank": rank}
 
     def judge(row):
-        not_told = unnamed(row, {"rank": rf"\brank {row['rank']}\b.*is silent", "step": r"silent in step \d+"})
-        row["named"] = not not_told
-        missed = common_criteria(row) + not_told
-        if row["code"] != 201:
-            missed.append(f"exit code {row['code']}")
-        if row["seconds"] > limit:
-            missed.append(f"took {row['seconds']:.1f} s")
-        return missed + steps_lost(row)
+        return judge_silence(row, limit)
 
     return summarize("stops", measured_runs(options, 600, send, judge), limit)
 
@@ -405,14 +410,7 @@ def cuts(options):
         return {"rank": f"(?:{'|'.join(str(rank) for rank in range(bench.layout.ranks - bench.layout.ranks // 2, bench.layout.ranks))})"}
 
     def judge(row):
-        not_told = unnamed(row, {"rank": rf"\brank {row['rank']}\b.*is silent", "step": r"silent in step \d+"})
-        row["named"] = not not_told
-        missed = common_criteria(row) + not_told
-        if row["code"] != 201:
-            missed.append(f"exit code {row['code']}")
-        if row["seconds"] > limit:
-            missed.append(f"took {row['seconds']:.1f} s")
-        return missed + steps_lost(row)
+        return judge_silence(row, limit)
 
     if not options.launcher:
         sys.exit("cuts are of jobs that lockstep-run starts; leave out --no-launcher")

@@ -1,28 +1,24 @@
 """A file for each rank, with all that it wrote, over all starts of its job."""
 
 import os
-import threading
 import time
 
+from .backlog import Backlog
+
 _LIMIT_BYTES = 16 << 20
-# After a stop request nobody waits longer for a file system that does not answer.
-_HASTE_S = 3.0
 
 
-class RankLogs:
+class RankLogs(Backlog):
     """Writes by a thread of its own: a file system that stands still must not keep a signal from the ranks. Where one file
     cannot be written, that is said once, the others go on, and nothing ends because of it. What nobody takes in time, beyond
     `limit` bytes, is dropped, and the file says so."""
 
     def __init__(self, folder, say, limit=_LIMIT_BYTES):
         self._folder, self._say, self._limit = folder, say, limit
-        self._waiting, self._size = [], 0
-        self._dropped = {}           # bytes by rank
-        self._writing = False
-        self._changed = threading.Condition()
+        self._size = 0
         # Of the thread alone: by rank its file, None where it failed; and those whose last line has no end.
         self._files, self._open_lines = {}, set()
-        threading.Thread(target=self._run, daemon=True).start()
+        super().__init__(waiting=[], dropped={})  # dropped: bytes by rank
 
     def path(self, rank):
         return os.path.join(self._folder, f"rank-{rank}.log")
@@ -43,34 +39,21 @@ class RankLogs:
             self._waiting.append((None, text))
             self._changed.notify_all()
 
-    def finish(self, stop_requested):
-        """Until all is written; soon after stop_requested() anyway."""
-        give_up = None
-        with self._changed:
-            while self._waiting or self._dropped or self._writing:
-                if stop_requested():
-                    give_up = give_up or time.monotonic() + _HASTE_S
-                    if time.monotonic() >= give_up:
-                        return
-                self._changed.wait(0.1)
+    def _take(self):
+        taken = self._waiting, self._dropped
+        self._waiting, self._size, self._dropped = [], 0, {}
+        return taken
 
-    def _run(self):
-        while True:
-            with self._changed:
-                self._writing = False
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._waiting or self._dropped)
-                parts, self._waiting, self._size = self._waiting, [], 0
-                dropped, self._dropped = self._dropped, {}
-                self._writing = True
-            for rank, data in parts:
-                if rank is None:
-                    for known in list(self._files):
-                        self._mark(known, data)
-                else:
-                    self._write(rank, data)
-            for rank, count in dropped.items():
-                self._mark(rank, f"{count} bytes are missing here: they could not be written in time")
+    def _put(self, taken):
+        parts, dropped = taken
+        for rank, data in parts:
+            if rank is None:
+                for known in list(self._files):
+                    self._mark(known, data)
+            else:
+                self._write(rank, data)
+        for rank, count in dropped.items():
+            self._mark(rank, f"{count} bytes are missing here: they could not be written in time")
 
     def _mark(self, rank, text):
         begin = "\n" if rank in self._open_lines else ""
