@@ -85,7 +85,8 @@ const BenchReport& Forecast::bench(const std::string& link, int processes, bool 
 
 /// Of several runs, whichever is neither fast nor slow: what else a machine does lasts longer than one.
 const Forecast::Measured& Forecast::profile(const CompareRow& row, int workers, int64_t micro_batch) {
-  const auto found = profiles_.find({workers, micro_batch});
+  const std::tuple key(workers, micro_batch, row.global_batch);
+  const auto found = profiles_.find(key);
   if (found != profiles_.end()) return found->second;
   std::vector<Measured> runs;
   for (int i = 0; i < kProfiles; ++i) runs.push_back(profile_once(row, workers, micro_batch, i));
@@ -95,7 +96,7 @@ const Forecast::Measured& Forecast::profile(const CompareRow& row, int workers, 
     for (const auto& node : run.profile.nodes) seconds += node.seconds.all();
     return seconds;
   });
-  return profiles_.emplace(std::pair(workers, micro_batch), std::move(*middle)).first->second;
+  return profiles_.emplace(key, std::move(*middle)).first->second;
 }
 
 Forecast::Measured Forecast::profile_once(const CompareRow& row, int workers, int64_t micro_batch,
@@ -107,8 +108,9 @@ Forecast::Measured Forecast::profile_once(const CompareRow& row, int workers, in
   std::erase_if(training.assignments,
                 [](const std::string& assignment) { return assignment.starts_with("trainer.steps="); });
   training.assignments.push_back(fmt::format("trainer.micro_batch={}", micro_batch));
-  const std::string folder = fmt::format("{}/profiles/{}-workers-micro-batch-{}-{}", place_.directory,
-                                         workers, micro_batch, number + 1);
+  const std::string folder =
+      fmt::format("{}/profiles/{}-workers-batch-{}-micro-batch-{}-{}", place_.directory, workers,
+                  row.global_batch, micro_batch, number + 1);
   std::error_code ignored;
   fs::remove_all(folder, ignored);
   ProcessJob job{.processes = workers, .arguments = training.arguments(), .place = place_.place};

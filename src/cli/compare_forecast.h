@@ -65,7 +65,7 @@ class Forecast {
 
   ForecastPlace place_;
   std::map<std::tuple<std::string, int, bool>, BenchReport> benches_;  // by link, processes, hosts apart
-  std::map<std::pair<int, int64_t>, Measured> profiles_;               // by workers and micro-batch
+  std::map<std::tuple<int, int64_t, int64_t>, Measured> profiles_;  // by workers, micro-batch, global batch
 };
 
 /// Of each rank, where ranks alternate between two hosts.

@@ -121,7 +121,7 @@ std::string compare_page(const CompareResults& results) {
       "worker's "
       "part, and the learning rate is divided by the workers, unless the config says otherwise.{}</p>\n",
       results.seed, html_text(results.element_type), html_text(results.data),
-      results.proof_steps == 0
+      std::ranges::none_of(results.rows, [](const CompareRow& row) { return !row.math_hash.empty(); })
           ? ""
           : " Proofs of a batch agree in a hash of all that decides the numbers: model, data, "
             "seed, batch, optimizer and precision.");

@@ -43,16 +43,28 @@ bool CompareRow::is_precise(double precision) const {
   return middle - interval.low <= precision * middle && interval.high - middle <= precision * middle;
 }
 
-bool CompareResults::continues(const CompareResults& other) const {
+std::string CompareResults::first_difference(const CompareResults& other) const {
   const auto same = [](const CompareRow& one, const CompareRow& two) {
     return one.link == two.link && one.workers == two.workers && one.layout == two.layout &&
            one.global_batch == two.global_batch;
   };
-  return config_hash == other.config_hash && version == other.version && weak == other.weak &&
-         steps == other.steps && straggler == other.straggler && kill_rank == other.kill_rank &&
-         device == other.device && hosts_text == other.hosts_text && host == other.host &&
-         proof_steps == other.proof_steps && std::ranges::equal(rows, other.rows, same) &&
-         std::ranges::equal(forecasts, other.forecasts, same);
+  const std::pair<const char*, bool> fields[] = {
+      {"the config", config_hash == other.config_hash},
+      {"lockstep's version", version == other.version},
+      {"--scaling", weak == other.weak},
+      {"--steps", steps == other.steps},
+      {"--proof-steps", proof_steps == other.proof_steps},
+      {"--straggler", straggler == other.straggler},
+      {"--kill", kill_rank == other.kill_rank},
+      {"--device", device == other.device},
+      {"the machine", host == other.host},
+      {"the hosts", hosts_text == other.hosts_text},
+      {"--workers, --layouts or --link", std::ranges::equal(rows, other.rows, same)},
+      {"--predict", std::ranges::equal(forecasts, other.forecasts, same)},
+  };
+  for (const auto& [name, is_same] : fields)
+    if (!is_same) return name;
+  return "";
 }
 
 double CompareResults::efficiency(const CompareRow& row) const {

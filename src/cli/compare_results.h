@@ -147,8 +147,9 @@ struct CompareResults {
   std::vector<CompareTie> ties;
   std::vector<CompareLink> measured_links;
 
-  /// Whether they are of the same comparison: everything but what was found, and where and when.
-  bool continues(const CompareResults& other) const;
+  /// By which they are of another comparison, as a user knows it: anything but what was found, and when. "":
+  /// they are of the same one.
+  std::string first_difference(const CompareResults& other) const;
   /// Throughput of each worker, beside the fewest workers of the same layout. REQUIRES: the row has samples.
   double efficiency(const CompareRow& row) const;
   /// Likewise by predictions. REQUIRES: the row is predicted.

@@ -46,8 +46,8 @@ void CompareSweep::measure() {
   }
 }
 
-/// Of the rounds, by what runs took so far: those that are made at any rate, and as many more as there is
-/// time for, of rows that are not known well enough.
+/// Of the rounds, by what runs took so far: those that are made at any rate, each with its kill, and as many
+/// more as there is time for, of rows that are not known well enough.
 double CompareSweep::seconds_to_go() const {
   if (measured_runs_ == 0) return 0;
   double needed = 0, wanted = 0;
@@ -58,7 +58,22 @@ double CompareSweep::seconds_to_go() const {
     wanted += std::max(1.0, static_cast<double>(kFewestRuns) - runs);
   }
   const double each = measured_seconds_ / measured_runs_;
-  return std::max(needed * each, std::min(wanted * each, seconds_left()));
+  return std::max(needed * each, std::min(wanted * each, seconds_left())) + seconds_of_kills(each);
+}
+
+/// Of those that are still due. Each is a training in peace and one that is started twice: three runs, before
+/// any is known.
+double CompareSweep::seconds_of_kills(double run_seconds) const {
+  if (arguments_.kill_rank < 0) return 0;
+  int due = 0, known = 0;
+  double seconds = 0;
+  for (const CompareRow& row : results_.rows) {
+    due += !row.kill && row.failure.empty() ? 1 : 0;
+    if (!row.kill || !row.kill->failure.empty()) continue;
+    ++known;
+    seconds += row.kill->seconds + row.kill->undisturbed_seconds;
+  }
+  return due * (known == 0 ? 3 * run_seconds : seconds / known);
 }
 
 /// What a training of `row` reports.

@@ -144,11 +144,9 @@ config::RunConfig CompareSweep::config_of(const CompareRow& row,
 void CompareSweep::resume() {
   const std::string path = (fs::path(directory_) / "results.json").string();
   CompareResults before = compare_results_from_text(read_text_file(path), path);
-  if (!results_.continues(before))
-    throw ConfigError(fmt::format(
-        "--resume: {} is of another comparison (config, layouts, workers, steps or version differ); name "
-        "another folder",
-        path));
+  if (const std::string differs = results_.first_difference(before); !differs.empty())
+    throw ConfigError(
+        fmt::format("--resume: {} is of another comparison: {} differs; name another folder", path, differs));
   before.price = results_.price;
   before.target_loss = results_.target_loss;
   before.command = results_.command;

@@ -87,6 +87,7 @@ class CompareSweep {
     return 60 * arguments_.minutes - 1e-3 * milliseconds_between(rounds_began_, Clock::now());
   }
   double seconds_to_go() const;
+  double seconds_of_kills(double run_seconds) const;
   /// Whether there is more than this host, so that something is known of links.
   bool has_known_hosts() const { return !arguments_.links.empty() || !results_.hosts_text.empty(); }
 

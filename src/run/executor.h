@@ -27,9 +27,7 @@ struct ExecutorOptions {
   /// block in it. Even if each call is done in 3 us, the host may be held up for 300 us before the device has
   /// nothing to do.
   int most_ahead = 128;
-  /// The longest that one thread sleeps between two looks at its communication, of what it waits for already
-  /// a twentieth: for ranks that wait most of the time, beside others that compute. 0: it gives up its core,
-  /// and comes back at once.
+  /// Between two looks at its communication, of one thread (patience.h). 0: it never sleeps.
   std::chrono::microseconds longest_nap{0};
   /// Called on the thread that runs it whenever that looks after its communication; may be empty. What goes
   /// on beside the program: a server of the same rank, messages under way.

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include "lockstep/error.h"
 #include "program/lane_overlap.h"
 #include "run/executor.h"
+#include "run/patience.h"
 
 namespace lockstep::run {
 namespace {
@@ -247,18 +247,9 @@ class InlineExecutor : public Executor {
       advance_communication();
       if (moves_ != before) break;
       ensure_in_time();
-      rest(Clock::now() - begin);
+      rest(Clock::now() - begin, options_.longest_nap);
     }
     *times_.exposed_communication_ms += milliseconds_between(begin, Clock::now());
-  }
-
-  void rest(Clock::duration waited) const {
-    constexpr std::chrono::microseconds kAwake{200};  // what comes that soon is worth a core
-    if (options_.longest_nap.count() == 0 || waited < kAwake) {
-      sched_yield();
-      return;
-    }
-    std::this_thread::sleep_for(std::min<Clock::duration>(options_.longest_nap, waited / 20));
   }
 
   void report(control::Activity activity, int instruction) const {

@@ -129,7 +129,7 @@ TEST(CompareResults, LinksHaveSentencesAndFirstRowsOfTheirOwn) {
   EXPECT_THAT(found.table(), HasSubstr("1.333  identical"));
   CompareResults other = found;
   other.rows[3].link = "2gbit";
-  EXPECT_FALSE(found.continues(other));
+  EXPECT_NE(found.first_difference(other), "");
 }
 
 TEST(ComparePage, SplitsStepsUpAndShowsWhatLinksMove) {
@@ -230,10 +230,16 @@ TEST(CompareResults, OfFewRunsNothingIsSaidForCertain) {
 
 TEST(CompareResults, OfOtherMachinesAndDevicesAreAnotherComparison) {
   const CompareResults found = results();
-  for (const auto field : {&CompareResults::host, &CompareResults::device, &CompareResults::hosts_text}) {
+  const std::pair<std::string CompareResults::*, const char*> fields[] = {
+      {&CompareResults::host, "the machine"},
+      {&CompareResults::device, "--device"},
+      {&CompareResults::hosts_text, "the hosts"},
+      {&CompareResults::config_hash, "the config"},
+      {&CompareResults::version, "lockstep's version"}};
+  for (const auto& [field, name] : fields) {
     CompareResults other = found;
     other.*field = "elsewhere";
-    EXPECT_FALSE(found.continues(other));
+    EXPECT_EQ(found.first_difference(other), name);
   }
 }
 
@@ -246,7 +252,7 @@ TEST(CompareResults, TellWhatAStragglerLeaves) {
   EXPECT_THAT(found.table(), AllOf(HasSubstr("with straggler"), HasSubstr(" 80 % ")));
   EXPECT_THAT(compare_page(found),
               AllOf(HasSubstr("with straggler 0:2"), HasSubstr("<td>15.00 ms, 80 %</td>")));
-  EXPECT_FALSE(found.continues(results()));
+  EXPECT_EQ(found.first_difference(results()), "--straggler");
 }
 
 TEST(CompareTie, IsAlwaysNeverOrAtSomeRates) {
@@ -285,13 +291,13 @@ TEST(CompareResults, AreReadAsTheyWereWritten) {
   const std::string text = to_json(found).dump();
   const CompareResults read = compare_results_from_text(text, "results.json");
   EXPECT_EQ(to_json(read).dump(), text);
-  EXPECT_TRUE(read.continues(found));
+  EXPECT_EQ(read.first_difference(found), "");
   CompareResults other = found;
   other.steps = 51;
-  EXPECT_FALSE(read.continues(other));
+  EXPECT_EQ(read.first_difference(other), "--steps");
   other = found;
   other.rows.pop_back();
-  EXPECT_FALSE(read.continues(other));
+  EXPECT_EQ(read.first_difference(other), "--workers, --layouts or --link");
   for (const char* wrong : {"", "{}", "[1]", R"({"format": 1})"})
     EXPECT_THROW(compare_results_from_text(wrong, "results.json"), DataError) << wrong;
 }
@@ -368,7 +374,7 @@ TEST(CompareResults, TellWhatAKillLeaves) {
                                    HasSubstr("2 workers, sync=ps: with a kill: FAILED: out of luck\n")));
   EXPECT_THAT(compare_page(found),
               HasSubstr("<td class=\"words\">4.00 s beside 3.00 s, 75 %, 2 starts</td>"));
-  EXPECT_FALSE(found.continues(results()));
+  EXPECT_NE(found.first_difference(results()), "");
 }
 
 TEST(CompareResults, CoresAreThoseOfThreadsAndHosts) {

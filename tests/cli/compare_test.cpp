@@ -1,4 +1,8 @@
+#include <fmt/format.h>
 #include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
 
 #include "program.h"
 
@@ -68,6 +72,7 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
   // Nothing is measured twice; what is missing is.
   Json cut = first;
   cut["rows"][5]["samples"] = Json::array();
+  cut["rows"][4]["failure"] = "the machine's fault, and perhaps gone";
   cut["rows"][0]["proof"] = "failed";
   cut["rows"][1]["proof"] = "failed";
   cut["rows"][1]["proof_detail"] = "out of luck";
@@ -79,7 +84,77 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
   EXPECT_EQ(second["rows"][5]["samples"].size(), 1u);
   const Ran other = lockstep(command + std::vector<std::string>{"--resume", "--scaling", "weak"});
   EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, HasSubstr("is of another comparison"));
+  EXPECT_THAT(other.err, HasSubstr("is of another comparison: --scaling differs"));
+}
+
+/// Of each number of workers another batch: what one of them takes is measured of its own.
+TEST(Compare, ScalesTheBatchWithTheWorkers) {
+  const SmallConfig config;
+  const std::string out = config / "comparison";
+  const Ran ran = lockstep({"compare", config.path(), "--workers", "1,2", "--scaling", "weak", "--layouts",
+                            "sync=all_reduce; sync=ps", "--steps", "12", "--proof-steps", "3", "--minutes",
+                            "0", "--out", out});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const Json rows = Json::parse(read_text_file(out + "/results.json"))["rows"];
+  ASSERT_EQ(rows.size(), 4u);
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["global_batch"], rows[0]["global_batch"].get<int>() * row["workers"].get<int>());
+    EXPECT_EQ(row["proof"], "identical") << "beside the first layout of its batch";
+    EXPECT_GT(row["predicted_ms"], 0);
+  }
+  EXPECT_NE(rows[0]["math_hash"], rows[2]["math_hash"]);
+  for (int workers : {1, 2})
+    EXPECT_TRUE(std::ranges::any_of(fs::directory_iterator(out + "/profiles"), [&](const auto& profile) {
+      return profile.path().filename().string().starts_with(
+          fmt::format("1-workers-batch-{}-", workers * rows[0]["global_batch"].get<int>()));
+    }));
+}
+
+/// The job ends with the worker and is started again, or goes on without it.
+TEST(Compare, TellsWhatALostWorkerCosts) {
+  const SmallConfig config;
+  const std::string out = config / "comparison";
+  const Ran ran = lockstep({"compare", config.path(), "--workers", "2", "--layouts",
+                            "sync=all_reduce; sync=ps,mode=stale; sync=ps,mode=async", "--steps", "40",
+                            "--minutes", "0", "--kill", "1", "--no-prediction", "--out", out, "--set",
+                            "parallel.reduction=FAST", "--set", "trainer.steps=40"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const Json rows = Json::parse(read_text_file(out + "/results.json"))["rows"];
+  ASSERT_EQ(rows.size(), 3u);
+  for (int i : {0, 1, 2}) {
+    EXPECT_EQ(rows[i]["kill"]["starts"], i == 2 ? 1 : 2) << rows[i];
+    EXPECT_GT(rows[i]["kill"]["seconds"], 0);
+  }
+}
+
+/// An mpirun that bends a number of what its ranks have written down: as if they had computed another one.
+TEST(Compare, SaysWhereALayoutChangesTheResults) {
+  const SmallConfig config;
+  const std::string out = config / "comparison";
+  fs::create_directory(config / "bin");
+  const Ran found = run_command({"sh", "-c", "command -v mpirun"});
+  const std::string real = found.out.substr(0, found.out.find('\n'));
+  write_file(
+      config / "bin/mpirun",
+      "#!/bin/sh\n" + real + " \"$@\"\ncode=$?\n" +
+          "while [ $# -gt 0 ]; do\n"
+          R"(  [ "$1" != --trace ] || sed -i '3s/"fc2.weight","[0-9a-f]*/"fc2.weight","0123456789abcdef/' "$2"/trace-*)"
+          "\n"
+          "  shift\n"
+          "done\nexit $code\n");
+  fs::permissions(config / "bin/mpirun", fs::perms::owner_all);
+  const Ran ran =
+      run_command({"env", "PATH=" + (config / "bin:") + std::getenv("PATH"), LOCKSTEP_PROGRAM, "compare",
+                   config.path(), "--workers", "1,2", "--layouts", "sync=all_reduce", "--steps", "12",
+                   "--proof-steps", "4", "--minutes", "0", "--no-prediction", "--out", out});
+  EXPECT_EQ(ran.code, 70) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("DIFFERENT"));
+  const Json rows = Json::parse(read_text_file(out + "/results.json"))["rows"];
+  EXPECT_EQ(rows[0]["proof"], "identical");
+  EXPECT_EQ(rows[1]["proof"], "DIFFERENT");
+  EXPECT_THAT(rows[1]["proof_detail"], AllOf(HasSubstr("step 3"), HasSubstr("fc2.weight")));
+  EXPECT_EQ(rows[1]["samples"].size(), 1u) << "it is measured all the same";
+  EXPECT_THAT(read_text_file(out + "/report.html"), HasSubstr("fc2.weight"));
 }
 
 TEST(Compare, RefusesWhatCannotRunBeforeAnythingDoes) {

@@ -1,16 +1,15 @@
 #include "train/worker/serving.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <numeric>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/index.h"
 #include "lockstep/error.h"
+#include "run/patience.h"
 #include "train/worker/worker.h"
 
 namespace lockstep::train {
@@ -148,12 +147,7 @@ void Serving::rest(Clock::time_point began, bool moved) {
                     rank_, std::chrono::duration<double>(waited).count(),
                     has_replica_ ? "a server to let its next step begin" : "workers"),
         ExitCode::hang);
-  constexpr std::chrono::microseconds kAwake{200};  // what comes that soon is worth a core
-  if (has_replica_ || waited < kAwake) {
-    sched_yield();
-    return;
-  }
-  std::this_thread::sleep_for(std::min<Clock::duration>(std::chrono::milliseconds(1), waited / 20));
+  run::rest(waited, has_replica_ ? std::chrono::microseconds{0} : run::kLongestNap);
 }
 
 void Serving::abort(std::string_view reason) noexcept {

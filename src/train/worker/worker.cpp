@@ -13,6 +13,7 @@
 #include "lockstep/error.h"
 #include "observe/process_memory.h"
 #include "plan/memory_limit.h"
+#include "run/patience.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/fingerprint.h"
 #include "train/worker/worker_memory.h"
@@ -270,7 +271,7 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
                                .failed = options_.failed};
   if (options_.progress != nullptr) options.communication_timeout.reset();
   // A server waits for most of a step, and may share its cores with workers.
-  if (!is_worker()) options.longest_nap = std::chrono::milliseconds(1);
+  if (!is_worker()) options.longest_nap = run::kLongestNap;
   if (options_.before_instruction)
     options.before = [this, &program](uint64_t iteration, int instruction) {
       options_.before_instruction(*this, program, iteration, instruction);
