@@ -2,7 +2,7 @@
 """All-reduce beside parameter servers, pipelines and sharded optimizers, over links of several rates: what docs/comparison.md
 shows. Two hosts are made on this machine (two_hosts.sh), which needs root.
 
-    scripts/measure_comparison.py --data-dir DATA [--minutes 6] [--only MODEL]... [--report docs/comparison.md] [--allow-few]
+    scripts/measure_comparison.py --data-dir DATA [--minutes 15] [--only MODEL]... [--report docs/comparison.md] [--allow-few]
 
 DATA has tinyshakespeare.txt and mnist/. Runs `lockstep compare` for each model, with one worker, and with two and four, and
 writes tables between the marks of the report, and drawings beside it. What an earlier start has measured into --out is taken
@@ -45,11 +45,11 @@ MODELS = [
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
-def compare(options, name, config, folder, assignments, workers, layouts):
+def compare(options, name, config, folder, assignments, workers, layouts, minutes):
     out = os.path.join(options.out, f"{name}-{workers.replace(',', '-')}")
     command = [options.lockstep, "compare", os.path.join(HERE, "..", "configs", config + ".textproto"), "--data-dir",
                os.path.join(options.data_dir, folder), "--workers", workers, "--layouts", layouts, "--link", LINKS, "--steps", "30",
-               "--price", "1", "--minutes", str(options.minutes), "--out", out, "--resume"]
+               "--price", "1", "--minutes", str(minutes), "--out", out, "--resume"]
     for assignment in assignments:
         command += ["--set", assignment]
     code = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
@@ -162,7 +162,7 @@ def error_of(all_results, link=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", required=True)
-    parser.add_argument("--minutes", type=float, default=6, help="of each model's comparison with several workers")
+    parser.add_argument("--minutes", type=float, default=15, help="of each model's comparison with several workers; with one it is a quarter of that")
     parser.add_argument("--only", action="append", choices=[model[0] for model in MODELS], help="measure these, and leave the report as it is")
     parser.add_argument("--report", default=os.path.join(HERE, "..", "docs", "comparison.md"))
     parser.add_argument("--out", default="comparison", help="folder of the measurements")
@@ -175,8 +175,8 @@ def main():
     for name, title, config, folder, assignments, workers in MODELS:
         if options.only and name not in options.only:
             continue
-        many, page = compare(options, name, config, folder, assignments, workers, MANY)
-        one, _ = compare(options, name, config, folder, assignments, "1", ONE)
+        many, page = compare(options, name, config, folder, assignments, workers, MANY, options.minutes)
+        one, _ = compare(options, name, config, folder, assignments, "1", ONE, options.minutes / 4)
         everything += [one, many]
         with open(os.path.join(drawings, f"{name}.svg"), "w") as file:
             file.write(drawing_of(page, "1gbit"))
