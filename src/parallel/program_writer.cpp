@@ -283,20 +283,21 @@ layout::ByteSpan ProgramWriter::complete_gradients(int segment, GradientsOf of) 
                                 : placement_.updated_by(segment, rank_);
 }
 
-void ProgramWriter::add_tied_uses(int lane, int segment, GradientsOf of,
+void ProgramWriter::add_tied_uses(int lane, int segment, GradientsOf of, const layout::Slice& slice,
                                   const std::function<program::ByteRange(int, int)>& elsewhere) {
+  const layout::ByteSpan complete = layout::slice_of(complete_gradients(segment, of), slice);
   for (size_t p = 0; p < program.parameters.size(); ++p) {
     const auto& place = program.parameters[p];
     for (size_t use = 1; use < place.uses.size() && place.uses[0].segment == segment; ++use) {
-      const int64_t begin = of == GradientsOf::all ? 0 : place.owned_begin;
-      const int64_t size_bytes = (of == GradientsOf::all ? place.size_bytes : place.owned_end) - begin;
       const auto& first = place.uses[0];
       const auto& other = place.uses[use];
+      const layout::ByteSpan part =
+          intersection(complete, {first.bucket_offset, first.bucket_offset + place.size_bytes});
+      if (part.empty()) continue;
       const auto part_of = [&](const auto& place_of_use) {
-        const int64_t from = place_of_use.bucket_offset + begin;
-        return gradient_range(place_of_use.segment, 0, {from, from + size_bytes});
+        const int64_t from = place_of_use.bucket_offset + part.begin - first.bucket_offset;
+        return gradient_range(place_of_use.segment, 0, {from, from + part.size()});
       };
-      if (size_bytes == 0) continue;
       const bool is_here = !elsewhere || placement_.computes(other.segment, rank_);
       add_ranges(lane, part_of(first),
                  is_here ? part_of(other) : elsewhere(static_cast<int>(p), static_cast<int>(use)));
@@ -378,8 +379,9 @@ void ProgramWriter::read_verdict(program::Instruction& instruction, UpdateVerdic
          {verdict_, static_cast<int64_t>(offsetof(program::Verdict, finite)), sizeof(double)}});
 }
 
-void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
-  const layout::ByteSpan updated = placement_.updated_by(segment, rank_);
+void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict, const layout::Slice& slice) {
+  const layout::ByteSpan all = placement_.updated_by(segment, rank_);
+  const layout::ByteSpan updated = layout::slice_of(all, slice);
   if (updated.empty()) return;
   program::Instruction update = instruction(program::InstructionKind::update, lane, segment, -1, -1);
   update.operands.push_back({.role = program::Role::gradients,
@@ -391,9 +393,12 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict) {
        segment,
        program::Access::read_write,
        {parameter_buffer(segment), updated.begin - placement_.held(segment, rank_).begin, updated.size()}});
-  if (state_buffer(segment) >= 0)
+  for (int slot = 0; slot < state_slots_ && state_buffer(segment) >= 0; ++slot)
     update.operands.push_back(
-        {program::Role::state, segment, program::Access::read_write, program.whole(state_buffer(segment))});
+        {program::Role::state,
+         slot,
+         program::Access::read_write,
+         {state_buffer(segment), slot * all.size() + updated.begin - all.begin, updated.size()}});
   update.operands.push_back({program::Role::constants, 0, program::Access::read, program.whole(constants_)});
   read_verdict(update, verdict);
   program.instructions.push_back(std::move(update));

@@ -87,9 +87,10 @@ class ProgramWriter {
   void exchange(int lane, int group, std::vector<program::Operand> transfers);
   void add_ranges(int lane, program::ByteRange destination, program::ByteRange source);
   /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph
-  /// order; of what this rank updates, or of all. `elsewhere`: where the gradient of a use lies whose segment
-  /// another stage computes.
+  /// order; of what this rank updates, or of all, a slice. `elsewhere`: where the gradient of a use lies
+  /// whose segment another stage computes.
   void add_tied_uses(int lane, int segment, GradientsOf of = GradientsOf::updated,
+                     const layout::Slice& slice = {},
                      const std::function<program::ByteRange(int parameter, int use)>& elsewhere = {});
   /// Bytes of a segment's bucket in this rank's memory, of slot 0. REQUIRES: it holds them.
   program::ByteRange gradients(int segment, const layout::ByteSpan& bytes) const {
@@ -102,7 +103,8 @@ class ProgramWriter {
             GradientsOf of = GradientsOf::updated);
   /// Of all parameters that this rank holds.
   void digest(int lane);
-  void update(int lane, int segment, UpdateVerdict verdict);
+  /// Of a slice of what this rank updates of a segment.
+  void update(int lane, int segment, UpdateVerdict verdict, const layout::Slice& slice = {});
   /// Copies this rank's share of a checkpoint. Whether all went well travels as a loss: 0, or 1 for a
   /// failure.
   void snapshot(int lane);

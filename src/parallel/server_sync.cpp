@@ -17,9 +17,22 @@ Spans held(const BucketSync& sync, const Spans& shard) {
   return sync.worker < sync.workers ? shard : BucketWriter::packed(shard);
 }
 
+/// Empty where all of its parts are.
+Spans slice_of(const Spans& spans, const layout::Slice& slice) {
+  Spans result;
+  for (const layout::ByteSpan& span : spans)
+    if (const layout::ByteSpan part = layout::slice_of(span, slice); !part.empty()) result.push_back(part);
+  return result;
+}
+
 bool contributes(const Contributions& contributions, int rank) {
   return std::any_of(contributions.from.begin(), contributions.from.end(),
                      [rank](const Contributor& one) { return one.rank == rank; });
+}
+
+std::string arrival_name(int rank, size_t node, const layout::Slice& slice) {
+  return slice.count == 1 ? fmt::format("w{}.{}", rank, node)
+                          : fmt::format("w{}.{}.{}", rank, node, slice.index);
 }
 
 Spans without(const layout::ByteSpan& whole, const Spans& left_out) {
@@ -36,12 +49,13 @@ Spans without(const layout::ByteSpan& whole, const Spans& left_out) {
 }  // namespace
 
 void write_server_gather(const BucketSync& sync, const layout::RankRange& servers,
-                         const std::vector<Recipient>& recipients, const layout::ByteSpan& held, int buffer) {
+                         const std::vector<Recipient>& recipients, const layout::ByteSpan& held, int buffer,
+                         const layout::Slice& slice) {
   BucketWriter writer(sync);
   const int me = sync.worker;
   const auto within = [&](const Spans& shard, const layout::ByteSpan& wanted) {
     Spans here;
-    for (const layout::ByteSpan& part : shard)
+    for (const layout::ByteSpan& part : slice_of(shard, slice))
       if (const layout::ByteSpan both = intersection(part, wanted); !both.empty())
         here.push_back({both.begin - held.begin, both.end - held.begin});
     return here;
@@ -58,12 +72,13 @@ void write_server_gather(const BucketSync& sync, const layout::RankRange& server
   writer.end_exchange();
 }
 
-void write_server_fold(const BucketSync& sync, const Servers& servers) {
+void write_server_fold(const BucketSync& sync, const Servers& servers, const layout::Slice& slice) {
   BucketWriter writer(sync);
   const int me = sync.worker;
   const bool sends = contributes(servers.contributions, me);
   const Spans shard = servers.ranks.contains(me) ? writer.shard_of(me) : Spans{};
-  const Spans mine = held(sync, shard), packed = BucketWriter::packed(shard);
+  const Spans mine = slice_of(held(sync, shard), slice);
+  const Spans arriving = slice_of(shard, slice), packed = BucketWriter::packed(arriving);
 
   // All contributors' nodes of my shard come to me; my nodes of every other shard go to its server.
   struct Part {
@@ -75,7 +90,7 @@ void write_server_fold(const BucketSync& sync, const Servers& servers) {
   writer.begin_exchange();
   for (int server = servers.ranks.first; server < servers.ranks.end() && sends; ++server) {
     if (server == me) continue;
-    for (const int slot : sync.slots) writer.send(server, slot, writer.shard_of(server));
+    for (const int slot : sync.slots) writer.send(server, slot, slice_of(writer.shard_of(server), slice));
   }
   int root_part = -1;  // where the sum shall be: the first of my own, or else the first that arrives
   for (const Contributor& from : servers.contributions.from) {
@@ -92,7 +107,7 @@ void write_server_fold(const BucketSync& sync, const Servers& servers) {
       else if (sync.worker >= sync.workers)
         parts.push_back({nth(servers.arrivals, static_cast<int>(parts.size()) - 1), &packed});
       else
-        parts.push_back({writer.receive_buffer(fmt::format("w{}.{}", from.rank, i), shard), &packed});
+        parts.push_back({writer.receive_buffer(arrival_name(from.rank, i, slice), arriving), &packed});
       writer.receive(from.rank, parts.back().buffer, *parts.back().spans);
     }
   }

@@ -33,18 +33,19 @@ struct Servers {
   std::span<const int> arrivals;
 };
 
-/// Every contributor sends its nodes of each shard, which lie in its slots, to the shard's server, which
-/// folds the tree.
-void write_server_fold(const BucketSync& sync, const Servers& servers);
+/// Every contributor sends its nodes of a slice of each shard, which lie in its slots, to the shard's server,
+/// which folds the tree. Of a shard in several parts that is a slice of each.
+void write_server_fold(const BucketSync& sync, const Servers& servers, const layout::Slice& slice = {});
 /// A rank of the group, from that of worker 0 on, and the bytes of a segment's parameters that it has.
 struct Recipient {
   int rank;
   layout::ByteSpan held;
 };
-/// Every server's shard gets to the recipients, as far as they hold it. `buffer`: of the bytes that this rank
-/// holds, `held`.
+/// A slice of every server's shard gets to the recipients, as far as they hold it. `buffer`: of the bytes
+/// that this rank holds, `held`.
 void write_server_gather(const BucketSync& sync, const layout::RankRange& servers,
-                         const std::vector<Recipient>& recipients, const layout::ByteSpan& held, int buffer);
+                         const std::vector<Recipient>& recipients, const layout::ByteSpan& held, int buffer,
+                         const layout::Slice& slice = {});
 
 // Sums within hosts on their way to servers. A host is its workers, by rank; the first of them speaks for it.
 

@@ -38,19 +38,17 @@ struct StepLanes {
                                        : compute) {}
 };
 
-/// Whether what a bucket becomes goes back while others are still summed: at servers, whose links carry both
-/// directions at once. Stages agree at the end of a step, and updates read on what.
-bool returns_as_it_lands(const ProgramPlan& plan) {
-  return plan.update_as_it_lands && uses_servers(plan) && plan.placement.stages() == 1;
-}
-
 /// Sums a bucket, and where nothing is waited for goes on to the end.
 void meet(const ProgramPlan& plan, ProgramWriter& writer, StepLanes& lanes, int segment, int nodes) {
-  lanes.synchronizer.sum(segment, nodes);
-  if (!returns_as_it_lands(plan)) return;
-  writer.add_tied_uses(lanes.update, segment);
-  writer.update(lanes.update, segment, UpdateVerdict::none);
-  lanes.synchronizer.gather_parameters(segment);
+  if (!returns_as_it_lands(plan)) return lanes.synchronizer.sum(segment, nodes);
+  const int count = lanes.synchronizer.slices(segment);
+  for (int i = 0; i < count; ++i) {
+    const layout::Slice slice{i, count};
+    lanes.synchronizer.sum(segment, nodes, slice);
+    writer.add_tied_uses(lanes.update, segment, GradientsOf::updated, slice);
+    writer.update(lanes.update, segment, UpdateVerdict::none, slice);
+    lanes.synchronizer.gather_parameters(segment, slice);
+  }
 }
 
 /// With owners, and at the stages of a pipeline, what the next step reads first is updated and sent first;

@@ -56,7 +56,7 @@ void require_sums_exist(const ProgramPlan& plan);
 ///
 /// With servers (one of them drawn, S folds a bucket, G gathers its parameters) their lanes are those of the
 /// others without a batch; where updates wait for no verdict, both directions of their links are busy at
-/// once:
+/// once, and R, S, U and G are of slices of a bucket, one after the other:
 ///
 ///     worker  compute  F0 F1 F2 B2 B1 B0 ...         or  F0 F1 F2 B2 B1 B0
 ///             reduce               R2 R1 R0                        R2 R1 R0

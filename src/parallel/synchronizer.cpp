@@ -8,10 +8,16 @@
 
 #include "base/index.h"
 #include "lockstep/error.h"
+#include "parallel/bucket_writer.h"
 #include "parallel/ring_sync.h"
 
 namespace lockstep::parallel {
 namespace {
+
+/// Messages of fewer bytes take hardly less time than they.
+constexpr int64_t kLeastSliceBytes = 64 * 1024;
+/// The first bucket of a model is kept as small (model::make_partition), since nothing hides it either.
+constexpr int64_t kSlicesOfBucket = 4;
 
 /// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and
 /// cannot be.
@@ -71,6 +77,10 @@ bool uses_servers(const ProgramPlan& plan) {
          (!plan.placement.all_workers_own() || plan.parallel.layout.aggregate == layout::Aggregation::host);
 }
 
+bool returns_as_it_lands(const ProgramPlan& plan) {
+  return plan.update_as_it_lands && uses_servers(plan) && plan.placement.stages() == 1;
+}
+
 void require_sums_exist(const ProgramPlan& plan) { reduces_in_shared_memory(plan); }
 
 Synchronizer::Synchronizer(const ProgramPlan& plan, ProgramWriter& writer, int rank, int add)
@@ -101,9 +111,13 @@ Synchronizer::Synchronizer(const ProgramPlan& plan, ProgramWriter& writer, int r
 void Synchronizer::add_arrivals() {
   int64_t most = 0;
   for (int s = 0; s < static_cast<int>(plan_.partition.segments.size()); ++s) {
-    int64_t bytes = 0;
-    for (const layout::ByteSpan& part : plan_.placement.held_gradients(s, rank_)) bytes += part.size();
-    most = std::max(most, bytes);
+    const int count = slices(s);
+    for (int slice = 0; slice < count; ++slice) {
+      int64_t bytes = 0;
+      for (const layout::ByteSpan& part : plan_.placement.held_gradients(s, rank_))
+        bytes += layout::slice_of(part, {slice, count}).size();
+      most = std::max(most, bytes);
+    }
   }
   size_t nodes = 0;
   for (const Contributions& of_stage : contributions_) {
@@ -118,11 +132,21 @@ void Synchronizer::add_arrivals() {
                                                            program::Category::gradients, most));
 }
 
-void Synchronizer::sum(int segment, int nodes) {
+int Synchronizer::slices(int segment) const {
+  // Hosts' sums are of whole buckets.
+  if (!returns_as_it_lands(plan_) || !hosts_.empty()) return 1;
+  int64_t most = 0;
+  for (int position = 0; position < plan_.placement.owners().count; ++position)
+    most = std::max(most, size_of(plan_.placement.gradients(segment, position, position + 1)));
+  const int64_t slice_bytes = std::max(kLeastSliceBytes, plan_.parallel.bucket_bytes / kSlicesOfBucket);
+  return static_cast<int>(std::max(int64_t{1}, (most + slice_bytes - 1) / slice_bytes));
+}
+
+void Synchronizer::sum(int segment, int nodes, const layout::Slice& slice) {
   const std::vector<int> slots = gradient_slots(segment, nodes);
   BucketSync sync = bucket(segment, reduce_, slots);
   if (plan_.placement.has_owners()) sync.shards = gradient_shards(segment);
-  if (servers_) return sum_at_servers(sync);
+  if (servers_) return sum_at_servers(sync, slice);
   if (plan_.placement.has_owners()) return sum_shards(sync);
   sum_whole(std::move(sync));
 }
@@ -161,7 +185,7 @@ const std::vector<int>* Synchronizer::own_host() const {
   return nullptr;
 }
 
-void Synchronizer::sum_at_servers(BucketSync sync) {
+void Synchronizer::sum_at_servers(BucketSync sync, const layout::Slice& slice) {
   std::vector<int> folded;
   const std::vector<int> own(sync.slots.begin(), sync.slots.end());
   if (const auto* host = own_host()) {
@@ -173,7 +197,7 @@ void Synchronizer::sum_at_servers(BucketSync sync) {
     at.add_lane = add_;
     at.arrivals = arrivals_[static_cast<size_t>(arrived_++ % 2)];
   }
-  write_server_fold(sync, at);
+  write_server_fold(sync, at, slice);
 }
 
 void Synchronizer::sum_shards(const BucketSync& sync) {
@@ -203,7 +227,7 @@ void Synchronizer::sum_whole(BucketSync sync) {
   }
 }
 
-void Synchronizer::gather_parameters(int segment) {
+void Synchronizer::gather_parameters(int segment, const layout::Slice& slice) {
   const layout::Placement& placement = plan_.placement;
   const int buffer = writer_.parameter_buffer(segment);
   if (!placement.has_owners() || buffer < 0) return;
@@ -212,7 +236,7 @@ void Synchronizer::gather_parameters(int segment) {
   const bool computes = placement.computes(segment, rank_);
   if (placement.has_servers() || (servers_ && computes)) {
     write_server_gather(sync, servers(placement.stage_of_segment(segment)).ranks, recipients(segment),
-                        placement.held(segment, rank_), buffer);
+                        placement.held(segment, rank_), buffer, slice);
     if (const auto* host = own_host(); host != nullptr && computes)
       write_host_gather(sync, *host, placement.owners(), buffer);
   }

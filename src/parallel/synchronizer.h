@@ -17,6 +17,10 @@ namespace lockstep::parallel {
 /// Whether gradients meet at servers; a sharded optimizer, whose owners are just the workers, sums in shards.
 bool uses_servers(const ProgramPlan& plan);
 
+/// Whether what a bucket becomes goes back while others are still summed: at servers, whose links carry both
+/// directions at once. Stages agree at the end of a step, and updates read on what.
+bool returns_as_it_lands(const ProgramPlan& plan);
+
 /// How the gradients of one step meet, bucket by bucket, and how what was made of them gets back to whoever
 /// reads it: all that data parallelism, sharded optimizers and parameter servers differ in.
 class Synchronizer {
@@ -26,10 +30,14 @@ class Synchronizer {
   Synchronizer(const ProgramPlan& plan, ProgramWriter& writer, int rank, int add);
 
   /// Sums a bucket, whole or each owner's shard of it. `nodes`: how many of the gradient tree a worker has of
-  /// it, in its first slots.
-  void sum(int segment, int nodes);
-  /// After an update by owners: every owner's part of the segment's parameters gets to all workers.
-  void gather_parameters(int segment);
+  /// it, in its first slots. At servers, of a slice of each shard.
+  void sum(int segment, int nodes, const layout::Slice& slice = {});
+  /// After an update by owners: every owner's part of the segment's parameters gets to all workers; from
+  /// servers, a slice of it.
+  void gather_parameters(int segment, const layout::Slice& slice = {});
+  /// Into how many slices a bucket is cut that comes back as it lands: nothing passes the other way while the
+  /// first of all arrives and the last goes back, which in a model with one huge layer would be all of it.
+  int slices(int segment) const;
   /// Norm and clipping, of all gradients.
   void norm(int compute);
 
@@ -37,7 +45,7 @@ class Synchronizer {
   std::vector<int> gradient_slots(int segment, int count) const;
   BucketSync bucket(int segment, Channel channel, std::span<const int> slots) const;
   Shards gradient_shards(int segment) const;
-  void sum_at_servers(BucketSync sync);
+  void sum_at_servers(BucketSync sync, const layout::Slice& slice);
   void sum_shards(const BucketSync& sync);
   void sum_whole(BucketSync sync);
   void add_arrivals();
@@ -53,10 +61,10 @@ class Synchronizer {
   bool servers_;
   Channel reduce_, gather_;
   Channel norm_;
-  /// At a server that is no worker: room for what workers send it of a bucket, twice, so that one arrives
-  /// while the other is added.
+  /// At a server that is no worker: room for what workers send it of a slice of a bucket, twice, so that one
+  /// arrives while the other is added.
   std::array<std::vector<int>, 2> arrivals_;
-  int arrived_ = 0;                                   ///< buckets so far
+  int arrived_ = 0;                                   ///< slices of buckets so far
   std::vector<std::vector<std::vector<int>>> hosts_;  ///< by stage, with aggregate=host: the workers of each
   std::vector<Contributions> contributions_;          ///< to servers, by stage
 };

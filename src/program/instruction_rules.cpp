@@ -65,7 +65,7 @@ constexpr RoleRule kAgree[] = {{Role::metrics, R, 0, kAny},
                                {Role::data, W | RW, 0, 1},
                                {Role::verdict, W | RW, 1, 1}};
 constexpr RoleRule kUpdate[] = {{Role::gradients, R, 1, 1},   {Role::parameters, RW, 1, 1},
-                                {Role::state, RW, 0, 1},      {Role::constants, R, 1, 1},
+                                {Role::state, RW, 0, kAny},   {Role::constants, R, 1, 1},
                                 {Role::verdict, R, 0, kAny},  {Role::predicate, R, 0, 1},
                                 {Role::temporary, W, 0, kAny}};
 constexpr RoleRule kSnapshot[] = {{Role::parameters, R, 0, kAny},

@@ -155,9 +155,7 @@ class InstructionStructure {
     if (i.kind != program::InstructionKind::update) return;
     int expected = i.segment;
     for (const program::Operand& operand : i.operands) {
-      if (operand.role != program::Role::parameters && operand.role != program::Role::gradients &&
-          operand.role != program::Role::state)
-        continue;
+      if (operand.role != program::Role::parameters && operand.role != program::Role::gradients) continue;
       if (expected < 0) expected = operand.index;
       if (operand.index != expected)
         fail(index, fmt::format("its operand {} has index {}; expected {}, the segment that it updates",
@@ -200,7 +198,7 @@ class InstructionStructure {
       case program::InstructionKind::cast:
         return equal_elements(index, i, program::Role::destination, program::Role::source);
       case program::InstructionKind::update:
-        return equal_elements(index, i, program::Role::parameters, program::Role::gradients);
+        return check_updated(index, i);
       case program::InstructionKind::reduce_scatter:
       case program::InstructionKind::all_gather:
         return check_blocks(index, i);
@@ -227,6 +225,23 @@ class InstructionStructure {
     if (elements(i, a) != elements(i, b))
       fail(index, fmt::format("{} has {} elements and {} has {}; they must be as many", program::name_of(a),
                               elements(i, a).value_or(0), program::name_of(b), elements(i, b).value_or(0)));
+  }
+
+  /// Gradients and every slot of state are of the parameters' elements; slots are numbered from 0 on.
+  void check_updated(int index, const program::Instruction& i) {
+    equal_elements(index, i, program::Role::parameters, program::Role::gradients);
+    const int64_t expected = elements(i, program::Role::parameters).value_or(0);
+    int slots = 0;
+    for (const program::Operand& operand : i.operands) slots += operand.role == program::Role::state ? 1 : 0;
+    for (const program::Operand& operand : i.operands) {
+      if (operand.role != program::Role::state) continue;
+      const int64_t found = operand.range.size_bytes / size_of(operand.dtype);
+      if (found != expected)
+        fail(index, fmt::format("state {} has {} elements and parameters has {}; they must be as many",
+                                operand.index, found, expected));
+      if (operand.index >= slots)
+        fail(index, fmt::format("it has state {}, and {} slots in all", operand.index, slots));
+    }
   }
 
   void check_blocks(int index, const program::Instruction& i) {

@@ -10,14 +10,12 @@ namespace lockstep::proof {
 void OwnershipProof::before(const Place& at) {
   const program::Instruction& i = instruction(at);
   if (i.kind != program::InstructionKind::update) return;
-  const program::Operand *parameters = nullptr, *state = nullptr;
-  for (const program::Operand& operand : i.operands) {
-    if (operand.role == program::Role::parameters) parameters = &operand;
-    if (operand.role == program::Role::state) state = &operand;
-  }
-  for (const HeldPart& part : machine().held().in(at.rank, parameters->range)) {
-    check_owned(at, part);
-    check_state(at, part, *parameters, state);
+  for (const program::Operand& parameters : i.operands) {
+    if (parameters.role != program::Role::parameters) continue;
+    for (const HeldPart& part : machine().held().in(at.rank, parameters.range)) {
+      check_owned(at, part);
+      check_state(at, part);
+    }
   }
 }
 
@@ -31,24 +29,28 @@ void OwnershipProof::check_owned(const Place& at, const HeldPart& part) {
   updated_bytes_[{at.rank, at.iteration}] += end - part.position;
 }
 
-void OwnershipProof::check_state(const Place& at, const HeldPart& part, const program::Operand& parameters,
-                                 const program::Operand* state) {
+void OwnershipProof::check_state(const Place& at, const HeldPart& part) {
   const program::ParameterPlace& place = program(at).parameters[part.place];
-  const int64_t size_bytes = parameters.range.size_bytes;
-  const int64_t state_bytes = state == nullptr ? 0 : state->range.size_bytes;
-  if (state_bytes != static_cast<int64_t>(place.states.size()) * size_bytes)
+  std::vector<const program::Operand*> slots(place.states.size());
+  size_t found = 0;
+  for (const program::Operand& operand : instruction(at).operands) {
+    if (operand.role != program::Role::state) continue;
+    ++found;
+    if (operand.index >= 0 && operand.index < static_cast<int>(slots.size()))
+      nth(slots, operand.index) = &operand;
+  }
+  if (found != slots.size() || std::ranges::find(slots, nullptr) != slots.end())
     return fail(at, "state slots",
-                fmt::format("it has {} bytes of optimizer state for {} of parameters, and the program says "
-                            "where {} slots of '{}' lie",
-                            state_bytes, size_bytes, place.states.size(), place.name));
-  for (size_t slot = 0; slot < place.states.size(); ++slot) {
-    const int64_t found = state->range.offset + static_cast<int64_t>(slot) * size_bytes + part.begin;
+                fmt::format("it has {} slots of optimizer state, and the program says where {} of '{}' lie",
+                            found, slots.size(), place.name));
+  for (size_t slot = 0; slot < slots.size(); ++slot) {
+    const program::ByteRange& state = slots[slot]->range;
     const program::ParameterPlace::State& expected = place.states[slot];
-    if (expected.buffer != state->range.buffer || expected.offset + part.position != found)
+    if (expected.buffer != state.buffer || expected.offset + part.position != state.offset + part.begin)
       fail(at, "state place",
            fmt::format("its state {} of byte {} of '{}' is byte {} of {}; the program says byte {} of {}",
-                       slot, part.position, place.name, found,
-                       nth(program(at).buffers, state->range.buffer).name, expected.offset + part.position,
+                       slot, part.position, place.name, state.offset + part.begin,
+                       nth(program(at).buffers, state.buffer).name, expected.offset + part.position,
                        nth(program(at).buffers, expected.buffer).name));
   }
 }

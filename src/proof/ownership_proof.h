@@ -22,8 +22,7 @@ class OwnershipProof : public Proof {
 
  private:
   void check_owned(const Place& at, const HeldPart& part);
-  void check_state(const Place& at, const HeldPart& part, const program::Operand& parameters,
-                   const program::Operand* state);
+  void check_state(const Place& at, const HeldPart& part);
   void check_amounts(int iterations);
   void check_owners();
   /// Of bytes that several ranks own.

@@ -45,11 +45,9 @@ Action bind_agree(const Binding& binding);
 Action bind_norm(const Binding& binding);
 /// Of the parameters that its operands hold whole.
 Action bind_digest(const Binding& binding);
-/// The optimizer on parameters that lie in `updated`, with state one slot after the other: what is the same
-/// in every update of them.
-UpdateCall make_update(const Binding& binding, const program::ByteRange& updated, std::byte* at_state);
-/// The instruction's state, which is of so many bytes of parameters; null without slots.
-std::byte* state_of(const Binding& binding, int64_t parameter_bytes);
+/// The optimizer on parameters that lie in `updated`: what is the same in every update of them, but for where
+/// anything lies.
+UpdateCall make_update(const Binding& binding, const program::ByteRange& updated);
 /// The optimizer on the part of parameters that the operands hold, with as many bytes of state for each slot.
 Action bind_update(const Binding& binding);
 /// Completes a receive that began when the step was granted.

@@ -121,17 +121,22 @@ ServedRange bind_serve(const Binding& binding) {
   ServedRange range{.contents = binding.at(*parameters),
                     .replica = replica != nullptr ? binding.at(*replica) : nullptr,
                     .size_bytes = size_bytes,
-                    .state = state_of(binding, size_bytes),
+                    .state = nullptr,
                     .state_mirror = {},
                     .workers = 0,
                     .landings = {},
                     .copies = {},
                     .update = {}};
   device::Device& device = binding.context().device;
+  // One slot after the other.
+  const int slots = optim::state_slots(binding.context().optimizer);
+  if (slots > 0) range.state = binding.exactly(program::Role::state, 0, slots * size_bytes, DType::float32);
   if (range.state != nullptr && !device.shares_host_memory())
     range.state_mirror = device.allocate_host(session_staging_bytes(binding.instruction()));
-  range.update =
-      make_update(binding, placed, range.state_mirror.data() ? range.state_mirror.data() : range.state);
+  range.update = make_update(binding, placed);
+  std::byte* state = range.state_mirror.data() != nullptr ? range.state_mirror.data() : range.state;
+  for (int slot = 0; slot < slots; ++slot)
+    range.update.state[slot] = reinterpret_cast<float*>(state + slot * size_bytes);
   for (const auto& operand : binding.instruction().operands) {
     const bool lands = operand.role == program::Role::gradients;
     if (!lands && operand.role != program::Role::temporary) continue;

@@ -131,13 +131,11 @@ Action bind_digest(const Binding& binding) {
                                                        const auto&) { kernels->digest(call, stream); }};
 }
 
-UpdateCall make_update(const Binding& binding, const program::ByteRange& updated, std::byte* at_state) {
+UpdateCall make_update(const Binding& binding, const program::ByteRange& updated) {
   const auto& context = binding.context();
   UpdateCall call{.optimizer = context.optimizer,
                   .static_count = context.static_count,
                   .statistic_scale = context.statistic_scale};
-  for (int slot = 0; slot < optim::state_slots(context.optimizer); ++slot)
-    call.state[slot] = reinterpret_cast<float*>(at_state + slot * updated.size_bytes);
   for (size_t p = 0; p < binding.program().parameters.size(); ++p) {
     const auto& place = binding.program().parameters[p];
     const int64_t from = std::max(updated.offset, place.offset);
@@ -155,22 +153,14 @@ UpdateCall make_update(const Binding& binding, const program::ByteRange& updated
   return call;
 }
 
-std::byte* state_of(const Binding& binding, int64_t parameter_bytes) {
-  const int slots = optim::state_slots(binding.context().optimizer);
-  if (slots == 0) return nullptr;
-  const program::Operand* state = binding.required_operand(program::Role::state);
-  if (state->range.size_bytes != slots * parameter_bytes)
-    throw InternalError(
-        fmt::format("{} has {} bytes of state for {} of parameters; expected {} times as many",
-                    binding.describe(), state->range.size_bytes, parameter_bytes, slots));
-  return binding.at(*state);
-}
-
 Action bind_update(const Binding& binding) {
   const program::Operand* parameters = binding.required_operand(program::Role::parameters);
   const program::Operand* gradients = binding.required_operand(program::Role::gradients);
   binding.at_least(program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
-  UpdateCall call = make_update(binding, parameters->range, state_of(binding, parameters->range.size_bytes));
+  UpdateCall call = make_update(binding, parameters->range);
+  for (int slot = 0; slot < optim::state_slots(call.optimizer); ++slot)
+    call.state[slot] = reinterpret_cast<float*>(
+        binding.exactly(program::Role::state, slot, parameters->range.size_bytes, DType::float32));
   call.parameters = reinterpret_cast<float*>(binding.at(*parameters));
   call.gradients = reinterpret_cast<const float*>(binding.at(*gradients));
   call.verdict = reinterpret_cast<const program::Verdict*>(binding.required(program::Role::verdict, 0));
