@@ -10,6 +10,7 @@
 #include "lockstep/error.h"
 #include "parallel/bucket_writer.h"
 #include "parallel/ring_sync.h"
+#include "program/lane_overlap.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -125,6 +126,7 @@ void Synchronizer::add_arrivals() {
     for (const Contributor& one : of_stage.from) brought += one.nodes.size();
     nodes = std::max(nodes, brought);
   }
+  arrivals_.resize(cuts_buckets() ? program::kMostExchangesUnderWay : 2);
   for (size_t turn = 0; turn < arrivals_.size(); ++turn)
     for (size_t node = 1; node < nodes && most > 0; ++node)
       arrivals_[turn].push_back(writer_.program.add_buffer(fmt::format("arrival.{}.{}", node, turn),
@@ -132,9 +134,11 @@ void Synchronizer::add_arrivals() {
                                                            program::Category::gradients, most));
 }
 
+/// Hosts' sums are of whole buckets.
+bool Synchronizer::cuts_buckets() const { return returns_as_it_lands(plan_) && hosts_.empty(); }
+
 int Synchronizer::slices(int segment) const {
-  // Hosts' sums are of whole buckets.
-  if (!returns_as_it_lands(plan_) || !hosts_.empty()) return 1;
+  if (!cuts_buckets()) return 1;
   int64_t most = 0;
   for (int position = 0; position < plan_.placement.owners().count; ++position)
     most = std::max(most, size_of(plan_.placement.gradients(segment, position, position + 1)));
@@ -195,7 +199,7 @@ void Synchronizer::sum_at_servers(BucketSync sync, const layout::Slice& slice) {
   Servers at = servers(plan_.placement.stage_of_segment(sync.segment));
   if (!plan_.placement.is_worker(rank_)) {
     at.add_lane = add_;
-    at.arrivals = arrivals_[static_cast<size_t>(arrived_++ % 2)];
+    at.arrivals = arrivals_[arrived_++ % arrivals_.size()];
   }
   write_server_fold(sync, at, slice);
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <functional>
 #include <span>
 #include <string>
@@ -48,6 +47,7 @@ class Synchronizer {
   void sum_at_servers(BucketSync sync, const layout::Slice& slice);
   void sum_shards(const BucketSync& sync);
   void sum_whole(BucketSync sync);
+  bool cuts_buckets() const;
   void add_arrivals();
   Servers servers(int stage) const;
   std::vector<Recipient> recipients(int segment) const;
@@ -61,10 +61,10 @@ class Synchronizer {
   bool servers_;
   Channel reduce_, gather_;
   Channel norm_;
-  /// At a server that is no worker: room for what workers send it of a slice of a bucket, twice, so that one
-  /// arrives while the other is added.
-  std::array<std::vector<int>, 2> arrivals_;
-  int arrived_ = 0;                                   ///< slices of buckets so far
+  /// At a server that is no worker: room for what workers send it of a bucket, twice, so that one arrives
+  /// while the other is added; of slices, for as many as may be under way.
+  std::vector<std::vector<int>> arrivals_;
+  size_t arrived_ = 0;                                ///< buckets or slices so far
   std::vector<std::vector<std::vector<int>>> hosts_;  ///< by stage, with aggregate=host: the workers of each
   std::vector<Contributions> contributions_;          ///< to servers, by stage
 };

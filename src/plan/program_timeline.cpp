@@ -96,13 +96,13 @@ class Replay {
     std::vector<int> instructions;
     LaneKind kind = LaneKind::compute;
     int iteration = 0;
-    size_t next = 0;                                 // the first that is not complete
-    Operation *current = nullptr, *ahead = nullptr;  // under way: that one, and the one behind it
+    size_t next = 0;                   // the first that is not complete
+    std::deque<Operation*> under_way;  // that one, and those behind it
   };
   struct Rank {
     std::vector<Lane> lanes;
     std::vector<bool> reports;            // by instruction
-    std::vector<bool> independent;        // by instruction, of its predecessor in its lane
+    std::vector<int> independent;         // by instruction, of so many before it in its lane
     std::vector<int> issue_order;         // communications
     int64_t issued = 0;                   // over all iterations
     std::vector<int> done;                // by instruction: in so many iterations
@@ -137,7 +137,7 @@ class Replay {
       nth(rank.lanes, instruction.lane).instructions.push_back(i);
       if (program::communicates(instruction.kind)) rank.issue_order.push_back(i);
     }
-    if (times_.one_thread) rank.independent = program::independent_of_predecessor(program);
+    if (times_.one_thread) rank.independent = program::independent_predecessors(program);
     rank.done.assign(count, 0);
     rank.left.assign(static_cast<size_t>(iterations_), static_cast<int>(count));
     rank.reports_left.assign(static_cast<size_t>(iterations_),
@@ -185,20 +185,22 @@ class Replay {
         if (is_done(lane)) continue;
         const int i = nth(lane.instructions, lane.next);
         const bool shares_thread = times_.one_thread && lane.kind != LaneKind::comm;
-        if (lane.current == nullptr && is_ready(rank, program, i, lane.iteration)) {
+        if (lane.under_way.empty() && is_ready(rank, program, i, lane.iteration)) {
           if (!shares_thread) {
-            lane.current = start(number, lane, i, lane.iteration);
+            lane.under_way.push_back(start(number, lane, i, lane.iteration));
             moves = true;
           } else if (!rank.computes && (first == nullptr || precedes(lane, *first))) {
             first = &lane;
           }
-        } else if (lane.current != nullptr && may_go_ahead(rank, program, lane)) {
-          lane.ahead = start(number, lane, nth(lane.instructions, lane.next + 1), lane.iteration);
+        } else if (!lane.under_way.empty() && may_go_ahead(rank, program, lane)) {
+          const int behind = nth(lane.instructions, lane.next + lane.under_way.size());
+          lane.under_way.push_back(start(number, lane, behind, lane.iteration));
           moves = true;
         }
       }
       if (!moves && first != nullptr) {
-        first->current = start(number, *first, nth(first->instructions, first->next), first->iteration);
+        first->under_way.push_back(
+            start(number, *first, nth(first->instructions, first->next), first->iteration));
         moves = true;
       }
     }
@@ -210,10 +212,11 @@ class Replay {
   }
 
   bool may_go_ahead(const Rank& rank, const Program& program, const Lane& lane) const {
-    if (!times_.one_thread || lane.ahead != nullptr || lane.next + 1 == lane.instructions.size())
-      return false;
-    const int i = nth(lane.instructions, lane.next + 1);
-    return nth(rank.independent, i) && is_ready(rank, program, i, lane.iteration);
+    const size_t next = lane.next + lane.under_way.size();
+    if (!times_.one_thread || next == lane.instructions.size()) return false;
+    const int i = nth(lane.instructions, next);
+    return nth(rank.independent, i) >= static_cast<int>(lane.under_way.size()) &&
+           is_ready(rank, program, i, lane.iteration);
   }
 
   Operation* start(int number, const Lane& lane, int i, int iteration) {
@@ -411,13 +414,13 @@ class Replay {
     operation.arrived = true;
     Rank& rank = nth(ranks_, operation.rank);
     Lane& lane = nth(rank.lanes, operation.lane);
-    while (lane.current != nullptr && lane.current->arrived) {
-      const Operation& ended = *lane.current;
+    while (!lane.under_way.empty() && lane.under_way.front()->arrived) {
+      const Operation& ended = *lane.under_way.front();
       nth(nth(rank.timed, ended.iteration), ended.instruction).end = now_;
       ++nth(rank.done, ended.instruction);
       --nth(rank.left, ended.iteration);
       if (nth(rank.reports, ended.instruction)) --nth(rank.reports_left, ended.iteration);
-      lane.current = std::exchange(lane.ahead, nullptr);
+      lane.under_way.pop_front();
       if (++lane.next == lane.instructions.size()) {
         lane.next = 0;
         ++lane.iteration;
@@ -445,7 +448,7 @@ class Replay {
       for (const Lane& lane : nth(ranks_, rank).lanes) {
         if (is_done(lane)) continue;
         waiting += fmt::format("{}rank {} {} {}", waiting.empty() ? "" : "; ", rank,
-                               lane.current != nullptr ? "waits for peers in" : "cannot start",
+                               !lane.under_way.empty() ? "waits for peers in" : "cannot start",
                                program::describe(nth(programs_, rank), nth(lane.instructions, lane.next)));
       }
     if (!waiting.empty()) throw InternalError(fmt::format("programs cannot proceed: {}", waiting));

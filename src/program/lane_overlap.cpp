@@ -22,15 +22,20 @@ bool conflict(const Program& program, const Instruction& before, const Instructi
 
 }  // namespace
 
-std::vector<bool> independent_of_predecessor(const Program& program) {
-  std::vector<bool> independent;
-  std::vector<const Instruction*> last(program.lanes.size(), nullptr);
+std::vector<int> independent_predecessors(const Program& program) {
+  std::vector<int> independent;
+  std::vector<std::vector<const Instruction*>> lanes(program.lanes.size());
   for (const Instruction& instruction : program.instructions) {
-    const Instruction*& before = nth(last, instruction.lane);
-    independent.push_back(before != nullptr && before->kind == InstructionKind::exchange &&
-                          instruction.kind == InstructionKind::exchange &&
-                          !conflict(program, *before, instruction));
-    before = &instruction;
+    auto& before = nth(lanes, instruction.lane);
+    int count = 0;
+    while (instruction.kind == InstructionKind::exchange && count + 1 < kMostExchangesUnderWay &&
+           count < static_cast<int>(before.size())) {
+      const Instruction& one = *before[before.size() - 1 - static_cast<size_t>(count)];
+      if (one.kind != InstructionKind::exchange || conflict(program, one, instruction)) break;
+      ++count;
+    }
+    independent.push_back(count);
+    before.push_back(&instruction);
   }
   return independent;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -27,7 +28,7 @@ class InlineExecutor : public Executor {
         lanes_(program.lanes.size()),
         done_(program.instructions.size()),
         reports_(program.instructions.size()),
-        independent_(program::independent_of_predecessor(program)) {
+        independent_(program::independent_predecessors(program)) {
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const auto& instruction = program.instructions[i];
       nth(lanes_, instruction.lane).instructions.push_back(static_cast<int>(i));
@@ -72,9 +73,9 @@ class InlineExecutor : public Executor {
     int64_t position = 0;           // instructions complete, over all iterations
     bool in_flight = false;
     bool is_comm = false;
-    comm::Ticket ticket;                // of what is in flight
-    Clock::time_point started;          // that, or the run() or finish() in which it is waited for
-    std::optional<comm::Ticket> ahead;  // of the next instruction, where that has started, too
+    comm::Ticket ticket;             // of what is in flight
+    Clock::time_point started;       // that, or the run() or finish() in which it is waited for
+    std::deque<comm::Ticket> ahead;  // of the next instructions that have started, too
     int at(int64_t place) const { return instructions[static_cast<size_t>(place) % instructions.size()]; }
     int current() const { return at(position); }
     int64_t iteration_at(int64_t place) const { return place / static_cast<int64_t>(instructions.size()); }
@@ -123,7 +124,7 @@ class InlineExecutor : public Executor {
     for (auto& lane : lanes_) {
       lane.position = lane.end(begun_);
       lane.in_flight = false;
-      lane.ahead.reset();
+      lane.ahead.clear();
     }
     std::fill(done_.begin(), done_.end(), begun_);
     issued_ = begun_ * static_cast<int64_t>(issue_order_.size());
@@ -151,9 +152,10 @@ class InlineExecutor : public Executor {
     ++done_[index];
     ++moves_;
     ++lane.position;
-    lane.in_flight = lane.ahead.has_value();
+    lane.in_flight = !lane.ahead.empty();
     if (lane.in_flight) {
-      lane.ticket = *std::exchange(lane.ahead, std::nullopt);
+      lane.ticket = std::move(lane.ahead.front());
+      lane.ahead.pop_front();
       lane.started = Clock::now();
     }
   }
@@ -222,19 +224,20 @@ class InlineExecutor : public Executor {
     return true;
   }
 
-  /// Starts the exchange behind the one that is under way, so that what it takes before its first byte passes
-  /// meanwhile; false where it has to wait. No more than one: what arrives has no room before its time.
+  /// Starts the exchange behind those that are under way, so that what it takes before its first byte passes
+  /// meanwhile; false where it has to wait.
   bool start_ahead(LaneState& lane) {
-    const int64_t next = lane.position + 1;
+    const int under_way = 1 + static_cast<int>(lane.ahead.size());
+    const int64_t next = lane.position + under_way;
     const int index = lane.at(next);
-    if (lane.ahead || next == lane.end(begun_) || !nth(independent_, index) || !is_issued_next(index) ||
+    if (next == lane.end(begun_) || nth(independent_, index) < under_way || !is_issued_next(index) ||
         !ready(lane, next))
       return false;
     ++issued_;
     const StepInputs& inputs = inputs_of(lane.iteration_at(next));
     guarded(lane, next, [&] {
       if (options_.before) options_.before(inputs.iteration, index);
-      lane.ahead = nth(actions_, index).communicate(*stream_, inputs);
+      lane.ahead.push_back(nth(actions_, index).communicate(*stream_, inputs));
     });
     return true;
   }
@@ -315,9 +318,9 @@ class InlineExecutor : public Executor {
   std::vector<LaneState> lanes_;
   std::vector<int64_t> done_;  // by instruction: in so many iterations
   std::vector<int> issue_order_;
-  std::vector<bool> reports_;      // by instruction
-  int64_t reports_each_ = 0;       // of an iteration
-  std::vector<bool> independent_;  // by instruction: of the one before it in its lane
+  std::vector<bool> reports_;     // by instruction
+  int64_t reports_each_ = 0;      // of an iteration
+  std::vector<int> independent_;  // by instruction: of so many before it in its lane
   // Two iterations at most are under way: the last, and what is left of the one before.
   int64_t begun_ = 0, issued_ = 0;    // iterations; communications over all of them
   int64_t moves_ = 0;                 // instructions complete, and rounds of those that have several

@@ -1,7 +1,10 @@
 #include "program/lane_overlap.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "program/memory/memory_plan.h"
 
@@ -10,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::vector<bool> independent(const std::string& instructions) {
+std::vector<int> independent(const std::string& instructions) {
   Program program = program_from_text(
       "program step rank=0 world_size=2 reduction=fast virtual_replicas=2 micro_batches_per_leaf=1\n"
       "lane one comm\n"
@@ -20,7 +23,7 @@ std::vector<bool> independent(const std::string& instructions) {
       "buffer b space=gradients category=gradients size=512\n" +
       instructions);
   plan_memory(program);
-  return independent_of_predecessor(program);
+  return independent_predecessors(program);
 }
 
 TEST(LaneOverlap, IsOfExchangesThatLeaveEachOthersBytesAlone) {
@@ -29,11 +32,21 @@ TEST(LaneOverlap, IsOfExchangesThatLeaveEachOthersBytesAlone) {
                           "2 exchange @one group=all writes receive:a@1\n"  // behind a send of b
                           "3 exchange @one group=all reads send:a@1\n"      // of what has just come
                           "4 exchange @one group=all reads send:a@1\n"),    // both read it
-              ElementsAre(false, true, true, false, true));
+              ElementsAre(0, 1, 1, 0, 1));
   EXPECT_THAT(independent("0 exchange @one group=all writes receive:a[0+256]@1\n"
                           "1 exchange @one group=all writes receive:a[256+256]@1\n"
                           "2 exchange @one group=all reads send:a[128+256]@1\n"),
-              ElementsAre(false, true, false));
+              ElementsAre(0, 1, 0));
+}
+
+TEST(LaneOverlap, IsOfSoManyAtMost) {
+  std::string instructions;
+  std::vector<int> expected;
+  for (int i = 0; i < kMostExchangesUnderWay + 2; ++i) {
+    instructions += fmt::format("{} exchange @one group=all reads send:a@1\n", i);
+    expected.push_back(std::min(i, kMostExchangesUnderWay - 1));
+  }
+  EXPECT_EQ(independent(instructions), expected);
 }
 
 TEST(LaneOverlap, IsWithinALane) {
@@ -41,14 +54,14 @@ TEST(LaneOverlap, IsWithinALane) {
                           "1 exchange @two group=all writes receive:b@1\n"
                           "2 exchange @one group=all reads send:a@1\n"
                           "3 exchange @two group=all writes receive:b@1\n"),
-              ElementsAre(false, false, true, false));
+              ElementsAre(0, 0, 1, 0));
 }
 
 TEST(LaneOverlap, IsOfNothingElseThanExchanges) {
   EXPECT_THAT(independent("0 all_reduce @one group=all updates data:a\n"
                           "1 exchange @one group=all reads send:b@1\n"
                           "2 all_reduce @one group=all updates data:a\n"),
-              ElementsAre(false, false, false));
+              ElementsAre(0, 0, 0));
 }
 
 }  // namespace

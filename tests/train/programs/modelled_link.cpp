@@ -116,8 +116,8 @@ ModelledLink::ModelledLink(std::vector<program::Program> programs, int iteration
     ranks_[r].started.assign(static_cast<size_t>(count_of(r) * iterations), false);
     ranks_[r].times.assign(ranks_[r].started.size(), -1);
     reports_.push_back(program::report_instructions(program));
-    starts_ahead_.push_back(issues_in_order_ ? program::independent_of_predecessor(program)
-                                             : std::vector<bool>(program.instructions.size()));
+    starts_ahead_.push_back(issues_in_order_ ? program::independent_predecessors(program)
+                                             : std::vector<int>(program.instructions.size()));
   }
   carried_.assign(programs_[0].groups.size(), 0);
 }
@@ -196,12 +196,10 @@ bool ModelledLink::may_start(size_t rank, int node, const std::vector<bool>& sta
     const int other = (iteration - dependency.distance) * count + dependency.instruction;
     if (other >= 0 && !complete(other)) return false;
   }
-  int before = node - 1;  // in its lane
-  while (before >= 0 && instruction(rank, before).lane != own.lane) --before;
-  for (int other = 0; other < node; ++other) {
+  int behind = starts_ahead_[rank][static_cast<size_t>(node % count)];  // those of its lane
+  for (int other = node - 1; other >= 0; --other) {
     const program::Instruction& earlier = instruction(rank, other);
-    const bool is_enough = other == before && starts_ahead_[rank][static_cast<size_t>(node % count)] &&
-                           started[static_cast<size_t>(other)];
+    const bool is_enough = earlier.lane == own.lane && behind-- > 0 && started[static_cast<size_t>(other)];
     if (earlier.lane == own.lane && !is_enough && !complete(other)) return false;
     if (issues_in_order_ && program::communicates(earlier.kind) && program::communicates(own.kind) &&
         !started[static_cast<size_t>(other)])

@@ -31,7 +31,7 @@ struct LinkSpeed {
 class ModelledLink {
  public:
   /// `issues_in_order`: a rank's communications start in program order over all lanes, and exchanges while
-  /// the one before them is under way (program::independent_of_predecessor), as the inline executor has it.
+  /// those before them are under way (program::independent_predecessors), as the inline executor has it.
   ModelledLink(std::vector<program::Program> programs, int iterations, const LinkSpeed& speed,
                bool issues_in_order);
 
@@ -92,7 +92,7 @@ class ModelledLink {
   bool issues_in_order_;
   std::vector<std::vector<std::vector<Operation>>> operations_;  // rank, group
   std::vector<std::vector<int>> reports_;                        // rank -> instructions
-  std::vector<std::vector<bool>> starts_ahead_;  // rank, instruction: before its predecessor's end
+  std::vector<std::vector<int>> starts_ahead_;  // rank, instruction: before the end of so many before it
 
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
