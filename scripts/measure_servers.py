@@ -9,7 +9,7 @@
 All take --lockstep build/release/bin/lockstep. Each measurement is told on stderr as it is made. Nothing else should run meanwhile.
 Exits with 77 where two_hosts.sh cannot work.
 
-link     a model with next to nothing to compute, so that a step is its communication. For each layout the median step of interleaved
+link     a model with next to nothing to compute, so that a step is its communication. For each layout the mean step, the median of interleaved
          rounds; what its bytes take on the wire by the formulas (n workers, k servers, M bytes, links of B in each direction: ring
          and colocated servers 2(n-1)M/(nB), dedicated ones max(M/B, nM/(kB))); the same at the rate that messages of a MiB reach in
          both directions at once, measured by `lockstep bench`; and the bytes that crossed the busiest link per step, beside those
@@ -167,14 +167,14 @@ def measure_link(options):
             count = max(2, processes(layout))
             with Hosts(count, options.rate), config_file(CONFIG % model) as config:
                 before = counted(count)
-                report = train(options, config.name, layout, more, STEPS)
+                train(options, config.name, layout, more, STEPS)
                 between = counted(count)
-                train(options, config.name, layout, more, 2 * STEPS)
+                step_ms = train(options, config.name, layout, more, 2 * STEPS)["step_ms"]["mean"]
                 after = counted(count)
             # What start and end take is the same in both.
             wire = max(last - middle - (middle - first) for first, middle, last in zip(before, between, after)) / STEPS
-            found[i].append((report["step_ms"]["p50"], wire))
-            said(f"round {round_number + 1}: {layout}: {report['step_ms']['p50']:.1f} ms")
+            found[i].append((step_ms, wire))
+            said(f"round {round_number + 1}: {layout}: {step_ms:.1f} ms")
     print(f"Links of {options.rate}; messages of 1 MiB in both directions at once reach {1 / reached / bytes_per_ms:.0%} of it.\n")
     print("| layout | updates | model | step, ms | wire, ms | step / wire | step / messages | MB counted | MB of the formula |")
     print("|---|---|---|---|---|---|---|---|---|")

@@ -15,10 +15,11 @@
 namespace lockstep::parallel {
 namespace {
 
-/// Messages of fewer bytes take hardly less time than they.
+/// On a link of 10 Gbit/s messages of fewer bytes take no less time.
 constexpr int64_t kLeastSliceBytes = 64 * 1024;
-/// The first bucket of a model is kept as small (model::make_partition), since nothing hides it either.
-constexpr int64_t kSlicesOfBucket = 4;
+/// At 100 Mbit/s, with two workers and two servers, a step of 19 MB took 1,763 ms with 4, 1,693 with 8 and 1,638
+/// with 16; where nothing limits the link, more slices only take more of the processor.
+constexpr int64_t kSlicesOfBucket = 8;
 
 /// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and
 /// cannot be.
