@@ -17,8 +17,8 @@ namespace {
 
 /// On a link of 10 Gbit/s messages of fewer bytes take no less time.
 constexpr int64_t kLeastSliceBytes = 64 * 1024;
-/// At 100 Mbit/s, with two workers and two servers, a step of 19 MB took 1,763 ms with 4, 1,693 with 8 and 1,638
-/// with 16; where nothing limits the link, more slices only take more of the processor.
+/// At 100 Mbit/s, with two workers and two servers, a step of 19 MB took 1,763 ms with 4, 1,693 with 8 and
+/// 1,638 with 16; where nothing limits the link, more slices only take more of the processor.
 constexpr int64_t kSlicesOfBucket = 8;
 
 /// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and

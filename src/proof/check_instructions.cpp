@@ -227,18 +227,20 @@ class InstructionStructure {
                               elements(i, a).value_or(0), program::name_of(b), elements(i, b).value_or(0)));
   }
 
-  /// Gradients and every slot of state are of the parameters' elements; slots are numbered from 0 on.
+  /// Gradients are of the parameters' elements, and every slot of state, numbered from 0 on, of their bytes.
   void check_updated(int index, const program::Instruction& i) {
     equal_elements(index, i, program::Role::parameters, program::Role::gradients);
-    const int64_t expected = elements(i, program::Role::parameters).value_or(0);
+    int64_t expected = 0;
     int slots = 0;
-    for (const program::Operand& operand : i.operands) slots += operand.role == program::Role::state ? 1 : 0;
+    for (const program::Operand& operand : i.operands) {
+      if (operand.role == program::Role::parameters) expected = operand.range.size_bytes;
+      if (operand.role == program::Role::state) ++slots;
+    }
     for (const program::Operand& operand : i.operands) {
       if (operand.role != program::Role::state) continue;
-      const int64_t found = operand.range.size_bytes / size_of(operand.dtype);
-      if (found != expected)
-        fail(index, fmt::format("state {} has {} elements and parameters has {}; they must be as many",
-                                operand.index, found, expected));
+      if (operand.range.size_bytes != expected)
+        fail(index, fmt::format("state {} has {} bytes and parameters has {}; they must be as many",
+                                operand.index, operand.range.size_bytes, expected));
       if (operand.index >= slots)
         fail(index, fmt::format("it has state {}, and {} slots in all", operand.index, slots));
     }

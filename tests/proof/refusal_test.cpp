@@ -130,9 +130,9 @@ TEST(Updates, NameOneSegmentInAllTheirOperands) {
               HasSubstr("its operand parameters has index 3; expected 0"));
 }
 
-TEST(Updates, HaveAsManyElementsOfEachSlotOfState) {
+TEST(Updates, HaveAsManyBytesOfEachSlotOfState) {
   EXPECT_THAT(findings(edited("dp1_tree", 0, "state.1:state.0[128+128]", "state.1:state.0[128+64]")),
-              HasSubstr("state 1 has 16 elements and parameters has 32; they must be as many"));
+              HasSubstr("state 1 has 64 bytes and parameters has 128; they must be as many"));
   EXPECT_THAT(findings(edited("dp1_tree", 0, "state.1:state.0[128+128]", "state.2:state.0[128+128]")),
               HasSubstr("it has state 2, and 2 slots in all"));
 }
