@@ -398,7 +398,7 @@ TEST(OptimizerState, ThatSomethingElseOverwritesIsRefused) {
   }
   program.instructions.insert(update, cast);
   derive_anew(programs);
-  EXPECT_THAT(findings(programs), HasSubstr("optimizer state belongs in state.1, and there is "));
+  EXPECT_THAT(findings(programs), HasSubstr("optimizer state belongs in state.1[0+262144], and there is "));
 }
 
 TEST(OptimizerState, ThatIsSavedIsOptimizerState) {
