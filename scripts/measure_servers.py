@@ -18,7 +18,7 @@ link     a model with next to nothing to compute, so that a step is its communic
 hidden   a model that computes about as long as its bytes take: how much of the communication is hidden behind it.
 update   on one host, two workers and a server: bytes that the server reads and writes, to fold two gradients and to update by
          AdamW, over the time in which it is busy, beside copies of the same machine.
-idle     how much of a core a server takes, beside what it computes, while its worker computes.
+idle     how much of a core a server takes, beside what it computes, while its worker computes for some seconds a step.
 """
 
 import argparse
@@ -69,6 +69,8 @@ LINES = [
     ("dp=2,sync=ps,servers=2,assign=whole", AS_IT_LANDS, ONE_LAYER),
 ]
 STEPS = 8
+# Of a step of some seconds on one core: what messages take is little beside it.
+IDLE_BATCH = 64
 
 
 def said(text):
@@ -252,12 +254,12 @@ def server_of(job, rank):
 def measure_idle(options):
     print("| mode | of a core | of it computing | beside |")
     print("|---|---|---|---|")
-    with config_file(GPT % 16) as config:
+    with config_file(GPT % IDLE_BATCH) as config:
         for number, mode in enumerate(["sync", "stale", "async"]):
             layout = "dp=1,sync=ps" + ("" if mode == "sync" else f",mode={mode}")
             with tempfile.TemporaryFile("w+") as output:
                 job = subprocess.Popen(["mpirun", "--bind-to", "none", "-n", "2", options.lockstep, "train", config.name, "--json", "--quiet", "--layout", layout,
-                                        "--set", f"trainer.steps={int(options.seconds * 8)}"], stdout=output,
+                                        "--set", f"trainer.steps={int(options.seconds * 2)}"], stdout=output,
                                        env={**os.environ, "OMP_NUM_THREADS": "1", "LOCKSTEP_MEASURED": str(number)})
                 server = server_of(number, 1)
                 time.sleep(3)

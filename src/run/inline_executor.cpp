@@ -28,7 +28,8 @@ class InlineExecutor : public Executor {
         lanes_(program.lanes.size()),
         done_(program.instructions.size()),
         reports_(program.instructions.size()),
-        independent_(program::independent_predecessors(program)) {
+        independent_(program::independent_predecessors(program)),
+        patience_(options_.longest_nap) {
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const auto& instruction = program.instructions[i];
       nth(lanes_, instruction.lane).instructions.push_back(static_cast<int>(i));
@@ -250,7 +251,7 @@ class InlineExecutor : public Executor {
       advance_communication();
       if (moves_ != before) break;
       ensure_in_time();
-      rest(Clock::now() - begin, options_.longest_nap);
+      patience_.rest(Clock::now() - begin);
     }
     *times_.exposed_communication_ms += milliseconds_between(begin, Clock::now());
   }
@@ -321,6 +322,7 @@ class InlineExecutor : public Executor {
   std::vector<bool> reports_;     // by instruction
   int64_t reports_each_ = 0;      // of an iteration
   std::vector<int> independent_;  // by instruction: of so many before it in its lane
+  Patience patience_;
   // Two iterations at most are under way: the last, and what is left of the one before.
   int64_t begun_ = 0, issued_ = 0;    // iterations; communications over all of them
   int64_t moves_ = 0;                 // instructions complete, and rounds of those that have several

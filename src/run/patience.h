@@ -10,8 +10,19 @@ namespace lockstep::run {
 /// with ranks that compute. A look at what has come takes about 50 us: 1 % of this.
 inline constexpr std::chrono::microseconds kLongestNap{5000};
 
-/// Between two looks at what is waited for, of one thread: gives up the core and comes back at once, or,
-/// where it has waited for a while, sleeps for a twentieth of that, at most `longest_nap`.
-void rest(Clock::duration waited, std::chrono::microseconds longest_nap);
+/// What a thread does between two looks at what it waits for: gives up the core and comes back at once, or,
+/// where it has waited for a while, sleeps for a part of that. Where waits have been long, it stays awake for
+/// less.
+class Patience {
+ public:
+  /// 0: it never sleeps.
+  explicit Patience(std::chrono::microseconds longest_nap);
+  /// `waited`: since the wait began; less than the last time: that is another wait.
+  void rest(Clock::duration waited);
+
+ private:
+  std::chrono::microseconds longest_nap_;
+  Clock::duration awake_, last_{};
+};
 
 }  // namespace lockstep::run

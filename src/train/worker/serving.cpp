@@ -9,7 +9,6 @@
 
 #include "base/index.h"
 #include "lockstep/error.h"
-#include "run/patience.h"
 #include "train/worker/worker.h"
 
 namespace lockstep::train {
@@ -40,7 +39,8 @@ Serving::Serving(comm::Communicator& world, const compile::CompiledRun& compiled
       rank_(world.rank()),
       to_servers_(world.open_port()),
       to_workers_(world.open_port()),
-      servers_(compiled.placement().owners()) {
+      servers_(compiled.placement().owners()),
+      patience_(has_replica_ ? std::chrono::microseconds{0} : run::kLongestNap) {
   const run::SessionPorts ports{*to_servers_, *to_workers_};
   if (has_replica_) worker_.emplace(ports, ranks_from(servers_.first, servers_.count), terms_);
   if (servers_.contains(rank_))
@@ -147,7 +147,7 @@ void Serving::rest(Clock::time_point began, bool moved) {
                     rank_, std::chrono::duration<double>(waited).count(),
                     has_replica_ ? "a server to let its next step begin" : "workers"),
         ExitCode::hang);
-  run::rest(waited, has_replica_ ? std::chrono::microseconds{0} : run::kLongestNap);
+  patience_.rest(waited);
 }
 
 void Serving::abort(std::string_view reason) noexcept {

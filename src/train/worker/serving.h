@@ -9,6 +9,7 @@
 #include "compile/compiled_run.h"
 #include "control/muster.h"
 #include "control/progress.h"
+#include "run/patience.h"
 #include "run/serve/server_session.h"
 #include "run/serve/worker_session.h"
 
@@ -88,6 +89,7 @@ class Serving {
   std::optional<run::WorkerSession> worker_;
   std::unique_ptr<run::ServerSession> server_;
   layout::RankRange servers_;
+  run::Patience patience_;
   int losses_heard_ = 0;  // of all that the muster tells of
 };
 
