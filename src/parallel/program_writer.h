@@ -35,9 +35,8 @@ struct ServerRoom {
 std::vector<layout::ByteSpan> gradients_of(program::InstructionKind backward, const model::Bucket& bucket);
 
 /// What every compiler of programs needs: the buffers of a model and the instructions that use them. Operands
-/// carry the graph's ids as their index (values for activations and their gradients, segments for parameters,
-/// gradients and optimizer state), which is how the executor finds its way back from an instruction to
-/// kernels.
+/// carry the graph's ids as their index (values for activations and their gradients, segments for parameters
+/// and gradients), which is how the executor finds its way back from an instruction to kernels.
 ///
 /// Buffers that live for ever come first and in one order in every program of a rank, so that all of its
 /// programs see the same parameters at the same place.

@@ -1,6 +1,8 @@
 #include "parallel/step_programs.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -18,6 +20,13 @@ namespace {
 using layout::PipelineEvent;
 using layout::PipelineUnit;
 
+/// A slice of a bucket that comes back as it lands, of which only the exchange is written so far.
+struct Landed {
+  int segment;
+  layout::Slice slice;
+  std::vector<program::Instruction> additions;
+};
+
 /// The lanes and channels of a step, in one order on all ranks.
 struct StepLanes {
   int copy, compute;
@@ -26,6 +35,7 @@ struct StepLanes {
   Synchronizer synchronizer;
   TiedStages ties;
   int update;
+  std::optional<Landed> landed;
 
   StepLanes(const ProgramPlan& plan, ProgramWriter& writer, int rank)
       : copy(writer.program.add_lane("copy", program::LaneKind::copy)),
@@ -38,16 +48,35 @@ struct StepLanes {
                                        : compute) {}
 };
 
-/// Sums a bucket, and where nothing is waited for goes on to the end.
+/// What is made of the slice that has landed.
+void go_on_with_landed(ProgramWriter& writer, StepLanes& lanes) {
+  if (!lanes.landed) return;
+  Landed landed = *std::exchange(lanes.landed, std::nullopt);
+  std::ranges::move(landed.additions, std::back_inserter(writer.program.instructions));
+  writer.add_tied_uses(lanes.update, landed.segment, GradientsOf::updated, landed.slice);
+  writer.update(lanes.update, landed.segment, UpdateVerdict::none, landed.slice);
+  lanes.synchronizer.gather_parameters(landed.segment, landed.slice);
+}
+
+/// Sums a bucket, and where nothing is waited for goes on to the end. The exchange of the next slice stands
+/// before what is made of one, on all ranks, so that servers wait for it when workers send it. (More than one
+/// ahead was not faster.)
 void meet(const ProgramPlan& plan, ProgramWriter& writer, StepLanes& lanes, int segment, int nodes) {
   if (!returns_as_it_lands(plan)) return lanes.synchronizer.sum(segment, nodes);
+  const bool serves = !plan.placement.is_worker(writer.program.rank);
   const int count = lanes.synchronizer.slices(segment);
+  auto& instructions = writer.program.instructions;
   for (int i = 0; i < count; ++i) {
-    const layout::Slice slice{i, count};
-    lanes.synchronizer.sum(segment, nodes, slice);
-    writer.add_tied_uses(lanes.update, segment, GradientsOf::updated, slice);
-    writer.update(lanes.update, segment, UpdateVerdict::none, slice);
-    lanes.synchronizer.gather_parameters(segment, slice);
+    const size_t exchange = instructions.size();
+    lanes.synchronizer.sum(segment, nodes, {i, count});
+    Landed landed{.segment = segment, .slice = {i, count}, .additions = {}};
+    if (serves && instructions.size() > exchange) {
+      const auto additions = instructions.begin() + static_cast<std::ptrdiff_t>(exchange) + 1;
+      std::move(additions, instructions.end(), std::back_inserter(landed.additions));
+      instructions.erase(additions, instructions.end());
+    }
+    go_on_with_landed(writer, lanes);
+    lanes.landed = std::move(landed);
   }
 }
 
@@ -60,6 +89,7 @@ void write_updates(const ProgramPlan& plan, ProgramWriter& writer, StepLanes& la
   const UpdateVerdict verdict = plan.update_as_it_lands ? UpdateVerdict::none
                                 : plan.skip_nonfinite   ? UpdateVerdict::scale_and_predicate
                                                         : UpdateVerdict::scale;
+  go_on_with_landed(writer, lanes);
   if (returns_as_it_lands(plan)) return lanes.synchronizer.norm(lanes.compute);
   lanes.ties.collect();
   for (int s = segments - 1; s >= 0; --s) {
@@ -88,7 +118,7 @@ program::Program compile_server_step(const ProgramPlan& plan, int rank) {
   };
   if (plan.placement.stages() == 1) agree();
   for (int s = static_cast<int>(plan.partition.segments.size()) - 1; s >= 0; --s)
-    if (writer.gradient_buffer(s, 0) >= 0) meet(plan, writer, lanes, s, 1);
+    if (plan.partition.bucket(s).size_bytes > 0) meet(plan, writer, lanes, s, 1);
   if (plan.placement.stages() > 1) agree();
   write_updates(plan, writer, lanes);
   return std::move(writer.program);

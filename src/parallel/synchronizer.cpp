@@ -10,7 +10,6 @@
 #include "lockstep/error.h"
 #include "parallel/bucket_writer.h"
 #include "parallel/ring_sync.h"
-#include "program/lane_overlap.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -20,6 +19,18 @@ constexpr int64_t kLeastSliceBytes = 64 * 1024;
 /// At 100 Mbit/s, with two workers and two servers, a step of 19 MB took 1,763 ms with 4, 1,693 with 8 and
 /// 1,638 with 16; where nothing limits the link, more slices only take more of the processor.
 constexpr int64_t kSlicesOfBucket = 8;
+/// Of a bucket, however large: what they save is the time of one of them.
+constexpr int64_t kMostSlices = 64;
+
+/// Whether a parameter is used twice within the segment, so that what is a slice of the one gradient and of
+/// the other does not lie in one slice of the bucket.
+bool ties_within(const model::Bucket& bucket) {
+  return std::ranges::any_of(bucket.entries, [&](const model::BucketEntry& later) {
+    return later.use != 0 && std::ranges::any_of(bucket.entries, [&](const model::BucketEntry& first) {
+             return first.use == 0 && first.parameter == later.parameter;
+           });
+  });
+}
 
 /// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and
 /// cannot be.
@@ -127,7 +138,6 @@ void Synchronizer::add_arrivals() {
     for (const Contributor& one : of_stage.from) brought += one.nodes.size();
     nodes = std::max(nodes, brought);
   }
-  arrivals_.resize(cuts_buckets() ? program::kMostExchangesUnderWay : 2);
   for (size_t turn = 0; turn < arrivals_.size(); ++turn)
     for (size_t node = 1; node < nodes && most > 0; ++node)
       arrivals_[turn].push_back(writer_.program.add_buffer(fmt::format("arrival.{}.{}", node, turn),
@@ -139,11 +149,12 @@ void Synchronizer::add_arrivals() {
 bool Synchronizer::cuts_buckets() const { return returns_as_it_lands(plan_) && hosts_.empty(); }
 
 int Synchronizer::slices(int segment) const {
-  if (!cuts_buckets()) return 1;
+  if (!cuts_buckets() || ties_within(plan_.partition.bucket(segment))) return 1;
   int64_t most = 0;
   for (int position = 0; position < plan_.placement.owners().count; ++position)
     most = std::max(most, size_of(plan_.placement.gradients(segment, position, position + 1)));
-  const int64_t slice_bytes = std::max(kLeastSliceBytes, plan_.parallel.bucket_bytes / kSlicesOfBucket);
+  const int64_t slice_bytes =
+      std::max({kLeastSliceBytes, plan_.parallel.bucket_bytes / kSlicesOfBucket, most / kMostSlices});
   return static_cast<int>(std::max(int64_t{1}, (most + slice_bytes - 1) / slice_bytes));
 }
 
@@ -200,9 +211,11 @@ void Synchronizer::sum_at_servers(BucketSync sync, const layout::Slice& slice) {
   Servers at = servers(plan_.placement.stage_of_segment(sync.segment));
   if (!plan_.placement.is_worker(rank_)) {
     at.add_lane = add_;
-    at.arrivals = arrivals_[arrived_++ % arrivals_.size()];
+    at.arrivals = arrivals_[arrived_ % arrivals_.size()];
   }
+  const size_t before = writer_.program.instructions.size();
   write_server_fold(sync, at, slice);
+  if (writer_.program.instructions.size() > before) ++arrived_;
 }
 
 void Synchronizer::sum_shards(const BucketSync& sync) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <span>
 #include <string>
@@ -61,10 +62,10 @@ class Synchronizer {
   bool servers_;
   Channel reduce_, gather_;
   Channel norm_;
-  /// At a server that is no worker: room for what workers send it of a bucket, twice, so that one arrives
-  /// while the other is added; of slices, for as many as may be under way.
-  std::vector<std::vector<int>> arrivals_;
-  size_t arrived_ = 0;                                ///< buckets or slices so far
+  /// At a server that is no worker: room for what workers send it of a bucket, or of a slice, twice, so that
+  /// one arrives while the other is added.
+  std::array<std::vector<int>, 2> arrivals_;
+  size_t arrived_ = 0;  ///< buckets or slices so far of which this rank has a part
   std::vector<std::vector<std::vector<int>>> hosts_;  ///< by stage, with aggregate=host: the workers of each
   std::vector<Contributions> contributions_;          ///< to servers, by stage
 };

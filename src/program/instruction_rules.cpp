@@ -74,7 +74,7 @@ constexpr RoleRule kSnapshot[] = {{Role::parameters, R, 0, kAny},
                                   {Role::destination, W, 0, kAny},
                                   {Role::metrics, W, 0, 1}};
 constexpr RoleRule kServe[] = {{Role::parameters, W | RW, 1, 1},
-                               {Role::state, RW, 0, kAny},
+                               {Role::state, RW, 0, 1},
                                {Role::gradients, W, 1, kAny},
                                {Role::temporary, W, 0, kAny},
                                {Role::destination, RW, 0, 1}};

@@ -158,7 +158,13 @@ Action bind_update(const Binding& binding) {
   const program::Operand* gradients = binding.required_operand(program::Role::gradients);
   binding.at_least(program::Role::constants, static_cast<int64_t>(sizeof(StepScalars)));
   UpdateCall call = make_update(binding, parameters->range);
-  for (int slot = 0; slot < optim::state_slots(call.optimizer); ++slot)
+  const int slots = optim::state_slots(call.optimizer);
+  const auto given =
+      std::ranges::count(binding.instruction().operands, program::Role::state, &program::Operand::role);
+  if (slots > 0 && given > slots)
+    throw InternalError(
+        fmt::format("{} has {} slots of state; the optimizer has {}", binding.describe(), given, slots));
+  for (int slot = 0; slot < slots; ++slot)
     call.state[slot] = reinterpret_cast<float*>(
         binding.exactly(program::Role::state, slot, parameters->range.size_bytes, DType::float32));
   call.parameters = reinterpret_cast<float*>(binding.at(*parameters));

@@ -246,12 +246,13 @@ class InlineExecutor : public Executor {
   void wait_for_communication() {
     const auto begin = Clock::now();
     const int64_t before = moves_;
+    patience_.begin();
     report(control::Activity::waiting, waited_for());
     while (moves_ == before && next_local() == nullptr) {
       advance_communication();
       if (moves_ != before) break;
       ensure_in_time();
-      patience_.rest(Clock::now() - begin);
+      patience_.rest();
     }
     *times_.exposed_communication_ms += milliseconds_between(begin, Clock::now());
   }

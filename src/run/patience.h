@@ -17,12 +17,16 @@ class Patience {
  public:
   /// 0: it never sleeps.
   explicit Patience(std::chrono::microseconds longest_nap);
-  /// `waited`: since the wait began; less than the last time: that is another wait.
-  void rest(Clock::duration waited);
+  /// A wait begins.
+  void begin();
+  /// Since then.
+  Clock::duration waited() const { return Clock::now() - began_; }
+  void rest();
 
  private:
   std::chrono::microseconds longest_nap_;
-  Clock::duration awake_, last_{};
+  Clock::time_point began_ = Clock::now();
+  Clock::duration awake_, last_{};  // for so long it does not sleep; of this wait when it last rested
 };
 
 }  // namespace lockstep::run

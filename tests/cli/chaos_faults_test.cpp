@@ -1,5 +1,3 @@
-#include "cli/chaos_faults.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,8 +5,9 @@
 #include <set>
 
 #include "base/index.h"
-#include "cli/chaos_job.h"
-#include "cli/chaos_report.h"
+#include "cli/chaos/faults.h"
+#include "cli/chaos/job.h"
+#include "cli/chaos/report.h"
 #include "cli/child_process.h"
 #include "lockstep/error.h"
 

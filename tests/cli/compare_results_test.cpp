@@ -1,12 +1,11 @@
-#include "cli/compare_results.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "cli/compare_page.h"
+#include "cli/compare/page.h"
+#include "cli/compare/results.h"
 #include "lockstep/error.h"
 
 namespace lockstep::cli {

@@ -1,7 +1,6 @@
-#include "cli/compare_sample.h"
-
 #include <gtest/gtest.h>
 
+#include "cli/compare/sample.h"
 #include "data/test_files.h"
 #include "lockstep/error.h"
 

@@ -75,12 +75,12 @@ std::vector<int> Serving::meet() {
   if (company.muster == nullptr) return left;
   report(control::Activity::waiting);
   company.muster->leave();
-  const auto began = Clock::now();
+  patience_.begin();
   std::optional<std::vector<int>> members;
   for (; !members; members = company.muster->members()) {
     to_servers_->progress();
     to_workers_->progress();
-    rest(began, false);
+    rest(false);
   }
   std::erase_if(left, [&](int rank) {
     return std::ranges::find(*members, nth(company.members, rank)) == members->end();
@@ -108,25 +108,25 @@ std::optional<run::Grant> Serving::next_step() {
   if (options_.progress != nullptr)
     options_.progress->enter(control::Progress::kMainSlot, control::Activity::waiting, kStepProgram,
                              first_pull_);
-  const auto began = Clock::now();
+  patience_.begin();
   return worker_->next_step([&] {
     hear_of_losses();
-    rest(began, server_ && server_->advance());
+    rest(server_ && server_->advance());
   });
 }
 
 void Serving::finish() {
   if (!server_) return;
   report(control::Activity::waiting);
-  auto began = Clock::now();
+  patience_.begin();
   while (!server_->is_over()) {
     hear_of_losses();
     const bool moved = server_->advance();
     if (moved) {
-      began = Clock::now();
+      patience_.begin();
       report(control::Activity::waiting);
     }
-    rest(began, moved);
+    rest(moved);
   }
 }
 
@@ -137,9 +137,9 @@ void Serving::alongside() {
 }
 
 /// Gives up the core, as a rank that waits for others beside it should.
-void Serving::rest(Clock::time_point began, bool moved) {
+void Serving::rest(bool moved) {
   if (moved) return;
-  const auto waited = Clock::now() - began;
+  const auto waited = patience_.waited();
   if (options_.timeout && waited > *options_.timeout)
     throw CommError(
         fmt::format("rank {} has waited {:.1f} s for {}; look at the other ranks' messages for the one that "
@@ -147,7 +147,7 @@ void Serving::rest(Clock::time_point began, bool moved) {
                     rank_, std::chrono::duration<double>(waited).count(),
                     has_replica_ ? "a server to let its next step begin" : "workers"),
         ExitCode::hang);
-  patience_.rest(waited);
+  patience_.rest();
 }
 
 void Serving::abort(std::string_view reason) noexcept {

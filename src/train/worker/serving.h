@@ -75,7 +75,7 @@ class Serving {
   int64_t updates_per_step() const { return terms_.bound ? 1 : terms_.pushes_per_step(); }
 
  private:
-  void rest(Clock::time_point began, bool moved);
+  void rest(bool moved);
   void enter_section();
   void hear_of_losses();
   void report(control::Activity activity) const;

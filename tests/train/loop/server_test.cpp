@@ -55,6 +55,11 @@ compile::CompiledRun compiled(const config::RunConfig& config, const Case& one, 
       {.world_size = processes_of(one.layout), .shared_memory = shared_memory, .hosts = one.hosts});
 }
 
+constexpr const char* kTiedSegment = R"(
+model { gpt { vocabulary: 65 context: 8 layers: 1 heads: 2 width: 64 tied_head: true } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 65 context: 8 } }
+)";
+
 class Servers : public testing::TestWithParam<ModelCase> {};
 
 TEST_P(Servers, TrainToTheSameBits) {
@@ -96,6 +101,10 @@ INSTANTIATE_TEST_SUITE_P(
         ModelCase{"gpt_as_it_lands",
                   kGpt,
                   {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=50000"}},
+        // One segment, in which the embedding is used twice.
+        ModelCase{"tied_segment_as_it_lands",
+                  kTiedSegment,
+                  {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=1048576"}},
         ModelCase{"lenet", kLenet, {}}, ModelCase{"lenet_sgd", kLenet, {kSgd}},
         ModelCase{"lenet_float16", kLenet, {"precision.compute=FLOAT16"}}, ModelCase{"gpt", kGpt, {}},
         ModelCase{"gpt_sgd", kGpt, {kSgd}}, ModelCase{"gpt_float16", kGpt, {"precision.compute=FLOAT16"}},

@@ -101,6 +101,9 @@ TEST(Binding, RefusesStateThatDoesNotBelongToItsUpdate) {
   expect_refused("dp2_sharded", "state.1:state.1[262144+262144]", "state.1:state.1[262144+131072]",
                  "has an operand 'state 1' of 131072 bytes of float32; the model's has 262144 of float32");
   expect_refused("dp2_sharded", " state.1:state.1[262144+262144]", "", "has no operand 'state 1'");
+  expect_refused("dp2_sharded", " state.1:state.1[262144+262144]",
+                 " state.1:state.1[262144+262144] state.2:state.0[0+262144]",
+                 "has 3 slots of state; the optimizer has 2");
 }
 
 TEST(Binding, RefusesPartsOfANormThatCutAChunk) {
