@@ -20,11 +20,12 @@ namespace {
 using layout::PipelineEvent;
 using layout::PipelineUnit;
 
-/// A slice of a bucket that comes back as it lands, of which only the exchange is written so far.
+/// A slice of a bucket that comes back as it lands, whose exchange is written, and nothing of what follows
+/// it.
 struct Landed {
   int segment;
   layout::Slice slice;
-  std::vector<program::Instruction> additions;
+  std::vector<program::Instruction> additions;  ///< at a server; workers add within the sum
 };
 
 /// The lanes and channels of a step, in one order on all ranks.

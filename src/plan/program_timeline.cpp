@@ -97,7 +97,7 @@ class Replay {
     LaneKind kind = LaneKind::compute;
     int iteration = 0;
     size_t next = 0;                   // the first that is not complete
-    std::deque<Operation*> under_way;  // that one, and those behind it
+    std::deque<Operation*> under_way;  // `next`, and those behind it
   };
   struct Rank {
     std::vector<Lane> lanes;
