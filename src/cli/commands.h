@@ -1,6 +1,5 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <optional>
 #include <string>
@@ -9,6 +8,11 @@
 
 #include "config/run_config.h"
 #include "train/start/device_choice.h"
+
+namespace CLI {
+class App;
+class Validator;
+}
 
 namespace lockstep::cli {
 
