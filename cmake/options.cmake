@@ -13,6 +13,16 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
+find_program(LOCKSTEP_CCACHE ccache)
+# A launcher that somebody else chose may not know precompiled headers.
+set(precompile ON)
+if(CMAKE_CXX_COMPILER_LAUNCHER)
+  set(precompile OFF)
+elseif(LOCKSTEP_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${LOCKSTEP_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
+endif()
+
 option(LOCKSTEP_TESTS "Build the tests" ON)
 set(LOCKSTEP_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where nvcc and the libraries are found), ON or OFF")
 set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
@@ -21,14 +31,9 @@ if(DEFINED ENV{CUDAARCHS})
   set(architectures $ENV{CUDAARCHS})
 endif()
 set(LOCKSTEP_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "Compute capabilities of the CUDA kernels, as CMAKE_CUDA_ARCHITECTURES")
+option(LOCKSTEP_PRECOMPILE "Precompile headers that most files include" ${precompile})
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Comma list for -fsanitize: address,undefined or thread")
 set(LOCKSTEP_CPU_ARCH "native" CACHE STRING "-march of the CPU kernels; x86-64-v3 for binaries that travel")
-
-find_program(LOCKSTEP_CCACHE ccache)
-if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
-  set(CMAKE_C_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
-endif()
 
 add_library(lockstep_flags INTERFACE)
 # -Wrestrict: false alarms of g++ 12 in std::string (GCC bug 105651).

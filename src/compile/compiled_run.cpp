@@ -97,8 +97,24 @@ void require_own_profile(const model::Graph& graph, const parallel::ParallelOpti
                   profile->source, profile->device, device::name_of(device)));
 }
 
+/// Owners' parts of a bucket lie between borders of 256 KiB (layout::Placement): the more there are for each
+/// owner, the less the parts differ. A model is of eight buckets at least, so that their communication
+/// overlaps with backward. What is pushed as a whole, in sessions or as a sum of a host's workers, gains
+/// nothing: of a larger one the two directions of a link are used in turns for longer.
+int64_t bucket_bytes_of(const parallel::ParallelOptions& parallel, const model::Graph& graph, int owners) {
+  constexpr int64_t kBytesOfOwner = 2 << 20, kLeastBuckets = 8;
+  const layout::Layout& layout = parallel.layout;
+  if (parallel.bucket_bytes) return *parallel.bucket_bytes;
+  if (owners <= 1 || layout.has_sessions() || layout.aggregate != layout::Aggregation::none)
+    return parallel::kBucketBytes;
+  int64_t bytes = 0;  // of a stage
+  for (const auto& parameter : graph.parameters)
+    bytes += parameter.spec.shape.count() * static_cast<int64_t>(sizeof(float)) / layout.pp;
+  return std::max(parallel::kBucketBytes, std::min(owners * kBytesOfOwner, bytes / kLeastBuckets));
+}
+
 model::Partition make_partition(const model::Graph& graph, const parallel::ParallelOptions& parallel,
-                                int64_t micro_batch) {
+                                int64_t bucket_bytes, int64_t micro_batch) {
   const int pieces = parallel.layout.pieces();
   const int stated = static_cast<int>(parallel.cuts.size());
   if (stated > 0 && stated != pieces - 1)
@@ -107,11 +123,10 @@ model::Partition make_partition(const model::Graph& graph, const parallel::Paral
                     "'{}' has {}; {}",
                     stated, stated == 1 ? "" : "s", stated + 1, layout::to_string(parallel.layout), pieces,
                     pieces == 1 ? "leave it out" : fmt::format("name {}, or leave it out", pieces - 1)));
-  if (pieces == 1) return model::make_partition(graph, parallel.bucket_bytes);
-  if (stated > 0)
-    return model::make_partition(graph, parallel.bucket_bytes, model::cut_before(graph, parallel.cuts));
+  if (pieces == 1) return model::make_partition(graph, bucket_bytes);
+  if (stated > 0) return model::make_partition(graph, bucket_bytes, model::cut_before(graph, parallel.cuts));
   const std::vector<double> times = model::group_times(graph, times_of(graph, parallel, micro_batch));
-  return model::make_partition(graph, parallel.bucket_bytes, model::divide_into_pieces(graph, times, pieces));
+  return model::make_partition(graph, bucket_bytes, model::divide_into_pieces(graph, times, pieces));
 }
 
 /// Each half of backward writes one stretch of a bucket.
@@ -239,7 +254,9 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
   require_own_profile(graph_, parallel, facts.device, division.micro_batch);
-  partition_ = make_partition(graph_, parallel, division.micro_batch);
+  layout::PlacementOptions placing = placement_options(parallel.layout, options.state_slots);
+  partition_ = make_partition(graph_, parallel, bucket_bytes_of(parallel, graph_, placing.owners.count),
+                              division.micro_batch);
   require_halves(partition_, parallel.layout);
   check_extent(graph_, partition_, division, parallel.layout, facts.device);
   // Throws if the schedule cannot take the micro-batches of one of the replicas.
@@ -249,7 +266,6 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       graph_, partition_, code_options(options, division, graph_, facts.device, true));
   evaluation_ = std::make_unique<program::ModelCode>(
       graph_, partition_, code_options(options, division, graph_, facts.device, false));
-  layout::PlacementOptions placing = placement_options(parallel.layout, options.state_slots);
   require_work_for_servers(graph_, partition_, parallel.layout, placing);
   placing.reversed = placing.owners == layout::RankRange{0, parallel.layout.dp} &&
                      parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving;

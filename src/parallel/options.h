@@ -15,13 +15,15 @@ namespace lockstep::parallel {
 /// REPRODUCIBLE by a tree written into the program, both through memory that the workers of one host share.
 enum class AllReduceAlgorithm { automatic, library, ring, shared_memory, tree };
 
+inline constexpr int64_t kBucketBytes = 1 << 20;
+
 struct ParallelOptions {
   layout::Layout layout;  ///< as stated; resolve() it for a world size
   layout::Reduction reduction = layout::Reduction::fast;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
-  int64_t bucket_bytes = 1 << 20;
-  int intra_op_threads = 1;  ///< part of the arithmetic
-  int server_threads = 1;    ///< of a process that only serves; no part of it
+  std::optional<int64_t> bucket_bytes = {};  ///< none: kBucketBytes or, where it is cut among owners, more
+  int intra_op_threads = 1;                  ///< part of the arithmetic
+  int server_threads = 1;                    ///< of a process that only serves; no part of it
   bool servers_on_gpus =
       false;  ///< those that only serve, where workers are on GPUs; otherwise on processors
   /// Without a bound, each worker's push is an update: of the learning rate, divided by the workers.

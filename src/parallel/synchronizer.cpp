@@ -154,7 +154,8 @@ int Synchronizer::slices(int segment) const {
   for (int position = 0; position < plan_.placement.owners().count; ++position)
     most = std::max(most, size_of(plan_.placement.gradients(segment, position, position + 1)));
   const int64_t slice_bytes =
-      std::max({kLeastSliceBytes, plan_.parallel.bucket_bytes / kSlicesOfBucket, most / kMostSlices});
+      std::max({kLeastSliceBytes, plan_.parallel.bucket_bytes.value_or(kBucketBytes) / kSlicesOfBucket,
+                most / kMostSlices});
   return static_cast<int>(std::max(int64_t{1}, (most + slice_bytes - 1) / slice_bytes));
 }
 

@@ -54,7 +54,7 @@ void measure(const std::string& name, int leaves, int micro_batches_per_leaf, in
   const parallel::ParallelOptions parallel{
       .reduction = leaves > 1 ? layout::Reduction::reproducible : layout::Reduction::fast,
       .bucket_bytes = bucket_bytes};
-  const model::Partition partition = model::make_partition(graph, parallel.bucket_bytes);
+  const model::Partition partition = model::make_partition(graph, bucket_bytes);
   const layout::BatchDivision division =
       layout::divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1, leaves, parallel.reduction, 1);
   const program::ModelCode training(graph, partition, {.micro_batch = 1}),
@@ -95,6 +95,6 @@ int main(int argc, char** argv) {
     return 2;
   }
   measure(argv[1], std::atoi(argv[2]), std::atoi(argv[3]),
-          argc > 4 ? std::atoll(argv[4]) : parallel::ParallelOptions{}.bucket_bytes);
+          argc > 4 ? std::atoll(argv[4]) : parallel::kBucketBytes);
   return 0;
 }

@@ -96,7 +96,7 @@ std::vector<std::string> launch_warnings(const LaunchFacts& facts, int threads) 
         fmt::format("{} ranks share {} cores, so that they wait for each other; start at most one per core",
                     facts.ranks_on_host, facts.host_cores));
     if (const auto yields = facts.variable("OMPI_MCA_mpi_yield_when_idle"); !yields || *yields == "0")
-      warnings.push_back(
+      warnings.emplace_back(
           "waiting ranks do not give up their core: set OMPI_MCA_mpi_yield_when_idle=1, or start with "
           "launcher/lockstep-run");
   }
