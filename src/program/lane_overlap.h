@@ -6,12 +6,10 @@
 
 namespace lockstep::program {
 
-/// Exchanges of a lane that an executor has under way at once, at most. Servers' parts of a bucket may differ
-/// by a chunk of 256 KiB, and with few under way all wait for the one that has most: at 100 Mbit/s, with
-/// three workers and three servers, a step of 19 MB took 2,074 ms with 4 and 1,812 with 8. With more, a
-/// worker gets far ahead of others whom its servers wait for: two workers took 1,773 ms to two servers with
-/// 16, 1,693 with 8.
-inline constexpr int kMostExchangesUnderWay = 8;
+/// How many exchanges of a lane are under way at most. Queues of messages fill the links' own queues, which
+/// answers then wait behind: at 200 Mbit/s a step of 18 MB took three workers and three servers 905 ms with
+/// 8 and 885 with 4, with one server 2,470 and 2,418, two workers and two servers 852 and 838.
+inline constexpr int kMostExchangesUnderWay = 4;
 
 /// By instruction: so many of those right before it in its lane may be under way when an executor starts it,
 /// fewer than kMostExchangesUnderWay. All of them are exchanges then, and neither writes what another one

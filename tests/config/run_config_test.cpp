@@ -157,7 +157,7 @@ TEST(EffectiveText, StatesDefaultsAndReadsBackAsTheSameRun) {
     expect_same_run(parse(run.effective_text), run);
     for (const char* line : {"format_version: 1", "prefetch_depth: 4", "micro_batch: 0", "virtual_replicas: ",
                              "seed: 1", "clip_norm: 0", "nonfinite: LOCATE", "constant {", "compute: FLOAT32",
-                             "sync: ALL_REDUCE", "reduction: FAST", "bucket_bytes: 1048576", "keep: 3",
+                             "sync: ALL_REDUCE", "reduction: FAST", "intra_op_threads: 1", "keep: 3",
                              "resume_automatic: false", "log_every_steps: 1"})
       EXPECT_THAT(run.effective_text, HasSubstr(line));
   }

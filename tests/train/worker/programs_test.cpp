@@ -192,6 +192,44 @@ TEST(DataParallelPrograms, FoldTreesOfAnyNumberOfWorkersInLogarithmicallyManyRou
   }
 }
 
+/// Of a model of 40 layers of 513 x 512 parameters: 40 MiB.
+compile::CompiledRun compile_deep(const std::string& layout, const std::string& parallel = "") {
+  std::string hidden;
+  for (int layer = 0; layer < 40; ++layer) hidden += "hidden: 512 ";
+  config::RunConfig config = config::parse_run_config(
+      "format_version: 1 model { mlp { image: [16, 16, 1] " + hidden +
+          "classes: 3 } } data { synthetic { samples: 40 eval_samples: 8 classes: 3 shape: [16, 16, 1] } } "
+          "trainer { steps: 1 global_batch: 12 } optimizer { learning_rate: 0.1 sgd {} } parallel { " +
+          parallel + " }",
+      "test", {});
+  config.parallel.layout = layout::parse_layout(layout);
+  const int ranks = config.parallel.layout.world_size();
+  return compile_run(config, {.world_size = ranks, .hosts = std::vector<int>(static_cast<size_t>(ranks))});
+}
+
+TEST(DataParallelPrograms, HaveLargerBucketsWhereOwnersCutThemAndNobodySaysHowLarge) {
+  constexpr int64_t kMiB = 1 << 20, kLayer = (512 + 1) * 512 * 4, kModel = 40 * kLayer;
+  const auto largest = [](const compile::CompiledRun& run) {
+    int64_t bytes = 0;
+    for (const auto& bucket : run.partition().buckets) bytes = std::max(bytes, bucket.size_bytes);
+    return bytes;
+  };
+  // A bucket is complete with the layer that reaches its size.
+  const auto expect_about = [&](const std::string& layout, int64_t bytes, const std::string& parallel = "") {
+    const int64_t found = largest(compile_deep(layout, parallel));
+    EXPECT_GE(found, bytes) << layout << " " << parallel;
+    EXPECT_LE(found, bytes + kLayer) << layout << " " << parallel;
+  };
+  for (const char* layout : {"dp=3", "dp=3,sync=ps", "dp=3,sync=ps,servers=3,mode=stale",
+                             "dp=3,sync=ps,servers=3,mode=async", "dp=3,sync=ps,servers=3,aggregate=host"})
+    expect_about(layout, kMiB);
+  for (const char* layout : {"dp=1,sync=ps,servers=2", "dp=3,sync=ps,servers=2", "dp=2,shard=optimizer"})
+    expect_about(layout, 4 * kMiB);
+  for (const char* layout : {"dp=3,sync=ps,servers=3", "dp=6,shard=optimizer"})
+    expect_about(layout, kModel / 8);
+  expect_about("dp=3,shard=optimizer", 3 * kMiB, "bucket_bytes: 3145728");
+}
+
 TEST(DataParallelPrograms, AreTheSameWhereverTheyAreCompiled) {
   EXPECT_EQ(compile(3).program_hash(), compile(3).program_hash());
   EXPECT_NE(compile(3).program_hash(), compile(2).program_hash());
