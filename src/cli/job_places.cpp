@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
@@ -33,6 +35,20 @@ std::string find_script() {
   return found.string();
 }
 
+/// Names of hosts whose program has ended without removing them, as one does that is killed.
+std::vector<std::string> abandoned_hosts() {
+  static const std::regex form("lockstep-(compare([0-9]{1,9}))-a");
+  std::vector<std::string> ids;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/run/netns", error)) {
+    std::smatch match;
+    const std::string name = entry.path().filename().string();
+    if (std::regex_match(name, match, form) && ::kill(std::stoi(match[2]), 0) != 0 && errno == ESRCH)
+      ids.push_back(match[1]);
+  }
+  return ids;
+}
+
 std::vector<std::string> hosts_in(const std::string& hostfile) {
   std::vector<std::string> hosts;
   for (const std::string& line : split(hostfile, '\n')) {
@@ -52,12 +68,15 @@ bool is_this_host(const std::string& name) {
 
 StandInHosts::StandInHosts()
     : folder_("compare", ""), script_(find_script()), id_(fmt::format("compare{}", ::getpid())) {
-  call({"up"}, "make two hosts on this machine");
+  for (const std::string& id : abandoned_hosts()) remove(id);
+  call(id_, {"up"}, "make two hosts on this machine");
 }
 
-StandInHosts::~StandInHosts() {
+StandInHosts::~StandInHosts() { remove(id_); }
+
+void StandInHosts::remove(const std::string& id) const {
   try {
-    call({"down"}, "remove the two hosts");
+    call(id, {"down"}, "remove the two hosts");
   } catch (const Error& error) {
     log_warning(error.what());
   }
@@ -65,9 +84,9 @@ StandInHosts::~StandInHosts() {
 
 void StandInHosts::set_rate(const std::string& rate) {
   if (rate == "none")
-    call({"unthrottle"}, "free the link");
+    call(id_, {"unthrottle"}, "free the link");
   else
-    call({"throttle", rate}, "throttle the link");
+    call(id_, {"throttle", rate}, "throttle the link");
 }
 
 JobPlace StandInHosts::place() const {
@@ -75,8 +94,9 @@ JobPlace StandInHosts::place() const {
           .mpirun_options = {"--host", "host-a,host-b", "--map-by", "node"}};
 }
 
-void StandInHosts::call(std::vector<std::string> arguments, const std::string& what) const {
-  arguments.insert(arguments.begin(), {"--id", id_});
+void StandInHosts::call(const std::string& id, std::vector<std::string> arguments,
+                        const std::string& what) const {
+  arguments.insert(arguments.begin(), {"--id", id});
   const JobOutcome outcome = run_to_end({.program = script_,
                                          .arguments = arguments,
                                          .environment = {},

@@ -10,7 +10,8 @@
 namespace lockstep::cli {
 
 /// Two hosts made of network namespaces of this machine, joined by one link (scripts/two_hosts.sh). They are
-/// gone with this object. Ranks of a job alternate between them.
+/// gone with this object, or, where its program was killed, when the next one is made. Ranks of a job
+/// alternate between them.
 class StandInHosts {
  public:
   /// Throws DeviceError where they cannot be made: the script, programs or rights are missing.
@@ -23,7 +24,8 @@ class StandInHosts {
   JobPlace place() const;
 
  private:
-  void call(std::vector<std::string> arguments, const std::string& what) const;
+  void remove(const std::string& id) const;
+  void call(const std::string& id, std::vector<std::string> arguments, const std::string& what) const;
 
   Workplace folder_;  ///< takes what the script says
   std::string script_, id_;
