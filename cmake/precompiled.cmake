@@ -1,6 +1,7 @@
 # Headers of the standard library, of fmt and of what else many files include are read once for all files that are compiled
 # alike, which takes about a third less to compile them. Files include what they use all the same: a preset and other
 # compilers go without (LOCKSTEP_PRECOMPILE).
+
 # With it g++ tells ccache which precompiled headers it has used.
 if(LOCKSTEP_PRECOMPILE AND LOCKSTEP_CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(lockstep_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
@@ -14,13 +15,13 @@ set(LOCKSTEP_PRECOMPILED_FOR_cold ${headers} <CLI/CLI.hpp> <nlohmann/json.hpp>)
 set(LOCKSTEP_PRECOMPILED_FOR_test ${headers} <gmock/gmock.h> <gtest/gtest.h>)
 
 # `kind` says how the target is compiled (cmake/modules.cmake): module, cold or test; targets of a kind share what is
-# precompiled, but for those with OWN options. Single files with options of their own have SKIP_PRECOMPILE_HEADERS.
-function(lockstep_precompile target kind)
-  cmake_parse_arguments(ARG "OWN" "" "" ${ARGN})
+# precompiled, but for those with a library that changes how they are compiled. Single files with options of their own
+# have SKIP_PRECOMPILE_HEADERS.
+function(lockstep_precompile target kind)   # libraries...
   if(NOT LOCKSTEP_PRECOMPILE)
     return()
   endif()
-  if(ARG_OWN)
+  if("OpenMP::OpenMP_CXX" IN_LIST ARGN)
     target_precompile_headers(${target} PRIVATE ${LOCKSTEP_PRECOMPILED_FOR_${kind}})
     return()
   endif()
@@ -44,13 +45,4 @@ function(lockstep_precompile target kind)
     endif()
   endif()
   target_precompile_headers(${target} REUSE_FROM ${shared})
-endfunction()
-
-# OWN where a library changes how what is linked to it is compiled.
-function(lockstep_own_options result)
-  set(own)
-  if("OpenMP::OpenMP_CXX" IN_LIST ARGN)
-    set(own OWN)
-  endif()
-  set(${result} ${own} PARENT_SCOPE)
 endfunction()

@@ -15,6 +15,7 @@ namespace lockstep::parallel {
 /// REPRODUCIBLE by a tree written into the program, both through memory that the workers of one host share.
 enum class AllReduceAlgorithm { automatic, library, ring, shared_memory, tree };
 
+/// Of a bucket, where nobody says how large, and no owners cut it.
 inline constexpr int64_t kBucketBytes = 1 << 20;
 
 struct ParallelOptions {
