@@ -78,7 +78,7 @@ function(add_mpi_test name)
   foreach(ranks ${ARG_RANKS})
     add_test(NAME ${name}.${ranks}ranks
       COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} $<TARGET_FILE:${name}>)
-    set_tests_properties(${name}.${ranks}ranks PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" PROCESSORS 2
+    set_tests_properties(${name}.${ranks}ranks PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
       SKIP_REGULAR_EXPRESSION "ONLY_SKIPPED_TESTS"
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_hwloc_base_binding_policy=none;OMPI_MCA_mpi_yield_when_idle=1;LOCKSTEP_TEST_DATA=${CMAKE_SOURCE_DIR}/../shared/data")
   endforeach()

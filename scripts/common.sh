@@ -21,6 +21,8 @@ use_mpi_on_one_machine() {
   export OMPI_MCA_rmaps_base_oversubscribe=1
   export OMPI_MCA_hwloc_base_binding_policy=none
   export OMPI_MCA_mpi_yield_when_idle=1
+  # An mpirun that ends removes this folder if it is empty, also where another one has just begun to use it.
+  mkdir -p "${TMPDIR:-/tmp}/ompi.${HOSTNAME%%.*}.$(id -u)/kept"
 }
 
 # What -DLOCKSTEP_CUDA_ARCHITECTURES is to be for the GPUs of this machine, as far as nvcc compiles for them; without any,

@@ -6,7 +6,7 @@
 #
 # --preset NAME   release, debug, asan or tsan (CMakePresets.json)
 # --tests REGEX   only tests whose names match, as ctest -R
-# --jobs N        as many at once; left out: as there are cores
+# --jobs N        as many at once; left out: as there are cores, and a test more, since many wait
 # --cuda ON|OFF   with or without what is for GPUs; ON fails where CUDA or NCCL is missing. Left out: as the preset has
 #                 it, which is with it where all of it is found
 #
@@ -17,7 +17,7 @@
 
 preset=release
 tests=
-jobs=$(nproc)
+jobs=
 cuda=
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -59,15 +59,15 @@ fi
 
 say "building $build"
 if [ ${#targets[@]} -gt 0 ]; then
-  cmake --build "$build" -j "$jobs" --target "${targets[@]}"
+  cmake --build "$build" -j "${jobs:-$(nproc)}" --target "${targets[@]}"
 else
-  cmake --build "$build" -j "$jobs"
+  cmake --build "$build" -j "${jobs:-$(nproc)}"
 fi
 
 say "testing $build"
 log=$build/ctest.log
 status=0
-ctest --test-dir "$build" -j "$jobs" --output-on-failure --no-tests=error "${select[@]}" 2>&1 | tee "$log" || status=$?
+ctest --test-dir "$build" -j "${jobs:-$(($(nproc) + 1))}" --output-on-failure --no-tests=error "${select[@]}" 2>&1 | tee "$log" || status=$?
 # ctest goes on with lists behind this line.
 say "$preset: $(grep -E 'tests passed|No tests were found' "$log" | tail -n 1 || echo 'ctest did not finish')"
 exit "$status"

@@ -6,13 +6,24 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/compare/sweep.h"
+#include "cli/job_places.h"
+#include "device/device.h"
 #include "lockstep/error.h"
 #include "train/loop/stop_request.h"
 
 namespace lockstep::cli {
 namespace {
 
-int compare(const CompareArguments& arguments) {
+/// `auto` decided for this host, so that what GPUs cannot do is refused before anything runs, and --resume
+/// tells GPUs from CPUs. Jobs on other hosts decide there.
+CompareArguments with_device(CompareArguments arguments) {
+  if (arguments.device.device == "auto" && arguments.hostfile.empty() && slurm_hosts().empty())
+    arguments.device.device = device::probe_gpus().devices.empty() ? "cpu" : "cuda";
+  return arguments;
+}
+
+int compare(const CompareArguments& asked) {
+  const CompareArguments arguments = with_device(asked);
   CompareSweep comparing(arguments);
   const bool complete = comparing.run();
   const CompareResults& results = comparing.results();
