@@ -14,11 +14,13 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 find_program(LOCKSTEP_CCACHE ccache)
-# A launcher that somebody else chose may not know precompiled headers.
-set(precompile ON)
-if(CMAKE_CXX_COMPILER_LAUNCHER)
-  set(precompile OFF)
-elseif(LOCKSTEP_CCACHE)
+# A launcher that somebody else chose may not know precompiled headers, nor does ccache know those of other compilers
+# without options of their own.
+set(precompile OFF)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(precompile ON)
+endif()
+if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${LOCKSTEP_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
 endif()

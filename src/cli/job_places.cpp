@@ -43,8 +43,10 @@ std::vector<std::string> abandoned_hosts() {
   for (const auto& entry : fs::directory_iterator("/run/netns", error)) {
     std::smatch match;
     const std::string name = entry.path().filename().string();
-    if (std::regex_match(name, match, form) && ::kill(std::stoi(match[2]), 0) != 0 && errno == ESRCH)
-      ids.push_back(match[1]);
+    if (!std::regex_match(name, match, form)) continue;
+    const int maker = std::stoi(match[2]);
+    // Numbers of processes come again: this one has not made any yet.
+    if (maker == ::getpid() || (::kill(maker, 0) != 0 && errno == ESRCH)) ids.push_back(match[1]);
   }
   return ids;
 }

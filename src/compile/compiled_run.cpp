@@ -97,15 +97,17 @@ void require_own_profile(const model::Graph& graph, const parallel::ParallelOpti
                   profile->source, profile->device, device::name_of(device)));
 }
 
-/// Owners' parts of a bucket lie between borders of 256 KiB (layout::Placement): the more there are for each
-/// owner, the less the parts differ. A model is of eight buckets at least, so that their communication
-/// overlaps with backward. What is pushed as a whole, in sessions or as a sum of a host's workers, gains
-/// nothing: of a larger one the two directions of a link are used in turns for longer.
+/// Owners' parts of a bucket lie between borders of 256 KiB, or of parameters (layout::Placement): the more
+/// there are for each owner, the less the parts differ. Of a stage there are about eight buckets all the
+/// same, so that their communication overlaps with backward. What is pushed as a whole, in sessions or as a
+/// sum of a host's workers, gains nothing: of a larger one the two directions of a link are used in turns for
+/// longer. Nor does what is computed again grow, which is a bucket's layers at a time.
 int64_t bucket_bytes_of(const parallel::ParallelOptions& parallel, const model::Graph& graph, int owners) {
   constexpr int64_t kBytesOfOwner = 2 << 20, kLeastBuckets = 8;
   const layout::Layout& layout = parallel.layout;
   if (parallel.bucket_bytes) return *parallel.bucket_bytes;
-  if (owners <= 1 || layout.has_sessions() || layout.aggregate != layout::Aggregation::none)
+  if (owners <= 1 || layout.has_sessions() || layout.aggregate != layout::Aggregation::none ||
+      layout.recompute != layout::Recompute::none)
     return parallel::kBucketBytes;
   int64_t bytes = 0;  // of a stage
   for (const auto& parameter : graph.parameters)
@@ -194,14 +196,18 @@ std::vector<int> hosts_of(const layout::Layout& layout, const CompileFacts& fact
 }
 
 /// A server that owns nothing would be a process for nothing.
-void require_work_for_servers(const model::Graph& graph, const model::Partition& partition,
-                              const layout::Layout& layout, const layout::PlacementOptions& options) {
+void require_work_for_servers(const model::Graph& graph, const parallel::ParallelOptions& parallel,
+                              int64_t micro_batch, const layout::PlacementOptions& options) {
+  const layout::Layout& layout = parallel.layout;
   if (layout.sync != layout::SyncMethod::parameter_server) return;
   // Of workers that serve as many of each stage.
   const int each = layout.placement == layout::ServerPlacement::colocated ? layout.pp : 1;
   const auto idle_with = [&](int servers) {
     layout::PlacementOptions tried = options;
     tried.owners.count = servers / each;
+    // Buckets are of another size with another number of servers.
+    const model::Partition partition =
+        make_partition(graph, parallel, bucket_bytes_of(parallel, graph, tried.owners.count), micro_batch);
     const layout::Placement placement(graph, partition, tried);
     int idle = 0;
     for (int rank = 0; rank < placement.ranks(); ++rank)
@@ -236,10 +242,10 @@ uint64_t hash_of(const parallel::ProgramPlan& plan) {
   hash = hash_all(hash, {division.global_batch, division.leaves, division.leaf_samples, division.micro_batch,
                          division.micro_batches_per_leaf, division.workers});
   for (const int host : plan.hosts) hash = hash_all(hash, {host});
-  return hash_all(
-      hash, {static_cast<int>(parallel.reduction), static_cast<int>(parallel.algorithm), plan.state_slots,
-             plan.shared_memory, static_cast<int>(plan.device), plan.servers_are_apart(), plan.skip_nonfinite,
-             plan.update_as_it_lands, plan.digests_parameters});
+  return hash_all(hash, {parallel.bucket_bytes.value_or(0), static_cast<int>(parallel.reduction),
+                         static_cast<int>(parallel.algorithm), plan.state_slots, plan.shared_memory,
+                         static_cast<int>(plan.device), plan.servers_are_apart(), plan.skip_nonfinite,
+                         plan.update_as_it_lands, plan.digests_parameters});
 }
 
 }  // namespace
@@ -266,7 +272,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       graph_, partition_, code_options(options, division, graph_, facts.device, true));
   evaluation_ = std::make_unique<program::ModelCode>(
       graph_, partition_, code_options(options, division, graph_, facts.device, false));
-  require_work_for_servers(graph_, partition_, parallel.layout, placing);
+  require_work_for_servers(graph_, parallel, division.micro_batch, placing);
   placing.reversed = placing.owners == layout::RankRange{0, parallel.layout.dp} &&
                      parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving;
   placement_ = std::make_unique<layout::Placement>(graph_, partition_, placing);

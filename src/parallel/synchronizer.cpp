@@ -21,6 +21,8 @@ constexpr int64_t kLeastSliceBytes = 64 * 1024;
 constexpr int64_t kSlicesOfBucket = 8;
 /// Of a bucket, however large: what they save is the time of one of them.
 constexpr int64_t kMostSlices = 64;
+/// Nodes of the sums' tree that come to a server in a step, slice by slice: each is an instruction.
+constexpr int64_t kMostArrivals = 50'000;
 
 /// Whether a parameter is used twice within the segment, so that what is a slice of the one gradient and of
 /// the other does not lie in one slice of the bucket.
@@ -30,6 +32,16 @@ bool ties_within(const model::Bucket& bucket) {
              return first.use == 0 && first.parameter == later.parameter;
            });
   });
+}
+
+/// Below which a model so large, or with so many workers, would make too many slices of a step.
+int64_t least_slice_bytes(const ProgramPlan& plan, const Contributions& contributions) {
+  int64_t bytes = 0, nodes = 0;
+  for (size_t s = 0; s < plan.partition.segments.size(); ++s)
+    bytes += plan.partition.bucket(static_cast<int>(s)).size_bytes;
+  for (const Contributor& one : contributions.from) nodes += static_cast<int64_t>(one.nodes.size());
+  const int64_t of_server = bytes / std::max(1, plan.placement.owners().count);
+  return std::max(kLeastSliceBytes, of_server / std::max(int64_t{1}, kMostArrivals / nodes));
 }
 
 /// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and
@@ -145,8 +157,11 @@ void Synchronizer::add_arrivals() {
                                                            program::Category::gradients, most));
 }
 
-/// Hosts' sums are of whole buckets.
-bool Synchronizer::cuts_buckets() const { return returns_as_it_lands(plan_) && hosts_.empty(); }
+/// Hosts' sums are of whole buckets. From GPUs each exchange with servers is copied and handed over by
+/// itself, one after the other (comm/staged), so that more of them cost more than they hide.
+bool Synchronizer::cuts_buckets() const {
+  return returns_as_it_lands(plan_) && hosts_.empty() && plan_.device != device::DeviceKind::cuda;
+}
 
 int Synchronizer::slices(int segment) const {
   if (!cuts_buckets() || ties_within(plan_.partition.bucket(segment))) return 1;
@@ -154,7 +169,8 @@ int Synchronizer::slices(int segment) const {
   for (int position = 0; position < plan_.placement.owners().count; ++position)
     most = std::max(most, size_of(plan_.placement.gradients(segment, position, position + 1)));
   const int64_t slice_bytes =
-      std::max({kLeastSliceBytes, plan_.parallel.bucket_bytes.value_or(kBucketBytes) / kSlicesOfBucket,
+      std::max({least_slice_bytes(plan_, contributions_.front()),
+                std::min(plan_.parallel.bucket_bytes.value_or(kBucketBytes), kBucketBytes) / kSlicesOfBucket,
                 most / kMostSlices});
   return static_cast<int>(std::max(int64_t{1}, (most + slice_bytes - 1) / slice_bytes));
 }

@@ -231,18 +231,23 @@ class InstructionStructure {
   void check_updated(int index, const program::Instruction& i) {
     equal_elements(index, i, program::Role::parameters, program::Role::gradients);
     int64_t expected = 0;
-    int slots = 0;
+    std::vector<int> slots;
     for (const program::Operand& operand : i.operands) {
       if (operand.role == program::Role::parameters) expected = operand.range.size_bytes;
-      if (operand.role == program::Role::state) ++slots;
+      if (operand.role == program::Role::state) slots.push_back(operand.index);
     }
+    std::ranges::sort(slots);
+    for (size_t slot = 0; slot < slots.size(); ++slot)
+      if (slots[slot] != static_cast<int>(slot)) {
+        fail(index, fmt::format("its {} slots of state are numbered {}; they must be 0 to {}", slots.size(),
+                                fmt::join(slots, ", "), slots.size() - 1));
+        break;
+      }
     for (const program::Operand& operand : i.operands) {
       if (operand.role != program::Role::state) continue;
       if (operand.range.size_bytes != expected)
         fail(index, fmt::format("state {} has {} bytes and parameters has {}; they must be as many",
                                 operand.index, operand.range.size_bytes, expected));
-      if (operand.index >= slots)
-        fail(index, fmt::format("it has state {}, and {} slots in all", operand.index, slots));
     }
   }
 

@@ -134,7 +134,9 @@ TEST(Updates, HaveAsManyBytesOfEachSlotOfState) {
   EXPECT_THAT(findings(edited("dp1_tree", 0, "state.1:state.0[128+128]", "state.1:state.0[128+64]")),
               HasSubstr("state 1 has 64 bytes and parameters has 128; they must be as many"));
   EXPECT_THAT(findings(edited("dp1_tree", 0, "state.1:state.0[128+128]", "state.2:state.0[128+128]")),
-              HasSubstr("it has state 2, and 2 slots in all"));
+              HasSubstr("its 2 slots of state are numbered 0, 2; they must be 0 to 1"));
+  EXPECT_THAT(findings(edited("dp1_tree", 0, "state.1:state.0[128+128]", "state:state.0[128+128]")),
+              HasSubstr("it has two operands"));
 }
 
 TEST(Operands, OfOneRoleHaveDifferentIndices) {

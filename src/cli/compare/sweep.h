@@ -51,12 +51,12 @@ class CompareSweep {
     return fmt::format("{}/runs/{}-{}", directory_, layout::to_string(row.layout), what);
   }
 
-  // compare_check.cpp
+  // check.cpp
   void check(std::vector<std::string> refused);
   std::string refusal_of(CompareRow& row, bool is_proven) const;
   void add_theory(CompareRow& row, const std::vector<std::string>& rank_hosts) const;
 
-  // compare_proofs.cpp
+  // proofs.cpp
   /// Of a batch, with which the others are compared.
   struct FirstTraining {
     std::string name, math_hash;
@@ -66,17 +66,17 @@ class CompareSweep {
   void prove();
   void prove(CompareRow& row, FirstTraining& first, const std::string& number);
 
-  // compare_predictions.cpp
+  // predictions.cpp
   void predict();
   void predict_ties(Forecast& forecast);
 
-  // compare_kill.cpp
+  // kill.cpp
   void kill_if_due(CompareRow& row);
   CompareKill run_kill(const CompareRow& row, const std::string& folder);
   JobOutcome start_saving(const CompareRow& row, const std::string& folder, int number,
                           const std::vector<std::string>& options) const;
 
-  // compare_rounds.cpp
+  // rounds.cpp
   void measure();
   void measure(CompareRow& row, int round, size_t number);
   CompareSample sample(CompareRow& row, int round, const std::string& folder);

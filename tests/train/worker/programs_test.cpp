@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -192,14 +193,17 @@ TEST(DataParallelPrograms, FoldTreesOfAnyNumberOfWorkersInLogarithmicallyManyRou
   }
 }
 
-/// Of a model of 40 layers of 513 x 512 parameters: 40 MiB.
-compile::CompiledRun compile_deep(const std::string& layout, const std::string& parallel = "") {
+/// Of a model of 40 layers of 513 x 512 parameters, 40 MiB, or of which every other one has `others` units.
+compile::CompiledRun compile_deep(const std::string& layout, const std::string& parallel = "",
+                                  int others = 512) {
   std::string hidden;
-  for (int layer = 0; layer < 40; ++layer) hidden += "hidden: 512 ";
+  for (int layer = 0; layer < 40; ++layer)
+    hidden += fmt::format("hidden: {} ", layer % 2 == 0 ? 512 : others);
   config::RunConfig config = config::parse_run_config(
       "format_version: 1 model { mlp { image: [16, 16, 1] " + hidden +
           "classes: 3 } } data { synthetic { samples: 40 eval_samples: 8 classes: 3 shape: [16, 16, 1] } } "
-          "trainer { steps: 1 global_batch: 12 } optimizer { learning_rate: 0.1 sgd {} } parallel { " +
+          "trainer { steps: 1 global_batch: 768 nonfinite: IGNORE } optimizer { learning_rate: 0.1 sgd {} } "
+          "parallel { " +
           parallel + " }",
       "test", {});
   config.parallel.layout = layout::parse_layout(layout);
@@ -228,12 +232,42 @@ TEST(DataParallelPrograms, HaveLargerBucketsWhereOwnersCutThemAndNobodySaysHowLa
   for (const char* layout : {"dp=3,sync=ps,servers=3", "dp=6,shard=optimizer"})
     expect_about(layout, kModel / 8);
   expect_about("dp=3,shard=optimizer", 3 * kMiB, "bucket_bytes: 3145728");
+  expect_about("dp=3,shard=optimizer,recompute=full", kMiB);
+}
+
+TEST(DataParallelPrograms, OfServersHaveFewerSlicesWhereManyWorkersSendThem) {
+  const auto additions = [](int workers) {
+    const auto run = compile_deep("dp=" + std::to_string(workers) + ",sync=ps");
+    return count_of(run.compile(workers).step, program::InstructionKind::add);
+  };
+  EXPECT_GT(additions(4), 40 * 8 * 3) << "an eighth of 1 MiB each, of 40 layers";
+  EXPECT_LT(additions(256), 65'000);
+}
+
+TEST(DataParallelPrograms, AreRefusedWithAnotherNumberOfServersThatWorks) {
+  int refused = 0;
+  for (int servers = 20; servers <= 100; servers += 10) {
+    try {
+      compile_deep("dp=1,assign=whole,sync=ps,servers=" + std::to_string(servers), "", 64);
+    } catch (const ConfigError& error) {
+      const std::string text = error.what(), mark = "the nearest that works is '";
+      const size_t begin = text.find(mark);
+      ASSERT_NE(begin, std::string::npos) << text;
+      const std::string nearest = text.substr(begin + mark.size());
+      EXPECT_NO_THROW(compile_deep(nearest.substr(0, nearest.find('\'')), "", 64).check()) << text;
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
 }
 
 TEST(DataParallelPrograms, AreTheSameWhereverTheyAreCompiled) {
   EXPECT_EQ(compile(3).program_hash(), compile(3).program_hash());
   EXPECT_NE(compile(3).program_hash(), compile(2).program_hash());
   EXPECT_NE(compile(3).program_hash(), compile(3, {"parallel.bucket_bytes=2048"}).program_hash());
+  EXPECT_NE(compile_deep("dp=1,sync=ps,servers=2").program_hash(),
+            compile_deep("dp=1,sync=ps,servers=2", "bucket_bytes: 4194304").program_hash())
+      << "of one size, but the slices are not";
   const auto run = compile(3);
   EXPECT_EQ(program::hash_of(run.compile(1).step), program::hash_of(run.compile(1).step));
 }
