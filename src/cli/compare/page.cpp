@@ -27,7 +27,8 @@ code, pre { font: 0.86rem ui-monospace, monospace; } pre { white-space: pre-wrap
 .quiet { opacity: 0.75; font-size: 0.9rem; }
 @media (prefers-color-scheme: dark) { body { color: #e4e7eb; background: #14171a; } }
 @media print { body { max-width: none; padding: 0; color: #000; background: #fff; } h2 { break-after: avoid; }
-               svg { break-inside: avoid; } }
+               svg { break-inside: avoid; }
+               details::details-content { content-visibility: visible; display: block; } }
 )";
 
 std::string row_text(const std::vector<std::string>& cells, const char* tag, size_t words) {
