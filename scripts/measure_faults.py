@@ -117,14 +117,14 @@ def newest_checkpoint(run):
 class Layout:
     """Of a job, with what `lockstep inspect` says of it."""
 
-    def __init__(self, lockstep, config, text):
+    def __init__(self, lockstep, config, text, assignments=()):
         self.text = text
         self.arguments = ["--layout", text]
         # Workers that do not wait have no bits that others could have.
         self.has_bits = not re.search(r"mode=(async|stale(?!.*bound=0\b))", text)
         if not self.has_bits:
             self.arguments += ["--set", "parallel.reduction=FAST"]
-        told = json.loads(subprocess.run([lockstep, "inspect", config, "--json", *self.arguments], check=True,
+        told = json.loads(subprocess.run([lockstep, "inspect", config, "--json", *self.arguments, *assignments], check=True,
                                          stdout=subprocess.PIPE).stdout)
         self.ranks = told["world_size"]
         self.roles = [rank["role"] for rank in told["ranks"]]
@@ -221,7 +221,7 @@ class Bench:
             file.write(CONFIG.format(data=data, steps=steps, interval=INTERVAL, silent=SILENT_S,
                                      background="false" if options.foreground_saves else "true"))
 
-        self.layout = Layout(options.lockstep, self.config, options.layout)
+        self.layout = Layout(options.lockstep, self.config, options.layout, getattr(options, "train", ()))
         self.resume_layout = Layout(options.lockstep, self.config, options.resume_layout) if options.resume_layout else self.layout
 
     def job(self, name, *extra, layout=None):
