@@ -1,6 +1,14 @@
 # What nobody waits for when it runs is optimised little, which takes a third less to compile.
 set(LOCKSTEP_COLD $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 
+# Files of a target are compiled several at a time: names in anonymous namespaces are then those of a target. Files
+# include what they use all the same, as of precompiled headers (LOCKSTEP_UNITY).
+function(lockstep_unite name)
+  if(LOCKSTEP_UNITY)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  endif()
+endfunction()
+
 # lockstep_module(name [COLD] SOURCES ... [DEPENDS modules...] [LIBRARIES external...])
 # One folder of src/ as a static library lockstep_<name>. DEPENDS may only name modules above it in
 # docs/architecture.md's list; tests/includes_test.py checks the includes themselves.
@@ -9,6 +17,7 @@ function(lockstep_module name)
   add_library(lockstep_${name} STATIC ${ARG_SOURCES})
   list(TRANSFORM ARG_DEPENDS PREPEND lockstep_)
   target_link_libraries(lockstep_${name} PUBLIC lockstep_flags ${ARG_DEPENDS} PRIVATE ${ARG_LIBRARIES})
+  lockstep_unite(lockstep_${name})
   if(ARG_COLD)
     target_compile_options(lockstep_${name} PRIVATE ${LOCKSTEP_COLD})
     lockstep_precompile(lockstep_${name} cold ${ARG_LIBRARIES})

@@ -34,6 +34,7 @@ if(DEFINED ENV{CUDAARCHS})
 endif()
 set(LOCKSTEP_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "Compute capabilities of the CUDA kernels, as CMAKE_CUDA_ARCHITECTURES")
 option(LOCKSTEP_PRECOMPILE "Precompile headers that most files include" ${precompile})
+option(LOCKSTEP_UNITY "Compile several files of a module as one, which takes half the time" ${precompile})
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Comma list for -fsanitize: address,undefined or thread")
 set(LOCKSTEP_CPU_ARCH "native" CACHE STRING "-march of the CPU kernels; x86-64-v3 for binaries that travel")
 

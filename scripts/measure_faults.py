@@ -364,7 +364,11 @@ def kills(options):
         return {"rank": rank}
 
     def judge(row):
-        not_told = unnamed(row, {"rank": rf"\brank {row['rank']}\b.*was lost", "signal": r"signal 9\b", "step": r"lost in step \d+"})
+        patterns = {"rank": rf"\brank {row['rank']}\b.*was lost", "signal": r"signal 9\b", "step": r"lost in step \d+"}
+        # Where losses are survived, mpirun does not say by which signal.
+        if "mode=async" in options.layout:
+            del patterns["signal"]
+        not_told = unnamed(row, patterns)
         row["named"] = not not_told
         missed = common_criteria(row) + not_told
         if row["code"] not in (200, 137):

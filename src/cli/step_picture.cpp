@@ -18,7 +18,7 @@ using program::Program;
 
 constexpr int kMostRanks = 16;
 constexpr size_t kMostBoxes = 4000;
-constexpr double kWidth = 900, kNames = 124, kRow = 20, kBox = 15;
+constexpr double kPictureWidth = 900, kNames = 124, kRow = 20, kBox = 15;
 constexpr double kShortest = 0.7;  // of a box that is drawn
 
 enum class Color { forward, backward, communication, update, other };
@@ -44,7 +44,7 @@ Color color_of(InstructionKind kind) {
   }
 }
 
-std::string text_at(double x, double y, const char* anchor, const std::string& text) {
+std::string label_at(double x, double y, const char* anchor, const std::string& text) {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor,
                      html_text(text));
 }
@@ -55,7 +55,7 @@ std::string legend(double y) {
   for (size_t i = 0; i < kMeanings.size(); ++i) {
     svg += fmt::format("<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"18\" height=\"10\" fill=\"{}\"/>\n", x, y - 9,
                        kFills[i]);
-    svg += text_at(x + 23, y, "start", kMeanings[i]);
+    svg += label_at(x + 23, y, "start", kMeanings[i]);
     x += 45 + 7.3 * static_cast<double>(std::string_view(kMeanings[i]).size());
   }
   return svg;
@@ -78,14 +78,14 @@ class Picture {
         "currentColor; stroke-opacity: 0.18; }} @media (prefers-color-scheme: dark) {{ svg {{ color: "
         "#e4e7eb; "
         "background: #14171a; }} }}</style>\n",
-        kWidth, y_ + 14, html_text(title));
-    return head + text_at(0, 14, "start", title) + legend(34) + body_ +
-           text_at(kWidth - 4, y_ + 4, "end", "time") + "</svg>\n";
+        kPictureWidth, y_ + 14, html_text(title));
+    return head + label_at(0, 14, "start", title) + legend(34) + body_ +
+           label_at(kPictureWidth - 4, y_ + 4, "end", "time") + "</svg>\n";
   }
 
  private:
   double at_x(double time) const {
-    return kNames + (kWidth - kNames - 4) * (time - timeline_.begin) / timeline_.duration();
+    return kNames + (kPictureWidth - kNames - 4) * (time - timeline_.begin) / timeline_.duration();
   }
 
   void add_rank(size_t rank) {
@@ -99,9 +99,9 @@ class Picture {
       if (boxes.empty()) continue;
       if (first)
         body_ += fmt::format("<line x1=\"0\" y1=\"{0:.0f}\" x2=\"{1:.0f}\" y2=\"{0:.0f}\" class=\"line\"/>\n",
-                             y_ + 2, kWidth);
-      body_ += text_at(0, y_ + 16, "start", first ? fmt::format("rank {}", rank) : "");
-      body_ += text_at(kNames - 6, y_ + 16, "end", program.lane(lane).name.substr(0, 12));
+                             y_ + 2, kPictureWidth);
+      body_ += label_at(0, y_ + 16, "start", first ? fmt::format("rank {}", rank) : "");
+      body_ += label_at(kNames - 6, y_ + 16, "end", program.lane(lane).name.substr(0, 12));
       body_ += boxes;
       first = false;
       y_ += kRow;

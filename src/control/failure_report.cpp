@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/index.h"
 #include "base/text.h"
 
@@ -61,7 +62,6 @@ std::string_view field_of(Activity activity) {
   }
 }
 
-double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 /// Ranks that share a line: all but their times is the same.
 struct Group {
@@ -193,20 +193,20 @@ std::string accusation(const Finding& finding, std::span<const RankState> states
       return fmt::format(
           "{} is silent in step {}: nothing was heard from it for {:.1f} s "
           "(watchdog.silent_seconds is {:g})\n  {}\n",
-          who, complete + 1, state.heard_seconds, seconds(options.silent_after),
+          who, complete + 1, state.heard_seconds, seconds_of(options.silent_after),
           state.told ? "then it was " + places(state.last) : "it had told nothing yet");
     case Fault::stuck: {
       const SlotState& slot = nth(state.last.slots, finding.slot);
       return fmt::format("{} is stuck in step {}: it {} for {:.1f} s in {} (watchdog.{} is {:g})\n", who,
                          state.last.step + 1, verb_of(slot.activity, false), slot.seconds, slot.text,
-                         field_of(slot.activity), seconds(deadline_of(slot.activity, options)));
+                         field_of(slot.activity), seconds_of(deadline_of(slot.activity, options)));
     }
     default:
       return fmt::format(
           "{} is furthest behind, in step {}, where all ranks wait for each other: it waits for "
           "{:.1f} s, {} (watchdog.communication_seconds is {:g})\n",
           who, state.last.step + 1, waited_seconds(state.last), places(state.last),
-          seconds(options.communication_deadline));
+          seconds_of(options.communication_deadline));
   }
 }
 

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/clock.h"
 #include "base/index.h"
 
 namespace lockstep::control {
 namespace {
 
-double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 bool present(const RankState& state) { return !state.left && !state.lost; }
 
@@ -20,7 +20,7 @@ std::optional<Finding> find_stuck(std::span<const RankState> states, const Watch
     const auto& slots = states[rank].last.slots;
     for (size_t i = 0; i < slots.size(); ++i) {
       if (slots[i].activity == Activity::idle || slots[i].activity == Activity::waiting) continue;
-      const double excess = slots[i].seconds - seconds(deadline_of(slots[i].activity, options));
+      const double excess = slots[i].seconds - seconds_of(deadline_of(slots[i].activity, options));
       if (excess > worst_excess) {
         worst_excess = excess;
         worst = {Fault::stuck, static_cast<int>(rank), static_cast<int>(i)};
@@ -46,7 +46,7 @@ std::optional<Finding> find_deadlock(std::span<const RankState> states, const Wa
     const RankState& state = states[rank];
     if (state.left) continue;
     if (!state.told || is_late(state, options)) return {};
-    if (!waits(state.last) || waited_seconds(state.last) <= seconds(options.communication_deadline))
+    if (!waits(state.last) || waited_seconds(state.last) <= seconds_of(options.communication_deadline))
       return {};
     if (!behind || further_behind(state, nth(states, behind->rank)))
       behind = {Fault::deadlock, static_cast<int>(rank)};
@@ -57,7 +57,7 @@ std::optional<Finding> find_deadlock(std::span<const RankState> states, const Wa
 }  // namespace
 
 bool is_late(const RankState& state, const WatchdogOptions& options) {
-  return state.heard_seconds > seconds(options.silent_after) / 2;
+  return state.heard_seconds > seconds_of(options.silent_after) / 2;
 }
 
 std::chrono::milliseconds deadline_of(Activity activity, const WatchdogOptions& options) {
@@ -91,7 +91,7 @@ std::optional<Finding> find_absent(std::span<const RankState> states, const Watc
     if (state.lost) {
       if (!lost || state.lost_seconds > nth(states, lost->rank).lost_seconds)
         lost = {Fault::lost, static_cast<int>(rank)};
-    } else if (options.enabled && state.heard_seconds > seconds(options.silent_after)) {
+    } else if (options.enabled && state.heard_seconds > seconds_of(options.silent_after)) {
       if (!silent || state.heard_seconds > nth(states, silent->rank).heard_seconds)
         silent = {Fault::silent, static_cast<int>(rank)};
     }

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -109,10 +110,10 @@ class ProgramWriter {
   void snapshot(int lane);
 
   /// Bytes of a segment's parameters to and from the server that owns them, whose position among the owners
-  /// is `shard`; `server`, `worker`: rank in the group. With a push goes what the verdict says.
+  /// is `shard`; `server`, `worker`: rank in the group. With a push goes what the verdict says, if any.
   void pull(int lane, int group, int segment, int shard, int server, const layout::ByteSpan& bytes);
   void push(int lane, int group, int segment, int shard, int server, const layout::ByteSpan& bytes,
-            UpdateVerdict verdict);
+            std::optional<UpdateVerdict> verdict);
   /// What this rank serves of a segment, to the first so many ranks of the group. `bound`: -1 without.
   void serve(int lane, int group, int segment, int shard, int bound);
 

@@ -51,13 +51,13 @@ void ProgramWriter::pull(int lane, int group, int segment, int shard, int server
 }
 
 void ProgramWriter::push(int lane, int group, int segment, int shard, int server,
-                         const layout::ByteSpan& bytes, UpdateVerdict verdict) {
+                         const layout::ByteSpan& bytes, std::optional<UpdateVerdict> verdict) {
   program::Instruction push = instruction(program::InstructionKind::push, lane, segment, -1, -1);
   push.group = group;
   push.deadline = program::DeadlineClass::communication;
   push.operands.push_back(
       {program::Role::gradients, shard, program::Access::read, gradient_range(segment, 0, bytes), server});
-  read_verdict(push, verdict);
+  if (verdict) read_verdict(push, *verdict);
   program.instructions.push_back(std::move(push));
 }
 

@@ -1,5 +1,7 @@
 #include "parallel/session_programs.h"
 
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "parallel/rank_program.h"
@@ -66,9 +68,17 @@ program::Program compile_session_step(const ProgramPlan& plan, int rank) {
     });
   writer.constants(copy);
   writer.cast_parameters(compute);
-  const auto push_segment = [&](int s) {
+  // A push that waits for no verdict leaves as soon as its gradients are there. Where servers need one, it comes
+  // with the last push to each of them, which is of its first segment.
+  std::map<int, int> first_segments;  // by server
+  for (int s = segments - 1; s >= 0; --s)
+    for_parts(plan, s, [&](int server, int, const layout::ByteSpan&) { first_segments[server] = s; });
+  const auto push_segment = [&](int s, bool is_verdict_known) {
     for_parts(plan, s, [&](int server, int shard, const layout::ByteSpan& part) {
-      writer.push(push, groups.servers, s, shard, server, part, pushed_verdict(plan));
+      const bool completes = plan.update_as_it_lands || first_segments.at(server) == s;
+      if (completes == is_verdict_known)
+        writer.push(push, groups.servers, s, shard, server, part,
+                    completes ? std::optional(pushed_verdict(plan)) : std::nullopt);
     });
   };
 
@@ -82,12 +92,12 @@ program::Program compile_session_step(const ProgramPlan& plan, int rank) {
       writer.backward(program::InstructionKind::backward, compute, s, m, leaf, 0, m > 0);
       if (!last) continue;
       writer.add_tied_uses(compute, s, GradientsOf::all);
-      if (plan.update_as_it_lands) push_segment(s);
+      push_segment(s, plan.update_as_it_lands);
     }
   }
   writer.norm(compute, {}, GradientsOf::all);
   if (!plan.update_as_it_lands)
-    for (int s = segments - 1; s >= 0; --s) push_segment(s);
+    for (int s = segments - 1; s >= 0; --s) push_segment(s, true);
   return std::move(program);
 }
 

@@ -149,29 +149,44 @@ class SessionTimes {
 
   void add_worker(int rank) {
     const program::Program step = run_.compile(rank).step;
-    for (const Instruction& instruction : step.instructions) {
-      if (!program::communicates(instruction.kind)) {
-        nth(busy_, rank) += compute_.of(rank, instruction);
-        continue;
-      }
-      double far_bytes = 0;
-      for (const Operand& operand : instruction.operands) {
-        const bool passes = (instruction.kind == InstructionKind::push && operand.role == Role::gradients) ||
-                            (instruction.kind == InstructionKind::pull && operand.role == Role::parameters);
-        if (passes)
-          far_bytes += pass(rank, step.group(instruction.group).members[static_cast<size_t>(operand.peer)],
-                            static_cast<double>(operand.range.size_bytes));
-      }
-      (instruction.kind == InstructionKind::push ? pushed_ : pulled_) += far_bytes;
-      if (far_bytes > 0) crosses_[static_cast<size_t>(rank)] = true;
-    }
-    // A direction of a link is idle while the other one is busy.
     const CommunicationTimes& costs = costs_.communication;
-    for (double* bytes : {&pushed_, &pulled_})
-      nth(link_, rank) +=
-          std::max(std::exchange(*bytes, 0) - costs.link_burst_bytes, 0.0) * costs.link_per_byte;
+    std::vector<double> ends, lanes(step.lanes.size(), 0);
+    double thread = 0, computes = 0;
+    double push_burst = costs.link_burst_bytes, pull_burst = costs.link_burst_bytes;
+    for (const Instruction& instruction : step.instructions) {
+      double begin = nth(lanes, instruction.lane);
+      for (const program::Dependency& before : instruction.after)
+        if (before.distance == 0) begin = std::max(begin, nth(ends, before.instruction));
+      double seconds;
+      if (program::communicates(instruction.kind)) {
+        double& burst = instruction.kind == InstructionKind::push ? push_burst : pull_burst;
+        const double bytes = pass(rank, step, instruction), at_once = std::min(bytes, burst);
+        burst -= at_once;
+        seconds = (bytes - at_once) * costs.link_per_byte;
+        if (bytes > 0) crosses_[static_cast<size_t>(rank)] = true;
+      } else {
+        begin = std::max(begin, thread);
+        seconds = compute_.of(rank, instruction);
+        computes += seconds;
+        thread = begin + seconds;
+      }
+      ends.push_back(begin + seconds);
+      nth(lanes, instruction.lane) = ends.back();
+    }
+    nth(link_, rank) = std::max(0.0, *std::ranges::max_element(ends) - computes);
     // What the last push needs to come back as parameters.
-    nth(busy_, rank) += 2 * costs.latency;
+    nth(busy_, rank) += computes + 2 * costs.latency;
+  }
+
+  /// Handles what a push or a pull moves. Returns the bytes of it that pass a link.
+  double pass(int rank, const program::Program& step, const Instruction& instruction) {
+    double far_bytes = 0;
+    for (const Operand& operand : instruction.operands)
+      if ((instruction.kind == InstructionKind::push && operand.role == Role::gradients) ||
+          (instruction.kind == InstructionKind::pull && operand.role == Role::parameters))
+        far_bytes += pass(rank, step.group(instruction.group).members[static_cast<size_t>(operand.peer)],
+                          static_cast<double>(operand.range.size_bytes));
+    return far_bytes;
   }
 
   /// Both ends handle it. Returns the bytes that pass a link.
@@ -197,10 +212,9 @@ class SessionTimes {
   const std::vector<int>& hosts_;
   const StepCosts& costs_;
   ComputeTimes compute_;
-  std::vector<double> busy_;        // by rank, of a push of each worker
-  std::vector<double> link_;        // by worker, of its push and its pull, one after the other
-  std::vector<bool> crosses_;       // by worker: whether anything of it passes a link
-  double pushed_ = 0, pulled_ = 0;  // bytes of a worker so far
+  std::vector<double> busy_;   // by rank, of a push of each worker
+  std::vector<double> link_;   // by worker: what it waits for its pull and its push beside computing
+  std::vector<bool> crosses_;  // by worker: whether anything of it passes a link
 };
 
 }  // namespace

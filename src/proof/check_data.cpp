@@ -13,7 +13,6 @@ namespace lockstep::proof {
 namespace {
 
 constexpr auto kData = CheckFinding::Property::data;
-constexpr int kIterations = 2;
 
 /// Walks one rank's program in program order, twice over, and asks for every access whether what it follows
 /// there also happens before it in every other order that lanes and dependencies allow.

@@ -14,7 +14,6 @@
 namespace lockstep::proof {
 namespace {
 
-constexpr auto kStructure = CheckFinding::Property::structure;
 
 /// One rank's instructions.
 class InstructionStructure {

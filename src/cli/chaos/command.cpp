@@ -27,7 +27,7 @@ namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 struct ChaosArguments {
   ConfigArguments config;

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/statistics.h"
 #include "base/text.h"
 
 namespace lockstep::cli {
@@ -36,11 +37,9 @@ std::map<ChaosKind, Row> rows_of(const ChaosReport& report) {
   return rows;
 }
 
-/// The middle one, or the mean of the two in the middle.
-std::optional<double> median(std::vector<double> values) {
+std::optional<double> median_of(const std::vector<double>& values) {
   if (values.empty()) return std::nullopt;
-  std::sort(values.begin(), values.end());
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+  return median(values);
 }
 
 std::optional<double> greatest(const std::vector<double>& values) {
@@ -132,8 +131,8 @@ std::string describe(const ChaosReport& report) {
                                  "most lost", "same bits", "leftover");
   for (const auto& [kind, row] : rows_of(report))
     text += fmt::format("{:<8} {:>5} {:>10} {:>9} {:>14} {:>11} {:>11} {:>10} {:>10} {:>9}\n", name_of(kind),
-                        row.runs, row.happened, row.detected, seconds_or_dash(median(row.detection)),
-                        seconds_or_dash(greatest(row.detection)), seconds_or_dash(median(row.recovery)),
+                        row.runs, row.happened, row.detected, seconds_or_dash(median_of(row.detection)),
+                        seconds_or_dash(greatest(row.detection)), seconds_or_dash(median_of(row.recovery)),
                         row.most_lost ? std::to_string(*row.most_lost) : "-", row.equal, row.leftover);
   if (report.happened() > 0) text += "before: " + phases_of(report) + "\n";
   for (const auto& result : report.results) {
@@ -156,9 +155,9 @@ std::string to_json(const ChaosReport& report) {
     json["kinds"][std::string(name_of(kind))] = {{"runs", row.runs},
                                                  {"happened", row.happened},
                                                  {"detected", row.detected},
-                                                 {"detection_seconds_median", or_null(median(row.detection))},
+                                                 {"detection_seconds_median", or_null(median_of(row.detection))},
                                                  {"detection_seconds_max", or_null(greatest(row.detection))},
-                                                 {"recovery_seconds_median", or_null(median(row.recovery))},
+                                                 {"recovery_seconds_median", or_null(median_of(row.recovery))},
                                                  {"steps_lost_max", or_null(row.most_lost)},
                                                  {"bits_equal", row.equal},
                                                  {"leftover_processes", row.leftover}};

@@ -14,7 +14,6 @@ namespace lockstep::comm {
 namespace {
 
 // One tag is enough: MPI matches the messages of a pair in the order of posting.
-constexpr int kTag = 0;
 
 int rank_in(MPI_Comm comm) {
   int rank = 0;

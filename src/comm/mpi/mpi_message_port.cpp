@@ -7,7 +7,6 @@
 namespace lockstep::comm {
 namespace {
 
-constexpr int kTag = 0;
 
 bool receives(const Transfer& transfer) { return transfer.direction == Transfer::Direction::receive; }
 

@@ -11,6 +11,9 @@
 
 namespace lockstep::comm {
 
+/// Of all messages: a communicator's are told apart by their order.
+inline constexpr int kTag = 0;
+
 /// How the ranks of an MPI communicator send each other messages.
 struct MessageRules {
   int64_t largest_count = std::numeric_limits<int>::max();  ///< what one MPI call may count

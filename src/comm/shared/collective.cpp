@@ -19,7 +19,6 @@ namespace {
 constexpr int64_t kSinglePhaseBytes = 8 << 10;
 
 /// What a piece costs besides its bytes, as a number of bytes.
-constexpr int64_t kPieceBytes = 256;
 
 /// Shares begin at multiples of this many elements: two ranks do not write one cache line.
 constexpr int64_t kShareElements = 16;

@@ -11,7 +11,6 @@
 namespace lockstep::comm {
 namespace {
 
-constexpr int64_t kPieceBytes = 256;  // what a cell costs besides its bytes
 
 std::byte* bytes_of(CellHeader& cell) { return reinterpret_cast<std::byte*>(&cell + 1); }
 

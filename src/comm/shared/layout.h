@@ -16,6 +16,8 @@ namespace lockstep::comm {
 /// slots.
 inline constexpr int kDepth = 4;
 inline constexpr int64_t kLineBytes = 64;
+/// What a cell, or a piece of a collective, costs besides its bytes: as much as so many more.
+inline constexpr int64_t kPieceBytes = 256;
 
 /// How far a rank has come in the group's collectives, counted in rounds since the group was made.
 struct alignas(kLineBytes) RankLine {

@@ -1,6 +1,7 @@
 #include "run/serve/async_server.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/index.h"
 #include "lockstep/error.h"
@@ -17,16 +18,23 @@ AsyncServer::AsyncServer(const program::SessionTerms& terms, int server)
       read_(static_cast<size_t>(terms.workers) * static_cast<size_t>(ranges_)) {
   check(terms);
   ensure(!terms.bound, "a server without versions has no bound");
+  held_.reserve(read_.size());
   landed_.reserve(read_.size());
   asking_.reserve(static_cast<size_t>(terms.workers));
 }
 
 int64_t& AsyncServer::read(int worker, int range) { return nth(read_, worker * ranges_ + range); }
 
-void AsyncServer::pushed(int worker, int range, int64_t clock, bool stop) {
+void AsyncServer::pushed(int worker, int range, int64_t clock, bool completes, bool stop) {
   attendance_.push(worker, range, clock);
-  landed_.push_back({worker, range});
-  ensure(landed_.size() <= read_.size(), "a push finds its landing slot free");
+  held_.push_back({worker, range});
+  ensure(held_.size() + landed_.size() <= read_.size(), "a push finds its landing slot free");
+  ensure(completes || attendance_.is_in_step(worker), "the last push says what its step came to");
+  if (completes) {
+    const auto is_of_it = [worker](const Landed& push) { return push.worker == worker; };
+    std::ranges::copy_if(held_, std::back_inserter(landed_), is_of_it);
+    std::erase_if(held_, is_of_it);
+  }
   if (!stop || !coordinator_) return;
   // Whole steps of all: that is what is counted, evaluated and saved.
   target_ = std::min(target_, (granted_ + pushes_per_step_ - 1) / pushes_per_step_ * pushes_per_step_);
@@ -41,14 +49,20 @@ void AsyncServer::asked(int worker, int64_t step, std::optional<int64_t> version
 void AsyncServer::left(int worker) { attendance_.leave(worker); }
 
 void AsyncServer::lost(int worker) {
-  const bool owed = attendance_.owes(worker, 0);
+  const bool owed = attendance_.owes(worker, 0) || holds(worker, 0);
   if (!attendance_.lose(worker)) return;
   if (coordinator_ && owed) {
     --granted_;
     ++steps_lost_;
   }
+  std::erase_if(held_, [worker](const Landed& push) { return push.worker == worker; });
   std::erase(asking_, worker);
   if (answering_ == worker) answering_ = -1;
+}
+
+bool AsyncServer::holds(int worker, int range) const {
+  return std::ranges::any_of(
+      held_, [&](const Landed& push) { return push.worker == worker && push.range == range; });
 }
 
 std::optional<Decision> AsyncServer::decide() {

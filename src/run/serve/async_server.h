@@ -13,7 +13,7 @@
 namespace lockstep::run {
 
 /// A server of a session without a bound: it applies each push as one update of its range, in the order of
-/// arrival, and answers with what it has. The executor reports what has come, in each channel's order, then
+/// arrival once it is complete, and answers with what it has. The executor reports what has come, in each channel's order, then
 /// carries out what decide() says until it says nothing. A copy of a server is a server; nothing is allocated
 /// after construction. Whatever breaks the protocol throws InternalError. Not thread-safe.
 ///
@@ -31,16 +31,20 @@ class AsyncServer {
   /// REQUIRES: no terms.bound; 0 <= server < terms.ranges.size().
   AsyncServer(const program::SessionTerms& terms, int server);
 
-  /// A push has landed in full. `stop`: its worker was asked to stop the run; heeded by coordinators.
-  void pushed(int worker, int range, int64_t clock, bool stop);
+  /// A push has landed in full. `completes`: it says what its step came to, so that all that has landed of the
+  /// step can be applied; the last one does. `stop`: its worker was asked to stop the run; heeded by coordinators.
+  void pushed(int worker, int range, int64_t clock, bool completes, bool stop);
   /// `step` is the worker's own count. `version`: none, as a StaleServer's coordinator is asked.
   void asked(int worker, int64_t step, std::optional<int64_t> version = {});
   void left(int worker);
-  /// Nothing more comes of this worker. What has landed is applied. Once it has left, that is no loss.
+  /// Nothing more comes of this worker. What has landed is applied where it is complete, and else forgotten.
+  /// Once it has left, that is no loss.
   void lost(int worker);
 
   std::optional<Decision> decide();
 
+  /// A push of this range has landed, and is not complete.
+  bool holds(int worker, int range) const;
   /// Of all workers; known to the coordinator.
   int64_t steps_done() const { return done_; }
   /// Granted to workers that were lost before they were done; known to the coordinator.
@@ -51,7 +55,7 @@ class AsyncServer {
   /// All that decisions depend on, for tests that tell states apart.
   auto state() const {
     return std::tie(attendance_, target_, granted_, done_, answering_, next_range_, over_, updates_, read_,
-                    landed_, asking_);
+                    held_, landed_, asking_);
   }
 
  private:
@@ -80,7 +84,8 @@ class AsyncServer {
   bool over_ = false;             // nothing is decided any more
   std::vector<int64_t> updates_;  // by range
   std::vector<int64_t> read_;     // by worker and range: updates at its last pull
-  std::vector<Landed> landed_;    // in order of arrival
+  std::vector<Landed> held_;      // not complete; in order of arrival
+  std::vector<Landed> landed_;    // to be applied, in this order
   std::vector<int> asking_;       // workers, in order of arrival
 };
 

@@ -67,9 +67,10 @@ bool Attendance::asks(int worker) const { return nth(entries_, worker).where == 
 
 int64_t Attendance::steps(int worker) const { return nth(entries_, worker).steps; }
 
+bool Attendance::is_in_step(int worker) const { return nth(entries_, worker).where == Where::in_step; }
+
 bool Attendance::owes(int worker, int range) const {
-  const Entry& its = nth(entries_, worker);
-  return its.where == Where::in_step && nth(pushed_, worker * ranges_ + range) < its.steps;
+  return is_in_step(worker) && nth(pushed_, worker * ranges_ + range) < steps(worker);
 }
 
 }  // namespace lockstep::run

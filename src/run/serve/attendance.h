@@ -24,6 +24,8 @@ class Attendance {
   bool asks(int worker) const;
   /// Steps that were answered; while it asks: the step that it asks for.
   int64_t steps(int worker) const;
+  /// It was answered, and has not pushed all ranges.
+  bool is_in_step(int worker) const;
   /// It was answered, and has not pushed this range.
   bool owes(int worker, int range) const;
   bool all_gone() const { return present_ == 0; }

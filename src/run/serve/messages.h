@@ -10,7 +10,7 @@ namespace lockstep::run {
 // What workers and servers of a session send each other besides gradients and parameters. All ranks run the
 // same program on machines of one kind, which is agreed on at the start.
 
-/// What a worker's step came to, with each of its pushes.
+/// What a worker's step came to.
 struct PushFacts {
   double loss_sum = 0, count = 0, correct = 0;
   double gradient_norm = 0;   ///< of the mean over the worker's share of the batch; 0 where it is not known
@@ -18,13 +18,15 @@ struct PushFacts {
   double finite = 1;          ///< 0: the push changes nothing
 };
 
-/// To a server; a push is followed by the gradients of the range.
+/// To a server; a push is followed by the gradients of the range. Pushes may leave before it is known what their
+/// step comes to, all but the last one to each server.
 struct WorkerMessage {
   enum class Kind : int32_t { ask, push, leave } kind = Kind::ask;
   int32_t range = -1;     ///< push
   int64_t clock = 0;      ///< push, ask: the worker's own step
   int64_t version = -1;   ///< ask: which one; -1: as the server decides
-  int64_t asks_stop = 0;  ///< push: of the run
+  int32_t asks_stop = 0;  ///< push: of the run
+  int32_t completes = 0;  ///< push: `facts` are of the step, and what has landed of it may be applied
   PushFacts facts;        ///< push
 };
 

@@ -70,6 +70,7 @@ void ServerSession::begin(const ServerInputs& inputs) {
   else
     protocol_.emplace<AsyncServer>(terms_, server_);
   copy_from_device();
+  std::ranges::fill(facts_, StepFacts{});
   arrived_.assign(ranges_.size(), 0);
   updates_.assign(ranges_.size(), 0);
   applied_.assign(ranges_.size(), 0);
@@ -113,13 +114,12 @@ bool ServerSession::hear(int worker) {
     if (!ports_.to_servers.poll(channel.landed)) return false;
     const bool stop = channel.message.asks_stop != 0 ||
                       (server_ == 0 && inputs_.stop_requested && inputs_.stop_requested());
-    std::visit(
-        [&](auto& server) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(server)>, std::monostate>)
-            server.pushed(worker, channel.message.range, channel.message.clock, stop);
-        },
-        protocol_);
-    ++nth(arrived_, channel.message.range);
+    const WorkerMessage& message = channel.message;
+    if (auto* stale = std::get_if<StaleServer>(&protocol_))
+      stale->pushed(worker, message.range, message.clock, stop);
+    else
+      std::get<AsyncServer>(protocol_).pushed(worker, message.range, message.clock, message.completes != 0, stop);
+    ++nth(arrived_, message.range);
     listen(channel);
     return true;
   }
@@ -134,7 +134,7 @@ void ServerSession::react(int worker) {
   if (message.kind == WorkerMessage::Kind::push) {
     const int slot = program::landing_slot(message.clock, slots_);
     const ServedRange& range = nth(ranges_, message.range);
-    facts(slot, worker) = message.facts;
+    if (message.completes != 0) nth(facts_, slot * terms_.workers + worker) = {message.clock, message.facts};
     channel.lands = true;
     channel.landed = ports_.to_servers.start(
         comm::receive_from(channel.rank, range.landing(slot, worker), range.size_bytes));
@@ -163,6 +163,9 @@ void ServerSession::lost(int worker) {
   if (auto* stale = std::get_if<StaleServer>(&protocol_)) return stale->lost(worker);
   auto& server = std::get<AsyncServer>(protocol_);
   const int64_t before = server.steps_lost();
+  // Nobody was told that these have arrived: the next step's answer would have said so.
+  for (int range = 0; range < static_cast<int>(ranges_.size()); ++range)
+    if (server.holds(worker, range)) --nth(arrived_, range);
   server.lost(worker);
   const auto is_for_it = [worker](const auto& decision) {
     using Kind = std::decay_t<decltype(decision)>;
@@ -199,7 +202,7 @@ bool ServerSession::carry_out(const ApplyClock& decision) {
   if (part_ == 0) {
     if (!current_is_sent()) return false;
     verdict_ = {};
-    for (int worker = 0; worker < terms_.workers; ++worker) count(facts(decision.slot, worker));
+    for (int worker = 0; worker < terms_.workers; ++worker) count(facts(decision.slot, worker, decision.clock));
     ++totals_.updates;
     if (verdict_.finite == 0) ++totals_.skipped;
     if (inputs_.before_update) inputs_.before_update(decision.clock);
@@ -207,14 +210,14 @@ bool ServerSession::carry_out(const ApplyClock& decision) {
   ServedRange& range = nth(ranges_, part_);
   if (decision.keep != kNoCopy)
     std::memcpy(nth(range.copies, decision.keep), range.contents, static_cast<size_t>(range.size_bytes));
-  sum_pushes(range, decision.slot);
+  sum_pushes(range, decision.slot, decision.clock);
   update(range, range.landing(decision.slot, 0));
   part_ = part_ + 1 == static_cast<int>(ranges_.size()) ? 0 : part_ + 1;
   return part_ == 0;
 }
 
 bool ServerSession::carry_out(const ApplyPush& decision) {
-  const PushFacts& pushed = facts(0, decision.worker);
+  const PushFacts& pushed = facts(0, decision.worker, decision.clock);
   if (decision.range == 0) {
     if (inputs_.before_update) inputs_.before_update(totals_.updates);
     verdict_ = {};
@@ -331,8 +334,8 @@ bool ServerSession::current_is_sent() {
 }
 
 /// Along the tree, whatever the order of arrival.
-void ServerSession::sum_pushes(const ServedRange& range, int slot) {
-  for (int worker = 0; worker < terms_.workers; ++worker) scale_push(range, slot, worker);
+void ServerSession::sum_pushes(const ServedRange& range, int slot, int64_t clock) {
+  for (int worker = 0; worker < terms_.workers; ++worker) scale_push(range, slot, worker, clock);
   for (int distance = 1; distance < terms_.workers; distance *= 2)
     for (int worker = 0; worker + distance < terms_.workers; worker += 2 * distance)
       kernels_->add(range.landing(slot, worker), range.landing(slot, worker + distance), DType::float32,
@@ -340,8 +343,8 @@ void ServerSession::sum_pushes(const ServedRange& range, int slot) {
 }
 
 /// Clipping is each push's own. Statistics are no gradients.
-void ServerSession::scale_push(const ServedRange& range, int slot, int worker) {
-  const auto scale = static_cast<float>(facts(slot, worker).gradient_scale);
+void ServerSession::scale_push(const ServedRange& range, int slot, int worker, int64_t clock) {
+  const auto scale = static_cast<float>(facts(slot, worker, clock).gradient_scale);
   if (scale == 1) return;
   auto* gradients = reinterpret_cast<float*>(range.landing(slot, worker));
   for (const auto& piece : range.update.pieces)
@@ -355,6 +358,12 @@ void ServerSession::update(ServedRange& range, const std::byte* gradients) {
   if (verdict_.finite != 0) ++nth(applied_, place);
   range.update.gradients = reinterpret_cast<const float*>(gradients);
   kernels_->update(range.update, *stream_);
+}
+
+const PushFacts& ServerSession::facts(int slot, int worker, int64_t clock) const {
+  const StepFacts& its = nth(facts_, slot * terms_.workers + worker);
+  ensure(its.clock == clock, "what is applied is complete");
+  return its.facts;
 }
 
 void ServerSession::count(const PushFacts& facts) {

@@ -61,6 +61,10 @@ class ServerSession {
     comm::Ticket ticket;
     bool is_current = false;  // read from where updates write
   };
+  struct StepFacts {
+    int64_t clock = -1;
+    PushFacts facts;
+  };
   struct Channel {
     int rank;
     bool is_open = false;
@@ -91,11 +95,12 @@ class ServerSession {
   void copy_from_device();
   void copy_to_device();
   bool current_is_sent();
-  void sum_pushes(const ServedRange& range, int slot);
-  void scale_push(const ServedRange& range, int slot, int worker);
+  void sum_pushes(const ServedRange& range, int slot, int64_t clock);
+  void scale_push(const ServedRange& range, int slot, int worker, int64_t clock);
   void update(ServedRange& range, const std::byte* gradients);
   void count(const PushFacts& facts);
-  PushFacts& facts(int slot, int worker) { return nth(facts_, slot * terms_.workers + worker); }
+  /// Of the push of this clock.
+  const PushFacts& facts(int slot, int worker, int64_t clock) const;
 
   SessionPorts ports_;
   program::SessionTerms terms_;
@@ -106,7 +111,7 @@ class ServerSession {
   std::unique_ptr<device::Stream> stream_;
   std::vector<ServedRange> ranges_;
   std::vector<Channel> channels_;  // by worker
-  std::vector<PushFacts> facts_;   // by slot and worker, of the last push there
+  std::vector<StepFacts> facts_;   // by slot and worker, of the last step that is complete there
   // By range: pushes that have arrived, updates, and those of them that were finite.
   std::vector<int64_t> arrived_, updates_, applied_;
   std::variant<std::monostate, StaleServer, AsyncServer> protocol_;

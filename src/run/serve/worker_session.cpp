@@ -133,7 +133,7 @@ bool WorkerSession::has_arrived(int number) {
   return ports_.to_workers.poll(pull.ticket);
 }
 
-void WorkerSession::push(int number, const PushFacts& facts) {
+void WorkerSession::push(int number, const std::optional<PushFacts>& facts) {
   Push& push = nth(pushes_, number);
   const auto move = protocol_->next();
   const auto* said = move ? std::get_if<PushRange>(&*move) : nullptr;
@@ -143,7 +143,8 @@ void WorkerSession::push(int number, const PushFacts& facts) {
                   .range = said->range,
                   .clock = said->clock,
                   .asks_stop = said->stop ? 1 : 0,
-                  .facts = facts};
+                  .completes = facts ? 1 : 0,
+                  .facts = facts.value_or(PushFacts{})};
   const int rank = nth(channels_, push.server).rank;
   push.header = ports_.to_servers.start(comm::send_to(rank, &push.message, sizeof push.message));
   push.gradients = ports_.to_servers.start(comm::send_to(rank, push.from, push.size_bytes));

@@ -44,7 +44,8 @@ class WorkerSession {
   /// The coordinator hears of it with the next push.
   void ask_to_stop() { protocol_->stop(); }
   bool has_arrived(int pull);
-  void push(int push, const PushFacts& facts);
+  /// `facts`: none where it is not known yet what the step comes to.
+  void push(int push, const std::optional<PushFacts>& facts);
   /// Whether the last of these pushes is sent, and its memory free.
   bool has_sent(int push);
   /// Sees to what is under way.

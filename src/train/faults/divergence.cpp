@@ -13,6 +13,7 @@
 #include "base/host_name.h"
 #include "base/index.h"
 #include "base/text.h"
+#include "comm/gather_texts.h"
 #include "layout/norm_chunks.h"
 #include "train/start/agreement.h"
 #include "train/worker/model_state.h"
@@ -20,14 +21,13 @@
 namespace lockstep::train {
 namespace {
 
-constexpr std::chrono::minutes kPatience{5};
 
 /// COLLECTIVE: every rank's values, by rank.
 template <class Value>
 std::vector<std::vector<Value>> gather(comm::Communicator& world, const std::vector<Value>& own) {
   const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(Value));
   std::vector<std::vector<Value>> all;
-  for (const auto& text : comm::gather_texts(world, bytes, kPatience)) {
+  for (const auto& text : comm::gather_texts(world, bytes, comm::kPatience)) {
     all.emplace_back(text.size() / sizeof(Value));
     if (!text.empty()) std::memcpy(all.back().data(), text.data(), text.size());
   }
@@ -212,7 +212,7 @@ bool ReplicaComparison::all_equal(comm::Communicator& world) {
 
 std::string ReplicaComparison::locate_read(comm::Communicator& world) const {
   if (!worker_.compiled().digests_parameters()) return "";
-  const auto hosts = comm::gather_texts(world, host_name(), kPatience);
+  const auto hosts = comm::gather_texts(world, host_name(), comm::kPatience);
   const auto digests = gather(world, digests_);
   for (int stage = 0; stage < worker_.compiled().placement().stages(); ++stage)
     if (std::string what = locate_read(hosts, of_stage(digests, stage)); !what.empty()) return what;
@@ -264,7 +264,7 @@ std::string ReplicaComparison::locate_read(const std::vector<std::string>& hosts
 }
 
 std::string ReplicaComparison::locate(comm::Communicator& world) const {
-  const auto hosts = comm::gather_texts(world, host_name(), kPatience);
+  const auto hosts = comm::gather_texts(world, host_name(), comm::kPatience);
   const auto hashes = gather(world, hashes_);
   const layout::Placement& placement = worker_.compiled().placement();
   for (int stage = 0; stage < placement.stages(); ++stage)

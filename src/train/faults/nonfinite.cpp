@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "comm/gather_texts.h"
 #include "tensor/convert.h"
 
 namespace lockstep::train {
@@ -195,7 +196,7 @@ std::string locate_nonfinite(Worker& worker, comm::Communicator& world, const ru
       finding = {instruction.micro_batch, place, call, *found};
   });
   std::vector<NonFiniteFinding> findings;
-  for (const auto& text : comm::gather_texts(world, to_text(finding), std::chrono::minutes(5)))
+  for (const auto& text : comm::gather_texts(world, to_text(finding), comm::kPatience))
     findings.push_back(finding_from_text(text));
   const std::string message = earliest_message(findings);
   return !message.empty() ? message

@@ -11,12 +11,11 @@
 namespace lockstep::train {
 namespace {
 
-constexpr auto kPatience = std::chrono::minutes(5);
 
 /// By rank, numbers in an order that all know.
 std::vector<std::vector<double>> gather_numbers(comm::Communicator& world, const std::vector<double>& own) {
   std::vector<std::vector<double>> all;
-  for (const std::string& text : comm::gather_texts(world, nlohmann::json(own).dump(), kPatience))
+  for (const std::string& text : comm::gather_texts(world, nlohmann::json(own).dump(), comm::kPatience))
     all.push_back(nlohmann::json::parse(text).get<std::vector<double>>());
   return all;
 }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "comm/gather_texts.h"
 #include "lockstep/error.h"
 #include "train/faults/nonfinite.h"
 #include "train/faults/position.h"
@@ -26,14 +27,13 @@ struct SessionSummary {
 static_assert(std::is_trivially_copyable_v<SessionSummary>);
 
 /// The session has just ended, for all.
-constexpr std::chrono::minutes kPatience{5};
 
 /// COLLECTIVE: the coordinator's.
 SessionSummary share_summary(comm::Communicator& world, int coordinator, SessionSummary summary) {
   const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("summary");
   world.broadcast(&summary, sizeof summary, coordinator, *stream);
-  world.synchronize(*stream, deadline_in(kPatience));
+  world.synchronize(*stream, deadline_in(comm::kPatience));
   return summary;
 }
 

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "comm/gather_texts.h"
 #include "lockstep/error.h"
 #include "train/faults/nonfinite.h"
 #include "train/faults/position.h"
@@ -20,7 +21,6 @@ namespace lockstep::train {
 namespace {
 
 /// With ranks that have just made the same step.
-constexpr std::chrono::minutes kPatience{5};
 
 /// Every rank computes these from the reduced gradients by itself. NaNs of any bits are the same NaN.
 uint64_t hash_of_norm(const program::Verdict& verdict) {
@@ -283,11 +283,11 @@ void Trainer::report_divergence() {
 
 std::string Trainer::locate_held() {
   // What was hashed before the update tells more, but only where all did so.
-  const auto hashed = comm::gather_texts(*world_, hashed_step_ == step_ ? "1" : "0", kPatience);
+  const auto hashed = comm::gather_texts(*world_, hashed_step_ == step_ ? "1" : "0", comm::kPatience);
   if (std::any_of(hashed.begin(), hashed.end(), [](const auto& one) { return one == "0"; }))
     replicas_->hash();
   if (std::string what = replicas_->locate(*world_); !what.empty()) return what;
-  const auto norms = comm::gather_texts(*world_, exact(last_norm_), kPatience);
+  const auto norms = comm::gather_texts(*world_, exact(last_norm_), comm::kPatience);
   return fmt::format(
       "their tensors are equal by now, but not the norms of the last reduced gradients: {}, by rank\nThe "
       "memory or a processor of one of their hosts is suspect.",

@@ -113,7 +113,7 @@ int idle_threads(const LaunchFacts& facts) {
 }
 
 std::vector<int> hosts_of_ranks(comm::Communicator& world, const std::string& host_name) {
-  const auto names = comm::gather_texts(world, control::own_machine(host_name), std::chrono::minutes(5));
+  const auto names = comm::gather_texts(world, control::own_machine(host_name), comm::kPatience);
   std::vector<std::string> known;
   std::vector<int> hosts;
   for (const auto& name : names) {

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "comm/gather_texts.h"
 #include "layout/layout.h"
 #include "train/faults/failpoints.h"
 #include "train/faults/position.h"
@@ -30,7 +31,7 @@ void on_all_ranks(World& world, const std::function<void()>& action) {
   } catch (const std::exception&) {
     failure = std::current_exception();
   }
-  agree_on_outcome(world.communicator(), failure, std::chrono::minutes(5));
+  agree_on_outcome(world.communicator(), failure, comm::kPatience);
 }
 
 void on_first_rank(World& world, const std::function<void()>& action) {

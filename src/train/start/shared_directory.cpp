@@ -13,6 +13,7 @@
 #include "base/index.h"
 #include "base/text.h"
 #include "checkpoint/file_system.h"
+#include "comm/gather_texts.h"
 #include "train/start/agreement.h"
 
 namespace lockstep::train {
@@ -20,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::minutes kPatience{5};  // with ranks, not with file systems
 constexpr std::chrono::milliseconds kBetweenLooks{50};
 
 void write_file(const std::string& path) {
@@ -69,8 +69,8 @@ void check_shared_directory(comm::Communicator& world, const std::string& direct
   } catch (const Error&) {
     failure = std::current_exception();
   }
-  agree_on_outcome(world, failure, kPatience);
-  name = comm::gather_texts(world, name, kPatience)[0];
+  agree_on_outcome(world, failure, comm::kPatience);
+  name = comm::gather_texts(world, name, comm::kPatience)[0];
   const std::string path = directory + "/" + name;
 
   const bool seen = rank == 0 || sees(directory, name, deadline_in(patience));
@@ -87,8 +87,8 @@ void check_shared_directory(comm::Communicator& world, const std::string& direct
                                 "them may write to",
                                 error.what(), host)));
   }
-  const auto hosts = comm::gather_texts(world, host, kPatience);
-  const auto looks = comm::gather_texts(world, seen ? directory : "", kPatience);
+  const auto hosts = comm::gather_texts(world, host, comm::kPatience);
+  const auto looks = comm::gather_texts(world, seen ? directory : "", comm::kPatience);
   if (rank == 0) remove_quietly(path);
   std::vector<int> blind;
   for (size_t r = 0; r < looks.size(); ++r)
@@ -100,7 +100,7 @@ void check_shared_directory(comm::Communicator& world, const std::string& direct
                     "reads all of it: name a folder on a file system that all hosts share.",
                     looks[0], list_ranks(hosts, blind), blind.size() == 1 ? "does" : "do", hosts[0]),
         ExitCode::usage);
-  agree_on_outcome(world, failure, kPatience);
+  agree_on_outcome(world, failure, comm::kPatience);
 }
 
 }  // namespace lockstep::train

@@ -19,7 +19,6 @@ namespace lockstep::train {
 namespace {
 
 /// With ranks that have just completed the same step.
-constexpr std::chrono::minutes kPatience{5};
 
 std::string state_name(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer,
                        int parameter, int slot) {
@@ -43,7 +42,7 @@ std::vector<checkpoint::TensorChunks> gather(
     comm::Communicator& world, const std::vector<checkpoint::TensorChunks>& own,
     const std::function<bool(int rank)>& counts = [](int) { return true; }) {
   std::vector<checkpoint::TensorChunks> all;
-  const std::vector<std::string> texts = comm::gather_texts(world, checkpoint::to_text(own), kPatience);
+  const std::vector<std::string> texts = comm::gather_texts(world, checkpoint::to_text(own), comm::kPatience);
   for (int rank = 0; rank < static_cast<int>(texts.size()); ++rank) {
     if (!counts(rank)) continue;
     for (auto& part : checkpoint::tensor_chunks_from_text(nth(texts, rank))) all.push_back(std::move(part));
@@ -230,7 +229,7 @@ std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& wo
                 static_cast<size_t>(4 * here.count));
   std::vector<checkpoint::Slice> held;
   for (const auto& text :
-       comm::gather_texts(world, fmt::format("{} {}", here.first, here.count), kPatience)) {
+       comm::gather_texts(world, fmt::format("{} {}", here.first, here.count), comm::kPatience)) {
     const size_t space = text.find(' ');
     held.push_back({std::stoll(text.substr(0, space)), std::stoll(text.substr(space + 1))});
   }
@@ -247,7 +246,7 @@ std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& wo
       }
     ensure(root >= 0, "every element of a parameter lies on some rank");
     world.broadcast(values.data() + known, 4 * (end - known), root, *stream);
-    world.synchronize(*stream, deadline_in(kPatience));
+    world.synchronize(*stream, deadline_in(comm::kPatience));
     known = end;
   }
   return values;
@@ -265,7 +264,7 @@ void replace_parameter(Worker& worker, comm::Communicator& world, int parameter,
   const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("parameter");
   world.broadcast(all.data(), 4 * count, 0, *stream);
-  world.synchronize(*stream, deadline_in(kPatience));
+  world.synchronize(*stream, deadline_in(comm::kPatience));
   for (const HeldParameter& held : worker.held_parameters())
     if (held.parameter == parameter)
       worker.window().write(held.data, 4 * held.count, [&](void* to) {

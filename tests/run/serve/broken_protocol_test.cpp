@@ -80,6 +80,14 @@ TEST(BrokenProtocol, PushesOfDeadWorkersThatAreDropped) {
               HasSubstr("all that has arrived is applied, of dead workers too"));
 }
 
+TEST(BrokenProtocol, PushesThatAreAppliedBeforeTheyAreComplete) {
+  Scene scene{{1, {2}, {}, 3}};
+  scene.deaths = 1;
+  scene.complete_at_last = true;
+  EXPECT_THAT(wrong(scene, {.pushes_complete_early = true}),
+              HasSubstr("all that has arrived is applied, of dead workers too"));
+}
+
 TEST(BrokenProtocol, NobodyIsLeftToMakeALostStep) {
   Scene scene = async();
   scene.deaths = 1;

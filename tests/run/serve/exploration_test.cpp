@@ -12,6 +12,8 @@ namespace lockstep::run {
 namespace {
 
 constexpr bool kPrompt = true;
+constexpr bool kCountedLast = true, kCountedFirst = false;
+constexpr bool kCompleteAtLast = true;
 
 std::string describe(const Scene& scene) {
   const program::SessionTerms& terms = scene.terms;
@@ -20,7 +22,8 @@ std::string describe(const Scene& scene) {
   for (int ranges : terms.ranges) text += " " + std::to_string(ranges);
   return text + ", " + std::to_string(terms.steps) + " steps, deaths " + std::to_string(scene.deaths) +
          ", stops " + std::to_string(scene.stops) + (scene.prompt ? ", prompt" : "") +
-         (scene.counted_last ? "" : ", counted first");
+         (scene.counted_last ? "" : ", counted first") +
+         (scene.complete_at_last ? ", complete at last" : "");
 }
 
 /// Explores all of them; returns the number of states.
@@ -50,7 +53,7 @@ TEST(Exploration, EveryStateOfSmallStaleSessions) {
       {{2, {1, 1}, 2, 4}},
       {{2, {1, 1}, 1, 3}, 1, 0, kPrompt},
       {{2, {1, 1}, 3, 4}, 0, 1, kPrompt},
-      {{2, {1, 2}, 1, 4}, 0, 1, kPrompt, false},
+      {{2, {1, 2}, 1, 4}, 0, 1, kPrompt, kCountedFirst},
       {{2, {1, 1, 1}, 1, 3}, 0, 0, kPrompt},
       {{3, {1, 1}, 1, 2}, 0, 0, kPrompt},
   });
@@ -63,13 +66,17 @@ TEST(Exploration, EveryStateOfSmallAsyncSessions) {
       {{2, {1}, {}, 4}, 1, 1},
       {{2, {1}, {}, 4}, 2, 0},
       {{2, {2}, {}, 3}, 1, 1},
-      {{2, {2}, {}, 4}, 1, 0, !kPrompt, false},
+      {{2, {2}, {}, 4}, 1, 0, !kPrompt, kCountedFirst},
       {{2, {1, 1}, {}, 2}, 1, 1},
-      {{2, {1, 1}, {}, 3}, 1, 1, kPrompt, false},
+      {{2, {1, 1}, {}, 3}, 1, 1, kPrompt, kCountedFirst},
       {{2, {1}, {}, 4}, 0, 2},
       {{3, {1}, {}, 2}, 1, 0},
       {{3, {1}, {}, 3}, 1, 1, kPrompt},
       {{3, {1, 1}, {}, 2}, 1, 0, kPrompt},
+      {{2, {2}, {}, 3}, 1, 1, !kPrompt, kCountedLast, kCompleteAtLast},
+      {{2, {2}, {}, 3}, 2, 0, !kPrompt, kCountedFirst, kCompleteAtLast},
+      {{2, {2, 1}, {}, 2}, 1, 1, kPrompt, kCountedFirst, kCompleteAtLast},
+      {{2, {3}, {}, 3}, 1, 0, kPrompt, kCountedLast, kCompleteAtLast},
   });
   std::cout << states << " states in all\n";
   EXPECT_GE(states, 700'000);
@@ -91,6 +98,7 @@ Scene large_scene(uint64_t seed) {
   scene.deaths = stale ? 0 : draw(0, scene.terms.workers - 1);
   scene.stops = draw(0, 1);
   scene.counted_last = draw(0, 1) == 0;
+  scene.complete_at_last = draw(0, 1) == 0;
   return scene;
 }
 

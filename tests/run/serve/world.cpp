@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "base/index.h"
 #include "lockstep/error.h"
@@ -60,10 +61,12 @@ World::World(const Scene& scene)
     const program::SessionTerms its =
         with_bound(at_servers, server == 0 ? 0 : -scene.flaws.forgetful_servers);
     if (scene.terms.bound)
-      servers_.push_back({.protocol = StaleServer(its, server), .memory = std::move(memory), .arrived = {}});
+      servers_.push_back({.protocol = StaleServer(its, server), .memory = std::move(memory), .arrived = {}, .held = {}});
     else
-      servers_.push_back({.protocol = AsyncServer(its, server), .memory = std::move(memory), .arrived = {}});
-    servers_.back().arrived.resize(static_cast<size_t>(nth(scene.terms.ranges, server)));
+      servers_.push_back({.protocol = AsyncServer(its, server), .memory = std::move(memory), .arrived = {}, .held = {}});
+    const auto ranges = static_cast<size_t>(nth(scene.terms.ranges, server));
+    servers_.back().arrived.resize(ranges);
+    servers_.back().held.resize(ranges);
   }
   const std::vector<RangeOfServer> order = push_order(at_workers, scene.counted_last);
   for (int worker = 0; worker < scene.terms.workers; ++worker)
@@ -175,7 +178,7 @@ void World::carry_out(int worker, const ComputeStep& step) {
 void World::carry_out(int worker, const PushRange& push) {
   const Contents& read = nth(nth(workers_, worker).read, place(push.server, push.range));
   nth(servers_, push.server).memory.send(worker, push.range, push.clock, push.slot, read);
-  Message message{Message::Kind::push, push.stop};
+  Message message{Message::Kind::push, push.stop, completes(push)};
   message.range = static_cast<int16_t>(push.range);
   message.number = push.clock;
   link(worker, push.server).to_server.push_back(message);
@@ -252,6 +255,19 @@ int64_t World::carry_out(int server, const EndSession&) {
   return 0;
 }
 
+/// The last one of a step to its server, or each.
+bool World::completes(const PushRange& push) const {
+  if (!scene_->complete_at_last) return true;
+  return push.range == (scene_->counted_last ? 0 : nth(scene_->terms.ranges, push.server) - 1);
+}
+
+void World::arrive(Server& server, int worker, const Message& push) {
+  ++nth(nth(server.held, push.range), worker);
+  if (!push.completes) return;
+  for (size_t range = 0; range < server.held.size(); ++range)
+    nth(server.arrived[range], worker) += std::exchange(nth(server.held[range], worker), 0);
+}
+
 bool World::server_hears(int worker, int server) {
   Channel& channel = link(worker, server).to_server;
   if (channel.empty()) return false;
@@ -269,9 +285,13 @@ bool World::server_hears(int worker, int server) {
       std::visit([&](auto& its) { its.asked(worker, message.number, message.version); }, protocol);
       break;
     case Message::Kind::push:
-      std::visit([&](auto& its) { its.pushed(worker, message.range, message.number, message.stop); },
-                 protocol);
-      ++nth(nth(nth(servers_, server).arrived, message.range), worker);
+      if (auto* stale = std::get_if<StaleServer>(&protocol))
+        stale->pushed(worker, message.range, message.number, message.stop);
+      else
+        std::get<AsyncServer>(protocol).pushed(worker, message.range, message.number,
+                                               message.completes || scene_->flaws.pushes_complete_early,
+                                               message.stop);
+      arrive(nth(servers_, server), worker, message);
       if (message.stop) end_ = std::min(end_, scene_->terms.bound ? most_granted() : whole_rounds(granted()));
       break;
     default:
@@ -312,6 +332,7 @@ bool World::notice_death(int worker, int server) {
   link(worker, server).noticed = true;
   link(worker, server).to_server.clear();
   Worker& its = nth(workers_, worker);
+  for (Contents& contents : nth(servers_, server).held) nth(contents, worker) = 0;
   if (server == 0) its.granted = nth(nth(servers_, 0).arrived.front(), worker);
   std::visit([&](auto& protocol) { protocol.lost(worker); }, nth(servers_, server).protocol);
   return true;
@@ -376,7 +397,7 @@ uint64_t World::hash() const {
   StateHash hash;
   for (const Server& server : servers_) {
     std::visit([&](const auto& protocol) { hash.add(protocol); }, server.protocol);
-    hash.add(std::tie(server.memory, server.over, server.reports, server.arrived));
+    hash.add(std::tie(server.memory, server.over, server.reports, server.arrived, server.held));
   }
   hash.add(workers_);
   hash.add(links_);

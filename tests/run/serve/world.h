@@ -42,6 +42,7 @@ struct Flaws {
   bool messages_overtake = false;        ///< the last one on a channel comes first
   bool deaths_go_unnoticed = false;      ///< by the coordinator
   bool dead_pushes_are_dropped = false;  ///< ASYNC: of dead workers only what arrived of range 0 is applied
+  bool pushes_complete_early = false;    ///< ASYNC: servers take each for the last one of its step
   bool refusals_are_hasty = false;       ///< ASYNC: once all steps are granted, though none may be done
 };
 
@@ -54,6 +55,8 @@ struct Scene {
   bool prompt = false;
   /// Whether steps push the coordinator's range 0, by which steps are counted in ASYNC, last or first.
   bool counted_last = true;
+  /// ASYNC: whether servers hear only with the last push of a step what it came to, or with each.
+  bool complete_at_last = false;
   Flaws flaws = {};
 };
 
@@ -78,12 +81,13 @@ class World {
     enum class Kind : uint8_t { ask, push, leave, answer, refusal };
     Kind kind;
     bool stop = false;
+    bool completes = false;
     int16_t range = 0;
     int16_t copy = kNoCopy;
     int64_t number = 0;                   // step, clock or version
     std::optional<int64_t> version = {};  // that is asked for
     Contents contents = {};
-    auto state() const { return std::tie(kind, stop, range, copy, number, version, contents); }
+    auto state() const { return std::tie(kind, stop, completes, range, copy, number, version, contents); }
   };
   using Channel = std::vector<Message>;
 
@@ -93,6 +97,7 @@ class World {
     bool over = false;
     bool reports = false;           // a worker that was lost
     std::vector<Contents> arrived;  // by range: pushes that were heard, which are to be applied
+    std::vector<Contents> held;     // likewise: that are not complete
   };
 
   struct Worker {
@@ -133,7 +138,9 @@ class World {
   int64_t carry_out(int server, const ReportLost& report);
   int64_t carry_out(int server, const EndSession& end);
 
+  bool completes(const PushRange& push) const;
   bool server_hears(int worker, int server);
+  static void arrive(Server& server, int worker, const Message& push);
   bool worker_hears(int worker, int server);
   bool die(int worker);
   bool notice_death(int worker, int server);
