@@ -6,7 +6,7 @@
 
 Prints for each layout the last evaluation of each seed, their mean, how far that is from the first layout's, and how stale
 pushes were. Ends with 1 where a mean is worse than the first layout's by more than --tolerance (percentage points of accuracy, or
-units of the loss where the model is no classifier).
+units of the loss where the model is of language, or no classifier).
 """
 
 import argparse
@@ -49,7 +49,7 @@ def main():
     first, failed = None, False
     for layout in (one.strip() for one in options.layouts.split(";")):
         reports = [train(options, layout, seed) for seed in options.seeds.split(",")]
-        classifier = "eval_accuracy" in reports[0]
+        classifier = "perplexity" not in reports[0] and "eval_accuracy" in reports[0]
         values = [100 * r["eval_accuracy"] if classifier else r["eval_loss"] for r in reports]
         mean = statistics.mean(values)
         first = mean if first is None else first

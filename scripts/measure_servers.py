@@ -189,7 +189,7 @@ def measure_link(options):
 
 def measure_hidden(options):
     batch = 16
-    lines = [("dp=2", []), ("dp=1,sync=ps", AS_IT_LANDS), ("dp=1,sync=ps", []), ("dp=1,sync=ps,mode=stale", [])]
+    lines = [("dp=2", [])] + [(f"dp=1,sync=ps{mode}", more) for mode in ("", ",mode=stale", ",mode=async") for more in (AS_IT_LANDS, [])]
     found = [[] for _ in lines]
     with Hosts(2, options.rate), config_file(GPT % batch) as config:
         for round_number in range(options.rounds):

@@ -12,6 +12,8 @@ inline double milliseconds_between(Clock::time_point from, Clock::time_point to)
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
-inline double seconds_of(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
+inline double seconds_of(std::chrono::milliseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
 
 }  // namespace lockstep

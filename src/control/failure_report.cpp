@@ -62,7 +62,6 @@ std::string_view field_of(Activity activity) {
   }
 }
 
-
 /// Ranks that share a line: all but their times is the same.
 struct Group {
   std::vector<int> ranks;

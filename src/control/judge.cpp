@@ -9,7 +9,6 @@
 namespace lockstep::control {
 namespace {
 
-
 bool present(const RankState& state) { return !state.left && !state.lost; }
 
 std::optional<Finding> find_stuck(std::span<const RankState> states, const WatchdogOptions& options) {

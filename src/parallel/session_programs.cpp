@@ -68,8 +68,8 @@ program::Program compile_session_step(const ProgramPlan& plan, int rank) {
     });
   writer.constants(copy);
   writer.cast_parameters(compute);
-  // A push that waits for no verdict leaves as soon as its gradients are there. Where servers need one, it comes
-  // with the last push to each of them, which is of its first segment.
+  // A push that waits for no verdict leaves as soon as its gradients are there. Where servers need one, it
+  // comes with the last push to each of them, which is of its first segment.
   std::map<int, int> first_segments;  // by server
   for (int s = segments - 1; s >= 0; --s)
     for_parts(plan, s, [&](int server, int, const layout::ByteSpan&) { first_segments[server] = s; });

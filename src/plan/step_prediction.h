@@ -46,10 +46,10 @@ double other_seconds(const compile::CompiledRun& run, const StepCosts& costs);
 
 /// Seconds of a step of all workers, in the long run: of the programs of all ranks, replayed (plan::replay)
 /// with what was measured. Programs of sessions do not say who meets whom when. Each worker
-/// pulls, computes and pushes, as its program has it, and begins again: with mode=stale a step takes as long as the slowest of them, or a
-/// server, or a link; with mode=async all do it as often as they can, and as servers and links allow. For
-/// ranks on CPUs that have a core each. `hosts`: of each rank. Throws ConfigError where the profile is of
-/// another model.
+/// pulls, computes and pushes, as its program has it, and begins again: with mode=stale a step takes as long
+/// as the slowest of them, or a server, or a link; with mode=async all do it as often as they can, and as
+/// servers and links allow. For ranks on CPUs that have a core each. `hosts`: of each rank. Throws
+/// ConfigError where the profile is of another model.
 double predict_step(const compile::CompiledRun& run, const std::vector<int>& hosts, const StepCosts& costs);
 
 }  // namespace lockstep::plan

@@ -8,7 +8,6 @@
 namespace lockstep::proof {
 namespace {
 
-
 bool is_alone(const program::Program& program, const program::Group& group) {
   return group.members == program::Members::run(program.rank, 1);
 }

@@ -13,7 +13,6 @@
 namespace lockstep::proof {
 namespace {
 
-
 /// Walks through all ranks' programs at once. A rank performs its communications one at a time, in issue
 /// order, and none is buffered: an exchange is complete when every partner has reached its counterpart, a
 /// collective when all have. (Computation never waits for anything but earlier instructions, so program order

@@ -14,7 +14,6 @@
 namespace lockstep::proof {
 namespace {
 
-
 /// One rank's instructions.
 class InstructionStructure {
  public:

@@ -27,9 +27,10 @@ struct FactsOperands {
 
 FactsOperands facts_operands(const Binding& binding) {
   const program::Operand* agreed = binding.find(program::Role::verdict, 0);
-  return {.verdict = agreed != nullptr ? reinterpret_cast<const program::Verdict*>(binding.at(*agreed)) : nullptr,
-          .has_norm = binding.find(program::Role::verdict, 1) != nullptr,
-          .predicated = binding.find(program::Role::predicate, 0) != nullptr};
+  return {
+      .verdict = agreed != nullptr ? reinterpret_cast<const program::Verdict*>(binding.at(*agreed)) : nullptr,
+      .has_norm = binding.find(program::Role::verdict, 1) != nullptr,
+      .predicated = binding.find(program::Role::predicate, 0) != nullptr};
 }
 
 std::optional<PushFacts> facts_of(const FactsOperands& operands, const program::Verdict* verdict) {
@@ -71,10 +72,7 @@ Action bind_staged_push(const Binding& binding, const program::Operand& gradient
                 if (facts.verdict != nullptr) stream.copy(pushed->verdict(), facts.verdict, verdict_bytes);
                 stream.copy(pushed->gradients(), from, size_bytes);
               },
-          .deliver =
-              [=, &session] {
-                session.push(push, facts_of(facts, pushed->verdict()));
-              },
+          .deliver = [=, &session] { session.push(push, facts_of(facts, pushed->verdict())); },
           .delivered = [push, &session] { return session.has_sent(push); }};
 }
 

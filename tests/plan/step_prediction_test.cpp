@@ -50,8 +50,9 @@ TEST(CommunicationTimes, OfOneHostAreThoseOfItsMemory) {
 
 /// A job whose every rank has a host of its own, of layers that take a millisecond for each pass of a sample.
 struct PredictedJob {
-  explicit PredictedJob(const std::string& layout)
-      : options(without_verdicts(layout)), facts(facts_of(options)), run(options, spread(facts)) {
+  explicit PredictedJob(const std::string& layout) : PredictedJob(without_verdicts(layout)) {}
+  explicit PredictedJob(const compile::CompileOptions& its)
+      : options(its), facts(facts_of(options)), run(options, spread(facts)) {
     costs.profile = profile_of(options);
   }
   static compile::CompileOptions without_verdicts(const std::string& layout) {
@@ -117,11 +118,27 @@ TEST(StepPrediction, OfWorkersThatAreBoundIsThatOfWhateverIsBusyLongest) {
   job.costs.communication.handling_per_byte = 1 / (4 * job.parameters());
   EXPECT_NEAR(job.predicted(), 4, 0.01) << "the server has the model twice from and to each";
   job.costs.communication.link_per_byte = 10 / (4 * job.parameters());
-  // A worker has it twice, and passes it twice: computing hides behind that, but for some of the first and last.
+  // A worker has it twice, and passes it twice: computing hides behind that, but for some of the first and
+  // last.
   EXPECT_GT(job.predicted(), 2 + 20);
   EXPECT_LT(job.predicted(), 2 + job.passes(8) + 20);
   job.costs.communication.link_burst_bytes = job.parameters();
   EXPECT_NEAR(job.predicted(), 20, 0.1) << "a quarter of it at once: the server's link is busy longest";
+}
+
+/// The model takes a tenth of a step's passes to push, and as much to pull: backward hides the one, forward
+/// the other.
+TEST(StepPrediction, OfWorkersOfSessionsHidesWhatPassesWhileTheyCompute) {
+  for (const bool clips : {false, true}) {
+    compile::CompileOptions options = PredictedJob::without_verdicts("dp=2,sync=ps,servers=1,mode=stale");
+    options.clips_gradients = clips;
+    PredictedJob job(options);
+    const double transfer = job.passes(8) / 10;
+    job.costs.communication.link_per_byte = transfer / (4 * job.parameters());
+    EXPECT_GT(job.predicted(), job.passes(8) + 1e-9) << "the first pull and the last push";
+    EXPECT_LT(job.predicted(), job.passes(8) + transfer)
+        << "of two: one that nothing hides behind would be all of it";
+  }
 }
 
 TEST(StepPrediction, OfWorkersThatAreFreeIsThatOfTheirTurns) {

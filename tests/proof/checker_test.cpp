@@ -409,7 +409,8 @@ TEST(Checker, RefusesAStepWhoseLastPushSaysNothingOfIt) {
     return programs;
   };
   EXPECT_EQ(findings(without_verdict(1)), "");
-  EXPECT_THAT(findings(without_verdict(2)), HasSubstr("it is the step's last push to rank 2, and has no verdict"));
+  EXPECT_THAT(findings(without_verdict(2)),
+              HasSubstr("it is the step's last push to rank 2, and has no verdict"));
 }
 
 TEST(Checker, RefusesAFlagThatHasNotSeenAllGradients) {

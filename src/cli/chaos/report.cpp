@@ -152,15 +152,16 @@ std::string to_json(const ChaosReport& report) {
                  {"seconds", report.reference_seconds},
                  {"params_hash", report.params_hash}}}};
   for (const auto& [kind, row] : rows_of(report))
-    json["kinds"][std::string(name_of(kind))] = {{"runs", row.runs},
-                                                 {"happened", row.happened},
-                                                 {"detected", row.detected},
-                                                 {"detection_seconds_median", or_null(median_of(row.detection))},
-                                                 {"detection_seconds_max", or_null(greatest(row.detection))},
-                                                 {"recovery_seconds_median", or_null(median_of(row.recovery))},
-                                                 {"steps_lost_max", or_null(row.most_lost)},
-                                                 {"bits_equal", row.equal},
-                                                 {"leftover_processes", row.leftover}};
+    json["kinds"][std::string(name_of(kind))] = {
+        {"runs", row.runs},
+        {"happened", row.happened},
+        {"detected", row.detected},
+        {"detection_seconds_median", or_null(median_of(row.detection))},
+        {"detection_seconds_max", or_null(greatest(row.detection))},
+        {"recovery_seconds_median", or_null(median_of(row.recovery))},
+        {"steps_lost_max", or_null(row.most_lost)},
+        {"bits_equal", row.equal},
+        {"leftover_processes", row.leftover}};
   json["runs"] = Json::array();
   for (const auto& result : report.results)
     json["runs"].push_back({{"run", result.run},

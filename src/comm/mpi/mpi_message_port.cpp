@@ -7,7 +7,6 @@
 namespace lockstep::comm {
 namespace {
 
-
 bool receives(const Transfer& transfer) { return transfer.direction == Transfer::Direction::receive; }
 
 }  // namespace

@@ -11,7 +11,6 @@
 namespace lockstep::comm {
 namespace {
 
-
 std::byte* bytes_of(CellHeader& cell) { return reinterpret_cast<std::byte*>(&cell + 1); }
 
 }  // namespace

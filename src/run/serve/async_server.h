@@ -13,9 +13,10 @@
 namespace lockstep::run {
 
 /// A server of a session without a bound: it applies each push as one update of its range, in the order of
-/// arrival once it is complete, and answers with what it has. The executor reports what has come, in each channel's order, then
-/// carries out what decide() says until it says nothing. A copy of a server is a server; nothing is allocated
-/// after construction. Whatever breaks the protocol throws InternalError. Not thread-safe.
+/// arrival once it is complete, and answers with what it has. The executor reports what has come, in each
+/// channel's order, then carries out what decide() says until it says nothing. A copy of a server is a
+/// server; nothing is allocated after construction. Whatever breaks the protocol throws InternalError. Not
+/// thread-safe.
 ///
 /// All workers together make terms.steps steps, however fast each is: the coordinator's answer grants a step,
 /// and the step is done when its push of the coordinator's range 0 is applied. Who asks when all steps are
@@ -31,8 +32,9 @@ class AsyncServer {
   /// REQUIRES: no terms.bound; 0 <= server < terms.ranges.size().
   AsyncServer(const program::SessionTerms& terms, int server);
 
-  /// A push has landed in full. `completes`: it says what its step came to, so that all that has landed of the
-  /// step can be applied; the last one does. `stop`: its worker was asked to stop the run; heeded by coordinators.
+  /// A push has landed in full. `completes`: it says what its step came to, so that all that has landed of
+  /// the step can be applied; the last one does. `stop`: its worker was asked to stop the run; heeded by
+  /// coordinators.
   void pushed(int worker, int range, int64_t clock, bool completes, bool stop);
   /// `step` is the worker's own count. `version`: none, as a StaleServer's coordinator is asked.
   void asked(int worker, int64_t step, std::optional<int64_t> version = {});

@@ -18,8 +18,8 @@ struct PushFacts {
   double finite = 1;          ///< 0: the push changes nothing
 };
 
-/// To a server; a push is followed by the gradients of the range. Pushes may leave before it is known what their
-/// step comes to, all but the last one to each server.
+/// To a server; a push is followed by the gradients of the range. Pushes may leave before it is known what
+/// their step comes to, all but the last one to each server.
 struct WorkerMessage {
   enum class Kind : int32_t { ask, push, leave } kind = Kind::ask;
   int32_t range = -1;     ///< push

@@ -118,7 +118,8 @@ bool ServerSession::hear(int worker) {
     if (auto* stale = std::get_if<StaleServer>(&protocol_))
       stale->pushed(worker, message.range, message.clock, stop);
     else
-      std::get<AsyncServer>(protocol_).pushed(worker, message.range, message.clock, message.completes != 0, stop);
+      std::get<AsyncServer>(protocol_).pushed(worker, message.range, message.clock, message.completes != 0,
+                                              stop);
     ++nth(arrived_, message.range);
     listen(channel);
     return true;
@@ -202,7 +203,8 @@ bool ServerSession::carry_out(const ApplyClock& decision) {
   if (part_ == 0) {
     if (!current_is_sent()) return false;
     verdict_ = {};
-    for (int worker = 0; worker < terms_.workers; ++worker) count(facts(decision.slot, worker, decision.clock));
+    for (int worker = 0; worker < terms_.workers; ++worker)
+      count(facts(decision.slot, worker, decision.clock));
     ++totals_.updates;
     if (verdict_.finite == 0) ++totals_.skipped;
     if (inputs_.before_update) inputs_.before_update(decision.clock);

@@ -21,7 +21,6 @@
 namespace lockstep::train {
 namespace {
 
-
 /// COLLECTIVE: every rank's values, by rank.
 template <class Value>
 std::vector<std::vector<Value>> gather(comm::Communicator& world, const std::vector<Value>& own) {

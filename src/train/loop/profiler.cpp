@@ -11,7 +11,6 @@
 namespace lockstep::train {
 namespace {
 
-
 /// By rank, numbers in an order that all know.
 std::vector<std::vector<double>> gather_numbers(comm::Communicator& world, const std::vector<double>& own) {
   std::vector<std::vector<double>> all;

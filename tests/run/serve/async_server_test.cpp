@@ -211,7 +211,8 @@ TEST(AsyncServer, WhatBreaksTheProtocolIsABug) {
   said(server);
   server.pushed(0, 1, 0, true, false);
   EXPECT_THROW(server.asked(0, 1), InternalError) << "range 0 has been overtaken";
-  EXPECT_THROW(server.pushed(0, 0, 0, false, false), InternalError) << "nothing would say what the step came to";
+  EXPECT_THROW(server.pushed(0, 0, 0, false, false), InternalError)
+      << "nothing would say what the step came to";
   server.lost(0);
   EXPECT_THROW(server.pushed(0, 0, 0, true, false), InternalError) << "it is lost";
 }

@@ -22,8 +22,7 @@ std::string describe(const Scene& scene) {
   for (int ranges : terms.ranges) text += " " + std::to_string(ranges);
   return text + ", " + std::to_string(terms.steps) + " steps, deaths " + std::to_string(scene.deaths) +
          ", stops " + std::to_string(scene.stops) + (scene.prompt ? ", prompt" : "") +
-         (scene.counted_last ? "" : ", counted first") +
-         (scene.complete_at_last ? ", complete at last" : "");
+         (scene.counted_last ? "" : ", counted first") + (scene.complete_at_last ? ", complete at last" : "");
 }
 
 /// Explores all of them; returns the number of states.

@@ -61,9 +61,11 @@ World::World(const Scene& scene)
     const program::SessionTerms its =
         with_bound(at_servers, server == 0 ? 0 : -scene.flaws.forgetful_servers);
     if (scene.terms.bound)
-      servers_.push_back({.protocol = StaleServer(its, server), .memory = std::move(memory), .arrived = {}, .held = {}});
+      servers_.push_back(
+          {.protocol = StaleServer(its, server), .memory = std::move(memory), .arrived = {}, .held = {}});
     else
-      servers_.push_back({.protocol = AsyncServer(its, server), .memory = std::move(memory), .arrived = {}, .held = {}});
+      servers_.push_back(
+          {.protocol = AsyncServer(its, server), .memory = std::move(memory), .arrived = {}, .held = {}});
     const auto ranges = static_cast<size_t>(nth(scene.terms.ranges, server));
     servers_.back().arrived.resize(ranges);
     servers_.back().held.resize(ranges);
