@@ -221,8 +221,8 @@ class Bench:
             file.write(CONFIG.format(data=data, steps=steps, interval=INTERVAL, silent=SILENT_S,
                                      background="false" if options.foreground_saves else "true"))
 
-        self.layout = Layout(options.lockstep, self.config, options.layout, getattr(options, "train", ()))
-        self.resume_layout = Layout(options.lockstep, self.config, options.resume_layout) if options.resume_layout else self.layout
+        self.layout = Layout(options.lockstep, self.config, options.layout, options.train)
+        self.resume_layout = Layout(options.lockstep, self.config, options.resume_layout, options.train) if options.resume_layout else self.layout
 
     def job(self, name, *extra, layout=None):
         layout = layout or self.layout
@@ -366,7 +366,7 @@ def kills(options):
     def judge(row):
         patterns = {"rank": rf"\brank {row['rank']}\b.*was lost", "signal": r"signal 9\b", "step": r"lost in step \d+"}
         # Where losses are survived, mpirun does not say by which signal.
-        if "mode=async" in options.layout:
+        if "mode=async" in options.layout and options.launcher:
             del patterns["signal"]
         not_told = unnamed(row, patterns)
         row["named"] = not not_told

@@ -147,6 +147,8 @@ class SessionTimes {
     return busiest_link_bytes(run_, hosts_) / pushes * costs_.communication.link_per_byte;
   }
 
+  /// One pull, one computation and one push, as the program orders them: not what plan::replay walks through,
+  /// since a session's ranks are in step with nobody.
   void add_worker(int rank) {
     const program::Program step = run_.compile(rank).step;
     const CommunicationTimes& costs = costs_.communication;
@@ -160,7 +162,7 @@ class SessionTimes {
       double seconds;
       if (program::communicates(instruction.kind)) {
         double& burst = instruction.kind == InstructionKind::push ? push_burst : pull_burst;
-        const double bytes = pass(rank, step, instruction), at_once = std::min(bytes, burst);
+        const double bytes = handle(rank, step, instruction), at_once = std::min(bytes, burst);
         burst -= at_once;
         seconds = (bytes - at_once) * costs.link_per_byte;
         if (bytes > 0) crosses_[static_cast<size_t>(rank)] = true;
@@ -179,18 +181,18 @@ class SessionTimes {
   }
 
   /// Handles what a push or a pull moves. Returns the bytes of it that pass a link.
-  double pass(int rank, const program::Program& step, const Instruction& instruction) {
+  double handle(int rank, const program::Program& step, const Instruction& instruction) {
     double far_bytes = 0;
     for (const Operand& operand : instruction.operands)
       if ((instruction.kind == InstructionKind::push && operand.role == Role::gradients) ||
           (instruction.kind == InstructionKind::pull && operand.role == Role::parameters))
-        far_bytes += pass(rank, step.group(instruction.group).members[static_cast<size_t>(operand.peer)],
-                          static_cast<double>(operand.range.size_bytes));
+        far_bytes += handle(rank, step.group(instruction.group).members[static_cast<size_t>(operand.peer)],
+                            static_cast<double>(operand.range.size_bytes));
     return far_bytes;
   }
 
   /// Both ends handle it. Returns the bytes that pass a link.
-  double pass(int worker, int server, double bytes) {
+  double handle(int worker, int server, double bytes) {
     const bool crosses = nth(hosts_, worker) != nth(hosts_, server);
     const CommunicationTimes& costs = costs_.communication;
     const double handling = bytes * (crosses ? costs.handling_per_byte : costs.local_handling_per_byte);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -183,20 +184,40 @@ class Matching {
                               program::describe(world_.program(server), serve), message.rank));
   }
 
-  /// The last push of a step to each server says what the step came to: the server holds all until then.
+  /// The last push of a step to each server says what the step came to: the server holds until then what has
+  /// come without, and then scales or drops all of it.
   void check_last_pushes() {
     std::map<std::pair<int, int>, int> last;  // by worker and server: instruction
+    std::set<std::pair<int, int>> held;
     for (const Message& message : server_messages_) {
       const program::Instruction& i = world_.instruction(message.rank, message.instruction);
-      if (i.kind == program::InstructionKind::push)
-        last[{message.rank, world_.peer_of(message.rank, i, *message.operand)}] = message.instruction;
+      if (i.kind != program::InstructionKind::push) continue;
+      const std::pair ends{message.rank, world_.peer_of(message.rank, i, *message.operand)};
+      last[ends] = message.instruction;
+      if (!has_verdict(i, 0)) held.insert(ends);
     }
     for (const auto& [ends, instruction] : last) {
-      const auto& operands = world_.instruction(ends.first, instruction).operands;
-      if (std::ranges::none_of(operands, [](const auto& o) { return o.role == program::Role::verdict; }))
-        findings_.add(kMatching, ends.first, instruction,
-                      fmt::format("it is the step's last push to rank {}, and has no verdict", ends.second));
+      const auto [worker, server] = ends;
+      const program::Instruction& push = world_.instruction(worker, instruction);
+      const auto& all = world_.program(worker).instructions;
+      const bool has_norm =
+          std::ranges::find(all, program::InstructionKind::norm, &program::Instruction::kind) != all.end();
+      if (!has_verdict(push, 0))
+        findings_.add(kMatching, worker, instruction,
+                      fmt::format("it is the step's last push to rank {}, and has no verdict", server));
+      else if (held.contains(ends) && has_norm && !has_verdict(push, 1))
+        findings_.add(
+            kMatching, worker, instruction,
+            fmt::format("rank {} holds the step's pushes until this one, which does not have what the "
+                        "norm says of them",
+                        server));
     }
+  }
+
+  /// Part 0 is what workers agreed on, part 1 what the norm found.
+  static bool has_verdict(const program::Instruction& push, int part) {
+    return std::ranges::any_of(
+        push.operands, [part](const auto& o) { return o.role == program::Role::verdict && o.index == part; });
   }
 
   /// What a serve expects of a worker comes once per iteration: a push is one tick of the worker's clock.

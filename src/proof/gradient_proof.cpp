@@ -38,7 +38,7 @@ void GradientProof::check_add(const Place& at) {
 }
 
 bool GradientProof::check_final(const Place& at, const Piece& piece) {
-  if (machine().is_final_gradient(piece, at.iteration) || is_own_gradient(at, piece)) return true;
+  if (machine().is_final_gradient(at, piece)) return true;
   if (piece.parameter < 0) {
     fail(at, "gradient", fmt::format("gradients belong there, and there is {}", text(at, piece.expression)));
     return false;
@@ -55,18 +55,6 @@ bool GradientProof::check_final(const Place& at, const Piece& piece) {
        fmt::format("the gradient of '{}' should be {}, and what arrives is {}", parameter.name, wanted,
                    text(at, piece.expression, uses)));
   return false;
-}
-
-/// Of a worker that pushes: what it pushes is the sum of its own leaves.
-bool GradientProof::is_own_gradient(const Place& at, const Piece& piece) {
-  if (!world().has_servers() || piece.parameter < 0 || !expressions().is_gradient_sum(piece.expression))
-    return false;
-  const int uses = static_cast<int>(nth(world().parameters(), piece.parameter).uses.size());
-  auto own = expressions().complete_atoms(at.iteration, uses);
-  std::erase_if(own, [&](const auto& one) { return !world().computes(at.rank, one.leaf); });
-  auto found = expressions().atoms(piece.expression);
-  std::sort(found.begin(), found.end());
-  return found == own;
 }
 
 void GradientProof::check_update(const Place& at) {

@@ -29,7 +29,6 @@ class GradientProof : public Proof {
   void check_update(const Place& at);
   /// Whether a piece of gradient is final; reports otherwise.
   bool check_final(const Place& at, const Piece& piece);
-  bool is_own_gradient(const Place& at, const Piece& piece);
   void check_pushes(int parameter, const std::vector<Pushed>& pushes, int iteration);
 
   /// By iteration and parameter.

@@ -197,7 +197,7 @@ Expressions::Facts facts_of(SymbolicMachine& machine, const Place& at) {
     for (const Piece& piece : machine.read(at, operand)) {
       if (operand.role != program::Role::gradients) {
         machine.expressions().merge_facts(piece.expression, seen, facts);
-      } else if (piece.parameter >= 0 && machine.is_final_gradient(piece, at.iteration)) {
+      } else if (piece.parameter >= 0 && machine.is_final_gradient(at, piece)) {
         list.push_back({piece.parameter, piece.position, piece.position_at(piece.end)});
       }
     }

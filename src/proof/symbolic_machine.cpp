@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/hash.h"
 #include "program/instruction_rules.h"
 
@@ -56,13 +58,23 @@ uint64_t SymbolicMachine::signature_of(const Place& at, const program::Operand& 
   return signature;
 }
 
-bool SymbolicMachine::is_final_gradient(const Piece& piece, int iteration) {
+bool SymbolicMachine::is_final_gradient(const Place& at, const Piece& piece) {
   if (piece.parameter < 0) return piece.parameter <= kPaddingParameter;
   const int uses = static_cast<int>(nth(world_.parameters(), piece.parameter).uses.size());
+  if (world_.has_servers()) return is_own_gradient(at, piece, uses);
   if (world_.reduction() == layout::Reduction::reproducible)
-    return piece.expression == expressions_.canonical(iteration, uses);
+    return piece.expression == expressions_.canonical(at.iteration, uses);
   return expressions_.is_gradient_sum(piece.expression) &&
-         expressions_.is_complete(piece.expression, iteration, uses);
+         expressions_.is_complete(piece.expression, at.iteration, uses);
+}
+
+bool SymbolicMachine::is_own_gradient(const Place& at, const Piece& piece, int uses) {
+  if (!expressions_.is_gradient_sum(piece.expression)) return false;
+  auto own = expressions_.complete_atoms(at.iteration, uses);
+  std::erase_if(own, [&](const auto& one) { return !world_.computes(at.rank, one.leaf); });
+  auto found = expressions_.atoms(piece.expression);
+  std::sort(found.begin(), found.end());
+  return found == own;
 }
 
 std::string SymbolicMachine::name_of(const Piece& piece) const {

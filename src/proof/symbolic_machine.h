@@ -40,12 +40,14 @@ class SymbolicMachine {
   /// The number of what a segment's instruction leaves in an output, stash or gradient of an input, the
   /// ordinal-th that it writes of this role: the same for every micro-batch, on every rank.
   uint64_t signature_of(const Place& at, const program::Operand& operand, int ordinal) const;
-  /// Whether a piece of gradient is what an update wants: complete, and in the order that is asked for.
-  bool is_final_gradient(const Piece& piece, int iteration);
+  /// Whether a piece of gradient is what an update wants: complete, and in the order that is asked for. With
+  /// servers that updates are pushed to: the sum of the rank's own leaves.
+  bool is_final_gradient(const Place& at, const Piece& piece);
   /// "byte 64 of 'w'"
   std::string name_of(const Piece& piece) const;
 
  private:
+  bool is_own_gradient(const Place& at, const Piece& piece, int uses);
   void enter_initial_contents();
 
   const ProgramWorld& world_;

@@ -19,13 +19,24 @@ void VerdictProof::before(const Place& at) {
     case program::InstructionKind::norm:
       return check_norm_or_finite(at);
     case program::InstructionKind::update:
-      for (const program::Operand& operand : i.operands)
-        if (operand.role == program::Role::verdict || operand.role == program::Role::predicate)
-          check_verdict(at, operand);
-      return check_obeys_the_same(at);
+      return check_obeyed(at);
     default:
       return;
   }
+}
+
+/// Where no push waits for what its step comes to, each has what is known; otherwise the last to each server.
+void VerdictProof::before_push(const Place& worker, const program::Operand&, int, int) {
+  const auto& operands = instruction(worker).operands;
+  if (std::ranges::find(operands, program::Role::verdict, &program::Operand::role) != operands.end())
+    check_obeyed(worker);
+}
+
+void VerdictProof::check_obeyed(const Place& at) {
+  for (const program::Operand& operand : instruction(at).operands)
+    if (operand.role == program::Role::verdict || operand.role == program::Role::predicate)
+      check_verdict(at, operand);
+  check_obeys_the_same(at);
 }
 
 void VerdictProof::check_norm_or_finite(const Place& at) {
@@ -39,7 +50,7 @@ void VerdictProof::check_norm_or_finite(const Place& at) {
           fail(at, "stale",
                fmt::format("its {} is of an earlier step", lockstep::program::name_of(operand.role)));
       } else if (i.kind == program::InstructionKind::norm && piece.parameter >= 0 &&
-                 machine().is_final_gradient(piece, at.iteration)) {
+                 machine().is_final_gradient(at, piece)) {
         check_position(at, operand, piece);
       }
     }

@@ -9,14 +9,15 @@
 
 namespace lockstep::proof {
 
-/// The verdict and the flag that updates obey: they are of this step, have counted every leaf and seen every
-/// gradient in its place, and all updates of a step, on all ranks, obey the same. The sums of squares of a
-/// `norm` stand where they belong.
+/// The verdict and the flag that updates and pushes obey: they are of this step, have counted every leaf and
+/// seen every gradient in its place, and all updates of a step, on all ranks, obey the same. The sums of
+/// squares of a `norm` stand where they belong.
 class VerdictProof : public Proof {
  public:
   using Proof::Proof;
 
   void before(const Place& at) override;
+  void before_push(const Place& worker, const program::Operand& pushed, int server, int serve) override;
   void finish(int iterations) override;
 
  private:
@@ -35,6 +36,7 @@ class VerdictProof : public Proof {
 
   void check_norm_or_finite(const Place& at);
   void check_position(const Place& at, const program::Operand& gradients, const Piece& piece);
+  void check_obeyed(const Place& at);
   void check_verdict(const Place& at, const program::Operand& operand);
   void check_coverage(const Place& at, program::Role role, int expression);
   std::vector<Obeyed> obeyed_by(const Place& at);

@@ -13,8 +13,6 @@
 namespace lockstep::comm {
 namespace {
 
-// One tag is enough: MPI matches the messages of a pair in the order of posting.
-
 int rank_in(MPI_Comm comm) {
   int rank = 0;
   check_mpi(MPI_Comm_rank(comm, &rank));

@@ -18,8 +18,6 @@ namespace {
 /// and 0.9; 4 ranks on 2 cores, 1 KiB 2.3 and 5.7, 16 KiB 5.1 and 5.7, 64 KiB 11.9 and 9.3.
 constexpr int64_t kSinglePhaseBytes = 8 << 10;
 
-/// What a piece costs besides its bytes, as a number of bytes.
-
 /// Shares begin at multiples of this many elements: two ranks do not write one cache line.
 constexpr int64_t kShareElements = 16;
 

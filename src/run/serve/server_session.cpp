@@ -174,12 +174,12 @@ void ServerSession::lost(int worker) {
       return decision.worker == worker;
     return false;
   };
-  const bool was_held = held_ && std::visit(is_for_it, *held_);
+  const bool was_decided = decided_ && std::visit(is_for_it, *decided_);
   // A grant that was decided and not yet carried out has no number.
-  const auto* grant = was_held ? std::get_if<AnswerPull>(&*held_) : nullptr;
+  const auto* grant = was_decided ? std::get_if<AnswerPull>(&*decided_) : nullptr;
   const bool has_number = grant == nullptr || grant->range > 0;
   if (server.steps_lost() > before && has_number) lost_numbers_.push_back(channel.number);
-  if (was_held) held_.reset();
+  if (was_decided) decided_.reset();
 }
 
 std::optional<Decision> ServerSession::decide() {
@@ -189,12 +189,12 @@ std::optional<Decision> ServerSession::decide() {
 
 /// Carries out a decision, or a part of it; false where there is none, or it has to wait.
 bool ServerSession::carry_out() {
-  if (!held_) held_ = decide();
-  if (!held_) return false;
+  if (!decided_) decided_ = decide();
+  if (!decided_) return false;
   const auto begin = Clock::now();
-  const bool done = std::visit([this](const auto& decision) { return carry_out(decision); }, *held_);
+  const bool done = std::visit([this](const auto& decision) { return carry_out(decision); }, *decided_);
   if (done || part_ > 0) busy_ms_ += milliseconds_between(begin, Clock::now());
-  if (done) held_.reset();
+  if (done) decided_.reset();
   return done || part_ > 0;
 }
 

@@ -42,7 +42,8 @@ class ServerSession {
   void begin(const ServerInputs& inputs);
   /// Receives, updates and answers what it can; true where anything was to do.
   bool advance();
-  /// Nothing more comes of this worker. What of it has come whole counts; where the session depends on all of
+  /// Nothing more comes of this worker. Steps that it has pushed to the end count, pushes that wait for
+  /// the last of their step are dropped; where the session depends on all of
   /// them, advance() throws CommError.
   void lost(int worker);
   /// Whether a message from or to a lost worker was under way: whatever carries it may go on to write or read
@@ -111,11 +112,11 @@ class ServerSession {
   std::unique_ptr<device::Stream> stream_;
   std::vector<ServedRange> ranges_;
   std::vector<Channel> channels_;  // by worker
-  std::vector<StepFacts> facts_;   // by slot and worker, of the last step that is complete there
+  std::vector<StepFacts> facts_;   // by slot and worker, of the last step whose last push is announced
   // By range: pushes that have arrived, updates, and those of them that were finite.
   std::vector<int64_t> arrived_, updates_, applied_;
   std::variant<std::monostate, StaleServer, AsyncServer> protocol_;
-  std::optional<Decision> held_;  // decided, and not yet carried out
+  std::optional<Decision> decided_;  // and not yet carried out
   ServerInputs inputs_;
   program::Verdict verdict_;
   StepScalars constants_;

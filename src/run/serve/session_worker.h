@@ -25,7 +25,8 @@ struct ComputeStep {
   bool operator==(const ComputeStep&) const = default;
 };
 
-/// To a server, as soon as the step has made that range's gradient.
+/// To a server, when the step has made that range's gradient; the last of a step to a server that needs it
+/// also waits for what the step comes to.
 struct PushRange {
   int server;
   int range;
@@ -56,7 +57,7 @@ struct RangeOfServer {
 /// InternalError. Not thread-safe.
 class SessionWorker {
  public:
-  /// `push_order`: every range once, in the order in which steps make gradients.
+  /// `push_order`: every range once, in the order in which a step's program pushes.
   SessionWorker(const program::SessionTerms& terms, std::vector<RangeOfServer> push_order);
 
   std::optional<WorkerMove> next();

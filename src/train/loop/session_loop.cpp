@@ -26,8 +26,6 @@ struct SessionSummary {
 };
 static_assert(std::is_trivially_copyable_v<SessionSummary>);
 
-/// The session has just ended, for all.
-
 /// COLLECTIVE: the coordinator's.
 SessionSummary share_summary(comm::Communicator& world, int coordinator, SessionSummary summary) {
   const auto device = device::make_cpu_device();

@@ -20,8 +20,6 @@
 namespace lockstep::train {
 namespace {
 
-/// With ranks that have just made the same step.
-
 /// Every rank computes these from the reduced gradients by itself. NaNs of any bits are the same NaN.
 uint64_t hash_of_norm(const program::Verdict& verdict) {
   const double values[] = {verdict.finite,

@@ -18,8 +18,6 @@
 namespace lockstep::train {
 namespace {
 
-/// With ranks that have just completed the same step.
-
 std::string state_name(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer,
                        int parameter, int slot) {
   return compiled.graph().parameter(parameter).name + "." +

@@ -1,5 +1,6 @@
 // Workers that are lost in sessions without a bound: the others go on.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ struct Ended {
   TrainingOutcome outcome;
   std::vector<StepRecord> records;
   uint64_t parameters_hash = 0, state_hash = 0;
-  std::vector<double> pushed;          ///< the sum of each push's gradients, up to where it was lost
+  std::vector<double> pushed;          ///< the sum of each push's gradients, of steps before it was lost
   double first_sum = 0, last_sum = 0;  ///< of parameters
 };
 
@@ -134,6 +135,8 @@ std::vector<Ended> train_with_losses(const config::RunConfig& config, const std:
     std::unique_ptr<comm::Communicator> fewer;
     comm::Communicator* world = &first_world;
     std::unique_ptr<Worker> worker;
+    uint64_t step = 0;  // that its instructions are of
+    size_t pushed_before_step = 0;
     const auto make = [&](const layout::Layout& now) {
       WorkerOptions options{.rank = world->rank(), .world_size = world->size(), .asynchronous = {}};
       options.company = {&place, members};
@@ -143,13 +146,20 @@ std::vector<Ended> train_with_losses(const config::RunConfig& config, const std:
         if (program.name == "step" && roll.lost_count() < losses.size() &&
             std::ranges::find(losses, rank, &Loss::rank) == losses.end())
           std::this_thread::sleep_for(std::chrono::microseconds(200));
+        if (program.name != "step") return;
+        const program::InstructionKind kind = program.instruction(instruction).kind;
+        if (iteration != step) pushed_before_step = own.pushed.size();
+        step = iteration;
         for (const Loss& loss : losses)
-          if (loss.rank == rank && program.name == "step" && iteration >= loss.iteration &&
-              program.instruction(instruction).kind == loss.kind) {
+          if (loss.rank == rank && iteration >= loss.iteration && kind == loss.kind) {
+            // What it has pushed of this step waits for the last push of the step, and is dropped with it.
+            own.pushed.resize(pushed_before_step);
+            if (kind == program::InstructionKind::norm)  // servers have it by then
+              std::this_thread::sleep_for(std::chrono::milliseconds(20));
             roll.lose(rank);
             throw Lost();
           }
-        if (program.name == "step" && program.instruction(instruction).kind == program::InstructionKind::push)
+        if (kind == program::InstructionKind::push)
           own.pushed.push_back(sum_of_gradients(its, program, instruction));
       };
       config::RunConfig its = config;
@@ -228,28 +238,30 @@ TEST(LostWorkers, LeaveAllPushesThatWereAcknowledgedInTheCheckpointThatFollows) 
   const auto config =
       config_of(kMlp, {"parallel.reduction=FAST", "trainer.steps=8", "trainer.eval_every_steps=0",
                        "optimizer.sgd={}", "optimizer.learning_rate=0.3", "optimizer.weight_decay=0",
-                       "trainer.clip_norm=0", "checkpoint.background=false"});
+                       "trainer.clip_norm=0", "checkpoint.background=false",
+                       "parallel.bucket_bytes=50000"});  // some pushes leave while backward computes
   for (const char* layout : {"dp=3,sync=ps,mode=async", "dp=3,sync=ps,servers=2,mode=async",
-                             "dp=3,sync=ps,servers=2,placement=colocated,mode=async"}) {
-    const auto folder = std::filesystem::path(testing::TempDir()) / (std::string("lost-") + layout);
-    std::filesystem::remove_all(folder);
-    const int lost = 2;
-    const auto ended =
-        train_with_losses(config, layout, {{lost, 3, program::InstructionKind::forward}}, folder.string());
-    EXPECT_EQ(ended[0].outcome.lost_workers, 1) << layout;
-    // Gradients are a share's part of the batch's mean: three times that is the share's own mean, by a third
-    // of the rate.
-    const double rate = 0.3;
-    double expected = ended[0].first_sum;
-    for (const Ended& one : ended)
-      for (const double sum : one.pushed) expected -= rate * sum;
-    EXPECT_NEAR(ended[0].last_sum, expected, 1e-3) << layout;
-    ASSERT_FALSE(ended[lost].pushed.empty());
-    EXPECT_TRUE(
-        std::ranges::any_of(ended[lost].pushed, [&](double sum) { return std::abs(rate * sum) > 0.02; }))
-        << layout << ": it would not be missed";
-    EXPECT_EQ(train_until(config, "dp=1", 0, folder.string()).second, ended[0].state_hash) << layout;
-  }
+                             "dp=3,sync=ps,servers=2,placement=colocated,mode=async"})
+    for (const auto where : {program::InstructionKind::forward, program::InstructionKind::norm}) {
+      const std::string what = fmt::format("{}, lost at its {}", layout, program::name_of(where));
+      const auto folder = std::filesystem::path(testing::TempDir()) / (std::string("lost-") + layout);
+      std::filesystem::remove_all(folder);
+      const int lost = 2;
+      const auto ended = train_with_losses(config, layout, {{lost, 3, where}}, folder.string());
+      EXPECT_EQ(ended[0].outcome.lost_workers, 1) << what;
+      // Gradients are a share's part of the batch's mean: three times that is the share's own mean, by a
+      // third of the rate.
+      const double rate = 0.3;
+      double expected = ended[0].first_sum;
+      for (const Ended& one : ended)
+        for (const double sum : one.pushed) expected -= rate * sum;
+      EXPECT_NEAR(ended[0].last_sum, expected, 1e-3) << what;
+      ASSERT_FALSE(ended[lost].pushed.empty());
+      EXPECT_TRUE(
+          std::ranges::any_of(ended[lost].pushed, [&](double sum) { return std::abs(rate * sum) > 0.02; }))
+          << what << ": it would not be missed";
+      EXPECT_EQ(train_until(config, "dp=1", 0, folder.string()).second, ended[0].state_hash) << what;
+    }
 }
 
 }  // namespace
