@@ -4,6 +4,7 @@
     scripts/measure_convergence.py configs/mnist_lenet.textproto --data-dir FOLDER [--seeds 1,2,3]
         [--layouts "dp=4,sync=ps; dp=4,sync=ps,mode=stale; dp=4,sync=ps,mode=async"] [--set path=value ...]
 
+A layout may be followed by assignments of its own, behind blanks: "dp=4,sync=ps,mode=async trainer.clip_norm=0".
 Prints for each layout the last evaluation of each seed, their mean, how far that is from the first layout's, and how stale
 pushes were. Ends with 1 where a mean is worse than the first layout's by more than --tolerance (percentage points of accuracy, or
 units of the loss where the model is of language, or no classifier).
@@ -26,10 +27,10 @@ def processes(layout):
     return int(value.get("dp", 1)) + (int(value.get("servers", 1)) if dedicated else 0)
 
 
-def train(options, layout, seed):
+def train(options, layout, assignments, seed):
     command = [os.path.join(HERE, "..", "launcher", "lockstep-run"), "-n", str(processes(layout)), "--", "train", options.config,
                "--data-dir", options.data_dir, "--layout", layout, "--set", f"trainer.seed={seed}", "--json", "--quiet"]
-    for assignment in options.set:
+    for assignment in [*options.set, *assignments]:
         command += ["--set", assignment]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if run.returncode != 0:
@@ -47,8 +48,8 @@ def main():
     parser.add_argument("--set", action="append", default=[])
     options = parser.parse_args()
     first, failed = None, False
-    for layout in (one.strip() for one in options.layouts.split(";")):
-        reports = [train(options, layout, seed) for seed in options.seeds.split(",")]
+    for layout, *assignments in (one.split() for one in options.layouts.split(";")):
+        reports = [train(options, layout, assignments, seed) for seed in options.seeds.split(",")]
         classifier = "perplexity" not in reports[0] and "eval_accuracy" in reports[0]
         values = [100 * r["eval_accuracy"] if classifier else r["eval_loss"] for r in reports]
         mean = statistics.mean(values)

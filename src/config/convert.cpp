@@ -128,7 +128,7 @@ parallel::ParallelOptions convert_parallel(const schema::Parallel& parallel, con
           .intra_op_threads = parallel.intra_op_threads(),
           .server_threads = parallel.server_threads(),
           .servers_on_gpus = parallel.server_device() == schema::Parallel::GPU,
-          .divides_async_learning_rate = parallel.async_learning_rate() == schema::Parallel::DIVIDED,
+          .async_learning_rate = static_cast<parallel::AsyncLearningRate>(parallel.async_learning_rate()),
           .cuts = {parallel.pipeline().cuts().begin(), parallel.pipeline().cuts().end()}};
 }
 

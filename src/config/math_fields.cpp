@@ -80,7 +80,7 @@ void add_model(const ModelSpec& model, Fields& fields) {
 Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
   const bool reproducible = config.parallel().reduction() == schema::Parallel::REPRODUCIBLE;
   const bool scales_loss = config.precision().compute() == schema::Precision::FLOAT16;
-  const bool as_stated = config.parallel().async_learning_rate() == schema::Parallel::AS_STATED;
+  const bool divides_rate = config.parallel().async_learning_rate() == schema::Parallel::DIVIDED;
   Fields fields;
   add_model(model, fields);
   for (auto& [path, value] : flatten(config)) {
@@ -88,7 +88,7 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
                                         [&](std::string_view section) { return path.starts_with(section); });
     const bool counts = contains(kReproducibleOnly, path)
                             ? reproducible
-                            : path == "parallel.reduction" || (path == kAsyncLearningRate && as_stated) ||
+                            : path == "parallel.reduction" || (path == kAsyncLearningRate && !divides_rate) ||
                                   (in_section && !contains(kWithoutEffect, path));
     if (!counts || (path.starts_with(kLossScaling) && !scales_loss) ||
         (path == kFusedGelu && !config.precision().fused_gelu()))

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,6 +19,18 @@ enum class AllReduceAlgorithm { automatic, library, ring, shared_memory, tree };
 /// Of a bucket, where nobody says how large, and no owners cut it.
 inline constexpr int64_t kBucketBytes = 1 << 20;
 
+/// By what the learning rate is divided where each worker's push is an update: the workers, nothing, or the
+/// workers' square root.
+enum class AsyncLearningRate { divided, as_stated, divided_by_root };
+
+/// With `pushes` to a step.
+inline double async_divisor(AsyncLearningRate how, int64_t pushes) {
+  const auto count = static_cast<double>(pushes);
+  return how == AsyncLearningRate::divided     ? count
+         : how == AsyncLearningRate::as_stated ? 1
+                                               : std::sqrt(count);
+}
+
 struct ParallelOptions {
   layout::Layout layout;  ///< as stated; resolve() it for a world size
   layout::Reduction reduction = layout::Reduction::fast;
@@ -27,8 +40,7 @@ struct ParallelOptions {
   int server_threads = 1;                    ///< of a process that only serves; no part of it
   bool servers_on_gpus =
       false;  ///< those that only serve, where workers are on GPUs; otherwise on processors
-  /// Without a bound, each worker's push is an update: of the learning rate, divided by the workers.
-  bool divides_async_learning_rate = true;
+  AsyncLearningRate async_learning_rate = AsyncLearningRate::divided;
   /// The nodes with which pieces of a pipeline begin, but for the first; none: where the slowest is fastest.
   std::vector<std::string> cuts = {};
   /// By which pieces are chosen and steps estimated; none: by estimated times.

@@ -77,9 +77,10 @@ std::string describe_sessions(const compile::CompiledRun& compiled, const config
   } else {
     text = fmt::format("each worker's push is an update: {} of them are a step, of {} samples each\n", pushes,
                        config.trainer.global_batch / pushes);
-    text += config.parallel.divides_async_learning_rate
-                ? fmt::format("the learning rate is divided by {}\n", pushes)
-                : "the learning rate is that of the config, for each push\n";
+    text += config.parallel.async_learning_rate == parallel::AsyncLearningRate::as_stated
+                ? "the learning rate is that of the config, for each push\n"
+                : fmt::format("the learning rate is divided by {:.4g}\n",
+                              parallel::async_divisor(config.parallel.async_learning_rate, pushes));
     if (std::ranges::any_of(compiled.graph().parameters, [](const auto& parameter) {
           return parameter.spec.role == ops::ParameterRole::statistic;
         }))

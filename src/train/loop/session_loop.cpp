@@ -52,8 +52,7 @@ run::StepScalars Trainer::pushed_constants(int64_t first_step, int64_t updates, 
   const int64_t each = worker_->serving()->updates_per_step();
   const int64_t step = std::min(first_step + updates / each, worker_->total_steps() - 1);
   run::StepScalars constants = constants_of(step, optimizer_updates_ + applied + 1);
-  if (config_.parallel.divides_async_learning_rate)
-    constants.update.learning_rate /= static_cast<double>(each);
+  constants.update.learning_rate /= parallel::async_divisor(config_.parallel.async_learning_rate, each);
   return constants;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <barrier>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <random>
@@ -191,7 +192,8 @@ TEST(Session, WithoutABoundMovesAsFarAsAStepOfAllWorkers) {
                                           "trainer.clip_norm=0", "trainer.steps=1",
                                           "model.mlp.dropout=0", "data.shuffle=false"};
   const Trace one = train_on_threads(fast(kMlp, plain), 1);
-  for (const std::string rate : {"DIVIDED", "AS_STATED"}) {
+  for (const auto& [rate, expected] :
+       {std::pair<std::string, double>("DIVIDED", 1), {"AS_STATED", 2}, {"DIVIDED_BY_ROOT", std::sqrt(2)}}) {
     std::vector<std::string> overrides = plain;
     overrides.push_back("parallel={sync: PS mode: ASYNC async_learning_rate: " + rate + "}");
     std::barrier<> both(2);
@@ -211,7 +213,6 @@ TEST(Session, WithoutABoundMovesAsFarAsAStepOfAllWorkers) {
       for (const HeldParameter& held : worker.held_parameters())
         if (rank == 0) parameters.emplace_back(held.data, held.data + held.count);
     });
-    const double expected = rate == "DIVIDED" ? 1 : 2;
     // By how much the largest parameter tensor has moved, as a multiple of what one worker moves it by.
     const Trace start = train_on_threads(fast(kMlp,
                                               [&] {
