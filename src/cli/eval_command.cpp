@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "observe/json_text.h"
+#include "train/checkpoints/best_checkpoint.h"
 #include "train/faults/position.h"
 #include "train/loop/run_recorder.h"
 #include "train/loop/stop_request.h"
@@ -41,7 +42,7 @@ std::string config_of(const std::string& checkpoint) {
                   checkpoint, checkpoint));
 }
 
-config::RunConfig load(const EvalArguments& arguments) {
+config::RunConfig load_config(const EvalArguments& arguments) {
   auto overrides = arguments.config.all_overrides();
   overrides.push_back("checkpoint.resume_path=" + arguments.checkpoint);
   overrides.push_back("parallel.profile=\"\"");  // of training steps
@@ -50,6 +51,14 @@ config::RunConfig load(const EvalArguments& arguments) {
   // As many processes as there are, however many have trained.
   return config::load_run_config(config_of(arguments.checkpoint), overrides,
                                  arguments.config.layout.value_or("pp=1"));
+}
+
+/// Nothing of what trained is read but the checkpoint.
+config::RunConfig load(const EvalArguments& arguments) {
+  config::RunConfig config = load_config(arguments);
+  config.data.trains = false;
+  config.data.characters = train::characters_of(arguments.checkpoint);
+  return config;
 }
 
 /// Of models that predict the next of many tokens: e to the loss.

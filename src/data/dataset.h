@@ -48,7 +48,7 @@ class Dataset {
 };
 
 struct DatasetPair {
-  std::shared_ptr<const Dataset> train, eval;  ///< without samples to evaluate on, eval is null
+  std::shared_ptr<const Dataset> train, eval;  ///< null: nothing to evaluate on, or to train on
 };
 
 /// Opens what the options name and checks all of it. Throws ConfigError for options that make no sense,

@@ -178,19 +178,22 @@ DatasetPair open_idx_datasets(const DataOptions& options) {
           "data: an IDX data set needs the names of train_images and train_labels");
   require(options.eval_images.empty() == options.eval_labels.empty(),
           "data: an IDX data set needs the names of both eval_images and eval_labels, or of neither");
-  const auto train_files = load(path_in(options.directory, options.train_images),
-                                path_in(options.directory, options.train_labels));
-  DatasetPair data{std::make_shared<IdxDataset>(train_files, options.train_range, "train_range", options.mean,
-                                                options.deviation),
-                   nullptr};
+  DatasetPair data;
+  std::shared_ptr<const LabelledImages> train_files;
+  if (options.trains) {
+    train_files = load(path_in(options.directory, options.train_images),
+                       path_in(options.directory, options.train_labels));
+    data.train = std::make_shared<IdxDataset>(train_files, options.train_range, "train_range", options.mean,
+                                              options.deviation);
+  }
   if (options.eval_images.empty()) return data;
-  const bool shared =
-      options.train_images == options.eval_images && options.train_labels == options.eval_labels;
+  const bool shared = train_files && options.train_images == options.eval_images &&
+                      options.train_labels == options.eval_labels;
   const auto eval_files = shared ? train_files
                                  : load(path_in(options.directory, options.eval_images),
                                         path_in(options.directory, options.eval_labels));
-  if (train_files->images.dims[1] != eval_files->images.dims[1] ||
-      train_files->images.dims[2] != eval_files->images.dims[2])
+  if (train_files && (train_files->images.dims[1] != eval_files->images.dims[1] ||
+                      train_files->images.dims[2] != eval_files->images.dims[2]))
     throw DataError(fmt::format("{}: expected images of {}x{} as in {}, found {}x{}", eval_files->path,
                                 train_files->images.dims[1], train_files->images.dims[2], train_files->path,
                                 eval_files->images.dims[1], eval_files->images.dims[2]));

@@ -21,6 +21,7 @@ struct DataOptions {
   DataKind kind = DataKind::synthetic;
   std::string directory;  ///< --data-dir; file names below are relative to it
   bool shuffle = true;
+  bool trains = true;  ///< otherwise what there is to train on is not opened, and need not be there
 
   // idx: images and labels in IDX files, gzip or not; pixels become (value / 255 - mean) / deviation. Without
   // files to evaluate on there is no evaluation.
@@ -28,10 +29,10 @@ struct DataOptions {
   SampleRange train_range, eval_range;
   double mean = 0, deviation = 1;
 
-  // text: one file of characters; the vocabulary is its sorted set of bytes.
-  std::string text_file;
+  // text: one file of characters; the vocabulary is its sorted set of bytes, unless stated here.
+  std::string text_file, characters;
   int64_t context = 0;          ///< tokens per sample
-  double train_fraction = 0.9;  ///< the first part trains, the rest evaluates; 1: there is no evaluation
+  double train_fraction = 0.9;  ///< the first part trains, the rest evaluates; 1: no evaluation
 
   // synthetic: `samples` learnable samples made from the seed (see data/synthetic.h).
   int64_t samples = 0, eval_samples = 0;

@@ -220,7 +220,7 @@ DatasetPair open_own_datasets(const DataOptions& options) {
           fmt::format("data.own: these {} samples are those of a program that trained with them, and only it "
                       "can hand them over (include/lockstep/data.h); state other data",
                       options.samples));
-  return {options.own_train, options.own_eval};
+  return {options.trains ? options.own_train : nullptr, options.own_eval};
 }
 
 }  // namespace data

@@ -220,7 +220,8 @@ Shape parse_shape(const std::string& text) {
 /// What is evaluated on follows what is trained on, in the same source.
 template <class Make>
 DatasetPair pair_of(const DataOptions& options, const Make& make) {
-  DatasetPair data{make(int64_t{0}, options.samples), nullptr};
+  DatasetPair data;
+  if (options.trains) data.train = make(int64_t{0}, options.samples);
   if (options.eval_samples > 0) data.eval = make(options.samples, options.eval_samples);
   return data;
 }

@@ -100,33 +100,35 @@ std::string Vocabulary::decode(std::span<const int32_t> tokens) const {
   return text;
 }
 
-std::string describe_difference(const std::string& before, const std::string& now) {
-  const auto list = [](const std::string& of, const std::string& without, std::string_view what) {
-    std::vector<std::string> names;
-    for (const char c : of)
-      if (without.find(c) == std::string::npos)
-        names.push_back(c > ' ' && c <= '~' ? fmt::format("'{}'", c)
-                                            : fmt::format("0x{:02x}", static_cast<unsigned char>(c)));
-    constexpr size_t kMost = 8;
-    const size_t count = names.size();
-    if (count > kMost) names.resize(kMost);
-    if (count == 0) return std::string();
-    return fmt::format("{} {}{}", what, join(names, ", "),
-                       count > kMost ? fmt::format(" and {} more", count - kMost) : "");
-  };
-  std::vector<std::string> parts;
-  for (const auto& part : {list(before, now, "missing are"), list(now, before, "new are")})
-    if (!part.empty()) parts.push_back(part);
-  return join(parts, "; ");
+std::string describe_new(const std::string& known, const std::string& found) {
+  constexpr size_t kMost = 8;
+  std::vector<std::string> names;
+  for (const char c : found)
+    if (known.find(c) == std::string::npos)
+      names.push_back(c > ' ' && c <= '~' ? fmt::format("'{}'", c)
+                                          : fmt::format("0x{:02x}", static_cast<unsigned char>(c)));
+  const size_t count = names.size();
+  if (count > kMost) names.resize(kMost);
+  return fmt::format("new are {}{}", join(names, ", "),
+                     count > kMost ? fmt::format(" and {} more", count - kMost) : "");
 }
 
-std::shared_ptr<const TokenizedText> read_text(const std::string& path, double train_fraction) {
-  require(
-      train_fraction > 0 && train_fraction <= 1,
-      fmt::format("data.train_fraction: expected a number above 0 and at most 1, found {}", train_fraction));
+std::shared_ptr<const TokenizedText> read_text(const std::string& path, double train_fraction,
+                                               const std::string& characters) {
+  require(train_fraction >= 0 && train_fraction <= 1,
+          fmt::format("data.train_fraction: expected a number from 0 to 1, found {}", train_fraction));
   std::vector<uint8_t> bytes = read_all_bytes(path);
   if (bytes.empty()) throw DataError(fmt::format("{}: expected a text, found an empty file", path));
-  Vocabulary vocabulary(bytes);
+  Vocabulary vocabulary(
+      characters.empty() ? std::span<const uint8_t>(bytes)
+                         : std::span(reinterpret_cast<const uint8_t*>(characters.data()), characters.size()));
+  const auto unknown =
+      std::ranges::find_if(bytes, [&](uint8_t byte) { return vocabulary.token_of(byte) < 0; });
+  if (unknown != bytes.end())
+    throw DataError(
+        fmt::format("{}: the model's {} tokens are other characters than those of the text: {}; evaluate on "
+                    "a text without these",
+                    path, vocabulary.size(), describe_new(characters, Vocabulary(bytes).characters())));
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(vocabulary.token_of(byte));
   const auto train_count =
       static_cast<int64_t>(std::floor(train_fraction * static_cast<double>(bytes.size())));
@@ -138,12 +140,13 @@ DatasetPair open_text_datasets(const DataOptions& options) {
   require(!options.text_file.empty(), "data: a text data set needs the name of its text_file");
   require(options.context >= 1,
           fmt::format("data.context: expected at least 1 token per sample, found {}", options.context));
-  const auto text = read_text(path_in(options.directory, options.text_file), options.train_fraction);
+  const auto text =
+      read_text(path_in(options.directory, options.text_file), options.train_fraction, options.characters);
   const auto total = static_cast<int64_t>(text->tokens.size());
-  if (text->train_count <= options.context)
+  if (options.trains && text->train_count <= options.context)
     throw DataError(
         fmt::format("{}: expected more than {} characters to train on (context {}), found {}; use a longer "
-                    "text or a shorter context",
+                    "text, a shorter context or a larger train_fraction",
                     text->path, options.context, options.context, text->train_count));
   const bool evaluates = options.train_fraction < 1;
   if (evaluates && total - text->train_count < 2)
@@ -151,7 +154,9 @@ DatasetPair open_text_datasets(const DataOptions& options) {
         fmt::format("{}: expected at least 2 characters to evaluate on, found {} after the first {}; use a "
                     "smaller train_fraction, or 1 for no evaluation",
                     text->path, total - text->train_count, text->train_count));
-  DatasetPair data{std::make_shared<TextDataset>(text, 0, text->train_count, options.context, 1), nullptr};
+  DatasetPair data;
+  if (options.trains)
+    data.train = std::make_shared<TextDataset>(text, 0, text->train_count, options.context, 1);
   if (evaluates)
     data.eval =
         std::make_shared<TextDataset>(text, text->train_count, total, options.context, options.context);

@@ -29,9 +29,8 @@ class Vocabulary {
   std::array<int16_t, 256> token_{};
 };
 
-/// How one vocabulary's characters differ from another's, the first few of them: "missing are 'z'; new are
-/// 0x09, '#'".
-std::string describe_difference(const std::string& before, const std::string& now);
+/// The first few of the characters that are not known: "new are 0x09, '#'".
+std::string describe_new(const std::string& known, const std::string& found);
 
 /// A text as tokens, and where training ends and validation begins.
 struct TokenizedText {
@@ -40,9 +39,11 @@ struct TokenizedText {
   std::vector<uint8_t> tokens;
   int64_t train_count;  ///< the first tokens train, the rest evaluates
 };
-/// Reads a file of characters, gzip or not; the vocabulary is that of the whole file, so that both parts
-/// agree. Throws ConfigError unless 0 < train_fraction <= 1, DataError for an empty file.
-std::shared_ptr<const TokenizedText> read_text(const std::string& path, double train_fraction);
+/// Reads a file of characters, gzip or not; the vocabulary is `characters` or, where that is "", that of the
+/// whole file, so that both parts agree. Throws ConfigError unless 0 <= train_fraction <= 1, DataError for an
+/// empty file, or one with characters that the vocabulary lacks.
+std::shared_ptr<const TokenizedText> read_text(const std::string& path, double train_fraction,
+                                               const std::string& characters = "");
 
 /// Fields "tokens" int32 [context] and "label" int32 [context], the tokens that follow. Training samples are
 /// the windows that begin at every token; evaluation samples do not overlap and score every token but the

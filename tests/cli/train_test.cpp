@@ -807,7 +807,7 @@ TEST(Eval, TellsThePerplexityOfLanguageModels) {
     EXPECT_EQ(trained[field], json[field]);
 }
 
-TEST(Eval, RefusesATextOfOtherCharacters) {
+TEST(Eval, ReadsTextsByTheModelsCharacters) {
   const SmallConfig config;
   std::string text, other;
   for (int i = 0; i < 400; ++i) {
@@ -829,7 +829,31 @@ TEST(Eval, RefusesATextOfOtherCharacters) {
   EXPECT_EQ(lockstep(eval).code, 0);
   const Ran refused = lockstep(eval + text_of("other"));
   EXPECT_EQ(refused.code, 65);
-  EXPECT_THAT(refused.err, HasSubstr("missing are 'e'; new are '#'"));
+  EXPECT_THAT(refused.err, HasSubstr("other characters than those of the text: new are '#'"));
+  // Some of them are enough, and nothing of what trained is needed.
+  write_file(config / "some", text.substr(0, 3) + "aa" + text.substr(0, 3));
+  fs::remove(config / "text");
+  const Json some = only_json(lockstep(
+      eval + text_of("some") + std::vector<std::string>{"--set", "data.text.train_fraction=0", "--json"}));
+  EXPECT_EQ(some["eval_samples"], 2);
+}
+
+TEST(Eval, NeedsNoImagesToTrainOn) {
+  const SmallConfig config;
+  ASSERT_EQ(lockstep({"data", "digits", "--out", config / "digits", "--train", "40", "--eval", "20"}).code,
+            0);
+  const std::string data =
+      "data={idx {train_images: \"train-images-idx3-ubyte\" train_labels: \"train-labels-idx1-ubyte\" "
+      "eval_images: \"eval-images-idx3-ubyte\" eval_labels: \"eval-labels-idx1-ubyte\"}}";
+  const Json trained =
+      only_json(lockstep({"train", config.path(), "--set", data, "--set",
+                          "model={mlp {image: [28, 28, 1] hidden: 8 classes: 10}}", "--data-dir",
+                          config / "digits", "--out", config / "a", "--json"}));
+  fs::remove(config / "digits/train-images-idx3-ubyte");
+  fs::remove(config / "digits/train-labels-idx1-ubyte");
+  const Json json = only_json(
+      lockstep({"eval", "--checkpoint", config / "a", "--data-dir", config / "digits", "--json", "--quiet"}));
+  EXPECT_EQ(json["eval_loss"], trained["eval_loss"]);
 }
 
 TEST(Eval, TakesOtherDataAndElementTypesAndRefusesAnotherModel) {

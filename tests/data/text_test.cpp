@@ -14,6 +14,7 @@ namespace {
 using test::message_of;
 using test::TemporaryDirectory;
 using test::write_file;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -46,11 +47,9 @@ class Text : public ::testing::Test {
   TemporaryDirectory folder_;
 };
 
-TEST(Vocabulary, ItsDifferenceFromAnotherIsNamed) {
-  EXPECT_EQ(describe_difference("abz", "\t#ab"), "missing are 'z'; new are 0x09, '#'");
-  EXPECT_EQ(describe_difference("ab", "abcdefghijkl"),
-            "new are 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j' and 2 more");
-  EXPECT_EQ(describe_difference("ab", ""), "missing are 'a', 'b'");
+TEST(Vocabulary, NamesWhatItLacks) {
+  EXPECT_EQ(describe_new("abz", "\t#ab"), "new are 0x09, '#'");
+  EXPECT_EQ(describe_new("ab", "abcdefghijkl"), "new are 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j' and 2 more");
 }
 
 TEST_F(Text, VocabularyIsTheSortedSetOfBytes) {
@@ -108,13 +107,31 @@ TEST_F(Text, MayTrainOnAllOfIt) {
   EXPECT_EQ(data.eval, nullptr);
 }
 
+TEST_F(Text, IsEvaluatedWithTheTokensOfAModel) {
+  DataOptions options = options_for("dead", 2, 0);
+  options.trains = false;
+  options.characters = "abcde";
+  const auto data = open_datasets(options);
+  EXPECT_EQ(data.train, nullptr);
+  EXPECT_EQ(data.eval->classes(), 5);
+  EXPECT_EQ(data.eval->characters(), "abcde");
+  EXPECT_EQ(read_window(*data.eval, 0), (Window{{3, 4}, {4, 0}}));
+  options.characters = "abde";
+  EXPECT_EQ(read_window(*open_datasets(options).eval, 0), (Window{{2, 3}, {3, 0}}));
+  options.characters = "abcd";
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options); }),
+              AllOf(HasSubstr("the model's 4 tokens"), HasSubstr("new are 'e'")));
+}
+
 TEST_F(Text, RefusesWhatGivesNoSample) {
   EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_for("", 2, 0.5)); }), HasSubstr("empty"));
   EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_for("abcdef", 3, 0.5)); }),
               HasSubstr("more than 3 characters to train on (context 3), found 3"));
   EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_for("abcdefghij", 2, 0.95)); }),
               HasSubstr("found 1 after the first 9"));
-  for (const double fraction : {0.0, -0.5, 2.0})
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_for("abcdef", 2, 0)); }),
+              HasSubstr("more than 2 characters to train on (context 2), found 0"));
+  for (const double fraction : {-0.5, 2.0})
     EXPECT_THROW(open_datasets(options_for("abcdef", 2, fraction)), ConfigError);
   EXPECT_THROW(open_datasets(options_for("abcdef", 0, 0.5)), ConfigError);
 }

@@ -53,4 +53,23 @@ std::string best_checkpoint(const std::string& directory, const std::string& new
                         manifest.best_step, run));
 }
 
+std::string characters_of(const std::string& checkpoint_or_run) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  std::string folder = checkpoint_or_run;
+  if (const auto run = run_of_best(folder); run && !fs::exists(folder, unknown)) folder = *run;
+  std::vector<checkpoint::FoundCheckpoint> candidates;
+  if (checkpoint::claims_to_be_checkpoint(folder))
+    candidates.push_back({.path = folder});
+  else
+    candidates = checkpoint::find_checkpoints(
+        fs::exists(folder + "/checkpoints", unknown) ? folder + "/checkpoints" : folder);
+  for (const auto& candidate : candidates) try {
+      return checkpoint::read_manifest(candidate.path).characters;
+    } catch (const std::exception&) {
+      // The next one of the run has the same.
+    }
+  return "";
+}
+
 }  // namespace lockstep::train

@@ -13,4 +13,8 @@ std::optional<std::string> run_of_best(const std::string& path);
 /// CheckpointError where there is none.
 std::string best_checkpoint(const std::string& directory, const std::string& newest, const std::string& run);
 
+/// What the tokens of a checkpoint, or of a run's checkpoints, stand for; "" where they are of no text, or
+/// nothing can be read: whoever restores them says what is wrong.
+std::string characters_of(const std::string& checkpoint_or_run);
+
 }  // namespace lockstep::train

@@ -341,12 +341,8 @@ void RunCheckpoints::check_model(const checkpoint::Manifest& manifest) const {
         fmt::format("the checkpoint is of another model:\n  {}\nName the config that it was made by.",
                     join(differences, "\n  ")));
   // Old manifests do not say, and other data than texts have none.
-  const std::string characters = worker_->eval_data().characters();
-  if (!manifest.characters.empty() && characters != manifest.characters)
-    throw DataError(
-        fmt::format("the model's tokens are other characters than those of the data: {}\nEvaluate on a "
-                    "text of the same characters.",
-                    data::describe_difference(manifest.characters, characters)));
+  if (!manifest.characters.empty() && worker_->eval_data().characters() != manifest.characters)
+    throw DataError("the model's tokens are other characters than those of the data; evaluate on a text");
 }
 
 void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) const {

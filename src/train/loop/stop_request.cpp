@@ -9,16 +9,17 @@ namespace {
 
 // Signal handlers reach nothing else.
 volatile std::sig_atomic_t received_signal = 0;
+volatile std::sig_atomic_t is_to_end = 0;
 volatile std::sig_atomic_t told_to_end = 0;
 
 void request_stop(int signal) {
-  if (received_signal == 0) {
-    received_signal = signal;
-    return;
-  }
+  if (received_signal == 0) received_signal = signal;
   // SIGUSR1 comes by several ways: to a whole process group and passed on by mpirun, or from each of those
-  // who take a pod away, seconds apart. None of them means that the checkpoint shall be lost.
-  if (signal != SIGUSR1) _exit(static_cast<int>(ExitCode::ended_at_once));
+  // who take a pod away, seconds apart, and then SIGTERM. None of them means that the checkpoint shall be
+  // lost; whoever sends SIGTERM or SIGINT twice means it.
+  if (signal == SIGUSR1) return;
+  if (is_to_end != 0) _exit(static_cast<int>(ExitCode::ended_at_once));
+  is_to_end = 1;
 }
 
 void note_end(int) { told_to_end = 1; }

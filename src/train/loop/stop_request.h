@@ -7,8 +7,8 @@ namespace lockstep::train {
 /// Turns signals into a request to stop after the current step. SIGUSR1 always: mpirun forwards it to all
 /// ranks. SIGINT and SIGTERM only where this process is `alone`. mpirun sends SIGTERM to the ranks of a job
 /// that has failed, and kills them a second later: there, it only makes termination_requested() true. The
-/// first signal asks. After it a SIGINT or SIGTERM of a process that is alone ends it at once, with
-/// ExitCode::ended_at_once; a further SIGUSR1 changes nothing, whenever it comes.
+/// first signal asks. The second SIGINT or SIGTERM of a process that is alone ends it at once, with
+/// ExitCode::ended_at_once; SIGUSR1 does not count, however often and whenever it comes.
 void install_stop_request(bool alone);
 bool stop_requested();
 /// A launcher has told this rank to end.

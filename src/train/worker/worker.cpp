@@ -46,9 +46,9 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   if (options.rank == 0) compiled_->check();
   spent_on(observe::StartupPart::programs);
   data_ = data::open_datasets(config.data);
-  check_data_fits_model(*data_.train, compiled_->graph());
-  if (data_.eval) check_data_fits_model(*data_.eval, compiled_->graph());
-  total_steps_ = train::total_steps(config.trainer, data_.train->size());
+  for (const auto* dataset : {data_.train.get(), data_.eval.get()})
+    if (dataset != nullptr) check_data_fits_model(*dataset, compiled_->graph());
+  if (data_.train) total_steps_ = train::total_steps(config.trainer, data_.train->size());
 
   const Positions positions = is_worker() ? read_positions() : Positions{};
   spent_on(observe::StartupPart::data);
@@ -98,11 +98,12 @@ Worker::Positions Worker::read_positions() {
   for (int leaf = leaves.begin; leaf < leaves.end; ++leaf)
     positions.eval.push_back(leaf * division.micro_batch);
   if (!program::loads(programs_.step)) return positions;  // its stage reads what others have made
-  train_batches_ = std::make_unique<PrefetchedBatches>(
-      *data_.train, compiled_->graph(),
-      data::SampleOrder(config_.trainer.seed, data_.train->size(), config_.data.shuffle),
-      division.global_batch / shares, positions.train, division.micro_batch, config_.data.prefetch_threads,
-      config_.data.prefetch_depth, shares);
+  if (data_.train)
+    train_batches_ = std::make_unique<PrefetchedBatches>(
+        *data_.train, compiled_->graph(),
+        data::SampleOrder(config_.trainer.seed, data_.train->size(), config_.data.shuffle),
+        division.global_batch / shares, positions.train, division.micro_batch, config_.data.prefetch_threads,
+        config_.data.prefetch_depth, shares);
   if (data_.eval)
     eval_batches_ = std::make_unique<PrefetchedBatches>(
         *data_.eval, compiled_->graph(), data::SampleOrder::once(data_.eval->size()),
@@ -300,7 +301,7 @@ std::vector<AgreementField> Worker::agreement_fields() const {
   if (const auto& profile = config_.parallel.profile)
     fields.push_back(
         {"parallel.profile", to_hex(hash64(config::profile_to_text(*profile))), ExitCode::usage});
-  fields.push_back({"training data", to_hex(data_.train->identity()), ExitCode::data});
+  if (data_.train) fields.push_back({"training data", to_hex(data_.train->identity()), ExitCode::data});
   if (data_.eval) fields.push_back({"evaluation data", to_hex(data_.eval->identity()), ExitCode::data});
   fields.push_back({"programs", to_hex(compiled_->program_hash()), ExitCode::usage});
   return fields;

@@ -39,7 +39,7 @@ TEST(StopRequestDeathTest, RanksOfAJobTakeTheLaunchersSignalForNoRequest) {
 }
 
 TEST(StopRequestDeathTest, ASecondSignalEndsAProcessThatIsAloneAtOnce) {
-  for (const int first : {SIGUSR1, SIGINT, SIGTERM})
+  for (const int first : {SIGINT, SIGTERM})
     for (const int second : {SIGINT, SIGTERM})
       EXPECT_EXIT(
           {
@@ -49,6 +49,25 @@ TEST(StopRequestDeathTest, ASecondSignalEndsAProcessThatIsAloneAtOnce) {
             std::_Exit(0);
           },
           testing::ExitedWithCode(202), "");
+}
+
+// As where a pod is taken away: its preStop asks, and then the container is told to end.
+TEST(StopRequestDeathTest, WhoeverWasAskedByOthersEndsAtOnceWhenToldTwice) {
+  EXPECT_EXIT(
+      {
+        install_stop_request(true);
+        std::raise(SIGUSR1);
+        std::raise(SIGTERM);
+        std::_Exit(static_cast<int>(stop_exit_code()));
+      },
+      testing::ExitedWithCode(143), "");
+  EXPECT_EXIT(
+      {
+        install_stop_request(true);
+        for (const int signal : {SIGUSR1, SIGTERM, SIGUSR1, SIGTERM}) std::raise(signal);
+        std::_Exit(0);
+      },
+      testing::ExitedWithCode(202), "");
 }
 
 TEST(StopRequestDeathTest, ARepeatedRequestChangesNothingWheneverItComes) {
