@@ -36,7 +36,8 @@ function(lockstep_make_gpu_backends)
     endforeach()
     set_source_files_properties(${wrappers} PROPERTIES COMPILE_OPTIONS "${LOCKSTEP_EMULATED_KERNEL_OPTIONS}")
     add_library(lockstep_gpu_emulated OBJECT ${EMULATED} ${wrappers})
-    target_compile_options(lockstep_gpu_emulated PRIVATE -O2 -Wno-unused-parameter -Wno-unknown-pragmas)
+    # fma by an instruction, not by a call.
+    target_compile_options(lockstep_gpu_emulated PRIVATE -O2 -march=${LOCKSTEP_CPU_ARCH} -Wno-unused-parameter -Wno-unknown-pragmas)
     target_link_libraries(lockstep_gpu_emulated PUBLIC lockstep_flags PRIVATE fmt::fmt)
   endif()
 

@@ -4,15 +4,17 @@
     scripts/measure_convergence.py configs/mnist_lenet.textproto --data-dir FOLDER [--seeds 1,2,3]
         [--layouts "dp=4,sync=ps; dp=4,sync=ps,mode=stale; dp=4,sync=ps,mode=async"] [--set path=value ...]
 
-A layout may be followed by assignments of its own, behind blanks: "dp=4,sync=ps,mode=async trainer.clip_norm=0".
+A layout may be followed by assignments of its own, behind blanks: "dp=4,sync=ps,mode=async trainer.clip_norm=0" (quotes hold what has
+blanks of its own together).
 Prints for each layout the last evaluation of each seed, their mean, how far that is from the first layout's, and how stale
 pushes were. Ends with 1 where a mean is worse than the first layout's by more than --tolerance (percentage points of accuracy, or
-units of the loss where the model is of language, or no classifier).
+units of the loss where the model is of language, or no classifier), with 2 where a training failed.
 """
 
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -21,8 +23,23 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LAYOUTS = "dp=4,sync=ps; dp=4,sync=ps,mode=stale; dp=4,sync=ps,mode=stale,bound=4; dp=4,sync=ps,mode=async"
 
 
+def compared(text):
+    """[layout, assignments...] of each."""
+    try:
+        rows = [words for words in (shlex.split(one) for one in text.split(";")) if words]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}, in {text!r}") from error
+    for layout, *assignments in rows:
+        wrong = [part for part in [*layout.split(","), *assignments] if "=" not in part]
+        if wrong:
+            raise argparse.ArgumentTypeError(f"expected key=value, found {wrong[0]!r}")
+    if not rows:
+        raise argparse.ArgumentTypeError("expected a layout, such as 'dp=4,sync=ps'")
+    return rows
+
+
 def processes(layout):
-    value = dict(part.split("=") for part in layout.split(","))
+    value = dict(part.split("=", 1) for part in layout.split(","))
     dedicated = value.get("sync") == "ps" and value.get("placement") != "colocated"
     return int(value.get("dp", 1)) + (int(value.get("servers", 1)) if dedicated else 0)
 
@@ -34,7 +51,8 @@ def train(options, layout, assignments, seed):
         command += ["--set", assignment]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if run.returncode != 0:
-        sys.exit(f"{layout}, seed {seed}: exit code {run.returncode}")
+        print(f"{' '.join([layout, *assignments])}, seed {seed}: exit code {run.returncode}", file=sys.stderr)
+        sys.exit(2)
     return json.loads(run.stdout.strip().splitlines()[-1])
 
 
@@ -42,13 +60,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config")
     parser.add_argument("--data-dir", default=".")
-    parser.add_argument("--layouts", default=LAYOUTS)
+    parser.add_argument("--layouts", type=compared, default=LAYOUTS)
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--tolerance", type=float, default=0.5)
     parser.add_argument("--set", action="append", default=[])
     options = parser.parse_args()
     first, failed = None, False
-    for layout, *assignments in (one.split() for one in options.layouts.split(";")):
+    for layout, *assignments in options.layouts:
         reports = [train(options, layout, assignments, seed) for seed in options.seeds.split(",")]
         classifier = "perplexity" not in reports[0] and "eval_accuracy" in reports[0]
         values = [100 * r["eval_accuracy"] if classifier else r["eval_loss"] for r in reports]
@@ -58,7 +76,7 @@ def main():
         failed = failed or worse > options.tolerance
         stale = [r["staleness"] for r in reports if "staleness" in r]
         told = f", staleness {statistics.mean(s['mean'] for s in stale):.2f} (at most {max(s['max'] for s in stale)})" if stale else ""
-        print(f"{layout}: {'accuracy' if classifier else 'loss'} {mean:.3f} ({', '.join(f'{v:.3f}' for v in values)}), "
+        print(f"{' '.join([layout, *assignments])}: {'accuracy' if classifier else 'loss'} {mean:.3f} ({', '.join(f'{v:.3f}' for v in values)}), "
               f"{mean - first:+.3f}; {statistics.mean(r['samples_per_second'] for r in reports):.0f} samples/s{told}", flush=True)
     return 1 if failed else 0
 

@@ -358,6 +358,9 @@ def summarize(what, rows, limit):
 
 
 def kills(options):
+    if "mode=async" in options.layout and options.role != "server":
+        sys.exit("kills: with mode=async a job goes on without a worker that is lost, which 'losses' measures; here name --role server")
+
     def send(bench, job, ranks, chance):
         rank = chance.choice(bench.layout.ranks_of(options.role))
         os.kill(ranks[rank], signal.SIGKILL)

@@ -125,7 +125,7 @@ class Job:
         if self._mpirun.stdout:
             self._takes[self._mpirun.stdout.fileno()] = streams.feed_out if streams else take_out
         self._open = list(self._takes)                # until their end was read
-        self._stops_passed_on = 0
+        self._stops_passed_on = self._ends = 0        # of these, signals that are more than a request where they come twice
 
     def run(self):
         """Until mpirun has ended: its exit code; negative: the signal that ended it."""
@@ -168,10 +168,12 @@ class Job:
     def _pass_stops_on(self):
         for number in self._stops.received[self._stops_passed_on:]:
             self._stops_passed_on += 1
+            # Who takes a machine away asks by SIGUSR1, perhaps several times, and then by SIGTERM: that is one request.
+            self._ends += number != signal.SIGUSR1
             if self._stops_passed_on == 1:
                 self._mpirun.send_signal(self._request.signal)
                 self._say(self._request.text)
-            elif not self.killed:
+            elif self._ends > 1 and not self.killed:
                 self.killed = True
                 self._kill_at = time.monotonic() + KILL_AFTER_S
                 self._mpirun.send_signal(signal.SIGTERM)

@@ -74,9 +74,11 @@ def _setup(code, text):
     return lambda match: Failure("setup", code, text.format(*match.groups()))
 
 
+# A block that names the rank follows, but not always where ranks end as soon as they are started.
+_ENDED_EARLY = re.compile(r"Primary job +terminated normally, but \d+ process")
 # Patterns are searched in a block's text, its lines joined by spaces. None: says nothing that is not known otherwise.
 _BLOCKS = [(re.compile(pattern), meaning) for pattern, meaning in (
-    (r"Primary job +terminated normally, but \d+ process", None),
+    (_ENDED_EARLY, None),
     (r"\w+ noticed that process rank (\d+) with PID (\d+) on node (\S+) exited on signal (\d+)", _killed),
     (r"\w+ detected that one or more processes exited with non-zero status.*"
      r"Process name: \[\[\d+,\d+\],(\d+)\] +Exit code: +(\d+)", _exited),
@@ -126,6 +128,7 @@ class Listener:
         self.verdict = None
         self._line_open = False      # what was shown last lacks its end
         self._explained = False      # lockstep said itself what is wrong
+        self._ended = False          # a rank, by mpirun's word
 
     def feed(self, data):
         *lines, self._rest = re.split(rb"(?<=[\r\n])", self._rest + data)
@@ -161,6 +164,13 @@ class Listener:
     @property
     def waiting(self):
         return self._block is not None or len(self._rest) > self._shown
+
+    def early_end(self, code):
+        """What is to be said at the end of a job that ended with `code`, where mpirun told of a rank without naming it; None
+        where all is said."""
+        if not self._ended or self.failure or self.verdict or self._explained:
+            return None
+        return f"a rank ended first, with exit code {code}; mpirun does not say which"
 
     def loss(self):
         """What is to be said of a lost rank at the end of the job; None where all is said, or none was lost."""
@@ -221,6 +231,7 @@ class Listener:
                     self._show(b"".join(block))
                 if meaning:
                     self._fail(meaning(match))
+                self._ended = self._ended or pattern is _ENDED_EARLY
                 return
         self._show(b"".join(block))
 

@@ -57,7 +57,11 @@ config::RunConfig load_config(const EvalArguments& arguments) {
 config::RunConfig load(const EvalArguments& arguments) {
   config::RunConfig config = load_config(arguments);
   config.data.trains = false;
-  config.data.characters = train::characters_of(arguments.checkpoint);
+  // Before data are read by what may be another model's characters, or judged by another model.
+  if (const auto manifest = train::manifest_of(arguments.checkpoint)) {
+    train::require_same_model(*manifest, config.math_fields);
+    config.data.characters = manifest->characters;
+  }
   return config;
 }
 

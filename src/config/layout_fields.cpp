@@ -91,6 +91,20 @@ void check_overrides(const schema::Parallel& parallel, const layout::Layout& lay
   }
 }
 
+/// With the config's layout goes what only a layout like it has a use for. What --set states stays, and is
+/// refused.
+void leave_out_ignored(schema::Parallel& parallel, const layout::Layout& layout, const Document& document) {
+  const auto leave_out = [&](const char* name, bool ignored) {
+    if (ignored && !document.is_overridden(fmt::format("parallel.{}", name)))
+      parallel.GetReflection()->ClearField(&parallel, parallel.GetDescriptor()->FindFieldByName(name));
+  };
+  const bool waits = layout.mode != layout::ServerMode::asynchronous;
+  leave_out("async_learning_rate", waits);
+  leave_out("async_statistics", waits);
+  leave_out("server_threads", layout.dedicated_servers() == 0);
+  leave_out("server_device", layout.dedicated_servers() == 0);
+}
+
 }  // namespace
 
 layout::Layout read_layout(schema::Parallel& parallel, Document& document,
@@ -101,6 +115,7 @@ layout::Layout read_layout(schema::Parallel& parallel, Document& document,
     const layout::Layout layout = layout::parse_layout(*option);
     check_overrides(parallel, layout, document, *option);
     for (const auto& key : layout::layout_keys()) document.note(path_of(key), "--layout " + *option);
+    leave_out_ignored(parallel, layout, document);
     return layout;
   }
   if (has_older_dp) document.note("parallel.dp", document.where("parallel.data_parallel"));

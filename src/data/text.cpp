@@ -122,21 +122,24 @@ std::shared_ptr<const TokenizedText> read_text(const std::string& path, double t
   Vocabulary vocabulary(
       characters.empty() ? std::span<const uint8_t>(bytes)
                          : std::span(reinterpret_cast<const uint8_t*>(characters.data()), characters.size()));
+  const auto train_count =
+      static_cast<int64_t>(std::floor(train_fraction * static_cast<double>(bytes.size())));
+  // Of a vocabulary that comes from elsewhere, nobody reads the first part.
+  const std::span<const uint8_t> read = std::span(bytes).subspan(static_cast<size_t>(train_count));
   const auto unknown =
-      std::ranges::find_if(bytes, [&](uint8_t byte) { return vocabulary.token_of(byte) < 0; });
-  if (unknown != bytes.end())
+      std::ranges::find_if(read, [&](uint8_t byte) { return vocabulary.token_of(byte) < 0; });
+  if (unknown != read.end())
     throw DataError(
         fmt::format("{}: the model's {} tokens are other characters than those of the text: {}; evaluate on "
                     "a text without these",
-                    path, vocabulary.size(), describe_new(characters, Vocabulary(bytes).characters())));
+                    path, vocabulary.size(), describe_new(characters, Vocabulary(read).characters())));
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(vocabulary.token_of(byte));
-  const auto train_count =
-      static_cast<int64_t>(std::floor(train_fraction * static_cast<double>(bytes.size())));
   return std::make_shared<TokenizedText>(
       TokenizedText{path, std::move(vocabulary), std::move(bytes), train_count});
 }
 
 DatasetPair open_text_datasets(const DataOptions& options) {
+  ensure(!options.trains || options.characters.empty(), "who trains takes the text's own characters");
   require(!options.text_file.empty(), "data: a text data set needs the name of its text_file");
   require(options.context >= 1,
           fmt::format("data.context: expected at least 1 token per sample, found {}", options.context));

@@ -39,9 +39,9 @@ struct TokenizedText {
   std::vector<uint8_t> tokens;
   int64_t train_count;  ///< the first tokens train, the rest evaluates
 };
-/// Reads a file of characters, gzip or not; the vocabulary is `characters` or, where that is "", that of the
-/// whole file, so that both parts agree. Throws ConfigError unless 0 <= train_fraction <= 1, DataError for an
-/// empty file, or one with characters that the vocabulary lacks.
+/// Reads a file of characters, gzip or not; the vocabulary is that of the whole file, so that both parts
+/// agree, or else `characters`: then nothing trains. Throws ConfigError unless 0 <= train_fraction <= 1,
+/// DataError for an empty file, or one whose part that evaluates has characters that the vocabulary lacks.
 std::shared_ptr<const TokenizedText> read_text(const std::string& path, double train_fraction,
                                                const std::string& characters = "");
 

@@ -19,8 +19,8 @@ enum class AllReduceAlgorithm { automatic, library, ring, shared_memory, tree };
 /// Of a bucket, where nobody says how large, and no owners cut it.
 inline constexpr int64_t kBucketBytes = 1 << 20;
 
-/// By what the learning rate is divided where each worker's push is an update: the workers, nothing, or the
-/// workers' square root.
+/// By what the learning rate is divided where each push is an update: the pushes of a step, nothing, or their
+/// square root.
 enum class AsyncLearningRate { divided, as_stated, divided_by_root };
 
 /// With `pushes` to a step.

@@ -807,6 +807,18 @@ TEST(Eval, TellsThePerplexityOfLanguageModels) {
     EXPECT_EQ(trained[field], json[field]);
 }
 
+TEST(Eval, TakesTheConfigOfATrainingWhoseWorkersDidNotWait) {
+  const SmallConfig config;
+  const Json trained = only_json(mpirun(
+      2, {"train", config.path(), "--layout", "dp=1,sync=ps,mode=async", "--json", "--out", config / "a",
+          "--set", "model={lenet {image: [16, 16, 1] classes: 3 batch_norm: true}}", "--set",
+          "parallel={reduction: FAST async_learning_rate: DIVIDED_BY_ROOT async_statistics: "
+          "EXPONENTIAL_BY_PUSH server_threads: 2}"}));
+  const Json json = only_json(lockstep({"eval", "--checkpoint", config / "a", "--json", "--quiet"}));
+  EXPECT_EQ(json["params_hash"], trained["params_hash"]);
+  EXPECT_EQ(json["eval_samples"], 50);
+}
+
 TEST(Eval, ReadsTextsByTheModelsCharacters) {
   const SmallConfig config;
   std::string text, other;
@@ -830,6 +842,9 @@ TEST(Eval, ReadsTextsByTheModelsCharacters) {
   const Ran refused = lockstep(eval + text_of("other"));
   EXPECT_EQ(refused.code, 65);
   EXPECT_THAT(refused.err, HasSubstr("other characters than those of the text: new are '#'"));
+  const Ran another = lockstep(eval + std::vector<std::string>{"--set", "model.gpt.vocabulary=9"});
+  EXPECT_EQ(another.code, 2);
+  EXPECT_THAT(another.err, HasSubstr("the checkpoint is of another model:\n  model."));
   // Some of them are enough, and nothing of what trained is needed.
   write_file(config / "some", text.substr(0, 3) + "aa" + text.substr(0, 3));
   fs::remove(config / "text");

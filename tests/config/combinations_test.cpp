@@ -57,6 +57,8 @@ const std::vector<Nonsense> kNonsense = {
      "parallel.algorithm: RING is how workers sum among themselves, and with sync: PS"},
     {{"parallel.server_threads=2"}, "parallel.server_threads: is for servers that are no workers"},
     {{"parallel.async_learning_rate=AS_STATED"}, "parallel.async_learning_rate: is for mode: ASYNC"},
+    {{"parallel={sync: PS async_learning_rate: DIVIDED_BY_ROOT}"},
+     "parallel.async_learning_rate: is for mode: ASYNC"},
     {{"parallel={sync: PS mode: STALE async_learning_rate: AS_STATED}"},
      "parallel.async_learning_rate: is for mode: ASYNC"},
     {{"parallel={sync: PS mode: ASYNC reduction: REPRODUCIBLE}"},

@@ -119,6 +119,25 @@ TEST(LayoutOption, ReplacesTheWholeLayoutOfTheFileAndNothingElse) {
             layout::Layout{.pp = 2});
 }
 
+TEST(LayoutOption, ReplacesWhatOnlyTheFilesLayoutHasAUseForAndRefusesWhatIsSetBesideIt) {
+  const std::string file =
+      "parallel { sync: PS mode: ASYNC async_learning_rate: DIVIDED_BY_ROOT server_threads: 3 }\n";
+  const auto run = with_option("pp=1", {}, file);
+  EXPECT_EQ(run.parallel, parse(kSmallConfig).parallel);
+  EXPECT_EQ(run.math_hash, parse(kSmallConfig).math_hash);
+  EXPECT_EQ(with_option("pp=1", {"model.lenet={image: [16, 16, 1] classes: 3 batch_norm: true}"},
+                        "parallel { sync: PS mode: ASYNC async_statistics: EXPONENTIAL_BY_PUSH }\n")
+                .parallel,
+            parse(kSmallConfig).parallel);
+  EXPECT_EQ(with_option("dp=2,sync=ps", {}, file).parallel.server_threads, 3);
+  EXPECT_EQ(with_option("sync=ps,mode=async", {}, file).parallel.async_learning_rate,
+            parallel::AsyncLearningRate::divided_by_root);
+  EXPECT_THAT(option_refusal("pp=1", {"parallel.async_learning_rate=DIVIDED_BY_ROOT"}),
+              HasSubstr("parallel.async_learning_rate: is for mode: ASYNC; leave it out"));
+  EXPECT_THAT(option_refusal("sync=ps,placement=colocated", {"parallel.server_threads=2"}),
+              HasSubstr("parallel.server_threads: is for servers that are no workers"));
+}
+
 TEST(LayoutOption, AndSetMustNotContradictEachOther) {
   EXPECT_EQ(option_refusal("dp=2", {"parallel.dp=2", "parallel.pp=1", "parallel.reduction=REPRODUCIBLE"}),
             "accepted");

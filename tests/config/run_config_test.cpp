@@ -214,8 +214,11 @@ TEST(MathHash, ChangesWithEverythingThatDecidesNumbers) {
   EXPECT_EQ(math_hash(kSmallConfig, {}, "parallel={sync: PS mode: STALE}"), math_hash(kSmallConfig, {}));
   EXPECT_EQ(math_hash(kSmallConfig, {}, "parallel={sync: PS mode: ASYNC}"), math_hash(kSmallConfig, {}))
       << "a checkpoint goes on in any mode";
-  EXPECT_NE(math_hash(kSmallConfig, {}, "parallel={sync: PS mode: ASYNC async_learning_rate: AS_STATED}"),
-            math_hash(kSmallConfig, {}));
+  const std::string stated = "parallel={sync: PS mode: ASYNC async_learning_rate: AS_STATED}";
+  const std::string by_root = "parallel={sync: PS mode: ASYNC async_learning_rate: DIVIDED_BY_ROOT}";
+  for (const std::string& rate : {stated, by_root})
+    EXPECT_NE(math_hash(kSmallConfig, {}, rate), math_hash(kSmallConfig, {}));
+  EXPECT_NE(math_hash(kSmallConfig, {}, stated), math_hash(kSmallConfig, {}, by_root));
 }
 
 TEST(MathHash, CountsVirtualReplicasAndThreadsOnlyWhereTheyDecideBits) {

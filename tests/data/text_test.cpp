@@ -121,6 +121,11 @@ TEST_F(Text, IsEvaluatedWithTheTokensOfAModel) {
   options.characters = "abcd";
   EXPECT_THAT(message_of<DataError>([&] { open_datasets(options); }),
               AllOf(HasSubstr("the model's 4 tokens"), HasSubstr("new are 'e'")));
+  DataOptions half = options_for("##de", 2, 0.5);
+  half.trains = false;
+  half.characters = "abcde";
+  EXPECT_EQ(read_window(*open_datasets(half).eval, 0), (Window{{3, 0}, {4, -1}}))
+      << "what trained is not looked at";
 }
 
 TEST_F(Text, RefusesWhatGivesNoSample) {

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 from support import LAUNCHER, ROOT, ScriptedCase, main, transcript
@@ -69,6 +70,13 @@ class ExitCodes(ScriptedCase):
 
     def test_a_rank_that_says_nothing_is_named(self):
         self.ends([["say", transcript("exited")], ["exit", 200]], 200, "lockstep-run: rank 1 ended first, with exit code 200\n")
+
+    def test_a_rank_that_mpirun_does_not_name_is_told_of(self):
+        # As where ranks end as soon as they are started.
+        rule = "-" * 74 + "\n"
+        unnamed = rule + transcript("exited").split(rule)[1] + rule
+        self.assertIn("Primary job", unnamed)
+        self.ends([["say", unnamed], ["exit", 2]], 2, "lockstep-run: a rank ended first, with exit code 2; mpirun does not say which\n")
 
     def test_abort_is_summarised(self):
         self.ends([["say", transcript("aborted")], ["exit", 75]], 75, "lockstep-run: rank 1 ended first, with exit code 75\n")
@@ -303,6 +311,18 @@ class Stopping(ScriptedCase):
         running.signal(signal.SIGINT)
         self.assertEqual(running.finish(), 202)
         self.assertIn("the job was ended at once", running.err)
+
+    def test_a_request_before_a_signal_is_the_same_request(self):
+        running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "asked\n"], ["wait", "SIGTERM"], ["exit", 1]]], *TRAIN)
+        running.wait_for("ready")
+        running.signal(signal.SIGUSR1)
+        running.wait_for("asked")
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR1):
+            running.signal(number)
+            time.sleep(0.2)
+        self.assertIsNone(running.process.poll())
+        running.signal(signal.SIGINT)
+        self.assertEqual(running.finish(), 202)
 
     def test_nothing_survives_an_mpirun_that_does_not_obey(self):
         running = self.start([[["child", ""], ["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "again\n"], ["wait", "SIGTERM"],

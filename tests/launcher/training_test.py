@@ -78,6 +78,12 @@ class Training(TrainingCase):
 
         self.stop_twice(stop_ranks, lambda running: self.child(running.process.pid))
 
+    def test_stop_ranks_refuses_what_are_no_seconds(self):
+        for seconds in ("my_trainer", "-1", "1.5"):
+            run = subprocess.run([ROOT / "launcher" / "container" / "stop-ranks", seconds], stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(run.returncode, 2)
+            self.assertIn(f"expected whole seconds, found '{seconds}'", run.stderr)
+
     def child(self, pid):
         """The only child of a process."""
         (found,) = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -91,7 +97,7 @@ class Training(TrainingCase):
         running = Running([sys.executable, LAUNCHER, "-n", "2", "--program", str(program), "--"], {**os.environ})
         self.addCleanup(running.end)
         self.assertEqual(running.finish(), 2)
-        self.assertRegex(running.err, r"^lockstep-run: rank [01] ended first, with exit code 2\n$")
+        self.assertRegex(running.err, r"^lockstep-run: (a )?rank( [01])? ended first, with exit code 2(; mpirun does not say which)?\n$")
         running = Running([sys.executable, LAUNCHER, "-n", "2", "--program", str(program), "--", "train"], {**os.environ})
         self.addCleanup(running.end)
         self.assertEqual(running.finish(), 0, running.err)

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <vector>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "lockstep/error.h"
 
@@ -53,7 +55,7 @@ std::string best_checkpoint(const std::string& directory, const std::string& new
                         manifest.best_step, run));
 }
 
-std::string characters_of(const std::string& checkpoint_or_run) {
+std::optional<checkpoint::Manifest> manifest_of(const std::string& checkpoint_or_run) {
   namespace fs = std::filesystem;
   std::error_code unknown;
   std::string folder = checkpoint_or_run;
@@ -65,11 +67,20 @@ std::string characters_of(const std::string& checkpoint_or_run) {
     candidates = checkpoint::find_checkpoints(
         fs::exists(folder + "/checkpoints", unknown) ? folder + "/checkpoints" : folder);
   for (const auto& candidate : candidates) try {
-      return checkpoint::read_manifest(candidate.path).characters;
+      return checkpoint::read_manifest(candidate.path);
     } catch (const std::exception&) {
-      // The next one of the run has the same.
+      // The next one of the run is of the same model.
     }
-  return "";
+  return std::nullopt;
+}
+
+void require_same_model(const checkpoint::Manifest& manifest, const checkpoint::MathFields& fields) {
+  auto differences = checkpoint::compare_math(manifest.math_fields, fields);
+  std::erase_if(differences, [](const auto& difference) { return !difference.starts_with("model."); });
+  if (!differences.empty())
+    throw ConfigError(
+        fmt::format("the checkpoint is of another model:\n  {}\nName the config that it was made by.",
+                    join(differences, "\n  ")));
 }
 
 }  // namespace lockstep::train

@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/manifest.h"
+
 namespace lockstep::train {
 
 /// The run of "RUN/best", however that is written; nothing for another path.
@@ -13,8 +15,12 @@ std::optional<std::string> run_of_best(const std::string& path);
 /// CheckpointError where there is none.
 std::string best_checkpoint(const std::string& directory, const std::string& newest, const std::string& run);
 
-/// What the tokens of a checkpoint, or of a run's checkpoints, stand for; "" where they are of no text, or
-/// nothing can be read: whoever restores them says what is wrong.
-std::string characters_of(const std::string& checkpoint_or_run);
+/// The manifest of a checkpoint, or of a run's newest that can be read, before anything else of it is;
+/// nothing where there is none: whoever restores it says what is wrong.
+std::optional<checkpoint::Manifest> manifest_of(const std::string& checkpoint_or_run);
+
+/// Throws ConfigError where the checkpoint's model is not that of a config with these fields (its
+/// math_fields).
+void require_same_model(const checkpoint::Manifest& manifest, const checkpoint::MathFields& fields);
 
 }  // namespace lockstep::train

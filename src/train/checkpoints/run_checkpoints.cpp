@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_writer.h"
-#include "data/text.h"
 #include "lockstep/error.h"
 #include "train/checkpoints/best_checkpoint.h"
 #include "train/faults/position.h"
@@ -334,12 +333,7 @@ RestoredState RunCheckpoints::load_on_all(comm::Communicator& world, const std::
 }
 
 void RunCheckpoints::check_model(const checkpoint::Manifest& manifest) const {
-  auto differences = checkpoint::compare_math(manifest.math_fields, worker_->config().math_fields);
-  std::erase_if(differences, [](const auto& difference) { return !difference.starts_with("model."); });
-  if (!differences.empty())
-    throw ConfigError(
-        fmt::format("the checkpoint is of another model:\n  {}\nName the config that it was made by.",
-                    join(differences, "\n  ")));
+  require_same_model(manifest, worker_->config().math_fields);
   // Old manifests do not say, and other data than texts have none.
   if (!manifest.characters.empty() && worker_->eval_data().characters() != manifest.characters)
     throw DataError("the model's tokens are other characters than those of the data; evaluate on a text");

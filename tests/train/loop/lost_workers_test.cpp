@@ -117,6 +117,7 @@ struct Loss {
   int rank;
   uint64_t iteration;
   program::InstructionKind kind;
+  size_t pushed = 0;  ///< not before it has pushed so many, in steps before
 };
 
 /// Trains on threads, one of which is lost with each of `losses`; what the others end with.
@@ -151,7 +152,8 @@ std::vector<Ended> train_with_losses(const config::RunConfig& config, const std:
         if (iteration != step) pushed_before_step = own.pushed.size();
         step = iteration;
         for (const Loss& loss : losses)
-          if (loss.rank == rank && iteration >= loss.iteration && kind == loss.kind) {
+          if (loss.rank == rank && iteration >= loss.iteration && kind == loss.kind &&
+              pushed_before_step >= loss.pushed) {
             // What it has pushed of this step waits for the last push of the step, and is dropped with it.
             own.pushed.resize(pushed_before_step);
             if (kind == program::InstructionKind::norm)  // servers have it by then
@@ -247,7 +249,7 @@ TEST(LostWorkers, LeaveAllPushesThatWereAcknowledgedInTheCheckpointThatFollows) 
       const auto folder = std::filesystem::path(testing::TempDir()) / (std::string("lost-") + layout);
       std::filesystem::remove_all(folder);
       const int lost = 2;
-      const auto ended = train_with_losses(config, layout, {{lost, 3, where}}, folder.string());
+      const auto ended = train_with_losses(config, layout, {{lost, 3, where, 1}}, folder.string());
       EXPECT_EQ(ended[0].outcome.lost_workers, 1) << what;
       // Gradients are a share's part of the batch's mean: three times that is the share's own mean, by a
       // third of the rate.
