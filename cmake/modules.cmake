@@ -1,7 +1,7 @@
 # What nobody waits for when it runs is optimised little, which takes a third less to compile.
 set(LOCKSTEP_COLD $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 # Tests, of which nearly all call others' code, not at all.
-set(LOCKSTEP_TEST $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O0>)
+set(LOCKSTEP_UNOPTIMISED $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O0>)
 
 # Files of a target are compiled several at a time: names in anonymous namespaces are then those of a target. Files
 # include what they use all the same, as of precompiled headers (LOCKSTEP_UNITY).
@@ -46,7 +46,7 @@ function(lockstep_test name)
     set(ARG_LABELS unit)
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE ${LOCKSTEP_TEST})
+  target_compile_options(${name} PRIVATE ${LOCKSTEP_UNOPTIMISED})
   lockstep_precompile(${name} test ${ARG_LIBRARIES})
   list(TRANSFORM ARG_MODULES PREPEND lockstep_)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
@@ -80,7 +80,7 @@ function(add_mpi_test name)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE ${LOCKSTEP_TEST})
+  target_compile_options(${name} PRIVATE ${LOCKSTEP_UNOPTIMISED})
   lockstep_precompile(${name} test ${ARG_LIBRARIES})
   list(TRANSFORM ARG_MODULES PREPEND lockstep_)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)

@@ -36,7 +36,7 @@ function(lockstep_precompile target kind)   # libraries...
       target_link_libraries(${shared} PRIVATE CLI11::CLI11 nlohmann_json::nlohmann_json)
     endif()
     if(kind STREQUAL "test")
-      target_compile_options(${shared} PRIVATE ${LOCKSTEP_TEST})
+      target_compile_options(${shared} PRIVATE ${LOCKSTEP_UNOPTIMISED})
       target_link_libraries(${shared} PRIVATE GTest::gtest GTest::gmock)
       # As CMake compiles programs.
       set_target_properties(${shared} PROPERTIES POSITION_INDEPENDENT_CODE OFF)

@@ -358,9 +358,6 @@ def summarize(what, rows, limit):
 
 
 def kills(options):
-    if "mode=async" in options.layout and options.role != "server":
-        sys.exit("kills: with mode=async a job goes on without a worker that is lost, which 'losses' measures; here name --role server")
-
     def send(bench, job, ranks, chance):
         rank = chance.choice(bench.layout.ranks_of(options.role))
         os.kill(ranks[rank], signal.SIGKILL)
@@ -569,7 +566,7 @@ def main():
             command.add_argument("--layout", default=LAYOUT, help=f"of the job ({LAYOUT})")
             command.add_argument("--resume-layout", help="in which it goes on; left out: the same")
         if name in ("kills", "stops"):
-            command.add_argument("--role", choices=("worker", "server"), help="of the rank that is hurt; left out: any")
+            command.add_argument("--role", choices=("worker", "server"), help="of the rank that is hurt; left out: any (with mode=async: server)")
         if runs:
             command.add_argument("--runs", type=int, default=runs)
             command.add_argument("--seed", type=int, default=1, help="of ranks and times")
@@ -580,6 +577,11 @@ def main():
             command.add_argument("--rounds", type=int, default=10)
             command.add_argument("--every", type=int, default=1000, help="steps between checkpoints, and comparisons")
     options = parser.parse_args()
+    if "mode=async" in options.layout and options.command in ("kills", "stops"):
+        # A job goes on without its workers.
+        if options.role == "worker":
+            parser.error("with mode=async a job goes on without a worker: 'losses' measures that")
+        options.role = "server"
     summary, text, passed = options.function(options)
     print(json.dumps({**summary, "passed": passed}) if options.json else text)
     return 0 if passed else 1

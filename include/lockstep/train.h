@@ -33,7 +33,7 @@ namespace lockstep {
 struct TrainingStep {
   int64_t step = 0;          ///< steps complete, counted from 1
   double loss = 0;           ///< mean over the global batch
-  double learning_rate = 0;  ///< the schedule's; with mode=async a push has a part of it
+  double learning_rate = 0;  ///< the schedule's; with mode=async a push mostly has a part of it
   double gradient_norm = 0;  ///< before clipping
 };
 

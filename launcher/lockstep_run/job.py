@@ -24,6 +24,7 @@ class Request(NamedTuple):
 
 
 TRAINING = Request(signal.SIGUSR1, "stopping; the ranks finish their step and save. Once more ends them at once")
+ONCE_MORE = "the ranks are stopping already. Once more ends them at once"
 # Nothing is to be saved, and nothing listens to another signal.
 LOOKING = Request(signal.SIGTERM, "stopping")
 
@@ -173,7 +174,10 @@ class Job:
             if self._stops_passed_on == 1:
                 self._mpirun.send_signal(self._request.signal)
                 self._say(self._request.text)
-            elif self._ends > 1 and not self.killed:
+            elif self._ends < 2 and self._request is TRAINING:
+                if number != signal.SIGUSR1:
+                    self._say(ONCE_MORE)
+            elif not self.killed:
                 self.killed = True
                 self._kill_at = time.monotonic() + KILL_AFTER_S
                 self._mpirun.send_signal(signal.SIGTERM)

@@ -75,10 +75,10 @@ def _setup(code, text):
 
 
 # A block that names the rank follows, but not always where ranks end as soon as they are started.
-_ENDED_EARLY = re.compile(r"Primary job +terminated normally, but \d+ process")
+_ENDED_UNNAMED = re.compile(r"Primary job +terminated normally, but \d+ process")
 # Patterns are searched in a block's text, its lines joined by spaces. None: says nothing that is not known otherwise.
 _BLOCKS = [(re.compile(pattern), meaning) for pattern, meaning in (
-    (_ENDED_EARLY, None),
+    (_ENDED_UNNAMED, None),
     (r"\w+ noticed that process rank (\d+) with PID (\d+) on node (\S+) exited on signal (\d+)", _killed),
     (r"\w+ detected that one or more processes exited with non-zero status.*"
      r"Process name: \[\[\d+,\d+\],(\d+)\] +Exit code: +(\d+)", _exited),
@@ -128,7 +128,7 @@ class Listener:
         self.verdict = None
         self._line_open = False      # what was shown last lacks its end
         self._explained = False      # lockstep said itself what is wrong
-        self._ended = False          # a rank, by mpirun's word
+        self._ended_unnamed = False  # a rank, by mpirun's word
 
     def feed(self, data):
         *lines, self._rest = re.split(rb"(?<=[\r\n])", self._rest + data)
@@ -165,10 +165,10 @@ class Listener:
     def waiting(self):
         return self._block is not None or len(self._rest) > self._shown
 
-    def early_end(self, code):
+    def unnamed_end(self, code):
         """What is to be said at the end of a job that ended with `code`, where mpirun told of a rank without naming it; None
         where all is said."""
-        if not self._ended or self.failure or self.verdict or self._explained:
+        if not self._ended_unnamed or code <= 0 or self.failure or self.verdict or self._explained:
             return None
         return f"a rank ended first, with exit code {code}; mpirun does not say which"
 
@@ -231,7 +231,7 @@ class Listener:
                     self._show(b"".join(block))
                 if meaning:
                     self._fail(meaning(match))
-                self._ended = self._ended or pattern is _ENDED_EARLY
+                self._ended_unnamed = self._ended_unnamed or pattern is _ENDED_UNNAMED
                 return
         self._show(b"".join(block))
 

@@ -94,15 +94,19 @@ void check_overrides(const schema::Parallel& parallel, const layout::Layout& lay
 /// With the config's layout goes what only a layout like it has a use for. What --set states stays, and is
 /// refused.
 void leave_out_ignored(schema::Parallel& parallel, const layout::Layout& layout, const Document& document) {
-  const auto leave_out = [&](const char* name, bool ignored) {
-    if (ignored && !document.is_overridden(fmt::format("parallel.{}", name)))
-      parallel.GetReflection()->ClearField(&parallel, parallel.GetDescriptor()->FindFieldByName(name));
+  const auto is_from_file = [&](const char* field) {
+    return !document.is_overridden(fmt::format("parallel.{}", field));
   };
-  const bool waits = layout.mode != layout::ServerMode::asynchronous;
-  leave_out("async_learning_rate", waits);
-  leave_out("async_statistics", waits);
-  leave_out("server_threads", layout.dedicated_servers() == 0);
-  leave_out("server_device", layout.dedicated_servers() == 0);
+  if (layout.mode != layout::ServerMode::asynchronous) {
+    if (is_from_file("async_learning_rate")) parallel.clear_async_learning_rate();
+    if (is_from_file("async_statistics")) parallel.clear_async_statistics();
+  }
+  const bool dedicated = layout.dedicated_servers() > 0;
+  if (!dedicated && is_from_file("server_threads")) parallel.clear_server_threads();
+  if ((!dedicated || layout.mode != layout::ServerMode::synchronous) && is_from_file("server_device"))
+    parallel.clear_server_device();
+  if (layout.sync == layout::SyncMethod::parameter_server && is_from_file("algorithm"))
+    parallel.clear_algorithm();
 }
 
 }  // namespace

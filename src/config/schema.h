@@ -94,8 +94,8 @@ ModelSpec expand_model(const schema::Model& model, const Document& document, con
 schema::Model plain_model(const ModelSpec& spec);
 
 /// The layout that a config states, or that of the option --layout, which replaces it: then fields that --set
-/// states must say the same. Older names of fields are taken out. REQUIRES: rules are checked; defaults are
-/// not filled in.
+/// states must say the same, and what else the config has for a layout of another kind is left out. Older
+/// names of fields are taken out. REQUIRES: rules are checked; defaults are not filled in.
 layout::Layout read_layout(schema::Parallel& parallel, Document& document,
                            const std::optional<std::string>& option);
 /// Makes `parallel` state `layout`: every field that has a meaning in it, and none other.

@@ -719,6 +719,16 @@ TEST(Train, KeepsTheBestCheckpointBesideTheNewest) {
   for (const char* field : {"best_step", "best_eval_loss", "params_hash"})
     EXPECT_EQ(resumed[field], json[field]) << field;
   EXPECT_EQ(only_json(lockstep({"eval", "--checkpoint", config / "b/best", "--json", "--quiet"})), evaluated);
+  // What came after it may be of another model.
+  ASSERT_EQ(lockstep(train + std::vector<std::string>{"--out", config / "a", "--resume", "auto",
+                                                      "--allow-config-change", "--set", "trainer.steps=13",
+                                                      "--set", "model.mlp.dropout=0.3"})
+                .code,
+            0);
+  EXPECT_EQ(
+      only_json(lockstep({"eval", config.path(), "--checkpoint", config / "a/best", "--json", "--quiet"})),
+      evaluated);
+  EXPECT_EQ(lockstep({"eval", config.path(), "--checkpoint", config / "a"}).code, 2);
   const Ran none = lockstep({"eval", "--checkpoint", config / "c/best", config.path()});
   EXPECT_EQ(none.code, 65);
   EXPECT_THAT(none.err, HasSubstr("c is no run: there are no checkpoints in it"));

@@ -122,6 +122,14 @@ TEST(LayoutOption, ReplacesTheWholeLayoutOfTheFileAndNothingElse) {
 TEST(LayoutOption, ReplacesWhatOnlyTheFilesLayoutHasAUseForAndRefusesWhatIsSetBesideIt) {
   const std::string file =
       "parallel { sync: PS mode: ASYNC async_learning_rate: DIVIDED_BY_ROOT server_threads: 3 }\n";
+  const std::string other = "parallel { sync: PS server_device: GPU }\n",
+                    ring = "parallel { algorithm: RING }\n";
+  for (const char* layout : {"dp=2", "dp=2,sync=ps,mode=async", "dp=2,sync=ps,placement=colocated"})
+    EXPECT_FALSE(with_option(layout, {}, other).parallel.servers_on_gpus) << layout;
+  EXPECT_TRUE(with_option("dp=2,sync=ps", {}, other).parallel.servers_on_gpus);
+  EXPECT_NO_THROW(with_option("dp=2,sync=ps", {}, ring));
+  EXPECT_EQ(with_option("dp=2", {}, ring).parallel,
+            parse(kSmallConfig, {"parallel={dp: 2 algorithm: RING}"}).parallel);
   const auto run = with_option("pp=1", {}, file);
   EXPECT_EQ(run.parallel, parse(kSmallConfig).parallel);
   EXPECT_EQ(run.math_hash, parse(kSmallConfig).math_hash);

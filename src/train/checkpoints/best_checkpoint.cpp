@@ -58,19 +58,29 @@ std::string best_checkpoint(const std::string& directory, const std::string& new
 std::optional<checkpoint::Manifest> manifest_of(const std::string& checkpoint_or_run) {
   namespace fs = std::filesystem;
   std::error_code unknown;
-  std::string folder = checkpoint_or_run;
-  if (const auto run = run_of_best(folder); run && !fs::exists(folder, unknown)) folder = *run;
-  std::vector<checkpoint::FoundCheckpoint> candidates;
-  if (checkpoint::claims_to_be_checkpoint(folder))
-    candidates.push_back({.path = folder});
-  else
-    candidates = checkpoint::find_checkpoints(
-        fs::exists(folder + "/checkpoints", unknown) ? folder + "/checkpoints" : folder);
-  for (const auto& candidate : candidates) try {
-      return checkpoint::read_manifest(candidate.path);
+  const auto read = [](const std::string& path) -> std::optional<checkpoint::Manifest> {
+    try {
+      return checkpoint::read_manifest(path);
     } catch (const std::exception&) {
-      // The next one of the run is of the same model.
+      return std::nullopt;
     }
+  };
+  if (checkpoint::claims_to_be_checkpoint(checkpoint_or_run)) return read(checkpoint_or_run);
+  const auto best_of = run_of_best(checkpoint_or_run);
+  const bool is_best = best_of && !fs::exists(checkpoint_or_run, unknown);
+  const std::string run = is_best ? *best_of : checkpoint_or_run;
+  const auto all =
+      checkpoint::find_checkpoints(fs::exists(run + "/checkpoints", unknown) ? run + "/checkpoints" : run);
+  for (const auto& found : all) {
+    const auto newest = read(found.path);
+    if (!newest || !is_best) {
+      if (newest) return newest;
+      continue;
+    }
+    for (const auto& one : all)
+      if (one.step == newest->best_step) return read(one.path);
+    return std::nullopt;
+  }
   return std::nullopt;
 }
 

@@ -15,8 +15,8 @@ std::optional<std::string> run_of_best(const std::string& path);
 /// CheckpointError where there is none.
 std::string best_checkpoint(const std::string& directory, const std::string& newest, const std::string& run);
 
-/// The manifest of a checkpoint, or of a run's newest that can be read, before anything else of it is;
-/// nothing where there is none: whoever restores it says what is wrong.
+/// The manifest of a checkpoint, of a run's newest that can be read, or of the best of "RUN/best", before
+/// anything else of it is; nothing where there is none: whoever restores it says what is wrong.
 std::optional<checkpoint::Manifest> manifest_of(const std::string& checkpoint_or_run);
 
 /// Throws ConfigError where the checkpoint's model is not that of a config with these fields (its
