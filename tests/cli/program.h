@@ -92,4 +92,11 @@ inline size_t occurrences(const std::string& text, const std::string& part) {
   return count;
 }
 
+/// Exactly one JSON object and a newline.
+inline Json only_json(const Ran& ran) {
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(occurrences(ran.out, "\n"), 1u) << ran.out;
+  return Json::parse(ran.out);
+}
+
 }  // namespace lockstep::test

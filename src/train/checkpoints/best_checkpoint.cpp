@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <vector>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -73,13 +73,10 @@ std::optional<checkpoint::Manifest> manifest_of(const std::string& checkpoint_or
       checkpoint::find_checkpoints(fs::exists(run + "/checkpoints", unknown) ? run + "/checkpoints" : run);
   for (const auto& found : all) {
     const auto newest = read(found.path);
-    if (!newest || !is_best) {
-      if (newest) return newest;
-      continue;
-    }
-    for (const auto& one : all)
-      if (one.step == newest->best_step) return read(one.path);
-    return std::nullopt;
+    if (!newest) continue;
+    if (!is_best) return newest;
+    const auto best = std::ranges::find(all, newest->best_step, &checkpoint::FoundCheckpoint::step);
+    return best == all.end() ? std::nullopt : read(best->path);
   }
   return std::nullopt;
 }
