@@ -1,54 +1,75 @@
 #!/usr/bin/env bash
-# Tries lockstep on a machine with a GPU, in one call of less than ten minutes, and tells the most first: what the machine
-# has; how fast GPT-2 trains; where a step's time goes; probes; tests and training to equal bits on one and two ranks;
-# PyTorch beside it; NCCL's tests; compute-sanitizer. From a checkout that is built, or from an unpacked package
-# (scripts/package.sh --with-tests). The end of what is printed says all that counts in less than 12,000 characters, and an
-# archive of less than 16 MiB holds all logs; both come also where time runs out or SIGTERM or SIGINT ends it.
-# Ends with 1 where a part failed. What the machine lacks is told as MISSING or SKIP, and what there was too little time for
-# as TIMEOUT: they fail nothing. Each kind of part has its share of the time; what one leaves, those after it may use.
+# Tries lockstep on a machine with a GPU, in two calls of less than six minutes each, of which each is of use alone. From a
+# checkout that is built, or from an unpacked package (scripts/package.sh --for-gpu-check).
 #
-#   scripts/gpu_check.sh
-#   scripts/gpu_check.sh --out DIR --only tests,verify
+#   scripts/gpu_check.sh right --out DIR    # is it right: tests; where GPT-2's time goes; probes
+#   scripts/gpu_check.sh fast --out DIR     # is it fast: PyTorch beside it; equal bits on several ranks; NCCL; races
+#   scripts/gpu_check.sh fast --also tests  # with what failed in the first call and was mended since
+#   scripts/gpu_check.sh --only tests,gpt
 #
-# --out DIR       for the logs of all parts; left out: runs/gpu-check
-# --archive FILE  for all of them; left out: DIR.tar.gz
-# --build DIR     build folder, not for packages; left out: build/release
-# --python P      Python that has PyTorch; left out: python3
-# --limit S       seconds for all parts together; left out: 560
-# --only LIST     of: gpt, ncu, probes, start, tests, verify, benchmarks, nccl, sanitizer
+# --out DIR       for the logs of all parts; default: runs/gpu-check
+# --archive FILE  for all of them; default: DIR.tar.gz
+# --build DIR     build folder, not for packages; default: build/release
+# --python P      Python that has PyTorch; default: python3
+# --limit S       seconds for all parts together; default: 300 for right, 320 for fast, 560 for --only
+# --only LIST     of: device, tests, gpt, ncu, probes, start, kernels, benchmarks, verify, nccl, sanitizer
+# --also LIST     of the same, beside those of the call
+#
+# The archive, of less than 16 MiB, holds all logs, and is written anew when a part ends: if time runs out, the part that runs
+# is lost and nothing else. The end of what is printed, less than 12,000 characters, says all that counts; it comes also if
+# time runs out or SIGTERM or SIGINT ends the check. Exit code 1: a part failed. What the machine lacks is told as MISSING or
+# SKIP, and what there was too little time for as TIMEOUT: they fail nothing. If the first test, of the device itself, fails,
+# nothing else is tried. Each kind of part has its share of the time; what one leaves, those after it may use.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# In this order, and until how many hundredths of all the time are over.
-kinds=(gpt ncu probes start tests verify benchmarks nccl sanitizer)
-declare -A until_hundredth=([gpt]=20 [ncu]=26 [probes]=38 [start]=43 [tests]=43 [verify]=49 [benchmarks]=64 [nccl]=99 [sanitizer]=100)
+# In this order, with their shares of the time.
+kinds=(device tests gpt ncu probes start kernels benchmarks verify nccl sanitizer)
+declare -A weights=([device]=8 [tests]=70 [gpt]=30 [ncu]=35 [probes]=90 [start]=15 [kernels]=45
+  [benchmarks]=150 [verify]=70 [nccl]=40 [sanitizer]=60)
+declare -A call_kinds=([right]="device,tests,gpt,ncu,probes,start,kernels" [fast]="benchmarks,verify,nccl,sanitizer")
+declare -A call_seconds=([right]=300 [fast]=320)
 
+call=
 out=$PWD/runs/gpu-check
 archive=
 build=build/release
 python=python3
-limit=560
-only=$(IFS=, && echo "${kinds[*]}")
+limit=
+only=
+also=
 while [ $# -gt 0 ]; do
   case "$1" in
-    --out | --archive | --build | --python | --limit | --only)
+    right | fast)
+      [ -z "$call" ] || fail "one call at a time: $call or $1"
+      call=$1
+      shift
+      ;;
+    --out | --archive | --build | --python | --limit | --only | --also)
       [ $# -ge 2 ] || fail "$1 needs a value"
       declare "${1#--}=$2"
       shift 2
       ;;
     -h | --help)
-      sed -n '2,20s/^# \{0,1\}//p' "$script"
+      sed -n '2,25s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $1; see --help" ;;
   esac
 done
+if [ -n "$call" ]; then
+  [ -z "$only" ] || fail "$call has its own parts: --also adds some to them, --only takes no call"
+  only=${call_kinds[$call]}${also:+,$also}
+  limit=${limit:-${call_seconds[$call]}}
+fi
+[ -n "$only" ] || fail "say which call: right or fast; or --only LIST"
+limit=${limit:-560}
 case $out in /*) ;; *) out=$OLDPWD/$out ;; esac
 archive=${archive:-$out.tar.gz}
 case $archive in /*) ;; *) archive=$OLDPWD/$archive ;; esac
 for kind in ${only//,/ }; do
-  [ -n "${until_hundredth[$kind]:-}" ] || fail "--only takes ${kinds[*]}, not $kind"
+  [ -n "${weights[$kind]:-}" ] || fail "--only and --also take ${kinds[*]}, not $kind"
 done
 mkdir -p "$out" "$(dirname "$archive")"
 
@@ -80,12 +101,18 @@ PATH=$PATH:/usr/local/cuda/bin
 . scripts/gpu_check/machine.sh
 
 say "the machine"
+read_libraries &
+reading=$!
 logs+=("$out/machine.log")
 machine >"$out/machine.log" 2>&1 </dev/null &
 wait $! || true
 cat "$out/machine.log"
 gpu=
 if compgen -G '/dev/nvidia[0-9]*' >/dev/null || timeout 5 nvidia-smi -L >/dev/null 2>&1; then gpu=yes; fi
+gpu_name=$(of_gpu name)
+gpu_memory_mib=$(of_gpu memory.total)
+watch_gpu
+wait $reading || true
 
 # --- the parts ---
 
@@ -106,41 +133,76 @@ for setting in global_batch=64 micro_batch=64 virtual_replicas=1 eval_every_step
 done
 mlp=(train configs/mnist_mlp.textproto --device cuda --quiet --set data.synthetic.classes=10 --set data.synthetic.samples=6400
   --set data.synthetic.eval_samples=640)
+benchmark=("${in_environment[@]}" "$programs/kernel_benchmark")
 
 # Only times, of kernels as they run: caches and clocks are left as a step finds them. Numbers have points and one unit.
 under_ncu=("${in_environment[@]}" env LC_ALL=C ncu --target-processes all --clock-control none --cache-control none
   --print-units base --metrics gpu__time_duration.sum --csv)
 
-share ncu
-ncu_works=
-if selected ncu && needs ncu_counters ncu; then
-  part ncu_counters 20 of_ncu "${under_ncu[@]}" --launch-count 1 "$program_for_gpus" "${mlp[@]}" --set trainer.steps=1
-  if [ "$last_result" = MISSING ]; then ncu_works=no; fi
+tests=$(list_tests) || record tests MISSING 0 "what tests there are could not be listed"
+if [ -z "$tests" ] && [ -n "$gpu" ] && { selected device || selected tests; }; then
+  record tests MISSING 0 "no program of tests: build them, or package.sh --for-gpu-check"
+fi
+
+# begin_tests SECONDS REGEX: those of one rank whose names match, side by side; those of ops, of which there are thousands, in
+# four processes.
+begin_tests() {
+  local name seconds ranks program shards shard
+  while read -r name seconds ranks program; do
+    if [ -z "$name" ] || ((ranks != 1)) || ! [[ $name =~ $2 ]] || ! needs "$name" "$program"; then continue; fi
+    shards=1
+    case $name in ops_*) shards=4 ;; esac
+    for ((shard = 0; shard < shards; shard++)); do
+      begin_part "$name$( ((shards == 1)) || echo ".$shard")" "$((seconds < $1 ? seconds : $1))" of_tests \
+        env "GTEST_TOTAL_SHARDS=$shards" "GTEST_SHARD_INDEX=$shard" "${in_environment[@]}" "$program"
+    done
+  done <<<"$tests"
+}
+
+share device
+if selected device; then
+  begin_tests 60 '^device_'
+  finish_parts
+  if [ -n "$failed" ]; then
+    say "the device itself does not work as expected: nothing else is tried"
+    exit 1
+  fi
+fi
+
+share tests
+if selected tests; then
+  begin_tests 120 '^(step_kernels|ops|train)_'
+  finish_parts
 fi
 
 share gpt
 trainings=()
+on_gpu=(--gpu "$gpu_name" --ceilings "$out/ceilings.log")
 if selected gpt; then
+  if needs ceilings "$programs/kernel_benchmark"; then part ceilings 30 of_ceilings "${benchmark[@]}" ceilings; fi
   for name in gpt gpt_fused_gelu; do
     fused=()
     if [ $name = gpt_fused_gelu ]; then fused=(--set precision.fused_gelu=true); fi
     part $name 60 of_gpt "$lockstep" "${gpt[@]}" --set trainer.steps=25 "${fused[@]}"
     if [ -f "$out/$name.log" ]; then
       trainings+=("$out/$name.log")
-      run_limited 10 "$out/gpt_figures.log" "$python" scripts/kernel_times.py training "${trainings[@]}" || true
+      run_limited 10 "$out/gpt_figures.log" "$python" scripts/kernel_times.py training "${on_gpu[@]}" "${trainings[@]}" || true
       if [ $name = gpt ]; then logs+=("$out/gpt_figures.log"); fi
     fi
   done
 fi
 
 share ncu
-if selected ncu && [ "$ncu_works" = no ]; then
-  record gpt_under_ncu SKIP 0 "ncu measures nothing here"
-elif selected ncu && needs gpt_under_ncu ncu; then
-  # About 500 kernels, for each of which ncu stops the program for some 20 ms.
-  part gpt_under_ncu 60 of_ncu "${under_ncu[@]}" "$program_for_gpus" "${gpt[@]}" --quiet --set trainer.steps=1
+if selected ncu && needs ncu_counters ncu; then
+  part ncu_counters 20 of_ncu "${under_ncu[@]}" --launch-count 1 "$program_for_gpus" "${mlp[@]}" --set trainer.steps=1
+  if [ "$last_result" = MISSING ]; then
+    record gpt_under_ncu SKIP 0 "ncu measures nothing here"
+  else
+    # About 500 kernels, for each of which ncu stops the program for some 20 ms.
+    part gpt_under_ncu 60 of_ncu "${under_ncu[@]}" "$program_for_gpus" "${gpt[@]}" --quiet --set trainer.steps=1
+  fi
   if grep '"gpu__time_duration.sum"' "$out/gpt_under_ncu.log" >/dev/null 2>&1 && needs step_kernels "$python"; then
-    part step_kernels 10 of_last_line "$python" scripts/kernel_times.py step "$out/gpt_under_ncu.log" \
+    part step_kernels 10 of_last_line "$python" scripts/kernel_times.py step "$out/gpt_under_ncu.log" "${on_gpu[@]}" \
       --json-out "$out/step_kernels.json" ${trainings[0]:+--training "${trainings[0]}"}
     logs+=("$out/step_kernels.json")
   fi
@@ -148,7 +210,7 @@ fi
 
 share probes
 if selected probes; then
-  for probe in products launches attention convolutions; do
+  for probe in launches products attention convolutions; do
     if needs "probe_$probe" "$programs/gpu_probe" && needs "probe_$probe" "$python"; then
       part "probe_$probe" 60 of_last_line "$python" -u scripts/gpu_probe.py "$probe" --probe "${in_environment[*]} $programs/gpu_probe" \
         --python "$python"
@@ -165,75 +227,12 @@ if selected start; then
     env "CUDA_VISIBLE_DEVICES=${one_gpu%%,*}" "$mpirun" -n 2 "$lockstep" "${mlp[@]}" --set trainer.steps=1
 fi
 
-tests=$(list_tests) || record tests MISSING 0 "what tests there are could not be listed"
-
-# run_tests SECONDS LEAST MOST: those with so many ranks, each for no longer.
-run_tests() {
-  local name seconds ranks program rank command
-  while read -r name seconds ranks program; do
-    if [ -z "$name" ] || ((ranks < $2 || ranks > $3)); then continue; fi
-    command=("${in_environment[@]}" "$program")
-    if ((ranks > 1)); then
-      command=("$mpirun")
-      for ((rank = 0; rank < ranks; rank++)); do
-        if ((rank > 0)); then command+=(:); fi
-        # NCCL refuses two ranks on one GPU, unless it takes them to be on two hosts.
-        command+=(-n 1 -x "NCCL_HOSTID=rank$rank" "$program")
-      done
-    fi
-    part "$name" "$((seconds < $1 ? seconds : $1))" of_tests "${command[@]}"
-  done <<<"$tests"
-}
-
-share tests
-if selected tests; then
-  if [ -z "$tests" ] && [ -n "$gpu" ]; then record tests MISSING 0 "no program of tests: build them, or package.sh --with-tests"; fi
-  run_tests 90 1 1
-fi
-
-share verify
-if selected verify; then
-  verify() {
-    local name=$1 config=$2
-    shift 2
-    part "verify_$name" 40 of_verify "$lockstep" verify "configs/$config.textproto" --layouts "dp=1; dp=2" --steps 10 \
-      --device cuda --allow-shared-gpu --set data.synthetic.samples=2000 --set data.synthetic.eval_samples=100 "$@"
-  }
-  verify mlp mnist_mlp --set data.synthetic.classes=10
-  verify lenet mnist_lenet --set data.synthetic.classes=10
-  verify gpt shakespeare_gpt --set data.synthetic.classes=65
-  verify gpt_bfloat16 shakespeare_gpt --set data.synthetic.classes=65 --set precision.compute=BFLOAT16
-  verify lenet_bfloat16 mnist_lenet --set data.synthetic.classes=10 --set precision.compute=BFLOAT16
-  verify lenet_tf32 mnist_lenet --set data.synthetic.classes=10 --set precision.compute=TF32
-  verify mlp_float16 mnist_mlp --set data.synthetic.classes=10 --set precision.compute=FLOAT16
-fi
-
-share benchmarks
-if selected benchmarks; then
-  kernels=("${in_environment[@]}" "$programs/kernel_benchmark")
-  for_kernels=$(((end - SECONDS) / 3))
-  if ((for_kernels > 40)); then for_kernels=40; fi
-  rest=$((end - SECONDS - for_kernels))
-  if needs benchmarks "$python"; then
-    part benchmarks $rest of_last_line "$python" -u scripts/bench_gpu.py --lockstep "$lockstep" --python "$python" \
-      --kernels "${kernels[*]}" --time-limit $((rest - 10)) --json-out "$out/benchmarks.json"
-    logs+=("$out/benchmarks.json")
-  fi
-  if [ -f "$out/benchmarks.log" ]; then
-    if grep 'PyTorch is MISSING$' "$out/benchmarks.log" >/dev/null; then
-      record PyTorch MISSING 0 "$python has none: lockstep was measured alone"
-    fi
-    # What it reports at its end; where it was cut off, what it had measured.
-    sed -n '/^ceilings by/,$p' "$out/benchmarks.log" >"$out/beside_pytorch.log"
-    if [ ! -s "$out/beside_pytorch.log" ]; then tail -n 15 "$out/benchmarks.log" >"$out/beside_pytorch.log"; fi
-    logs+=("$out/beside_pytorch.log")
-  fi
-  if needs kernels "$programs/kernel_benchmark"; then
-    # GPT-2's type first, if time does not suffice. It ends with 1 where kernels are slow, which is a figure.
-    # shellcheck disable=SC2016  # for the inner shell
-    part kernels 60 of_last_line bash -c '"$@" || { code=$?; [ $code = 1 ] || exit $code; }' -- "${kernels[@]}" \
-      bfloat16 float32 float16
-  fi
+share kernels
+if selected kernels && needs kernels "$programs/kernel_benchmark"; then
+  # GPT-2's type first, if time does not suffice. It ends with 1 if kernels are slow, which is a figure.
+  # shellcheck disable=SC2016  # for the inner shell
+  part kernels 90 of_last_line bash -c '"$@" || { code=$?; [ $code = 1 ] || exit $code; }' -- "${benchmark[@]}" \
+    bfloat16 float32 float16
   if [ -f "$out/kernels.log" ]; then
     # The slowest first: ... 61.5 % FAIL
     awk '$NF == "FAIL" {sub(/ *FAIL$/, ""); print $(NF - 1), $0}' "$out/kernels.log" | sort -n | cut -d' ' -f2- >"$out/slow_kernels.log"
@@ -241,30 +240,77 @@ if selected benchmarks; then
   fi
 fi
 
-share nccl
-# They make some 80 communicators, over sockets.
-if selected nccl; then run_tests 200 2 1000; fi
+share benchmarks
+if selected benchmarks && needs benchmarks "$python"; then
+  # What PyTorch keeps of a micro-batch of 64 x 1024 tokens does not fit into 80 GB.
+  micro_batch=32
+  if [ "${gpu_memory_mib:-0}" -gt 100000 ]; then micro_batch=64; fi
+  rest=$((end - SECONDS))
+  part benchmarks $rest of_last_line "$python" -u scripts/bench_gpu.py --lockstep "$lockstep" --python "$python" \
+    --micro-batches $micro_batch --rounds 1 --kernels "${benchmark[*]}" --time-limit $((rest - 8)) --json-out "$out/benchmarks.json"
+  logs+=("$out/benchmarks.json")
+  if [ -f "$out/benchmarks.log" ]; then
+    if grep 'PyTorch is MISSING$' "$out/benchmarks.log" >/dev/null; then
+      record PyTorch MISSING 0 "$python has none: lockstep was measured alone"
+    fi
+    # What it reports at its end; if it was cut off, what it had measured.
+    sed -n '/^ceilings by/,$p' "$out/benchmarks.log" >"$out/beside_pytorch.log"
+    if [ ! -s "$out/beside_pytorch.log" ]; then tail -n 15 "$out/benchmarks.log" >"$out/beside_pytorch.log"; fi
+    logs+=("$out/beside_pytorch.log")
+  fi
+fi
 
+share verify
+if selected verify; then
+  # verify NAME CONFIG LAYOUTS SETTING...
+  verify() {
+    local name=$1 config=$2 layouts=$3 settings=()
+    shift 3
+    for setting in data.synthetic.samples=2000 data.synthetic.eval_samples=100 "$@"; do settings+=(--set "$setting"); done
+    part "verify_$name" 60 of_verify "$lockstep" verify "configs/$config.textproto" --layouts "$layouts" --steps 5 \
+      --device cuda --allow-shared-gpu "${settings[@]}"
+  }
+  verify gpt_bfloat16 shakespeare_gpt "dp=1; dp=2; pp=2,dp=2; dp=4" data.synthetic.classes=65 precision.compute=BFLOAT16
+  verify lenet_tf32 mnist_lenet "dp=1; dp=2" data.synthetic.classes=10 precision.compute=TF32
+  verify mlp_float16 mnist_mlp "dp=1; dp=2" data.synthetic.classes=10 precision.compute=FLOAT16
+  verify lenet_bfloat16 mnist_lenet "dp=1; dp=2" data.synthetic.classes=10 precision.compute=BFLOAT16
+  verify gpt shakespeare_gpt "dp=1; dp=2,shard=optimizer; pp=2,schedule=zero_bubble" data.synthetic.classes=65
+fi
+
+# Communicators are connected anew in every test, over sockets: a quarter of the 90 tests suffices.
+conforms=Checks/Gpu.Conforms
+nccl_tests="$conforms/All*:$conforms/*Reduce*:$conforms/LargeMessagesCross:$conforms/SplitByColor:$conforms/TrafficOf*:$conforms/*Expires:$conforms/AbortEnds*"
+nccl_tests+=":Checks/GpuStreams.*:Checks/StagedStreams.Conform/FollowsItsStream"
+share nccl
+if selected nccl; then
+  while read -r name seconds ranks program; do
+    if [ -z "$name" ] || ((ranks < 2)) || ! needs "$name" "$program"; then continue; fi
+    command=("$mpirun")
+    for ((rank = 0; rank < ranks; rank++)); do
+      if ((rank > 0)); then command+=(:); fi
+      # NCCL refuses two ranks on one GPU, unless it takes them to be on two hosts.
+      command+=(-n 1 -x "NCCL_HOSTID=rank$rank" -x GTEST_FILTER="$nccl_tests" "$program")
+    done
+    part "$name" "$seconds" of_tests "${command[@]}"
+  done <<<"$tests"
+fi
+
+# Races in lockstep's own kernels: libraries' order their threads in ways that the tool does not know.
 share sanitizer
 if selected sanitizer; then
-  of_one_rank=$(awk '$1 ~ /^(ops|step_kernels)_/ && $3 == 1' <<<"$tests")
-  left=$((2 * $(grep -c . <<<"$of_one_rank" || true)))
-  for tool in memcheck racecheck; do
-    while read -r name _ _ program; do
-      if [ -z "$name" ] || ! needs "${tool}_$name" compute-sanitizer; then continue; fi
-      options=(--tool "$tool" --error-exitcode 9)
-      case $tool in
-        # What the driver refuses lockstep tells of itself; libraries ask it for functions that it may not have.
-        memcheck) options+=(--report-api-errors no) ;;
-        # Libraries' kernels order their threads in ways that the tool does not know.
-        racecheck) options+=(--kernel-name kns=lockstep) ;;
-      esac
-      # A tenth of the tests of ops, spread over all of them: under the tool each takes many times as long.
-      shards=(GTEST_TOTAL_SHARDS=10 GTEST_SHARD_INDEX=3)
-      case $name in step_kernels_*) shards=() ;; esac
-      part "${tool}_$name" $(((end - SECONDS) / left)) of_sanitizer env "${shards[@]}" \
-        "${in_environment[@]}" compute-sanitizer "${options[@]}" "$program"
-      left=$((left - 1))
-    done <<<"$of_one_rank"
-  done
+  # begin_sanitizer NAME TEST FILTER OPTION...
+  begin_sanitizer() {
+    local name=$1 program
+    program=$(awk -v test="$2" '$1 == test {print $4}' <<<"$tests")
+    if [ -z "$program" ] || ! needs "$name" compute-sanitizer; then return 0; fi
+    begin_part "$name" 120 of_sanitizer env "GTEST_FILTER=$3" "${in_environment[@]}" compute-sanitizer "${@:4}" --error-exitcode 9 "$program"
+  }
+  race=(--tool racecheck --kernel-name kns=lockstep)
+  begin_sanitizer racecheck_attention ops_gpu_test 'GpuAttention.*' "${race[@]}"
+  begin_sanitizer racecheck_embedding ops_gpu_test 'EmbeddingOnGpus.*' "${race[@]}"
+  begin_sanitizer racecheck_layer_norm ops_gpu_test '*FusedLayerNorm*' "${race[@]}"
+  begin_sanitizer racecheck_step_kernels step_kernels_gpu_test '*' "${race[@]}"
+  # What the driver refuses lockstep tells of itself; libraries ask it for functions that it may not have.
+  begin_sanitizer memcheck_step_kernels step_kernels_gpu_test '*' --tool memcheck --report-api-errors no
+  finish_parts
 fi

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""GPT-2 124M on one GPU beside what was predicted for an H200 (docs/gpu-results.md): a training's figures, and where a step's
+"""GPT-2 124M on one GPU beside what was predicted for it (docs/gpu-results.md): a training's figures, and where a step's
 time goes. scripts/gpu_check.sh measures what this reads.
 
-    scripts/kernel_times.py training LOG [LOG ...]          # what `lockstep train --json` printed
-    scripts/kernel_times.py step CSV [--training LOG] [--json-out FILE]
+    scripts/kernel_times.py training [--gpu NAME] [--ceilings LOG] LOG [LOG ...]          # what `lockstep train --json` printed
+    scripts/kernel_times.py step CSV [--gpu NAME] [--ceilings LOG] [--training LOG] [--json-out FILE]
+
+Predictions are those of the GPU that --gpu names as nvidia-smi does. For others an H200's hold, of which what is bound by memory
+takes as much longer as the copy is slower that `kernel_benchmark ceilings` measured (--ceilings).
 
 `step` reads Nsight Compute's times of all kernels of one training step (one step, one micro-batch, nothing evaluated):
 
@@ -27,7 +30,7 @@ import sys
 from bench_gpu import DATA_SHEET_FLOPS, GPT, gpt_flops_per_token, gpt_parameters
 
 BATCH = 64                      # of the predictions
-PREDICTED_MS, PREDICTED_TOKENS, PREDICTED_FIRST_STEP_MS = 125, 520_000, 4_000
+PREDICTED_FIRST_STEP_MS = 4_000
 GAPS_MS = 0.8                   # between kernels, of the predicted step
 METRIC = "gpu__time_duration.sum"
 MILLISECONDS = {"nsecond": 1e-6, "ns": 1e-6, "usecond": 1e-3, "us": 1e-3, "msecond": 1, "ms": 1, "second": 1e3, "s": 1e3}
@@ -102,8 +105,46 @@ def is_product(name):
     return "lockstep" not in name and bool(PRODUCT.search(name))
 
 
+class Gpu:
+    """What is expected of one: how many times as long as on an H200 what is bound by memory takes, and a whole step."""
+
+    def __init__(self, name, memory_factor, step_ms):
+        self.name, self.memory_factor, self.step_ms = name, memory_factor, step_ms
+
+    @property
+    def tokens_per_second(self):
+        return BATCH * GPT["context"] / self.step_ms * 1e3
+
+    def predicted_ms(self, work):
+        """(least, most) of a group."""
+        factor = self.memory_factor if work.size_bytes else 1
+        return factor * work.least_ms, factor * work.most_ms
+
+
+H200 = Gpu("H200", 1, 125)
+H200_COPY = 4.3e12              # bytes per second, read and written
+GPUS = (H200, Gpu("H100", 1.43, 136))
+
+
+def gpu_named(name, ceilings):
+    """The first of GPUS whose name is part of `name`; another one by its copy, whose log is `ceilings`; without it an H200."""
+    known = next((gpu for gpu in GPUS if gpu.name in (name or "")), None)
+    copy = read_copy(ceilings)
+    if known or not copy:
+        return known or H200
+    factor = H200_COPY / copy
+    slower = sum(work.predicted_ms for work in works(GPT, BATCH).values() if work.size_bytes) * (factor - 1)
+    return Gpu(name or "GPU", factor, H200.step_ms + slower)
+
+
+def read_copy(path):
+    """Bytes per second of a copy, among what `kernel_benchmark ceilings` printed; None if it is not there."""
+    report = read_line(path, '"copy_bytes_per_second"') if path else None
+    return report and report["copy_bytes_per_second"]
+
+
 class Work:
-    """What a group must move (bytes) or do (operations) in one step at the least, and what it was predicted to take."""
+    """What a group must move (bytes) or do (operations) in one step at the least, and what it was predicted to take on an H200."""
 
     def __init__(self, least_ms, most_ms=None, size_bytes=0, flops=0):
         self.least_ms, self.most_ms, self.size_bytes, self.flops = least_ms, most_ms or least_ms, size_bytes, flops
@@ -222,30 +263,36 @@ def unlike_the_model(kernels, shape):
     return "products may be in the wrong group: " + "; ".join(wrong) if wrong else ""
 
 
-def read_training(path):
-    """The report among what was printed; None where there is none."""
+def read_line(path, holds):
+    """The first line of JSON among what was printed that holds a text; None if there is none."""
     if not os.path.exists(path):
         return None
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
-            if line.startswith("{") and '"first_step_ms"' in line:
+            if line.startswith("{") and holds in line:
                 return json.loads(line)
     return None
 
 
-def predicted(work):
-    return f"{work.least_ms:g}" if work.least_ms == work.most_ms else f"{work.least_ms:g}-{work.most_ms:g}"
+def read_training(path):
+    return read_line(path, '"first_step_ms"')
 
 
-def print_step(kernels, shape, step_ms):
+def predicted(least_ms, most_ms):
+    return f"{least_ms:.3g}" if least_ms == most_ms else f"{least_ms:.3g}-{most_ms:.3g}"
+
+
+def print_step(kernels, shape, step_ms, gpu):
     sums, strangers = add_up(kernels)
+    print(f"predictions of one {gpu.name}")
     print(f"{'one step, 64 x 1024':<24} {'launches':>8} {'ms':>8} {'predicted':>9} {'times':>6} {'rate':>7} {'predicted':>9}")
     for group, work in works(shape, BATCH).items():
         milliseconds, launches = sums.get(group, (0.0, 0))
-        line = f"{group:<24} {launches:>8} {milliseconds:>8.3f} {predicted(work):>9}"
+        expected = gpu.predicted_ms(work)
+        line = f"{group:<24} {launches:>8} {milliseconds:>8.3f} {predicted(*expected):>9}"
         if milliseconds:
-            line += (f" {milliseconds / work.predicted_ms:>6.2f} {work.rate(milliseconds):>7.0f} "
-                     f"{work.rate(work.predicted_ms):>9.0f} {work.unit}")
+            middle = sum(expected) / 2
+            line += f" {milliseconds / middle:>6.2f} {work.rate(milliseconds):>7.0f} {work.rate(middle):>9.0f} {work.unit}"
         print(line)
     rest = sum(milliseconds for milliseconds, _ in strangers.values())
     if strangers:
@@ -259,9 +306,9 @@ def print_step(kernels, shape, step_ms):
     doubt = unlike_the_model(kernels, shape)
     if doubt:
         print(doubt)
-    far = sorted((work for work in works(shape, BATCH).items() if sums.get(work[0])), reverse=True,
-                 key=lambda item: sums[item[0]][0] - item[1].most_ms)[:3]
-    told = ", ".join(f"{group} {sums[group][0] - work.predicted_ms:+.1f}" for group, work in far)
+    over = {group: sums[group][0] - sum(gpu.predicted_ms(work)) / 2 for group, work in works(shape, BATCH).items() if sums.get(group)}
+    far = sorted(over.items(), reverse=True, key=lambda item: item[1])[:3]
+    told = ", ".join(f"{group} {milliseconds:+.1f}" for group, milliseconds in far)
     print(f"{len(kernels)} kernels, {total:.1f} ms; most above the prediction, in ms: {told or 'nothing'}")
     return sums, strangers
 
@@ -273,7 +320,8 @@ def step(options):
         print(f"{options.csv} has no kernels: see what ncu said there")
         return 1
     training = read_training(options.training) if options.training else None
-    sums, strangers = print_step(kernels, GPT, training["step_ms"]["p50"] if training else None)
+    sums, strangers = print_step(kernels, GPT, training["step_ms"]["p50"] if training else None,
+                                 gpu_named(options.gpu, options.ceilings))
     if options.json_out:
         with open(options.json_out, "w", encoding="utf-8") as file:
             json.dump({name: {"ms": milliseconds, "launches": launches} for name, (milliseconds, launches) in
@@ -283,7 +331,7 @@ def step(options):
 
 def training(options):
     """One line for each training."""
-    found = False
+    gpu, found = gpu_named(options.gpu, options.ceilings), False
     for path in options.logs:
         report = read_training(path)
         name = os.path.splitext(os.path.basename(path))[0]
@@ -293,8 +341,8 @@ def training(options):
         found = True
         tokens = report["tokens_per_second"]
         parts = ", ".join(f"{part} {milliseconds:.0f}" for part, milliseconds in report["startup_parts_ms"].items() if milliseconds >= 0.5)
-        print(f"{name}: {tokens:,.0f} tokens/s (predicted {PREDICTED_TOKENS:,}), {report['step_ms']['p50']:.1f} ms a step "
-              f"({PREDICTED_MS}), MFU {tokens * gpt_flops_per_token(GPT) / DATA_SHEET_FLOPS:.1%}, waits for data "
+        print(f"{name}: {tokens:,.0f} tokens/s (predicted {gpu.tokens_per_second:,.0f}, {gpu.name}), {report['step_ms']['p50']:.1f} ms a step "
+              f"({gpu.step_ms:.0f}), MFU {tokens * gpt_flops_per_token(GPT) / DATA_SHEET_FLOPS:.1%}, waits for data "
               f"{report['data_wait_ms']:.2f} ms, planned memory {report['peak_memory_bytes'] / (1 << 30):.1f} GiB, "
               f"first step after {report['first_step_ms']:.0f} ms ({PREDICTED_FIRST_STEP_MS}): {parts}")
     return 0 if found else 1
@@ -311,6 +359,9 @@ def main():
     command = commands.add_parser("training", help="says what a training reached")
     command.add_argument("logs", metavar="LOG", nargs="+")
     command.set_defaults(run=training)
+    for command in commands.choices.values():
+        command.add_argument("--gpu", metavar="NAME", help="as nvidia-smi names it")
+        command.add_argument("--ceilings", metavar="LOG", help="what kernel_benchmark ceilings printed on it")
     options = parser.parse_args()
     sys.exit(options.run(options))
 

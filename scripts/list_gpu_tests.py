@@ -15,7 +15,8 @@ import sys
 
 def describe(test, build):
     properties = {entry["name"]: entry["value"] for entry in test.get("properties", [])}
-    command = test.get("command", [])    # left out where the program is not known yet
+    # Without a command, if the program is not built yet, which has the test's name.
+    command = test.get("command") or [os.path.join(build, "bin", test["name"])]
     program = next((word for word in command if os.path.realpath(word).startswith(build + os.sep)), None)
     if program is None:
         return None

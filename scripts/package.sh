@@ -5,13 +5,15 @@
 #
 #   scripts/package.sh
 #   scripts/package.sh --deb
-#   scripts/package.sh --with-tests --build build/release --out DIR
+#   scripts/package.sh --for-gpu-check
+#   scripts/package.sh --build build/release --out DIR
 #
-# --deb          a Debian package in place of the archive: it takes libraries and Open MPI from Debian
-# --build DIR    an existing build folder; left out: build/package, for any processor with AVX2 (x86-64-v3)
-# --no-build     take the programs of the build folder as they are
-# --with-tests   with the tests, probes and the benchmark that need a GPU, which scripts/gpu_check.sh runs
-# --out DIR      where the archive goes; left out: the build folder
+# --deb            a Debian package in place of the archive: it takes libraries and Open MPI from Debian
+# --for-gpu-check  with the tests, probes and the benchmark that need a GPU, which scripts/gpu_check.sh runs; for one
+#                  architecture (H100 and H200, unless CUDAARCHS says otherwise), and at most 40 MiB
+# --build DIR      an existing build folder; default: build/package, or build/gpu-check, for any processor with AVX2 (x86-64-v3)
+# --no-build       take the programs of the build folder as they are
+# --out DIR        where the archive goes; default: the build folder
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -19,7 +21,8 @@
 build=
 out=
 compile=yes
-with_tests=
+for_gpu_check=
+most_gpu_check_bytes=$((40 << 20))
 deb=
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -29,10 +32,10 @@ while [ $# -gt 0 ]; do
       shift 2
       ;;
     --no-build) compile= && shift ;;
-    --with-tests) with_tests=yes && shift ;;
+    --for-gpu-check) for_gpu_check=yes && shift ;;
     --deb) deb=yes && shift ;;
     -h | --help)
-      sed -n '2,14s/^# \{0,1\}//p' "$script"
+      sed -n '2,16s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $1; see --help" ;;
@@ -42,7 +45,11 @@ done
 if [ -z "$build" ]; then
   build=build/package
   tests=OFF
-  if [ -n "$with_tests" ]; then tests=ON; fi
+  if [ -n "$for_gpu_check" ]; then
+    build=build/gpu-check
+    tests=ON
+    export CUDAARCHS=${CUDAARCHS:-90-real}
+  fi
   cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CPU_ARCH=x86-64-v3 -DLOCKSTEP_TESTS="$tests" >&2
 fi
 [ -f "$build/CMakeCache.txt" ] || fail "$build is no build folder: there is no CMakeCache.txt in it"
@@ -55,10 +62,10 @@ from_cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 beside_tests=(kernel_benchmark gpu_probe cudnn_probe)
 # Lines "name, seconds, ranks, program".
 gpu_tests=
-if [ -n "$with_tests" ]; then gpu_tests=$(scripts/list_gpu_tests.py "$build"); fi
+if [ -n "$for_gpu_check" ]; then gpu_tests=$(scripts/list_gpu_tests.py "$build"); fi
 
 if [ -n "$deb" ]; then
-  [ -z "$with_tests" ] || fail "--deb takes no tests along; leave out --with-tests"
+  [ -z "$for_gpu_check" ] || fail "--deb takes no tests along; leave out --for-gpu-check"
   # By which cpack finds the packages that the libraries come from; it goes on without, and the package would name none.
   for tool in file dpkg-shlibdeps; do
     command -v "$tool" >/dev/null || fail "there is no $tool, which --deb needs: apt-get install file dpkg-dev"
@@ -240,8 +247,18 @@ if [ "$(from_cache LOCKSTEP_CPU_ARCH)" = native ]; then
     "that have the same instructions" >&2
 fi
 
-archive=$out/$name.tar.gz
 time=$(git log -1 --format=%ct 2>/dev/null || date +%s)
-tar -C "$folder" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$time" -cf - "$name" | gzip -n9 >"$archive.part"
+pack() { tar -C "$folder" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$time" -cf - "$name"; }
+if [ -n "$for_gpu_check" ]; then
+  # All programs hold the same kernels, which are stored once if the dictionary spans the programs.
+  archive=$out/$name-gpu-check.tar.xz
+  pack | python3 scripts/package/compress.py >"$archive.part"
+  bytes=$(stat -c %s "$archive.part")
+  say "$((bytes >> 10)) KiB, of at most $((most_gpu_check_bytes >> 10))" >&2
+  [ "$bytes" -le "$most_gpu_check_bytes" ] || fail "the archive is too large: $bytes bytes of $most_gpu_check_bytes; see $archive.part"
+else
+  archive=$out/$name.tar.gz
+  pack | gzip -n9 >"$archive.part"
+fi
 mv "$archive.part" "$archive"
 echo "$archive"

@@ -51,6 +51,24 @@ VERSIONS
     echo "libraries     ${loaded:-lockstep is linked to none of CUDA}"
 }
 
+# Of the first GPU: name, memory.total (MiB), ... Empty if nvidia-smi does not say.
+of_gpu() { timeout 5 nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>/dev/null | head -n 1 | tr -d '\r' || true; }
+
+# CUDA's libraries are hundreds of megabytes, and the first to load them waits for a cold disk, which is nobody's figure.
+read_libraries() {
+  local path
+  "${in_environment[@]}" env LD_TRACE_LOADED_OBJECTS=1 "$program_for_gpus" 2>/dev/null |
+    sed -n 's/^[[:space:]]*lib\(cudart\|cublasLt\|nccl\)\.so[^ ]* => \([^ ]*\) .*/\2/p' |
+    while read -r path; do timeout 30 cat "$path"; done >/dev/null 2>&1
+}
+
+# Power, temperature, clocks and load, second by second, as long as this check runs.
+watch_gpu() {
+  if [ -z "$gpu" ] || ! command -v nvidia-smi >/dev/null; then return 0; fi
+  nvidia-smi dmon -s pucm -d 1 -o T >"$out/dmon.log" 2>&1 </dev/null &
+  logs+=("$out/dmon.log")
+}
+
 machine() {
   set +e   # of what fails or takes too long only its own line is lost
   echo "lo            $(loopback)"

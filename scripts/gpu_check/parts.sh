@@ -1,16 +1,16 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Sourced by gpu_check.sh, whose options it reads: parts, each with a time limit, a log and a line of the table; and the end,
-# which comes whatever happens: a summary and an archive.
+# Sourced by gpu_check.sh, whose options it reads: parts, each with a time limit, a log and a line of the table, after which the
+# archive is written; and the end, which comes whatever happens: a summary.
 
 most_printed_bytes=11500
 most_archived_bytes=$((15 << 20))
 
 table=()
-logs=()       # what the archive gets
+logs=("$out/table.log")  # what the archive gets
 failed=
-last_result=  # of the last part
-part_name=    # of the part that runs,
-part_begin=0  # and since when it does
+last_result=       # of the last part that ended
+declare -A begun=()  # of parts that run: the process that limits it -> name, when it began, its seconds, what follows if they do
+                     # not suffice, the function of its figure
 
 # record NAME RESULT SECONDS FIGURE
 record() {
@@ -27,14 +27,17 @@ selected() { case ",$only," in *",$1,"*) ;; *) return 1 ;; esac; }
 # Until when the parts that follow may run.
 end=$limit
 
-# share KIND: parts of this kind follow. They may take all the time where none of the kinds after it is selected.
+# share KIND: parts of this kind follow. The kinds that are selected share all the time; what one leaves, those after it have.
 share() {
-  local kind after=
-  end=$limit
+  local kind all=0 until=0 after=
   for kind in "${kinds[@]}"; do
-    if [ -n "$after" ] && selected "$kind"; then end=$((limit * until_hundredth[$1] / 100)); fi
+    if selected "$kind"; then
+      all=$((all + weights[$kind]))
+      if [ -z "$after" ]; then until=$all; fi
+    fi
     if [ "$kind" = "$1" ]; then after=yes; fi
   done
+  end=$((all > 0 ? limit * until / all : limit))
 }
 
 # run_limited SECONDS LOG COMMAND...: in the background, since a shell that waits for a program of its own hears no signal.
@@ -43,9 +46,10 @@ run_limited() {
   wait $!
 }
 
-# part NAME SECONDS FIGURE COMMAND...: FIGURE is a function that reads the log.
-part() {
-  local name=$1 seconds=$2 figure=$3 status=0 result=PASS late=FAIL told
+# begin_part NAME SECONDS FIGURE COMMAND...: FIGURE is a function that reads the log. Parts that are begun before
+# finish_parts run side by side.
+begin_part() {
+  local name=$1 seconds=$2 figure=$3 late=FAIL
   local log=$out/$name.log
   shift 3
   rm -f "$log"
@@ -55,9 +59,32 @@ part() {
   if ((seconds < 5)); then record "$name" SKIP 0 "no time is left of $end s" && return; fi
   case $figure in of_sanitizer | of_ncu) late=TIMEOUT ;; esac
   logs+=("$log")
-  part_name=$name part_begin=$SECONDS
-  run_limited "$seconds" "$log" "$@" || status=$?
-  part_name=
+  timeout -k 5 "$seconds" "$@" >"$log" 2>&1 </dev/null &
+  begun[$!]="$name $SECONDS $seconds $late $figure"
+}
+
+# finish_parts: waits for all that were begun. Told, and in the archive, is each when it ends.
+finish_parts() {
+  local process status
+  while [ ${#begun[@]} -gt 0 ]; do
+    status=0
+    wait -n -p process "${!begun[@]}" || status=$?
+    # shellcheck disable=SC2086  # words
+    conclude $status ${begun[$process]}
+    unset "begun[$process]"
+    save
+  done
+}
+
+part() {
+  begin_part "$@"
+  finish_parts
+}
+
+# conclude STATUS NAME BEGIN SECONDS LATE FIGURE
+conclude() {
+  local status=$1 name=$2 begin=$3 seconds=$4 late=$5 figure=$6 result=PASS told refused
+  local log=$out/$name.log
   told=$("$figure" <"$log") || true
   case $status in
     0)
@@ -72,12 +99,11 @@ part() {
       ;;
     *) result=FAIL told="exit code $status; ${told:-$(tail -n 1 "$log")}" ;;
   esac
-  local refused
   refused=$(refusal_of_tool "$log")
   if [ -n "$refused" ]; then
     case $result in FAIL | MISSING) result=MISSING told=$refused ;; esac
   fi
-  record "$name" "$result" $((SECONDS - part_begin)) "$told"
+  record "$name" "$result" $((SECONDS - begin)) "$told"
 }
 
 # What compute-sanitizer or ncu says where it cannot work on this machine, as where programs reach the driver through a sandbox.
@@ -100,6 +126,10 @@ of_tests() {
 }
 of_training() { sed -n 's/.*"first_step_ms":\([0-9]*\).*"startup_parts_ms":{\([^}]*\)}.*/first step done after \1 ms: \2/p' | tr -d '"'; }
 of_gpt() { sed -n 's/.*"tokens_per_second":\([0-9]*\).*"p50":\([0-9]*\.\{0,1\}[0-9]\{0,1\}\).*/\1 tokens\/s, \2 ms a step/p'; }
+of_ceilings() {
+  sed -n 's/.*"copy_bytes_per_second": *\([0-9.e+]*\).*"product_flops": *\([0-9.e+]*\).*/\1 \2/p' |
+    awk '{printf "copy %.2f TB/s, product %.0f TFLOP/s\n", $1 / 1e12, $2 / 1e12}'
+}
 of_refusal() { sed -n 's/.*\(ranks [0-9, ]*\) on .* \(would share one GPU\).*/\1 \2/p' | head -n 1; }
 of_verify() { grep -E '^identical|differs|error' | head -n 1 | cut -c 1-100 || true; }
 of_sanitizer() {
@@ -177,7 +207,6 @@ stage_logs() {
 
 write_archive() {
   local most=$((4 << 20)) folder
-  rm -f "$archive"   # of an earlier run
   folder=$(mktemp -d)
   mkdir "$folder/gpu-check"
   while [ $most -ge 1024 ]; do
@@ -190,29 +219,37 @@ write_archive() {
   rm -rf "$folder"
 }
 
-# The part that runs is asked to end, and killed in 5 s where it does not; nothing here waits for that. Its whole group is,
-# since timeout, which leads it, forgets its program where a signal comes just when it has started that.
-end_part() {
+# What there is so far, if no end comes.
+save() {
+  printf '%s\n' "${table[@]}" >"$out/table.log"
+  write_archive || true
+}
+
+# What runs is asked to end, and killed in 5 s if it does not; nothing here waits for that. Its whole group is, since timeout,
+# which leads it, forgets its program if a signal comes just when it has started that.
+end_parts() {
   local leader
-  leader=$(jobs -pr)
-  if [ -z "$leader" ]; then return; fi
-  kill -TERM -- "-$leader" "$leader" 2>/dev/null
-  { sleep 5 && kill -KILL -- "-$leader"; } </dev/null >/dev/null 2>&1 &
+  for leader in $(jobs -pr); do
+    kill -TERM -- "-$leader" "$leader" 2>/dev/null
+    { sleep 5 && kill -KILL -- "-$leader"; } </dev/null >/dev/null 2>&1 &
+  done
 }
 
 stopped=
-# Also where this is ended by a signal, or by an error of its own.
+# Also if this is ended by a signal, or by an error of its own.
 finish() {
-  local code=$?
+  local code=$? process name begin
   set +e
   trap - EXIT
   trap '' TERM INT HUP PIPE
-  end_part
-  if [ -n "$part_name" ]; then record "$part_name" STOPPED $((SECONDS - part_begin)) "by ${stopped:-an error}"; fi
-  printf '%s\n' "${table[@]}" >"$out/table.log"
+  end_parts
+  for process in "${!begun[@]}"; do
+    read -r name begin _ <<<"${begun[$process]}"
+    record "$name" STOPPED $((SECONDS - begin)) "by ${stopped:-an error}"
+  done
   print_summary >"$out/summary.log"
-  logs+=("$out/table.log" "$out/summary.log")
-  write_archive
+  logs+=("$out/summary.log")
+  save
   tail -c $most_printed_bytes "$out/summary.log"
   if [ -f "$archive" ]; then
     printf '\nall logs: %s\n' "$archive"

@@ -90,31 +90,31 @@ class GpuCheck(Case):
         """Programs for all parts."""
         self.program("tests/good", PASSES)
         self.program("tests/gpu_probe", "true")
-        self.program("tests/kernel_benchmark", 'echo "of $*"\necho "cast_kernel bfloat16 - 100 MiB 0.1 ms 3000 GB/s 80.1 % FAIL"\n'
+        self.program("tests/kernel_benchmark", """echo '{"copy_bytes_per_second":3e+12,"product_size":8192,"product_flops":6.5e+14}'\n"""
+                     'case $1 in ceilings) exit ;; esac; echo "of $*"\necho "cast_kernel bfloat16 - 100 MiB 0.1 ms 3000 GB/s 80.1 % FAIL"\n'
                      'echo "add_kernel float32 - 100 MiB 0.1 ms 2000 GB/s 61.5 % FAIL"\n'
                      'echo "norm float32 - 100 MiB 0.1 ms 4000 GB/s 95.0 % PASS"\necho "2 of 3 kernels below"; exit 1')
         self.program("fake/compute-sanitizer", 'echo "$*"; echo "========= ERROR SUMMARY: 0 errors"')
         self.program("fake/python", f'case "$*" in *bench_gpu.py*) echo "ceilings by lockstep: x"; echo "GPT x64 1.10 of compile" ;; '
                      f'*) exec {sys.executable} "$@" ;; esac')
         (self.folder / "scripts" / "gpu_probe.py").write_text(PROBE)
-        self.list_tests("comm_nccl_test 600 2 tests/good", "ops_test 60 1 tests/good")
+        self.list_tests("comm_nccl_test 600 2 tests/good", "ops_gpu_test 60 1 tests/good", "device_test 60 1 tests/good")
         return ("--python", self.folder / "fake" / "python")
 
     def test_parts_that_pass(self):
         self.program("tests/good", f"{PASSES}; {GOLDENS}")
-        self.list_tests("good_test 60 1 tests/good", "both_test 60 2 tests/good")
-        code, table = self.check("--only", "start,tests,verify,nccl")
+        self.list_tests("device_test 60 1 tests/good", "train_test 60 1 tests/good", "ops_test 60 1 tests/good", "both_test 60 2 tests/good")
+        code, table = self.check("--only", "device,start,tests,verify,nccl")
         self.assertEqual(code, 0, table)
         self.assertEqual({result for result, *_ in table.values()}, {"PASS"})
         self.assertEqual(table["start"][2], "first step done after 12 ms: launch:8,other:4.5")
         self.assertEqual(table["shared_gpu_refused"][2], "ranks 0, 1 would share one GPU")
-        self.assertEqual(table["good_test"][2], "1 passed, 0 failed, 1 skipped")
+        for name in ("device_test", "train_test", "ops_test.0", "ops_test.3"):
+            self.assertEqual(table[name][2], "1 passed, 0 failed, 1 skipped")
         self.assertEqual(table["verify_gpt"][2], "identical in 2 runs: x")
-        self.assertLessEqual({"verify_mlp", "verify_lenet", "verify_gpt_bfloat16", "verify_lenet_bfloat16", "verify_lenet_tf32",
-                              "verify_mlp_float16"}, set(table))
+        self.assertLessEqual({"verify_gpt_bfloat16", "verify_lenet_bfloat16", "verify_lenet_tf32", "verify_mlp_float16"}, set(table))
         # Ranks of one GPU must look to NCCL as if they were on two hosts.
-        self.assertIn("-n 1 -x NCCL_HOSTID=rank0 tests/good : -n 1 -x NCCL_HOSTID=rank1 tests/good",
-                      self.log("both_test"))
+        self.assertRegex(self.log("both_test"), "-n 1 -x NCCL_HOSTID=rank0 -x GTEST_FILTER=[^ ]* tests/good : -n 1 -x NCCL_HOSTID=rank1 ")
 
     def test_two_ranks_that_train_on_one_gpu_have_failed_to_be_refused(self):
         self.program("bin/mpirun", "true")
@@ -124,78 +124,104 @@ class GpuCheck(Case):
     def test_a_failure_is_told_and_the_rest_goes_on(self):
         for name, text in (("bad", FAILS), ("empty", SKIPS), ("good", PASSES), ("slow", "sleep 60")):
             self.program(f"tests/{name}", text)
-        self.list_tests("bad_test 60 1 tests/bad", "empty_test 60 1 tests/empty", "slow_test 5 1 tests/slow", "good_test 60 1 tests/good")
+        self.list_tests("train_bad 60 1 tests/bad", "train_empty 60 1 tests/empty", "train_slow 5 1 tests/slow", "train_good 60 1 tests/good",
+                        "train_unbuilt 60 1 tests/unbuilt")
         code, table = self.check("--only", "tests")
         self.assertEqual(code, 1)
         self.assertEqual({name: row[0] for name, row in table.items()},
-                         {"bad_test": "FAIL", "empty_test": "FAIL", "slow_test": "FAIL", "good_test": "PASS"})
-        self.assertEqual(table["bad_test"][2], "exit code 1; 1 passed, 1 failed, 0 skipped")
-        self.assertTrue(table["slow_test"][2].startswith("not done in 5 s"))
+                         {"train_bad": "FAIL", "train_empty": "FAIL", "train_slow": "FAIL", "train_good": "PASS", "train_unbuilt": "MISSING"})
+        self.assertEqual(table["train_bad"][2], "exit code 1; 1 passed, 1 failed, 0 skipped")
+        self.assertTrue(table["train_slow"][2].startswith("not done in 5 s"))
+
+    def test_a_device_that_does_not_work_ends_the_call(self):
+        self.everything()
+        self.program("tests/bad", FAILS)
+        self.list_tests("device_test 60 1 tests/bad", "ops_test 60 1 tests/good")
+        code, table = self.check("right")
+        self.assertEqual((code, list(table)), (1, ["device_test"]))
+        self.assertIn("device_test", self.archived()["table.log"].decode())
+
+    def test_parts_that_run_side_by_side_do_run_side_by_side(self):
+        # Each waits for the other to have begun.
+        for name, other in (("a", "b"), ("b", "a")):
+            self.program(f"tests/{name}", f'touch "{self.folder}/{name}"; while [ ! -e "{self.folder}/{other}" ]; do sleep 0.05; done; {PASSES}')
+        self.list_tests("train_a 60 1 tests/a", "step_kernels_b 60 1 tests/b")
+        code, table = self.check("--only", "tests")
+        self.assertEqual((code, {row[0] for row in table.values()}), (0, {"PASS"}), self.out)
 
     def test_what_the_machine_lacks_fails_nothing(self):
         self.program("tests/good", PASSES)
-        self.list_tests("ops_test 60 1 tests/good")
+        self.list_tests("ops_gpu_test 60 1 tests/good")
         if shutil.which("compute-sanitizer"):
             self.skipTest("there is a compute-sanitizer")
         code, table = self.check("--only", "sanitizer")
         self.assertEqual(code, 0)
-        self.assertEqual({name: row[0] for name, row in table.items()}, {"memcheck_ops_test": "MISSING", "racecheck_ops_test": "MISSING"})
+        self.assertEqual({row[0] for row in table.values()}, {"MISSING"})
+        self.assertIn("racecheck_attention", table)
+
+    def list_sanitized(self):
+        self.list_tests("ops_gpu_test 60 1 tests/good", "step_kernels_gpu_test 60 1 tests/good", "train_gpu_test 60 1 tests/good")
 
     def test_compute_sanitizer_looks_at_memory_and_at_races_of_own_kernels(self):
-        self.program("fake/compute-sanitizer", 'echo "$*"; echo "========= ERROR SUMMARY: 0 errors"')
-        self.list_tests("ops_test 60 1 tests/good", "train_test 60 1 tests/good", "step_kernels_test 60 1 tests/good",
-                        "ops_of_two 60 2 tests/good")
+        self.program("fake/compute-sanitizer", 'echo "$GTEST_FILTER $*"; echo "========= ERROR SUMMARY: 0 errors"')
+        self.list_sanitized()
         code, table = self.check("--only", "sanitizer")
         self.assertEqual(code, 0, table)
-        self.assertEqual({name: (row[0], row[2]) for name, row in table.items()},
-                         {f"{tool}_{test}": ("PASS", "0 errors") for tool in ("memcheck", "racecheck")
-                          for test in ("ops_test", "step_kernels_test")})
-        logs = {tool: self.log(f"{tool}_ops_test") for tool in ("memcheck", "racecheck")}
-        self.assertIn("--tool memcheck --error-exitcode 9 --report-api-errors no tests/good\n", logs["memcheck"])
-        self.assertIn("--tool racecheck --error-exitcode 9 --kernel-name kns=lockstep tests/good\n", logs["racecheck"])
+        names = {"racecheck_attention", "racecheck_embedding", "racecheck_layer_norm", "racecheck_step_kernels", "memcheck_step_kernels"}
+        self.assertEqual({name: (row[0], row[2]) for name, row in table.items()}, {name: ("PASS", "0 errors") for name in names})
+        self.assertIn("* --tool memcheck --report-api-errors no --error-exitcode 9 tests/good\n", self.log("memcheck_step_kernels"))
+        self.assertIn("GpuAttention.* --tool racecheck --kernel-name kns=lockstep --error-exitcode 9 tests/good\n", self.log("racecheck_attention"))
 
     def test_compute_sanitizer_finds_errors_or_cannot_run(self):
         self.program("fake/compute-sanitizer", 'case $2 in memcheck) echo "========= ERROR SUMMARY: 3 errors"; exit 9 ;; esac\n'
                      'echo "========= Error: Device not supported. Please refer to the documentation"; exit 1')
-        self.list_tests("ops_test 60 1 tests/good")
+        self.list_sanitized()
         code, table = self.check("--only", "sanitizer")
         self.assertEqual(code, 1)
-        self.assertEqual({name: (row[0], row[2]) for name, row in table.items()},
-                         {"memcheck_ops_test": ("FAIL", "exit code 9; 3 errors"),
-                          "racecheck_ops_test": ("MISSING", "compute-sanitizer says: device not supported")})
+        self.assertEqual(table["memcheck_step_kernels"][0::2], ["FAIL", "exit code 9; 3 errors"])
+        self.assertEqual(table["racecheck_attention"][0::2], ["MISSING", "compute-sanitizer says: device not supported"])
 
     def test_compute_sanitizer_that_takes_too_long_has_not_failed_unless_it_found_something(self):
         self.program("fake/compute-sanitizer", 'case $2 in racecheck) echo "========= Error: Race reported between Write access" ;; esac\n'
                      'sleep 60')
-        self.list_tests("ops_test 60 1 tests/good")
-        code, table = self.check("--only", "sanitizer", "--limit", "12")
+        self.list_sanitized()
+        code, table = self.check("--only", "sanitizer", "--limit", "7")
         self.assertEqual(code, 1)
-        self.assertEqual({name: (row[0], row[2].partition(" s")[2]) for name, row in table.items()},
-                         {"memcheck_ops_test": ("TIMEOUT", ""), "racecheck_ops_test": ("FAIL", "; 1 places told of")})
+        self.assertEqual(table["memcheck_step_kernels"][0], "TIMEOUT")
+        self.assertEqual(table["racecheck_embedding"][0], "FAIL")
+        self.assertTrue(table["racecheck_embedding"][2].endswith("; 1 places told of"))
 
-    def test_tests_leave_benchmarks_their_share_of_the_time(self):
+    def test_parts_share_the_time(self):
         self.program("tests/slow", "sleep 60")
         self.program("tests/kernel_benchmark", 'echo "kernel_benchmark: x"; exit 2')
         self.program("fake/python", 'case "$*" in *bench_gpu.py*) echo "$*"; echo "GPT x64 - of eager; PyTorch is MISSING" ;; esac')
-        self.list_tests("slow_test 60 1 tests/slow", "late_test 60 1 tests/slow")
-        code, table = self.check("--only", "tests,benchmarks", "--limit", "36", "--python", "python")
+        self.list_tests("train_slow 60 1 tests/slow")
+        code, table = self.check("--only", "tests,kernels,benchmarks", "--limit", "36", "--python", "python")
         self.assertEqual(code, 1)
         self.assertEqual({name: row[0] for name, row in table.items()},
-                         {"slow_test": "TIMEOUT", "late_test": "SKIP", "kernels": "FAIL", "benchmarks": "PASS", "PyTorch": "MISSING"})
+                         {"train_slow": "TIMEOUT", "kernels": "FAIL", "benchmarks": "PASS", "PyTorch": "MISSING"})
         self.assertEqual(table["kernels"][2], "exit code 2; kernel_benchmark: x")
         self.assertIn("--kernels bin/lockstep-env tests/kernel_benchmark --time-limit ", self.log("benchmarks"))
 
-    def test_what_tells_the_most_comes_first(self):
+    def test_pytorch_has_as_much_to_do_as_the_gpu_has_memory(self):
+        for memory, batch in ((81559, 32), (143771, 64)):
+            self.program("fake/python", 'case "$*" in *bench_gpu.py*) echo "$*" ;; esac')
+            self.program("fake/nvidia-smi", f'case "$*" in *memory.total*nounits*) echo {memory} ;; *) echo GPU ;; esac')
+            self.program("tests/kernel_benchmark", "true")
+            self.check("--only", "benchmarks", "--python", "python", gpu=False)
+            self.assertIn(f" --micro-batches {batch} ", self.log("benchmarks"))
+
+    def test_the_first_call(self):
         options = self.everything()
-        code, table = self.check(*options)
+        code, table = self.check("right", *options)
         self.assertEqual(code, 0, self.out)
         self.assertEqual({row[0] for row in table.values()}, {"PASS"}, self.out)
         names = list(table)
-        self.assertEqual([name for name in names if not name.startswith("verify_")],
-                         ["ncu_counters", "gpt", "gpt_fused_gelu", "gpt_under_ncu", "step_kernels", "probe_products", "probe_launches",
-                          "probe_attention", "probe_convolutions", "start", "shared_gpu_refused", "ops_test", "benchmarks", "kernels",
-                          "comm_nccl_test", "memcheck_ops_test", "racecheck_ops_test"])
-        self.assertEqual({names.index(name) for name in names if name.startswith("verify_")}, set(range(12, 19)))
+        self.assertEqual(names[0], "device_test")
+        self.assertEqual(set(names[1:5]), {f"ops_gpu_test.{shard}" for shard in range(4)})
+        self.assertEqual(names[5:], ["ceilings", "gpt", "gpt_fused_gelu", "ncu_counters", "gpt_under_ncu", "step_kernels", "probe_launches",
+                                     "probe_products", "probe_attention", "probe_convolutions", "start", "shared_gpu_refused", "kernels"])
+        self.assertEqual(table["ceilings"][2], "copy 3.00 TB/s, product 650 TFLOP/s")
         self.assertEqual(table["gpt"][2], "400000 tokens/s, 160.2 ms a step")
         self.assertEqual(table["gpt_under_ncu"][2], "times of 1 kernels")
         self.assertEqual(table["kernels"][2], "2 of 3 kernels below")
@@ -204,7 +230,7 @@ class GpuCheck(Case):
 
         # What counts is in the end of what is printed.
         end = self.out[-MOST_PRINTED:]
-        for text in ("== beside PyTorch\nceilings by lockstep: x\nGPT x64", "\nproducts: products --probe ", "\ngpt: 400,000 tokens/s (predicted 520,000)",
+        for text in ("\nproducts: products --probe ", "\ngpt: 400,000 tokens/s (predicted 524,288, H200)",
                      "\ngpt_fused_gelu: 400,000 tokens/s", "\ntied add                        1    1.000      0.11   9.09     464      4215 GB/s\n",
                      "\npart "):
             self.assertIn(text, end)
@@ -214,8 +240,22 @@ class GpuCheck(Case):
         archived = self.archived()
         self.assertLessEqual({f"{name}.log" for name in names} |
                              {"machine.log", "table.log", "summary.log", "gpt_figures.log", "slow_kernels.log", "step_kernels.json"}, set(archived))
-        self.assertEqual(archived["table.log"].decode().splitlines()[1].split()[:2], ["gpt", "PASS"])
+        self.assertEqual(archived["table.log"].decode().splitlines()[0].split()[:2], ["device_test", "PASS"])
         self.assertTrue(self.out.endswith(f"all logs: {self.folder / 'out.tar.gz'}\n"))
+
+    def test_the_second_call(self):
+        options = self.everything()
+        code, table = self.check("fast", *options)
+        self.assertEqual(code, 0, self.out)
+        names = list(table)
+        self.assertEqual([name for name in names if not name.startswith(("verify_", "racecheck_", "memcheck_"))], ["benchmarks", "comm_nccl_test"])
+        self.assertIn("== beside PyTorch\nceilings by lockstep: x\nGPT x64", self.out[-MOST_PRINTED:])
+        self.assertTrue(names[-1].startswith(("racecheck_", "memcheck_")))
+        # With what was mended since the first.
+        code, table = self.check("fast", "--also", "device,tests", *options)
+        self.assertEqual(list(table)[0], "device_test")
+        self.assertIn("ops_gpu_test.2", table)
+        self.assertIn("benchmarks", table)
 
     def test_gpt_is_trained_as_it_was_predicted(self):
         self.program("bin/lockstep", f"echo \"$@\"; echo '{REPORT}'")
@@ -260,12 +300,26 @@ class GpuCheck(Case):
     def test_time_that_runs_out_leaves_an_archive(self):
         self.everything()
         self.program("bin/lockstep", "echo begun; sleep 60")
-        self.list_tests("slow_test 60 1 bin/lockstep")
+        self.program("tests/kernel_benchmark", "true")
+        self.list_tests("train_slow 60 1 bin/lockstep")
         code, table = self.check("--only", "gpt,tests", "--limit", "24", "--archive", self.folder / "all.tar.gz")
-        self.assertEqual((code, table["slow_test"][0]), (0, "TIMEOUT"))
+        self.assertEqual((code, table["train_slow"][0]), (0, "TIMEOUT"))
         archived = self.archived(self.folder / "all.tar.gz")
-        self.assertEqual(archived["slow_test.log"], b"begun\n")
-        self.assertIn(b"slow_test", archived["table.log"])
+        self.assertEqual(archived["train_slow.log"], b"begun\n")
+        self.assertIn(b"train_slow", archived["table.log"])
+
+    def test_the_archive_is_there_before_the_end(self):
+        self.program("tests/good", PASSES)
+        self.program("tests/slow", f'touch "{self.folder}/waits"; sleep 60')
+        self.list_tests("device_test 60 1 tests/good", "train_slow 60 1 tests/slow")
+        self.program("fake/nvidia-smi", "echo GPU")
+        running = self.start("--only", "device,tests")
+        self.wait_for_file(self.folder / "waits")
+        archived = self.archived()
+        self.assertIn(b"device_test", archived["table.log"])
+        self.assertIn(b"A.b", archived["device_test.log"])
+        running.signal(signal.SIGTERM)
+        running.finish()
 
     def stopped_by(self, number, name):
         """The table and the archive, of a check that is stopped while GPT trains by a process that heeds no signal."""
@@ -305,13 +359,13 @@ class GpuCheck(Case):
         options = self.everything()
         self.program("tests/bad", f"echo {'x' * 500}; exit 1")
         self.program("tests/kernel_benchmark", 'i=0; while [ $i -lt 90 ]; do echo "kernel$i bfloat16 forward 100 MiB 0.1 ms 3000 GB/s 80.1 % FAIL"; i=$((i + 1)); done')
-        self.list_tests("bad_test 60 1 tests/bad", *(f"test_with_a_name_that_is_long_{i} 60 1 tests/good" for i in range(60)))
-        code, table = self.check(*options, "--only", "gpt,ncu,probes,tests,benchmarks")
+        self.list_tests("train_bad 60 1 tests/bad", *(f"train_with_a_name_that_is_long_{i} 60 1 tests/good" for i in range(60)))
+        code, table = self.check(*options, "--only", "gpt,ncu,probes,tests,kernels,benchmarks")
         self.assertEqual(code, 1)
         # Those that passed are left out of a table that would be too long.
-        self.assertIn("bad_test", table)
-        self.assertNotIn("test_with_a_name_that_is_long_7", table)
-        self.assertIn(b"test_with_a_name_that_is_long_7", self.archived()["table.log"])
+        self.assertIn("train_bad", table)
+        self.assertNotIn("train_with_a_name_that_is_long_7", table)
+        self.assertIn(b"train_with_a_name_that_is_long_7", self.archived()["table.log"])
         end = self.out[-MOST_PRINTED:]
         for text in ("== kernels bound by memory", "== beside PyTorch", "== probes", "\ngpt: 400,000", "\ntied add "):
             self.assertIn(text, end)
@@ -349,24 +403,27 @@ class GpuCheck(Case):
     def test_unknown_parts_are_refused(self):
         running = self.start("--only", "tests,sanitiser")
         self.assertEqual(running.finish(), 2)
-        self.assertIn("--only takes gpt ncu probes start tests verify benchmarks nccl sanitizer, not sanitiser", running.err)
+        self.assertIn("not sanitiser", running.err)
+        for options in ((), ("right", "fast"), ("right", "--only", "tests")):
+            self.assertEqual(self.start(*options).finish(), 2, options)
 
     def test_without_a_gpu_nothing_runs(self):
         if glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi"):
             self.skipTest("there is a GPU")
         self.program("tests/good", FAILS)
-        self.list_tests("good_test 60 1 tests/good", "ops_test 60 1 tests/good")
-        code, table = self.check(gpu=False)
+        self.list_tests("device_test 60 1 tests/good", "ops_gpu_test 60 1 tests/good")
+        kinds = "device,tests,gpt,ncu,probes,start,kernels,benchmarks,verify,nccl,sanitizer"
+        code, table = self.check("--only", kinds, gpu=False)
         self.assertEqual(code, 0)
         self.assertEqual({tuple(row) for row in table.values()}, {("SKIP", "0", "there is no GPU")})
-        self.assertLessEqual({"gpt", "gpt_under_ncu", "probe_products", "start", "good_test", "verify_mlp", "memcheck_ops_test", "racecheck_ops_test",
-                              "benchmarks"}, set(table))
+        self.assertLessEqual({"gpt", "gpt_under_ncu", "probe_products", "start", "device_test", "verify_gpt", "racecheck_attention", "benchmarks"},
+                             set(table))
 
     def test_stops_in_time(self):
         self.program("tests/good", PASSES)
-        self.list_tests("good_test 60 1 tests/good")
+        self.list_tests("train_good 60 1 tests/good")
         code, table = self.check("--only", "tests", "--limit", "0")
-        self.assertEqual((code, table["good_test"]), (0, ["SKIP", "0", "no time is left of 0 s"]))
+        self.assertEqual((code, table["train_good"]), (0, ["SKIP", "0", "no time is left of 0 s"]))
 
 
 if __name__ == "__main__":

@@ -255,7 +255,10 @@ GpuProbe probe_gpus() {
   return probe;
 }
 
-void load_gpu_code_at_once() { ::setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
+void set_gpu_environment(bool waits_for_others) {
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  if (waits_for_others) ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
 
 std::string gpu_libraries() {
   int cuda = 0;

@@ -209,7 +209,7 @@ GpuProbe probe_gpus() {
 
 std::string gpu_libraries() { return "emulated"; }
 
-void load_gpu_code_at_once() {}
+void set_gpu_environment(bool) {}
 
 namespace {
 EmulatedOptions options_of_next_devices;

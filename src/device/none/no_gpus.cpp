@@ -18,7 +18,7 @@ GpuProbe probe_gpus() {
           "--device cpu"};
 }
 
-void load_gpu_code_at_once() {}
+void set_gpu_environment(bool) {}
 
 std::string gpu_libraries() { return ""; }
 

@@ -326,7 +326,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
       throw ConfigError(
           "parallel.algorithm is SHARED_MEMORY, but these workers cannot share memory; leave it out");
   });
-  if (world.rank() < computing_ranks && computing_ranks < world.size()) device::load_gpu_code_at_once();
+  if (world.rank() < computing_ranks) device::set_gpu_environment(world.size() > 1);
   world.startup().end(observe::StartupPart::config);
   const DeviceChoice choice =
       agree_on_device(communicator, device, device::probe_gpus, world.hosts(), world.host(), computing_ranks,
