@@ -135,11 +135,14 @@ class GpuCheck(Case):
 
     def test_a_device_that_does_not_work_ends_the_call(self):
         self.everything()
-        self.program("tests/bad", FAILS)
+        self.program("tests/bad", SKIPS)
         self.list_tests("device_test 60 1 tests/bad", "ops_test 60 1 tests/good")
         code, table = self.check("right")
         self.assertEqual((code, list(table)), (1, ["device_test"]))
         self.assertIn("device_test", self.archived()["table.log"].decode())
+        self.program("tests/bad", FAILS)    # one of its tests
+        code, table = self.check("--only", "device,tests")
+        self.assertEqual((code, table["ops_test.1"][0]), (1, "PASS"))
 
     def test_parts_that_run_side_by_side_do_run_side_by_side(self):
         # Each waits for the other to have begun.
