@@ -40,7 +40,7 @@ struct SegmentInterface {
   int64_t recompute_temporary_bytes = 0;
   // Of backward in halves: what the first keeps for the second, gradients inside the segment.
   std::vector<int> weight_reads;             ///< those of backward_reads that the second one needs
-  std::vector<int> weight_output_gradients;  ///< likewise of output_gradients
+  std::vector<int> weight_output_gradients;  ///< likewise of output_gradients and input_gradients
   int64_t weight_stash_bytes = 0;
   int64_t backward_input_temporary_bytes = 0;
   int64_t backward_weight_temporary_bytes = 0;
