@@ -17,6 +17,10 @@
 
 namespace lockstep::program {
 
+/// Numbers of a segment's stashes, of which 0 is what forward keeps: what the first half of backward keeps
+/// for the second; what is cheap to repeat.
+inline constexpr int kWeightStash = 1, kRepeatedStash = 2;
+
 /// What a segment's forward and backward need from outside, as activation storages and gradient storages
 /// (values whose memory or gradient memory stands for all their views). The compilers turn these lists into
 /// operands, in this order; the executor turns the operands back into pointers.
@@ -111,6 +115,9 @@ class ModelCode {
   const SegmentInterface& segment(int s) const { return nth(segments_, s).face; }
   int64_t activation_bytes(int value) const;  ///< of a micro-batch
   const Options& options() const { return options_; }
+  const model::Graph& graph() const { return graph_; }
+  const model::Partition& partition() const { return partition_; }
+  const model::Fusion& fusion() const { return fusion_; }
 
   /// Makes what kernels need of a device. Once, before they run.
   void prepare(device::Device& device);
