@@ -214,13 +214,13 @@ void ModelCode::choose_repeated(int segment, const std::vector<int>& kept) {
   for (int n = range.first_node; n <= range.last_node; ++n) {
     const auto& node = graph_.node(n);
     if (!node.signature.cheap_to_repeat) continue;
-    // What it reads is still there, and what it makes is read in the segment alone.
+    // What it reads is still there, and what it makes is kept, for this segment alone.
     const bool can_read = std::ranges::all_of(node.inputs, [&](int input) {
       const int root = graph_.value(input).storage;
       return contains(kept, root) || contains(layout.face.reads, root) || contains(layout.face.writes, root);
     });
-    const bool stays = std::ranges::none_of(
-        node.outputs, [&](int output) { return contains(layout.face.writes, graph_.value(output).storage); });
+    const bool stays = std::ranges::all_of(
+        node.outputs, [&](int output) { return contains(kept, graph_.value(output).storage); });
     nth(layout.repeats, n - range.first_node) = can_read && stays;
   }
 }
@@ -289,7 +289,7 @@ void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries
   }
 }
 
-/// What the second half of backward reads: of outside, and gradients that are made inside the segment.
+/// What the second half of backward reads: what lies outside, and gradients that stay inside the segment.
 void ModelCode::lay_out_weight_stash(int segment) {
   const auto& range = partition_.segment(segment);
   auto& layout = nth(segments_, segment);
@@ -307,7 +307,9 @@ void ModelCode::lay_out_weight_stash(int segment) {
       const auto& value = graph_.value(output);
       const int root = value.gradient_storage;
       if (!value.needs_gradient || find_offset(layout.weight_stash, root) != nullptr) continue;
-      if (contains(layout.face.output_gradients, root)) {
+      // A sum's gradient is also that of its terms: what this segment writes for another one may be what the
+      // second half of a term's backward reads.
+      if (contains(layout.face.output_gradients, root) || contains(layout.face.input_gradients, root)) {
         insert_once(layout.face.weight_output_gradients, root);
         continue;
       }
